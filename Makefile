@@ -1,0 +1,72 @@
+# meshtrial: `make study` runs a study for real, `make test` passes the tests. Both set everything up first.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON  ?= python3
+STUDY   ?= ambient_vs_no_mesh
+PROFILE ?= quick
+ARGS    ?=
+VENV    := .venv
+BIN     := $(VENV)/bin
+
+# Jupyter, IPython, matplotlib and Go's telemetry keep their own state: all of it stays inside the checkout.
+export IPYTHONDIR := $(CURDIR)/.cache/ipython
+export JUPYTER_CONFIG_DIR := $(CURDIR)/.cache/jupyter/config
+export JUPYTER_DATA_DIR := $(CURDIR)/.cache/jupyter/data
+export JUPYTER_RUNTIME_DIR := $(CURDIR)/.cache/jupyter/runtime
+export MPLCONFIGDIR := $(CURDIR)/.cache/matplotlib
+
+.PHONY: help setup doctor study studies lab test test-cluster lint calibrate clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup: $(VENV)/.ready ## Python packages, fortio and the native tools (idempotent)
+
+# One stamp for the Python side, one call for the native side: Go's own build cache makes the second one quick.
+$(VENV)/.python: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "setup: $(PYTHON) is older than 3.11; install Python 3.11+ or run 'make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)'" >&2; exit 1; }
+	@$(PYTHON) -m venv --clear $(VENV) || { echo "setup: 'python3 -m venv' failed; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@echo "setup: installing the locked Python packages"
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.ready: $(VENV)/.python requirements-go.lock lib/meshtrial/native.py $(shell find lib/native -type f \( -name '*.go' -o -name 'go.*' -o -name '*.rego' \) 2>/dev/null)
+	@$(BIN)/python -m meshtrial.native build
+	@touch $@
+
+doctor: setup ## what works on this machine and what is missing
+	@$(BIN)/meshtrial doctor
+
+study: setup ## run STUDY (default ambient_vs_no_mesh) with PROFILE (default quick)
+	@$(BIN)/meshtrial run $(STUDY) -p profile=$(PROFILE) $(ARGS)
+
+# One after the other: two studies at once would be each other's noise. Invalid runs (3) do not stop the rest.
+studies: setup ## run all studies with PROFILE, one after the other
+	@worst=0; for study in $$($(BIN)/python -c 'from meshtrial.studies import STUDIES; print(*sorted(STUDIES))'); do \
+	  code=0; $(BIN)/meshtrial run $$study -p profile=$(PROFILE) $(ARGS) || code=$$?; \
+	  case $$code in 0) ;; 3) worst=3 ;; *) exit $$code ;; esac; \
+	done; exit $$worst
+
+lab: setup ## JupyterLab on the notebooks, on loopback
+	@$(BIN)/jupyter lab --ip 127.0.0.1 notebooks
+
+lint: setup ## ruff and mypy
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+test: setup lint ## unit, calibration and local tests
+	@$(BIN)/python -m pytest -n auto --dist loadfile tests/unit tests/calibration
+	@$(BIN)/python -m pytest tests/local
+
+test-cluster: setup ## the studies on a real Kubernetes (needs root; says why where it cannot run)
+	@$(BIN)/python -m pytest tests/cluster
+
+calibrate: setup ## error rates, coverage and power of the inference on simulated studies
+	@$(BIN)/meshtrial calibrate $(ARGS)
+
+clean: ## remove what set-up and the test runs made (never data/ or papermill_runs/)
+	rm -rf $(VENV) .build .cache .pytest_cache .mypy_cache .ruff_cache
