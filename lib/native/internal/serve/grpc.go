@@ -1,0 +1,14 @@
+package serve
+
+import (
+	"time"
+
+	"google.golang.org/grpc"
+)
+
+// StopGRPC lets calls in flight finish for Grace, then closes. Streams that never end are cut.
+func StopGRPC(server *grpc.Server) {
+	cut := time.AfterFunc(Grace, server.Stop)
+	defer cut.Stop()
+	server.GracefulStop()
+}

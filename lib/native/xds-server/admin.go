@@ -1,0 +1,153 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"meshtrial/native/internal/serve"
+)
+
+// longestWait bounds /converged?wait=.
+const longestWait = 5 * time.Minute
+
+// overview is what /stats answers.
+type overview struct {
+	Name       string             `json:"name"`
+	Version    string             `json:"version"`
+	Scope      string             `json:"scope"`
+	Nodes      int                `json:"nodes"` // sidecars that are expected
+	Connected  int                `json:"connected"`
+	Configured int                `json:"configured"` // have acknowledged all that they need
+	Opened     int64              `json:"streams_opened"`
+	Closed     int64              `json:"streams_closed"`
+	Refused    int64              `json:"unknown_nodes"`
+	Pushes     int64              `json:"pushes"`
+	Bytes      int64              `json:"bytes_pushed"`
+	ByType     map[string]traffic `json:"by_type"`
+	Acks       int64              `json:"acks"`
+	Nacks      int64              `json:"nacks"`
+	LastNack   *nack              `json:"last_nack"`
+	Endpoints  map[string]int     `json:"endpoints"`
+	Versions   []report           `json:"versions"`
+}
+
+func (p *plane) admin() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { serve.JSON(w, map[string]bool{"ok": true}) })
+	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) { serve.JSON(w, p.stats()) })
+	mux.HandleFunc("GET /converged", p.serveConverged)
+	mux.HandleFunc("GET /bootstrap", p.serveBootstrap)
+	mux.HandleFunc("POST /endpoints", p.serveAdd)
+	mux.HandleFunc("DELETE /endpoints", func(w http.ResponseWriter, r *http.Request) {
+		p.answerChange(w)(p.remove(r.URL.Query().Get("id")))
+	})
+	return mux
+}
+
+func (p *plane) stats() overview {
+	answer := overview{
+		Name: name, Version: serve.Version, Scope: p.topology.Scope, ByType: map[string]traffic{}, Endpoints: map[string]int{},
+	}
+	for short, kind := range map[string]string{
+		"cds": resource.ClusterType, "eds": resource.EndpointType, "lds": resource.ListenerType, "rds": resource.RouteType,
+	} {
+		sum := p.bytes.of(kind)
+		answer.ByType[short] = sum
+		answer.Pushes += sum.Pushes
+		answer.Bytes += sum.Bytes
+	}
+	p.mu.RLock()
+	for service := range p.topology.Roles {
+		answer.Endpoints[service] = len(p.members[service])
+	}
+	p.mu.RUnlock()
+	t := p.tracker
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	answer.Nodes, answer.Connected = len(t.expected), len(t.proxies)
+	answer.Opened, answer.Closed, answer.Refused = t.opened, t.closed, t.refused
+	answer.Acks, answer.Nacks, answer.LastNack = t.acks, t.nacks, t.lastNack
+	for _, proxy := range t.proxies {
+		if t.configured(proxy) {
+			answer.Configured++
+		}
+	}
+	for _, c := range t.changes {
+		answer.Versions = append(answer.Versions, c.report())
+	}
+	return answer
+}
+
+// serveConverged tells how far a version has come; with wait=10s it answers when all have it, or after that time.
+func (p *plane) serveConverged(w http.ResponseWriter, r *http.Request) {
+	version, err := strconv.Atoi(r.URL.Query().Get("version"))
+	asked := p.tracker.change(version)
+	if err != nil || asked == nil {
+		refuse(w, http.StatusNotFound, fmt.Errorf("version %q does not exist: 1 is the initial configuration", r.URL.Query().Get("version")))
+		return
+	}
+	if text := r.URL.Query().Get("wait"); text != "" {
+		wait, err := time.ParseDuration(text)
+		if err != nil || wait < 0 || wait > longestWait {
+			refuse(w, http.StatusBadRequest, fmt.Errorf("wait=%q is not a duration of at most %v", text, longestWait))
+			return
+		}
+		select {
+		case <-asked.done:
+		case <-r.Context().Done():
+		case <-time.After(wait):
+		}
+	}
+	serve.JSON(w, p.tracker.report(asked))
+}
+
+func (p *plane) serveBootstrap(w http.ResponseWriter, r *http.Request) {
+	p.mu.RLock()
+	n, ok := p.nodes[r.URL.Query().Get("node")]
+	p.mu.RUnlock()
+	if !ok {
+		refuse(w, http.StatusNotFound, fmt.Errorf("node %q is not in the topology", r.URL.Query().Get("node")))
+		return
+	}
+	text, err := protojson.Marshal(bootstrap(n, p.address))
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(text)
+}
+
+// serveAdd takes a node in the topology file's form.
+func (p *plane) serveAdd(w http.ResponseWriter, r *http.Request) {
+	var n node
+	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<16))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&n); err != nil {
+		refuse(w, http.StatusBadRequest, err)
+		return
+	}
+	p.answerChange(w)(p.add(n))
+}
+
+func (p *plane) answerChange(w http.ResponseWriter) func(*change, error) {
+	return func(begun *change, err error) {
+		if err != nil {
+			refuse(w, http.StatusBadRequest, err)
+			return
+		}
+		serve.JSON(w, p.tracker.report(begun))
+	}
+}
+
+func refuse(w http.ResponseWriter, status int, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": err.Error()})
+}

@@ -1,0 +1,76 @@
+// Command xds-server is a control plane for the scale-out trials: it configures every sidecar over ADS (gRPC, delta
+// xDS, as a current Istio does) from a topology file, and measures what that costs: bytes pushed, and the time until
+// every proxy has acknowledged a change.
+//
+// It is built on Envoy's go-control-plane and keeps its promises small on purpose: no debouncing, no limit on streams
+// admitted at once, no service discovery. Configuration is either full (every proxy learns every service and endpoint,
+// which is a mesh's default) or scoped (a proxy learns what it calls, which is what Istio's Sidecar resource does).
+package main
+
+import (
+	"context"
+	"flag"
+	"io"
+	"net"
+	"net/http"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	"google.golang.org/grpc"
+
+	"meshtrial/native/internal/serve"
+)
+
+const name = "xds-server"
+
+func main() { serve.Main(name, run) }
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet(name, flag.ContinueOnError)
+	file := flags.String("topology", "", "JSON `file` with roles and nodes")
+	grpcAddress := flags.String("grpc", "127.0.0.1:0", "`host:port` of the discovery service")
+	adminAddress := flags.String("admin", "127.0.0.1:0", "`host:port` of /stats, /endpoints, /converged, /bootstrap and /health")
+	bootstraps := flags.String("bootstraps", "", "write every node's Envoy bootstrap into this `folder` as NODE.json before being ready")
+	if err := serve.Parse(flags, args, out,
+		"github.com/envoyproxy/go-control-plane", "github.com/envoyproxy/go-control-plane/envoy"); err != nil {
+		return err
+	}
+	topology, err := readTopology(*file)
+	if err != nil {
+		return err
+	}
+	grpcListener, err := serve.Listen(*grpcAddress)
+	if err != nil {
+		return err
+	}
+	defer grpcListener.Close()
+	adminListener, err := serve.Listen(*adminAddress)
+	if err != nil {
+		return err
+	}
+	defer adminListener.Close()
+	plane, err := newPlane(topology, grpcListener.Addr().String())
+	if err != nil {
+		return err
+	}
+	if *bootstraps != "" {
+		if err := plane.writeBootstraps(*bootstraps); err != nil {
+			return err
+		}
+	}
+	if err := serve.Ready(out, name, map[string]net.Listener{"grpc": grpcListener, "admin": adminListener}); err != nil {
+		return err
+	}
+	return serve.All(ctx,
+		func(ctx context.Context) error { return plane.serveGRPC(ctx, grpcListener) },
+		func(ctx context.Context) error {
+			return serve.HTTP(ctx, adminListener, &http.Server{Handler: plane.admin()})
+		})
+}
+
+func (p *plane) serveGRPC(ctx context.Context, listener net.Listener) error {
+	service := grpc.NewServer(grpc.StatsHandler(&p.bytes))
+	discovery.RegisterAggregatedDiscoveryServiceServer(service, server.NewServer(ctx, p, p.tracker.callbacks()))
+	context.AfterFunc(ctx, func() { serve.StopGRPC(service) })
+	return service.Serve(listener)
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/log"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+)
+
+// plane is the configuration of all nodes. What is equal for many is held once: clusters and routes by role, endpoints
+// for everybody, or for every shard of callers (a proxy asks for those of the clusters that it has), listeners by node. So 600 proxies cost little more
+// memory than their streams, and a change of one service's endpoints is one update.
+type plane struct {
+	topology *topology
+	address  string // where proxies find the discovery service
+	tracker  *tracker
+	bytes    byteCounter
+
+	clusters, routes map[string]cache.Cache // by role
+	shards           []shard                // see shard.go
+
+	mu         sync.RWMutex // guards what follows
+	nodes      map[string]node
+	registered map[string]int         // nodes that there ever were, by role
+	members    map[string][]node      // endpoints by role
+	listeners  map[string]cache.Cache // by node
+	// updates counts updates of the endpoint caches, in step with the version that they put into their responses.
+	updates uint64
+}
+
+func newPlane(t *topology, address string) (*plane, error) {
+	p := &plane{
+		topology: t, address: address, tracker: newTracker(),
+		clusters: map[string]cache.Cache{}, routes: map[string]cache.Cache{}, listeners: map[string]cache.Cache{},
+		nodes: map[string]node{}, registered: map[string]int{}, members: map[string][]node{},
+	}
+	for name := range t.Roles {
+		p.clusters[name] = fixed(resource.ClusterType, named(t.clusters(name), (*clusterv3.Cluster).GetName))
+		p.routes[name] = fixed(resource.RouteType, map[string]types.Resource{outboundRoutes: t.routes(name)})
+	}
+	for _, n := range t.Nodes {
+		p.register(n)
+	}
+	p.shards = newShards(t, p.members)
+	return p, nil
+}
+
+// register makes a node known: what it will be told, and that it is expected to ask.
+func (p *plane) register(n node) {
+	n.number = p.registered[n.Role]
+	p.registered[n.Role]++
+	p.nodes[n.ID] = n
+	p.listeners[n.ID] = fixed(resource.ListenerType, named(p.topology.listeners(n), (*listenerv3.Listener).GetName))
+	if n.Inbound != "" {
+		p.members[n.Role] = append(p.members[n.Role], n)
+	}
+	if n.Application != "" || n.Outbound != "" { // else there is no sidecar: an endpoint for the callers only
+		needs := needClusters | needListeners
+		if n.Outbound != "" {
+			needs |= needRoutes
+		}
+		if len(p.topology.services(n.Role)) > 0 {
+			needs |= needEndpoints
+		}
+		p.tracker.expect(n.ID, needs)
+	}
+}
+
+func fixed(kind string, resources map[string]types.Resource) *cache.LinearCache {
+	return cache.NewLinearCache(kind, cache.WithInitialResources(resources), cache.WithLogger(log.NewDefaultLogger()))
+}
+
+func named[T types.Resource](resources []T, name func(T) string) map[string]types.Resource {
+	named := make(map[string]types.Resource, len(resources))
+	for _, r := range resources {
+		named[name(r)] = r
+	}
+	return named
+}
+
+// add makes an endpoint known to every proxy that its service concerns, and returns the version of that change.
+func (p *plane) add(n node) (*change, error) {
+	if err := n.validate(p.topology.Roles); err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := p.nodes[n.ID]; ok {
+		return nil, fmt.Errorf("node %q is there already", n.ID)
+	}
+	if n.Inbound == "" {
+		return nil, fmt.Errorf("node %s has no inbound address, so there is nothing to tell anybody", n.ID)
+	}
+	p.register(n)
+	return p.update(n.Role)
+}
+
+// remove takes an endpoint back. A sidecar of that name that is still connected keeps its listeners.
+func (p *plane) remove(id string) (*change, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n, ok := p.nodes[id]
+	if !ok || n.Inbound == "" {
+		return nil, fmt.Errorf("there is no endpoint %q", id)
+	}
+	delete(p.nodes, id)
+	delete(p.listeners, id)
+	p.tracker.forget(id)
+	p.members[n.Role] = slices.DeleteFunc(p.members[n.Role], func(m node) bool { return m.ID == id })
+	return p.update(n.Role)
+}
+
+// update pushes a service's endpoints. The change is on record before the first push, so that no answer can be missed.
+func (p *plane) update(service string) (*change, error) {
+	p.updates++
+	begun := p.tracker.begin(service, p.updates, len(p.members[service]))
+	for _, s := range p.shards {
+		if err := s.endpoints.UpdateResource(service, assignment(service, p.members[service], s.uses)); err != nil {
+			return nil, err
+		}
+	}
+	return begun, nil
+}
+
+// CreateDeltaWatch finds the part of the configuration that a proxy asks for.
+func (p *plane) CreateDeltaWatch(request *cache.DeltaRequest, sub cache.Subscription, value chan cache.DeltaResponse) (func(), error) {
+	p.mu.RLock()
+	n, ok := p.nodes[request.GetNode().GetId()]
+	listeners := p.listeners[n.ID]
+	p.mu.RUnlock()
+	if !ok {
+		p.tracker.refuse()
+		return nil, fmt.Errorf("node %q is not in the topology", request.GetNode().GetId())
+	}
+	var part cache.Cache
+	switch request.GetTypeUrl() {
+	case resource.ClusterType:
+		part = p.clusters[n.Role]
+	case resource.EndpointType:
+		part = p.shards[n.number%len(p.shards)].endpoints
+	case resource.ListenerType:
+		part = listeners
+	case resource.RouteType:
+		part = p.routes[n.Role]
+	default:
+		return nil, fmt.Errorf("nothing is served of type %q", request.GetTypeUrl())
+	}
+	return part.CreateDeltaWatch(request, sub, value)
+}
+
+var errDeltaOnly = errors.New("only delta ADS is served: use a bootstrap from /bootstrap")
+
+// CreateWatch refuses the state-of-the-world variant of the protocol.
+func (p *plane) CreateWatch(*cache.Request, cache.Subscription, chan cache.Response) (func(), error) {
+	return nil, errDeltaOnly
+}
+
+// Fetch refuses the REST variant of the protocol.
+func (p *plane) Fetch(context.Context, *cache.Request) (cache.Response, error) {
+	return nil, errDeltaOnly
+}

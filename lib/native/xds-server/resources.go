@@ -1,0 +1,212 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// Names that a proxy's configuration refers to.
+const (
+	applicationCluster = "application" // in the bootstrap: the process behind the sidecar
+	discoveryCluster   = "xds"         // in the bootstrap: this server
+	outboundRoutes     = "outbound"
+	extraPrefix        = "extra-"
+	// plenty is far above what a study opens: Envoy's default of 1024 would cut in as a silent load shedder.
+	plenty = 100_000
+)
+
+func extraName(i int) string { return fmt.Sprintf("%s%04d", extraPrefix, i) }
+
+// pack wraps a message that is known to marshal.
+func pack(message proto.Message) *anypb.Any {
+	packed, err := anypb.New(message)
+	if err != nil {
+		panic(err) // only for a message with invalid UTF-8, and ours are built from validated names
+	}
+	return packed
+}
+
+// address converts ip:port, which the topology has validated.
+func address(text string) *corev3.Address {
+	parsed := netip.MustParseAddrPort(text)
+	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+		Address:       parsed.Addr().String(),
+		PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(parsed.Port())},
+	}}}
+}
+
+func ads() *corev3.ConfigSource {
+	return &corev3.ConfigSource{
+		ResourceApiVersion:    corev3.ApiVersion_V3,
+		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
+	}
+}
+
+// thresholds lift the circuit breakers out of the way.
+func thresholds() *clusterv3.CircuitBreakers {
+	many := wrapperspb.UInt32(plenty)
+	return &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{
+		{MaxConnections: many, MaxPendingRequests: many, MaxRequests: many},
+	}}
+}
+
+// neverPanic keeps Envoy from using endpoints that are marked as not healthy when most are: the mark is what keeps
+// traffic away from them here.
+func neverPanic() *clusterv3.Cluster_CommonLbConfig {
+	return &clusterv3.Cluster_CommonLbConfig{HealthyPanicThreshold: &typev3.Percent{Value: 0}}
+}
+
+// http2 are the options of a cluster that speaks HTTP/2 only.
+func http2() map[string]*anypb.Any {
+	return map[string]*anypb.Any{
+		"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": pack(&httpv3.HttpProtocolOptions{
+			UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{
+				ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
+					ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{
+						Http2ProtocolOptions: &corev3.Http2ProtocolOptions{},
+					},
+				},
+			},
+		}),
+	}
+}
+
+// serviceCluster is one service as role's proxies see it: endpoints by EDS, round robin, mutual TLS.
+func serviceCluster(service, spiffe string, own role) *clusterv3.Cluster {
+	return &clusterv3.Cluster{
+		Name:                          service,
+		ClusterDiscoveryType:          &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+		EdsClusterConfig:              &clusterv3.Cluster_EdsClusterConfig{EdsConfig: ads()},
+		LbPolicy:                      clusterv3.Cluster_ROUND_ROBIN,
+		ConnectTimeout:                durationpb.New(5 * time.Second),
+		CircuitBreakers:               thresholds(),
+		CommonLbConfig:                neverPanic(),
+		TransportSocket:               upstreamTLS(own, spiffe),
+		TypedExtensionProtocolOptions: http2(),
+	}
+}
+
+// clusters are what a role's proxies get by CDS.
+func (t *topology) clusters(name string) []*clusterv3.Cluster {
+	own := t.Roles[name]
+	var clusters []*clusterv3.Cluster
+	for _, service := range t.services(name) {
+		spiffe := t.Roles[service].SPIFFE
+		if spiffe == "" { // an extra service has no role, and a name in the same trust domain
+			domain, _, _ := strings.Cut(strings.TrimPrefix(own.SPIFFE, "spiffe://"), "/")
+			spiffe = "spiffe://" + domain + "/" + service
+		}
+		clusters = append(clusters, serviceCluster(service, spiffe, own))
+	}
+	return clusters
+}
+
+// routes are what a role's proxies get by RDS: a service by its name, anything else to the role that is called.
+func (t *topology) routes(name string) *routev3.RouteConfiguration {
+	var hosts []*routev3.VirtualHost
+	for _, service := range t.services(name) {
+		hosts = append(hosts, virtualHost(service, service, service+".mesh"))
+	}
+	if calls := t.Roles[name].Calls; calls != "" {
+		hosts = append(hosts, virtualHost("default", calls, "*"))
+	}
+	return &routev3.RouteConfiguration{Name: outboundRoutes, VirtualHosts: hosts, ValidateClusters: wrapperspb.Bool(false)}
+}
+
+// virtualHost sends everything to one cluster. No retries and no time-out: a proxy neither hides a failure nor adds one.
+func virtualHost(name, cluster string, domains ...string) *routev3.VirtualHost {
+	return &routev3.VirtualHost{Name: name, Domains: domains, Routes: []*routev3.Route{{
+		Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
+		Action: &routev3.Route_Route{Route: &routev3.RouteAction{
+			ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster},
+			Timeout:          durationpb.New(0),
+		}},
+	}}}
+}
+
+// listeners are what one node gets by LDS.
+func (t *topology) listeners(n node) []*listenerv3.Listener {
+	var listeners []*listenerv3.Listener
+	if n.Inbound != "" {
+		inbound := manager("inbound")
+		inbound.RouteSpecifier = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: &routev3.RouteConfiguration{
+			Name: "inbound", VirtualHosts: []*routev3.VirtualHost{virtualHost("application", applicationCluster, "*")},
+		}}
+		made := listener("inbound", n.Inbound, inbound)
+		made.FilterChains[0].TransportSocket = downstreamTLS(t.Roles[n.Role], t.callers(n.Role))
+		listeners = append(listeners, made)
+	}
+	if n.Outbound != "" {
+		outbound := manager("outbound")
+		outbound.RouteSpecifier = &hcmv3.HttpConnectionManager_Rds{
+			Rds: &hcmv3.Rds{ConfigSource: ads(), RouteConfigName: outboundRoutes},
+		}
+		listeners = append(listeners, listener("outbound", n.Outbound, outbound))
+	}
+	return listeners
+}
+
+func manager(prefix string) *hcmv3.HttpConnectionManager {
+	return &hcmv3.HttpConnectionManager{
+		StatPrefix:        prefix,
+		CodecType:         hcmv3.HttpConnectionManager_AUTO,
+		GenerateRequestId: wrapperspb.Bool(false),
+		HttpFilters: []*hcmv3.HttpFilter{{
+			Name:       "envoy.filters.http.router",
+			ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: pack(&routerv3.Router{})},
+		}},
+	}
+}
+
+func listener(name, at string, manager *hcmv3.HttpConnectionManager) *listenerv3.Listener {
+	return &listenerv3.Listener{
+		Name:    name,
+		Address: address(at),
+		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{
+			Name:       "envoy.filters.network.http_connection_manager",
+			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: pack(manager)},
+		}}}},
+	}
+}
+
+// assignment is a service's endpoints, for EDS. Those that uses refuses are made known and not sent to.
+func assignment(service string, nodes []node, uses func(node) bool) *endpointv3.ClusterLoadAssignment {
+	endpoints := make([]*endpointv3.LbEndpoint, 0, len(nodes))
+	for _, n := range nodes {
+		made := &endpointv3.LbEndpoint{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{
+			Endpoint: &endpointv3.Endpoint{Address: address(n.Inbound)},
+		}}
+		if n.NoTraffic || !uses(n) {
+			made.HealthStatus = corev3.HealthStatus_UNHEALTHY
+		}
+		endpoints = append(endpoints, made)
+	}
+	return &endpointv3.ClusterLoadAssignment{
+		ClusterName: service, Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: endpoints}},
+	}
+}
+
+// extraNodes are the endpoints of an extra service: documentation addresses (RFC 5737), since nobody calls them.
+func extraNodes(service, count int) []node {
+	nodes := make([]node, count)
+	for i := range nodes {
+		nodes[i].Inbound = fmt.Sprintf("192.0.2.%d:%d", i+1, 1024+service)
+	}
+	return nodes
+}
