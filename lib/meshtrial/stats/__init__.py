@@ -1,0 +1,110 @@
+"""Inference for randomised, blocked trials: pure functions of arrays.
+
+The opinion. The run is the unit and the block pairs the arms; requests and slices are never replicates. Tests are
+exact, and an interval is the inversion of the test beside it, so that the two never disagree. A family of contrasts
+is declared before the first run and corrected together. What was not shown is `inconclusive`, with the blocks that
+would settle it: "no difference" is never a verdict, and "equivalent" has its own test against a declared margin.
+Callers state their assumptions (paired or not, margin, family); this package chooses the test. Results are frozen and
+carry their warnings.
+
+The limits. Randomised order is assumed, not checked: no test mends a sequential one. Differences of the blocks are
+taken to be symmetric about their centre. `simulate` and `calibration` measure what both assumptions cost.
+"""
+
+from meshtrial.stats.calibration import run_all
+from meshtrial.stats.check import CheckResult
+from meshtrial.stats.comparison import PairedComparison, Scale
+from meshtrial.stats.contrast import compare_paired
+from meshtrial.stats.datachecks import coarse_quantile, repeated_values, varying_factors, warm_up
+from meshtrial.stats.diagnostics import diagnose, previous_treatments
+from meshtrial.stats.equivalence import Margin, equivalence_p
+from meshtrial.stats.family import ContrastResult, analyse_family, analyse_unpaired
+from meshtrial.stats.hodges_lehmann import hodges_lehmann
+from meshtrial.stats.inversion import RankInterval
+from meshtrial.stats.knee import Knee, find_knee
+from meshtrial.stats.mannwhitney import MannWhitney, hodges_lehmann_two, mann_whitney, smallest_p_unpaired
+from meshtrial.stats.multiplicity import benjamini_hochberg, holm, smallest_n, smallest_n_unpaired
+from meshtrial.stats.noise import NoiseFloor, VarianceComponents, best_slices, noise_floor, variance_components
+from meshtrial.stats.planning import StudyCost, cost_of_margin
+from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence, detectable_effect, study_seconds
+from meshtrial.stats.progress import Decision, Progress, half_width
+from meshtrial.stats.saturation import Bracket, Capacity, RateSearch, Rung, bracket, capacity
+from meshtrial.stats.scaling import PowerLaw, compare_exponents, growth, marginal_cost, marginal_costs, power_law
+from meshtrial.stats.signedrank import SignedRank, signed_rank, smallest_p
+from meshtrial.stats.slopes import Slope
+from meshtrial.stats.stopping import FixedN, Precision, StoppingRule, TwoLooks, first_useful_n, stopping_rule
+from meshtrial.stats.unpaired import UnpairedComparison, compare_unpaired
+from meshtrial.stats.verdict import Verdict, decide
+from meshtrial.stats.warning import Warning
+
+__all__ = [
+    "Bracket",
+    "Capacity",
+    "CheckResult",
+    "ContrastResult",
+    "Decision",
+    "FixedN",
+    "Knee",
+    "MannWhitney",
+    "Margin",
+    "NoiseFloor",
+    "PairedComparison",
+    "PowerLaw",
+    "Precision",
+    "Progress",
+    "RankInterval",
+    "RateSearch",
+    "Rung",
+    "Scale",
+    "SignedRank",
+    "Slope",
+    "StoppingRule",
+    "StudyCost",
+    "TwoLooks",
+    "UnpairedComparison",
+    "VarianceComponents",
+    "Verdict",
+    "Warning",
+    "analyse_family",
+    "analyse_unpaired",
+    "benjamini_hochberg",
+    "best_slices",
+    "blocks_for_difference",
+    "blocks_for_equivalence",
+    "bracket",
+    "capacity",
+    "coarse_quantile",
+    "compare_exponents",
+    "compare_paired",
+    "compare_unpaired",
+    "cost_of_margin",
+    "decide",
+    "detectable_effect",
+    "diagnose",
+    "equivalence_p",
+    "find_knee",
+    "first_useful_n",
+    "growth",
+    "half_width",
+    "hodges_lehmann",
+    "hodges_lehmann_two",
+    "holm",
+    "mann_whitney",
+    "marginal_cost",
+    "marginal_costs",
+    "noise_floor",
+    "power_law",
+    "previous_treatments",
+    "repeated_values",
+    "run_all",
+    "signed_rank",
+    "smallest_n",
+    "smallest_n_unpaired",
+    "smallest_p",
+    "smallest_p_unpaired",
+    "stopping_rule",
+    "study_seconds",
+    "variance_components",
+    "varying_factors",
+    "warm_up",
+]

@@ -1,0 +1,134 @@
+"""Checks of the measurements themselves: warm-up, the grain of a quantile, factors that should not vary."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from meshtrial.errors import UsageError
+from meshtrial.stats.contrast import RESOLUTION, block_differences
+from meshtrial.stats.hodges_lehmann import hodges_lehmann
+from meshtrial.stats.signedrank import as_sample
+from meshtrial.stats.warning import Warning
+
+_LEVEL = 0.01
+_SMALLEST_CHANGE = 0.02
+
+
+def warm_up(first: ArrayLike, second: ArrayLike) -> tuple[Warning, ...]:
+    """First half of the measured time against the second, over all runs.
+
+    Parameters
+    ----------
+    first, second : (runs,) array_like
+        The response in each half of each run; positive.
+
+    Returns
+    -------
+    tuple of Warning
+        ``"warm-up"`` where the halves differ by at least 2 % at a level of 1 %.
+    """
+    a, b = as_sample(first, "first half"), as_sample(second, "second half")
+    if len(a) != len(b):
+        raise UsageError(f"every run has two halves, got {len(a)} first and {len(b)} second ones")
+    d, atol = block_differences(b, a, "ratio")
+    found = hodges_lehmann(d, _LEVEL, atol=atol)
+    change = math.expm1(found.estimate)
+    if found.p > _LEVEL or abs(change) < _SMALLEST_CHANGE:
+        return ()
+    text = (
+        f"the second half of a run reads {change:+.1%} against the first (p = {found.p:.2g}): the system was still "
+        "warming up; lengthen the warm-up"
+    )
+    return (Warning("warm-up", text),)
+
+
+def coarse_quantile(resolution: float, value: float, relative_margin: float) -> tuple[Warning, ...]:
+    """A quantile that is known to a bucket only, against the margin it is to be judged by.
+
+    Parameters
+    ----------
+    resolution : float
+        Width of the histogram bucket that holds the quantile, or the step of the clock, in the response's unit.
+    value : float
+        The quantile, in the same unit.
+    relative_margin : float
+        Effective relative margin, 0.05 for 5 %.
+
+    Returns
+    -------
+    tuple of Warning
+        ``"coarse-quantile"`` where the bucket is wider than the margin.
+    """
+    if not (resolution >= 0 and value > 0 and relative_margin > 0):
+        raise UsageError(
+            f"need resolution >= 0, value > 0 and margin > 0, got {resolution}, {value}, {relative_margin}"
+        )
+    if resolution <= relative_margin * value:
+        return ()
+    text = (
+        f"the quantile is known to {resolution / value:.1%} only, the margin is {relative_margin:.1%}: "
+        "use per-request data, or a finer histogram (fortio -r)"
+    )
+    return (Warning("coarse-quantile", text),)
+
+
+def repeated_values(values: ArrayLike, *, share: float = 0.5) -> tuple[Warning, ...]:
+    """Values of different runs that repeat because the meter cannot tell them apart.
+
+    Parameters
+    ----------
+    values : (runs,) array_like
+        One response of many runs.
+    share : float
+        Warn where fewer than this share of the values are different.
+
+    Returns
+    -------
+    tuple of Warning
+        ``"repeated-values"`` or nothing; nothing where all values are zero (a structural zero).
+    """
+    sample = np.sort(as_sample(values))
+    tolerance = RESOLUTION * float(np.abs(sample).max())
+    different = 1 + int((np.diff(sample) > tolerance).sum())
+    if not sample.any() or different >= share * len(sample):
+        return ()
+    text = f"{len(sample)} runs show {different} different values: the meter is too coarse for ranks; use a finer one"
+    return (Warning("repeated-values", text),)
+
+
+def varying_factors(groups: Sequence[Hashable], factors: Mapping[str, Sequence[Hashable]]) -> tuple[Warning, ...]:
+    """Factors that should be the same for all runs of a group, and are not (image, node, version).
+
+    Parameters
+    ----------
+    groups : (runs,) sequence
+        The group of each run: its treatment, or its treatment and load.
+    factors : mapping of name to (runs,) sequence
+        Value of each factor in each run.
+
+    Returns
+    -------
+    tuple of Warning
+        One ``"varying-factor"`` for each factor and group.
+    """
+    found = []
+    for factor, levels in factors.items():
+        if len(levels) != len(groups):
+            raise UsageError(f"factor {factor!r} has {len(levels)} values for {len(groups)} runs")
+        seen: dict[Hashable, dict[Hashable, int]] = {}
+        for group, level in zip(groups, levels, strict=True):
+            counts = seen.setdefault(group, {})
+            counts[level] = counts.get(level, 0) + 1
+        for group, counts in seen.items():
+            if len(counts) > 1:
+                listed = ", ".join(f"{level} ({n})" for level, n in counts.items())
+                text = (
+                    f"{factor} varies inside {group}: {listed}; its effect is mixed with the noise: fix it, or "
+                    "make it a treatment"
+                )
+                found.append(Warning("varying-factor", text))
+    return tuple(found)

@@ -1,0 +1,95 @@
+"""Does a verdict hang on one block? Every block is left out once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+
+from meshtrial.stats.comparison import PairedComparison
+from meshtrial.stats.contrast import block_differences
+from meshtrial.stats.ranknull import FloatArray
+from meshtrial.stats.signedrank import leave_one_out_p, smallest_p
+from meshtrial.stats.verdict import Verdict
+from meshtrial.stats.warning import Warning
+
+
+def influence(
+    treatment: FloatArray,
+    baseline: FloatArray,
+    comparison: PairedComparison,
+    verdict: Verdict,
+    p_adjusted: float | None,
+    p_equivalence_adjusted: float | None,
+    blocks: Sequence[Hashable],
+) -> tuple[Warning, ...]:
+    """Warn where the verdict would be another one without a single block.
+
+    The family's correction is held at what it was for the full data. Where n - 1 blocks cannot reach it at all, the
+    raw p-value is used: a study at its floor is not fragile by that alone.
+
+    Parameters
+    ----------
+    treatment, baseline : (n,) array
+        The complete blocks.
+    comparison : PairedComparison
+        Of the two.
+    verdict : Verdict
+        On the comparison.
+    p_adjusted, p_equivalence_adjusted : float or None
+        Corrected p-values that the verdict was based on.
+    blocks : sequence
+        Labels.
+
+    Returns
+    -------
+    tuple of Warning
+        At most one, ``"influential-block"``.
+    """
+    c, n = comparison, comparison.n
+    if c.provisional or verdict.label in ("invalid", "saturated", "unstable") or p_adjusted is None:
+        return ()
+    d, atol = block_differences(treatment, baseline, c.scale)
+    margin = _log_margin(c)
+    shown = c.p <= c.alpha and verdict.different
+    if _cannot_flip(d, c, shown):
+        return ()
+    factor = _factor(c.p, p_adjusted, smallest_p(n - 1), c)
+    differs = [p * factor <= c.alpha for p in leave_one_out_p(d, "two-sided", atol)]
+    equal = [False] * n
+    if margin is not None and c.p_equivalence is not None and p_equivalence_adjusted is not None:
+        factor = _factor(c.p_equivalence, p_equivalence_adjusted, smallest_p(n - 1, "greater"), c)
+        below = leave_one_out_p(d - margin, "less", atol)
+        above = leave_one_out_p(d + margin, "greater", atol)
+        equal = [max(both) * factor <= c.alpha for both in zip(below, above, strict=True)]
+    if verdict.different:
+        flips, becomes = [not x for x in differs], "not be shown"
+    elif verdict.label == "equivalent":
+        flips, becomes = [x or not y for x, y in zip(differs, equal, strict=True)], "not be equivalent"
+    else:
+        flips, becomes = [x or y for x, y in zip(differs, equal, strict=True)], "be conclusive"
+    found = [str(block) for block, flip in zip(blocks, flips, strict=True) if flip]
+    if not found:
+        return ()
+    names = ", ".join(found[:5])
+    which = (
+        f"block {names}" if len(found) == 1 else f"any one of {len(found)} blocks ({names}{', ...' * (len(found) > 5)})"
+    )
+    text = f"without {which} the verdict would {becomes}: read its run logs and gates, keep it, and add blocks"
+    return (Warning("influential-block", text),)
+
+
+def _cannot_flip(d: FloatArray, c: PairedComparison, shown: bool) -> bool:
+    """A difference with every block on one side stays shown without any of them, if n - 1 blocks can show it."""
+    one_sided = bool((d > 0).all() or (d < 0).all())
+    return shown and one_sided and smallest_p(c.n - 1) * c.m_family <= c.alpha
+
+
+def _factor(p: float, adjusted: float, smallest: float, c: PairedComparison) -> float:
+    factor = min(adjusted / p, float(c.m_family)) if p > 0 else float(c.m_family)
+    return factor if smallest * factor <= c.alpha else 1.0
+
+
+def _log_margin(c: PairedComparison) -> float | None:
+    if c.margin_high is None:
+        return None
+    return math.log(c.margin_high) if c.scale == "ratio" else c.margin_high

@@ -1,0 +1,109 @@
+"""Many contrasts, one error rate: Holm inside a family, Benjamini-Hochberg for what is only explored.
+
+An exact test has a floor, and correction raises it: `smallest_n` says before the first run how many blocks a family
+needs at the least.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from meshtrial.errors import UsageError
+from meshtrial.stats.ranknull import FloatArray
+
+
+def _p_values(p: ArrayLike, m: int | None) -> tuple[FloatArray, int]:
+    values = np.asarray(p, dtype=np.float64)
+    if values.ndim != 1 or not ((values >= 0) & (values <= 1)).all():
+        raise UsageError("p-values must be a list of numbers between 0 and 1")
+    family = len(values) if m is None else m
+    if family < len(values):
+        raise UsageError(f"a family of {family} contrasts cannot hold {len(values)} p-values")
+    return values, family
+
+
+def holm(p: ArrayLike, m: int | None = None) -> FloatArray:
+    """Step-down adjusted p-values (Holm 1979): family-wise error under any dependence.
+
+    Parameters
+    ----------
+    p : (k,) array_like
+        Raw p-values.
+    m : int, optional
+        Size of the declared family where some of its contrasts gave no p-value; they still count.
+
+    Returns
+    -------
+    (k,) array
+        Reject where the adjusted p <= alpha.
+    """
+    values, family = _p_values(p, m)
+    order = np.argsort(values, kind="stable")
+    steps = values[order] * (family - np.arange(len(values)))
+    adjusted = np.empty_like(values)
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(steps))
+    return adjusted
+
+
+def benjamini_hochberg(p: ArrayLike, m: int | None = None) -> FloatArray:
+    """Step-up adjusted p-values (Benjamini & Hochberg 1995): false discovery rate, for exploratory responses.
+
+    Parameters
+    ----------
+    p : (k,) array_like
+        Raw p-values.
+    m : int, optional
+        Number of hypotheses where some gave no p-value.
+
+    Returns
+    -------
+    (k,) array
+    """
+    values, family = _p_values(p, m)
+    order = np.argsort(values, kind="stable")
+    steps = values[order] * family / np.arange(1, len(values) + 1)
+    adjusted = np.empty_like(values)
+    adjusted[order] = np.minimum(1.0, np.minimum.accumulate(steps[::-1])[::-1])
+    return adjusted
+
+
+def _check(m: int, alpha: float) -> None:
+    if m < 1 or not 0 < alpha < 1:
+        raise UsageError(f"need at least one contrast and 0 < alpha < 1, got m={m}, alpha={alpha}")
+
+
+@lru_cache(maxsize=1024)
+def smallest_n(m: int, alpha: float = 0.05, test: Literal["difference", "equivalence"] = "difference") -> int:
+    """Fewest blocks with which one of m contrasts can reach alpha after Holm.
+
+    Parameters
+    ----------
+    m : int
+        Contrasts in the family.
+    alpha : float
+        Family-wise error rate.
+    test : {"difference", "equivalence"}
+        Two-sided, 2^(1-n) <= alpha/m; or two one-sided tests, 2^-n <= alpha/m.
+
+    Returns
+    -------
+    int
+    """
+    _check(m, alpha)
+    bits = math.ceil(math.log2(m / alpha))
+    return bits + 1 if test == "difference" else bits
+
+
+@lru_cache(maxsize=1024)
+def smallest_n_unpaired(m: int, alpha: float = 0.05) -> int:
+    """Fewest runs in each of two unpaired arms: 2 / C(2n, n) <= alpha/m."""
+    _check(m, alpha)
+    n = 2
+    while 2 / math.comb(2 * n, n) > alpha / m:
+        n += 1
+    return n

@@ -1,0 +1,176 @@
+"""How much the instrument itself moves when nothing differs: the A/A noise floor and the components of variance.
+
+**Noise floor.** The baseline and its twin ``none-aa`` are the same treatment, so whatever their contrast shows is
+noise. The floor is the size of that apparent effect: |Hodges-Lehmann estimate| of the A/A contrast, as a ratio minus
+one (or in the response's unit). Its `upper` end is the largest effect that the A/A interval cannot exclude. The
+floor, and not the upper end, is what makes a family `unstable`: the width of an interval is what the exact tests and
+``inconclusive`` already account for, while an apparent effect beyond the margin with nothing changed says that the
+run-to-run model itself does not hold at this size.
+
+**Components.** What varies between fresh deployments is not seen within one. Slices of a deployment are nested in it
+and never count as n (Kalibera & Jones 2013, sections 4 and 6).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from meshtrial.errors import UsageError
+from meshtrial.stats.comparison import PairedComparison
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseFloor:
+    """What the study's own A/A contrast shows.
+
+    Attributes
+    ----------
+    floor : float
+        Size of the apparent effect: max(ratio, 1/ratio) - 1, or |difference| in the response's unit.
+    upper : float
+        Largest effect inside the A/A interval, in the same terms.
+    between_run_sd : float
+        Standard deviation of one run within its block: sd of the A/A block differences / sqrt(2), on the log scale for
+        ratios (0.05 is about 5 %).
+    p : float
+        Exact p-value of the A/A contrast; it should not be small.
+    n : int
+        Blocks.
+    scale : str
+        ``"ratio"`` or ``"difference"``.
+    """
+
+    floor: float
+    upper: float
+    between_run_sd: float
+    p: float
+    n: int
+    scale: str
+
+
+def noise_floor(twin: PairedComparison) -> NoiseFloor:
+    """Noise floor from the contrast of the baseline's twin with the baseline.
+
+    Parameters
+    ----------
+    twin : PairedComparison
+        ``compare_paired(none_aa, none)``.
+
+    Returns
+    -------
+    NoiseFloor
+    """
+    size = effect_size(twin.estimate, twin.scale)
+    upper = max(effect_size(twin.ci_low, twin.scale), effect_size(twin.ci_high, twin.scale))
+    return NoiseFloor(size, upper, twin.sd / math.sqrt(2), twin.p, twin.n, twin.scale)
+
+
+def effect_size(value: float, scale: str) -> float:
+    """Distance from "no effect", the same in both directions: max(r, 1/r) - 1 for a ratio, |x| for a difference."""
+    if scale == "difference":
+        return abs(value)
+    if value <= 0:
+        return math.inf
+    return max(value, 1 / value) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class VarianceComponents:
+    """Nested variance of a response: fresh deployments, and slices measured within one.
+
+    Attributes
+    ----------
+    between, within : float
+        Variances between deployments and between the slices of one, in the square of the data's unit (log data:
+        relative variances). `between` is cut at zero.
+    mean : float
+        Grand mean over deployments.
+    deployments : int
+        Deployments.
+    slices : float
+        Slices a deployment (the effective number where they are unequal).
+    """
+
+    between: float
+    within: float
+    mean: float
+    deployments: int
+    slices: float
+
+    @property
+    def intraclass(self) -> float:
+        """Share of the variance that only fresh deployments show."""
+        total = self.between + self.within
+        return self.between / total if total > 0 else 0.0
+
+    def run_variance(self, slices: int) -> float:
+        """Variance of a run that averages `slices` slices of one deployment."""
+        return self.between + self.within / slices
+
+
+def variance_components(deployments: list[ArrayLike]) -> VarianceComponents:
+    """Method of moments for a one-way nested design (Searle, Casella & McCulloch 1992, section 3.6).
+
+    Equals REML for equal numbers of slices where the estimate is positive.
+
+    Parameters
+    ----------
+    deployments : list of (slices,) array_like
+        The slices of each deployment, on the scale of the analysis (logs for ratios).
+
+    Returns
+    -------
+    VarianceComponents
+
+    Raises
+    ------
+    UsageError
+        With fewer than two deployments, or no deployment with two slices.
+    """
+    groups = [np.asarray(values, dtype=np.float64) for values in deployments]
+    if any(g.ndim != 1 or len(g) == 0 or not np.isfinite(g).all() for g in groups):
+        raise UsageError("every deployment needs at least one finite slice")
+    a = len(groups)
+    sizes = np.array([len(g) for g in groups], dtype=np.float64)
+    total = float(sizes.sum())
+    if a < 2 or total == a:
+        raise UsageError(
+            f"{a} deployments with {int(total)} slices cannot tell the two levels apart: "
+            "measure at least 2 fresh deployments, one of them at least twice"
+        )
+    means = np.array([g.mean() for g in groups])
+    grand = float((sizes * means).sum() / total)
+    within = float(sum(((g - g.mean()) ** 2).sum() for g in groups)) / (total - a)
+    mean_square = float((sizes * (means - grand) ** 2).sum()) / (a - 1)
+    effective = (total - float((sizes**2).sum()) / total) / (a - 1)
+    between = max(0.0, (mean_square - within) / effective)
+    return VarianceComponents(between, within, float(means.mean()), a, effective)
+
+
+def best_slices(components: VarianceComponents, cost_outer: float, cost_inner: float, *, most: int = 100) -> int:
+    """Cheapest number of slices a deployment (Kalibera & Jones 2013, section 6.2).
+
+    Parameters
+    ----------
+    components : VarianceComponents
+        From calibration data.
+    cost_outer, cost_inner : float
+        Seconds that a fresh deployment costs beside its slices, and that one slice costs.
+    most : int
+        Upper limit, reached where deployments hardly differ.
+
+    Returns
+    -------
+    int
+        ``sqrt(cost_outer/cost_inner * within/between)``, rounded up, between 1 and `most`.
+    """
+    if not (cost_outer >= 0 and cost_inner > 0):
+        raise UsageError(f"costs are seconds: outer >= 0 and inner > 0, got {cost_outer} and {cost_inner}")
+    if components.between <= 0:
+        return most
+    ideal = math.sqrt(cost_outer / cost_inner * components.within / components.between)
+    return min(most, max(1, math.ceil(ideal - 1e-9)))

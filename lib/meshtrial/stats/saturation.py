@@ -1,0 +1,237 @@
+"""Capacity: the highest rate that a treatment keeps. Saturation is a result of its own, never a latency.
+
+One ladder gives a bracket: the highest rate kept below every failed one, and the lowest rate that failed. Repeats give
+an interval for the median capacity by the sign test, which asks nothing of the distribution: from the brackets' lower
+ends to their upper ends, so the grain of the ladder is inside the interval.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from meshtrial.errors import UsageError
+from meshtrial.stats.warning import Warning
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One run at one rate.
+
+    Attributes
+    ----------
+    rate : float
+        Requests a second asked for.
+    kept : float
+        Achieved over requested rate.
+    ok : bool
+        Whether the other gates passed (errors, late sends).
+    """
+
+    rate: float
+    kept: float
+    ok: bool = True
+
+    def __post_init__(self) -> None:
+        if not (self.rate > 0 and math.isfinite(self.rate) and self.kept >= 0):
+            raise UsageError(f"a rung needs a positive rate and a share of at least 0, got {self.rate} and {self.kept}")
+
+    def holds(self, tolerance: float) -> bool:
+        """Whether the rate was delivered within the tolerance and the gates passed."""
+        return self.ok and self.kept >= 1 - tolerance
+
+
+@dataclass(frozen=True, slots=True)
+class Bracket:
+    """What one ladder shows: capacity lies in [low, high).
+
+    Attributes
+    ----------
+    low : float
+        Highest rate kept below every failed one; 0 where even the lowest failed.
+    high : float
+        Lowest rate that failed; infinite where none did.
+    """
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """Median capacity over repeats.
+
+    Attributes
+    ----------
+    estimate : float
+        Median over the repeats of the highest rate kept, requests a second.
+    low, high : float
+        Interval; 0 or infinite where the ladders ended first.
+    confidence : float
+        Confidence that the interval achieves.
+    n : int
+        Repeats.
+    brackets : tuple of Bracket
+        One a repeat.
+    warnings : tuple of Warning
+        What a reader must know.
+    """
+
+    estimate: float
+    low: float
+    high: float
+    confidence: float
+    n: int
+    brackets: tuple[Bracket, ...]
+    warnings: tuple[Warning, ...]
+
+
+def rates(history: Sequence[Rung], tolerance: float) -> dict[float, bool | None]:
+    """State of every rate tried: kept (True), failed (False), or failed once and to be repeated (None).
+
+    A rate that fails is repeated once, as every run that fails a gate; it is kept if the repeat keeps it.
+    """
+    tries: dict[float, list[bool]] = {}
+    for rung in history:
+        tries.setdefault(rung.rate, []).append(rung.holds(tolerance))
+    return {rate: True if any(held) else False if len(held) > 1 else None for rate, held in tries.items()}
+
+
+def bracket(history: Sequence[Rung], *, tolerance: float = 0.02) -> Bracket:
+    """Bracket the capacity from one ladder or search.
+
+    Parameters
+    ----------
+    history : sequence of Rung
+        In any order. A rate tried once and failed counts as failed.
+    tolerance : float
+        Largest missing share of the rate.
+
+    Returns
+    -------
+    Bracket
+    """
+    if not history:
+        raise UsageError("a ladder without a run has no capacity")
+    state = rates(history, tolerance)
+    high = min((rate for rate, kept in state.items() if not kept), default=math.inf)
+    low = max((rate for rate, kept in state.items() if kept and rate < high), default=0.0)
+    return Bracket(low, high)
+
+
+def capacity(repeats: Sequence[Sequence[Rung]], *, alpha: float = 0.05, tolerance: float = 0.02) -> Capacity:
+    """Median capacity with its interval over repeated ladders.
+
+    Parameters
+    ----------
+    repeats : sequence of sequences of Rung
+        One ladder a fresh deployment.
+    alpha : float
+        One minus the nominal confidence. Where the repeats cannot reach it, the interval is their whole range, with the
+        confidence that this achieves (three repeats: 75 %).
+    tolerance : float
+        Largest missing share of the rate.
+
+    Returns
+    -------
+    Capacity
+
+    Raises
+    ------
+    UsageError
+        Without repeats.
+    """
+    if not repeats:
+        raise UsageError("capacity needs at least one ladder")
+    found = tuple(bracket(history, tolerance=tolerance) for history in repeats)
+    n = len(found)
+    lows, highs = np.sort([b.low for b in found]), np.sort([b.high for b in found])
+    tails = special.bdtr(np.arange(n), n, 0.5)  # P(at most k of n below the median)
+    k = max(int(np.searchsorted(2 * tails, alpha, side="right")), 1)
+    confidence = max(0.0, 1 - 2 * float(tails[k - 1]))
+    warnings = []
+    if confidence < 1 - alpha:
+        needed = math.ceil(1 - math.log2(alpha))
+        text = f"{n} repeats reach {confidence:.0%} confidence, not {1 - alpha:.0%}: repeat at least {needed} times"
+        warnings.append(Warning("below-floor", text))
+    if math.isinf(highs[-1]):
+        warnings.append(
+            Warning("ladder-too-low", "the highest rate was kept: capacity lies above it; extend the ladder")
+        )
+    if lows[0] == 0:
+        warnings.append(Warning("ladder-too-high", "the lowest rate failed: capacity lies below it; start lower"))
+    middle, low, high = float(np.median(lows)), float(lows[k - 1]), float(highs[n - k])
+    return Capacity(middle, low, high, confidence, n, found, tuple(warnings))
+
+
+@dataclass(frozen=True, slots=True)
+class RateSearch:
+    """Adaptive search for the capacity: double until it fails, then halve the bracket on the log scale.
+
+    A pure state machine: the next rate depends on the history alone, so a broken search goes on where it stopped.
+
+    Attributes
+    ----------
+    start, lowest, highest : float
+        First rate to try, and the rates not to leave, requests a second.
+    factor : float
+        Step while no bracket is known.
+    resolution : float
+        Relative width of the bracket to stop at, 0.05 for 5 %.
+    tolerance : float
+        Largest missing share of the rate.
+    """
+
+    start: float
+    highest: float
+    lowest: float = 1.0
+    factor: float = 2.0
+    resolution: float = 0.05
+    tolerance: float = 0.02
+
+    def __post_init__(self) -> None:
+        if not (0 < self.lowest <= self.start <= self.highest and self.factor > 1 and self.resolution > 0):
+            raise UsageError(
+                "a search needs 0 < lowest <= start <= highest, factor > 1 and resolution > 0, got "
+                f"{self.lowest}, {self.start}, {self.highest}, {self.factor}, {self.resolution}"
+            )
+
+    def next_rate(self, history: Sequence[Rung]) -> float | None:
+        """The rate to try next; None where the search is over.
+
+        Parameters
+        ----------
+        history : sequence of Rung
+            Every run so far.
+
+        Returns
+        -------
+        float or None
+        """
+        if not history:
+            return self.start
+        state = rates(history, self.tolerance)
+        again = [rate for rate, kept in state.items() if kept is None]
+        if again:
+            return again[0]
+        known = bracket(history, tolerance=self.tolerance)
+        if math.isinf(known.high):
+            following = min(known.low * self.factor, self.highest)
+            return following if following > known.low else None
+        if known.low == 0:
+            following = max(known.high / self.factor, self.lowest)
+            return following if following < known.high else None
+        if known.high / known.low <= 1 + self.resolution:
+            return None
+        middle = _tidy(math.sqrt(known.low * known.high))
+        return middle if known.low < middle < known.high else None
+
+
+def _tidy(rate: float) -> float:
+    """Three digits are finer than any resolution worth searching for, and read better in a plan."""
+    digits = 2 - math.floor(math.log10(rate))
+    return float(round(rate, digits))

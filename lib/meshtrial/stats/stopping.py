@@ -1,0 +1,201 @@
+"""When a study may stop. Three rules are legal, and the plan declares which before the first run.
+
+- ``fixed``: after n blocks. The default.
+- ``precision``: when every primary interval is narrow enough, or at n_max. It looks at the width only, never at the
+  sign or the p-value, so it does not hunt for significance.
+- ``two-looks``: at n = 10 and n = 16, spending .01 and then .04 of the error rate (a union bound: .05 in all).
+
+Looking after every block from 6 to 12 and stopping at the first p <= .05 gives 11 % false positives (METHOD.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar
+
+from meshtrial.errors import UsageError
+from meshtrial.stats.multiplicity import smallest_n
+from meshtrial.stats.progress import Decision, Progress
+
+
+@dataclass(frozen=True, slots=True)
+class FixedN:
+    """Stop after n blocks.
+
+    Attributes
+    ----------
+    n : int
+        Blocks.
+    alpha : float
+        Family-wise error rate.
+    """
+
+    n: int = 10
+    alpha: float = 0.05
+    rule: ClassVar[str] = "fixed"
+
+    def __post_init__(self) -> None:
+        _require(self.n >= 2 and 0 < self.alpha < 1, f"fixed: n >= 2 and 0 < alpha < 1, got {self.n} and {self.alpha}")
+
+    @property
+    def most(self) -> int:
+        """Blocks that the plan must hold."""
+        return self.n
+
+    def decide(self, progress: Progress) -> Decision:
+        """Stop at n blocks, complete or not."""
+        return Decision(progress.run >= self.n, self.alpha, f"{progress.run} of {self.n} blocks run")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain form for the plan file."""
+        return {"rule": self.rule, **asdict(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """Stop when every primary interval's half-width is below a target.
+
+    Attributes
+    ----------
+    target : float
+        Relative half-width, 0.03 for 3 %; on the difference scale in the response's unit.
+    n_max : int
+        Stop here in any case.
+    n_min : int
+        First look; at least the floor of the family.
+    alpha : float
+        Family-wise error rate.
+    """
+
+    target: float
+    n_max: int = 30
+    n_min: int = 8
+    alpha: float = 0.05
+    rule: ClassVar[str] = "precision"
+
+    def __post_init__(self) -> None:
+        good = self.target > 0 and 2 <= self.n_min <= self.n_max and 0 < self.alpha < 1
+        _require(good, f"precision: target > 0 and 2 <= n_min <= n_max, got {self.target}, {self.n_min}, {self.n_max}")
+
+    @property
+    def most(self) -> int:
+        """Blocks that the plan must hold."""
+        return self.n_max
+
+    def decide(self, progress: Progress) -> Decision:
+        """Stop when all intervals are narrow enough: the widest one decides."""
+        if progress.run >= self.n_max:
+            return Decision(True, self.alpha, f"{progress.run} blocks run, the most that the plan allows")
+        if progress.complete < self.n_min or not progress.half_widths:
+            return Decision(
+                False, self.alpha, f"{progress.complete} complete blocks, the first look is at {self.n_min}"
+            )
+        name, widest = max(progress.half_widths.items(), key=lambda item: item[1])
+        done = widest <= self.target
+        return Decision(done, self.alpha, f"widest half-width {widest:.3g} ({name}), target {self.target:.3g}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain form for the plan file."""
+        return {"rule": self.rule, **asdict(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class TwoLooks:
+    """Look at `first` blocks, and if anything is open again at `second`.
+
+    Attributes
+    ----------
+    first, second : int
+        Complete blocks at the looks.
+    alpha_first, alpha_second : float
+        Family-wise error rates spent; their sum bounds the whole.
+    """
+
+    first: int = 10
+    second: int = 16
+    alpha_first: float = 0.01
+    alpha_second: float = 0.04
+    rule: ClassVar[str] = "two-looks"
+
+    def __post_init__(self) -> None:
+        good = 2 <= self.first < self.second and self.alpha_first > 0 and self.alpha_second > 0
+        good = good and self.alpha_first + self.alpha_second < 1
+        _require(good, f"two-looks: 2 <= first < second and positive error rates, got {asdict(self)}")
+
+    @property
+    def most(self) -> int:
+        """Blocks that the plan must hold."""
+        return self.second
+
+    @property
+    def alpha(self) -> float:
+        """Error rate of the whole study."""
+        return self.alpha_first + self.alpha_second
+
+    def decide(self, progress: Progress) -> Decision:
+        """Two looks and no others: in between, nothing is tested.
+
+        A block lost to a gate moves no look: they come after that many blocks were run.
+        """
+        if progress.run >= self.second:
+            return Decision(True, self.alpha_second, f"second look, at {progress.run} blocks")
+        if progress.run == self.first:
+            open_or_not = "everything is settled" if progress.conclusive else "not everything is settled"
+            return Decision(
+                progress.conclusive, self.alpha_first, f"first look, at {progress.run} blocks: {open_or_not}"
+            )
+        following = self.first if progress.run < self.first else self.second
+        return Decision(False, self.alpha_first, f"{progress.run} blocks run, no look before {following}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain form for the plan file."""
+        return {"rule": self.rule, **asdict(self)}
+
+
+StoppingRule = FixedN | Precision | TwoLooks
+_RULES: dict[str, type[StoppingRule]] = {r.rule: r for r in (FixedN, Precision, TwoLooks)}
+
+
+def stopping_rule(data: Mapping[str, Any]) -> StoppingRule:
+    """Read a rule back from its plain form.
+
+    Parameters
+    ----------
+    data : mapping
+        ``{"rule": "fixed", "n": 10}``, ``{"rule": "precision", "target": 0.03, "n_max": 30}`` or ``{"rule":
+        "two-looks"}``.
+
+    Raises
+    ------
+    UsageError
+        If the rule, one of its options or a value is not known.
+    """
+    options = dict(data)
+    name = options.pop("rule", None)
+    if name not in _RULES:
+        raise UsageError(f"no stopping rule {name!r}; there are {', '.join(_RULES)}")
+    kind = _RULES[name]
+    known = {f.name: f.type for f in fields(kind)}
+    for key, value in options.items():
+        if key not in known:
+            raise UsageError(f"stopping rule {name!r} has no option {key!r}; it has {', '.join(known)}")
+        whole = known[key] == "int"
+        if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
+            raise UsageError(
+                f"stopping rule {name!r}: {key} must be a {'whole number' if whole else 'number'}, got {value!r}"
+            )
+    try:
+        return kind(**options)
+    except TypeError:
+        raise UsageError(f"stopping rule {name!r} needs a value for target") from None
+
+
+def first_useful_n(rule: StoppingRule, m: int) -> int:
+    """Fewest blocks with which the rule's first analysis can show anything in a family of m contrasts."""
+    return smallest_n(m, rule.alpha_first if isinstance(rule, TwoLooks) else rule.alpha)
+
+
+def _require(good: bool, message: str) -> None:
+    if not good:
+        raise UsageError(message)

@@ -1,0 +1,189 @@
+"""The verdict table of METHOD.md, in its order. There is no verdict "no difference": what was not shown is
+`inconclusive`.
+
+One reading is needed that the table leaves open. A noise floor beyond the margin makes a contrast `unstable` unless
+its whole interval lies beyond the floor: a threefold latency stays `slower` when the A/A arms differ by 12 %.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from meshtrial.stats.comparison import PairedComparison
+from meshtrial.stats.noise import NoiseFloor, effect_size
+from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence
+from meshtrial.stats.unpaired import UnpairedComparison
+
+Kind = Literal["latency", "resource", "level"]
+Label = Literal[
+    "invalid",
+    "saturated",
+    "unstable",
+    "slower",
+    "faster",
+    "more",
+    "less",
+    "higher",
+    "lower",
+    "equivalent",
+    "inconclusive",
+]
+
+_WORDS: dict[Kind, tuple[Label, Label]] = {
+    "latency": ("slower", "faster"),
+    "resource": ("more", "less"),
+    "level": ("higher", "lower"),
+}
+
+
+Comparison = PairedComparison | UnpairedComparison
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What may be said of one contrast.
+
+    Attributes
+    ----------
+    label : str
+        ``invalid``, ``saturated``, ``unstable``, ``slower``/``faster`` (latency), ``more``/``less`` (resources),
+        ``higher``/``lower`` (anything else), ``equivalent`` or ``inconclusive``.
+    qualifier : str
+        ``"material"`` (the interval lies beyond the margin), ``"below margin"`` (equivalence is shown too) or ``""``.
+    text : str
+        What a report prints.
+    reason : str
+        The rule that decided, with its numbers.
+    more : int or None
+        Further blocks (or runs) that would probably settle an inconclusive contrast.
+    mde : float or None
+        Minimum detectable effect, to be printed beside an inconclusive verdict.
+    """
+
+    label: Label
+    qualifier: Literal["material", "below margin", ""]
+    text: str
+    reason: str
+    more: int | None
+    mde: float | None
+
+    @property
+    def conclusive(self) -> bool:
+        """Whether a difference or equivalence was shown."""
+        return self.label not in ("invalid", "saturated", "unstable", "inconclusive")
+
+    @property
+    def different(self) -> bool:
+        """Whether a difference was shown."""
+        return self.conclusive and self.label != "equivalent"
+
+
+def decide(
+    comparison: Comparison | None,
+    *,
+    p_adjusted: float | None,
+    p_equivalence_adjusted: float | None = None,
+    noise: NoiseFloor | None = None,
+    kind: Kind = "latency",
+    invalid: str | None = None,
+    saturated: str | None = None,
+) -> Verdict:
+    """Apply the verdict table to one contrast.
+
+    Parameters
+    ----------
+    comparison : PairedComparison or UnpairedComparison or None
+        None where too few blocks are left to compare.
+    p_adjusted, p_equivalence_adjusted : float or None
+        Corrected for the family (Holm, or Benjamini-Hochberg for what is exploratory).
+    noise : NoiseFloor, optional
+        Of the same response and load.
+    kind : {"latency", "resource", "level"}
+        Chooses the words for the direction.
+    invalid, saturated : str, optional
+        Why the gates or proofs failed, or that the treatment did not keep up with the load.
+
+    Returns
+    -------
+    Verdict
+    """
+    if invalid is not None:
+        return Verdict("invalid", "", "invalid", invalid, None, None)
+    if saturated is not None:
+        return Verdict("saturated", "", "saturated", saturated, None, None)
+    if comparison is None or p_adjusted is None:
+        return Verdict("invalid", "", "invalid", "fewer than 2 complete blocks are left", None, None)
+    c = comparison
+    unit = "blocks" if isinstance(c, PairedComparison) else "runs in each arm"
+    if c.provisional:
+        reason = f"with n = {c.n} the exact test cannot go below p = {c.smallest_p:.3g}"
+        # unequal unpaired arms can be below the floor although the smaller one is not
+        more = max(1, c.floor_n - c.n)
+        return Verdict("inconclusive", "", f"inconclusive: at least {c.floor_n} {unit}", reason, more, None)
+    margin = _margin_size(c)
+    if noise is not None and margin is not None and noise.floor > margin and not _beyond(c, noise.floor):
+        reason = f"the A/A noise floor {_size(noise.floor, c)} exceeds the margin {_size(margin, c)}"
+        return Verdict("unstable", "", "unstable", reason, None, c.mde)
+
+    equivalent = p_equivalence_adjusted is not None and p_equivalence_adjusted <= c.alpha
+    if p_adjusted <= c.alpha:
+        up, down = _WORDS[kind]
+        label = up if c.estimate >= c.no_effect else down
+        material = margin is not None and _beyond(c, margin)
+        qualifier: Literal["material", "below margin", ""] = (
+            "material" if material else "below margin" if equivalent else ""
+        )
+        text = f"{label} ({qualifier})" if qualifier else label
+        return Verdict(label, qualifier, text, f"adjusted p = {p_adjusted:.3g}", None, c.mde)
+    if equivalent:
+        reason = f"adjusted equivalence p = {p_equivalence_adjusted:.3g} within the margin {_size(margin or 0.0, c)}"
+        return Verdict("equivalent", "", "equivalent", reason, None, c.mde)
+    more_n = more_needed(c)
+    text = "inconclusive" if more_n is None else f"inconclusive (about {_count(more_n)} more {unit})"
+    return Verdict("inconclusive", "", text, f"adjusted p = {p_adjusted:.3g}", more_n, c.mde)
+
+
+def more_needed(c: Comparison) -> int | None:
+    """Further blocks that would probably settle a contrast; None without a margin.
+
+    First what the plan would ask for: enough to find an effect of the margin's size, and to show equivalence if there
+    is none. Where that many were run, the effect lies somewhere between: then the cheaper of the two with the
+    estimate as truth.
+    """
+    if c.margin_high is None or c.needed_difference is None or c.needed_equivalence is None:
+        return None
+    planned = max(c.needed_difference, c.needed_equivalence, c.floor_n) - c.n
+    if planned > 0:
+        return planned
+    ratio = c.scale == "ratio"
+    half = math.log(c.margin_high) if ratio else c.margin_high
+    effect = abs(math.log(c.estimate)) if ratio else abs(c.estimate)
+    ways = []
+    if effect > 0:
+        ways.append(blocks_for_difference(c.sd, effect, alpha=c.alpha, m=c.m_family))
+    if effect < half:
+        ways.append(blocks_for_equivalence(c.sd, half, effect=effect, alpha=c.alpha, m=c.m_family))
+    return max(1, min(ways) - c.n)
+
+
+def _margin_size(c: Comparison) -> float | None:
+    if c.margin_high is None:
+        return None
+    return c.margin_high - 1 if c.scale == "ratio" else c.margin_high
+
+
+def _beyond(c: Comparison, size: float) -> bool:
+    """Whether the whole interval lies on one side, further from "no effect" than `size`."""
+    if c.ci_low <= c.no_effect <= c.ci_high:
+        return False
+    return min(effect_size(c.ci_low, c.scale), effect_size(c.ci_high, c.scale)) > size
+
+
+def _size(value: float, c: Comparison) -> str:
+    return f"{value:.1%}" if c.scale == "ratio" else f"{value:.3g}"
+
+
+def _count(n: int) -> str:
+    return str(n) if n < 1000 else "1000 or"

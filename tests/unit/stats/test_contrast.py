@@ -1,0 +1,181 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from meshtrial.errors import UsageError
+from meshtrial.stats import Margin, compare_paired
+from meshtrial.stats.contrast import PairedComparison
+
+# fine values, and coarse ones with many ties and zeros in the ratios
+positive = st.one_of(st.floats(0.1, 10).map(lambda x: round(x, 3)), st.integers(95, 105).map(lambda x: x / 100))
+arms = st.integers(2, 12).flatmap(
+    lambda n: st.tuples(st.lists(positive, min_size=n, max_size=n), st.lists(positive, min_size=n, max_size=n))
+)
+
+
+def codes(result: PairedComparison) -> list[str]:
+    return [w.code for w in result.warnings]
+
+
+def noisy(n: int, ratio: float, sd: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return ratio * np.exp(rng.normal(0, sd, n)), np.exp(rng.normal(0, sd, n))
+
+
+def test_a_doubling_by_hand() -> None:
+    # every block doubles exactly: all differences are ln 2, the interval is the point 2
+    result = compare_paired([2, 4, 6, 8, 10, 12], [1, 2, 3, 4, 5, 6])
+    assert (result.estimate, result.ci_low, result.ci_high) == pytest.approx((2, 2, 2))
+    assert result.p == 2 / 64
+    assert result.baseline_median == 3.5
+    assert result.difference == pytest.approx(3.5)  # (2 - 1) * 3.5
+    assert result.method == "exact signed-rank, Hodges-Lehmann"
+
+
+def test_is_scipy_on_the_log_ratios() -> None:
+    t, b = noisy(12, 1.1, 0.1)
+    d = np.log(t / b)
+    result = compare_paired(t, b, margin=Margin(0.2))
+    assert result.p == pytest.approx(stats.wilcoxon(d, method="exact").pvalue)
+    assert result.p_paired_t == pytest.approx(stats.ttest_1samp(d, 0).pvalue)
+    assert result.sd_log == pytest.approx(d.std(ddof=1))
+    half = math.log(1.2)
+    above = stats.wilcoxon(d + half, alternative="greater", method="exact").pvalue
+    below = stats.wilcoxon(d - half, alternative="less", method="exact").pvalue
+    assert result.p_equivalence == pytest.approx(max(above, below))
+    i, j = np.triu_indices(12)
+    assert result.estimate == pytest.approx(math.exp(np.median((d[i] + d[j]) / 2)))
+
+
+@given(arms)
+def test_interval_and_p_never_disagree(pair: tuple[list[float], list[float]]) -> None:
+    result = compare_paired(*pair)
+    if not result.provisional:
+        assert result.excludes_no_effect == (result.p <= result.alpha)
+        assert result.confidence >= 0.95 - 1e-12
+        # the milliseconds tell the same story
+        assert (result.difference_low > 0) == (result.ci_low > 1)
+
+
+@given(arms)
+def test_antisymmetric(pair: tuple[list[float], list[float]]) -> None:
+    t, b = pair
+    forth, back = compare_paired(t, b, margin=Margin(0.1)), compare_paired(b, t, margin=Margin(0.1))
+    assert forth.estimate * back.estimate == pytest.approx(1)
+    assert forth.ci_low * back.ci_high == pytest.approx(1)
+    assert forth.p == back.p
+    assert forth.p_equivalence == back.p_equivalence
+    assert forth.p_sign_flip == back.p_sign_flip
+    assert forth.needed_difference == back.needed_difference
+
+
+@given(arms, st.sampled_from([1e-3, 1e3, 1e6, 60.0]))
+def test_unit_does_not_matter(pair: tuple[list[float], list[float]], unit: float) -> None:
+    t, b = (np.array(v) for v in pair)
+    a, s = compare_paired(t, b, margin=Margin(0.1)), compare_paired(t * unit, b * unit, margin=Margin(0.1))
+    assert (a.p, a.p_equivalence, a.needed_equivalence) == (s.p, s.p_equivalence, s.needed_equivalence)
+    assert s.estimate == pytest.approx(a.estimate)
+    assert (s.ci_low, s.ci_high) == pytest.approx((a.ci_low, a.ci_high))
+    assert s.difference == pytest.approx(a.difference * unit)
+
+
+def test_below_the_floor_is_provisional() -> None:
+    t, b = noisy(7, 1.3, 0.01)
+    result = compare_paired(t, b, m_family=5)  # 7 blocks reach 1/64 = .0156, five contrasts need .01
+    assert result.provisional
+    assert result.floor_n == 8
+    assert "provisional" in result.method
+    assert result.confidence == 0.95
+    assert result.mde is None
+    assert codes(result) == ["below-floor"]
+    interval = stats.ttest_1samp(np.log(t / b), 0).confidence_interval(0.95)
+    assert (result.ci_low, result.ci_high) == pytest.approx((math.exp(interval.low), math.exp(interval.high)))
+    assert not compare_paired(t, b, m_family=1).provisional
+
+
+def test_difference_scale_for_a_baseline_of_zero() -> None:
+    cores = [0.31, 0.29, 0.33, 0.30, 0.35, 0.28]
+    result = compare_paired(cores, [0.0] * 6, scale="difference", margin=Margin(0.1, 0.02))
+    assert result.estimate == pytest.approx(
+        0.31
+    )  # the 11th of 21 Walsh averages: sums .56 .57 .58 .58 .59 .59 .60 .60 .61 .61 .62
+    assert (result.ci_low, result.ci_high) == (0.28, 0.35)
+    assert (result.margin_low, result.margin_high) == (-0.02, 0.02)
+    assert result.difference == result.estimate
+    assert result.sd_log is None
+    assert result.excludes_no_effect
+
+
+def test_minimum_detectable_effect_is_a_ratio() -> None:
+    t, b = noisy(10, 1.0, 0.1, seed=2)
+    result = compare_paired(t, b)
+    # 10 * .955 blocks see 1.0261 standard deviations at power .8
+    assert result.mde == pytest.approx(math.expm1(1.0261091 * result.sd), rel=1e-6)
+
+
+def test_blocks_needed_by_hand() -> None:
+    t, b = noisy(10, 1.0, 0.1, seed=2)
+    result = compare_paired(t, b, margin=Margin(0.1))
+    z = 1.6448536 + 1.2815516
+    assert result.needed_equivalence == max(5, math.ceil((z * result.sd / math.log(1.1)) ** 2 / 0.955))
+    assert compare_paired(t, b).needed_equivalence is None
+    # five contrasts: z(1 - .05/5) = 2.326
+    five = compare_paired(t, b, margin=Margin(0.1), m_family=5)
+    assert five.needed_equivalence == max(8, math.ceil(((2.3263 + 1.2816) * result.sd / math.log(1.1)) ** 2 / 0.955))
+    assert five.needed_difference is not None
+    assert result.needed_difference is not None
+    assert five.needed_difference > result.needed_difference
+
+
+def test_one_wild_block_is_named_by_the_cross_checks() -> None:
+    b = np.ones(10)
+    t = 1 + np.array([0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.09, 40.0])
+    result = compare_paired(t, b)
+    assert result.p == 2 / 1024
+    assert result.p_paired_t > 0.05
+    assert codes(result) == ["tests-disagree"]
+
+
+def test_a_tie_that_rounding_hides_is_still_a_tie() -> None:
+    # ln(0.84/0.87) and ln(0.87/0.84) are opposite but for the last bit; their average must be zero, not 1e-17
+    rows = [(0.87, 0.84), (0.84, 0.87), (1, 1)]
+    rows += [(1.01, 1), (1.05, 1), (1.06, 1), (1.1, 1), (1.17, 1), (1.19, 1), (0.97, 1)]
+    t, b = np.array(rows).T
+    for alpha in (0.01, 0.03, 0.05, 0.1, 0.2):
+        result = compare_paired(t, b, alpha=alpha)
+        assert result.provisional or result.excludes_no_effect == (result.p <= alpha)
+
+
+def test_zeros_are_reported() -> None:
+    b = np.ones(10)
+    t = np.array([1, 1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8])
+    assert "zeros" in codes(compare_paired(t, b))
+
+
+def test_frozen() -> None:
+    result = compare_paired([1.0, 2], [1, 3])
+    with pytest.raises(AttributeError):
+        result.p = 0.0  # type: ignore[misc]
+    assert isinstance(result, PairedComparison)
+
+
+@pytest.mark.parametrize(
+    ("t", "b", "options", "word"),
+    [
+        ([1, 2], [1, 2, 3], {}, "both arms"),
+        ([1], [1], {}, "one block"),
+        ([1, 2], [0, 1], {}, "difference"),
+        ([1, -2], [1, 1], {}, "difference"),
+        ([1, math.nan], [1, 1], {}, "finite"),
+        ([1, 2, 3], [1, 1, 1], {"blocks": [1, 1, 2]}, "slices"),
+        ([1, 2], [1, 1], {"scale": "log"}, "scale"),
+        ([1, 2], [0, 0], {"scale": "difference", "margin": Margin(0.1)}, "floor"),
+    ],
+)
+def test_refuses(t: list[float], b: list[float], options: dict[str, object], word: str) -> None:
+    with pytest.raises(UsageError, match=word):
+        compare_paired(t, b, **options)  # type: ignore[arg-type]

@@ -1,0 +1,122 @@
+import numpy as np
+import pytest
+
+from meshtrial.errors import UsageError
+from meshtrial.stats.dependence import autocorrelation, dependent_blocks
+from meshtrial.stats.diagnostics import carry_over, diagnose, drift, position_effect, previous_treatments
+from meshtrial.stats.rankchecks import kruskal, lag_one, spearman
+from meshtrial.stats.simulate import Noise, run_places, simulate
+
+ARMS = ["none", "none-aa", "a", "b", "c", "d"]
+WHITE = Noise(rho=0.0, drift=0.0, shock_rate=0.0)
+Arrays = dict[str, np.ndarray]
+
+
+def study(seed: int = 0, blocks: int = 10, noise: Noise = WHITE) -> tuple[np.ndarray, Arrays, Arrays]:
+    """Log values (blocks, arms), positions and times of one study."""
+    rng = np.random.default_rng(seed)
+    values = simulate(np.zeros(6), blocks, 1, rng, noise=noise)[0]
+    places = run_places(1, blocks, 6, "randomised", rng)[0]
+    return values, named(places % 6), named(places * 20.0)
+
+
+def named(table: np.ndarray) -> Arrays:
+    return {name: table[:, i] for i, name in enumerate(ARMS)}
+
+
+def codes(values: np.ndarray, **options: object) -> list[str]:
+    return [w.code for w in diagnose(named(np.exp(values)), "none", **options)]  # type: ignore[arg-type]
+
+
+def test_a_sound_study_is_quiet() -> None:
+    loud = 0
+    for seed in range(40):
+        values, positions, times = study(seed)
+        loud += bool(codes(values, positions=positions, times=times))
+    assert loud <= 8  # nine tests at 1 % each
+
+
+def test_drift() -> None:
+    values, _, times = study()
+    drifting = values + 0.4 * np.stack(list(times.values()), axis=1) / 1200
+    assert [w.code for w in drift(named(np.exp(drifting)), times)] == ["drift"]
+    assert "+" in drift(named(np.exp(drifting)), times)[0].message
+    assert drift(named(np.exp(values)), times) == ()
+
+
+def test_drift_on_the_difference_scale() -> None:
+    values, _, times = study()
+    falling = named(values - 0.4 * np.stack(list(times.values()), axis=1) / 1200)
+    assert "-0." in drift(falling, times, scale="difference")[0].message
+
+
+def test_position() -> None:
+    values, positions, _ = study()
+    first = np.stack(list(positions.values()), axis=1) == 0
+    found = position_effect(named(np.exp(values + 0.3 * first)), positions)
+    assert [w.code for w in found] == ["position"]
+    assert "position 0" in found[0].message
+    assert position_effect(named(np.exp(values)), positions) == ()
+
+
+def test_carry_over_names_the_treatment() -> None:
+    values, positions, _ = study(1)
+    before = previous_treatments(positions)
+    after_c = np.array([[before[name][block] == "c" for name in ARMS] for block in range(10)])
+    found = carry_over(named(np.exp(values + 0.3 * after_c)), before)
+    assert [w.code for w in found] == ["carry-over"]
+    assert "after a run of c" in found[0].message
+    assert carry_over(named(np.exp(values)), before) == ()
+
+
+def test_previous_treatments_by_hand() -> None:
+    # block 1: a b; block 2: b a; the run before the second block's b is the first block's b
+    before = previous_treatments({"a": [1, 2], "b": [2, 1]})
+    assert before == {"a": [None, "b"], "b": ["a", "b"]}
+    # a missing run is nobody's predecessor
+    assert previous_treatments({"a": [1, np.nan], "b": [2, 1]})["a"] == [None, None]
+
+
+def test_autocorrelation() -> None:
+    wave = np.exp(0.1 * np.sin(np.arange(24) / 4))
+    assert [w.code for w in autocorrelation(wave)] == ["autocorrelation"]
+    assert autocorrelation(np.exp(np.random.default_rng(0).normal(0, 0.1, 24))) == ()
+    assert autocorrelation(wave[:6]) == ()
+
+
+def test_dependent_blocks_are_seen_in_the_effect_not_in_what_both_share() -> None:
+    wave = np.exp(0.1 * np.sin(np.arange(24) / 4))
+    noise = np.exp(np.random.default_rng(1).normal(0, 0.01, (2, 24)))
+    assert dependent_blocks(wave * noise[0], wave * noise[1]) == ()
+    assert [w.code for w in dependent_blocks(wave**2 * noise[0], wave * noise[1])] == ["dependent-blocks"]
+
+
+def test_missing_runs_and_zeros_are_left_out() -> None:
+    values, positions, times = study(2)
+    arms = named(np.exp(values))
+    arms["a"][3] = np.nan
+    arms["b"][:] = 0.0  # no log: the arm is skipped
+    assert diagnose(arms, "none", positions=positions, times=times) == ()
+    assert diagnose({"none": np.zeros(10), "a": np.ones(10)}, "none") == ()
+
+
+def test_refuses() -> None:
+    with pytest.raises(UsageError, match="nix"):
+        diagnose({"none": [1.0, 2.0]}, "nix")
+    with pytest.raises(UsageError):
+        drift({"a": [1.0, 2.0], "b": [1.0]}, {"a": [1.0, 2.0], "b": [1.0]})
+    with pytest.raises(UsageError):
+        drift({}, {})
+    with pytest.raises(UsageError, match="shape"):
+        position_effect({"a": [1.0, 2.0]}, {"a": [1.0]})
+
+
+def test_rank_checks_by_hand() -> None:
+    assert spearman(np.arange(6.0), np.arange(6.0) ** 3) == (pytest.approx(1.0), pytest.approx(0.0, abs=1e-9))
+    assert spearman(np.arange(6.0), np.ones(6)) == (0.0, 1.0)
+    assert kruskal([np.arange(5.0), np.arange(5.0) + 100]) < 0.01
+    assert kruskal([np.arange(5.0)]) == 1.0
+    # 1 -1 1 -1 ...: products of neighbours are -1, r = -7/8
+    r, p = lag_one(np.array([1.0, -1] * 4))
+    assert r == pytest.approx(-7 / 8)
+    assert p > 0.95

@@ -1,0 +1,180 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshtrial.errors import UsageError
+from meshtrial.stats import Margin, analyse_family, analyse_unpaired, compare_paired, holm
+from meshtrial.stats.family import ContrastResult
+
+MARGIN = Margin(0.05)
+
+
+def study(n: int = 10, seed: int = 0, sd: float = 0.01, **ratios: float) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    block = rng.normal(0, 0.05, n)
+    arms = {"none": 1.0, "none-aa": 1.0, **ratios}
+    return {name: ratio * np.exp(block + rng.normal(0, sd, n)) for name, ratio in arms.items()}
+
+
+def named(results: tuple[ContrastResult, ...]) -> dict[str, ContrastResult]:
+    return {r.treatment: r for r in results}
+
+
+def test_a_whole_family() -> None:
+    values = study(seed=1, sidecar=1.4, ambient=1.0, slim=1.001)
+    results = analyse_family(values, "none", twin="none-aa", margin=MARGIN)
+    assert [r.treatment for r in results] == ["sidecar", "ambient", "slim", "none-aa"]
+    found = named(results)
+    assert found["sidecar"].verdict.text == "slower (material)"
+    assert found["ambient"].verdict.label == "equivalent"
+    assert found["none-aa"].role == "a/a"
+    assert found["none-aa"].verdict.label == "equivalent"
+    assert found["sidecar"].noise is not None
+    assert found["sidecar"].noise.floor < 0.02
+
+
+def test_holm_over_the_family_without_the_twin() -> None:
+    values = study(sd=0.1, a=1.1, b=1.05, c=0.95)
+    results = analyse_family(values, "none", twin="none-aa", margin=MARGIN)
+    raw = [compare_paired(values[k], values["none"]).p for k in ("a", "b", "c")]
+    assert [r.p_adjusted for r in results[:3]] == holm(raw).tolist()
+    assert [r.adjustment for r in results] == ["holm"] * 3 + ["none"]
+    assert [r.m_family for r in results] == [3, 3, 3, 1]
+    aa = results[3]
+    assert aa.comparison is not None
+    assert aa.p_adjusted == aa.comparison.p
+    assert aa.p_holm is None
+
+
+def test_exploratory_is_labelled_and_corrected_by_benjamini_hochberg() -> None:
+    results = analyse_family(study(sd=0.1, a=1.1, b=1.05), "none", twin="none-aa", primary=False)
+    assert {r.role for r in results} == {"exploratory", "a/a"}
+    assert results[0].adjustment == "benjamini-hochberg"
+    assert results[0].p_holm is None
+
+
+def test_a_missing_run_takes_its_block_from_every_treatment() -> None:
+    values = study(n=11, a=1.2, b=1.2)
+    values["b"][4] = math.nan
+    results = analyse_family(values, "none", twin="none-aa", margin=MARGIN, blocks=[f"B{i}" for i in range(11)])
+    for r in results:
+        assert r.comparison is not None
+        assert r.comparison.n == 10
+        assert r.left_out == ("B4",)
+        assert "blocks-left-out" in [w.code for w in r.warnings]
+
+
+def test_an_invalid_treatment_keeps_its_blocks_to_itself_and_counts() -> None:
+    values = study(a=1.2, b=1.2, c=1.2)
+    values["c"][:] = math.nan
+    found = named(
+        analyse_family(values, "none", twin="none-aa", margin=MARGIN, invalid={"c": "plaintext was not refused"})
+    )
+    assert found["c"].verdict.label == "invalid"
+    assert found["c"].verdict.reason == "plaintext was not refused"
+    assert found["c"].comparison is None
+    a = found["a"]
+    assert a.comparison is not None
+    assert a.comparison.n == 10
+    assert a.m_family == 3
+    assert a.p_adjusted == pytest.approx(3 * 2 / 1024)
+
+
+def test_saturated() -> None:
+    found = named(
+        analyse_family(study(a=1.2, b=9.0), "none", twin="none-aa", saturated={"b": "achieved 61 % of the rate"})
+    )
+    assert found["b"].verdict.label == "saturated"
+    assert found["a"].verdict.label == "slower"
+
+
+def test_too_few_blocks_left() -> None:
+    values = study(n=3, a=1.2)
+    values["a"][:2] = math.nan
+    results = analyse_family(values, "none", twin="none-aa")
+    assert [r.verdict.label for r in results] == ["invalid", "invalid"]
+
+
+def test_a_noisy_twin_makes_small_effects_unstable_and_leaves_large_ones() -> None:
+    values = study(a=1.06, b=2.0)
+    values["none-aa"] = values["none"] * np.exp(np.linspace(0.08, 0.14, 10))
+    found = named(analyse_family(values, "none", twin="none-aa", margin=MARGIN))
+    assert found["a"].verdict.label == "unstable"
+    assert found["b"].verdict.label == "slower"
+    assert {"aa-differs", "noise-floor"} <= {w.code for w in found["b"].warnings}
+
+
+def test_declared_pairs() -> None:
+    values = study(a=1.2, b=1.0)
+    results = analyse_family(values, "none", contrasts=[("a", "b")], margin=MARGIN)
+    assert [(r.treatment, r.baseline, r.m_family) for r in results] == [("a", "b", 1)]
+    assert results[0].verdict.label == "slower"
+    assert results[0].noise is None
+
+
+@given(st.permutations(["a", "b", "c"]))
+def test_the_order_of_the_arms_does_not_matter(order: list[str]) -> None:
+    values = study(sd=0.1, a=1.1, b=1.05, c=0.95)
+    shuffled = {k: values[k] for k in ["none", *order, "none-aa"]}
+    a = named(analyse_family(values, "none", twin="none-aa", margin=MARGIN))
+    b = named(analyse_family(shuffled, "none", twin="none-aa", margin=MARGIN))
+    assert {k: r.verdict for k, r in a.items()} == {k: r.verdict for k, r in b.items()}
+
+
+def test_a_part_of_a_family_is_corrected_for_the_whole() -> None:
+    values = study(a=1.2)
+    alone, part = (analyse_family(values, "none", contrasts=[("a", "none")], m_family=m)[0] for m in (None, 4))
+    assert alone.comparison is not None
+    assert alone.p_adjusted == alone.comparison.p
+    assert part.p_adjusted == 4 * alone.comparison.p
+    assert part.m_family == 4
+    assert part.comparison is not None
+    assert part.comparison.floor_n == 8  # 2^-7 <= .05/4
+
+
+def test_the_twin_has_a_floor_of_its_own() -> None:
+    # 7 blocks are too few for five treatments, and enough for one A/A contrast
+    values = study(n=7, a=1.2, b=1.0, c=1.0, d=1.0, e=1.0)
+    found = named(analyse_family(values, "none", twin="none-aa", margin=MARGIN))
+    assert found["a"].verdict.text == "inconclusive: at least 8 blocks"
+    twin = found["none-aa"].comparison
+    assert twin is not None
+    assert not twin.provisional
+    assert twin.m_family == 1
+
+
+def test_unpaired() -> None:
+    rng = np.random.default_rng(0)
+    values = {"none": rng.normal(1, 0.01, 6), "a": rng.normal(1.5, 0.01, 6), "b": rng.normal(1, 0.01, 5)}
+    a, b = analyse_unpaired(values, "none", margin=MARGIN)
+    assert a.verdict.label == "slower"
+    assert a.p_holm == pytest.approx(2 * 2 / 924)
+    assert b.verdict.label != "slower"
+    assert all(r.warnings[0].code == "order-unknown" for r in (a, b))
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"baseline": "nix"}, "nix"),
+        ({"baseline": "none", "twin": "nix"}, "nix"),
+        ({"baseline": "none", "contrasts": [("a", "nix")]}, "nix"),
+        ({"baseline": "none", "contrasts": [("a", "a")]}, "itself"),
+        ({"baseline": "none", "twin": "none-aa", "contrasts": [("none-aa", "none")]}, "twin"),
+        ({"baseline": "none", "contrasts": [("a", "none"), ("none", "a")]}, "twice"),
+        ({"baseline": "none", "blocks": [1, 2]}, "labels"),
+    ],
+)
+def test_refuses(options: dict[str, object], word: str) -> None:
+    with pytest.raises(UsageError, match=word):
+        analyse_family(study(a=1.0), **options)  # type: ignore[arg-type]
+
+
+def test_refuses_arms_of_unequal_length() -> None:
+    values = study(a=1.0)
+    values["a"] = values["a"][:5]
+    with pytest.raises(UsageError, match="one value a block"):
+        analyse_family(values, "none")

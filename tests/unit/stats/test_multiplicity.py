@@ -1,0 +1,56 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from statsmodels.stats.multitest import multipletests
+
+from meshtrial.errors import UsageError
+from meshtrial.stats.multiplicity import benjamini_hochberg, holm, smallest_n, smallest_n_unpaired
+
+p_lists = st.lists(st.floats(0, 1), min_size=1, max_size=12)
+
+
+def test_holm_by_hand() -> None:
+    # sorted .01 .02 .04: 3 * .01, 2 * .02, 1 * .04
+    assert holm([0.04, 0.01, 0.02]).tolist() == pytest.approx([0.04, 0.03, 0.04])
+
+
+def test_benjamini_hochberg_by_hand() -> None:
+    # .01 * 3/1 = .03, .02 * 3/2 = .03, .04 * 3/3 = .04
+    assert benjamini_hochberg([0.04, 0.01, 0.02]).tolist() == pytest.approx([0.04, 0.03, 0.03])
+
+
+@given(p_lists)
+def test_same_as_statsmodels(p: list[float]) -> None:
+    assert np.allclose(holm(p), multipletests(p, method="holm")[1])
+    assert np.allclose(benjamini_hochberg(p), multipletests(p, method="fdr_bh")[1])
+
+
+def test_a_contrast_without_a_p_still_counts() -> None:
+    assert holm([0.01, 0.02], m=5).tolist() == [0.05, 0.08]  # 5 * .01, 4 * .02
+    assert benjamini_hochberg([0.01], m=4).tolist() == [0.04]
+    with pytest.raises(UsageError):
+        holm([0.1, 0.2], m=1)
+
+
+@pytest.mark.parametrize(("test", "expected"), [("difference", [6, 7, 8, 9, 10]), ("equivalence", [5, 6, 7, 8, 9])])
+def test_the_table_of_the_method(test: str, expected: list[int]) -> None:
+    assert [smallest_n(m, 0.05, test) for m in (1, 3, 5, 10, 15)] == expected  # type: ignore[arg-type]
+
+
+@given(st.integers(1, 60), st.sampled_from([0.01, 0.04, 0.05, 0.1]))
+def test_smallest_n_is_the_first_that_reaches_alpha(m: int, alpha: float) -> None:
+    n = smallest_n(m, alpha)
+    assert 2.0 ** (1 - n) <= alpha / m < 2.0 ** (2 - n)
+
+
+def test_unpaired_floor() -> None:
+    # 2/C(8,4) = .029 <= .05 < .1 = 2/C(6,3)
+    assert smallest_n_unpaired(1) == 4
+    assert smallest_n_unpaired(5) == 5  # 2/252 = .0079 <= .01
+
+
+@pytest.mark.parametrize("bad", [[0.5, 1.2], [[0.1]], [float("nan")]])
+def test_refuses_what_is_no_p(bad: list[float]) -> None:
+    with pytest.raises(UsageError):
+        holm(bad)

@@ -1,0 +1,76 @@
+import numpy as np
+import pytest
+from statsmodels.regression.mixed_linear_model import MixedLM
+
+from meshtrial.errors import UsageError
+from meshtrial.stats import best_slices, compare_paired, noise_floor, variance_components
+from meshtrial.stats.noise import VarianceComponents, effect_size
+
+
+def test_floor_is_the_apparent_effect_in_either_direction() -> None:
+    none = np.ones(6)
+    aa = np.array([1.01, 1.02, 1.03, 1.04, 1.05, 1.06])
+    up, down = noise_floor(compare_paired(aa, none)), noise_floor(compare_paired(none, aa))
+    assert up.floor == pytest.approx(0.035, abs=1e-3)
+    assert down.floor == pytest.approx(up.floor)
+    assert up.upper == pytest.approx(0.06)
+    assert up.between_run_sd == pytest.approx(np.log(aa).std(ddof=1) / np.sqrt(2))
+
+
+def test_effect_size() -> None:
+    assert effect_size(1.25, "ratio") == pytest.approx(0.25)
+    assert effect_size(0.8, "ratio") == pytest.approx(0.25)
+    assert effect_size(-3.0, "difference") == 3.0
+
+
+def test_components_by_hand() -> None:
+    # two deployments of two slices: 1 3 | 7 9. Within: (2 + 2)/2 = 2. Means 2 and 8: mean square between 2 * 18 = 36,
+    # so between = (36 - 2)/2 = 17
+    parts = variance_components([[1, 3], [7, 9]])
+    assert (parts.within, parts.between, parts.mean, parts.slices) == (2, 17, 5, 2)
+    assert parts.intraclass == pytest.approx(17 / 19)
+    assert parts.run_variance(2) == 18
+
+
+def test_negative_estimates_are_cut() -> None:
+    # equal means: all variation is within
+    assert variance_components([[1, 3], [3, 1]]).between == 0
+
+
+def test_equals_reml_for_balanced_data() -> None:
+    rng = np.random.default_rng(4)
+    data = rng.normal(0, 2, (12, 1)) + rng.normal(0, 1, (12, 4))
+    parts = variance_components(list(data))
+    fit = MixedLM(data.ravel(), np.ones(48), groups=np.repeat(np.arange(12), 4)).fit(reml=True)
+    assert parts.between == pytest.approx(float(fit.cov_re[0, 0]), rel=1e-3)
+    assert parts.within == pytest.approx(float(fit.scale), rel=1e-3)
+
+
+def test_unequal_slices_are_unbiased() -> None:
+    rng = np.random.default_rng(5)
+    found = []
+    for _ in range(400):
+        sizes = [2, 3, 5, 2, 4, 6]
+        found.append(variance_components([rng.normal(0, 1) + rng.normal(0, 0.5, k) for k in sizes]))
+    assert np.mean([f.within for f in found]) == pytest.approx(0.25, rel=0.05)
+    assert np.mean([f.between for f in found]) == pytest.approx(1.0, rel=0.12)
+
+
+def test_cheapest_split_by_hand() -> None:
+    # sqrt(40/10 * 9/1) = 6
+    parts = VarianceComponents(between=1.0, within=9.0, mean=0.0, deployments=5, slices=2)
+    assert best_slices(parts, 40, 10) == 6
+    assert best_slices(parts, 0, 10) == 1
+    assert best_slices(VarianceComponents(0.0, 1.0, 0.0, 5, 2), 40, 10, most=8) == 8
+
+
+def test_cheapest_split_is_cheapest() -> None:
+    parts = VarianceComponents(between=0.7, within=2.0, mean=0.0, deployments=5, slices=2)
+    cost = {k: parts.run_variance(k) * (30 + 5 * k) for k in range(1, 30)}
+    assert abs(best_slices(parts, 30, 5) - min(cost, key=lambda k: cost[k])) <= 1
+
+
+@pytest.mark.parametrize("data", [[[1, 2]], [[1], [2]], [[1, 2], []], [[1, 2], [np.nan]]])
+def test_refuses_what_cannot_tell_the_levels_apart(data: list[list[float]]) -> None:
+    with pytest.raises(UsageError):
+        variance_components(data)  # type: ignore[arg-type]

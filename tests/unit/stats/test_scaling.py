@@ -1,0 +1,114 @@
+import numpy as np
+import pytest
+
+from meshtrial.errors import UsageError
+from meshtrial.stats.scaling import compare_exponents, growth, marginal_cost, marginal_costs, power_law
+from meshtrial.stats.slopes import bend_p, block_slopes, ladder
+
+SIZES = np.array([30.0, 60, 120, 300, 600])
+
+
+def grown(exponent: float, blocks: int = 8, sd: float = 0.02, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return 0.01 * SIZES**exponent * np.exp(rng.normal(0, 0.2, (blocks, 1)) + rng.normal(0, sd, (blocks, len(SIZES))))
+
+
+def test_block_slope_by_hand() -> None:
+    # 1 2 3 against 2 4 6 and against 5 5 8: slopes 2 and 1.5
+    assert block_slopes(np.array([1.0, 2, 3]), np.array([[2.0, 4, 6], [5, 5, 8]])).tolist() == [2, 1.5]
+
+
+def test_a_clean_power_law() -> None:
+    result = power_law([1, 10, 100], [[2, 2 * 10**0.5, 20]] * 6)
+    assert result.exponent.estimate == pytest.approx(0.5)
+    assert (result.exponent.low, result.exponent.high) == pytest.approx((0.5, 0.5))
+    assert result.exponent.p == 2 / 64
+    assert result.verdict == "sublinear"
+    assert growth(result.exponent, 4) == pytest.approx(2)
+
+
+def test_verdicts() -> None:
+    assert power_law(SIZES, grown(1.2)).verdict == "superlinear"
+    assert power_law(SIZES, grown(0.8)).verdict == "sublinear"
+    assert power_law(SIZES, grown(1.0), margin=0.1).verdict == "about linear"
+    assert power_law(SIZES, grown(1.0, sd=0.3, seed=3), margin=0.1).verdict == "inconclusive"
+    # equal to 1 was never shown without a margin
+    assert power_law(SIZES, grown(1.0, seed=1)).verdict == "inconclusive"
+
+
+def test_interval_and_p_never_disagree() -> None:
+    for seed in range(30):
+        e = power_law(SIZES, grown(1.01, seed=seed)).exponent
+        assert (e.low > 1 or e.high < 1) == (e.p <= 0.05)
+
+
+def test_few_blocks_are_provisional() -> None:
+    result = power_law(SIZES, grown(1.3, blocks=4))
+    assert result.verdict == "inconclusive"
+    assert "provisional" in result.exponent.method
+    assert [w.code for w in result.exponent.warnings] == ["below-floor"]
+
+
+def test_the_block_is_the_unit() -> None:
+    # what all rungs of a block share (its machine, its hour) does not narrow or widen the slope
+    y = grown(1.1)
+    shifted = y * np.exp(np.random.default_rng(5).normal(0, 1, (8, 1)))
+    assert power_law(SIZES, shifted).exponent.estimate == pytest.approx(power_law(SIZES, y).exponent.estimate)
+
+
+def test_a_bend_is_warned_of() -> None:
+    y = grown(0.8) + 1e-6 * SIZES**2.5
+    codes = [w.code for w in power_law(SIZES, y).exponent.warnings]
+    assert codes == ["not-a-power-law"]
+    assert "steeper" in power_law(SIZES, y).exponent.warnings[0].message
+
+
+def test_bend_by_hand() -> None:
+    x = np.array([1.0, 2, 3])
+    assert bend_p(x, np.array([[1.0, 2, 4 + i] for i in range(6)])) == 2 / 64  # all curve upwards
+    assert bend_p(x, np.array([[1.0, 2, 3]] * 6)) == 1.0
+
+
+def test_marginal_cost_by_hand() -> None:
+    # 2 mcores an endpoint, and 51 mcores that are there without any
+    y = [[0.051 + 0.002 * x for x in SIZES]] * 6
+    assert marginal_cost(SIZES, y).estimate == pytest.approx(0.002)
+    assert marginal_cost(SIZES, y, per=100).estimate == pytest.approx(0.2)
+    assert marginal_cost(SIZES, y).p == 2 / 64
+
+
+def test_two_costs_told_apart() -> None:
+    endpoints, krps = [30, 30, 600, 600, 300], [1, 20, 1, 20, 5]
+    y = [[1 + 0.01 * e + 0.5 * k for e, k in zip(endpoints, krps, strict=True)]] * 6
+    found = marginal_costs({"endpoint": endpoints, "1000 rps": krps}, y)
+    assert found["endpoint"].estimate == pytest.approx(0.01)
+    assert found["1000 rps"].estimate == pytest.approx(0.5)
+
+
+def test_costs_that_rise_in_step_are_refused() -> None:
+    with pytest.raises(UsageError, match="in step"):
+        marginal_costs({"endpoint": SIZES, "1000 rps": SIZES / 30}, grown(1.0))
+
+
+def test_exponents_compared_by_block() -> None:
+    result = compare_exponents(SIZES, grown(1.2, seed=1), grown(1.0, seed=2))
+    assert result.estimate == pytest.approx(0.2, abs=0.02)
+    assert result.p == 2 / 256
+    same = compare_exponents(SIZES, grown(1.0, seed=1), grown(1.0, seed=2))
+    assert same.p > 0.05
+    # swapping the arms turns the sign
+    assert compare_exponents(SIZES, grown(1.0, seed=2), grown(1.2, seed=1)).estimate == pytest.approx(-result.estimate)
+
+
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [([1, 2], [1, 2]), ([1, 1], [[1, 2], [1, 2]]), ([1, 2], [[1, 2]]), ([1, 2], [[1, np.nan], [1, 2]])],
+)
+def test_refuses_what_is_no_ladder(x: list[float], y: object) -> None:
+    with pytest.raises(UsageError):
+        ladder(x, y)  # type: ignore[arg-type]
+
+
+def test_an_exponent_needs_positive_values() -> None:
+    with pytest.raises(UsageError, match="marginal_cost"):
+        power_law([1, 2, 3], [[0, 1, 2]] * 6)

@@ -1,0 +1,88 @@
+import numpy as np
+import pytest
+
+from meshtrial.errors import UsageError
+from meshtrial.stats import compare_paired
+from meshtrial.stats.progress import Progress, half_width
+from meshtrial.stats.stopping import FixedN, Precision, StoppingRule, TwoLooks, first_useful_n, stopping_rule
+
+
+def test_fixed_stops_at_n_whatever_is_seen() -> None:
+    rule = FixedN(10)
+    assert not rule.decide(Progress(9, 9, {"a": 0.0}, conclusive=True)).stop
+    assert rule.decide(Progress(10, 8)).stop
+    assert rule.decide(Progress(10, 10)).alpha == 0.05
+
+
+def test_precision_waits_for_the_widest_interval() -> None:
+    rule = Precision(target=0.03, n_max=20, n_min=8)
+    assert not rule.decide(Progress(7, 7, {"a": 0.01})).stop  # before the first look
+    decision = rule.decide(Progress(9, 9, {"a": 0.01, "b": 0.05}))
+    assert not decision.stop
+    assert "(b)" in decision.reason
+    assert rule.decide(Progress(9, 9, {"a": 0.01, "b": 0.03})).stop
+    assert rule.decide(Progress(20, 20, {"a": 1.0})).stop
+    assert not rule.decide(Progress(9, 9, {})).stop
+
+
+def test_precision_does_not_ask_what_was_found() -> None:
+    rule = Precision(target=0.03)
+    for conclusive in (False, True):
+        assert not rule.decide(Progress(9, 9, {"a": 0.05}, conclusive)).stop
+
+
+def test_two_looks_and_no_others() -> None:
+    rule = TwoLooks()
+    assert [n for n in range(1, 17) if rule.decide(Progress(n, n, conclusive=True)).stop] == [10, 16]
+    assert not rule.decide(Progress(10, 10)).stop
+    assert rule.decide(Progress(10, 10, conclusive=True)).alpha == 0.01
+    assert rule.decide(Progress(16, 16)).stop
+    assert rule.decide(Progress(16, 16)).alpha == 0.04
+    assert rule.alpha == pytest.approx(0.05)
+
+
+def test_the_first_look_has_its_own_floor() -> None:
+    assert first_useful_n(FixedN(), 5) == 8
+    assert first_useful_n(TwoLooks(), 5) == 10  # 2^-9 = .00195 <= .01/5
+    assert first_useful_n(TwoLooks(), 6) == 11  # more than the first look has
+
+
+@pytest.mark.parametrize("rule", [FixedN(12), Precision(0.05), TwoLooks(8, 14, 0.02, 0.03)])
+def test_a_plan_holds_the_whole_rule(rule: StoppingRule) -> None:
+    assert stopping_rule(rule.to_dict()) == rule
+    assert rule.most >= 8
+
+
+def test_plain_forms() -> None:
+    assert stopping_rule({"rule": "fixed", "n": 10}) == FixedN(10)
+    assert stopping_rule({"rule": "two-looks"}) == TwoLooks(10, 16, 0.01, 0.04)
+    assert FixedN(10).to_dict() == {"rule": "fixed", "n": 10, "alpha": 0.05}
+
+
+@pytest.mark.parametrize(
+    ("data", "word"),
+    [
+        ({"rule": "until it is significant"}, "until it is significant"),
+        ({}, "None"),
+        ({"rule": "fixed", "blocks": 10}, "blocks"),
+        ({"rule": "fixed", "n": "10"}, "whole number"),
+        ({"rule": "fixed", "n": True}, "whole number"),
+        ({"rule": "fixed", "n": 1}, "n >= 2"),
+        ({"rule": "precision"}, "target"),
+        ({"rule": "precision", "target": -1}, "target > 0"),
+        ({"rule": "precision", "target": 0.1, "n_min": 30, "n_max": 20}, "n_min <= n_max"),
+        ({"rule": "two-looks", "first": 16, "second": 10}, "first < second"),
+    ],
+)
+def test_refuses(data: dict[str, object], word: str) -> None:
+    with pytest.raises(UsageError, match=word):
+        stopping_rule(data)
+
+
+def test_half_width() -> None:
+    # logs .1 .. .6: the interval of six blocks is their range, ratio half-width sqrt(e^.5) - 1
+    d = np.linspace(0.1, 0.6, 6)
+    c = compare_paired(np.exp(d), np.ones(6))
+    assert half_width(c) == pytest.approx(np.exp(0.25) - 1)
+    assert half_width(compare_paired(d, np.zeros(6), scale="difference")) == pytest.approx(0.25)
+    assert half_width(compare_paired(np.exp(d), np.ones(6), m_family=5)) == np.inf
