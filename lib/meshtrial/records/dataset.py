@@ -1,0 +1,78 @@
+"""A recorded study, read back whole: what the statistics and the report start from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from meshtrial.errors import RecordError
+from meshtrial.plan import Plan
+from meshtrial.records.schema import RunRecord, VerdictRow
+
+RUNS_SCHEMA: dict[str, Any] = {
+    "run_id": pl.String,
+    "load": pl.String,
+    "block": pl.Int32,
+    "position": pl.Int32,
+    "sequence": pl.Int32,
+    "treatment": pl.String,
+    "app": pl.String,
+    "attempt": pl.Int32,
+    "start_unix_s": pl.Float64,
+    "valid": pl.Boolean,
+    "included": pl.Boolean,
+    "response": pl.String,
+    "value": pl.Float64,
+    "bound": pl.Float64,
+}
+
+
+@dataclass(frozen=True)
+class StudyData:
+    """Everything that one study recorded.
+
+    Attributes
+    ----------
+    path : Path
+        The study's folder.
+    plan : Plan
+    environment : mapping
+        ``environment.json``.
+    runs : tuple of RunRecord
+        Every attempt of every run, in the order in which they ran.
+    table : polars.DataFrame
+        ``runs.parquet``: a row a run and response, columns :data:`RUNS_SCHEMA`. ``included`` says whether
+        the row's block takes part in the inference.
+    verdicts : tuple of VerdictRow
+        ``verdicts.json``; empty before the analysis.
+    """
+
+    path: Path
+    plan: Plan
+    environment: Mapping[str, Any]
+    runs: tuple[RunRecord, ...]
+    table: pl.DataFrame
+    verdicts: tuple[VerdictRow, ...] = ()
+
+    def run_folder(self, run: RunRecord) -> Path:
+        """Where a run's raw data lies."""
+        suffix = "" if run.attempt == 1 else f"-attempt{run.attempt}"
+        return self.path / "runs" / (run.run_id + suffix)
+
+    def latency(self, run: RunRecord) -> pl.DataFrame:
+        """A row a request: scheduled_start_s, actual_start_s (from the run's start), latency_s, ok, code, ..."""
+        path = self.run_folder(run) / "latency.parquet"
+        try:
+            return pl.read_parquet(path)
+        except (OSError, pl.exceptions.PolarsError) as error:
+            raise RecordError(f"{path}: cannot be read ({error}); restore it from a backup") from error
+
+    def included_runs(self) -> tuple[RunRecord, ...]:
+        """Runs whose blocks take part in the inference."""
+        kept = self.table.filter(pl.col("included")).select("run_id", "attempt").unique()
+        keys = set(kept.iter_rows())
+        return tuple(run for run in self.runs if (run.run_id, run.attempt) in keys)

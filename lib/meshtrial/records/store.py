@@ -1,0 +1,205 @@
+"""The store on disk: a study's folder, its sealed plan, and run folders that are whole or not there.
+
+A run is written under a temporary name and renamed when complete. Nothing is ever written into a
+complete folder again; what is derived (``runs.parquet``, ``verdicts.*``) can be deleted and made anew.
+"""
+
+from __future__ import annotations
+
+import datetime
+import fcntl
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from meshtrial.errors import RecordError, UsageError
+from meshtrial.plan import Plan
+from meshtrial.records.schema import RunRecord
+
+PLAN, ENVIRONMENT, CHECKSUMS = "plan.json", "environment.json", "SHA256SUMS"
+_TEMPORARY = ".incomplete-"
+
+
+class StudyStore:
+    """One study's folder, opened for running and analysis.
+
+    Attributes
+    ----------
+    path : Path
+    plan : Plan
+    """
+
+    def __init__(self, path: Path, plan: Plan) -> None:
+        self.path = path
+        self.plan = plan
+
+    @classmethod
+    def create(cls, root: Path, plan: Plan, environment: Mapping[str, Any]) -> StudyStore:
+        """Make ``root/<study>/<UTC>-<hash>/`` and seal the plan in it before anything runs."""
+        stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
+        path = root / plan.study.name / f"{stamp}-{plan.sha256[:8]}"
+        try:
+            (path / "runs").mkdir(parents=True)
+        except FileExistsError:
+            raise RecordError(f"{path}: is there already; wait a second and start again") from None
+        except OSError as error:
+            raise RecordError(f"{path}: cannot be made ({error.strerror}); check rights and free space") from None
+        write_json(path / PLAN, plan.to_dict())
+        write_json(path / ENVIRONMENT, environment)
+        return cls(path, plan)
+
+    @classmethod
+    def open(cls, path: Path) -> StudyStore:
+        """Open a recorded or broken study; its plan must be intact."""
+        if not path.is_dir():
+            raise UsageError(f"{path}: no such study folder; `meshtrial status` lists those there are")
+        return cls(path, Plan.from_dict(read_json(path / PLAN), str(path / PLAN)))
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """``environment.json``."""
+        return read_json(self.path / ENVIRONMENT)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep a second process from running the same study; the lock goes with the process."""
+        with (self.path / ".lock").open("w") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise RecordError(f"{self.path}: another process is running this study; wait for it") from None
+            try:
+                yield
+            finally:
+                (self.path / ".lock").unlink(missing_ok=True)
+
+    def folder(self, run_id: str, attempt: int) -> Path:
+        """Where a run's attempt lies once it is whole."""
+        return self.path / "runs" / (run_id if attempt == 1 else f"{run_id}-attempt{attempt}")
+
+    def begin(self, run_id: str, attempt: int) -> Path:
+        """A temporary folder for a run that starts now; what an earlier crash left there goes."""
+        path = self.path / "runs" / (_TEMPORARY + self.folder(run_id, attempt).name)
+        shutil.rmtree(path, ignore_errors=True)
+        (path / "logs").mkdir(parents=True)
+        return path
+
+    def finish(self, temporary: Path, record: RunRecord, requests: pl.DataFrame | None) -> Path:
+        """Write the record and what was measured, add checksums, and rename the folder: now it is whole."""
+        if requests is not None:
+            requests.write_parquet(temporary / "latency.parquet", compression="zstd")
+        usage = [
+            {
+                "component": u.component,
+                "role": u.role,
+                "window_s": u.window_s,
+                "cpu_s": u.cpu_s,
+                "pss_bytes": u.pss_bytes,
+                "throttled": u.throttled_s,
+                "count": u.count,
+                "switches": u.switches,
+            }
+            for u in record.usage
+        ]
+        schema = {
+            "component": pl.String,
+            "role": pl.String,
+            "window_s": pl.Float64,
+            "cpu_s": pl.Float64,
+            "pss_bytes": pl.Int64,
+            "throttled": pl.Float64,
+            "count": pl.Int64,
+            "switches": pl.Int64,
+        }
+        pl.DataFrame(usage, schema=schema).write_parquet(temporary / "resources.parquet")
+        write_json(temporary / "run.json", record.to_dict())
+        write_checksums(temporary)
+        final = self.folder(record.run_id, record.attempt)
+        # rename() of a directory is atomic, and refuses a target that is there: records are written once.
+        temporary.rename(final)
+        return final
+
+    def discard_incomplete(self) -> list[str]:
+        """Remove what a crash left half written; the names of those runs."""
+        left = [path for path in (self.path / "runs").iterdir() if path.name.startswith(_TEMPORARY)]
+        for path in left:
+            shutil.rmtree(path, ignore_errors=True)
+        return [path.name.removeprefix(_TEMPORARY) for path in left]
+
+    def records(self) -> tuple[RunRecord, ...]:
+        """Every whole run, in the order in which they ran."""
+        found = []
+        for path in sorted((self.path / "runs").iterdir()):
+            if path.is_dir() and not path.name.startswith(_TEMPORARY):
+                record = RunRecord.from_dict(read_json(path / "run.json"), str(path / "run.json"))
+                if record.plan_sha256 != self.plan.sha256:
+                    raise RecordError(f"{path}: belongs to another plan ({record.plan_sha256[:8]}); move it away")
+                found.append(record)
+        return tuple(sorted(found, key=lambda record: record.start_unix_s))
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write JSON so that the file is whole or not there; NaN is refused."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(json.dumps(data, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+    temporary.replace(path)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises
+    ------
+    RecordError
+        Naming the file and the reason.
+    """
+    try:
+        data = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise RecordError(f"{path}: is missing; this is not a whole study folder") from None
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise RecordError(f"{path}: cannot be read ({error}); restore it from a backup") from None
+    if not isinstance(data, dict):
+        raise RecordError(f"{path}: holds no JSON object; restore it from a backup")
+    return data
+
+
+def write_checksums(folder: Path) -> None:
+    """Write SHA256SUMS over every file below the folder, in the format of ``sha256sum``."""
+    lines = [f"{file_sha256(path)}  {path.relative_to(folder)}" for path in _files(folder)]
+    (folder / CHECKSUMS).write_text("\n".join(lines) + "\n")
+
+
+def check_checksums(folder: Path) -> list[str]:
+    """What does not match SHA256SUMS, one line each: altered, missing and foreign files."""
+    try:
+        lines = (folder / CHECKSUMS).read_text().splitlines()
+    except OSError:
+        return [f"{folder / CHECKSUMS}: is missing"]
+    wanted = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    problems = []
+    for name, digest in wanted.items():
+        path = folder / name
+        if not path.is_file():
+            problems.append(f"{path}: is missing")
+        elif file_sha256(path) != digest:
+            problems.append(f"{path}: was altered after it was recorded")
+    foreign = {str(path.relative_to(folder)) for path in _files(folder)} - set(wanted)
+    problems += [f"{folder / name}: was not there when the run was recorded" for name in sorted(foreign)]
+    return problems
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file's content."""
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != CHECKSUMS)

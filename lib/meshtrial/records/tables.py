@@ -1,0 +1,100 @@
+"""From run records to one tidy table, and which blocks take part in the inference.
+
+The rule, declared before any run: a run that fails a gate or a proof is kept, flagged, and repeated
+once inside its block. If it fails again its block leaves the inference for every arm. An arm that fails
+in more than half of its blocks is set aside as a whole (``saturated`` where it could not hold the rate,
+else ``invalid``), so that it does not take the other arms with it. Outcomes play no part in either.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from meshtrial.plan import Plan
+from meshtrial.records.dataset import RUNS_SCHEMA
+from meshtrial.records.schema import RunRecord
+
+RATE_GATES = frozenset({"rate", "late"})
+
+
+@dataclass(frozen=True)
+class Inclusion:
+    """Which runs take part, at one load.
+
+    Attributes
+    ----------
+    chosen : mapping of (block, treatment) to RunRecord
+        The attempt that counts: the first valid one, else the last.
+    blocks : tuple of int
+        Blocks in which every arm that was not set aside is valid.
+    set_aside : mapping of str to str
+        Arm to ``saturated`` or ``invalid``.
+    left_out : mapping of int to str
+        Block to the reason why it left the inference.
+    unfinished : tuple of int
+        Planned blocks that have not been run to their end.
+    """
+
+    chosen: Mapping[tuple[int, str], RunRecord]
+    blocks: tuple[int, ...]
+    set_aside: Mapping[str, str]
+    left_out: Mapping[int, str]
+    unfinished: tuple[int, ...]
+
+
+def include(plan: Plan, records: Iterable[RunRecord], load: str) -> Inclusion:
+    """Apply the rule of this module to the runs of one load."""
+    chosen: dict[tuple[int, str], RunRecord] = {}
+    for record in sorted(records, key=lambda r: r.attempt):
+        if record.load == load:
+            key = (record.repetition, record.treatment)
+            if key not in chosen or not chosen[key].valid:
+                chosen[key] = record
+    arms = [t.name for t in plan.study.treatments]
+    planned = sorted({run.repetition for run in plan.runs if run.load == load})
+    finished = [block for block in planned if all((block, arm) in chosen for arm in arms)]
+    set_aside: dict[str, str] = {}
+    for arm in arms:
+        failed = [chosen[block, arm] for block in finished if not chosen[block, arm].valid]
+        if finished and 2 * len(failed) > len(finished):
+            held_back = [run for run in failed if is_saturated(run)]
+            set_aside[arm] = "saturated" if 2 * len(held_back) > len(failed) else "invalid"
+    blocks, left_out = [], {}
+    for block in finished:
+        bad = [chosen[block, arm] for arm in arms if arm not in set_aside and not chosen[block, arm].valid]
+        if bad:
+            left_out[block] = "; ".join(f"{run.treatment}: {', '.join(run.reasons)}" for run in bad)
+        else:
+            blocks.append(block)
+    unfinished = tuple(block for block in planned if block not in finished)
+    return Inclusion(chosen, tuple(blocks), set_aside, left_out, unfinished)
+
+
+def is_saturated(run: RunRecord) -> bool:
+    """Whether a run failed only because its rate could not be held, with a load generator that could have."""
+    failed = {gate.name for gate in run.gates if not gate.passed}
+    return bool(failed & RATE_GATES) and failed <= RATE_GATES | {"errors"} and all(p.passed for p in run.proofs)
+
+
+def runs_table(plan: Plan, records: Iterable[RunRecord]) -> pl.DataFrame:
+    """``runs.parquet``: a row a run and response, every attempt, with ``included``."""
+    records = list(records)
+    inclusion = {load.label: include(plan, records, load.label) for load in plan.study.loads}
+    rows: dict[str, list[object]] = defaultdict(list)
+    for record in records:
+        taken = inclusion[record.load]
+        is_chosen = taken.chosen.get((record.repetition, record.treatment)) is record
+        included = is_chosen and record.repetition in taken.blocks and record.treatment not in taken.set_aside
+        for name, value in sorted(record.responses.items()):
+            values = (
+                *(record.run_id, record.load, record.repetition, record.position, record.sequence, record.treatment),
+                *(record.app, record.attempt, record.start_unix_s, record.valid, included),
+                *(name, value, record.bounds.get(name)),
+            )
+            for column, item in zip(RUNS_SCHEMA, values, strict=True):
+                rows[column].append(item)
+    return pl.DataFrame({column: rows[column] for column in RUNS_SCHEMA}, schema=RUNS_SCHEMA)

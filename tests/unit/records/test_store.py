@@ -1,0 +1,98 @@
+import polars as pl
+import pytest
+
+from meshtrial.errors import RecordError, UsageError
+from meshtrial.records.store import StudyStore, check_checksums, read_json, write_json
+
+REQUESTS = pl.DataFrame({"latency_s": [0.1, 0.2], "ok": [True, False]})
+
+
+@pytest.fixture
+def store(tmp_path, small_plan):
+    return StudyStore.create(tmp_path, small_plan, {"testbed": {}})
+
+
+def finish(store, make_record, index=0, attempt=1, **more):
+    run = store.plan.runs[index]
+    folder = store.begin(run.run_id, attempt)
+    record = make_record(store.plan, run, {"latency_p50_s": 0.1}, attempt=attempt, **more)
+    return store.finish(folder, record, REQUESTS)
+
+
+def test_the_plan_is_on_disk_before_any_run_and_is_the_same(store, small_plan):
+    assert StudyStore.open(store.path).plan == small_plan
+    assert store.records() == ()
+
+
+def test_a_whole_run_is_read_back_and_verified(store, make_record):
+    folder = finish(store, make_record)
+    assert [r.run_id for r in store.records()] == [store.plan.runs[0].run_id]
+    assert pl.read_parquet(folder / "latency.parquet").equals(REQUESTS)
+    assert check_checksums(folder) == []
+
+
+def test_a_run_is_written_once(store, make_record):
+    finish(store, make_record)
+    with pytest.raises(OSError, match="not empty"):
+        finish(store, make_record)
+
+
+def test_a_run_that_was_not_finished_is_not_there(store, make_record):
+    finish(store, make_record)
+    store.begin(store.plan.runs[1].run_id, 1)
+    assert len(store.records()) == 1
+    assert store.discard_incomplete() == [store.plan.runs[1].run_id]
+    assert len(list((store.path / "runs").iterdir())) == 1
+
+
+def test_checksums_find_what_was_altered_removed_and_added(store, make_record):
+    folder = finish(store, make_record)
+    (folder / "run.json").write_text("{}")
+    (folder / "resources.parquet").unlink()
+    (folder / "new").write_text("x")
+    problems = "\n".join(check_checksums(folder))
+    for said in ("run.json: was altered", "resources.parquet: is missing", "new: was not there"):
+        assert said in problems
+
+
+def test_a_truncated_record_names_its_file(store, make_record):
+    folder = finish(store, make_record)
+    text = (folder / "run.json").read_text()
+    (folder / "run.json").write_text(text[: len(text) // 2])
+    with pytest.raises(RecordError, match=r"run\.json: cannot be read"):
+        store.records()
+
+
+def test_a_run_of_another_plan_is_refused(store, make_record, make_study, tmp_path):
+    from meshtrial.plan import make_plan
+
+    other = StudyStore.create(tmp_path / "other", make_plan(make_study(seed=99)), {})
+    folder = finish(other, make_record)
+    folder.rename(store.path / "runs" / folder.name)
+    with pytest.raises(RecordError, match="belongs to another plan"):
+        store.records()
+
+
+def test_two_processes_do_not_run_one_study(store):
+    with store.locked(), pytest.raises(RecordError, match="another process"), store.locked():
+        pass
+    with store.locked():
+        pass
+
+
+def test_what_is_no_study_folder_is_said(tmp_path):
+    with pytest.raises(UsageError, match="no such study folder"):
+        StudyStore.open(tmp_path / "nowhere")
+    with pytest.raises(RecordError, match="is missing"):
+        StudyStore.open(tmp_path)
+    (tmp_path / "plan.json").write_text("[]")
+    with pytest.raises(RecordError, match="no JSON object"):
+        read_json(tmp_path / "plan.json")
+
+
+def test_json_is_whole_and_has_no_nan(tmp_path):
+    path = tmp_path / "x.json"
+    write_json(path, {"a": 1})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(path, {"a": float("nan")})
+    assert read_json(path) == {"a": 1}

@@ -1,0 +1,64 @@
+import polars as pl
+
+from meshtrial.records.tables import include, runs_table
+
+LOAD = "100rps-4c"
+
+
+def records_of(plan, make_record, fail=lambda block, arm, attempt: ""):
+    """All runs of a plan; a failed first attempt is repeated once, as the runner does."""
+    found = []
+    for run in plan.runs:
+        for attempt in (1, 2):
+            reason = fail(run.repetition, run.treatment, attempt)
+            found.append(make_record(plan, run, {"latency_p50_s": 1.0 + attempt}, attempt=attempt, fail=reason))
+            if not reason:
+                break
+    return found
+
+
+def test_without_failures_every_block_counts(small_plan, make_record):
+    taken = include(small_plan, records_of(small_plan, make_record), LOAD)
+    assert taken.blocks == (1, 2, 3, 4, 5, 6)
+    assert not taken.set_aside
+    assert not taken.left_out
+
+
+def test_a_repeat_that_passes_takes_the_place_of_the_first(small_plan, make_record):
+    found = records_of(small_plan, make_record, lambda b, t, a: "errors" if (b, t, a) == (2, "none", 1) else "")
+    assert include(small_plan, found, LOAD).blocks == (1, 2, 3, 4, 5, 6)
+    table = runs_table(small_plan, found)
+    rows = table.filter((pl.col("block") == 2) & (pl.col("treatment") == "none"))
+    assert rows.select("attempt", "valid", "included").rows() == [(1, False, False), (2, True, True)]
+
+
+def test_a_run_that_fails_twice_takes_its_block_from_every_arm(small_plan, make_record):
+    found = records_of(small_plan, make_record, lambda b, t, a: "errors" if (b, t) == (2, "node-proxy") else "")
+    taken = include(small_plan, found, LOAD)
+    assert taken.blocks == (1, 3, 4, 5, 6)
+    assert taken.left_out == {2: "node-proxy: gate errors: too slow"}
+    table = runs_table(small_plan, found)
+    assert not table.filter(pl.col("block") == 2)["included"].any()
+    # Nothing is thrown away: both attempts are in the table.
+    assert table.filter((pl.col("block") == 2) & (pl.col("treatment") == "node-proxy")).height == 2
+
+
+def test_an_arm_that_mostly_fails_is_set_aside_and_leaves_the_blocks_to_the_others(small_plan, make_record):
+    found = records_of(small_plan, make_record, lambda b, t, a: "proof" if t == "node-proxy" and b > 2 else "")
+    taken = include(small_plan, found, LOAD)
+    assert taken.set_aside == {"node-proxy": "invalid"}
+    assert taken.blocks == (1, 2, 3, 4, 5, 6)
+    table = runs_table(small_plan, found)
+    assert set(table.filter(pl.col("included"))["treatment"]) == {"none", "none-aa"}
+
+
+def test_an_arm_that_cannot_hold_the_rate_is_saturated(small_plan, make_record):
+    found = records_of(small_plan, make_record, lambda b, t, a: "rate" if t == "node-proxy" else "")
+    assert include(small_plan, found, LOAD).set_aside == {"node-proxy": "saturated"}
+
+
+def test_a_broken_study_counts_only_finished_blocks(small_plan, make_record):
+    found = records_of(small_plan, make_record)[:7]
+    taken = include(small_plan, found, LOAD)
+    assert taken.blocks == (1, 2)
+    assert taken.unfinished == (3, 4, 5, 6)
