@@ -1,0 +1,151 @@
+"""fortio's access log: a row a request.
+
+Opinion: a log that is not whole is refused, because the missing lines are the slow ones. fortio opens
+the file with O_APPEND, so a reused name mixes runs: the same iteration of the same thread twice, or a
+thread that is in two requests at once, is refused too.
+Limits: latencies are rounded to 1 us by fortio. The influx format has no ``iter``: it is counted up by
+start time inside each thread, which is true only where no send was skipped (not with ``-nocatchup``).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+
+import polars as pl
+
+from meshtrial.load.files import InputFileError, read_bytes
+
+CLOCK_S = 1e-6
+_OVERLAP_SLACK_NS = 1_000_000
+SCHEMA: dict[str, pl.DataType] = {
+    "thread": pl.Int32(),
+    "iter": pl.Int64(),
+    "start_unix_ns": pl.Int64(),
+    "latency_s": pl.Float64(),
+    "ok": pl.Boolean(),
+    "code": pl.String(),
+}
+_JSON_SCHEMA = {
+    "latency": pl.Float64(),
+    "timestamp": pl.Int64(),
+    "thread": pl.Int32(),
+    "iter": pl.Int64(),
+    "ok": pl.Boolean(),
+    "details": pl.String(),
+}
+_INFLUX = r'^latency,thread=(\d+),ok=(true|false) value=([0-9.eE+-]+),details="(.*)" (\d+)$'
+# Go's %q escapes that JSON does not know, matched pair by pair so that an escaped backslash stays one.
+_GO_ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{2}|U[0-9a-fA-F]{8}|[\s\S])")
+
+
+def read_access_log(path: Path | str) -> pl.DataFrame:
+    """Read a JSON or influx access log, gzip or plain, sorted by thread and iteration.
+
+    Returns
+    -------
+    polars.DataFrame
+        Columns :data:`SCHEMA`; ``ok`` is true where a version did not write it.
+
+    Raises
+    ------
+    InputFileError
+        With the file, the line and the reason.
+    """
+    path = Path(path)
+    data = read_bytes(path)
+    if not data.endswith(b"\n"):
+        line = data.count(b"\n") + 1
+        raise InputFileError(path, f"line {line} is truncated: the access log was cut off, measure again")
+    frame = _read_influx(data, path) if data.startswith(b"latency,") else _read_json(data, path)
+    frame = frame.with_columns(pl.col("ok").fill_null(True), pl.col("code").fill_null(""))
+    if frame["iter"].null_count():
+        order = pl.col("start_unix_ns").rank("ordinal").over("thread") - 1
+        frame = frame.with_columns(pl.coalesce("iter", order.cast(pl.Int64)).alias("iter"))
+    frame = frame.select(pl.col(name).cast(kind) for name, kind in SCHEMA.items()).sort("thread", "iter")
+    _refuse_mixed(frame, path)
+    return frame
+
+
+def _read_json(data: bytes, path: Path) -> pl.DataFrame:
+    try:
+        frame = pl.read_ndjson(io.BytesIO(data), schema=_JSON_SCHEMA)
+    except pl.exceptions.PolarsError:
+        data = _GO_ESCAPE.sub(_json_escape, data)
+        _explain(data, path)
+        frame = pl.read_ndjson(io.BytesIO(data), schema=_JSON_SCHEMA)
+    whole = pl.all_horizontal(pl.col("latency", "timestamp", "thread").is_not_null())
+    if not frame.select(whole.all()).item():
+        _explain(data, path)
+    return frame.rename({"latency": "latency_s", "timestamp": "start_unix_ns", "details": "code"})
+
+
+def _json_escape(match: re.Match[bytes]) -> bytes:
+    body = match[1]
+    if body[:1] == b"x":
+        return b"\\u00" + body[1:]
+    if body[:1] == b"U":
+        return json.dumps(chr(int(body[1:], 16)))[1:-1].encode()
+    return {b"a": b"\\u0007", b"v": b"\\u000b"}.get(body, match[0])
+
+
+def _explain(data: bytes, path: Path) -> None:
+    """Find the first line that is not fortio's; slow, and only reached when a line is bad."""
+    for number, line in enumerate(data.splitlines(), start=1):
+        try:
+            item = json.loads(line)
+        except ValueError:
+            raise InputFileError(path, f"line {number} is not a line of fortio's access log: {_shown(line)}") from None
+        missing = [k for k in ("latency", "timestamp", "thread") if not isinstance(item, dict) or k not in item]
+        if missing:
+            raise InputFileError(path, f"line {number} is not fortio's: it lacks {', '.join(missing)}: {_shown(line)}")
+        if not all(isinstance(item[key], int | float) for key in ("latency", "timestamp", "thread")):
+            raise InputFileError(path, f"line {number} is not fortio's: a number is not a number: {_shown(line)}")
+
+
+def _read_influx(data: bytes, path: Path) -> pl.DataFrame:
+    lines = pl.Series("line", data.decode("utf-8", errors="replace").splitlines())
+    groups = lines.str.extract_groups(_INFLUX).struct.unnest()
+    bad = groups["1"].is_null().arg_true()
+    if len(bad):
+        first = int(bad[0])
+        raise InputFileError(
+            path, f"line {first + 1} is not a line of fortio's influx access log: {_shown(lines[first].encode())}"
+        )
+    return groups.select(
+        pl.col("1").cast(pl.Int32).alias("thread"),
+        pl.lit(None, pl.Int64).alias("iter"),
+        pl.col("5").cast(pl.Int64).alias("start_unix_ns"),
+        pl.col("3").cast(pl.Float64).alias("latency_s"),
+        (pl.col("2") == "true").alias("ok"),
+        pl.col("4").alias("code"),
+    )
+
+
+def _refuse_mixed(frame: pl.DataFrame, path: Path) -> None:
+    # Sorted, so that a repeated iteration stands beside itself.
+    repeated = (pl.col("thread") == pl.col("thread").shift(1)) & (pl.col("iter") == pl.col("iter").shift(1))
+    twice = frame.filter(repeated)
+    if twice.height:
+        thread, iteration = twice.row(0)[:2]
+        raise InputFileError(
+            path,
+            f"holds more than one run: iteration {iteration} of thread {thread} stands there twice "
+            "(fortio appends to an existing file); give every run a file of its own",
+        )
+    # A thread waits for its answer before it sends again: an overlap is a second run in the same file. The slack
+    # is for a wall clock that is being slewed while latencies come from the monotonic one.
+    end_ns = pl.col("start_unix_ns") + (pl.col("latency_s") * 1e9).cast(pl.Int64)
+    gap = (pl.col("start_unix_ns").shift(-1).over("thread") - end_ns) < -_OVERLAP_SLACK_NS
+    if frame.select(gap.any()).item():
+        thread = frame.filter(gap)["thread"][0]
+        raise InputFileError(
+            path, f"holds more than one run: thread {thread} is in two requests at once; give every run its own file"
+        )
+
+
+def _shown(line: bytes) -> str:
+    text = line.decode("utf-8", errors="replace")
+    return repr(text if len(text) <= 80 else text[:77] + "...")

@@ -1,0 +1,49 @@
+"""Bytes of an input file, gzip or plain, with one clear sentence where they cannot be had."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+
+from meshtrial.errors import RecordError, UsageError
+
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+class InputFileError(RecordError, UsageError):
+    """A file that was given or recorded cannot be used; the message is ``file: reason``.
+
+    It is both: a record that is not whole, and on a command line bad usage (exit code 2).
+    """
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a whole file, unpacking gzip by its first two bytes and not by its name."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise InputFileError(path, "there is no such file") from error
+    except OSError as error:
+        raise InputFileError(path, f"cannot be read ({error.strerror or error})") from error
+    if data.startswith(_GZIP_MAGIC):
+        try:
+            data = gzip.decompress(data)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise InputFileError(path, f"the gzip data is damaged or truncated ({error})") from error
+    if not data or data.isspace():
+        raise InputFileError(path, "the file is empty")
+    return data
+
+
+def read_text(path: Path) -> str:
+    """Read a whole UTF-8 file, gzip or plain."""
+    try:
+        return read_bytes(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputFileError(path, f"is not text (byte {error.start} is not UTF-8)") from error

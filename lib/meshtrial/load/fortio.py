@@ -1,0 +1,166 @@
+"""fortio's arguments for a load: what is asked of each generator, spelt out in full.
+
+Opinion: an open rate, staggered over the connections (``-uniform``), an access log for every request,
+and a histogram resolution fit for the tail; nothing is left to a default that another version may change.
+The measured call does not log (``-loglevel Critical``), because a line for every failed request would be
+part of the measurement; the warm-up does, so the reason for a failing target is in its text. "Falling
+behind" is printed either way.
+
+HTTP/1.1 runs on fortio's own fast client, h2 on Go's standard one: their latencies differ by more than
+most meshes do, so an h1 run and an h2 run are never compared with each other.
+Limits: several generators are each staggered inside, not against each other.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from meshtrial.errors import UsageError
+from meshtrial.load.gotime import plain, seconds
+from meshtrial.study import Load
+from meshtrial.testbed.base import GeneratorCall
+
+PHASES = ("warmup", "measure")
+DEFAULT_RESOLUTION_S = 1e-5  # p99.9 below 10 ms: good for a first look
+FINEST_RESOLUTION_S = 1e-6  # the access log's own
+COARSEST_RESOLUTION_S = 1.0
+TIMEOUT_S = 5.0
+_FAST_CLIENT_BUFFER_KIB = 128
+
+
+def calls(
+    load: Load, phase: str, *, slice_index: int = 0, resolution_s: float = DEFAULT_RESOLUTION_S
+) -> tuple[GeneratorCall, ...]:
+    """Arguments for every generator of one phase.
+
+    Parameters
+    ----------
+    load : Load
+        Connections are split as evenly as they go, the rate in the same proportion, so that every
+        connection sends at the same rate. ``duration_s`` is the length of each slice.
+    phase : str
+        One of :data:`PHASES`. A warm-up of 0 s makes no call.
+    slice_index : int
+        From 0; part of the names, which are unique within the run.
+    resolution_s : float
+        ``-r``; take it from :func:`resolution_for`.
+
+    Raises
+    ------
+    UsageError
+        Where fortio would silently lower the number of connections, or cannot do what is asked.
+    """
+    if phase not in PHASES:
+        raise UsageError(f"phase {phase!r}: allowed is {' or '.join(PHASES)}")
+    require_possible(load)
+    duration = load.warmup_s if phase == "warmup" else load.duration_s
+    if duration == 0:
+        return ()
+    stem = phase if load.slices == 1 else f"{phase}-{slice_index + 1}"
+    return tuple(
+        GeneratorCall(
+            arguments=_arguments(load, phase, duration, connections, resolution_s, name := f"{stem}-g{number}"),
+            name=name,
+        )
+        for number, connections in enumerate(split_connections(load), start=1)
+    )
+
+
+def resolution_for(latencies_s: ArrayLike) -> float:
+    """Smallest power of ten r with the expected p99.9 below 1000 r, from the warm-up's latencies.
+
+    Above 1000 r fortio's buckets are half an order of magnitude wide, below r there is only one.
+    """
+    values = np.asarray(latencies_s, dtype=np.float64)
+    values = values[np.isfinite(values)]
+    if not values.size:
+        return DEFAULT_RESOLUTION_S
+    expected = float(np.quantile(values, 0.999))
+    exponent = -6
+    while 10.0 ** (exponent + 3) <= expected and 10.0**exponent < COARSEST_RESOLUTION_S:
+        exponent += 1
+    return float(f"1e{exponent}")
+
+
+def split_connections(load: Load) -> tuple[int, ...]:
+    """Connections of each generator; they add up exactly."""
+    each, left = divmod(load.connections, load.generators)
+    return tuple(each + (i < left) for i in range(load.generators))
+
+
+def split_rate(load: Load, connections: int, duration_s: float) -> float:
+    """Rate of a generator with so many of the load's connections, in requests a second.
+
+    Rounded up by one unit in the last place where rounding down would cost a call: fortio truncates
+    rate times duration, and 42.857142857142854 rps times 21 s is 899.9999999999999.
+    """
+    share = Fraction(load.rps) * connections / load.connections
+    rate = float(share)
+    if int(rate * duration_s) < int(share * Fraction(duration_s)):
+        rate = math.nextafter(rate, math.inf)
+    return rate
+
+
+def require_possible(load: Load) -> None:
+    """Refuse what fortio would silently change or cannot do, before anything is deployed."""
+    if not load.keepalive and load.protocol != "http1":
+        raise UsageError(
+            f"keepalive = False with protocol = {load.protocol!r}: fortio closes only HTTP/1.1 connections; "
+            "use protocol http1"
+        )
+    if load.closed_loop or load.search:
+        return
+    for connections in split_connections(load):
+        if _calls_of(load, connections) < 2 * connections:
+            needed = 2 * load.connections / load.rps
+            raise UsageError(
+                f"rps = {load.rps:g} for duration_s = {load.duration_s:g} over connections = {load.connections}: "
+                "fortio needs at least 2 requests a connection and would use fewer connections; "
+                f"measure for {needed:g} s or more, or lower connections"
+            )
+
+
+def planned_requests(load: Load) -> int | None:
+    """Requests that fortio will plan for one measured slice; None for a closed loop.
+
+    Every connection makes the same whole number of calls, so this may be a little less than rate times duration.
+    """
+    if load.closed_loop:
+        return None
+    return sum(_calls_of(load, c) // c * c for c in split_connections(load))
+
+
+def _calls_of(load: Load, connections: int) -> int:
+    return int(split_rate(load, connections, load.duration_s) * load.duration_s)
+
+
+def _arguments(
+    load: Load, phase: str, duration_s: float, connections: int, resolution_s: float, name: str
+) -> tuple[str, ...]:
+    rate = split_rate(load, connections, duration_s)
+    arguments = ["-qps", plain(rate), "-c", str(connections), "-t", seconds(duration_s)]
+    if not load.closed_loop:
+        arguments.append("-uniform")
+        if not load.catchup:
+            arguments.append("-nocatchup")
+    arguments += ["-r", plain(resolution_s), "-timeout", seconds(TIMEOUT_S)]
+    if load.protocol == "grpc":
+        arguments += ["-grpc", "-ping"]
+    elif load.protocol == "h2":
+        arguments += ["-h2", "-stdclient"]
+    if not load.keepalive:
+        arguments.append("-keepalive=false")
+    if load.payload_bytes:
+        arguments += ["-payload-size", str(load.payload_bytes)]
+        needed = load.payload_bytes // 1024 + 64
+        if load.protocol == "http1" and needed > _FAST_CLIENT_BUFFER_KIB:
+            # The fast client reads into a fixed buffer: an echo that does not fit is half errors, half torn.
+            arguments += ["-httpbufferkb", str(needed)]
+    level = "Critical" if phase == "measure" else "Warning"
+    # The default label is the host's name, which has no place in a published record.
+    arguments += ["-allow-initial-errors", "-log-errors=false", "-loglevel", level, "-labels", name]
+    return tuple(arguments)

@@ -1,0 +1,162 @@
+"""The gates that are about load, evaluated after a run and before any statistic (METHOD, "Gates").
+
+``value`` passes while it is at most ``threshold`` (the generator's CPU: while it is below). A message
+says what to do next; a gate that could not be measured passes with ``value`` None and says so. A failed
+gate never drops a run: the runner flags and repeats it.
+"""
+
+from __future__ import annotations
+
+from meshtrial.load.fortio import split_connections
+from meshtrial.load.ingest import Measurement
+from meshtrial.records.schema import GateResult
+from meshtrial.study import Gates, Load
+
+_WHOLE = 0.98
+
+
+def evaluate(
+    measurement: Measurement,
+    load: Load,
+    gates: Gates,
+    generator_cpu_s: float | None,
+    window_s: float,
+    cpus: float,
+    throttled_s: float | None,
+) -> tuple[GateResult, ...]:
+    """Hold one run against the declared thresholds.
+
+    Parameters
+    ----------
+    measurement : Measurement
+    load : Load
+    gates : Gates
+    generator_cpu_s : float or None
+        CPU seconds of all generators in the window; None where they could not be read.
+    window_s : float
+        Length of that window in seconds.
+    cpus : float
+        Cores that the generators may use.
+    throttled_s : float or None
+        Seconds the app spent under CFS throttling; None where there is no such counter.
+
+    Returns
+    -------
+    tuple of GateResult
+        Closed loops have no rate and late gate: they have no schedule.
+    """
+    found = []
+    if not load.closed_loop:
+        found += [_rate(measurement, load, gates), _late(measurement, load, gates)]
+    found += [
+        _errors(measurement, gates),
+        _generator_cpu(gates, generator_cpu_s, window_s, cpus),
+        _throttling(throttled_s),
+        _ended(measurement, load),
+        _connections(measurement, load),
+        _sockets(measurement, load),
+    ]
+    return tuple(found)
+
+
+def _rate(measurement: Measurement, load: Load, gates: Gates) -> GateResult:
+    ratio = measurement.responses.get("achieved_ratio", 0.0)
+    value = abs(ratio - 1.0)
+    message = (
+        f"achieved {ratio * load.rps:.4g} of {load.rps:g} rps ({ratio:.1%}): saturated at this rate; "
+        "lower rps, add connections, or search the capacity first"
+    )
+    return _result("rate", value, gates.rate_tolerance, message)
+
+
+def _late(measurement: Measurement, load: Load, gates: Gates) -> GateResult:
+    value = measurement.responses.get("late_ratio", 1.0)
+    message = (
+        f"{value:.1%} of the sends were later than their connection's interval: stalls hold the schedule up; "
+        "add connections, lower rps, and read the corrected latencies"
+    )
+    return _result("late", value, gates.late_ratio, message)
+
+
+def _errors(measurement: Measurement, gates: Gates) -> GateResult:
+    value = measurement.responses["error_ratio"]
+    codes: dict[str, int] = {}
+    for record in measurement.generators:
+        for code, count in record.return_codes.items():
+            codes[code] = codes.get(code, 0) + count
+    said = ", ".join(f"{code}: {count}" for code, count in sorted(codes.items()))
+    message = f"{value:.2%} of the requests failed (codes {said}; -1 is no answer); see the components' logs"
+    return _result("errors", value, gates.error_ratio, message)
+
+
+def _generator_cpu(gates: Gates, cpu_s: float | None, window_s: float, cpus: float) -> GateResult:
+    if cpu_s is None or window_s <= 0 or cpus <= 0:
+        return GateResult("generator CPU", None, gates.generator_cpu, True, "not measured")
+    value = cpu_s / (window_s * cpus)
+    if value < gates.generator_cpu:
+        return GateResult("generator CPU", value, gates.generator_cpu, True)
+    message = (
+        f"the load generator used {value:.0%} of its {cpus:g} cores, so it measures itself; "
+        "lower rps, give it more cores, or set generators = 2 or more"
+    )
+    return GateResult("generator CPU", value, gates.generator_cpu, False, message)
+
+
+def _throttling(throttled_s: float | None) -> GateResult:
+    if throttled_s is None:
+        return GateResult("throttling", None, 0.0, True, "no throttling counter here")
+    message = f"the app was throttled for {throttled_s:.3g} s: that measures its CPU limit; raise or remove the limit"
+    return _result("throttling", throttled_s, 0.0, message)
+
+
+def _ended(measurement: Measurement, load: Load) -> GateResult:
+    # An open rate that is cut short fails the rate; a closed loop has only its duration to tell.
+    stopped = [load.closed_loop and r.duration_s < _WHOLE * load.duration_s for r in measurement.generators]
+    codes = [record.exit_code for record in measurement.generators]
+    value = float(sum(code != 0 or early for code, early in zip(codes, stopped, strict=True)))
+    lasted = ", ".join(f"{record.duration_s:.3g}" for record in measurement.generators)
+    message = (
+        f"exit codes {codes}, lasted {lasted} of {load.duration_s:g} s: interrupted or failed; "
+        "read the generator's text in the run's logs"
+    )
+    return _result("generator ended well", value, 0.0, message)
+
+
+def _connections(measurement: Measurement, load: Load) -> GateResult:
+    slices = max(1, len(measurement.generators) // load.generators)
+    asked = [*split_connections(load)] * slices
+    used = [record.connections for record in measurement.generators]
+    missing = sum(abs(a - b) for a, b in zip(asked, used, strict=False)) + abs(len(asked) - len(used))
+    message = f"asked for {asked} connections a generator, used {used}: measure longer or ask for fewer"
+    return _result("connections", float(missing), 0.0, message)
+
+
+def _sockets(measurement: Measurement, load: Load) -> GateResult:
+    """Kept alive: as many sockets as connections. Closing: one a request, else it is not really closing.
+
+    fortio opens a new socket after a failed request, and counts the sockets of its own warm-up call.
+    """
+    records = measurement.generators
+    if any(record.sockets is None for record in records):
+        return GateResult("sockets", None, 0.0, True, "the generator does not count sockets with this protocol")
+    sockets = sum(record.sockets or 0 for record in records)
+    connections = sum(record.connections for record in records)
+    if load.keepalive:
+        allowed = sum(record.errors for record in records)
+        message = (
+            f"{sockets} sockets for {connections} kept-alive connections and {allowed} failed requests: something "
+            "closes connections; raise its limit of requests or idle time, or declare keepalive = False"
+        )
+        return _result("sockets", float(max(0, sockets - connections)), float(allowed), message)
+    needed = sum(record.requests for record in records) + connections
+    message = (
+        f"{sockets} sockets where {needed} were due ({connections} of them for fortio's warm-up call): "
+        "connections were reused, so the run is not what its load says; check that the target speaks HTTP/1.1"
+    )
+    return _result("sockets", float(max(0, needed - sockets)), 0.0, message)
+
+
+def _result(name: str, value: float, threshold: float, message: str) -> GateResult:
+    # The last digits of a ratio of counts are noise of floating point, not of the run.
+    passed = value <= threshold + 1e-12
+    return GateResult(name, value, threshold, passed, "" if passed else message)

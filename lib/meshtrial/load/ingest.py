@@ -1,0 +1,253 @@
+"""What the generators left behind, as one measurement of a run.
+
+Latency quantiles are over successful requests only, raw and corrected: a refused connection is fast, a
+timeout is a constant, and neither is a latency of the service; failures are counted in ``error_ratio``,
+which has a gate. (fortio's own percentiles include failed requests.) Imputed sends, which had no outcome,
+stand in the corrected quantiles alone, and never count towards the sample floor.
+
+Achieved rate: fortio's ActualQPS divides by a time that holds the stagger of ``-uniform`` and the wait for
+the last answer: a perfect run of 100 rps over 4 connections in 1 s reads 97.0. Here a generator achieves
+(sent / planned) x (planned last send / actual last send, at most 1) of its rate: 1 when every send leaves
+by its time, less when sends are skipped, dropped at the end, or drawn out. Several generators add up.
+A closed loop has no plan: requests through duration, no ratio.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from meshtrial.errors import RecordError
+from meshtrial.load import quantiles
+from meshtrial.load.accesslog import CLOCK_S, read_access_log
+from meshtrial.load.crosscheck import crosscheck
+from meshtrial.load.files import InputFileError
+from meshtrial.load.merge import merge_requests, successful
+from meshtrial.load.result import FortioResult, read_result
+from meshtrial.load.schedule import Schedule, argument, late, schedule_of, with_schedule
+from meshtrial.records.schema import GeneratorRecord
+from meshtrial.responses import QUANTILES
+from meshtrial.study import Load
+from meshtrial.testbed.base import GeneratorOutput
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One run's load as it was measured.
+
+    Attributes
+    ----------
+    requests : polars.DataFrame
+        A row a request, columns :data:`meshtrial.load.merge.COLUMNS`; starts are seconds after the start of the
+        earliest generator of the slice.
+    generators : tuple of GeneratorRecord
+        One a call; of several slices, slice after slice.
+    responses : mapping of str to float
+        Names of ``responses.REGISTRY``, SI base units; a quantile only where the sample floor allows.
+    bounds : mapping of str to float
+        Resolution in seconds of each quantile: the access log's microsecond.
+    notes : tuple of str
+        What a reader should know; nothing here fails a run.
+    """
+
+    requests: pl.DataFrame
+    generators: tuple[GeneratorRecord, ...]
+    responses: Mapping[str, float]
+    bounds: Mapping[str, float]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One generator's share."""
+
+    record: GeneratorRecord
+    frame: pl.DataFrame
+    schedule: Schedule | None
+    late: int
+    notes: tuple[str, ...]
+
+
+def ingest(outputs: Sequence[GeneratorOutput], load: Load, sample_floor: float, *, slice_index: int = 0) -> Measurement:
+    """Read what all generators of one measured call left.
+
+    Raises
+    ------
+    RecordError
+        Where a file is missing, damaged, or of another run than its neighbour: a run with part of its
+        requests is not measured.
+    """
+    if not outputs:
+        raise RecordError("no load generator was called: there is nothing to read")
+    results = [_result_of(output) for output in outputs]
+    starts = [_start_of(result) for result in results]
+    parts = [
+        _part(output, result, start, min(starts))
+        for output, result, start in zip(outputs, results, starts, strict=True)
+    ]
+    requests = merge_requests([part.frame for part in parts], slice_index=slice_index)
+    responses, bounds = _latencies(requests, sample_floor)
+    responses |= _qualities(parts, load)
+    notes = [note for part in parts for note in part.notes]
+    notes += _notes(parts, load, responses, sample_floor, requests)
+    return Measurement(requests, tuple(part.record for part in parts), responses, bounds, tuple(notes))
+
+
+def ingest_slices(slices: Sequence[Sequence[GeneratorOutput]], load: Load, sample_floor: float) -> Measurement:
+    """Read several interleaved slices of one deployment, and average them inside the run.
+
+    A response is the mean of the slices' own (a quantile only where every slice has it), so a run with slices
+    is still one run; pooled are only counts (``requests``, ``error_ratio``), and the largest latency is the
+    largest. Each slice must reach the sample floor by itself.
+    """
+    if len(slices) == 1:
+        return ingest(slices[0], load, sample_floor)
+    parts = [ingest(outputs, load, sample_floor, slice_index=i) for i, outputs in enumerate(slices)]
+    if not parts:
+        raise RecordError("no slice was measured: there is nothing to read")
+    shared = set.intersection(*(set(part.responses) for part in parts))
+    responses = {
+        name: math.fsum(part.responses[name] for part in parts) / len(parts)
+        for name in parts[0].responses
+        if name in shared
+    }
+    counts = [part.responses["requests"] for part in parts]
+    responses["requests"] = math.fsum(counts)
+    failed = [part.responses["error_ratio"] * count for part, count in zip(parts, counts, strict=True)]
+    responses["error_ratio"] = math.fsum(failed) / max(1.0, math.fsum(counts))
+    if "latency_max_s" in shared:
+        responses["latency_max_s"] = max(part.responses["latency_max_s"] for part in parts)
+    return Measurement(
+        requests=pl.concat([part.requests for part in parts]),
+        generators=tuple(record for part in parts for record in part.generators),
+        responses=responses,
+        bounds={name: bound for name, bound in parts[0].bounds.items() if name in shared},
+        notes=tuple(f"slice {i + 1}: {note}" for i, part in enumerate(parts) for note in part.notes),
+    )
+
+
+def _result_of(output: GeneratorOutput) -> FortioResult:
+    try:
+        return read_result(output.json_path)
+    except InputFileError as error:
+        raise RecordError(
+            f"generator {output.name} (exit code {output.exit_code}): {error}. {_said(output)}"
+        ) from error
+
+
+def _said(output: GeneratorOutput) -> str:
+    lines = [line for line in output.text.splitlines() if line.strip()]
+    return f"It said: {' | '.join(lines[-3:])}" if lines else "It said nothing."
+
+
+def _start_of(result: FortioResult) -> int:
+    if result.start_unix_ns is None:
+        raise RecordError(f"{result.path}: no StartTime, so the schedule of this run is not known")
+    return result.start_unix_ns
+
+
+def _part(output: GeneratorOutput, result: FortioResult, start_ns: int, origin_ns: int) -> _Part:
+    try:
+        log = read_access_log(output.access_log_path)
+    except InputFileError as error:
+        raise RecordError(f"generator {output.name}: {error}. {_said(output)}") from error
+    if log.height != result.latency.count:
+        raise RecordError(
+            f"generator {output.name}: {output.access_log_path} holds {log.height} requests, "
+            f"{output.json_path} says {result.latency.count}: they are not of the same whole run; measure again"
+        )
+    schedule = schedule_of(result, output.argv)
+    frame = with_schedule(log, schedule, start_ns, origin_ns)
+    asked = argument(output.argv, "-r")
+    resolution = float(asked) if asked else result.resolution_s
+    notes = list(crosscheck(result, log, resolution))
+    if output.exit_code != 0:
+        notes.append(f"the generator ended with exit code {output.exit_code}. {_said(output)}")
+    if "falling behind" in output.text:
+        line = next(line for line in output.text.splitlines() if "falling behind" in line)
+        notes.append(f"fortio said: {line.strip()}; see the late share and the corrected latencies")
+    if len(result.addresses) > 1:
+        notes.append(f"the target resolved to {len(result.addresses)} addresses: {', '.join(sorted(result.addresses))}")
+    duration = result.actual_duration_s or 0.0
+    record = GeneratorRecord(
+        argv=output.argv,
+        version=result.version or "",
+        exit_code=output.exit_code,
+        start_unix_s=start_ns / 1e9,
+        duration_s=duration,
+        planned_requests=schedule.planned if schedule else None,
+        requests=log.height,
+        errors=int((~log["ok"]).sum()),
+        requested_rps=schedule.rps if schedule else result.requested_rps,
+        achieved_rps=_achieved(frame, schedule, (start_ns - origin_ns) / 1e9, log.height, duration),
+        sockets=result.sockets,
+        connections=result.threads,
+        resolution_s=resolution or 0.0,
+        return_codes=dict(result.return_codes),
+    )
+    overdue = late(frame, schedule) if schedule else 0
+    return _Part(record, frame, schedule, overdue, tuple(f"{output.name}: {note}" for note in notes))
+
+
+def _achieved(
+    frame: pl.DataFrame, schedule: Schedule | None, start_s: float, requests: int, duration_s: float
+) -> float:
+    if schedule is None:
+        return requests / duration_s if duration_s > 0 else 0.0
+    last = frame["actual_start_s"].max()
+    last_s = float(last) - start_s if isinstance(last, int | float) else math.inf
+    drawn_out = max(1.0, last_s / schedule.last_send_s)
+    return schedule.rps * requests / schedule.planned / drawn_out
+
+
+def _latencies(requests: pl.DataFrame, sample_floor: float) -> tuple[dict[str, float], dict[str, float]]:
+    raw = successful(requests).to_numpy()
+    responses: dict[str, float] = {}
+    if raw.size:
+        responses = {"latency_mean_s": float(np.mean(raw)), "latency_max_s": float(np.max(raw))}
+    bounds: dict[str, float] = {}
+    for prefix, column in (("latency", "latency_s"), ("latency_corrected", "corrected_latency_s")):
+        values = successful(requests, column).to_numpy()
+        for q, value in quantiles.exact(values, sample_floor, count=raw.size).items():
+            responses[f"{prefix}_{q}_s"] = value
+            bounds[f"{prefix}_{q}_s"] = CLOCK_S
+    return responses, bounds
+
+
+def _qualities(parts: Sequence[_Part], load: Load) -> dict[str, float]:
+    sent = sum(part.record.requests for part in parts)
+    achieved = math.fsum(part.record.achieved_rps for part in parts)
+    found = {
+        "requests": float(sent),
+        "error_ratio": sum(part.record.errors for part in parts) / sent if sent else 1.0,
+        "achieved_rps": achieved,
+    }
+    if not load.closed_loop:
+        found["achieved_ratio"] = achieved / load.rps
+        # Imputed sends are late sends too; both stand in the denominator: every send that was due.
+        due = sum(part.frame.height for part in parts if part.schedule)
+        found["late_ratio"] = sum(part.late for part in parts) / due if due else 1.0
+    return found
+
+
+def _notes(
+    parts: Sequence[_Part], load: Load, responses: Mapping[str, float], sample_floor: float, requests: pl.DataFrame
+) -> list[str]:
+    found = []
+    withheld = [q for q in QUANTILES if f"latency_{q}_s" not in responses]
+    if withheld:
+        needed = quantiles.requests_needed(QUANTILES[withheld[0]], sample_floor)
+        found.append(
+            f"not reported for too few requests: {', '.join(withheld)} "
+            f"({withheld[0]} needs {needed}, there are {successful(requests).len()})"
+        )
+    imputed = int(requests["imputed"].sum())
+    if imputed:
+        found.append(f"{imputed} sends never left and are imputed in the corrected latencies")
+    if not load.closed_loop and any(part.schedule is None for part in parts):
+        found.append("the schedule of a generator is not known: lateness and corrected latencies leave it out")
+    return found

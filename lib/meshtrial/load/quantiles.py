@@ -1,0 +1,56 @@
+"""Exact quantiles of requests, and how many requests a quantile needs before it may be printed.
+
+Method: ``numpy.quantile`` with its default, linear interpolation between order statistics (Hyndman & Fan
+1996, type 7), on every request. Nothing is binned, so the quantile asked for is the quantile computed
+(envoyproxy/nighthawk#717 shows what happens otherwise).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshtrial.responses import QUANTILES
+
+METHOD = "numpy.quantile, linear"
+
+
+def reportable(count: int, q: float, sample_floor: float) -> bool:
+    """Whether N (1 - q) reaches the floor: 10 000 requests carry a p99 at a floor of 100."""
+    # 1000 * (1 - 0.9) is 99.99999999999997 in floating point; the floor means 100.
+    return count > 0 and count * (1.0 - q) >= sample_floor * (1.0 - 1e-9)
+
+
+def requests_needed(q: float, sample_floor: float) -> int:
+    """Smallest number of requests that makes :func:`reportable` true."""
+    return max(1, int(np.ceil(sample_floor / (1.0 - q) * (1.0 - 1e-9))))
+
+
+def exact(
+    latencies_s: NDArray[Any], sample_floor: float, *, count: int | None = None, wanted: Mapping[str, float] = QUANTILES
+) -> dict[str, float]:
+    """Quantiles that the sample floor allows.
+
+    Parameters
+    ----------
+    latencies_s : array
+        Seconds, in any order.
+    sample_floor : float
+    count : int, optional
+        Requests that really happened, where ``latencies_s`` also holds imputed ones: those do not
+        count towards the floor.
+
+    Returns
+    -------
+    dict
+        Quantile name (``p50``) to seconds.
+    """
+    real = len(latencies_s) if count is None else count
+    names = [name for name, q in wanted.items() if len(latencies_s) and reportable(real, q, sample_floor)]
+    if not names:
+        return {}
+    values = np.quantile(latencies_s, [wanted[name] for name in names])
+    return {name: float(value) for name, value in zip(names, values, strict=True)}

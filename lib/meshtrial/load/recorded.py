@@ -1,0 +1,187 @@
+"""Results that somebody already has: fortio or Nighthawk JSON and fortio access logs, as responses of one run each.
+
+Opinion: a histogram quantile is given with its bucket as a bound, so a caller can flag a cell whose bucket is
+wider than the margin; settings that differ between files are listed by name before anything is compared.
+Limits: without an access log there is no corrected latency; a histogram that is not on fortio's edges keeps its
+failed requests (a note says so).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from meshtrial.errors import UsageError
+from meshtrial.load import histogram, quantiles
+from meshtrial.load.accesslog import CLOCK_S, read_access_log
+from meshtrial.load.files import read_bytes
+from meshtrial.load.result import ExportedHistogram, FortioResult, read_result
+from meshtrial.responses import QUANTILES
+
+_SETTINGS: dict[str, tuple[str, bool]] = {
+    # field: what a reader calls it, whether a difference forbids the comparison
+    "client": ("client", True),
+    "generator": ("load generator", True),
+    "requested_rps": ("rate (rps)", True),
+    "closed_loop": ("closed loop", True),
+    "threads": ("connections", True),
+    "keepalive": ("keep-alive", True),
+    "h2": ("HTTP/2", True),
+    "payload_bytes": ("payload (bytes)", True),
+    "version": ("version", False),
+    "requested_duration_s": ("duration (s)", False),
+    "exactly": ("number of calls", False),
+    "uniform": ("uniform", False),
+    "jitter": ("jitter", False),
+    "catchup": ("catch-up", False),
+    "resolution_s": ("histogram resolution (s)", False),
+    "timeout_s": ("timeout (s)", False),
+}
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One file, read as one run.
+
+    Attributes
+    ----------
+    path : Path
+    kind : str
+        ``fortio``, ``nighthawk`` or ``access log``.
+    responses, bounds : mapping of str to float
+        As in :class:`meshtrial.load.ingest.Measurement`.
+    result : FortioResult or None
+        The settings; None for an access log, which has none.
+    notes : tuple of str
+    """
+
+    path: Path
+    kind: str
+    responses: Mapping[str, float]
+    bounds: Mapping[str, float]
+    result: FortioResult | None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A setting in which files differ.
+
+    Attributes
+    ----------
+    setting : str
+    values : tuple of str
+        Distinct values in the order met.
+    blocking : bool
+        True: latencies are not comparable across it.
+    """
+
+    setting: str
+    values: tuple[str, ...]
+    blocking: bool
+
+    def __str__(self) -> str:
+        return f"{self.setting} differs: {', '.join(self.values)}"
+
+
+def read_recorded(path: Path | str, sample_floor: float) -> Recorded:
+    """Read a result or an access log, told apart by how it starts.
+
+    Raises
+    ------
+    InputFileError
+        With the file and the reason.
+    """
+    path = Path(path)
+    start = read_bytes(path)[:64].lstrip()
+    if start.startswith((b"latency,", b'{"latency"')):
+        return _from_log(path, sample_floor)
+    return _from_result(read_result(path), sample_floor)
+
+
+def differences(results: Sequence[FortioResult]) -> tuple[Difference, ...]:
+    """Settings that are not the same in all files; what a file does not say is not held against it."""
+    found = []
+    for name, (label, blocking) in _SETTINGS.items():
+        values = list(dict.fromkeys(v for v in (getattr(r, name) for r in results) if v is not None))
+        if len(values) > 1:
+            found.append(Difference(label, tuple(_shown(v) for v in values), blocking))
+    return tuple(found)
+
+
+def merge_results(results: Sequence[FortioResult], sample_floor: float) -> tuple[dict[str, float], dict[str, float]]:
+    """Pooled quantiles of several generators of ONE run: counts summed, then the quantile.
+
+    Returns
+    -------
+    tuple of dict
+        Responses and their bounds.
+
+    Raises
+    ------
+    UsageError
+        Where the histograms' resolutions differ.
+    """
+    names = [str(result.path) for result in results]
+    merged = histogram.merge([r.latency for r in results], [r.resolution_s for r in results], names)
+    return _quantiles(merged.export(), sample_floor)
+
+
+def _from_log(path: Path, sample_floor: float) -> Recorded:
+    log = read_access_log(path)
+    good = log.filter("ok")["latency_s"].to_numpy()
+    starts = log["start_unix_ns"].to_numpy()
+    last_end_s = float(np.max((starts - starts.min()) / 1e9 + log["latency_s"].to_numpy()))
+    responses = {f"latency_{q}_s": value for q, value in quantiles.exact(good, sample_floor).items()}
+    bounds = dict.fromkeys(responses, CLOCK_S)
+    if good.size:
+        responses |= {"latency_mean_s": float(good.mean()), "latency_max_s": float(good.max())}
+    responses |= {
+        "requests": float(log.height),
+        "error_ratio": 1.0 - good.size / log.height,
+        "achieved_rps": log.height / last_end_s if last_end_s > 0 else 0.0,
+    }
+    return Recorded(path, "access log", responses, bounds, None)
+
+
+def _from_result(result: FortioResult, sample_floor: float) -> Recorded:
+    notes: list[str] = []
+    good = result.latency
+    if result.errors is not None and result.errors.count:
+        try:
+            whole = histogram.rebuild(result.latency, result.resolution_s)
+            good = histogram.subtract(whole, histogram.rebuild(result.errors, whole.resolution_s)).export()
+        except UsageError as error:
+            notes.append(f"failed requests are inside the quantiles: {error}")
+    elif result.error_count:
+        notes.append("failed requests are inside the quantiles: this version does not keep them apart")
+    responses, bounds = _quantiles(good, sample_floor)
+    if good.count:
+        responses |= {"latency_mean_s": good.mean_s, "latency_max_s": good.max_s}
+    responses |= {
+        "requests": float(result.latency.count),
+        "error_ratio": result.error_count / result.latency.count if result.latency.count else 1.0,
+    }
+    if result.actual_rps is not None:
+        responses["achieved_rps"] = result.actual_rps
+    return Recorded(result.path, result.generator, responses, bounds, result, tuple(notes))
+
+
+def _quantiles(data: ExportedHistogram, sample_floor: float) -> tuple[dict[str, float], dict[str, float]]:
+    responses: dict[str, float] = {}
+    bounds: dict[str, float] = {}
+    for name, q in QUANTILES.items():
+        if quantiles.reportable(data.count, q, sample_floor):
+            found = histogram.quantile(data, q)
+            responses[f"latency_{name}_s"] = found.value_s
+            bounds[f"latency_{name}_s"] = found.width_s
+    return responses, bounds
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)

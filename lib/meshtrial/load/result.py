@@ -1,0 +1,295 @@
+"""fortio's result JSON as one frozen object: versions from 1.3 on, and Nighthawk's fortio export.
+
+Opinion: a field that a version does not write is None, never a default, so that nobody compares a
+guess. Numbers are accepted as strings, because Nighthawk writes counts that way (protobuf's JSON).
+Limits: the histogram is kept as exported; :mod:`meshtrial.load.histogram` gives it its edges back.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from meshtrial.load.files import InputFileError, read_text
+from meshtrial.load.gotime import parse_duration_s, parse_time_ns
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Requests with ``start_s < latency <= end_s``; the first bucket's start is the smallest latency."""
+
+    start_s: float
+    end_s: float
+    count: int
+
+
+@dataclass(frozen=True)
+class ExportedHistogram:
+    """A histogram as it stands in the file, in seconds, empty buckets left out.
+
+    Attributes
+    ----------
+    count : int
+    min_s, max_s, mean_s : float
+        0 where ``count`` is 0.
+    sum_s, stddev_s : float or None
+    buckets : tuple of Bucket
+    """
+
+    count: int
+    min_s: float
+    max_s: float
+    mean_s: float
+    sum_s: float | None
+    stddev_s: float | None
+    buckets: tuple[Bucket, ...]
+
+
+@dataclass(frozen=True)
+class FortioResult:
+    """One run of a load generator, as the generator tells it.
+
+    Attributes
+    ----------
+    path : Path
+        Where it was read.
+    generator : str
+        ``fortio`` or ``nighthawk``.
+    client : str or None
+        ``fast`` or ``std`` (fortio's two HTTP clients: never comparable with each other), ``grpc``,
+        ``tcp``, ``udp``, or None where the file does not say.
+    start_unix_ns : int or None
+        Wall clock at which fortio's schedule starts.
+    requested_rps : float or None
+        None for a closed loop (``closed_loop``) or where the file does not say.
+    requested_duration_s : float or None
+        None for an exact number of calls (``exactly``) or a run until interrupted.
+    threads : int
+        Connections, each a closed loop of its own; fortio may have lowered what was asked.
+    latency : ExportedHistogram
+        All requests, failed ones INCLUDED.
+    errors : ExportedHistogram or None
+        The failed ones; None in versions that do not write it (before 1.17).
+    sockets : int or None
+        Sockets opened, including those of fortio's own warm-up call; None for gRPC.
+    resolution_s : float or None
+        ``-r``, where the file says it.
+    catchup : bool or None
+        False is ``-nocatchup``.
+    """
+
+    path: Path
+    generator: str
+    client: str | None
+    version: str | None
+    run_type: str | None
+    labels: str | None
+    url: str | None
+    start_unix_ns: int | None
+    closed_loop: bool
+    requested_rps: float | None
+    requested_duration_s: float | None
+    exactly: int | None
+    actual_rps: float | None
+    actual_duration_s: float | None
+    threads: int
+    latency: ExportedHistogram
+    errors: ExportedHistogram | None
+    uniform: bool | None
+    jitter: bool | None
+    catchup: bool | None
+    keepalive: bool | None
+    h2: bool | None
+    payload_bytes: int | None
+    timeout_s: float | None
+    sockets: int | None
+    resolution_s: float | None
+    return_codes: Mapping[str, int] = field(default_factory=dict)
+    addresses: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def error_count(self) -> int:
+        """Failed requests: fortio's own count, or the return codes where a version does not write it."""
+        if self.errors is not None:
+            return self.errors.count
+        good = sum(n for code, n in self.return_codes.items() if _is_ok(code))
+        return sum(self.return_codes.values()) - good
+
+
+def read_result(path: Path | str) -> FortioResult:
+    """Read one fortio result, gzip or plain.
+
+    Raises
+    ------
+    InputFileError
+        With the file and the reason: no such file, empty, damaged, truncated, not fortio's.
+    """
+    path = Path(path)
+    return parse_result(read_text(path), path)
+
+
+def parse_result(text: str, path: Path) -> FortioResult:
+    """Parse the text of a result; ``path`` is only for messages."""
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
+            raise InputFileError(path, f"the JSON is truncated (it ends in line {error.lineno})") from error
+        raise InputFileError(path, f"is not JSON (line {error.lineno}: {error.msg})") from error
+    if not isinstance(data, dict):
+        raise InputFileError(path, f"is not a fortio result but a JSON {type(data).__name__}; one file holds one run")
+    if data.get("error") or data.get("Error") is True:
+        words = ": ".join(str(data[key]) for key in ("message", "exception") if data.get(key))
+        raise InputFileError(path, f"fortio reports that this run failed ({words or 'no reason given'})")
+    if not isinstance(data.get("DurationHistogram"), dict):
+        keys = ", ".join(list(data)[:5]) or "nothing"
+        raise InputFileError(path, f"is not a fortio result: no DurationHistogram (it holds {keys})")
+    return _Reader(data, path).result()
+
+
+def _is_ok(code: str) -> bool:
+    # fortio counts 2xx and 418 (its own "I am a teapot" fault) as good; gRPC's good answer is SERVING.
+    return code in ("SERVING", "OK", "418") or (len(code) == 3 and code.startswith("2"))
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """One JSON object being read: every getter names the field when its value makes no sense."""
+
+    data: Mapping[str, Any]
+    path: Path
+
+    def result(self) -> FortioResult:
+        data = self.data
+        qps = data.get("RequestedQPS")
+        closed = isinstance(qps, str) and qps.strip().lower() == "max"
+        duration = data.get("RequestedDuration")
+        exactly = self.integer(data, "Exactly") or None
+        errors = data.get("ErrorsDurationHistogram")
+        start = data.get("StartTime")
+        nanoseconds = self.number(data, "ActualDuration")
+        timeout = self.number(data, "HTTPReqTimeOut")
+        nocatchup = self.flag("NoCatchUp")
+        nokeepalive = self.flag("DisableKeepAlive")
+        return FortioResult(
+            path=self.path,
+            generator="nighthawk" if self._from_nighthawk() else "fortio",
+            client=self._client(),
+            version=self.text("Version"),
+            run_type=self.text("RunType"),
+            labels=self.text("Labels"),
+            url=self.text("URL") or self.text("Destination"),
+            start_unix_ns=parse_time_ns(start) if isinstance(start, str) else None,
+            closed_loop=closed,
+            requested_rps=None if closed else self.number(data, "RequestedQPS"),
+            requested_duration_s=parse_duration_s(duration) if isinstance(duration, str) and not exactly else None,
+            exactly=exactly,
+            actual_rps=self.number(data, "ActualQPS"),
+            actual_duration_s=None if nanoseconds is None else nanoseconds / 1e9,
+            threads=self.integer(data, "NumThreads") or 0,
+            latency=self.histogram(data["DurationHistogram"], "DurationHistogram"),
+            errors=self.histogram(errors, "ErrorsDurationHistogram") if isinstance(errors, dict) else None,
+            uniform=self.flag("Uniform"),
+            jitter=self.flag("Jitter"),
+            catchup=None if nocatchup is None else not nocatchup,
+            keepalive=None if nokeepalive is None else not nokeepalive,
+            h2=self.flag("H2"),
+            payload_bytes=self._payload_bytes(),
+            timeout_s=None if timeout is None else timeout / 1e9,
+            sockets=self.integer(data, "SocketCount"),
+            resolution_s=self.number(data, "Resolution") or None,
+            return_codes=self.counts("RetCodes"),
+            addresses=self.counts("IPCountMap"),
+        )
+
+    def number(self, data: Mapping[str, Any], name: str) -> float | None:
+        value = data.get(name)
+        if value is None:
+            return None
+        try:
+            if isinstance(value, bool):
+                raise TypeError
+            return float(value)
+        except (TypeError, ValueError):
+            raise InputFileError(
+                self.path, f"is not a whole fortio result: {name} is {value!r}, not a number"
+            ) from None
+
+    def integer(self, data: Mapping[str, Any], name: str) -> int | None:
+        value = data.get(name)
+        if isinstance(value, str) and value.strip().lstrip("-").isdigit():
+            return int(value)
+        number = self.number(data, name)
+        if number is not None and number != int(number):
+            raise InputFileError(self.path, f"is not a whole fortio result: {name} is {value!r}, not a whole number")
+        return None if number is None else int(number)
+
+    def text(self, name: str) -> str | None:
+        value = self.data.get(name)
+        return value if isinstance(value, str) and value else None
+
+    def flag(self, name: str) -> bool | None:
+        value = self.data.get(name)
+        return value if isinstance(value, bool) else None
+
+    def counts(self, name: str) -> dict[str, int]:
+        value = self.data.get(name)
+        if not isinstance(value, dict):
+            return {}
+        return {str(key): self.integer(value, key) or 0 for key in value}
+
+    def histogram(self, data: Mapping[str, Any], name: str) -> ExportedHistogram:
+        buckets = []
+        for item in data.get("Data") or ():
+            start, end = self.number(item, "Start"), self.number(item, "End")
+            count = self.integer(item, "Count")
+            if start is None or end is None or count is None:
+                raise InputFileError(self.path, f"is not a whole fortio result: a bucket of {name} lacks a field")
+            buckets.append(Bucket(start, end, count))
+        total = sum(bucket.count for bucket in buckets)
+        count = self.integer(data, "Count")
+        if count is None:
+            raise InputFileError(self.path, f"is not a whole fortio result: {name} has no Count")
+        if count != total:
+            raise InputFileError(
+                self.path, f"{name} does not add up: its buckets hold {total} requests, its Count is {count}"
+            )
+        return ExportedHistogram(
+            count=count,
+            min_s=self.number(data, "Min") or 0.0,
+            max_s=self.number(data, "Max") or 0.0,
+            mean_s=self.number(data, "Avg") or 0.0,
+            sum_s=self.number(data, "Sum"),
+            stddev_s=self.number(data, "StdDev"),
+            buckets=tuple(buckets),
+        )
+
+    def _from_nighthawk(self) -> bool:
+        # Nighthawk labels its export, and protobuf writes 64-bit counts as strings; fortio does neither.
+        count = self.data["DurationHistogram"].get("Count")
+        return isinstance(count, str) or (self.text("Labels") or "").startswith("Nighthawk")
+
+    def _client(self) -> str | None:
+        run_type = (self.text("RunType") or "").upper()
+        for start in ("GRPC", "TCP", "UDP"):
+            if run_type.startswith(start):
+                return start.lower()
+        fast_off = self.flag("DisableFastClient")
+        if fast_off is None or self._from_nighthawk():
+            return None
+        return "std" if fast_off or self.flag("H2") else "fast"
+
+    def _payload_bytes(self) -> int | None:
+        # Go writes bytes as base64; a version that wrote plain text falls back to its length.
+        value = self.data.get("Payload")
+        if not isinstance(value, str):
+            return None
+        try:
+            return len(base64.b64decode(value, validate=True))
+        except (binascii.Error, ValueError):
+            return len(value.encode())

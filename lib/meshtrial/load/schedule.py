@@ -1,0 +1,230 @@
+"""When fortio meant to send: planned offsets, lateness, and latency from the schedule.
+
+fortio measures from the actual send, and every connection waits for its answer, so the requests that a
+stall held up are the ones that look fast: coordinated omission (G. Tene, "How NOT to measure latency").
+The schedule is known, so it can be corrected. Every connection is a queue served in order:
+
+    corrected latency = latency + the time that the connection was still busy after the planned start
+
+- *catch-up* (fortio's default): every planned send happens, some late, and the busy time is read from the
+  log: end of the connection's previous request less the planned start, at least 0.
+- *no catch-up* (``-nocatchup``): overdue sends are skipped and leave a gap in ``iter``. Each is imputed
+  and flagged: it would have waited until the request that blocked its connection ended, and then have
+  taken the median latency of the successful requests of its generator. That is a lower bound (behind a
+  stall a queue forms); a skipped send has no latency as sent, only a corrected one.
+- In both modes, sends at the end that were due while their connection was blocked and never left (fortio
+  stops at the end of the duration) are imputed the same way.
+
+Not charged to the target is the generator's own lateness on a free connection: Go's timers wake up in
+whole milliseconds of epoll, which makes it uniform between 0 and 1 ms on an idle machine, several times a
+sub-millisecond latency. It stays visible: ``actual_start_s - scheduled_start_s`` has it, and lateness
+(:func:`late`) counts all of it.
+
+The offsets repeat fortio's arithmetic (periodic.go, ``runOne`` and ``runQPSSetup``) to the nanosecond:
+call i of N of a thread is due (i + i/(N-1)) / (qps/c) after the thread's start, and ``-uniform`` starts
+thread t after t/qps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from meshtrial.load.result import FortioResult
+
+MIN_LATE_S = 1e-3
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """An open-rate plan of one generator.
+
+    Attributes
+    ----------
+    rps : float
+        Of this generator, over its threads.
+    threads : int
+    calls_per_thread : int
+        After fortio's integer division; ``leftover`` more go to thread 0 (only with an exact number of calls).
+    """
+
+    rps: float
+    threads: int
+    calls_per_thread: int
+    leftover: int = 0
+    uniform: bool = False
+    catchup: bool = True
+
+    @property
+    def interval_s(self) -> float:
+        """Time between two sends of one connection."""
+        return self.threads / self.rps
+
+    @property
+    def planned(self) -> int:
+        """Requests that the plan holds."""
+        return self.calls_per_thread * self.threads + self.leftover
+
+    @property
+    def late_after_s(self) -> float:
+        """A send is late when the connection's next one was already due, and at least 1 ms."""
+        return max(self.interval_s, MIN_LATE_S)
+
+    @property
+    def last_send_s(self) -> float:
+        """Planned start of the last send, after the start of the run."""
+        # The stretch i/(N-1) puts the last of N calls N intervals after the thread's start.
+        first_thread = (self.calls_per_thread + self.leftover) * self.interval_s
+        delay = (self.threads - 1) / self.rps if self.uniform else 0.0
+        return max(first_thread, self.calls_per_thread * self.interval_s + delay)
+
+    def calls_of(self, thread: pl.Expr) -> pl.Expr:
+        """Planned calls of a thread."""
+        return pl.when(thread == 0).then(self.calls_per_thread + self.leftover).otherwise(self.calls_per_thread)
+
+    def offset_ns(self, thread: pl.Expr, iteration: pl.Expr) -> pl.Expr:
+        """Planned start of a call, in nanoseconds after the start of the run."""
+        per_thread = self.rps / self.threads
+        i = iteration.cast(pl.Float64)
+        due = (i + i / (self.calls_of(thread) - 1)) / per_thread
+        offset = (due * 1e9).cast(pl.Int64)
+        if not self.uniform:
+            return offset
+        between = 1.0 / per_thread
+        delay = between - (between / self.threads * (self.threads - thread).cast(pl.Float64))
+        return offset + (delay * 1e9).cast(pl.Int64)
+
+
+def schedule_of(result: FortioResult, arguments: Sequence[str] = ()) -> Schedule | None:
+    """The plan of a run; None for a closed loop, an endless run, or a file that does not say.
+
+    Parameters
+    ----------
+    result : FortioResult
+    arguments : sequence of str
+        The command line, where it is known: the file rounds the rate to nine digits.
+    """
+    if result.closed_loop or result.generator != "fortio" or result.threads < 1:
+        return None
+    asked = argument(arguments, "-qps")
+    rps = float(asked) if asked else result.requested_rps
+    if not rps or rps <= 0:
+        return None
+    flags = {"uniform": bool(result.uniform), "catchup": result.catchup is not False}
+    if result.exactly:
+        each, left = divmod(result.exactly, result.threads)
+        return Schedule(rps, result.threads, each, left, **flags) if each > 1 else None
+    if not result.requested_duration_s:
+        return None
+    each = max(2, int(rps * result.requested_duration_s)) // result.threads
+    return Schedule(rps, result.threads, each, **flags) if each > 1 else None
+
+
+def argument(arguments: Sequence[str], flag: str) -> str | None:
+    """The value of a command-line flag, written ``-flag value`` or ``-flag=value``."""
+    for i, item in enumerate(arguments):
+        if item.startswith(flag + "="):
+            return item.partition("=")[2]
+        if item == flag and i + 1 < len(arguments):
+            return arguments[i + 1]
+    return None
+
+
+def with_schedule(frame: pl.DataFrame, schedule: Schedule | None, start_unix_ns: int, origin_ns: int) -> pl.DataFrame:
+    """Add planned and actual start, and the corrected latency; impute what never left.
+
+    Parameters
+    ----------
+    frame : polars.DataFrame
+        An access log as :func:`meshtrial.load.accesslog.read_access_log` gives it.
+    schedule : Schedule or None
+        None (closed loop): the planned start and the corrected latency stay null, nothing is imputed.
+    start_unix_ns : int
+        Start of this generator's schedule (``StartTime`` of its result).
+    origin_ns : int
+        What the two starts are relative to: the start of the earliest generator.
+
+    Returns
+    -------
+    polars.DataFrame
+        Columns thread, iter, scheduled_start_s, actual_start_s, latency_s, corrected_latency_s, ok, code,
+        imputed. An imputed row has no actual start, latency, ok or code.
+    """
+    sent = frame.with_columns(
+        ((pl.col("start_unix_ns") - origin_ns) / 1e9).alias("actual_start_s"), pl.lit(False).alias("imputed")
+    )
+    if schedule is None:
+        null = pl.lit(None, pl.Float64)
+        return sent.select(*_columns(null.alias("scheduled_start_s"), null.alias("corrected_latency_s")))
+    due_ns = schedule.offset_ns(pl.col("thread"), pl.col("iter")) + start_unix_ns
+    free_ns = (pl.col("start_unix_ns") + (pl.col("latency_s") * 1e9).cast(pl.Int64)).shift(1).over("thread")
+    busy_s = (free_ns - pl.col("due_ns")).clip(0).fill_null(0) / 1e9
+    sent = sent.sort("thread", "iter")
+    sent = sent.with_columns(due_ns.alias("due_ns")).with_columns(
+        ((pl.col("due_ns") - origin_ns) / 1e9).alias("scheduled_start_s"),
+        (busy_s + pl.col("latency_s")).alias("corrected_latency_s"),
+    )
+    held_up = _held_up(sent, schedule, start_unix_ns, origin_ns)
+    return pl.concat([sent.select(*_columns()), held_up]).sort("thread", "iter")
+
+
+def late(frame: pl.DataFrame, schedule: Schedule) -> int:
+    """Sends that left (or, imputed, would have left) too late against the schedule.
+
+    ``frame`` is one generator's, from :func:`with_schedule`. See ``study.Gates.late_ratio``.
+    """
+    waited = pl.col("actual_start_s") - pl.col("scheduled_start_s")
+    # An imputed send would have left when its connection was free: its corrected latency less the service time.
+    held_up = pl.col("corrected_latency_s") - _service_s(frame)
+    wait = pl.when("imputed").then(held_up).otherwise(waited)
+    return int(frame.select((wait > schedule.late_after_s).sum()).item())
+
+
+def _held_up(sent: pl.DataFrame, schedule: Schedule, start_unix_ns: int, origin_ns: int) -> pl.DataFrame:
+    """Rows for the sends that are missing behind a request, blocked by it."""
+    service_s = _service_s(sent)
+    following = pl.col("iter").shift(-1).over("thread")
+    planned = schedule.calls_of(pl.col("thread")).cast(pl.Int64)
+    gaps = sent.select(
+        "thread",
+        (pl.col("iter") + 1).alias("first"),
+        pl.coalesce(following, planned).alias("stop"),
+        following.is_null().alias("trailing"),
+        (pl.col("start_unix_ns") + (pl.col("latency_s") * 1e9).cast(pl.Int64)).alias("free_ns"),
+    ).filter(pl.col("stop") > pl.col("first"))
+    rows = gaps.with_columns(pl.int_ranges("first", "stop").alias("iter")).explode("iter")
+    due = schedule.offset_ns(pl.col("thread"), pl.col("iter")) + start_unix_ns
+    rows = rows.with_columns(due.alias("due_ns"))
+    # Behind the last request only what was due while it blocked: the rest of a run that was stopped is not missing.
+    rows = rows.filter(~pl.col("trailing") | (pl.col("due_ns") <= pl.col("free_ns")))
+    wait_s = (pl.col("free_ns") - pl.col("due_ns")).clip(0) / 1e9
+    return rows.select(
+        *_columns(
+            ((pl.col("due_ns") - origin_ns) / 1e9).alias("scheduled_start_s"),
+            pl.lit(None, pl.Float64).alias("actual_start_s"),
+            pl.lit(None, pl.Float64).alias("latency_s"),
+            (wait_s + service_s).alias("corrected_latency_s"),
+            pl.lit(None, pl.Boolean).alias("ok"),
+            pl.lit(None, pl.String).alias("code"),
+            pl.lit(True).alias("imputed"),
+        )
+    )
+
+
+def _service_s(frame: pl.DataFrame) -> float:
+    """Median latency of the successful requests; of all where none succeeded."""
+    good = frame.filter(pl.col("ok").fill_null(False))["latency_s"]
+    value = (good if good.len() else frame["latency_s"].drop_nulls()).median()
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _columns(*given: pl.Expr) -> list[pl.Expr]:
+    """The columns of a scheduled frame in their order, some of them given."""
+    named = {expression.meta.output_name(): expression for expression in given}
+    order = (
+        *("thread", "iter", "scheduled_start_s", "actual_start_s", "latency_s", "corrected_latency_s"),
+        *("ok", "code", "imputed"),
+    )
+    return [named.get(name, pl.col(name)) for name in order]

@@ -1,0 +1,140 @@
+"""The arithmetic of ``meshtrial.load`` against what the real fortio does."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+from meshtrial.load import fortio, histogram
+from meshtrial.load.crosscheck import agrees_with
+from meshtrial.load.gates import evaluate
+from meshtrial.load.ingest import ingest
+from meshtrial.load.result import read_result
+from meshtrial.responses import QUANTILES
+from meshtrial.study import Gates, Load
+
+pytestmark = pytest.mark.local
+
+
+def logged(outputs, key="latency"):
+    return np.array([json.loads(line)[key] for o in outputs for line in o.access_log_path.read_text().splitlines()])
+
+
+def failed(measurement, load):
+    found = evaluate(measurement, load, Gates(), None, load.duration_s, 2, None)
+    return {gate.name for gate in found if not gate.passed}
+
+
+@pytest.mark.parametrize("catchup", [True, False])
+def test_two_percent_of_stalls_hide_in_the_raw_numbers(fortio_server, generate, catchup):
+    load = Load(rps=100, connections=2, duration_s=6, catchup=catchup)
+    outputs = generate(fortio.calls(load, "measure"), fortio_server.http + "?delay=500ms:2")
+    m = ingest(outputs, load, 10)
+    assert m.responses["latency_p90_s"] < 0.001
+    # About 12 stalls hold 25 sends each up: up to half of 600.
+    assert m.responses["latency_corrected_p90_s"] > 0.1
+    assert m.responses["late_ratio"] > 0.05
+    assert "late" in failed(m, load)
+    if not catchup:
+        assert m.requests["imputed"].sum() > 50
+        assert "rate" in failed(m, load)
+    # Every send is there, sent or imputed, but for a connection's last when a stall runs over the end.
+    assert 598 <= m.requests.height <= 600
+    assert not any("disagree" in note for note in m.notes)
+
+
+def test_planned_offsets_are_those_of_the_real_scheduler(fortio_server, generate):
+    load = Load(rps=80, connections=4, duration_s=3)
+    m = ingest(generate(fortio.calls(load, "measure"), fortio_server.http), load, 10)
+    behind = (m.requests["actual_start_s"] - m.requests["scheduled_start_s"]).to_numpy()
+    assert m.requests.height == m.generators[0].planned_requests == 240
+    assert behind.min() > -1e-4  # never before its time
+    assert np.median(behind) < 0.003
+    assert np.quantile(behind, 0.9) < 0.010
+    # The plan spans exactly the run: thread 3 starts 3/80 s later, and its last call is due 3 s after that.
+    last = m.requests.filter(thread=3)["scheduled_start_s"]
+    assert last[0] == pytest.approx(3 / 80, abs=1e-6)
+    assert last[-1] == pytest.approx(3 + 3 / 80, abs=1e-6)
+    assert m.responses["achieved_ratio"] == pytest.approx(1, abs=0.01)
+
+
+def test_quantiles_are_numpys_and_the_histogram_is_fortios(fortio_server, generate):
+    load = Load(rps=1000, connections=8, duration_s=3)
+    (output,) = generate(fortio.calls(load, "measure", resolution_s=1e-6), fortio_server.http)
+    m = ingest([output], load, 1)
+    latencies = logged([output])
+    assert len(latencies) == 3000
+    for name, q in QUANTILES.items():
+        assert m.responses[f"latency_{name}_s"] == np.quantile(latencies, q)
+    assert not any("disagree" in note or "could not be checked" in note for note in m.notes)
+    # fortio's own percentiles, from its own JSON, by our reading of its interpolation.
+    raw = json.loads(output.json_path.read_text())["DurationHistogram"]
+    result = read_result(output.json_path)
+    rebuilt = histogram.rebuild(result.latency, 1e-6)
+    for item in raw["Percentiles"]:
+        for data in (result.latency, rebuilt.export()):
+            assert histogram.quantile(data, item["Percentile"] / 100).value_s == pytest.approx(item["Value"], rel=1e-9)
+    assert 1e-6 in histogram.resolutions_of(result.latency)
+
+
+def test_two_generators_are_their_concatenation(fortio_server, generate):
+    load = Load(rps=500, connections=5, duration_s=3, generators=2)
+    outputs = generate(fortio.calls(load, "measure", resolution_s=1e-6), fortio_server.http)
+    m = ingest(outputs, load, 1)
+    latencies = logged(outputs)
+    for name, q in QUANTILES.items():
+        assert m.responses[f"latency_{name}_s"] == np.quantile(latencies, q)
+    assert m.requests["generator"].unique().sort().to_list() == [0, 1]
+    assert [record.connections for record in m.generators] == [3, 2]
+    assert m.responses["achieved_ratio"] == pytest.approx(1, abs=0.02)
+    results = [read_result(o.json_path) for o in outputs]
+    merged = histogram.merge([r.latency for r in results], [r.resolution_s for r in results])
+    assert agrees_with(merged, latencies) == ()
+    assert failed(m, load) <= {"late"}
+
+
+@pytest.mark.parametrize("keepalive", [True, False])
+def test_closing_is_proven_by_the_socket_count(fortio_server, generate, keepalive):
+    load = Load(rps=200, connections=4, duration_s=1, keepalive=keepalive)
+    m = ingest(generate(fortio.calls(load, "measure"), fortio_server.http), load, 10)
+    # One a request and fortio's warm-up call on each connection, or one a connection.
+    assert m.generators[0].sockets == (4 if keepalive else 204)
+    assert "sockets" not in failed(m, load)
+    assert "sockets" in failed(m, Load(200, 4, 1, keepalive=not keepalive))
+
+
+@pytest.mark.parametrize("protocol", ["http1", "h2", "grpc"])
+def test_payloads_in_every_protocol(fortio_server, generate, protocol):
+    load = Load(rps=50, connections=2, duration_s=1, payload_bytes=262_144, protocol=protocol)
+    target = fortio_server.grpc if protocol == "grpc" else fortio_server.http
+    m = ingest(generate(fortio.calls(load, "measure"), target), load, 10)
+    assert m.responses["error_ratio"] == 0
+    assert m.responses["requests"] == 50
+    assert not {"errors", "sockets", "connections"} & failed(m, load)
+
+
+def test_a_closed_loop(fortio_server, generate):
+    load = Load(rps=0, connections=2, duration_s=1)
+    m = ingest(generate(fortio.calls(load, "measure"), fortio_server.http), load, 10)
+    assert m.responses["achieved_rps"] > 200
+    assert m.requests["scheduled_start_s"].null_count() == m.requests.height
+    assert failed(m, load) == set()
+
+
+def test_a_target_that_is_not_there_is_a_failed_gate_and_not_a_latency(fortio_server, generate):
+    load = Load(rps=100, connections=2, duration_s=1)
+    m = ingest(generate(fortio.calls(load, "measure"), fortio_server.refused), load, 1)
+    assert m.responses["error_ratio"] == 1
+    assert not any(name.startswith("latency") for name in m.responses)
+    assert "errors" in failed(m, load)
+    assert m.requests.select(pl.col("code").unique()).to_series().to_list() == ["-1"]
+
+
+def test_the_warm_up_chooses_the_resolution_and_says_why_it_fails(fortio_server, generate):
+    load = Load(rps=200, connections=2, duration_s=1, warmup_s=1)
+    warm = ingest(generate(fortio.calls(load, "warmup"), fortio_server.http + "?delay=20ms"), load, 1)
+    r = fortio.resolution_for(warm.requests["latency_s"].to_numpy())
+    assert r in (1e-4, 1e-3)  # 20 ms: below 1000 x 0.1 ms; a neighbour may stretch it
+    (output,) = generate(fortio.calls(load, "warmup"), fortio_server.refused)
+    assert "connection refused" in output.text

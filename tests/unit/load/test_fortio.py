@@ -1,0 +1,137 @@
+import math
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshtrial.errors import UsageError
+from meshtrial.load import fortio
+from meshtrial.load.gotime import plain
+from meshtrial.load.schedule import argument
+from meshtrial.study import Load
+
+
+def only(load: Load, phase: str = "measure", **more):
+    (call,) = fortio.calls(load, phase, **more)
+    return call
+
+
+def test_the_whole_command_of_a_plain_load():
+    call = only(Load(rps=500, connections=10, duration_s=2.5), resolution_s=1e-6)
+    assert call.name == "measure-g1"
+    assert " ".join(call.arguments) == (
+        "-qps 500 -c 10 -t 2.5s -uniform -r 0.000001 -timeout 5s "
+        "-allow-initial-errors -log-errors=false -loglevel Critical -labels measure-g1"
+    )
+
+
+def test_the_warm_up_is_short_and_says_why_a_target_fails():
+    call = only(Load(rps=500, connections=10, duration_s=2.5, warmup_s=1.5), "warmup")
+    assert argument(call.arguments, "-t") == "1.5s"
+    assert argument(call.arguments, "-loglevel") == "Warning"
+    assert fortio.calls(Load(rps=500, connections=10, duration_s=2.5, warmup_s=0), "warmup") == ()
+
+
+@pytest.mark.parametrize(
+    ("load", "present", "absent"),
+    [
+        (Load(0, 4, 1), ("-qps 0 ",), ("-uniform", "-nocatchup")),
+        (Load(0, 4, 1, catchup=False), (), ("-nocatchup",)),
+        (Load(10, 1, 1, catchup=False), ("-uniform -nocatchup ",), ()),
+        (Load(10, 1, 1, keepalive=False), ("-keepalive=false ",), ()),
+        (Load(10, 1, 1, protocol="h2"), ("-h2 -stdclient ",), ("-grpc",)),
+        (Load(10, 1, 1, protocol="grpc"), ("-grpc -ping ",), ("-h2",)),
+        (Load(10, 1, 1, payload_bytes=1024), ("-payload-size 1024 ",), ("-httpbufferkb",)),
+        # 262144 B = 256 KiB, and 64 KiB for headers: the fast client's default of 128 KiB would tear the answer.
+        (Load(10, 1, 1, payload_bytes=262_144), ("-payload-size 262144 -httpbufferkb 320 ",), ()),
+        (Load(10, 1, 1, payload_bytes=262_144, protocol="h2"), (), ("-httpbufferkb",)),
+    ],
+)
+def test_factors_become_flags(load, present, absent):
+    text = " ".join(only(load).arguments)
+    assert all(part in text for part in present)
+    assert not any(part in text for part in absent)
+
+
+def test_connections_and_rate_are_split_in_proportion():
+    # 10 connections over 3: 4 + 3 + 3; 1000 rps in the same proportion: 400 + 300 + 300.
+    calls = fortio.calls(Load(1000, 10, 2, generators=3), "measure")
+    assert [argument(c.arguments, "-c") for c in calls] == ["4", "3", "3"]
+    assert [argument(c.arguments, "-qps") for c in calls] == ["400", "300", "300"]
+    assert [c.name for c in calls] == ["measure-g1", "measure-g2", "measure-g3"]
+
+
+def test_slices_have_names_of_their_own():
+    load = Load(1000, 10, 2, slices=3)
+    assert [only(load, slice_index=i).name for i in range(3)] == ["measure-1-g1", "measure-2-g1", "measure-3-g1"]
+
+
+def test_a_split_rate_does_not_lose_a_call_to_truncation():
+    # 100 rps x 3/7 for 21 s is exactly 900 calls, but in floating point 899.9999999999999.
+    load = Load(100, 7, 21, generators=2)
+    assert int(float(Fraction(300, 7)) * 21) == 899
+    assert int(fortio.split_rate(load, 3, 21) * 21) == 900
+
+
+@given(
+    rps=st.floats(1, 1e5), connections=st.integers(1, 600), generators=st.integers(1, 20), duration=st.floats(0.5, 600)
+)
+def test_the_parts_add_up(rps, connections, generators, duration):
+    load = Load(rps, connections, duration, generators=min(generators, connections))
+    split = fortio.split_connections(load)
+    assert sum(split) == connections
+    assert max(split) - min(split) <= 1
+    rates = [fortio.split_rate(load, c, duration) for c in split]
+    assert math.isclose(math.fsum(rates), rps, rel_tol=1e-12)
+
+
+@given(st.floats(1e-6, 1e5))
+def test_numbers_are_exact_and_without_exponent(value):
+    text = plain(value)
+    assert float(text) == value
+    assert "e" not in text
+
+
+def test_every_connection_makes_a_whole_number_of_calls():
+    # int(50 x 3) = 150 calls over 16 connections are 9 each: 144. A closed loop has no plan.
+    assert fortio.planned_requests(Load(50, 16, 3)) == 144
+    assert fortio.planned_requests(Load(1000, 10, 2, generators=3)) == 2000
+    assert fortio.planned_requests(Load(0, 4, 3)) is None
+
+
+def test_too_few_requests_for_the_connections_are_refused():
+    # 10 rps for 1 s over 10 connections: one request each, fortio would go on with 5 connections.
+    with pytest.raises(UsageError, match="measure for 2 s or more"):
+        fortio.calls(Load(10, 10, 1), "measure")
+    assert len(fortio.calls(Load(10, 10, 2), "measure")) == 1
+
+
+@pytest.mark.parametrize("protocol", ["h2", "grpc"])
+def test_only_http1_can_close(protocol):
+    with pytest.raises(UsageError, match="use protocol http1"):
+        fortio.calls(Load(10, 1, 1, keepalive=False, protocol=protocol), "measure")
+
+
+def test_an_unknown_phase_is_refused():
+    with pytest.raises(UsageError, match="warmup or measure"):
+        fortio.calls(Load(10, 1, 1), "cooldown")
+
+
+@pytest.mark.parametrize(
+    ("p999", "expected"),
+    [
+        (0.0002, 1e-6),  # the access log's own resolution is the floor
+        (0.00099, 1e-6),  # below 1000 x 1 us
+        (0.001, 1e-5),  # not below
+        (0.482, 1e-3),
+        (30.0, 1e-1),
+        (1e6, 1.0),
+    ],
+)
+def test_resolution_is_the_smallest_power_of_ten_that_holds_the_tail(p999, expected):
+    assert fortio.resolution_for([p999] * 3) == expected
+
+
+def test_resolution_without_a_warm_up():
+    assert fortio.resolution_for([]) == fortio.DEFAULT_RESOLUTION_S

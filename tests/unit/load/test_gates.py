@@ -1,0 +1,131 @@
+import dataclasses
+
+import pytest
+
+from meshtrial.load.gates import evaluate
+from meshtrial.load.ingest import ingest
+from meshtrial.study import Gates, Load
+
+LOAD = Load(rps=100, connections=2, duration_s=10)
+
+
+def fast(thread, i):
+    return 0.001
+
+
+@pytest.fixture
+def judge(fortio):
+    def judge(sent, load=LOAD, *, cpu_s=1.0, cpus=2.0, throttled_s=0.0, exit_code=0, **changes):
+        changes = {"SocketCount": load.connections} | changes
+        output = fortio.output(sent, load.rps, load.connections, load.duration_s, exit_code=exit_code, **changes)
+        m = ingest([output], load, 10)
+        found = evaluate(m, load, Gates(), cpu_s, load.duration_s, cpus, throttled_s)
+        return {gate.name: gate for gate in found}
+
+    return judge
+
+
+def failed(gates):
+    return {name for name, gate in gates.items() if not gate.passed}
+
+
+def test_a_good_run_passes_every_gate_without_words(judge, fortio):
+    gates = judge(fortio.run(100, 2, 10, fast))
+    assert failed(gates) == set()
+    assert [g.message for g in gates.values()] == [""] * len(gates)
+    assert list(gates) == [
+        *("rate", "late", "errors", "generator CPU", "throttling", "generator ended well", "connections", "sockets")
+    ]
+    assert gates["generator CPU"].value == 0.05  # 1 s of 2 cores for 10 s
+
+
+def test_saturation_fails_the_rate(judge, fortio):
+    gates = judge(fortio.run(20, 1, 10, lambda thread, i: 0.1), Load(20, 1, 10))
+    assert {"rate", "late"} <= failed(gates)
+    assert gates["rate"].value == pytest.approx(0.5, abs=0.02)
+    assert "saturated at this rate" in gates["rate"].message
+
+
+def test_stalls_fail_the_late_gate_alone(judge, fortio):
+    sent = fortio.run(100, 2, 10, lambda thread, i: 0.5 if i % 100 == 50 else 0.0003)
+    assert failed(judge(sent)) == {"late"}
+
+
+@pytest.mark.parametrize(("bad", "expected"), [(10, set()), (11, {"errors"})])
+def test_one_percent_of_errors_is_allowed(judge, fortio, bad, expected):
+    sent = [
+        dataclasses.replace(s, ok=n >= bad, code="200" if n >= bad else "503")
+        for n, s in enumerate(fortio.run(100, 2, 10, fast))
+    ]
+    gates = judge(sent)
+    assert failed(gates) == expected
+    if expected:
+        assert "503: 11" in gates["errors"].message
+
+
+def test_a_generator_at_its_limit_measures_itself(judge, fortio):
+    sent = fortio.run(100, 2, 10, fast)
+    assert failed(judge(sent, cpu_s=13.9)) == set()
+    gates = judge(sent, cpu_s=14.0)
+    assert failed(gates) == {"generator CPU"}
+    assert "70% of its 2 cores" in gates["generator CPU"].message
+    assert judge(sent, cpu_s=None)["generator CPU"].value is None
+
+
+def test_a_throttled_app_measures_its_limit(judge, fortio):
+    sent = fortio.run(100, 2, 10, fast)
+    gates = judge(sent, throttled_s=0.2)
+    assert failed(gates) == {"throttling"}
+    assert "raise or remove the limit" in gates["throttling"].message
+    assert judge(sent, throttled_s=None)["throttling"].passed
+
+
+def test_kept_alive_connections_that_something_closes(judge, fortio):
+    gates = judge(fortio.run(100, 2, 10, fast), SocketCount=5)
+    assert failed(gates) == {"sockets"}
+    assert (gates["sockets"].value, gates["sockets"].threshold) == (3, 0)
+
+
+def test_reconnecting_after_a_failure_is_allowed(judge, fortio):
+    sent = fortio.run(100, 2, 10, fast)
+    sent[:3] = [dataclasses.replace(s, ok=False, code="-1") for s in sent[:3]]
+    assert failed(judge(sent, SocketCount=5)) == set()
+
+
+def test_really_closing_is_proven_by_the_socket_count(judge, fortio):
+    load = dataclasses.replace(LOAD, keepalive=False)
+    sent = fortio.run(100, 2, 10, fast)
+    # 1000 requests and fortio's warm-up call on each of 2 connections.
+    assert failed(judge(sent, load, SocketCount=1002)) == set()
+    gates = judge(sent, load, SocketCount=2)
+    assert failed(gates) == {"sockets"}
+    assert "2 sockets where 1002 were due" in gates["sockets"].message
+
+
+def test_grpc_does_not_count_sockets(judge, fortio):
+    gate = judge(fortio.run(100, 2, 10, fast), SocketCount=None)["sockets"]
+    assert (gate.passed, gate.value) == (True, None)
+    assert "does not count" in gate.message
+
+
+def test_fewer_connections_than_asked(judge, fortio):
+    gates = judge(fortio.run(100, 1, 10, fast), NumThreads=1)
+    assert "connections" in failed(gates)
+
+
+def test_a_generator_that_ended_badly(judge, fortio):
+    assert failed(judge(fortio.run(100, 2, 10, fast), exit_code=2)) == {"generator ended well"}
+
+
+def test_a_closed_loop_that_was_stopped(judge, fortio):
+    sent = [fortio.Sent(0, i, fortio.START_NS + i * 10**7, 0.01) for i in range(100)]
+    gates = judge(sent, Load(0, 1, 2))
+    assert failed(gates) == {"generator ended well"}
+    assert "lasted 1 of 2 s" in gates["generator ended well"].message
+
+
+def test_a_closed_loop_has_no_rate_and_no_lateness(judge, fortio):
+    sent = [fortio.Sent(t, i, fortio.START_NS + i * 10**7, 0.01) for t in (0, 1) for i in range(200)]
+    gates = judge(sent, Load(0, 2, 2))
+    assert not {"rate", "late"} & set(gates)
+    assert failed(gates) == set()

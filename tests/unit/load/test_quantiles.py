@@ -1,0 +1,50 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshtrial.load import quantiles
+from meshtrial.responses import QUANTILES
+
+
+def test_eleven_requests_by_hand():
+    # 0..10 ms: p50 is the 6th, 5 ms; p90 the 10th, 9 ms; p75 halfway between 7 and 8 ms.
+    found = quantiles.exact(np.arange(11) / 1000, 0)
+    assert found["p50"] == pytest.approx(0.005)
+    assert found["p75"] == pytest.approx(0.0075)
+    assert found["p90"] == pytest.approx(0.009)
+
+
+@given(st.lists(st.floats(1e-6, 100), min_size=1))
+def test_equal_to_numpy(values):
+    assert quantiles.exact(np.array(values), 0) == {n: float(np.quantile(values, q)) for n, q in QUANTILES.items()}
+
+
+@pytest.mark.parametrize(
+    ("n", "expected"),
+    [
+        (199, []),
+        (200, ["p50"]),
+        (999, ["p50", "p75"]),
+        (1000, ["p50", "p75", "p90"]),
+        (10_000, ["p50", "p75", "p90", "p99"]),
+    ],
+)
+def test_the_floor_of_100_in_the_tail(n, expected):
+    # 1000 (1 - 0.9) is 99.99999999999997 in floating point, and still 100.
+    assert list(quantiles.exact(np.ones(n), 100)) == expected
+
+
+def test_imputed_values_do_not_help_over_the_floor():
+    assert list(quantiles.exact(np.ones(1000), 100, count=200)) == ["p50"]
+
+
+def test_requests_needed_is_the_smallest_that_is_reportable():
+    for q in QUANTILES.values():
+        n = quantiles.requests_needed(q, 100)
+        assert quantiles.reportable(n, q, 100)
+        assert not quantiles.reportable(n - 1, q, 100)
+
+
+def test_no_requests_no_quantiles():
+    assert quantiles.exact(np.array([]), 0) == {}

@@ -1,0 +1,84 @@
+import dataclasses
+
+import pytest
+
+from meshtrial.errors import UsageError
+from meshtrial.load.files import InputFileError
+from meshtrial.load.recorded import differences, merge_results, read_recorded
+from meshtrial.load.result import read_result
+
+
+def test_an_old_result_gives_quantiles_with_their_buckets(fixtures):
+    found = read_recorded(fixtures / "fortio-1.3.json", 5)
+    assert found.kind == "fortio"
+    # p50 lies in (1, 2] ms at 1.5 ms; p99 in (3, 4] ms.
+    assert found.responses["latency_p50_s"] == pytest.approx(0.0015)
+    assert found.bounds["latency_p50_s"] == pytest.approx(0.001)
+    assert "latency_p999_s" not in found.responses  # 500 requests hold half a request above p99.9
+    assert found.responses["error_ratio"] == pytest.approx(3 / 500)
+    assert "failed requests are inside the quantiles" in found.notes[0]
+
+
+def test_nighthawk(fixtures):
+    found = read_recorded(fixtures / "nighthawk.json", 1)
+    assert (found.kind, found.notes) == ("nighthawk", ())
+    # 1 + 9 of 20 requests lie up to 60 ms: the median ends its bucket.
+    assert found.responses["latency_p50_s"] == pytest.approx(0.060)
+
+
+def test_an_access_log_is_exact(fortio):
+    sent = fortio.run(100, 2, 10, lambda thread, i: 0.001 + 0.001 * (i % 3))
+    output = fortio.output(sent, 100, 2, 10)
+    found = read_recorded(output.access_log_path, 100)
+    assert (found.kind, found.result) == ("access log", None)
+    assert found.responses["latency_p50_s"] == pytest.approx(0.002)
+    assert found.bounds["latency_p50_s"] == 1e-6
+    assert found.responses["requests"] == 1000
+
+
+def test_failed_requests_are_taken_out_of_the_histogram(fortio):
+    sent = fortio.run(100, 2, 10, lambda thread, i: 0.0015)
+    sent = [dataclasses.replace(s, ok=False, latency_s=3.0) if s.iteration < 100 else s for s in sent]
+    found = read_recorded(fortio.output(sent, 100, 2, 10).json_path, 10)
+    assert found.responses["latency_p90_s"] <= 0.002  # of the 800 good ones; of all it would be 3 s
+    assert found.responses["error_ratio"] == pytest.approx(0.2)
+    assert found.notes == ()
+
+
+def test_settings_that_differ_are_listed_by_name(fortio):
+    sent = fortio.run(100, 2, 10, lambda thread, i: 0.0015)
+    a = read_result(fortio.output(sent, 100, 2, 10, name="a").json_path)
+    b = read_result(fortio.output(sent, 200, 2, 10, name="b", H2=True, Version="1.60.0").json_path)
+    found = differences([a, b])
+    assert [str(d) for d in found if d.blocking] == [
+        "client differs: fast, std",
+        "rate (rps) differs: 100, 200",
+        "HTTP/2 differs: no, yes",
+    ]
+    assert [d.setting for d in found if not d.blocking] == ["version"]
+    assert differences([a, a]) == ()
+
+
+def test_what_an_old_file_does_not_say_is_not_held_against_it(fixtures, fortio):
+    old = read_result(fixtures / "fortio-1.3.json")
+    new = read_result(fortio.output(fortio.run(100, 8, 5, lambda thread, i: 0.0015), 100, 8, 5).json_path)
+    assert [d.setting for d in differences([old, new])] == ["version"]
+
+
+def test_pooled_quantiles_of_two_generators(fortio):
+    # At -r 0.001: 1000 requests in (0, 1] ms and 1000 in (2, 3] ms; p75 is in the middle of the latter.
+    a = fortio.output(fortio.run(100, 2, 10, lambda thread, i: 0.0005), 100, 2, 10, name="a")
+    b = fortio.output(fortio.run(100, 2, 10, lambda thread, i: 0.003), 100, 2, 10, name="b")
+    responses, bounds = merge_results([read_result(o.json_path) for o in (a, b)], 10)
+    assert responses["latency_p75_s"] == pytest.approx(0.0025)
+    assert bounds["latency_p75_s"] == pytest.approx(0.001)
+    c = fortio.output(fortio.run(100, 2, 10, lambda thread, i: 0.003), 100, 2, 10, name="c", Resolution=1e-4)
+    with pytest.raises(UsageError, match="different -r cannot be merged"):
+        merge_results([read_result(o.json_path) for o in (a, c)], 10)
+
+
+def test_a_foreign_file(tmp_path):
+    path = tmp_path / "k6.json"
+    path.write_text('{"metrics": {}}')
+    with pytest.raises(InputFileError, match="no DurationHistogram"):
+        read_recorded(path, 10)
