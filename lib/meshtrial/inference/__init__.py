@@ -1,0 +1,93 @@
+"""From records to verdicts: which values enter which family, and the rows of ``verdicts.json``.
+
+Everything here is computed from the plan and the run records alone, so deleting ``runs.parquet`` and
+``verdicts.*`` and analysing again gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import polars as pl
+
+from meshtrial.errors import RecordError
+from meshtrial.inference.diagnosis import varying_versions
+from meshtrial.inference.rows import verdict_rows
+from meshtrial.inference.sequential import decide, finished_repetitions
+from meshtrial.plan import Plan
+from meshtrial.records.dataset import StudyData
+from meshtrial.records.schema import RunRecord, VerdictRow
+from meshtrial.records.store import StudyStore, write_json
+from meshtrial.records.tables import include, runs_table
+
+
+def infer(plan: Plan, records: Sequence[RunRecord]) -> tuple[pl.DataFrame, list[VerdictRow]]:
+    """The tidy table and every verdict, at the error rate that the stopping rule leaves."""
+    table = runs_table(plan, records)
+    alpha = decide(plan, records, finished_repetitions(plan, records)).alpha
+    mixed = varying_versions(records)
+    rows: list[VerdictRow] = []
+    for load in plan.study.loads:
+        rows += verdict_rows(plan, table, load.label, include(plan, records, load.label), alpha)
+    return table, [replace(row, warnings=(*row.warnings, *mixed)) for row in rows]
+
+
+def analyse(store: StudyStore) -> StudyData:
+    """Analyse what is recorded, write ``runs.parquet`` and ``verdicts.parquet``/``.json``, and return it all."""
+    records = store.records()
+    plan = store.plan
+    table, rows = infer(plan, records)
+    _write(store, table, rows)
+    return StudyData(store.path, plan, store.environment, records, table, tuple(rows))
+
+
+def read_study(store: StudyStore) -> StudyData:
+    """A study as it was last analysed, without computing anything.
+
+    Raises
+    ------
+    RecordError
+        When it was never analysed, or by another version.
+    """
+    path = store.path / "verdicts.json"
+    if not path.exists():
+        raise RecordError(f"{path}: is missing; `meshtrial report {store.path}` makes it from the records")
+    rows = tuple(VerdictRow(**row | {"warnings": tuple(row["warnings"])}) for row in read_verdicts(store))
+    table = pl.read_parquet(store.path / "runs.parquet")
+    return StudyData(store.path, store.plan, store.environment, store.records(), table, rows)
+
+
+def read_verdicts(store: StudyStore) -> list[dict[str, Any]]:
+    """The rows of ``verdicts.json``."""
+    path = store.path / "verdicts.json"
+    try:
+        rows = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{path}: cannot be read ({error}); `meshtrial report` makes it again") from None
+    if not isinstance(rows, list):
+        raise RecordError(f"{path}: holds no list of rows; `meshtrial report` makes it again")
+    return rows
+
+
+def _write(store: StudyStore, table: pl.DataFrame, rows: Sequence[VerdictRow]) -> None:
+    finished = finished_repetitions(store.plan, store.records())
+    decision = decide(store.plan, store.records(), finished)
+    write_json(
+        store.path / "stopping.json",
+        {
+            "rule": dict(store.plan.study.stopping),
+            "repetitions": finished,
+            "alpha": decision.alpha,
+            "stop": decision.stop,
+            "reason": decision.reason,
+        },
+    )
+    table.write_parquet(store.path / "runs.parquet", compression="zstd")
+    plain = [row.to_dict() for row in rows]
+    path = store.path / "verdicts.json"
+    path.write_text(json.dumps(plain, indent=1, allow_nan=False) + "\n")
+    frame = pl.DataFrame([row | {"warnings": "\n".join(row["warnings"])} for row in plain], infer_schema_length=None)
+    frame.write_parquet(store.path / "verdicts.parquet", compression="zstd")

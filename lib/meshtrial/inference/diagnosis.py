@@ -1,0 +1,64 @@
+"""Warnings about the data of a family: drift, position, carry-over, warm-up, modes, coarse values, mixed versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import polars as pl
+
+from meshtrial import stats
+from meshtrial.inference.values import FloatArray, block_column, block_values
+from meshtrial.records.schema import RunRecord
+from meshtrial.responses import Response
+from meshtrial.study import Margin
+
+HALVES = ("latency_p50_first_half_s", "latency_p50_second_half_s")
+
+
+def diagnose_family(
+    table: pl.DataFrame,
+    load: str,
+    response: Response,
+    values: Mapping[str, FloatArray],
+    baseline: str,
+    blocks: Sequence[int],
+    margins: Mapping[str, Margin],
+) -> tuple[stats.Warning, ...]:
+    """Everything that the order of the runs and the grain of the numbers may hide behind a family's verdicts."""
+    measured = {name: found for name, found in values.items() if np.isfinite(found).any()}
+    if baseline not in measured or bool(np.all(np.nan_to_num(measured[baseline]) <= 0)):
+        return ()
+    positive = {name: found for name, found in measured.items() if np.nanmin(found) > 0}
+    names = list(positive)
+    positions = block_column(table, load, response.name, "position", names, blocks)
+    times = block_column(table, load, response.name, "start_unix_s", names, blocks)
+    found = stats.diagnose(positive, baseline, positions=positions, times=times)
+    found += stats.repeated_values(np.concatenate([v[np.isfinite(v)] for v in positive.values()]))
+    margin = margins.get(response.name)
+    bounds = block_column(table, load, response.name, "bound", [baseline], blocks)[baseline]
+    if margin is not None and np.isfinite(bounds).any():
+        typical = float(np.nanmedian(positive[baseline]))
+        effective = max(margin.relative, margin.floor / typical)
+        found += stats.coarse_quantile(float(np.nanmax(bounds)), typical, effective)
+    if response.name.startswith("latency_"):
+        found += _warm_up(table, load, names, blocks)
+    return found
+
+
+def _warm_up(table: pl.DataFrame, load: str, names: Sequence[str], blocks: Sequence[int]) -> tuple[stats.Warning, ...]:
+    first, second = (
+        np.concatenate(list(block_values(table, load, half, names, blocks).values()) or [np.empty(0)])
+        for half in HALVES
+    )
+    both = np.isfinite(first) & np.isfinite(second)
+    return stats.warm_up(first[both], second[both]) if both.sum() >= 2 else ()
+
+
+def varying_versions(records: Iterable[RunRecord]) -> tuple[str, ...]:
+    """A component whose version is not the same in all runs of a treatment: the study compares versions too."""
+    kept = [record for record in records if record.versions]
+    names = sorted({name for record in kept for name in record.versions})
+    groups = [record.treatment for record in kept]
+    factors = {f"version of {name}": [record.versions.get(name, "absent") for record in kept] for name in names}
+    return tuple(f"{w.code}: {w.message}" for w in stats.varying_factors(groups, factors)) if kept else ()

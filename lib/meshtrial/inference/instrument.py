@@ -1,0 +1,87 @@
+"""What the instrument sees of effects whose size is known: injected delays, and none at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from meshtrial import stats
+from meshtrial.inference.values import block_values
+from meshtrial.records.dataset import StudyData
+from meshtrial.records.schema import VerdictRow
+
+
+@dataclass(frozen=True)
+class Detection:
+    """One injected delay, and what was made of it.
+
+    Attributes
+    ----------
+    asked_s, applied_s : float
+        The delay asked of the relay, and the mean that it says it added, over the included runs.
+    row : VerdictRow
+        The contrast of p50 with the relay at delay 0.
+    detectable_s : float or None
+        The contrast's minimum detectable effect, in seconds at the baseline's median.
+    """
+
+    treatment: str
+    asked_s: float
+    applied_s: float
+    row: VerdictRow
+    detectable_s: float | None
+
+
+def detections(data: StudyData, response: str = "latency_p50_s") -> tuple[Detection, ...]:
+    """Every arm of a calibration study against the relay at delay 0, smallest delay first."""
+    found = []
+    for row in data.verdicts:
+        if row.response != response:
+            continue
+        runs = [run for run in data.included_runs() if run.treatment == row.treatment and "relay" in run.extra]
+        applied = [float(run.extra["relay"]["mean_ns"]) / 1e9 for run in runs]
+        detectable = None if row.mde is None or row.baseline_value is None else row.mde * row.baseline_value
+        asked = _asked_s(row.treatment)
+        mean = float(np.mean(applied)) if applied and asked > 0 else 0.0
+        found.append(Detection(row.treatment, asked, mean, row, detectable))
+    return tuple(sorted(found, key=lambda one: (one.asked_s, not one.row.twin)))
+
+
+def _asked_s(treatment: str) -> float:
+    _, _, delay = treatment.partition("+delay-")
+    return float(delay.removesuffix("us")) / 1e6 if delay else 0.0
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """One small A/A study cut out of a long one: its blocks and what its test said."""
+
+    blocks: tuple[int, ...]
+    p: float
+    called: bool
+
+
+def aa_repetitions(
+    data: StudyData, size: int = 6, alpha: float = 0.05, response: str = "latency_p50_s"
+) -> tuple[Repetition, ...]:
+    """Cut the baseline and its twin into A/A studies of ``size`` consecutive blocks and test each by itself.
+
+    The share of them that calls a difference is this machine's own false-positive rate; at 6 blocks the
+    exact test's nominal 5 % is 3.1 %.
+    """
+    study = data.plan.study
+    if study.twin is None:
+        return ()
+    load = study.loads[0].label
+    rows = data.table.filter(pl.col("included") & (pl.col("load") == load) & (pl.col("response") == response))
+    blocks = sorted(rows["block"].unique().to_list())
+    arms = [study.baseline.name, study.twin.name]
+    found = []
+    for start in range(0, len(blocks) - size + 1, size):
+        chosen = blocks[start : start + size]
+        values = block_values(data.table, load, response, arms, chosen)
+        p = stats.compare_paired(values[arms[1]], values[arms[0]], alpha=alpha).p
+        found.append(Repetition(tuple(chosen), p, p <= alpha))
+    return tuple(found)

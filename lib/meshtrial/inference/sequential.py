@@ -1,0 +1,67 @@
+"""The plan's stopping rule, applied to what is recorded: at run time, and again whenever the study is analysed.
+
+Both times the answer comes from the records alone, so the record proves which rule stopped the study and
+at which error rate its verdicts are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from meshtrial import stats
+from meshtrial.inference.rows import primary_results
+from meshtrial.plan import Plan
+from meshtrial.records.schema import RunRecord
+from meshtrial.records.tables import include, runs_table
+
+ATTEMPTS = 2
+
+
+def finished_repetitions(plan: Plan, records: Iterable[RunRecord]) -> int:
+    """How many repetitions, from the first on, have every run recorded, its repeat included where it needed one."""
+    last: dict[str, int] = {}
+    valid: set[str] = set()
+    for record in records:
+        last[record.run_id] = max(record.attempt, last.get(record.run_id, 0))
+        if record.valid:
+            valid.add(record.run_id)
+    for repetition in range(1, plan.study.blocks + 1):
+        runs = [run.run_id for run in plan.runs if run.repetition == repetition]
+        if not all(run in valid or last.get(run, 0) >= ATTEMPTS for run in runs):
+            return repetition - 1
+    return plan.study.blocks
+
+
+def decide(plan: Plan, records: Sequence[RunRecord], repetitions: int) -> stats.Decision:
+    """What the declared rule says after so many repetitions.
+
+    Parameters
+    ----------
+    plan : Plan
+    records : sequence of RunRecord
+        Those of later repetitions are not looked at.
+    repetitions : int
+        Finished ones.
+    """
+    rule = stats.stopping_rule(plan.study.stopping)
+    if isinstance(rule, stats.FixedN):
+        return rule.decide(stats.Progress(run=repetitions, complete=repetitions))
+    seen = [record for record in records if record.repetition <= repetitions]
+    table = runs_table(plan, seen)
+    complete, widths, conclusive = repetitions, {}, True
+    alpha = rule.alpha_first if isinstance(rule, stats.TwoLooks) else rule.alpha
+    for load in plan.study.loads:
+        inclusion = include(plan, seen, load.label)
+        complete = min(complete, len(inclusion.blocks))
+        for response, result in primary_results(plan, table, load.label, inclusion, alpha):
+            conclusive &= result.verdict.conclusive
+            if isinstance(result.comparison, stats.PairedComparison):
+                key = f"{load.label} {response} {result.treatment}/{result.baseline}"
+                widths[key] = stats.half_width(result.comparison)
+    return rule.decide(stats.Progress(repetitions, complete, widths, conclusive))
+
+
+def ended(plan: Plan, records: Sequence[RunRecord]) -> bool:
+    """Whether nothing is left to run: the plan is through, or its rule has stopped it."""
+    finished = finished_repetitions(plan, records)
+    return finished == plan.study.blocks or (finished > 0 and decide(plan, records, finished).stop)
