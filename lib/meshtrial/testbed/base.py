@@ -1,0 +1,148 @@
+"""The protocol both backends keep. A testbed knows nothing of statistics; the runner nothing of processes.
+
+One run is: ``deploy`` (a fresh application, proxies, keys), ``prove("before")``, a discarded warm-up
+through ``generate``, the measured ``generate`` between two ``snapshot`` calls, ``prove("after")``, ``close``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from meshtrial.records.schema import ComponentUsage, Proof
+from meshtrial.study import Load, Study, Treatment
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the generators call.
+
+    Attributes
+    ----------
+    url : str
+        ``http://address:port/path``, or ``address:port`` for gRPC.
+    headers : tuple of (str, str)
+        Sent with every request (a token, for instance).
+    """
+
+    url: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class GeneratorCall:
+    """One fortio invocation to be made: its arguments behind the program name, without file names.
+
+    Attributes
+    ----------
+    arguments : tuple of str
+        Everything but ``-json``, ``-access-log-file`` and the target, which the testbed adds.
+    name : str
+        Unique within the run; names the files.
+    """
+
+    arguments: tuple[str, ...]
+    name: str
+
+
+@dataclass(frozen=True)
+class GeneratorOutput:
+    """What came back of one call: files on this machine, and the process's own CPU time."""
+
+    name: str
+    argv: tuple[str, ...]
+    exit_code: int
+    json_path: Path
+    access_log_path: Path
+    text: str
+    usage: ComponentUsage
+
+
+class Deployment(Protocol):
+    """A treatment that stands and can be loaded. Closing it removes everything that it made."""
+
+    @property
+    def target(self) -> Target:
+        """What the generators call."""
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Versions of everything that takes part, by name."""
+
+    def prove(self, phase: str, requests: int) -> tuple[Proof, ...]:
+        """Demonstrate that the arm is what its label says; ``requests`` were sent since ``before``."""
+
+    def snapshot(self) -> Mapping[str, ComponentUsage]:
+        """Counters of every component, cumulative; :func:`usage_between` subtracts two of them."""
+
+    def generate(self, calls: Sequence[GeneratorCall], folder: Path, timeout_s: float) -> tuple[GeneratorOutput, ...]:
+        """Make the calls at the same moment and wait for all of them."""
+
+    def extra(self) -> Mapping[str, Any]:
+        """What this deployment measured besides (control-plane push times, ...), for ``run.json``."""
+
+    def collect_logs(self, folder: Path) -> None:
+        """Copy the components' logs into the run's folder."""
+
+    def close(self) -> None:
+        """Stop and remove everything; called once, on success, failure and interruption alike."""
+
+
+class Testbed(Protocol):
+    """A backend."""
+
+    @property
+    def name(self) -> str:
+        """``local`` or ``kubernetes``."""
+
+    def preflight(self, study: Study) -> tuple[str, ...]:
+        """Say what is missing for this study, one line each with what to do; empty when it can start."""
+
+    def environment(self) -> dict[str, Any]:
+        """Host or cluster, versions of every binary and image, for ``environment.json``."""
+
+    def idle(self) -> float | None:
+        """Idle share of the machine over a short look, before a run; None where that has no meaning."""
+
+    def busy_between(self) -> float | None:
+        """Busy share of the machine since the last call, None where it cannot be read."""
+
+    def generator_cpus(self) -> float:
+        """How many cores the load generator may use."""
+
+    def deploy(self, treatment: Treatment, load: Load, app: str) -> Deployment:
+        """Make a fresh deployment and wait until it serves; on failure leave nothing and raise TestbedError."""
+
+    def close(self) -> None:
+        """Release what the testbed itself holds."""
+
+
+def usage_between(
+    before: Mapping[str, ComponentUsage], after: Mapping[str, ComponentUsage]
+) -> tuple[ComponentUsage, ...]:
+    """Subtract the counters of two snapshots, component by component; memory is that of the second."""
+    found = []
+    for name, end in after.items():
+        start = before.get(name)
+        if start is None:
+            found.append(end)
+            continue
+        found.append(
+            ComponentUsage(
+                component=name,
+                role=end.role,
+                window_s=end.window_s - start.window_s,
+                cpu_s=end.cpu_s - start.cpu_s,
+                pss_bytes=end.pss_bytes,
+                throttled_s=_minus(end.throttled_s, start.throttled_s),
+                count=end.count,
+                switches=_minus(end.switches, start.switches),
+            )
+        )
+    return tuple(found)
+
+
+def _minus(end: float | None, start: float | None) -> Any:
+    return None if end is None or start is None else end - start

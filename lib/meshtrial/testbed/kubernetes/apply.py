@@ -1,0 +1,231 @@
+"""Server-side apply of manifests, and who owns what.
+
+Everything made here carries ``app.kubernetes.io/managed-by: meshtrial``, the study and the owner, an id of
+this very session. A namespace is used only when it was absent or is already ours: one of the same name that
+somebody else made is never touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kubernetes import dynamic as _untyped_dynamic
+from kubernetes.dynamic.exceptions import DynamicApiError, ResourceNotFoundError
+
+from meshtrial.errors import TestbedError
+from meshtrial.testbed.kubernetes import manifests
+from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
+
+_dynamic: Any = _untyped_dynamic
+MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGER = "meshtrial"
+STUDY = f"{manifests.NOTE}study"
+OWNER = f"{manifests.NOTE}owner"
+MESH = f"{manifests.NOTE}mesh"
+
+
+@dataclass(frozen=True)
+class Owner:
+    """One session of one study."""
+
+    study: str
+    id: str = field(default_factory=lambda: secrets.token_hex(4))
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What every object carries."""
+        return {MANAGED_BY: MANAGER, STUDY: label(self.study), OWNER: self.id}
+
+
+def label(text: str) -> str:
+    """The text as a label value and a part of a name."""
+    return re.sub(r"[^a-z0-9-]+", "-", text.lower()).strip("-")[:40].strip("-") or "study"
+
+
+def verdict(existing: Json | None, owner: Owner, context: str) -> str:
+    """Why this namespace may not be used; empty when it may."""
+    if existing is None:
+        return ""
+    name = existing["metadata"]["name"]
+    labels = existing["metadata"].get("labels") or {}
+    if labels.get(MANAGED_BY) != MANAGER:
+        return (
+            f"namespace {name} is already there and was not made by meshtrial: it is left alone; "
+            f"choose another with namespace=NAME, or remove it yourself ('kubectl delete namespace {name}')"
+        )
+    if labels.get(OWNER) != owner.id:
+        study = labels.get(STUDY, "?")
+        return (
+            f"namespace {name} belongs to another session of meshtrial (study {study}, owner {labels.get(OWNER)}); "
+            f"if that one is over, remove it with 'meshtrial clean --context {context} --study {study}'"
+        )
+    return ""
+
+
+class Applier:
+    """Applies manifests as one owner.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    owner : Owner
+    """
+
+    def __init__(self, cluster: Cluster, owner: Owner) -> None:
+        self.cluster = cluster
+        self.owner = owner
+        self._folder = tempfile.TemporaryDirectory(prefix="meshtrial-discovery-")
+        self._dynamic: Any = None
+        self._outside: dict[str, tuple[Any, Json]] = {}
+
+    def namespace(
+        self, name: str, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a namespace of ours, or take the one that is ours already.
+
+        Raises
+        ------
+        TestbedError
+            When a namespace of that name is somebody else's.
+        """
+        existing = self.find_namespace(name)
+        refusal = verdict(existing, self.owner, self.cluster.context)
+        if refusal:
+            raise TestbedError(refusal)
+        metadata = {
+            "name": name,
+            "labels": {**(labels or {}), **self.owner.labels},
+            "annotations": dict(annotations or {}),
+        }
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+        if existing is None:
+            # Created and not applied: two sessions that race for the name cannot both win.
+            self.cluster.post("/api/v1/namespaces", body)
+        else:
+            self.apply([body])
+
+    def find_namespace(self, name: str) -> Json | None:
+        """The namespace, None when it is absent."""
+        try:
+            return self.cluster.get(f"/api/v1/namespaces/{name}")
+        except NotFoundError:
+            return None
+
+    def apply(self, objects: Iterable[Json], *, home: str = "") -> None:
+        """Apply server-side, labelled, in the order given.
+
+        Parameters
+        ----------
+        home : str
+            What lands outside of this namespace is remembered, for :meth:`delete_outside`.
+        """
+        for item in manifests.patched(objects, manifests.labelled(self.owner.labels)):
+            resource, body = self._apply(item, dry_run=False)
+            where = body["metadata"].get("namespace", "") if resource.namespaced else ""
+            if home and where != home:
+                self._outside[f"{item['kind']} {where}/{item['metadata']['name']}"] = (resource, body)
+
+    def apply_as_is(self, objects: Iterable[Json], *, dry_run: bool = False) -> None:
+        """Apply server-side without a label of ours (for a dry run of a file as it lies)."""
+        for item in objects:
+            self._apply(item, dry_run)
+
+    def close(self) -> None:
+        """Remove the discovery cache."""
+        self._folder.cleanup()
+
+    def _apply(self, item: Json, dry_run: bool) -> tuple[Any, Json]:
+        kind, name = item["kind"], item["metadata"]["name"]
+        what = f"apply {kind} {name}"
+        resource = self._resource(what, item)
+        body = item
+        if not resource.namespaced:
+            metadata = {k: v for k, v in item["metadata"].items() if k != "namespace"}
+            body = {**item, "metadata": metadata}
+        more: Json = {"dry_run": "All"} if dry_run else {}
+
+        def send() -> None:
+            self._client().server_side_apply(
+                resource,
+                body=body,
+                name=name,
+                namespace=body["metadata"].get("namespace", "default") if resource.namespaced else None,
+                field_manager=MANAGER,
+                force_conflicts=True,
+                serialize=False,
+                **more,
+            )
+
+        try:
+            self.cluster.call(what, send)
+        except DynamicApiError as error:
+            raise self.cluster.translate(what, error) from None
+        return resource, body
+
+    def delete_outside(self) -> None:
+        """Delete what was applied elsewhere than at home, last first; it does not go with the namespace."""
+        for key, (resource, body) in reversed(list(self._outside.items())):
+            where = body["metadata"].get("namespace", "") if resource.namespaced else ""
+            self._outside.pop(key)
+            path = resource.path(name=body["metadata"]["name"], namespace=where or None)
+            with contextlib.suppress(NotFoundError):
+                self.cluster.delete(path if path.startswith("/") else f"/{path}")
+
+    def _resource(self, what: str, item: Json) -> Any:
+        def look() -> Any:
+            return self._client().resources.get(api_version=item["apiVersion"], kind=item["kind"])
+
+        try:
+            return self.cluster.call(what, look)
+        except ResourceNotFoundError:
+            self._dynamic = None  # a CRD may have come since the discovery
+            for cached in Path(self._folder.name).iterdir():
+                cached.unlink()
+        try:
+            return self.cluster.call(what, look)
+        except ResourceNotFoundError:
+            raise TestbedError(
+                f"{what}: this cluster does not know {item['apiVersion']} {item['kind']}; its CRD is not installed"
+            ) from None
+
+    def _client(self) -> Any:
+        if self._dynamic is None:
+            # A cache file of our own: the default one in /tmp outlives the cluster that it describes.
+            cache = Path(self._folder.name) / f"{secrets.token_hex(4)}.json"
+            self._dynamic = _dynamic.DynamicClient(self.cluster.new_client(), cache_file=str(cache))
+        return self._dynamic
+
+
+def delete_namespace(cluster: Cluster, name: str, owner_ids: Callable[[str], bool], timeout_s: float) -> bool:
+    """Delete a namespace of ours and wait until it is gone; its uid is checked by the API server.
+
+    Returns
+    -------
+    bool
+        False when it was not there or is not ours.
+
+    Raises
+    ------
+    TestbedError
+        When it does not go in time, with what holds it.
+    """
+    from meshtrial.testbed.kubernetes import wait
+
+    path = f"/api/v1/namespaces/{name}"
+    with contextlib.suppress(NotFoundError):
+        found = cluster.get(path)
+        labels = found["metadata"].get("labels") or {}
+        if labels.get(MANAGED_BY) != MANAGER or not owner_ids(str(labels.get(OWNER))):
+            return False
+        uid = found["metadata"]["uid"]
+        cluster.delete(path, uid=uid)
+        wait.gone(cluster, path, uid, timeout_s)
+        return True
+    return False

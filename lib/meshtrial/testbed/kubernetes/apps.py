@@ -1,0 +1,80 @@
+"""Applications as their manifests describe them.
+
+The Service annotated ``meshtrial.dev/entry`` is what the generators call; its annotations say the path, where
+the app echoes a request's headers, and which protocols it speaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from meshtrial.errors import UsageError
+from meshtrial.testbed.kubernetes import manifests
+from meshtrial.testbed.kubernetes.manifests import NOTE, Json
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
+
+
+@dataclass(frozen=True)
+class App:
+    """An application as its manifests describe it."""
+
+    name: str
+    objects: Sequence[Json]
+    service: str
+    port: int
+    http_port: int
+    app_port: int
+    path: str
+    headers_path: str
+    protocols: tuple[str, ...]
+    tiers: bool
+
+    @property
+    def deployments(self) -> tuple[str, ...]:
+        """Names of its Deployments."""
+        return tuple(o["metadata"]["name"] for o in self.objects if o["kind"] == "Deployment")
+
+
+def read_app(options: KubernetesOptions, name: str, protocol: str) -> App:
+    """Read ``apps/<name>.yaml``.
+
+    Raises
+    ------
+    UsageError
+        When there is no such app, or it does not speak the protocol.
+    """
+    folder = options.folder / "apps"
+    path = folder / f"{name}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(p.stem for p in folder.glob("*.yaml")))
+        raise UsageError(f"app = {name!r}: allowed on Kubernetes is {known}")
+    objects = manifests.read(path)
+    entries = [o for o in objects if o["kind"] == "Service" and note(o, "entry") == "true"]
+    if len(entries) != 1:
+        raise UsageError(f"{path}: exactly one Service must carry the annotation {NOTE}entry: 'true'")
+    service = entries[0]
+    protocols = tuple((note(service, "protocols") or "http1").split(","))
+    if protocol not in protocols:
+        raise UsageError(f"app {name}: speaks {', '.join(protocols)}, not {protocol}")
+    wanted = "grpc" if protocol == "grpc" else "http"
+    ports = service["spec"]["ports"]
+    port = next((p for p in ports if p["name"] == wanted), ports[0])
+    http = next((p for p in ports if p["name"] == "http"), port)
+    return App(
+        name=name,
+        objects=objects,
+        service=service["metadata"]["name"],
+        port=int(port["port"]),
+        http_port=int(http["port"]),
+        app_port=int(port.get("targetPort", port["port"])),
+        path=note(service, "path") or "/",
+        headers_path=note(service, "headers-path"),
+        protocols=protocols,
+        tiers=note(service, "tiers") == "true",
+    )
+
+
+def note(item: Json, name: str) -> str:
+    """One of our annotations; empty where it is not there."""
+    return str((item["metadata"].get("annotations") or {}).get(f"{NOTE}{name}", ""))

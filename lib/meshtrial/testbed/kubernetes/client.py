@@ -1,0 +1,230 @@
+"""The one place that touches the untyped Kubernetes client: plain dictionaries in, plain dictionaries out.
+
+Every thread gets an ApiClient of its own, and so does every exec, because ``kubernetes.stream.stream``
+swaps ``call_api`` of the client that it is given. An API server that does not answer is waited for, for
+``patience_s``; what a user can mend becomes one line that says what, where and what to do next.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import urllib3
+from kubernetes import client as k8s
+from kubernetes import config as _untyped_config
+from kubernetes.client.exceptions import ApiException
+
+from meshtrial.errors import MissingToolError, TestbedError, UsageError
+
+config: Any = _untyped_config
+T = TypeVar("T")
+Json = dict[str, Any]
+# What an API server says while it starts, stops or is overloaded; all else is an answer.
+_BLINK = {0, 429, 500, 502, 503, 504}
+_TIMEOUT = (3.0, 30.0)
+
+
+class NotFoundError(TestbedError):
+    """The object is not there."""
+
+
+class ConflictError(TestbedError):
+    """The object is there already, or was changed by somebody else meanwhile."""
+
+
+class Cluster:
+    """A cluster by its kubeconfig context, or the one that this process runs in.
+
+    Parameters
+    ----------
+    kubeconfig, context : str
+        Empty for the user's own defaults.
+    patience_s : float
+        How long a silent API server is waited for.
+    """
+
+    def __init__(self, kubeconfig: str = "", context: str = "", patience_s: float = 60.0) -> None:
+        self.patience_s = patience_s
+        self._configuration, self.context = _configure(kubeconfig, context)
+        self._configuration.retries = 0  # urllib3's own retries would hide how long the server was silent
+        self._local = threading.local()
+        self.kubeconfig = kubeconfig
+        self.server = str(self._configuration.host)
+
+    def new_client(self) -> Any:
+        """An ApiClient that nobody else uses."""
+        return k8s.ApiClient(self._configuration)
+
+    def client(self) -> Any:
+        """This thread's ApiClient."""
+        if not hasattr(self._local, "client"):
+            self._local.client = self.new_client()
+        return self._local.client
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        content_type: str = "application/json",
+        timeout: tuple[float, float] = _TIMEOUT,
+    ) -> bytes:
+        """One request, no second try; raises what the client raises."""
+        client = self.client()
+        parts = client.param_serialize(
+            method,
+            path,
+            query_params=list((query or {}).items()),
+            header_params={"Accept": "application/json, */*", "Content-Type": content_type},
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        answer = client.call_api(*parts, _request_timeout=timeout)
+        data: bytes = answer.read()
+        if not 200 <= answer.status <= 299:
+            raise ApiException(status=answer.status, reason=answer.reason, http_resp=answer)
+        return data
+
+    def call(self, what: str, work: Callable[[], T], patience_s: float | None = None) -> T:
+        """Do something that may be done twice; wait for a blinking API server; translate errors."""
+        deadline = time.monotonic() + (self.patience_s if patience_s is None else patience_s)
+        while True:
+            try:
+                return work()
+            except (ApiException, urllib3.exceptions.HTTPError, OSError) as error:
+                if not is_blink(error) or time.monotonic() > deadline:
+                    raise self.translate(what, error) from None
+            time.sleep(0.5)
+
+    def get(self, path: str, **query: Any) -> Json:
+        """An object or a list as JSON."""
+        data = self.call(f"get {path}", lambda: self.request("GET", path, query))
+        found: Json = json.loads(data)
+        return found
+
+    def text(self, path: str, **query: Any) -> str:
+        """An answer that is not JSON: metrics, logs."""
+        return self.call(f"get {path}", lambda: self.request("GET", path, query)).decode(errors="replace")
+
+    def items(self, path: str, **query: Any) -> list[Json]:
+        """The items of a list."""
+        found: list[Json] = self.get(path, **query).get("items") or []
+        return found
+
+    def post(self, path: str, body: Json) -> Json:
+        """Create an object."""
+        found: Json = json.loads(self.call(f"create {path}", lambda: self.request("POST", path, None, body)))
+        return found
+
+    def merge(self, path: str, body: Json) -> None:
+        """Merge-patch an object."""
+        kind = "application/merge-patch+json"
+        self.call(f"patch {path}", lambda: self.request("PATCH", path, None, body, kind))
+
+    def delete(self, path: str, *, grace_s: int | None = None, uid: str = "") -> bool:
+        """Delete an object, only the one with this uid where one is given; False when it was not there."""
+        body: Json = {"propagationPolicy": "Background"}
+        if grace_s is not None:
+            body["gracePeriodSeconds"] = grace_s
+        if uid:
+            body["preconditions"] = {"uid": uid}
+        try:
+            self.call(f"delete {path}", lambda: self.request("DELETE", path, None, body))
+        except NotFoundError:
+            return False
+        return True
+
+    def allowed(self, verb: str, resource: str, group: str = "", namespace: str = "", name: str = "") -> bool:
+        """Whether this identity may do that (SelfSubjectAccessReview)."""
+        resource, _, sub = resource.partition("/")
+        attributes = {"verb": verb, "resource": resource, "subresource": sub, "group": group, "name": name}
+        spec = {"resourceAttributes": attributes | {"namespace": namespace}}
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": spec}
+        answer = self.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
+        return bool(answer.get("status", {}).get("allowed"))
+
+    def where(self) -> str:
+        """How messages name this cluster."""
+        return f"context {self.context}" if self.context else self.server
+
+    def translate(self, what: str, error: Exception) -> TestbedError:
+        """One line for what went wrong: what, where, what to do next."""
+        if not isinstance(error, ApiException) or error.status in (0, None):
+            return TestbedError(
+                f"{what}: no answer from the API server {self.server} ({self.where()}): {_short(error)}; "
+                "check that the cluster runs and that this kubeconfig is its own ('kubectl cluster-info')"
+            )
+        message = _message(error)
+        if error.status == 401:
+            return TestbedError(
+                f"{what}: {self.where()} refuses the credentials; log in to the cluster again, then start again"
+            )
+        if error.status == 403 and " cannot " in message:  # RBAC's words; admission (quota, policies) has others
+            return TestbedError(
+                f"{what}: no right to do it in {self.where()} ({message}); an administrator gives it with "
+                "'kubectl apply -f manifests/rbac.yaml'"
+            )
+        if error.status == 404:
+            return NotFoundError(f"{what}: not there ({message})")
+        if error.status == 409:
+            return ConflictError(f"{what}: {message}")
+        return TestbedError(f"{what}: the API server answers {error.status}: {message}")
+
+
+def is_blink(error: Exception) -> bool:
+    """Whether the API server gave no answer, or only that it is busy starting or stopping."""
+    if isinstance(error, ApiException):
+        return (error.status or 0) in _BLINK
+    return isinstance(error, urllib3.exceptions.HTTPError | OSError)
+
+
+def _configure(kubeconfig: str, context: str) -> tuple[Any, str]:
+    configuration = type.__call__(k8s.Configuration)
+    path = Path(kubeconfig).expanduser() if kubeconfig else None
+    if path is not None and not path.is_file():
+        raise UsageError(f"kubeconfig = {kubeconfig!r}: there is no such file")
+    try:
+        contexts, current = config.list_kube_config_contexts(config_file=str(path) if path else None)
+    except (config.ConfigException, TypeError) as error:
+        if kubeconfig or context:
+            raise UsageError(f"kubeconfig {kubeconfig or '(default)'} cannot be used: {_short(error)}") from None
+        return _in_cluster(configuration)
+    names = [item["name"] for item in contexts]
+    if context and context not in names:
+        raise UsageError(f"context = {context!r} is not in the kubeconfig; it has {', '.join(names) or 'none'}")
+    config.load_kube_config(
+        config_file=str(path) if path else None,
+        context=context or None,
+        client_configuration=configuration,
+        persist_config=False,
+    )
+    return configuration, context or str(current["name"])
+
+
+def _in_cluster(configuration: Any) -> tuple[Any, str]:
+    try:
+        config.load_incluster_config(client_configuration=configuration)
+    except config.ConfigException:
+        raise MissingToolError(
+            "no cluster is known: there is no kubeconfig and this is not a pod; set kubeconfig=PATH or $KUBECONFIG"
+        ) from None
+    return configuration, ""
+
+
+def _message(error: ApiException) -> str:
+    try:
+        found = json.loads(error.body or "{}").get("message", "")
+    except (ValueError, AttributeError):
+        found = ""
+    return str(found or error.reason or error.status)
+
+
+def _short(error: Exception) -> str:
+    cause = getattr(error, "reason", None) or error
+    return " ".join(str(cause).split())[:200]

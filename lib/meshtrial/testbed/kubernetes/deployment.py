@@ -1,0 +1,239 @@
+"""One treatment that stands in a namespace of its own, can be loaded, and goes again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from meshtrial.errors import TestbedError
+from meshtrial.records.schema import ComponentUsage, Proof
+from meshtrial.study import Load, Treatment
+from meshtrial.testbed.base import GeneratorCall, GeneratorOutput, Target
+from meshtrial.testbed.kubernetes import loadgen, probing, proofs, wait
+from meshtrial.testbed.kubernetes.apply import Applier, delete_namespace
+from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
+from meshtrial.testbed.kubernetes.execs import PodRef
+from meshtrial.testbed.kubernetes.manifests import template
+from meshtrial.testbed.kubernetes.meshdata import Mesh, Selector
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.testbed.kubernetes.pods import PART, autoscaling, label, lost, pod_ref, uid, versions
+from meshtrial.testbed.kubernetes.resources import MEMORY_NOTE, Meter, Pods, container_names, parts_of
+from meshtrial.testbed.kubernetes.workload import Rendered
+from meshtrial.testbed.local.tokens import Tokens
+
+PARTS = ("app", "load", "collector")
+_LOGS_PER_COMPONENT = 5
+_LOG_BYTES = 1 << 20
+
+
+class KubernetesDeployment:
+    """Implements :class:`meshtrial.testbed.base.Deployment`.
+
+    Parameters
+    ----------
+    keep : bool
+        Stay standing after ``close``; the testbed then removes it (``app_reinstall``).
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        applier: Applier,
+        options: KubernetesOptions,
+        treatment: Treatment,
+        load: Load,
+        rendered: Rendered,
+        mesh: Mesh | None,
+        tokens: Tokens | None,
+        probe: PodRef,
+        keep: bool = False,
+    ) -> None:
+        self.cluster, self.applier, self.options = cluster, applier, options
+        self.treatment, self.load, self.rendered, self.mesh = treatment, load, rendered, mesh
+        self.target: Target = rendered.target
+        self.versions: dict[str, str] = {}
+        self.keep = keep
+        self.measured: dict[str, Any] = {}
+        self._tokens, self._probe = tokens, probe
+        self._arm: proofs.Arm | None = None
+        self._meter: Meter | None = None
+        self._pods: list[Json] = []
+
+    def stand_up(self) -> None:
+        """Apply everything and wait until a request comes through; on failure nothing stays."""
+        try:
+            self._stand_up()
+        except BaseException:
+            with contextlib.suppress(TestbedError):
+                self.remove()
+            raise
+
+    def _stand_up(self) -> None:
+        began = time.monotonic()
+        rendered, name = self.rendered, self.rendered.namespace
+        self.applier.namespace(name, rendered.namespace_labels, rendered.namespace_annotations)
+        apps = [o for o in rendered.objects if o["kind"] == "Deployment" and label(template(o) or o, PART) == "app"]
+        self.applier.apply([o for o in rendered.objects if o not in apps], home=name)
+        wait.pods_placed(self.cluster, name, f"{PART}=load", rendered.load_pods, self.options.deploy_timeout_s)
+        self.applier.apply(apps, home=name)
+        applied_s = time.monotonic() - began
+        count = rendered.app_pods + rendered.load_pods
+        settle = self.mesh.settle if self.mesh is not None else ()
+        timeout_s = self.options.deploy_timeout_s
+        wait.pods_ready(self.cluster, name, "", count, timeout_s, settle)
+        ready_s = time.monotonic() - began
+        self.look()
+        self._wait_path(timeout_s)
+        self.measured["deploy"] = {
+            "applied_s": round(applied_s, 3),
+            "ready_s": round(ready_s, 3),
+            "first_answer_s": round(time.monotonic() - began, 3),
+        }
+
+    def look(self) -> None:
+        """Learn which pods there are, where they run, and what they run."""
+        name, mesh = self.rendered.namespace, self.mesh
+        everything = wait.live_pods(self.cluster, name)
+        by_part = {part: [p for p in everything if label(p, PART) == part] for part in PARTS}
+        waypoints = wait.live_pods(self.cluster, name, mesh.waypoints) if mesh and mesh.waypoints else []
+        agents = {a.component: self._members(a) for a in (mesh.agents if mesh else ())}
+        control = {c.component: self._members(c) for c in (mesh.control_plane if mesh else ())}
+        if not by_part["app"] or not by_part["load"]:
+            raise TestbedError(f"namespace {name}: its pods are gone")
+        self._pods = [pod for part in PARTS for pod in by_part[part]]
+        pods = Pods(self._pods, agents, control, waypoints)
+        self._meter = Meter(self.cluster, parts_of(pods, mesh), self.options.sample_patience_s)
+        features = mesh.check(self.treatment) if mesh else ()
+        self._arm = proofs.Arm(
+            self.cluster,
+            self.rendered,
+            mesh,
+            features,
+            self._tokens,
+            {**by_part, "waypoint": waypoints, **agents},
+            self._load_pods()[0],
+            self._probe,
+        )
+        self.versions = versions([*self._pods, *waypoints, *chain(*agents.values(), *control.values())])
+        if mesh is not None:
+            self.versions[f"mesh {mesh.name}"] = mesh.version
+        self.measured["placement"] = {p["metadata"]["name"]: p["spec"].get("nodeName") for p in self._pods[:100]}
+        parts = {part.component: part for part in (mesh.control_plane if mesh else ())}
+        self.measured["control_plane"] = {c: autoscaling(self.cluster, s) for c, s in parts.items()}
+
+    def prove(self, phase: str, requests: int) -> tuple[Proof, ...]:
+        """Run every proof of the arm."""
+        arm = self._standing(self._arm)
+        return (*proofs.prove(arm, phase, requests), self._placement(phase))
+
+    def snapshot(self) -> Mapping[str, ComponentUsage]:
+        """Counters of every component at the kubelets' next readings."""
+        found: Mapping[str, ComponentUsage] = self._standing(self._meter).snapshot()
+        return found
+
+    def generate(self, calls: Sequence[GeneratorCall], folder: Path, timeout_s: float) -> tuple[GeneratorOutput, ...]:
+        """Make the calls from the load pods."""
+        return loadgen.generate(self.cluster, self._load_pods(), calls, self.target, folder, timeout_s, self.why_spoilt)
+
+    def extra(self) -> Mapping[str, Any]:
+        """Deployment times, placement, the windows of the resource samples and what was missing."""
+        meter = self._standing(self._meter)
+        missing = list(meter.notes)
+        self.measured["resources"] = {"windows": meter.windows, "missing": missing, "memory": MEMORY_NOTE}
+        return self.measured
+
+    def collect_logs(self, folder: Path) -> None:
+        """Write the containers' logs, of a few pods a component."""
+        folder.mkdir(parents=True, exist_ok=True)
+        seen: dict[str, int] = {}
+        arm = self._arm
+        members = self._pods + [p for part in (arm.pods if arm else {}).values() for p in part]
+        for pod in {uid(p): p for p in members}.values():
+            kind = str(label(pod, "app") or label(pod, "k8s-app") or "pod")
+            seen[kind] = seen.get(kind, 0) + 1
+            if seen[kind] > _LOGS_PER_COMPONENT:
+                continue
+            metadata = pod["metadata"]
+            for container in container_names(pod):
+                path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
+                with contextlib.suppress(TestbedError):
+                    text = self.cluster.text(path, container=container, limitBytes=_LOG_BYTES)
+                    if text:
+                        (folder / f"{metadata['name']}-{container}.log").write_text(text)
+
+    def close(self) -> None:
+        """Remove everything, or leave it to the testbed when it is kept."""
+        if not self.keep:
+            self.remove()
+
+    def remove(self) -> None:
+        """Delete the namespace and what was applied outside of it, and wait until they are gone."""
+        name = self.rendered.namespace
+        try:
+            self.applier.delete_outside()
+            wait.force_lost_pods(self.cluster, name)
+            delete_namespace(self.cluster, name, self.applier.owner.id.__eq__, self.options.deploy_timeout_s)
+        except KeyboardInterrupt:
+            study = self.applier.owner.study
+            print(
+                f"interrupted: namespace {name} may remain; "
+                f"'meshtrial clean --context {self.cluster.context} --study {study}' removes it",
+                file=sys.stderr,
+            )
+            raise
+
+    def why_spoilt(self) -> str:
+        """Why the run cannot be used any more; asked once, without patience."""
+        path = f"/api/v1/namespaces/{self.rendered.namespace}/pods"
+        try:
+            answer = self.cluster.call(path, lambda: self.cluster.request("GET", path, timeout=(1.0, 3.0)), 0.0)
+        except NotFoundError:
+            return f"namespace {self.rendered.namespace} is gone"
+        now = {uid(pod): pod for pod in json.loads(answer)["items"]}
+        return next((why for why in (lost(pod, now.get(uid(pod))) for pod in self._pods) if why), "")
+
+    def _placement(self, phase: str) -> Proof:
+        apps = {p["spec"].get("nodeName") for p in self._pods if label(p, PART) == "app"}
+        loads = {p["spec"].get("nodeName") for p in self._pods if label(p, PART) == "load"}
+        shared = apps & loads
+        wanted = self.options.load_separation == "required"
+        seen = f"generators on {', '.join(sorted(map(str, loads))[:5])}; app on {', '.join(sorted(map(str, apps))[:5])}"
+        return Proof(
+            "planned placement",
+            phase,
+            not (wanted and shared),
+            "generators on nodes of their own" if wanted else "any",
+            seen,
+        )
+
+    def _wait_path(self, timeout_s: float) -> None:
+        # Proxies learn of each other after they are ready: the first answer ends the deployment, not the first pod.
+        url = self.rendered.inside + self.rendered.app.path
+        last = probing.Answer(0, "", "nothing")
+
+        def missing() -> str:
+            nonlocal last
+            for pod in self._load_pods()[:3]:
+                last = probing.request(self.cluster, pod, url, self.target.headers)
+                if last.status != 200:
+                    return f"{self.treatment.name}: {url} does not answer with 200 from {pod.name}: {last.detail}"
+            return ""
+
+        wait.until(missing, min(timeout_s, 60.0), every_s=0.5)
+
+    def _load_pods(self) -> list[PodRef]:
+        return [pod_ref(p, "fortio") for p in self._pods if label(p, PART) == "load"]
+
+    def _members(self, part: Selector) -> list[Json]:
+        return wait.live_pods(self.cluster, part.namespace, part.selector)
+
+    def _standing(self, thing: Any) -> Any:
+        if thing is None:
+            raise TestbedError(f"deployment {self.rendered.namespace} does not stand")
+        return thing

@@ -1,0 +1,123 @@
+"""What kubelets say about containers: cAdvisor's metrics and the summary API, parsed. Pure functions.
+
+https://kubernetes.io/docs/reference/instrumentation/node-metrics/ - both carry the time of each reading, which is
+what makes a window exact. cAdvisor's text has it in milliseconds and has the throttling; the summary has it in
+whole seconds, and serves where the text lacks a container or the node.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Key = tuple[str, str, str]  # namespace, pod, container
+_THROTTLED = "container_cpu_cfs_throttled_seconds_total"
+_CPU = "container_cpu_usage_seconds_total"
+_MEMORY = "container_memory_working_set_bytes"
+_LINE = re.compile(
+    rf"^(?P<name>{_CPU}|{_MEMORY}|{_THROTTLED})\{{(?P<labels>[^}}]*)\}} (?P<value>\S+)(?: (?P<ms>\d+))?", re.MULTILINE
+)
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One container's counters at the moment that the kubelet read them.
+
+    Attributes
+    ----------
+    at : float
+        The kubelet's own clock, seconds since 1970.
+    cpu_s : float
+        Since the container started.
+    memory_bytes : int or None
+        Working set: what the kubelet evicts by and ``kubectl top`` shows.
+    """
+
+    at: float
+    cpu_s: float
+    memory_bytes: int | None
+    pod_uid: str = ""
+
+
+@dataclass(frozen=True)
+class NodeSample:
+    """A node's own CPU.
+
+    Attributes
+    ----------
+    cores_used : float or None
+        Over the kubelet's last interval.
+    """
+
+    at: float
+    cpu_s: float
+    cores_used: float | None
+
+
+def parse_summary(data: Mapping[str, Any]) -> dict[Key, Sample]:
+    """Containers of ``/stats/summary``; those without a CPU sample yet are left out."""
+    found: dict[Key, Sample] = {}
+    for pod in data.get("pods") or []:
+        ref = pod["podRef"]
+        for container in pod.get("containers") or []:
+            cpu = container.get("cpu") or {}
+            if "usageCoreNanoSeconds" not in cpu or not cpu.get("time"):
+                continue
+            memory = (container.get("memory") or {}).get("workingSetBytes")
+            found[ref["namespace"], ref["name"], container["name"]] = Sample(
+                parse_time(cpu["time"]),
+                int(cpu["usageCoreNanoSeconds"]) / 1e9,
+                None if memory is None else int(memory),
+                str(ref.get("uid", "")),
+            )
+    return found
+
+
+def parse_node(data: Mapping[str, Any]) -> NodeSample | None:
+    """The node's own counters of ``/stats/summary``."""
+    cpu = (data.get("node") or {}).get("cpu") or {}
+    if "usageCoreNanoSeconds" not in cpu:
+        return None
+    now = cpu.get("usageNanoCores")
+    used = None if now is None else int(now) / 1e9
+    return NodeSample(parse_time(cpu["time"]), int(cpu["usageCoreNanoSeconds"]) / 1e9, used)
+
+
+def parse_cadvisor(text: str) -> tuple[dict[Key, Sample], dict[Key, float]]:
+    """Containers of ``/metrics/cadvisor``, and their seconds under CFS throttling.
+
+    A container without a CPU limit has no throttling series: it cannot be throttled, and is left out there.
+    """
+    values: dict[str, dict[Key, tuple[float, float]]] = {_CPU: {}, _MEMORY: {}, _THROTTLED: {}}
+    for match in _LINE.finditer(text):
+        labels = dict(_LABEL.findall(match["labels"]))
+        if not labels.get("container") or not labels.get("pod") or labels["container"] == "POD":
+            continue
+        key = (labels.get("namespace", ""), labels["pod"], labels["container"])
+        found = (float(match["ms"] or 0) / 1e3, float(match["value"]))
+        # Of a restarted container both may be shown for a while: the later reading is the living one's.
+        values[match["name"]][key] = max(values[match["name"]].get(key, (0.0, 0.0)), found)
+    samples = {
+        key: Sample(at, cpu_s, int(values[_MEMORY][key][1]) if key in values[_MEMORY] else None)
+        for key, (at, cpu_s) in values[_CPU].items()
+        if at > 0
+    }
+    return samples, {key: value for key, (_, value) in values[_THROTTLED].items()}
+
+
+def parse_time(text: str) -> float:
+    """RFC 3339 with up to nanoseconds, to seconds since 1970."""
+    whole, _, fraction = text.rstrip("Z").partition(".")
+    offset = ""
+    for sign in "+-":
+        if sign in whole[10:]:
+            whole, offset = whole[:10] + whole[10:].split(sign)[0], sign + whole[10:].split(sign)[1]
+        if sign in fraction:
+            fraction, _, rest = fraction.partition(sign)
+            offset = sign + rest
+    moment = datetime.datetime.fromisoformat(whole + (offset or "+00:00"))
+    return moment.timestamp() + (float(f"0.{fraction}") if fraction else 0.0)

@@ -1,0 +1,221 @@
+"""fortio in pods: started at the same second of each pod's own clock, brought back whole, watched all the while.
+
+The official fortio image holds nothing but fortio, so an init container lends a static busybox: a shell that
+waits for the second, keeps fortio's CPU time, and outlives a broken connection to the API server. Latencies come
+from the generator's own clock alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from meshtrial.errors import TestbedError
+from meshtrial.testbed.base import GeneratorCall, GeneratorOutput, Target
+from meshtrial.testbed.kubernetes.client import Cluster
+from meshtrial.testbed.kubernetes.execs import BUSYBOX, BrokenStreamError, PodRef, Running, run
+from meshtrial.testbed.kubernetes.results import fetch, parse_usage, tail, unpack
+
+_FILES = {"json": "result.json", "log": "access.log", "text": "output.txt"}
+
+# $1 folder, the rest fortio's command line. The load itself runs in a session of its own: the runtime ends an exec's
+# process when the connection breaks, and a load that dies with a restarting API server could not even be reported.
+_SCRIPT = """
+b=/tools/busybox; PATH=/usr/bin:/usr/local/bin:/bin:/; export PATH
+d=$1; shift; $b rm -rf "$d"; $b mkdir -p "$d" || exit 90; cd "$d" || exit 90
+echo "ready $($b date +%s)"
+read -r at || exit 91
+while [ "$($b date +%s)" -lt "$at" ]; do $b usleep 2000; done
+( trap '' HUP; exec $b setsid $b sh -c '
+  b=/tools/busybox
+  $b time -f "%e %U %S %w %c" -o usage "$@" >output.txt 2>&1 </dev/null
+  echo $? >code.part
+  $b tar -cf - $($b ls result.json access.log output.txt usage 2>/dev/null) | $b gzip -c >all.tgz
+  $b sha256sum all.tgz >sum; $b wc -c <all.tgz >size
+  $b mv code.part code' sh "$@" ) &
+echo $! >pid
+wait
+""".strip()
+
+
+@dataclass
+class _Call:
+    call: GeneratorCall
+    pod: PodRef
+    argv: tuple[str, ...]
+    folder: str
+    stream: Running | None = None
+    broken: str = ""
+
+
+class Outage:
+    """How long the API server gave no answer while a load ran."""
+
+    def __init__(self) -> None:
+        self.since: float | None = None
+        self.seconds = 0.0
+
+    def failed(self) -> None:
+        """It did not answer now."""
+        if self.since is None:
+            self.since = time.monotonic()
+
+    def answered(self) -> None:
+        """It answered now."""
+        if self.since is not None:
+            self.seconds += time.monotonic() - self.since
+            self.since = None
+
+
+def generate(
+    cluster: Cluster,
+    pods: Sequence[PodRef],
+    calls: Sequence[GeneratorCall],
+    target: Target,
+    folder: Path,
+    timeout_s: float,
+    healthy: Callable[[], str],
+) -> tuple[GeneratorOutput, ...]:
+    """Make the calls side by side, spread over the pods, and wait for all of them.
+
+    Parameters
+    ----------
+    healthy : callable
+        Asks the API server once, without patience: why the run is spoilt, empty when it is not.
+
+    Raises
+    ------
+    TestbedError
+        When a pod was lost, the API server went away, or a generator failed or did not end.
+    """
+    todo = [_Call(c, pods[i % len(pods)], _argv(c, target), f"/results/{c.name}") for i, c in enumerate(calls)]
+    try:
+        _start(cluster, todo)
+        _wait(cluster, todo, timeout_s, healthy)
+        with ThreadPoolExecutor(max_workers=8) as pool:
+            return tuple(pool.map(lambda c: _collect(cluster, c, folder), todo))
+    except BaseException:
+        _stop(cluster, todo)
+        raise
+    finally:
+        for item in todo:
+            if item.stream is not None:
+                item.stream.close()
+
+
+def _argv(call: GeneratorCall, target: Target) -> tuple[str, ...]:
+    headers = [part for name, value in target.headers for part in ("-H", f"{name}: {value}")]
+    files = ("-json", _FILES["json"], "-access-log-file", _FILES["log"], "-access-log-format", "json")
+    return ("fortio", "load", *call.arguments, *headers, *files, target.url)
+
+
+def _start(cluster: Cluster, todo: Sequence[_Call]) -> None:
+    def prepare(item: _Call) -> int:
+        command = [BUSYBOX, "sh", "-c", _SCRIPT, "sh", item.folder, *item.argv]
+        item.stream = Running(cluster, item.pod, command, stdin=True)
+        word, _, moment = item.stream.line(30).partition(" ")
+        if word != "ready":
+            raise TestbedError(f"load pod {item.pod}: said {word!r} instead of being ready")
+        return int(moment)
+
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        clocks = list(pool.map(prepare, todo))
+    # One second is enough for one pod; several get two, for the slowest of their connections.
+    at = max(clocks) + (1 if len(todo) == 1 else 2)
+    for item in todo:
+        assert item.stream is not None
+        item.stream.write(f"{at}\n".encode())
+
+
+def _wait(cluster: Cluster, todo: Sequence[_Call], timeout_s: float, healthy: Callable[[], str]) -> None:
+    deadline = time.monotonic() + timeout_s
+    outage = Outage()
+    looked = 0.0
+    waiting = list(todo)
+    while waiting:
+        waiting = [item for item in waiting if _runs(cluster, item, outage)]
+        if time.monotonic() - looked >= 1.0:
+            looked = time.monotonic()
+            try:
+                reason = healthy()
+            except (OSError, TestbedError):
+                outage.failed()
+            else:
+                outage.answered()
+                if reason:
+                    raise TestbedError(reason)
+        if waiting and time.monotonic() > deadline:
+            outage.answered()
+            names = ", ".join(item.call.name for item in waiting)
+            raise TestbedError(
+                f"load generator {names}: did not end within {timeout_s:g} s{_outage_text(cluster, outage)}; "
+                "its node may be gone, or the target answers too slowly"
+            )
+        if waiting:
+            time.sleep(0.05)
+    outage.answered()
+    if outage.seconds > 0 or any(item.broken for item in todo):
+        broken = next((item.broken for item in todo if item.broken), "")
+        raise TestbedError(f"the run was disturbed{_outage_text(cluster, outage)}{'; ' + broken if broken else ''}")
+
+
+def _outage_text(cluster: Cluster, outage: Outage) -> str:
+    if not outage.seconds:
+        return ""
+    return f"; the API server {cluster.server} gave no answer for {outage.seconds:.1f} s during the load"
+
+
+def _runs(cluster: Cluster, item: _Call, outage: Outage) -> bool:
+    """Whether the call still runs; after a broken stream, asked for once a second."""
+    if not item.broken:
+        assert item.stream is not None
+        try:
+            return item.stream.step(0.0)
+        except BrokenStreamError as error:
+            item.broken = str(error)
+    try:
+        answer = run(cluster, item.pod, [BUSYBOX, "cat", f"{item.folder}/code"], timeout_s=5, again=False)
+    except TestbedError:
+        outage.failed()
+        time.sleep(0.5)
+        return True
+    outage.answered()
+    return answer.code != 0
+
+
+def _stop(cluster: Cluster, todo: Sequence[_Call]) -> None:
+    # What is left running would load the next run of a deployment that is kept.
+    for item in todo:
+        if item.stream is None:
+            continue
+        kill = f"cd {shlex.quote(item.folder)} && [ ! -e code ] && {BUSYBOX} kill -9 -$({BUSYBOX} cat pid)"
+        with contextlib.suppress(TestbedError):
+            run(cluster, item.pod, [BUSYBOX, "sh", "-c", kill], timeout_s=5, again=False)
+
+
+def _collect(cluster: Cluster, item: _Call, folder: Path) -> GeneratorOutput:
+    look = [BUSYBOX, "sh", "-c", f"cd {shlex.quote(item.folder)} && {BUSYBOX} cat code size sum"]
+    answer = run(cluster, item.pod, look)
+    words = answer.text.split()
+    if answer.code != 0 or len(words) < 3:
+        raise TestbedError(f"load generator {item.call.name}: left no result in pod {item.pod}: {answer.both[:300]}")
+    code, size, digest = int(words[0]), int(words[1]), words[2]
+    data = fetch(cluster, item.pod, f"{item.folder}/all.tgz", size, digest)
+    files = unpack(data)
+    paths = {
+        kind: folder / f"{item.call.name}.{ending}" for kind, ending in zip(_FILES, ("json", "log", "txt"), strict=True)
+    }
+    for kind, name in _FILES.items():
+        if name in files:
+            paths[kind].write_bytes(files[name])
+    text = files.get("output.txt", b"").decode(errors="replace")
+    if code != 0 or "result.json" not in files:
+        raise TestbedError(f"load generator {item.call.name}: ended with code {code}: {tail(text)}")
+    run(cluster, item.pod, [BUSYBOX, "rm", "-rf", item.folder])
+    usage = parse_usage(files.get("usage", b"").decode(errors="replace"), item.call.name)
+    return GeneratorOutput(item.call.name, item.argv, code, paths["json"], paths["log"], text, usage)

@@ -1,0 +1,176 @@
+"""Reads meshes from their folders, strictly, and puts the user's own choices in place.
+
+A name that this version does not know is refused: a misspelt selector would leave a proxy out of the sum and
+nobody would notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from meshtrial.errors import UsageError
+from meshtrial.testbed.kubernetes import manifests
+from meshtrial.testbed.kubernetes.meshdata import (
+    PROOFS,
+    SCHEMA,
+    Command,
+    Counter,
+    Enrolment,
+    Feature,
+    Lines,
+    Mesh,
+    Release,
+    Selector,
+    Setting,
+)
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
+
+T = TypeVar("T")
+
+
+def find_meshes(options: KubernetesOptions) -> dict[str, Mesh]:
+    """Every mesh that has a folder, with the user's own settings in place."""
+    root = options.folder / "meshes"
+    folders = sorted(path.parent for path in root.glob("*/mesh.yaml"))
+    folders += [Path(name).expanduser() for name in options.mesh_folders]
+    found = {mesh.name: mesh for mesh in (read_mesh(folder) for folder in folders)}
+    for name in options.meshes:
+        if name not in found:
+            raise UsageError(f"meshes: {name!r} is not known; known are {', '.join(found)}")
+    return {name: _chosen(mesh, options.meshes.get(name, {})) for name, mesh in found.items()}
+
+
+def read_mesh(folder: Path) -> Mesh:
+    """Read and check one folder.
+
+    Raises
+    ------
+    UsageError
+        Naming the file and what is wrong in it.
+    """
+    path = folder / "mesh.yaml"
+    try:
+        data = yaml.load(path.read_text(), Loader=manifests.LOADER)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path}: is not YAML: {' '.join(str(error).split())[:200]}") from None
+    if not isinstance(data, dict) or data.pop("schema", None) != SCHEMA:
+        raise UsageError(f"{path}: must begin with 'schema: {SCHEMA}'")
+    where = str(path)
+    features = {name: _feature(name, item, where) for name, item in (data.pop("features", None) or {}).items()}
+    parts: dict[str, Any] = {
+        "releases": _each(Release, data.pop("releases", []), where),
+        "install": _each(Command, data.pop("install", []), where),
+        "uninstall": _each(Command, data.pop("uninstall", []), where),
+        "control_plane": _each(Selector, data.pop("control_plane", []), where),
+        "agents": _each(Selector, data.pop("agents", []), where),
+        "counters": _each(Counter, data.pop("counters", []), where),
+        "enrol": _made(Enrolment, data.pop("enrol", {}) or {}, where),
+    }
+    mesh = _made(Mesh, {**data, **parts, "features": features, "folder": folder}, where)
+    _validate(mesh, where)
+    return mesh
+
+
+def _feature(name: str, item: Any, where: str) -> Feature:
+    where = f"{where}: feature {name}"
+    if not isinstance(item, Mapping):
+        raise UsageError(f"{where}: must be a mapping")
+    parts = {
+        "settings": _each(Setting, item.get("settings"), where),
+        "counters": _each(Counter, item.get("counters"), where),
+        "logs": _each(Lines, item.get("logs"), where),
+    }
+    return _made(Feature, {**item, **parts, "name": name}, where)
+
+
+def _validate(mesh: Mesh, where: str) -> None:
+    problems = []
+    both = set(mesh.features) & set(mesh.not_toggles)
+    if both:
+        problems.append(f"{', '.join(sorted(both))}: both a feature and not a toggle")
+    used = [*mesh.proofs, *(p for f in mesh.features.values() for p in (*f.proofs, *f.absent_proofs))]
+    problems += [f"proof {name!r} is not known; known are {', '.join(PROOFS)}" for name in used if name not in PROOFS]
+    problems += [f"feature {f.name}: has no proof" for f in mesh.features.values() if not f.proofs]
+    files = [*mesh.base, *(n for f in mesh.features.values() for n in (*f.manifests, *f.absent))]
+    files += [name for release in mesh.releases for name in release.values]
+    problems += [f"file {name} is not in the folder" for name in files if not (mesh.folder / name).is_file()]
+    known = {release.name for release in mesh.releases}
+    mentioned = {r for targets in mesh.parameters.values() for r in targets} | set(mesh.generated)
+    problems += [f"release {name!r} is not among the releases" for name in sorted(mentioned - known)]
+    others = {n for f in mesh.features.values() for n in (*f.needs, *f.excludes)}
+    problems += [
+        f"feature {name!r} is needed or excluded but not there" for name in sorted(others - set(mesh.features))
+    ]
+    if not mesh.reference and not mesh.releases and not mesh.install:
+        problems.append("says neither releases (Helm) nor install (commands)")
+    places = {"app", "load", "waypoint", "collector", *(agent.component for agent in mesh.agents)}
+    evidence: list[Counter | Lines] = list(mesh.counters)
+    for feature in mesh.features.values():
+        evidence += [*feature.counters, *feature.logs]
+    problems += [
+        f"{e.name}: pods {e.pods!r} is not among {', '.join(sorted(places))}" for e in evidence if e.pods not in places
+    ]
+    if mesh.architecture not in ("sidecar", "node-proxy"):
+        problems.append(f"architecture {mesh.architecture!r}: allowed is sidecar or node-proxy")
+    if mesh.architecture == "sidecar" and not mesh.proxy_containers:
+        problems.append("a sidecar mesh must name its proxy_containers")
+    if problems:
+        raise UsageError(f"{where}: {'; '.join(problems)}")
+
+
+def _chosen(mesh: Mesh, choice: Any) -> Mesh:
+    """The user's own version, charts, values and parameters over the folder's."""
+    if not isinstance(choice, Mapping):
+        raise UsageError(f"meshes.{mesh.name}: allowed is a mapping")
+    allowed = ("version", "method", "charts", "values", "parameters")
+    for key in choice:
+        if key not in allowed:
+            raise UsageError(f"meshes.{mesh.name}.{key}: allowed are {', '.join(allowed)}")
+    charts = choice.get("charts", {})
+    names = {release.name for release in mesh.releases}
+    for name in [*charts, *choice.get("values", {})]:
+        if name not in names:
+            raise UsageError(f"meshes.{mesh.name}: release {name!r} is not known; known are {', '.join(sorted(names))}")
+    for name in choice.get("parameters", {}):
+        if name not in mesh.parameters:
+            raise UsageError(f"meshes.{mesh.name}.parameters.{name}: not known; known are {', '.join(mesh.parameters)}")
+    version = str(choice.get("version", mesh.version))
+    releases = []
+    for release in mesh.releases:
+        changed = {**({"version": version} if "version" in choice else {}), **charts.get(release.name, {})}
+        releases.append(_made(Release, {**dataclasses.asdict(release), **changed}, f"meshes.{mesh.name}.charts"))
+    return dataclasses.replace(
+        mesh,
+        version=version,
+        method=str(choice.get("method", mesh.method)),
+        releases=tuple(releases),
+        values=dict(choice.get("values", {})),
+        chosen=dict(choice.get("parameters", {})),
+    )
+
+
+def _each(kind: type[T], items: Any, where: str) -> tuple[T, ...]:
+    return tuple(_made(kind, item, where) for item in items or [])
+
+
+def _made(kind: type[T], data: Any, where: str) -> T:
+    if not isinstance(data, Mapping):
+        raise UsageError(f"{where}: {kind.__name__} must be a mapping, not {data!r}")
+    fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    for name in data:
+        if name not in fields:
+            raise UsageError(
+                f"{where}: {name!r} is not known in {kind.__name__.lower()}; known are {', '.join(fields)}"
+            )
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise UsageError(f"{where}: {str(error).partition('__init__() ')[2] or error}") from None

@@ -1,0 +1,228 @@
+"""What a user says about their cluster: declared once, checked strictly, echoed into every record.
+
+Notebook parameters are scalars, so every mapping may also be given as text (``a=1,b=2``), and everything
+together as a YAML file named by ``cluster_file``. An unknown name in that file is refused; names outside of
+it that other rooms read are left alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from meshtrial.errors import UsageError
+
+REINSTALL = ("run", "block", "once")
+SEPARATION = ("required", "preferred", "none")
+PULL_POLICIES = ("", "Always", "IfNotPresent", "Never")
+
+
+@dataclass(frozen=True)
+class KubernetesOptions:
+    """Everything the Kubernetes backend can be told.
+
+    Attributes
+    ----------
+    kubeconfig, context : str
+        Empty: ``$KUBECONFIG`` or ``~/.kube/config`` and its current context; without such a file, in-cluster.
+    namespace : str
+        Namespaces are named ``<namespace>`` and ``<namespace>-...``; empty: ``meshtrial-<study>``.
+    manifests : str
+        Folder with ``apps/``, ``loadgen/``, ``meshes/``; empty: the checkout's.
+    mesh_folders : tuple of str
+        Further folders, each with a ``mesh.yaml``.
+    meshes : mapping
+        By mesh name, what replaces its data: ``version``, ``charts.<release>.{repository,name,version,path}``,
+        ``values.<release>`` (mapping or file), ``parameters.<name>`` (image_hub, image_tag, ...).
+    mesh_install : str
+        ``managed`` installs and uninstalls; ``existing`` uses what stands and never touches it.
+    mesh_reinstall, app_reinstall : str
+        ``run``, ``block`` or ``once``.
+    meshes_side_by_side : bool
+        Let several meshes stay installed at once.
+    images : mapping
+        By name (fortio, busybox, envoy, opa, counter-api, details, ...), a whole image reference.
+    image_pull_policy : str
+        For our own pods; empty keeps what the manifests say.
+    app_node_selector, load_node_selector : mapping
+    app_tolerations, load_tolerations : tuple of mapping
+        Kubernetes tolerations; as text ``key=value:Effect``.
+    load_separation : str
+        Load generators against the application's nodes: ``required``, ``preferred``, ``none``.
+    app_cpu, app_memory, load_cpu, load_memory, proxy_cpu, proxy_memory : str
+        Limits (and requests, of a tenth of the CPU); empty sets no limit. ``proxy_*`` is the same for every mesh.
+    opa_server : str
+        Which policy server the OPA arms run, a file of ``manifests/policy/``: ``opa`` (the official image) or
+        ``opa-extauthz`` (this project's own, for clusters that cannot pull that image).
+    helm : str
+        The program.
+    deploy_timeout_s, mesh_timeout_s : float
+        How long an application, a mesh may take to become ready.
+    api_patience_s : float
+        How long a silent API server is waited for.
+    sample_patience_s : float
+        How long a fresh kubelet sample is waited for; kubelets take one every 10 to 15 s by default.
+    keep : bool
+        Leave everything standing at the end, for a look.
+    """
+
+    kubeconfig: str = ""
+    context: str = ""
+    namespace: str = ""
+    manifests: str = ""
+    mesh_folders: tuple[str, ...] = ()
+    meshes: Mapping[str, Any] = field(default_factory=dict)
+    mesh_install: str = "managed"
+    mesh_reinstall: str = "run"
+    app_reinstall: str = "run"
+    meshes_side_by_side: bool = False
+    images: Mapping[str, str] = field(default_factory=dict)
+    image_pull_policy: str = ""
+    app_node_selector: Mapping[str, str] = field(default_factory=dict)
+    app_tolerations: tuple[Mapping[str, str], ...] = ()
+    load_node_selector: Mapping[str, str] = field(default_factory=dict)
+    load_tolerations: tuple[Mapping[str, str], ...] = ()
+    load_separation: str = "required"
+    app_cpu: str = ""
+    app_memory: str = ""
+    load_cpu: str = ""
+    load_memory: str = ""
+    proxy_cpu: str = "2"
+    proxy_memory: str = "512Mi"
+    opa_server: str = "opa"
+    helm: str = "helm"
+    deploy_timeout_s: float = 180.0
+    mesh_timeout_s: float = 300.0
+    api_patience_s: float = 60.0
+    sample_patience_s: float = 30.0
+    keep: bool = False
+
+    def __post_init__(self) -> None:
+        allowed = {
+            "mesh_install": ("managed", "existing"),
+            "mesh_reinstall": REINSTALL,
+            "app_reinstall": REINSTALL,
+            "load_separation": SEPARATION,
+            "image_pull_policy": PULL_POLICIES,
+        }
+        for name, values in allowed.items():
+            if getattr(self, name) not in values:
+                raise UsageError(f"{name} = {getattr(self, name)!r}: allowed is {', '.join(map(repr, values))}")
+        if len(self.namespace) > 40:
+            raise UsageError(f"namespace = {self.namespace!r}: at most 40 characters, endings are added to it")
+        if self.mesh_install == "existing" and self.meshes_side_by_side is False and self.mesh_reinstall != "run":
+            raise UsageError("mesh_install = 'existing' never reinstalls: leave mesh_reinstall out")
+        for name in ("deploy_timeout_s", "mesh_timeout_s", "api_patience_s", "sample_patience_s"):
+            if getattr(self, name) <= 0:
+                raise UsageError(f"{name} = {getattr(self, name):g}: allowed is more than 0")
+
+    @property
+    def folder(self) -> Path:
+        """Where the manifests are."""
+        if self.manifests:
+            return Path(self.manifests).expanduser()
+        return Path(__file__).resolve().parents[4] / "manifests"
+
+    def echo(self) -> dict[str, Any]:
+        """Plain data for a record."""
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(self).items()}
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any]) -> KubernetesOptions:
+        """Read a study's options.
+
+        Parameters
+        ----------
+        options : mapping
+            ``study.options``: our names at the top level or under ``parameters`` or ``kubernetes``, and
+            ``cluster_file``, a YAML file of the same names. What is said nearer to the call wins over the file.
+        """
+        nested = options.get("kubernetes", {})
+        if not isinstance(nested, Mapping):
+            raise UsageError("kubernetes: allowed is a mapping of option names to values")
+        outer = {**_known(options.get("parameters", {})), **_known(options)}
+        file = nested.get("cluster_file", outer.pop("cluster_file", ""))
+        strict = {**_read_file(str(file)), **{k: v for k, v in nested.items() if k != "cluster_file"}}
+        for name in strict:
+            if name not in _KINDS:
+                near = difflib.get_close_matches(name, _KINDS, n=1)
+                hint = f"did you mean {near[0]}? " if near else ""
+                raise UsageError(f"kubernetes option {name!r} is not known: {hint}allowed are {', '.join(_KINDS)}")
+        # A parameter left empty means "not said": it must not erase what the file says.
+        said = {k: v for k, v in outer.items() if v not in ("", None)}
+        return cls(**{name: _convert(name, value) for name, value in {**strict, **said}.items()})
+
+
+_KINDS = {f.name: f.type for f in dataclasses.fields(KubernetesOptions)}
+
+
+def _known(options: Any) -> dict[str, Any]:
+    return {k: v for k, v in dict(options).items() if k in _KINDS or k == "cluster_file"}
+
+
+def _read_file(name: str) -> dict[str, Any]:
+    if not name:
+        return {}
+    path = Path(name).expanduser()
+    try:
+        found = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise UsageError(f"cluster_file = {name!r}: cannot be read ({error.strerror})") from None
+    except yaml.YAMLError as error:
+        raise UsageError(f"cluster_file = {name!r}: is not YAML ({str(error).splitlines()[0]})") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"cluster_file = {name!r}: must hold a mapping of option names to values")
+    return found
+
+
+def _convert(name: str, value: Any) -> Any:
+    kind = str(_KINDS[name])
+    if name == "meshes" and isinstance(value, str):
+        return _read_file(value)
+    if kind.startswith("Mapping"):
+        return _mapping(name, value)
+    if name.endswith("tolerations"):
+        items = value if isinstance(value, list | tuple) else [v for v in str(value).split(",") if v.strip()]
+        return tuple(_toleration(name, item) for item in items)
+    if kind.startswith("tuple"):
+        return tuple(value) if isinstance(value, list | tuple) else tuple(v.strip() for v in str(value).split(","))
+    if kind == "bool":
+        if not isinstance(value, bool):
+            raise UsageError(f"{name} = {value!r}: allowed is true or false")
+        return value
+    if kind == "float":
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise UsageError(f"{name} = {value!r}: allowed is a number of seconds")
+        return float(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _mapping(name: str, value: Any) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    found = {}
+    for item in str(value).split(","):
+        key, separator, text = item.strip().partition("=")
+        if not separator:
+            raise UsageError(f"{name} = {value!r}: allowed is key=value,key=value or a mapping")
+        found[key] = text
+    return found
+
+
+def _toleration(name: str, item: Any) -> dict[str, str]:
+    if isinstance(item, Mapping):
+        return {str(k): str(v) for k, v in item.items()}
+    text, _, effect = str(item).strip().partition(":")
+    key, separator, value = text.partition("=")
+    if not key:
+        raise UsageError(f"{name} = {item!r}: allowed is key=value:Effect")
+    found = {"key": key, "operator": "Equal" if separator else "Exists"}
+    if separator:
+        found["value"] = value
+    return found | ({"effect": effect} if effect else {})

@@ -1,0 +1,84 @@
+"""What the API server's pods say: who they are, what they run, whether they are still the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from meshtrial.errors import TestbedError
+from meshtrial.testbed.kubernetes import wait
+from meshtrial.testbed.kubernetes.client import Cluster, Json
+from meshtrial.testbed.kubernetes.execs import PodRef
+from meshtrial.testbed.kubernetes.manifests import NOTE
+from meshtrial.testbed.kubernetes.meshdata import Selector
+
+PART = f"{NOTE}part"
+
+
+def pod_ref(pod: Json, container: str) -> PodRef:
+    """A container of a listed pod."""
+    metadata = pod["metadata"]
+    node, ip = pod["spec"].get("nodeName", ""), pod["status"].get("podIP", "")
+    return PodRef(metadata["namespace"], metadata["name"], container, metadata["uid"], node, ip)
+
+
+def label(pod: Json, name: str) -> str:
+    """A label, empty where it is not there."""
+    return str((pod["metadata"].get("labels") or {}).get(name, ""))
+
+
+def uid(pod: Json) -> str:
+    """Tells a pod from a later one of the same name."""
+    return str(pod["metadata"]["uid"])
+
+
+def restarts(pod: Json) -> int:
+    """Restarts of all its containers."""
+    status = pod.get("status", {})
+    every = [*(status.get("containerStatuses") or []), *(status.get("initContainerStatuses") or [])]
+    return sum(int(c.get("restartCount", 0)) for c in every)
+
+
+def versions(pods: Sequence[Json]) -> dict[str, str]:
+    """Image and digest of every container, as the node resolved it."""
+    found = {}
+    for pod in pods:
+        status = pod.get("status", {})
+        for container in [*(status.get("containerStatuses") or []), *(status.get("initContainerStatuses") or [])]:
+            digest = str(container.get("imageID", "")).rpartition("@")[2]
+            found[f"image {container['name']}"] = f"{container.get('image', '?')}" + (f" ({digest})" if digest else "")
+    return found
+
+
+def autoscaling(cluster: Cluster, part: Selector) -> dict[str, Any]:
+    """Replicas of a control plane's component now, and what an autoscaler would make of it."""
+    found: dict[str, Any] = {"pods": len(wait.live_pods(cluster, part.namespace, part.selector))}
+    try:
+        scalers = cluster.items(f"/apis/autoscaling/v2/namespaces/{part.namespace}/horizontalpodautoscalers")
+    except TestbedError:
+        return found
+    for item in scalers:
+        if part.component in item["spec"]["scaleTargetRef"]["name"]:
+            bounds = {key: item["spec"].get(key) for key in ("minReplicas", "maxReplicas")}
+            found["autoscaler"] = bounds | {"current": item.get("status", {}).get("currentReplicas")}
+    return found
+
+
+def lost(pod: Json, now: Json | None) -> str:
+    """How a pod differs now from the one that the run began with; empty when it is as it was."""
+    name = f"{label(pod, PART)} pod {pod['metadata']['name']} on node {pod['spec'].get('nodeName')}"
+    if now is None:
+        return f"{name} was deleted during the run"
+    status = now["status"]
+    if status.get("phase") == "Failed":
+        return f"{name} failed during the run: {status.get('reason', '')} {status.get('message', '')}".strip()
+    if now["metadata"].get("deletionTimestamp"):
+        why: Json = next((c for c in status.get("conditions") or [] if c["type"] == "DisruptionTarget"), {})
+        return f"{name} was evicted or deleted during the run{': ' + why['message'] if why.get('message') else ''}"
+    if restarts(now) > restarts(pod):
+        return f"{name}: a container was restarted during the run"
+    for condition in status.get("conditions") or []:
+        if condition["type"] == "Ready" and condition["status"] != "True":
+            lost = condition.get("reason", "") or condition.get("message", "")
+            return f"{name} is not ready any more ({lost or 'no reason given'}); its node may be gone"
+    return ""

@@ -1,0 +1,104 @@
+"""Requests and readings made from inside the cluster, on fresh connections: the hands of the proofs."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from meshtrial.errors import TestbedError
+from meshtrial.testbed.kubernetes.client import Cluster
+from meshtrial.testbed.kubernetes.execs import BUSYBOX, PodRef, run
+
+_STATUS = re.compile(r"^HTTP/[0-9.]+ (\d{3})", re.MULTILINE)
+_PATH = "PATH=/usr/bin:/usr/local/bin:/bin:/; export PATH"
+_AT_ONCE = 50
+# What a proxy does to a connection that it refuses, as fortio words it. Anything else (no such host, connection
+# refused, a time-out) proves nothing: nobody may have been there to refuse.
+_CUT = re.compile(r"reset by peer|EOF|broken pipe|closed|truncated|unexpected|read error|no http header", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of one request.
+
+    Attributes
+    ----------
+    status : int
+        0 where no HTTP answer came.
+    """
+
+    status: int
+    body: str
+    detail: str
+
+    @property
+    def refused(self) -> bool:
+        """Somebody was there, and did not let it in."""
+        return self.status in (401, 403, 503) or (self.status == 0 and bool(_CUT.search(self.detail)))
+
+
+def request(
+    cluster: Cluster, pod: PodRef, url: str, headers: Sequence[tuple[str, str]] = (), method: str = ""
+) -> Answer:
+    """One request by fortio in this pod; a retried one is a new connection too."""
+    flags = [part for name, value in headers for part in ("-H", f"{name}: {value}")]
+    flags += ["-X", method] if method else []
+    script = f'{_PATH}; exec fortio curl -timeout 5s "$@"'
+    done = run(cluster, pod, [BUSYBOX, "sh", "-c", script, "sh", *flags, url], timeout_s=20)
+    text = done.err.decode(errors="replace")
+    found = _STATUS.search(text) or _STATUS.search(done.text)
+    if found:
+        return Answer(int(found[1]), done.text, f"HTTP {found[1]}")
+    return Answer(0, "", _reason(text) or f"no answer (exit {done.code})")
+
+
+def scrape(cluster: Cluster, probe: PodRef, urls: Sequence[str]) -> list[str]:
+    """Read pages, many in one exec; a page that does not come is an empty text."""
+    found: list[str] = []
+    mark = "=====meshtrial====="
+    for start in range(0, len(urls), _AT_ONCE):
+        part = urls[start : start + _AT_ONCE]
+        # The standard client: the fast one cuts a page at its buffer's 128 KiB.
+        read = 'fortio curl -stdclient -quiet -timeout 5s "$u" 2>/dev/null'
+        script = f'{_PATH}; for u in "$@"; do {read}; echo; echo {mark}; done'
+        done = run(cluster, probe, [BUSYBOX, "sh", "-c", script, "sh", *part], timeout_s=30 + 5 * len(part))
+        found += done.text.split(f"{mark}\n")[: len(part)]
+    return found
+
+
+def total(cluster: Cluster, probe: PodRef, addresses: Sequence[str], url: str, pattern: str) -> float:
+    """The sum of a counter over pods: ``url`` is ``port/path``, the pattern's group is the number.
+
+    Raises
+    ------
+    TestbedError
+        When a page does not come.
+    """
+    if not addresses:
+        raise TestbedError(f"counter at {url}: there is no pod to read it from")
+    pages = scrape(cluster, probe, [f"http://{address}:{url}" for address in addresses])
+    for address, page in zip(addresses, pages, strict=True):
+        if not page.strip():
+            raise TestbedError(f"counter at {address}:{url}: the page does not come")
+    return sum(float(number) for page in pages for number in re.findall(pattern, page))
+
+
+def grown(read: Callable[[], float], before: float, wanted: float, patience_s: float = 5.0) -> float:
+    """How much a counter grew, asked again for a while where it lags behind."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        value = read() - before
+        if value >= wanted or time.monotonic() > deadline:
+            return value
+        time.sleep(0.5)
+
+
+def _reason(text: str) -> str:
+    """fortio's own word for what went wrong; its last line only says that something did."""
+    found = re.search(r'err=\\?"(.+?)\\?"(?:,|$)', text)
+    if found:
+        return found[1][:200]
+    lines = [line for line in text.splitlines() if "[E]" in line and "Error status" not in line]
+    return " ".join((lines or text.splitlines() or [""])[0].split())[:200]

@@ -1,0 +1,239 @@
+"""What each arm proves of itself, before and after the load: effects, asked for from inside and outside the mesh.
+
+A proof never asks for the configuration that was meant to cause an effect: it sends the request that must be
+refused, reads what the app saw, and counts what the proxies counted.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from meshtrial.errors import TestbedError
+from meshtrial.records.schema import Proof
+from meshtrial.testbed.kubernetes import probing
+from meshtrial.testbed.kubernetes.client import Cluster, Json
+from meshtrial.testbed.kubernetes.execs import PodRef
+from meshtrial.testbed.kubernetes.meshdata import Counter, Feature, Lines, Mesh
+from meshtrial.testbed.kubernetes.resources import container_names
+from meshtrial.testbed.kubernetes.workload import Rendered
+from meshtrial.testbed.local.tokens import Tokens
+
+# Headers that a proxy leaves on a request, of every mesh here.
+_PROXY_HEADERS = re.compile(r"(?mi)^(x-forwarded-client-cert|x-envoy-[\w-]+|l5d-[\w-]+|x-request-id|via): .*$")
+_LOOKED_AT = 500  # log lines
+_PATIENCE_S = 15.0  # the probe's node may learn of a new Service later than the generators' node
+
+
+@dataclass
+class Arm:
+    """One standing deployment, as its proofs see it.
+
+    Attributes
+    ----------
+    pods : mapping
+        ``app``, ``load``, ``waypoint`` and agents' components to their pods.
+    """
+
+    cluster: Cluster
+    rendered: Rendered
+    mesh: Mesh | None
+    features: Sequence[Feature]
+    tokens: Tokens | None
+    pods: Mapping[str, Sequence[Json]]
+    load: PodRef
+    probe: PodRef
+    before: dict[str, float] = field(default_factory=dict)
+
+
+def prove(arm: Arm, phase: str, requests: int) -> tuple[Proof, ...]:
+    """Every proof of the arm; one that could not be made has failed, with its reason."""
+    todo: list[tuple[str, Callable[[], list[Proof]]]] = []
+    if arm.mesh is None:
+        todo.append(("no proxy in the path", lambda: _no_proxy(arm, phase)))
+    else:
+        chosen = {feature.name for feature in arm.features}
+        names = [(name, arm.mesh.expect) for name in arm.mesh.proofs]
+        for feature in arm.mesh.features.values():
+            wanted = feature.proofs if feature.name in chosen else feature.absent_proofs
+            names += [(name, feature.expect) for name in wanted]
+        for name, expect in dict(names).items():
+            if name in _PROOFS:
+                todo.append((name, lambda n=name, e=expect: _PROOFS[n](arm, phase, e)))  # type: ignore[misc]
+        evidence = [*arm.mesh.counters, *(c for f in arm.features for c in f.counters), *_policy_counters(arm)]
+        todo += [(c.name, lambda c=c: _counter(arm, phase, requests, c)) for c in evidence]  # type: ignore[misc]
+        lines = [line for feature in arm.features for line in feature.logs]
+        todo += [(item.name, lambda i=item: _lines(arm, phase, requests, i)) for item in lines]  # type: ignore[misc]
+    found: list[Proof] = []
+    for name, work in todo:
+        try:
+            found += work()
+        except TestbedError as error:
+            found.append(Proof(name, phase, False, "an answer", str(error)[:300]))
+    return tuple(found)
+
+
+def _no_proxy(arm: Arm, phase: str) -> list[Proof]:
+    extra = [f"{pod['metadata']['name']}/{name}" for pod in _workload(arm) for name in container_names(pod)]
+    planned = {str(c["name"]) for o in arm.rendered.objects for c in _containers(o)}
+    injected = [name for name in extra if name.rsplit("/", 1)[1] not in planned]
+    proofs = [Proof("no proxy container", phase, not injected, "none", ", ".join(injected[:3]) or "none")]
+    if arm.rendered.app.headers_path:
+        answer = _inside(arm, arm.rendered.app.headers_path)
+        seen = ", ".join(match.group(0).strip() for match in _PROXY_HEADERS.finditer(answer.body))
+        passed = answer.status == 200 and not seen
+        proofs.append(Proof("no proxy header", phase, passed, "HTTP 200, none", f"{answer.detail}, {seen or 'none'}"))
+    return proofs
+
+
+def _proxied(arm: Arm, phase: str, _expect: Mapping[str, Any]) -> list[Proof]:
+    assert arm.mesh is not None
+    without = [
+        pod["metadata"]["name"]
+        for pod in _workload(arm)
+        if not set(arm.mesh.proxy_containers) & set(container_names(pod))
+    ]
+    total = len(_workload(arm))
+    seen = f"{total - len(without)} of {total}" + (f", not {without[0]}" if without else "")
+    return [Proof("a proxy in every pod", phase, not without and total > 0, f"{total} of {total}", seen)]
+
+
+def _plaintext_refused(arm: Arm, phase: str, _expect: Mapping[str, Any]) -> list[Proof]:
+    answer = _outside(arm)
+    return [Proof("plaintext from outside the mesh refused", phase, answer.refused, "refused", answer.detail)]
+
+
+def _plaintext_accepted(arm: Arm, phase: str, _expect: Mapping[str, Any]) -> list[Proof]:
+    answer = _outside(arm)
+    return [Proof("plaintext from outside the mesh accepted", phase, answer.status == 200, "HTTP 200", answer.detail)]
+
+
+def _peer_identity(arm: Arm, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
+    if not arm.rendered.app.headers_path:
+        return []  # an app that echoes no headers is proven by the refusal alone
+    answer = _inside(arm, arm.rendered.app.headers_path)
+    found = re.search(str(expect["header"]), answer.body)
+    seen = found.group(0).strip() if found else f"{answer.detail}, no such header"
+    return [Proof("the generator's identity seen by the app", phase, found is not None, "its SPIFFE name", seen[:300])]
+
+
+def _no_peer_identity(arm: Arm, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
+    if not arm.rendered.app.headers_path:
+        return []
+    answer = _inside(arm, arm.rendered.app.headers_path)
+    found = re.search(str(expect.get("header", "(?mi)^X-Forwarded-Client-Cert:.*URI=")), answer.body)
+    passed = answer.status == 200 and found is None
+    seen = found.group(0).strip() if found else f"{answer.detail}, none"
+    return [Proof("no identity between the proxies", phase, passed, "HTTP 200, none", seen[:300])]
+
+
+def _jwt(arm: Arm, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
+    assert arm.tokens is not None
+    bad = [int(code) for code in expect["bad"]]
+    missing = [int(code) for code in expect["missing"]]
+    return [
+        _status(arm, phase, "JWT: no token", (), missing),
+        _status(arm, phase, "JWT: forged token", _bearer(arm.tokens.forged), bad),
+        _status(arm, phase, "JWT: expired token", _bearer(arm.tokens.expired), bad),
+        _status(arm, phase, "JWT: another audience's token", _bearer(arm.tokens.foreign), [401, 403]),
+        _status(arm, phase, "JWT: good token", arm.tokens.headers, [200]),
+    ]
+
+
+def _opa(arm: Arm, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
+    assert arm.tokens is not None
+    refusals = [int(code) for code in expect["missing"]]
+    bad = [int(code) for code in expect["bad"]]
+    return [
+        _status(arm, phase, "OPA: no token", (), [*refusals, *([401] if len(bad) > 1 else [])]),
+        _status(arm, phase, "OPA: forged token", _bearer(arm.tokens.forged), bad),
+        _status(arm, phase, "OPA: a method that is not allowed", arm.tokens.headers, [403], "DELETE"),
+        _status(arm, phase, "OPA: good token", arm.tokens.headers, [200]),
+    ]
+
+
+_PROOFS: dict[str, Callable[[Arm, str, Mapping[str, Any]], list[Proof]]] = {
+    "proxied": _proxied,
+    "plaintext-refused": _plaintext_refused,
+    "plaintext-accepted": _plaintext_accepted,
+    "peer-identity": _peer_identity,
+    "no-peer-identity": _no_peer_identity,
+    "jwt": _jwt,
+    "opa": _opa,
+}
+
+
+def _status(
+    arm: Arm, phase: str, name: str, headers: Sequence[tuple[str, str]], allowed: Sequence[int], method: str = ""
+) -> Proof:
+    url = arm.rendered.inside + arm.rendered.app.path
+    answer = probing.request(arm.cluster, arm.load, url, headers, method)
+    expected = "HTTP " + " or ".join(str(code) for code in dict.fromkeys(allowed))
+    return Proof(name, phase, answer.status in allowed, expected, answer.detail)
+
+
+def _policy_counters(arm: Arm) -> list[Counter]:
+    if arm.rendered.policy_counter is None:
+        return []
+    url, pattern = arm.rendered.policy_counter
+    return [Counter("decisions of the policy servers", "app", url, pattern)]
+
+
+def _counter(arm: Arm, phase: str, requests: int, counter: Counter) -> list[Proof]:
+    addresses = [str(pod["status"].get("podIP", "")) for pod in arm.pods.get(counter.pods, ())]
+
+    def read() -> float:
+        return probing.total(arm.cluster, arm.probe, addresses, counter.url, counter.pattern)
+
+    if phase == "before":
+        arm.before[counter.name] = read()
+        return []
+    wanted = {"requests": float(requests), "some": 1.0, "none": 0.0}[counter.growth]
+    value = probing.grown(read, arm.before.get(counter.name, 0.0), wanted)
+    if counter.growth == "none":
+        return [Proof(counter.name, phase, value == 0, "0", f"{value:g}")]
+    return [Proof(counter.name, phase, value >= wanted > 0, f"at least {wanted:g}", f"{value:g}")]
+
+
+def _lines(arm: Arm, phase: str, requests: int, lines: Lines) -> list[Proof]:
+    if phase == "before":
+        return []
+    wanted, found = min(requests, _LOOKED_AT), 0
+    for pod in arm.pods.get(lines.pods, ()):
+        metadata = pod["metadata"]
+        path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
+        text = arm.cluster.text(path, container=lines.container, tailLines=2 * _LOOKED_AT)
+        found += len(re.findall(lines.pattern, text))
+    return [Proof(lines.name, phase, found >= wanted > 0, f"at least {wanted} lines", f"{found} lines")]
+
+
+def _inside(arm: Arm, path: str) -> probing.Answer:
+    return probing.request(arm.cluster, arm.load, arm.rendered.inside + path, arm.rendered.target.headers)
+
+
+def _outside(arm: Arm) -> probing.Answer:
+    """The service as a stranger sees it; asked again while nobody is there, which proves nothing either way."""
+    url = arm.rendered.direct + arm.rendered.app.path
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        answer = probing.request(arm.cluster, arm.probe, url, arm.rendered.target.headers)
+        if answer.status or answer.refused or time.monotonic() > deadline:
+            return answer
+        time.sleep(0.5)
+
+
+def _bearer(token: str) -> tuple[tuple[str, str], ...]:
+    return (("Authorization", f"Bearer {token}"),)
+
+
+def _workload(arm: Arm) -> list[Json]:
+    return [*arm.pods.get("app", ()), *arm.pods.get("load", ())]
+
+
+def _containers(manifest: Json) -> list[Json]:
+    from meshtrial.testbed.kubernetes.manifests import containers
+
+    return containers(manifest)

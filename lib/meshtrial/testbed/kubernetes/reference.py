@@ -1,0 +1,140 @@
+"""The Envoy reference sidecar: the local backend's own bootstraps, as explicit containers beside app and generator.
+
+No redirection and no control plane: the generator calls its sidecar on loopback, the Service leads to the server's
+sidecar. It is the floor that meshes on Envoy are compared with, and never called Istio.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from meshtrial.errors import UsageError
+from meshtrial.study import Load, Treatment
+from meshtrial.testbed.kubernetes.manifests import Json, template
+from meshtrial.testbed.local import envoy
+from meshtrial.testbed.local.features import jwt_filters
+from meshtrial.testbed.local.pki import Authority, Identity
+from meshtrial.testbed.local.tokens import Tokens
+
+ADMIN_PORT, INBOUND_PORT, OUTBOUND_PORT, POLICY_PORT = 9901, 15006, 15001, 9191
+_KEYS = Path("/etc/meshtrial/keys")
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """Where the client's sidecar finds the server's: the Service, and where the app listens behind it."""
+
+    host: str
+    port: int
+    app_port: int
+
+
+def objects(treatment: Treatment, load: Load, upstream: Upstream, tokens: Tokens | None) -> list[Json]:
+    """ConfigMaps with both bootstraps and, with mTLS, Secrets with run-time keys."""
+    made = [
+        _config("envoy-server", server_bootstrap(treatment, load, upstream, tokens)),
+        _config("envoy-client", client_bootstrap(treatment, upstream)),
+    ]
+    if treatment.has("mtls"):
+        made += _secrets()
+    return made
+
+
+def server_bootstrap(treatment: Treatment, load: Load, upstream: Upstream, tokens: Tokens | None) -> Json:
+    """The server's sidecar: everything that comes in goes to the app on loopback."""
+    proxy = envoy.Proxy("server sidecar", ("0.0.0.0", ADMIN_PORT))
+    h2 = load.protocol in ("grpc", "h2")
+    proxy.clusters.append(envoy.cluster("app", "127.0.0.1", upstream.app_port, http2=h2))
+    filters: list[Json] = []
+    if treatment.has("jwt"):
+        if tokens is None:
+            raise UsageError("sidecar+jwt: without tokens")
+        filters += jwt_filters(tokens, cache=False)
+    if treatment.has("opa"):
+        proxy.clusters.append(envoy.cluster("opa", "127.0.0.1", POLICY_PORT, http2=True))
+        filters.append(_ext_authz())
+    tls = None
+    if treatment.has("mtls"):
+        tls = envoy.tls_context(_identity("server"), _identity("client").spiffe, server=True)
+    manager = envoy.http_manager("inbound", "app", http_filters=filters)
+    # The peer's certificate reaches the app, as in a mesh, so that the arm's proof can ask the app for it.
+    manager["typed_config"]["forward_client_cert_details"] = "SANITIZE_SET"
+    manager["typed_config"]["set_current_client_cert_details"] = {"uri": True}
+    proxy.listeners.append(envoy.listener("inbound", "0.0.0.0", INBOUND_PORT, [manager], tls))
+    return proxy.bootstrap()
+
+
+def client_bootstrap(treatment: Treatment, upstream: Upstream) -> Json:
+    """The generator's sidecar: what it is asked on loopback goes to the server's."""
+    proxy = envoy.Proxy("client sidecar", ("0.0.0.0", ADMIN_PORT))
+    tls = None
+    if treatment.has("mtls"):
+        tls = envoy.tls_context(_identity("client"), _identity("server").spiffe, server=False)
+    server = envoy.cluster("server", upstream.host, upstream.port, http2=True, tls=tls)
+    server["type"] = "STRICT_DNS"
+    proxy.clusters.append(server)
+    manager = envoy.http_manager("outbound", "server")
+    proxy.listeners.append(envoy.listener("outbound", "127.0.0.1", OUTBOUND_PORT, [manager]))
+    return proxy.bootstrap()
+
+
+def behind_sidecar(manifest: Json) -> None:
+    """Lead the Service to the sidecar, take the app off the pod's address, and probe the sidecar instead."""
+    if manifest["kind"] == "Service":
+        for port in manifest["spec"]["ports"]:
+            port["targetPort"] = INBOUND_PORT
+    pod = template(manifest)
+    if pod is None:
+        return
+    notes = (pod.get("metadata") or {}).get("annotations") or {}
+    for replacement in json.loads(notes.get("meshtrial.dev/loopback", "[]")):
+        for container in pod["spec"]["containers"]:
+            flag = replacement.partition("=")[0]
+            container["args"] = [replacement if str(a).startswith(f"{flag}=") else a for a in container.get("args", [])]
+    for container in pod["spec"]["containers"]:
+        if "readinessProbe" in container and container["name"] != "envoy":
+            container["readinessProbe"] = {"tcpSocket": {"port": INBOUND_PORT}, "periodSeconds": 1}
+
+
+def _ext_authz() -> Json:
+    service = {"envoy_grpc": {"cluster_name": "opa"}, "timeout": "1s"}
+    name = "extensions.filters.http.ext_authz.v3.ExtAuthz"
+    config = envoy.typed(name, grpc_service=service, transport_api_version="V3", failure_mode_allow=False)
+    return {"name": "envoy.filters.http.ext_authz", "typed_config": config}
+
+
+def _identity(workload: str) -> Identity:
+    from meshtrial.testbed.local.pki import spiffe_name
+
+    return Identity(spiffe_name(workload), _KEYS / "tls.crt", _KEYS / "tls.key", _KEYS / "ca.crt")
+
+
+def _config(name: str, bootstrap: Json) -> Json:
+    text = yaml.safe_dump(bootstrap, sort_keys=False)
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name},
+        "data": {"envoy.yaml": text},
+    }
+
+
+def _secrets() -> list[Json]:
+    made = []
+    with tempfile.TemporaryDirectory(prefix="meshtrial-keys-") as folder:
+        authority = Authority(Path(folder))
+        for workload in ("server", "client"):
+            identity = authority.issue(workload)
+            data = {
+                "ca.crt": identity.authority.read_text(),
+                "tls.crt": identity.certificate.read_text(),
+                "tls.key": identity.key.read_text(),
+            }
+            metadata = {"name": f"envoy-{workload}-keys"}
+            made.append({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data})
+    return made

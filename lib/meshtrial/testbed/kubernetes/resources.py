@@ -1,0 +1,236 @@
+"""CPU, memory and throttling of every component over the load window, from the kubelets through the API server.
+
+A kubelet reads its containers every 10 to 15 s by default and says when. A snapshot waits for every container's
+next reading, so two snapshots around a load always cover it whole; ``window_s`` is the distance of the readings
+themselves, not of the calls, and a reading is told from the one before by the kubelet's own clock, so clocks of
+different machines are never compared.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from meshtrial.errors import TestbedError
+from meshtrial.records.schema import ComponentUsage
+from meshtrial.testbed.kubernetes.client import Cluster, Json
+from meshtrial.testbed.kubernetes.kubelet import Key, Sample, parse_cadvisor, parse_summary
+from meshtrial.testbed.kubernetes.manifests import NOTE
+from meshtrial.testbed.kubernetes.meshdata import Mesh
+
+_EVERY_S = 0.5
+MEMORY_NOTE = "memory is the kubelet's working set of each container, not PSS"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A container that is watched, and what it counts as."""
+
+    key: Key
+    node: str
+    component: str
+    role: str
+
+
+@dataclass(frozen=True)
+class Pods:
+    """The pods that a deployment consists of or leans on."""
+
+    workload: Sequence[Json]
+    agents: Mapping[str, Sequence[Json]]
+    control_plane: Mapping[str, Sequence[Json]]
+    waypoints: Sequence[Json] = ()
+
+
+def parts_of(pods: Pods, mesh: Mesh | None) -> tuple[Part, ...]:
+    """Every container with its component and role; the load generator's own container is metered by its process."""
+    found: list[Part] = []
+    for pod in pods.workload:
+        labels = pod["metadata"].get("labels") or {}
+        part, component = labels.get(f"{NOTE}part", "app"), labels.get(f"{NOTE}component", "app")
+        for name in container_names(pod):
+            if mesh is not None and name in mesh.proxy_containers:
+                found.append(_part(pod, name, f"{component} sidecar", "data plane"))
+            elif mesh is not None and name in mesh.policy_containers:
+                found.append(_part(pod, name, f"{component} {name}", "policy"))
+            elif part == "collector":
+                found.append(_part(pod, name, part, part))
+            elif part != "load":
+                found.append(_part(pod, name, component, "app"))
+    for pod in pods.waypoints:
+        found += [_part(pod, name, "waypoint", "data plane") for name in container_names(pod)]
+    # An agent works for its own node's pods: those of nodes that carry none of ours are not on the path.
+    nodes = {pod["spec"].get("nodeName") for pod in [*pods.workload, *pods.waypoints]}
+    for component, members in pods.agents.items():
+        here = [pod for pod in members if pod["spec"].get("nodeName") in nodes]
+        found += [_part(pod, name, component, "data plane") for pod in here for name in container_names(pod)]
+    for component, members in pods.control_plane.items():
+        found += [_part(pod, name, component, "control plane") for pod in members for name in container_names(pod)]
+    return tuple(found)
+
+
+def container_names(pod: Json) -> list[str]:
+    """Containers that run as long as the pod: the ordinary ones and native sidecars."""
+    spec = pod["spec"]
+    sidecars = [c["name"] for c in spec.get("initContainers") or [] if c.get("restartPolicy") == "Always"]
+    return [*(c["name"] for c in spec["containers"]), *sidecars]
+
+
+def _part(pod: Json, container: str, component: str, role: str) -> Part:
+    metadata = pod["metadata"]
+    key = (metadata["namespace"], metadata["name"], container)
+    return Part(key, str(pod["spec"].get("nodeName", "")), component, role)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the kubelets of some nodes said at one moment, and which nodes said nothing."""
+
+    samples: Mapping[Key, Sample]
+    throttled: Mapping[Key, float]
+    silent: tuple[str, ...] = ()
+    no_throttling: tuple[str, ...] = ()
+
+
+def read_nodes(cluster: Cluster, nodes: Iterable[str]) -> Reading:
+    """Ask the kubelets."""
+    names = sorted(set(nodes))
+
+    def ask(node: str) -> tuple[dict[Key, Sample] | None, dict[Key, float] | None]:
+        base = f"/api/v1/nodes/{node}/proxy"
+        try:
+            samples, throttled = parse_cadvisor(cluster.text(f"{base}/metrics/cadvisor"))
+        except TestbedError:
+            samples, throttled = {}, None
+        if samples:
+            return samples, throttled
+        try:
+            return parse_summary(json.loads(cluster.text(f"{base}/stats/summary"))), None
+        except (TestbedError, ValueError, KeyError):
+            return None, None
+
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        answers = dict(zip(names, pool.map(ask, names), strict=True))
+    samples: dict[Key, Sample] = {}
+    throttled: dict[Key, float] = {}
+    for found, more in answers.values():
+        samples.update(found or {})
+        throttled.update(more or {})
+    silent = tuple(node for node, (found, _) in answers.items() if found is None)
+    without = tuple(node for node, (found, more) in answers.items() if found is not None and more is None)
+    return Reading(samples, throttled, silent, without)
+
+
+class Meter:
+    """Snapshots of a deployment's components.
+
+    Attributes
+    ----------
+    notes : list of str
+        What was missing, in words.
+    windows : list of mapping
+        For every snapshot: first and last reading by node, by the nodes' clocks.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        parts: Sequence[Part],
+        patience_s: float,
+        read: Callable[..., Reading] = read_nodes,
+    ) -> None:
+        self._cluster = cluster
+        self._parts = parts
+        self._patience_s = patience_s
+        self._read = read
+        self._last: dict[Key, float] = {}
+        self.notes: list[str] = []
+        self.windows: list[dict[str, Any]] = []
+
+    def snapshot(self) -> dict[str, ComponentUsage]:
+        """Counters of every component at each container's next reading.
+
+        Raises
+        ------
+        TestbedError
+            When a container's counter went back: it was restarted.
+        """
+        nodes = [part.node for part in self._parts]
+        first = self._read(self._cluster, nodes)
+        deadline = time.monotonic() + self._patience_s
+        samples: dict[Key, Sample] = {}
+        throttled: dict[Key, float] = {}
+        while True:
+            time.sleep(_EVERY_S)
+            reading = self._read(self._cluster, nodes)
+            for part in self._parts:
+                # Each container's first new reading counts: a later one is further from the load's edge.
+                if part.key not in samples and _newer(first.samples.get(part.key), reading.samples.get(part.key)):
+                    samples[part.key] = reading.samples[part.key]
+                    if part.key in reading.throttled:
+                        throttled[part.key] = reading.throttled[part.key]
+            stale = [part for part in self._parts if part.key not in samples]
+            if not stale or time.monotonic() > deadline:
+                break
+        self._say(stale, reading)
+        for part in stale:
+            if part.key in reading.samples:
+                samples[part.key] = reading.samples[part.key]
+                throttled.update({k: v for k, v in reading.throttled.items() if k == part.key})
+        self._check(samples)
+        self.windows.append(self._window(samples))
+        return self._sum(samples, throttled)
+
+    def _sum(self, samples: Mapping[Key, Sample], throttled: Mapping[Key, float]) -> dict[str, ComponentUsage]:
+        found: dict[str, ComponentUsage] = {}
+        for component in dict.fromkeys(part.component for part in self._parts):
+            parts = [p for p in self._parts if p.component == component and p.key in samples]
+            if not parts:
+                continue
+            seen = [samples[p.key] for p in parts]
+            memory = [s.memory_bytes for s in seen]
+            slowed = [throttled[p.key] for p in parts if p.key in throttled]
+            found[component] = ComponentUsage(
+                component,
+                parts[0].role,
+                window_s=sum(s.at for s in seen) / len(seen),
+                cpu_s=sum(s.cpu_s for s in seen),
+                pss_bytes=None if None in memory else sum(m for m in memory if m is not None),
+                throttled_s=sum(slowed) if slowed else None,
+                count=len(parts),
+            )
+        return found
+
+    def _check(self, samples: Mapping[Key, Sample]) -> None:
+        for part in self._parts:
+            sample = samples.get(part.key)
+            if sample is None:
+                continue
+            if sample.cpu_s < self._last.get(part.key, 0.0):
+                raise TestbedError(f"container {'/'.join(part.key)} was restarted during the run: its CPU counter fell")
+            self._last[part.key] = sample.cpu_s
+
+    def _say(self, stale: Sequence[Part], reading: Reading) -> None:
+        lines = [f"node {node}: its kubelet's metrics cannot be read (right nodes/proxy?)" for node in reading.silent]
+        lines += [f"node {node}: no throttling counters (/metrics/cadvisor)" for node in reading.no_throttling]
+        missing = [p for p in stale if p.key not in reading.samples and p.node not in reading.silent]
+        late = [p for p in stale if p.key in reading.samples]
+        lines += [f"{'/'.join(p.key)}: no CPU sample" for p in missing]
+        lines += [f"{'/'.join(p.key)}: no fresh CPU sample within {self._patience_s:g} s" for p in late]
+        self.notes += [line for line in lines if line not in self.notes]
+
+    def _window(self, samples: Mapping[Key, Sample]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for node in dict.fromkeys(part.node for part in self._parts):
+            times = [samples[p.key].at for p in self._parts if p.node == node and p.key in samples]
+            if times:
+                found[node] = {"first_unix_s": min(times), "last_unix_s": max(times)}
+        return found
+
+
+def _newer(before: Sample | None, after: Sample | None) -> bool:
+    return after is not None and (before is None or after.at > before.at)

@@ -1,0 +1,267 @@
+"""The Kubernetes backend's front: one session, one owner, its meshes and its deployments.
+
+How fresh a run is, is the user's choice and recorded: mesh and application are reinstalled every run, every block
+or once. At most one mesh is installed at a time, unless the user says that their cluster bears several.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from meshtrial.errors import MeshtrialError, TestbedError, UsageError
+from meshtrial.study import Load, Study, Treatment
+from meshtrial.testbed.kubernetes import helm, manifests, preflight, wait, workload
+from meshtrial.testbed.kubernetes.apply import Applier, Owner, delete_namespace, label
+from meshtrial.testbed.kubernetes.apps import read_app
+from meshtrial.testbed.kubernetes.cleanup import owned_namespaces
+from meshtrial.testbed.kubernetes.client import Cluster
+from meshtrial.testbed.kubernetes.deployment import KubernetesDeployment
+from meshtrial.testbed.kubernetes.execs import PodRef
+from meshtrial.testbed.kubernetes.freshness import Blocks, policy_record
+from meshtrial.testbed.kubernetes.meshdata import Mesh
+from meshtrial.testbed.kubernetes.meshes import MeshInstaller
+from meshtrial.testbed.kubernetes.meshread import find_meshes
+from meshtrial.testbed.kubernetes.nodewatch import NodeWatch, describe
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.testbed.kubernetes.pods import pod_ref
+from meshtrial.testbed.kubernetes.quantities import cpu_millis
+from meshtrial.testbed.local.tokens import Tokens, make_tokens
+
+
+class KubernetesTestbed:
+    """Implements :class:`meshtrial.testbed.base.Testbed` on a cluster.
+
+    Parameters
+    ----------
+    options : mapping
+        A study's options; see :class:`KubernetesOptions` for the names that are read.
+    """
+
+    __test__ = False
+    name = "kubernetes"
+
+    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+        self.options = KubernetesOptions.read(options or {})
+        self.meshes = find_meshes(self.options)
+        self.cluster = Cluster(self.options.kubeconfig, self.options.context, self.options.api_patience_s)
+        self._use(Owner("study"))
+        self._probe: PodRef | None = None
+        self._block = Blocks()
+        self._standing: dict[str, KubernetesDeployment] = {}
+        self._last: KubernetesDeployment | None = None
+        self._nodes = NodeWatch(self.cluster)
+        self._touched = self._closed = False
+        atexit.register(self.close)
+
+    def _use(self, owner: Owner) -> None:
+        self.applier = Applier(self.cluster, owner)
+        self.installer = MeshInstaller(self.cluster, self.options, self.applier)
+        self.namespace = self.options.namespace or f"meshtrial-{label(owner.study)}"
+
+    def preflight(self, study: Study) -> tuple[str, ...]:
+        """Say what is missing for this study: rights, nodes, room, names, programs, CRDs, metrics."""
+        if study.name != self.applier.owner.study and self._probe is None:
+            self.applier.close()
+            self._use(Owner(study.name))
+        for treatment in study.treatments:
+            self._mesh(treatment)
+        try:
+            self.cluster.get("/version")
+            return tuple(self._problems(study))
+        except TestbedError as error:
+            return (str(error),)
+
+    def _problems(self, study: Study) -> list[str]:
+        planes = {t.dataplane for t in study.treatments}
+        installs = any(name in planes and not mesh.reference for name, mesh in self.meshes.items())
+        problems = preflight.right_problems(self.cluster, self.options, installs)
+        if problems:
+            return problems
+        nodes = preflight.nodes(self.cluster)
+        problems += preflight.placement_problems(self.options, nodes)
+        problems += preflight.namespace_problems(self.applier, (self.namespace, f"{self.namespace}-probe"))
+        problems += preflight.mesh_problems(self.cluster, self.installer, study, self.meshes)
+        largest = max(study.loads, key=lambda item: (item.replicas, item.rps))
+        room: list[str] = []
+        tokens = make_tokens()
+        for treatment in study.treatments:
+            rendered = self._render(treatment, largest, treatment.app or study.app, self.namespace, tokens)
+            room += preflight.room_problems(self.cluster, largest, rendered, nodes, self._mesh(treatment))
+        problems += list(dict.fromkeys(room))
+        if nodes and not self._nodes.read([nodes[0].name]):
+            problems.append(
+                f"node {nodes[0].name}: its kubelet's metrics cannot be read; no CPU or memory without them"
+            )
+        return problems
+
+    def environment(self) -> dict[str, Any]:
+        """Cluster, nodes, versions and every option."""
+        found: dict[str, Any] = {
+            "backend": self.name,
+            "context": self.cluster.context,
+            "kubernetes": self.cluster.get("/version").get("gitVersion"),
+            "nodes": [describe(item) for item in self.cluster.items("/api/v1/nodes")],
+            "meshes": {name: mesh.version for name, mesh in self.meshes.items()},
+            "options": json.loads(json.dumps(self.options.echo())),
+            "owner": self.applier.owner.id,
+        }
+        with contextlib.suppress(MeshtrialError):
+            found["helm"] = helm.version(self.options)
+        return found
+
+    def idle(self) -> float | None:
+        """Idle share of the nodes over the kubelets' last interval."""
+        return self._nodes.idle()
+
+    def busy_between(self) -> float | None:
+        """Busy share of the nodes since the last call; None where no new reading came meanwhile."""
+        return self._nodes.busy_between()
+
+    def generator_cpus(self) -> float:
+        """Cores that the generators of the last deployment may use: their limits, else their nodes."""
+        if self._last is None:
+            return 1.0
+        count = self._last.rendered.load_pods
+        if self.options.load_cpu:
+            return count * cpu_millis(self.options.load_cpu) / 1000
+        nodes = {pod.node for pod in self._last._load_pods()}
+        return sum(n.cpu for n in preflight.nodes(self.cluster) if n.name in nodes) or 1.0
+
+    def deploy(self, treatment: Treatment, load: Load, app: str) -> KubernetesDeployment:
+        """Make a fresh deployment, as fresh as the reinstall policy says."""
+        mesh = self._mesh(treatment)
+        app = treatment.app or app
+        self._touched = True
+        new_block = self._block.enter(load.label, treatment.name)
+        self._remove_meshes(mesh, new_block)
+        key = f"{treatment.name} {load.label} {app}"
+        self._remove_standing(new_block)
+        reinstalled = False
+        if mesh is not None and (mesh.reference or mesh.name not in self.installer.installed):
+            self.installer.install(mesh)
+            reinstalled = mesh.name in self.installer.installed
+        kept = self.options.app_reinstall != "run"
+        if kept and key in self._standing:
+            self._last = self._standing[key]
+            self._last.look()
+        else:
+            self._last = self._fresh(treatment, load, app, mesh, key, kept)
+            if kept:
+                self._standing[key] = self._last
+        self._last.measured["policy"] = policy_record(self.options, self.installer, reinstalled)
+        return self._last
+
+    def _fresh(
+        self, treatment: Treatment, load: Load, app: str, mesh: Mesh | None, key: str, kept: bool
+    ) -> KubernetesDeployment:
+        tokens = make_tokens()
+        namespace = self.namespace
+        if kept:
+            namespace += f"-{hashlib.sha256(key.encode()).hexdigest()[:6]}"
+        namespace = self._free(namespace)
+        rendered = self._render(treatment, load, app, namespace, tokens)
+        probe = self._probe_pod()
+        made = KubernetesDeployment(
+            self.cluster, self.applier, self.options, treatment, load, rendered, mesh, tokens, probe, kept
+        )
+        made.stand_up()
+        return made
+
+    def _free(self, namespace: str) -> str:
+        """The name, or the next one where a namespace of ours hangs in its deletion (its node may be gone)."""
+        for name in (namespace, *(f"{namespace}-{n}" for n in range(2, 10))):
+            found = self.applier.find_namespace(name)
+            if found is None or found.get("status", {}).get("phase") != "Terminating":
+                return name
+        raise TestbedError(f"namespace {namespace} and eight more hang in their deletion; look at 'kubectl get ns'")
+
+    def close(self) -> None:
+        """Remove deployments, the probe and the meshes of this session; says what remains."""
+        if self._closed:
+            return
+        self._closed = True
+        atexit.unregister(self.close)
+        if self.options.keep or not self._touched:
+            self.applier.close()
+            return
+        failures: list[str] = []
+        steps = [made.remove for made in self._standing.values()]
+        steps += [lambda n=name: self.installer.uninstall(n) for name in list(self.installer.installed)]  # type: ignore[misc]
+        steps.append(self._remove_probe)
+        try:
+            for step in steps:
+                try:
+                    step()
+                except TestbedError as error:
+                    failures.append(str(error))
+            left = owned_namespaces(self.cluster, owner_id=self.applier.owner.id)
+            failures += [f"namespace {item['metadata']['name']} remains" for item in left]
+        except TestbedError as error:
+            failures.append(str(error))
+        finally:
+            self.applier.close()
+        if failures:
+            hint = f"'meshtrial clean --context {self.cluster.context} --study {self.applier.owner.study}'"
+            raise TestbedError(f"not everything could be removed: {'; '.join(failures)}; try {hint}")
+
+    def _mesh(self, treatment: Treatment) -> Mesh | None:
+        if treatment.dataplane == "none":
+            if treatment.features:
+                raise UsageError(f"treatment {treatment.name}: none has no features on Kubernetes")
+            return None
+        mesh = self.meshes.get(treatment.dataplane)
+        if mesh is None:
+            raise UsageError(f"treatment {treatment.name}: known on Kubernetes are none, {', '.join(self.meshes)}")
+        mesh.check(treatment)
+        return mesh
+
+    def _render(self, treatment: Treatment, load: Load, app: str, namespace: str, tokens: Tokens) -> workload.Rendered:
+        read = read_app(self.options, app, load.protocol)
+        return workload.render(self.options, namespace, treatment, load, read, self._mesh(treatment), tokens)
+
+    def _remove_meshes(self, wanted: Mesh | None, new_block: bool) -> None:
+        policy = self.options.mesh_reinstall
+        for name in list(self.installer.installed):
+            stale = policy == "run" or (policy == "block" and new_block)
+            crowded = wanted is not None and name != wanted.name and not self.options.meshes_side_by_side
+            if stale or crowded:
+                for key, made in list(self._standing.items()):
+                    if made.mesh is not None and made.mesh.name == name:
+                        self._standing.pop(key).remove()
+                self.installer.uninstall(name)
+
+    def _remove_standing(self, new_block: bool) -> None:
+        if self.options.app_reinstall == "block" and new_block:
+            for key in list(self._standing):
+                self._standing.pop(key).remove()
+
+    def _probe_pod(self) -> PodRef:
+        if self._probe is not None:
+            return self._probe
+        name = f"{self.namespace}-probe"
+        self.applier.namespace(name)
+        objects = manifests.patched(
+            manifests.read(self.options.folder / "loadgen" / "probe.yaml"),
+            manifests.in_namespace(name),
+            manifests.images(self.options.images, self.options.image_pull_policy),
+            manifests.placed(self.options.app_node_selector, self.options.app_tolerations),
+        )
+        try:
+            self.applier.apply(objects)
+            pods = wait.pods_ready(self.cluster, name, "", 1, self.options.deploy_timeout_s)
+        except BaseException:
+            with contextlib.suppress(TestbedError):
+                self._remove_probe()
+            raise
+        self._probe = pod_ref(pods[0], "fortio")
+        return self._probe
+
+    def _remove_probe(self) -> None:
+        self._probe = None
+        owner = self.applier.owner.id.__eq__
+        delete_namespace(self.cluster, f"{self.namespace}-probe", owner, self.options.deploy_timeout_s)

@@ -1,0 +1,240 @@
+"""A treatment, a load and an app, rendered: every object of one deployment, before anything is applied. Pure.
+
+Policies and configuration come first, then the load generators, then the application: generators that need nodes
+of their own must find one before the application spreads over all of them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from meshtrial.errors import UsageError
+from meshtrial.study import Load, Treatment
+from meshtrial.testbed.base import Target
+from meshtrial.testbed.kubernetes import manifests, reference
+from meshtrial.testbed.kubernetes.apps import App, note
+from meshtrial.testbed.kubernetes.manifests import NOTE, Json
+from meshtrial.testbed.kubernetes.meshdata import Feature, Mesh
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.testbed.local.features import jwt_filters
+from meshtrial.testbed.local.tokens import AUDIENCE, ISSUER, Tokens
+
+PART, COMPONENT = f"{NOTE}part", f"{NOTE}component"
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """What will be applied, in order, and what it is called by.
+
+    Attributes
+    ----------
+    namespace_labels, namespace_annotations : mapping
+        Enrolment.
+    objects : sequence
+        Policies and configuration, then the load generators, then the application.
+    app_pods, load_pods : int
+    direct, inside : str
+        The service's HTTP URL (no path) as a pod outside of everything calls it, and as the generators do.
+    """
+
+    namespace: str
+    namespace_labels: dict[str, str]
+    namespace_annotations: dict[str, str]
+    objects: Sequence[Json]
+    target: Target
+    direct: str
+    inside: str
+    app: App
+    app_pods: int
+    load_pods: int
+    policy_counter: tuple[str, str] | None = None
+    images: tuple[str, ...] = field(default=())
+
+
+def render(
+    options: KubernetesOptions,
+    namespace: str,
+    treatment: Treatment,
+    load: Load,
+    app: App,
+    mesh: Mesh | None,
+    tokens: Tokens | None,
+) -> Rendered:
+    """Render one deployment."""
+    features = mesh.check(treatment) if mesh is not None else _none(treatment)
+    if mesh is not None and mesh.reference and (len(app.deployments) > 1 or load.protocol == "grpc"):
+        raise UsageError(f"treatment {treatment.name}: the reference sidecar has one hop of HTTP, not {app.name}'s")
+    host = f"{app.service}.{namespace}.svc.cluster.local"
+    server = Path(f"policy/{options.opa_server}.yaml")
+    policy = manifests.read(options.folder / server) if any(f.policy for f in features) else []
+    policies = manifests.patched(
+        [*_policies(mesh, features, tokens), *_policy_config(policy, tokens)],
+        manifests.placed(options.app_node_selector, options.app_tolerations),
+    )
+    apps = _app(options, app, load, mesh, features, policy)
+    loads = _load(options, load, app, mesh)
+    reference_objects: list[Json] = []
+    if mesh is not None and mesh.reference:
+        upstream = reference.Upstream(host, app.port, app.app_port)
+        reference_objects = reference.objects(treatment, load, upstream, tokens)
+    everything = manifests.patched(
+        [*reference_objects, *policies, *loads, *apps],
+        manifests.in_namespace(namespace),
+        manifests.images(options.images, options.image_pull_policy),
+    )
+    through_sidecar = mesh is not None and mesh.reference
+    authority = f"127.0.0.1:{reference.OUTBOUND_PORT}" if through_sidecar else f"{host}:{app.port}"
+    needs_token = any(f.token for f in features) and tokens is not None
+    headers = tokens.headers if needs_token and tokens is not None else ()
+    url = authority if load.protocol == "grpc" else f"http://{authority}{app.path}"
+    enrol = mesh.enrol if mesh is not None else None
+    labels = {**(enrol.namespace_labels if enrol else {})}
+    for feature in features:
+        labels.update(feature.namespace_labels)
+    return Rendered(
+        namespace=namespace,
+        namespace_labels=labels,
+        namespace_annotations=dict(enrol.namespace_annotations) if enrol else {},
+        objects=everything,
+        target=Target(url, headers),
+        direct=f"http://{host}:{app.http_port}",
+        inside=f"http://{authority}" if through_sidecar else f"http://{host}:{app.http_port}",
+        app=app,
+        app_pods=_count(apps),
+        load_pods=_count(loads),
+        policy_counter=_counter(policy),
+        images=tuple(sorted({str(c["image"]) for o in everything for c in manifests.containers(o)})),
+    )
+
+
+def load_pods(load: Load, app: App) -> int:
+    """How many generator pods: one a generator; in a scale-out study one an endpoint of that role."""
+    return max(load.generators, load.replicas) if app.tiers else load.generators
+
+
+def _app(
+    options: KubernetesOptions,
+    app: App,
+    load: Load,
+    mesh: Mesh | None,
+    features: Sequence[Feature],
+    policy: Sequence[Json],
+) -> list[Json]:
+    patches: list[Callable[[Json], None]] = [
+        manifests.pod_metadata({PART: "app"}, {}),
+        manifests.replicas(load.replicas) if load.replicas > 1 else lambda _: None,
+        manifests.limits(options.app_cpu, options.app_memory),
+        *_enrolment(options, mesh, features),
+    ]
+    if policy:
+        source = next(o for o in policy if o["kind"] == "Pod")
+        patches.append(manifests.with_container(source))
+    if mesh is not None and mesh.reference:
+        patches += [_sidecar(options, mesh, "server"), reference.behind_sidecar]
+    patches.append(manifests.placed(options.app_node_selector, options.app_tolerations))
+    return manifests.patched(app.objects, *patches)
+
+
+def _load(options: KubernetesOptions, load: Load, app: App, mesh: Mesh | None) -> list[Json]:
+    objects = manifests.read(options.folder / "loadgen" / "load.yaml")
+    patches: list[Callable[[Json], None]] = [
+        manifests.pod_metadata({PART: "load", COMPONENT: "client"}, {}),
+        manifests.replicas(load_pods(load, app)),
+        manifests.limits(options.load_cpu, options.load_memory, ("fortio",)),
+        *_enrolment(options, mesh, ()),
+        manifests.placed(options.load_node_selector, options.load_tolerations, "app", options.load_separation),
+    ]
+    if mesh is not None and mesh.reference:
+        patches.append(_sidecar(options, mesh, "client"))
+    return manifests.patched(objects, *patches)
+
+
+def _sidecar(options: KubernetesOptions, mesh: Mesh, side: str) -> Callable[[Json], None]:
+    source = next(o for o in manifests.read(mesh.folder / f"{side}.yaml") if o["kind"] == "Pod")
+    limited = manifests.patched([source], manifests.limits(options.proxy_cpu, options.proxy_memory))
+    return manifests.with_container(limited[0])
+
+
+def _enrolment(
+    options: KubernetesOptions, mesh: Mesh | None, features: Sequence[Feature]
+) -> list[Callable[[Json], None]]:
+    if mesh is None:
+        return []
+    said = {"proxy_cpu": options.proxy_cpu, "proxy_memory": options.proxy_memory, **mesh.chosen}
+    annotations = dict(mesh.enrol.pod_annotations)
+    for feature in features:
+        annotations.update(feature.pod_annotations)
+    filled = {key: _filled(mesh, key, text, said) for key, text in annotations.items()}
+    kept = {key: text for key, text in filled.items() if text}
+    return [manifests.pod_metadata(mesh.enrol.pod_labels, kept)]
+
+
+def _filled(mesh: Mesh, key: str, text: str, said: dict[str, object]) -> str:
+    try:
+        return text.format_map(said) if "{" in text and "\n" not in text else text
+    except (KeyError, ValueError):
+        raise UsageError(f"mesh {mesh.name}: annotation {key}: {text!r} names a parameter that nobody set") from None
+
+
+def _policies(mesh: Mesh | None, features: Sequence[Feature], tokens: Tokens | None) -> list[Json]:
+    """The mesh's own resources: its base, each feature's, and the opposite of each that is absent."""
+    if mesh is None:
+        return []
+    found = mesh.objects(mesh.base)
+    chosen = {feature.name for feature in features}
+    for feature in mesh.features.values():
+        if feature.name not in chosen:
+            found += mesh.objects(feature.absent)
+            continue
+        own = mesh.objects(feature.manifests)
+        for setting in feature.settings:
+            targets = [o for o in own if o["kind"] == setting.kind]
+            if not targets or tokens is None:
+                raise UsageError(f"mesh {mesh.name}, feature {feature.name}: nothing to set {setting.value} in")
+            for target in targets:
+                manifests.set_path(target, setting.path, _runtime(setting.value, tokens))
+        found += own
+    return found
+
+
+def _runtime(name: str, tokens: Tokens) -> str:
+    jwks = json.dumps(tokens.jwks)
+    known = {
+        "jwks": jwks,
+        "jwks_base64": base64.b64encode(jwks.encode()).decode(),
+        "issuer": ISSUER,
+        "audience": AUDIENCE,
+        "envoy_jwt_filter": json.dumps(jwt_filters(tokens, cache=False)[0]).replace("typed_config", "typedConfig"),
+    }
+    if name not in known:
+        raise UsageError(f"run-time value {name!r} is not known; known are {', '.join(known)}")
+    return known[name]
+
+
+def _policy_config(policy: Sequence[Json], tokens: Tokens | None) -> list[Json]:
+    found = [o for o in policy if o["kind"] == "ConfigMap"]
+    if found and tokens is not None:
+        data = {"jwks": tokens.jwks, "issuer": ISSUER, "audience": AUDIENCE}
+        found[0]["data"]["data.json"] = json.dumps(data)
+    return found
+
+
+def _counter(policy: Sequence[Json]) -> tuple[str, str] | None:
+    for item in policy:
+        if item["kind"] == "Pod":
+            return note(item, "counter-url"), note(item, "counter-pattern")
+    return None
+
+
+def _none(treatment: Treatment) -> tuple[Feature, ...]:
+    if treatment.features:
+        raise UsageError(f"treatment {treatment.name}: none has no features on Kubernetes")
+    return ()
+
+
+def _count(objects: Sequence[Json]) -> int:
+    return sum(int(o["spec"].get("replicas", 1)) for o in objects if o["kind"] == "Deployment")

@@ -1,0 +1,103 @@
+"""The applications behind the data plane: how each is started, called, and said to be missing."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from meshtrial import native
+from meshtrial.errors import MissingToolError, UsageError
+
+_DETAILS = Path(__file__).with_name("details") / "details.rb"
+
+
+@dataclass(frozen=True)
+class App:
+    """How an application is started and called.
+
+    Attributes
+    ----------
+    command : callable
+        ``(address, http_port, grpc_port) -> argv``.
+    path : str
+        What the generators request.
+    versions : callable
+        What it is made of, by name; raises MissingToolError where that is not there.
+    protocols : tuple of str
+        What it can be called with.
+    threads_end : bool
+        Its threads come and go, so CPU is read from the process-wide counter.
+    grpc_path : str
+        The method that the generators call, where it speaks gRPC.
+    """
+
+    name: str
+    command: Callable[[str, int, int], tuple[str, ...]]
+    path: str
+    versions: Callable[[], Mapping[str, str]]
+    protocols: tuple[str, ...] = ("http1",)
+    threads_end: bool = False
+    grpc_path: str = ""
+
+
+def _echo(address: str, http_port: int, grpc_port: int) -> tuple[str, ...]:
+    off = "disabled"
+    ports = ("-http-port", f"{address}:{http_port}", "-grpc-port", f"{address}:{grpc_port}", "-tcp-port", off)
+    return (str(native.find("fortio")), "server", *ports, "-udp-port", off, "-redirect-port", off, "-quiet")
+
+
+def _counter(address: str, http_port: int, _: int) -> tuple[str, ...]:
+    return (str(native.find("counter-api")), "-listen", f"{address}:{http_port}")
+
+
+def _details(address: str, http_port: int, _: int) -> tuple[str, ...]:
+    return (_ruby()[0], str(_DETAILS), address, str(http_port))
+
+
+def _details_nodelay(address: str, http_port: int, _: int) -> tuple[str, ...]:
+    return (*_details(address, http_port, 0), "--nodelay")
+
+
+@functools.cache
+def _ruby() -> tuple[str, str]:
+    """Path of a Ruby that has WEBrick, and the versions of both."""
+    path = shutil.which("ruby")
+    hint = "install it (Debian, Ubuntu: apt install ruby ruby-webrick) or leave the details apps out"
+    if path is None:
+        raise MissingToolError(f"ruby is missing, which the app 'details' runs on; {hint}")
+    ask = [path, "-e", 'require "webrick"; print RUBY_VERSION, " webrick ", WEBrick::VERSION']
+    try:
+        done = subprocess.run(ask, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        raise MissingToolError(f"{path} has no webrick gem, which the app 'details' runs on; {hint}") from None
+    return path, done.stdout
+
+
+def _native(name: str) -> Callable[[], Mapping[str, str]]:
+    return lambda: {name: native.version(name)}
+
+
+def _ruby_versions() -> Mapping[str, str]:
+    return {"ruby": _ruby()[1]}
+
+
+APPS: dict[str, App] = {
+    found.name: found
+    for found in (
+        App("echo", _echo, "/echo", _native("fortio"), ("http1", "h2", "grpc"), grpc_path="/fgrpc.PingServer/Ping"),
+        App("counter-api", _counter, "/counter", _native("counter-api"), ("http1", "h2")),
+        App("details", _details, "/details/0", _ruby_versions, threads_end=True),
+        App("details-nodelay", _details_nodelay, "/details/0", _ruby_versions, threads_end=True),
+    )
+}
+
+
+def app(name: str) -> App:
+    """Look up an application."""
+    if name not in APPS:
+        raise UsageError(f"app = {name!r}: allowed is {', '.join(APPS)}")
+    return APPS[name]

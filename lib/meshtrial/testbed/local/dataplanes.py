@@ -1,0 +1,51 @@
+"""Which data planes this backend has, and which features each can carry."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from meshtrial.errors import UsageError
+from meshtrial.study import Treatment
+from meshtrial.testbed.local import direct, features, node_proxy, relay, sidecar
+from meshtrial.testbed.local.deployment import LocalDeployment
+
+Builder = Callable[[LocalDeployment], None]
+_BUILDERS: dict[str, tuple[Builder, tuple[str, ...]]] = {
+    "none": (direct.build, ()),
+    "relay": (relay.build, (r"delay-\d+us",)),
+    "sidecar": (sidecar.build, ("mtls", *features.FEATURES)),
+    "node-proxy": (node_proxy.build, ()),
+}
+
+
+def builder(treatment: Treatment) -> Builder:
+    """The function that builds a treatment's data plane.
+
+    Raises
+    ------
+    UsageError
+        When this backend has no such data plane or the data plane no such feature.
+    """
+    if treatment.dataplane not in _BUILDERS:
+        known = ", ".join(_BUILDERS)
+        raise UsageError(
+            f"treatment {treatment.name!r}: the local backend has no data plane {treatment.dataplane!r}; "
+            f"allowed are {known}; real meshes need backend=kubernetes"
+        )
+    build, patterns = _BUILDERS[treatment.dataplane]
+    for feature in treatment.features:
+        if not any(re.fullmatch(pattern, feature) for pattern in patterns):
+            allowed = ", ".join(patterns) or "none"
+            raise UsageError(
+                f"treatment {treatment.name!r}: {treatment.dataplane} has no feature {feature!r}; allowed: {allowed}"
+            )
+    return build
+
+
+def tools_of(treatment: Treatment) -> tuple[str, ...]:
+    """Programs that a treatment needs, by the names :func:`meshtrial.native.find` knows; checks the treatment too."""
+    builder(treatment)
+    tools = {"sidecar": ("envoy",), "node-proxy": ("envoy",), "relay": ("delay-proxy",)}.get(treatment.dataplane, ())
+    policy = any(treatment.has(name) for name in ("opa", "opa-log"))
+    return (*tools, "opa-extauthz") if policy else tools

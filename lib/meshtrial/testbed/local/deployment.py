@@ -1,0 +1,174 @@
+"""One fresh deployment on this machine: its folder, its addresses, its children, its proofs."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from meshtrial import native
+from meshtrial.errors import TestbedError
+from meshtrial.records.schema import ComponentUsage, Proof
+from meshtrial.study import Load, Treatment
+from meshtrial.testbed.base import GeneratorCall, GeneratorOutput, Target
+from meshtrial.testbed.local import apps, proc
+from meshtrial.testbed.local.envoy import Proxy
+from meshtrial.testbed.local.generator import run_generators
+from meshtrial.testbed.local.processes import Child, free_port, stop_all, wait_listening
+
+Prover = Callable[[str, int], Sequence[Proof]]
+
+
+class LocalDeployment:
+    """What one run stands on. Data planes and features add their parts to it; ``close`` removes them all.
+
+    Parameters
+    ----------
+    treatment : Treatment
+    load : Load
+    app : str
+        Application name, unless the treatment carries one of its own.
+    options : mapping, optional
+        The study's parameters, for features that have some.
+
+    Attributes
+    ----------
+    folder : Path
+        Private temporary folder: bootstraps, keys, logs.
+    """
+
+    def __init__(self, treatment: Treatment, load: Load, app: str, options: Mapping[str, Any] | None = None) -> None:
+        self.treatment = treatment
+        self.load = load
+        self.options = options or {}
+        self.app = apps.app(treatment.app or app)
+        self.folder = Path(tempfile.mkdtemp(prefix="meshtrial-"))
+        self.target = Target("")
+        self.versions: dict[str, str] = {}
+        self.provers: list[Prover] = []
+        self.measured: dict[str, Any] = {}
+        self.closers: list[Callable[[], None]] = []
+        self._children: list[Child] = []
+        self._watched: list[proc.Watched] = []
+        # A loopback network of its own (127.x.y.0/24), so that two deployments never meet on a port.
+        self._network = f"127.{secrets.randbelow(200) + 20}.{secrets.randbelow(254) + 1}"
+        self._hosts = 0
+
+    def new_address(self) -> str:
+        """Another loopback address that nothing else of this deployment uses."""
+        self._hosts += 1
+        return f"{self._network}.{self._hosts}"
+
+    def new_endpoint(self) -> tuple[str, int]:
+        """A fresh address with a free port."""
+        address = self.new_address()
+        return address, free_port(address)
+
+    def spawn(
+        self,
+        name: str,
+        role: str,
+        argv: Sequence[str],
+        listens: Sequence[tuple[str, int]],
+        *,
+        threads_end: bool = False,
+        env: Mapping[str, str] | None = None,
+    ) -> Child:
+        """Start a component and wait until it listens; it is watched and stopped with the deployment."""
+        child = Child(name, argv, self.folder / f"{name.replace(' ', '-')}.log", env)
+        self._children.append(child)
+        for address, port in listens:
+            wait_listening(child, address, port)
+        self._watched.append(proc.Watched(name, role, (child.pid,), threads_end))
+        return child
+
+    def spawn_proxy(self, proxy: Proxy, role: str = "data plane") -> Child:
+        """Start an Envoy with its bootstrap."""
+        self.note_version("envoy")
+        argv = proxy.command(native.find("envoy"), self.folder)
+        listens = [proxy.admin]
+        for made in proxy.listeners:
+            where = made["address"]["socket_address"]
+            listens.append((where["address"], where["port_value"]))
+        return self.spawn(proxy.name, role, argv, listens)
+
+    def spawn_app(self) -> tuple[str, int]:
+        """Start the application; the endpoint that the load's protocol calls."""
+        self.versions.update(self.app.versions())
+        address = self.new_address()
+        http_port, grpc_port = free_port(address), free_port(address)
+        port = grpc_port if self.load.protocol == "grpc" else http_port
+        argv = self.app.command(address, http_port, grpc_port)
+        self.spawn("app", "app", argv, [(address, port)], threads_end=self.app.threads_end)
+        return address, port
+
+    def set_target(self, address: str, port: int, headers: tuple[tuple[str, str], ...] = ()) -> None:
+        """Say what the generators call."""
+        if self.load.protocol == "grpc":
+            self.target = Target(f"{address}:{port}", headers)
+        else:
+            self.target = Target(f"http://{address}:{port}{self.app.path}", headers)
+
+    def note_version(self, binary: str) -> None:
+        """Record the version of a binary that takes part."""
+        if binary not in self.versions:
+            self.versions[binary] = native.version(binary)
+
+    def child(self, name: str) -> Child:
+        """A component's process."""
+        return next(child for child in self._children if child.name == name)
+
+    @property
+    def watched(self) -> Sequence[proc.Watched]:
+        """The components whose usage is read, each with its processes."""
+        return tuple(self._watched)
+
+    def prove(self, phase: str, requests: int) -> tuple[Proof, ...]:
+        """Run every proof of the data plane and its features."""
+        found = [proof for prover in self.provers for proof in prover(phase, requests)]
+        for child in self._children:
+            if not child.alive():
+                found.append(Proof(f"{child.name} alive", phase, False, "running", f"ended: {child.tail()}"))
+        return tuple(found)
+
+    def snapshot(self) -> Mapping[str, ComponentUsage]:
+        """Cumulative counters of every component."""
+        return {watched.component: proc.usage(watched) for watched in self._watched}
+
+    def generate(self, calls: Sequence[GeneratorCall], folder: Path, timeout_s: float) -> tuple[GeneratorOutput, ...]:
+        """Run the load generators to their end."""
+        self.note_version("fortio")
+        return run_generators(calls, self.target, folder, timeout_s)
+
+    def extra(self) -> Mapping[str, Any]:
+        """What the parts measured besides."""
+        return self.measured
+
+    def collect_logs(self, folder: Path) -> None:
+        """Copy the components' logs; keys and bootstraps stay behind and are removed."""
+        for child in self._children:
+            if child.log.exists() and child.log.stat().st_size:
+                shutil.copy(child.log, folder / child.log.name)
+
+    def close(self) -> None:
+        """Stop every child and remove the folder."""
+        try:
+            for closer in reversed(self.closers):
+                closer()
+        finally:
+            # Proxies first in the list stop together with the app: one grace period for all.
+            stop_all(self._children)
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 10.0) -> None:
+    """Poll a condition; TestbedError naming ``what`` when it does not come true."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TestbedError(f"{what}: not reached within {timeout_s:g} s")
+        time.sleep(0.01)

@@ -1,0 +1,121 @@
+"""Access log, Prometheus scrapes and OpenTelemetry traces on both sidecars.
+
+The collector is a third Envoy that answers 200 to every export, so that the cost of the arm is what the
+sidecars do, not what a collector does with it; its own CPU is not counted to the data plane.
+"""
+
+from __future__ import annotations
+
+import threading
+import urllib.request
+from contextlib import suppress
+from pathlib import Path
+
+from meshtrial.records.schema import Proof
+from meshtrial.testbed.local import envoy
+from meshtrial.testbed.local.deployment import LocalDeployment
+from meshtrial.testbed.local.envoy import Json, Proxy
+from meshtrial.testbed.local.pair import Pair
+from meshtrial.testbed.local.proofs import grown_enough
+
+# Percent of requests that are traced where the study does not say.
+SAMPLING_PERCENT = 100.0
+SCRAPE_INTERVAL_S = 1.0
+_SPANS = "tracing.opentelemetry.spans_sent"
+
+
+def add(deployment: LocalDeployment, pair: Pair) -> None:
+    """Add all three to both sidecars."""
+    sampling = float(deployment.options.get("trace_sampling", SAMPLING_PERCENT))
+    collector = _collector(deployment)
+    logs = {side: deployment.folder / f"access-{side}.log" for side in ("client", "server")}
+    for side, proxy in (("client", pair.client), ("server", pair.server)):
+        pair.access_logs[side].append(_access_log(logs[side]))
+        pair.tracing[side] = _tracing(proxy.name, sampling)
+        proxy.clusters.append(envoy.cluster("collector", *collector))
+        # Envoy holds access logs back for ten seconds by default; a proof cannot wait that long.
+        proxy.flags += ("--file-flush-interval-msec", "1000")
+    scraper = Scraper([pair.client, pair.server])
+    deployment.closers.append(scraper.stop)
+    pair.provers.append(_Prover(pair, logs, scraper, sampling).prove)
+
+
+def _collector(deployment: LocalDeployment) -> tuple[str, int]:
+    endpoint = deployment.new_endpoint()
+    sink = Proxy("trace collector", deployment.new_endpoint())
+    sink.listeners.append(envoy.listener("collector", *endpoint, [envoy.direct_response("collector", 200)]))
+    deployment.spawn_proxy(sink, role="collector")
+    return endpoint
+
+
+def _access_log(path: Path) -> Json:
+    config = envoy.typed("extensions.access_loggers.file.v3.FileAccessLog", path=str(path))
+    return {"name": "envoy.access_loggers.file", "typed_config": config}
+
+
+def _tracing(service: str, sampling: float) -> Json:
+    uri = {"uri": "http://collector/v1/traces", "cluster": "collector", "timeout": "1s"}
+    config = envoy.typed("config.trace.v3.OpenTelemetryConfig", http_service={"http_uri": uri}, service_name=service)
+    return {
+        "provider": {"name": "envoy.tracers.opentelemetry", "typed_config": config},
+        "random_sampling": {"value": sampling},
+    }
+
+
+class Scraper:
+    """Fetches both sidecars' Prometheus pages at a fixed interval, as a monitoring system would."""
+
+    def __init__(self, proxies: list[Proxy]) -> None:
+        self._proxies = proxies
+        self._done = threading.Event()
+        self.scrapes = 0
+        self.seen: set[str] = set()
+        self._thread = threading.Thread(target=self._run, name="scraper", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._done.wait(SCRAPE_INTERVAL_S):
+            for proxy in self._proxies:
+                url = f"http://{proxy.admin[0]}:{proxy.admin[1]}/stats/prometheus"
+                # A proxy that does not answer is found out by the proof: the number of scrapes does not grow.
+                with suppress(OSError), urllib.request.urlopen(url, timeout=2) as answer:
+                    if b"envoy_http_downstream_rq_total" in answer.read():
+                        self.scrapes += 1
+                        self.seen.add(proxy.name)
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._done.set()
+        self._thread.join(timeout=5)
+
+
+class _Prover:
+    """Log lines, scrapes and spans must have grown with the requests."""
+
+    def __init__(self, pair: Pair, logs: dict[str, Path], scraper: Scraper, sampling: float) -> None:
+        self._sides = {"client": pair.client, "server": pair.server}
+        self._logs = logs
+        self._scraper = scraper
+        self._share = sampling / 100
+        self._before: dict[str, int] = {}
+
+    def _counts(self) -> dict[str, int]:
+        counts = {"scrapes": self._scraper.scrapes}
+        for side, proxy in self._sides.items():
+            log = self._logs[side]
+            counts[f"{side} log lines"] = log.read_bytes().count(b"\n") if log.exists() else 0
+            counts[f"{side} spans"] = proxy.stats(f"^{_SPANS}$").get(_SPANS, 0)
+        return counts
+
+    def prove(self, phase: str, requests: int) -> list[Proof]:
+        if phase == "before":
+            self._before = self._counts()
+            return []
+        wanted = {"scrapes": 2}
+        for side in self._sides:
+            wanted[f"{side} log lines"] = requests
+            # Four standard deviations below the binomial mean of a sampled share.
+            share = self._share
+            wanted[f"{side} spans"] = max(1, int(requests * share - 4 * (requests * share * (1 - share)) ** 0.5))
+        grown = grown_enough(self._counts, self._before, wanted)
+        return [Proof(n, phase, grown[n] >= wanted[n] > 0, f"at least {wanted[n]}", str(grown[n])) for n in wanted]

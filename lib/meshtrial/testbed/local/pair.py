@@ -1,0 +1,41 @@
+"""The two sidecars under construction: what features add to before the proxies start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from meshtrial.testbed.local.deployment import Prover
+from meshtrial.testbed.local.envoy import Json, Proxy
+from meshtrial.testbed.local.tokens import Tokens, make_tokens
+
+
+@dataclass
+class Pair:
+    """The two proxies under construction; features add to the lists before the proxies start.
+
+    Attributes
+    ----------
+    wire : tuple of (str, int)
+        Where the server's sidecar listens.
+    inbound_filters : list
+            HTTP filters of the server's sidecar, in order.
+    """
+
+    client: Proxy
+    server: Proxy
+    entry: tuple[str, int]
+    wire: tuple[str, int]
+    app: tuple[str, int]
+    inbound_filters: list[Json] = field(default_factory=list)
+    access_logs: dict[str, list[Json]] = field(default_factory=lambda: {"client": [], "server": []})
+    tracing: dict[str, Json] = field(default_factory=dict)
+    headers: list[tuple[str, str]] = field(default_factory=list)
+    provers: list[Prover] = field(default_factory=list)
+    _tokens: Tokens | None = None
+
+    def tokens(self) -> Tokens:
+        """The deployment's tokens, made on first use and sent with every request from then on."""
+        if self._tokens is None:
+            self._tokens = make_tokens()
+            self.headers += self._tokens.headers
+        return self._tokens

@@ -1,0 +1,112 @@
+"""Keys made at run time: an authority, identities with SPIFFE names, and the wrong ones that proofs need.
+
+Everything is written with mode 0600 into the deployment's own folder and goes when the folder goes.
+SPIFFE names in the URI SAN: https://github.com/spiffe/spiffe/blob/main/standards/X509-SVID.md, section 2.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+TRUST_DOMAIN = "meshtrial.test"
+_LIFETIME = datetime.timedelta(days=2)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A certificate and its key, as files, with the SPIFFE name that the certificate carries."""
+
+    spiffe: str
+    certificate: Path
+    key: Path
+    authority: Path
+
+
+def spiffe_name(workload: str) -> str:
+    """``spiffe://<trust domain>/ns/trial/sa/<workload>``."""
+    return f"spiffe://{TRUST_DOMAIN}/ns/trial/sa/{workload}"
+
+
+def write_private(path: Path, data: bytes) -> Path:
+    """Write a file that only its owner may read, and that did not exist before."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+        out.write(data)
+    return path
+
+
+class Authority:
+    """A certificate authority of one deployment.
+
+    Parameters
+    ----------
+    folder : Path
+        Where keys and certificates are written.
+    name : str
+        Prefix of the files, so that a second, foreign authority can live beside the first.
+    """
+
+    def __init__(self, folder: Path, name: str = "ca") -> None:
+        self._folder = folder
+        self._name = name
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"meshtrial {name}")])
+        usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
+        self._certificate = (
+            _builder(subject, subject, self._key)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(usage, critical=True)
+            .sign(self._key, hashes.SHA256())
+        )
+        self.path = write_private(folder / f"{name}.crt", _pem(self._certificate))
+
+    def issue(self, workload: str) -> Identity:
+        """A leaf certificate for client and server use, named for the workload."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        spiffe = spiffe_name(workload)
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, workload)])
+        usage = x509.KeyUsage(True, False, False, False, True, False, False, False, False)
+        extended = x509.ExtendedKeyUsage(
+            [x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH, x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]
+        )
+        certificate = (
+            _builder(subject, self._certificate.subject, key)
+            .add_extension(x509.SubjectAlternativeName([x509.UniformResourceIdentifier(spiffe)]), critical=True)
+            .add_extension(usage, critical=True)
+            .add_extension(extended, critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+        stem = f"{self._name}-{workload}"
+        pem = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        return Identity(
+            spiffe,
+            write_private(self._folder / f"{stem}.crt", _pem(certificate)),
+            write_private(self._folder / f"{stem}.key", pem),
+            self.path,
+        )
+
+
+def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(minutes=5))
+        .not_valid_after(now + _LIFETIME)
+    )
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)

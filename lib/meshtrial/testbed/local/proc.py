@@ -1,0 +1,134 @@
+"""CPU, memory and context switches of a process, from /proc.
+
+CPU comes from the scheduler's own nanosecond counters of every thread; where threads end during a run
+their counters vanish with them, so such components are read from the process-wide tick counter instead.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from meshtrial.records.schema import ComponentUsage
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A component whose usage is read: its processes, and whether its threads come and go."""
+
+    component: str
+    role: str
+    pids: tuple[int, ...]
+    threads_end: bool = False
+
+
+def usage(watched: Watched) -> ComponentUsage:
+    """Cumulative counters now; ``window_s`` is the monotonic clock, to be subtracted."""
+    cpu = sum(_cpu_ticks(pid) if watched.threads_end else _cpu_schedstat(pid) for pid in watched.pids)
+    pss = [_pss(pid) for pid in watched.pids]
+    known = [value for value in pss if value is not None]
+    return ComponentUsage(
+        component=watched.component,
+        role=watched.role,
+        window_s=time.monotonic(),
+        cpu_s=cpu,
+        pss_bytes=sum(known) if len(known) == len(pss) else None,
+        throttled_s=cgroup_throttled_s() if watched.role == "app" else None,
+        count=len(watched.pids),
+        switches=sum(_switches(pid) for pid in watched.pids),
+    )
+
+
+def _cpu_schedstat(pid: int) -> float:
+    total = 0
+    for task in _tasks(pid):
+        with suppress(OSError, ValueError, IndexError):
+            total += int((task / "schedstat").read_text().split()[0])
+    return total / 1e9
+
+
+def _cpu_ticks(pid: int) -> float:
+    with suppress(OSError, ValueError, IndexError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+    return 0.0
+
+
+def _pss(pid: int) -> int | None:
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def _switches(pid: int) -> int:
+    total = 0
+    for task in _tasks(pid):
+        with suppress(OSError, ValueError):
+            for line in (task / "status").read_text().splitlines():
+                if "ctxt_switches" in line:
+                    total += int(line.split()[1])
+    return total
+
+
+def _tasks(pid: int) -> list[Path]:
+    try:
+        return list(Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return []
+
+
+def cgroup_throttled_s() -> float | None:
+    """Time that this process's cgroup spent throttled, or None where there is no such counter."""
+    try:
+        entries = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    for entry in entries:
+        _, controllers, path = entry.split(":", 2)
+        if controllers == "":
+            stat, key, unit = Path("/sys/fs/cgroup") / path.lstrip("/") / "cpu.stat", "throttled_usec", 1e-6
+        elif "cpu" in controllers.split(","):
+            stat, key, unit = Path("/sys/fs/cgroup/cpu") / path.lstrip("/") / "cpu.stat", "throttled_time", 1e-9
+        else:
+            continue
+        with suppress(OSError, ValueError):
+            for line in stat.read_text().splitlines():
+                name, value = line.split()
+                if name == key:
+                    return int(value) * unit
+    return None
+
+
+class MachineMeter:
+    """Busy share of all cores, from /proc/stat."""
+
+    def __init__(self) -> None:
+        self._last = _cpu_times()
+
+    def busy(self) -> float | None:
+        """Busy share since the last call (or construction)."""
+        now = _cpu_times()
+        busy, total = now[0] - self._last[0], now[1] - self._last[1]
+        self._last = now
+        return busy / total if total > 0 else None
+
+
+def idle_share(look_s: float = 0.2) -> float | None:
+    """Idle share of the machine over a short look."""
+    meter = MachineMeter()
+    time.sleep(look_s)
+    busy = meter.busy()
+    return None if busy is None else 1.0 - busy
+
+
+def _cpu_times() -> tuple[float, float]:
+    fields = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    total = float(sum(fields))
+    return total - fields[3] - fields[4], total

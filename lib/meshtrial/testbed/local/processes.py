@@ -1,0 +1,211 @@
+"""Children that end with us: on success, on failure, on a signal, and even when this process is killed.
+
+Three nets, because each alone was seen to leak: ``close`` in the caller's ``finally``, an exit hook over
+everything that still lives, and the kernel's parent-death signal for the case that we are killed outright.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from meshtrial.errors import TestbedError
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIVE: set[Child] = set()
+_LOCK = threading.Lock()
+
+
+class Child:
+    """A process in a session of its own, with its output in a file.
+
+    Parameters
+    ----------
+    name : str
+        For messages, e.g. ``client sidecar``.
+    argv : sequence of str
+    log : Path
+        Gets standard output and standard error.
+    env : mapping, optional
+        Replaces the environment.
+    """
+
+    def __init__(self, name: str, argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
+        self.name = name
+        self.argv = tuple(argv)
+        self.log = log
+        try:
+            with log.open("ab") as out:
+                self._popen = subprocess.Popen(
+                    self.argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                    env=None if env is None else dict(env),
+                    start_new_session=True,
+                    preexec_fn=_die_with_parent,  # only prctl, which is safe after fork
+                )
+        except OSError as error:
+            raise TestbedError(
+                f"{name}: cannot start {argv[0]}: {error.strerror}; `meshtrial doctor` tells more"
+            ) from None
+        with _LOCK:
+            _LIVE.add(self)
+
+    @property
+    def pid(self) -> int:
+        """Process id, which is also the process group's."""
+        return self._popen.pid
+
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self._popen.poll() is None
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Wait for the end; the exit code, or None when the time ran out."""
+        try:
+            return self._popen.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def reap(self, timeout_s: float) -> tuple[int | None, float, int]:
+        """Wait for the end and read what the kernel counted for the whole process.
+
+        Returns
+        -------
+        code : int or None
+            Exit code (negative: the signal), None when the time ran out.
+        cpu_s : float
+            User and system time of all its threads, ended ones included.
+        switches : int
+            Context switches, voluntary and not.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            pid, status, used = os.wait4(self.pid, os.WNOHANG)
+            if pid:
+                # Popen must not wait for a process that is reaped already.
+                self._popen.returncode = os.waitstatus_to_exitcode(status)
+                return self._popen.returncode, used.ru_utime + used.ru_stime, used.ru_nvcsw + used.ru_nivcsw
+            if time.monotonic() > deadline:
+                return None, 0.0, 0
+            time.sleep(0.01)
+
+    def tail(self, lines: int = 3) -> str:
+        """The last lines of its output, for a message."""
+        try:
+            text = self.log.read_text(errors="replace").strip()
+        except OSError:
+            return "(no output)"
+        return " | ".join(text.splitlines()[-lines:]) or "(no output)"
+
+    def stop(self, grace_s: float = 2.0) -> None:
+        """Ask the whole group to end, insist after ``grace_s``, and reap it."""
+        stop_all([self], grace_s)
+
+
+def stop_all(children: Sequence[Child], grace_s: float = 2.0) -> None:
+    """Stop several children at once: one grace period for all of them, not one each."""
+    for child in children:
+        _signal_group(child, signal.SIGTERM)
+    deadline = time.monotonic() + grace_s
+    for child in children:
+        if child.wait(max(0.0, deadline - time.monotonic())) is None:
+            _signal_group(child, signal.SIGKILL)
+            child.wait(5.0)
+        # The group may outlive its leader; it is ours alone, so what is left of it goes too.
+        _signal_group(child, signal.SIGKILL, even_if_reaped=True)
+        with _LOCK:
+            _LIVE.discard(child)
+
+
+def _signal_group(child: Child, number: signal.Signals, even_if_reaped: bool = False) -> None:
+    if not even_if_reaped and not child.alive():
+        return
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, number)
+
+
+def _die_with_parent() -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+@atexit.register
+def _stop_what_lives() -> None:
+    with _LOCK:
+        left = list(_LIVE)
+    if left:
+        stop_all(left, grace_s=1.0)
+
+
+def free_port(address: str) -> int:
+    """A TCP port that nothing listens on at this address now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind((address, 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_listening(child: Child, address: str, port: int, timeout_s: float = 10.0) -> None:
+    """Wait until the child, and not some other process, listens at the address.
+
+    Raises
+    ------
+    TestbedError
+        When the child ends, when the time runs out, or when another process holds the port.
+    """
+    deadline = time.monotonic() + timeout_s
+    pause = 0.002
+    while True:
+        if not child.alive():
+            raise TestbedError(f"{child.name}: ended with code {child.wait(0)} before it served: {child.tail()}")
+        if listening_inode(address, port) is not None:
+            break
+        if time.monotonic() > deadline:
+            raise TestbedError(
+                f"{child.name}: nothing listens on {address}:{port} after {timeout_s:g} s: {child.tail()}"
+            )
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.05)
+    if not owns_listener(child.pid, address, port):
+        raise TestbedError(f"{child.name}: {address}:{port} is held by another process; stop it or run again")
+
+
+def listening_inode(address: str, port: int) -> int | None:
+    """The socket inode that listens at address:port in this network namespace, or None."""
+    wanted = {f"{_hex_address(address)}:{port:04X}", f"00000000:{port:04X}"}
+    try:
+        lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    except OSError:
+        return None
+    for line in lines:
+        fields = line.split()
+        if fields[3] == "0A" and fields[1] in wanted:
+            return int(fields[9])
+    return None
+
+
+def owns_listener(pid: int, address: str, port: int) -> bool:
+    """Whether the process itself holds the listening socket."""
+    inode = listening_inode(address, port)
+    if inode is None:
+        return False
+    wanted = f"socket:[{inode}]"
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):
+            if str(entry.readlink()) == wanted:
+                return True
+    return False
+
+
+def _hex_address(address: str) -> str:
+    return socket.inet_aton(address)[::-1].hex().upper()

@@ -1,0 +1,63 @@
+"""A TCP relay that adds a known delay to every request: the instrument's own test signal.
+
+The relay stands in every arm of a calibration study, with delay 0 in the baseline, so that its own cost
+cancels; what it really added is read back from it and recorded.
+"""
+
+from __future__ import annotations
+
+from meshtrial import native
+from meshtrial.records.schema import Proof
+from meshtrial.testbed.local import wire
+from meshtrial.testbed.local.deployment import LocalDeployment
+
+_PREFIX = "delay-"
+
+
+def build(deployment: LocalDeployment) -> None:
+    """Start the application behind the relay."""
+    deployment.note_version("delay-proxy")
+    app = deployment.spawn_app()
+    entry, admin = deployment.new_endpoint(), deployment.new_endpoint()
+    delay_us = asked_delay_us(deployment.treatment.features)
+    argv = (
+        *(str(native.find("delay-proxy")), "-delay", f"{delay_us}us"),
+        *("-listen", f"{entry[0]}:{entry[1]}", "-target", f"{app[0]}:{app[1]}", "-admin", f"{admin[0]}:{admin[1]}"),
+    )
+    deployment.spawn("relay", "data plane", argv, [entry, admin])
+    deployment.set_target(*entry)
+    deployment.provers.append(_Prover(deployment, entry, admin, delay_us).prove)
+
+
+def asked_delay_us(features: tuple[str, ...]) -> int:
+    """The delay a treatment's features ask for, in microseconds; 0 without."""
+    return next((int(f.removeprefix(_PREFIX).removesuffix("us")) for f in features if f.startswith(_PREFIX)), 0)
+
+
+class _Prover:
+    """Requests pass the relay, and each was held at least as long as asked."""
+
+    def __init__(
+        self, deployment: LocalDeployment, entry: tuple[str, int], admin: tuple[str, int], delay_us: int
+    ) -> None:
+        self._deployment = deployment
+        self._entry = entry
+        self._admin = admin
+        self._delay_us = delay_us
+        self._before = 0
+
+    def prove(self, phase: str, requests: int) -> list[Proof]:
+        if phase == "before":
+            wire.http_get(*self._entry, self._deployment.app.path)
+            requests = 1
+        applied = wire.get_json(*self._admin, "/stats")["applied"]
+        self._deployment.measured["relay"] = applied
+        grown, self._before = int(applied["count"]) - self._before, int(applied["count"])
+        passed = grown >= requests > 0
+        proofs = [Proof("requests through the relay", phase, passed, f"at least {requests}", str(grown))]
+        if self._delay_us > 0:
+            # The delay is a floor that the relay spins up to; a mean below it is a delay that was not applied.
+            mean_us = float(applied["mean_ns"]) / 1e3
+            kept = mean_us >= self._delay_us
+            proofs.append(Proof("delay added", phase, kept, f"at least {self._delay_us} us", f"mean {mean_us:.1f} us"))
+        return proofs

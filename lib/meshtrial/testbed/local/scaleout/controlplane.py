@@ -1,0 +1,103 @@
+"""Talking to the control plane: when all are configured, what it pushed, how long one more endpoint takes."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from meshtrial.errors import TestbedError
+
+Json = dict[str, Any]
+_PATIENCE_S = 2.0
+_PUSH_S = 60.0
+
+
+@dataclass(frozen=True)
+class Push:
+    """One endpoint added.
+
+    Attributes
+    ----------
+    proxies : int
+        How many it concerned.
+    first_s, median_s, last_s : float
+        Until the first, half, and all of them had acknowledged it.
+    bytes : int
+        Pushed for it, to all of them together.
+    """
+
+    proxies: int
+    first_s: float
+    median_s: float
+    last_s: float
+    bytes: int
+
+
+class ControlPlane:
+    """The admin interface of ``xds-server``."""
+
+    def __init__(self, admin: tuple[str, int]) -> None:
+        self._url = f"http://{admin[0]}:{admin[1]}"
+
+    def ask(self, path: str, method: str = "GET", body: Json | None = None) -> Json:
+        """One request; TestbedError with what it said when it refused."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self._url + path, data, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=_PUSH_S + 10) as answer:
+                found: Json = json.load(answer)
+                return found
+        except urllib.error.HTTPError as error:
+            raise TestbedError(f"control plane: {method} {path}: {error.read().decode(errors='replace')}") from None
+        except (OSError, ValueError) as error:
+            raise TestbedError(f"control plane: {method} {path} does not answer ({error})") from None
+
+    def stats(self) -> Json:
+        """Its counters."""
+        return self.ask("/stats")
+
+    def wait_configured(self, check: Callable[[], None], timeout_s: float) -> Json:
+        """Wait until every proxy has acknowledged its first configuration.
+
+        Parameters
+        ----------
+        check : callable
+            Asked now and then whether waiting still makes sense; raises when not.
+
+        Raises
+        ------
+        TestbedError
+            When a proxy refuses its configuration, or the time runs out.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            report = self.ask(f"/converged?version=1&wait={_PATIENCE_S:g}s")
+            check()
+            if report["converged"]:
+                return report
+            refused = self.stats()["last_nack"]
+            if refused:
+                raise TestbedError(f"sidecar {refused['node']} refused its configuration: {refused['message']}")
+            if time.monotonic() > deadline:
+                raise TestbedError(
+                    f"{report['acked']} of {report['awaited']} sidecars were configured within {timeout_s:g} s: "
+                    "the machine is too small or too busy for this size"
+                )
+
+    def push(self, node: Json) -> Push:
+        """Add an endpoint and wait until it has reached everybody."""
+        before = int(self.stats()["bytes_pushed"])
+        version = self.ask("/endpoints", "POST", node)["version"]
+        report = self.ask(f"/converged?version={version}&wait={_PUSH_S:g}s")
+        if not report["converged"]:
+            raise TestbedError(
+                f"an added endpoint reached {report['acked']} of {report['awaited']} sidecars within {_PUSH_S:g} s"
+            )
+        pushed = int(self.stats()["bytes_pushed"]) - before
+        first, median, last = (float(report[name] or 0.0) for name in ("first_s", "median_s", "converged_s"))
+        return Push(int(report["acked"]), first, median, last, pushed)

@@ -1,0 +1,76 @@
+"""Hundreds of sidecars as one thing: started by a small launcher, watched through it, ended with it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from meshtrial import native
+from meshtrial.errors import TestbedError
+from meshtrial.testbed.local.processes import Child
+
+_LAUNCHER = Path(__file__).with_name("launcher.py")
+_END_S = 10.0
+
+
+class Fleet:
+    """Envoys by node id, each with the bootstrap ``<folder>/<id>.json``.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Node ids.
+    bootstraps, folder : Path
+        Where the bootstraps are, and where the launcher's files go.
+
+    Attributes
+    ----------
+    pids : tuple of int
+        In the order of the names.
+    launcher : Child
+        Lives as long as every sidecar does.
+    """
+
+    def __init__(self, names: Sequence[str], bootstraps: Path, folder: Path) -> None:
+        self.names = tuple(names)
+        self.pids: tuple[int, ...] = ()
+        self._ready = folder / "sidecars.pids"
+        spec = folder / "sidecars.json"
+        commands = [_command(name, bootstraps / f"{name}.json") for name in names]
+        spec.write_text(json.dumps({"pids": str(self._ready), "commands": commands}))
+        argv = (sys.executable, "-I", "-S", str(_LAUNCHER), str(spec))
+        self.launcher = Child("sidecars", argv, folder / "sidecars.log")
+
+    def wait_started(self, timeout_s: float) -> None:
+        """Wait until every process exists; what it does then is another matter.
+
+        Raises
+        ------
+        TestbedError
+            When one ended at once, or the time ran out.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not self._ready.exists():
+            self.require_alive()
+            if time.monotonic() > deadline:
+                raise TestbedError(f"{len(self.names)} sidecars: not started within {timeout_s:g} s")
+            time.sleep(0.01)
+        self.pids = tuple(json.loads(self._ready.read_text()))
+
+    def require_alive(self) -> None:
+        """TestbedError with the last lines of their log when any of them ended."""
+        if not self.launcher.alive():
+            raise TestbedError(f"sidecars: {self.launcher.tail()}")
+
+    def stop(self) -> None:
+        """End all of them at once; back when none is left."""
+        self.launcher.stop(_END_S)
+
+
+def _command(name: str, bootstrap: Path) -> list[str]:
+    # One log for all, so each line says whose it is.
+    flags = ("--concurrency", "1", "--disable-hot-restart", "--skip-deprecated-logs", "-l", "warning")
+    return [name, str(native.find("envoy")), "-c", str(bootstrap), *flags, "--log-format", f"{name} [%l] %v"]

@@ -1,0 +1,183 @@
+"""Whether the machine is large enough, said before anything starts: what a size needs, and what is there.
+
+What a proxy needs was measured with Envoy 1.40 (one worker): 43 file handles, 7 threads and about 16 MiB of its own
+when it knows 400 endpoints; with margin. Limits are read where the kernel keeps them; one that cannot be read is
+not held against the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from meshtrial.errors import UsageError
+from meshtrial.study import Load, Study
+from meshtrial.testbed.local.scaleout.deployment import has_sidecars
+from meshtrial.testbed.local.scaleout.topology import MOST_REPLICAS, TIERS
+
+MIB = 2**20
+FILES_A_PROXY, THREADS_A_PROXY, PSS_A_PROXY = 50, 7, 17 * MIB
+_BASE_FILES, _BASE_THREADS, _BASE_PSS = 500, 120, 400 * MIB
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What one load needs.
+
+    Attributes
+    ----------
+    files_a_process : int
+        File handles of the process that holds most: fan-out, client or control plane.
+    files : int
+        File handles of all processes together.
+    threads : int
+        All threads of all processes; kernels count them against limits on processes.
+    memory_bytes : int
+        Proportional set size of everything.
+    """
+
+    files_a_process: int
+    files: int
+    threads: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What is there; None where it cannot be read or is not limited."""
+
+    files_a_process: int | None
+    files: int | None
+    threads: int | None
+    memory_bytes: int | None
+
+
+def needs(load: Load, sidecars: bool) -> Needs:
+    """What a load needs, with sidecars or without."""
+    proxies = len(TIERS) * load.replicas if sidecars else 0
+    # A request in flight holds a socket on both sides of every hop; idle connections stay open.
+    sockets = 2 * load.connections + 2 * len(TIERS) * load.replicas
+    widest = max(2 * load.connections + load.replicas, proxies) + 200
+    return Needs(
+        files_a_process=widest,
+        files=proxies * FILES_A_PROXY + 4 * sockets + _BASE_FILES,
+        threads=proxies * THREADS_A_PROXY + _BASE_THREADS,
+        memory_bytes=proxies * PSS_A_PROXY + _BASE_PSS,
+    )
+
+
+def shortfalls(load: Load, wanted: Needs, there: Machine) -> tuple[str, ...]:
+    """One line for each thing that is too small, with the number needed, the number there, and what to do."""
+    size = f"{len(TIERS) * load.replicas} endpoints"
+    checks = (
+        ("open files a process", wanted.files_a_process, there.files_a_process, "raise it with `ulimit -n`"),
+        ("open files in all", wanted.files, there.files, "raise the sysctl fs.file-max"),
+        ("threads", wanted.threads, there.threads, "raise `ulimit -u`, kernel.threads-max or the pids cgroup"),
+        ("MiB of memory", _mib(wanted.memory_bytes), _mib(there.memory_bytes), "use a larger machine"),
+    )
+    return tuple(
+        f"{size}: {needed} {what} are needed and {found} are there; {mend}, or leave this size out of `sizes`"
+        for what, needed, found, mend in checks
+        if needed is not None and found is not None and found < needed
+    )
+
+
+def _mib(value: int | None) -> int | None:
+    return None if value is None else value // MIB
+
+
+def problems(study: Study) -> tuple[str, ...]:
+    """What this machine lacks for the study's sizes; UsageError for what no machine could do."""
+    sidecars = True in [has_sidecars(treatment) for treatment in study.treatments]  # all are checked
+    for load in study.loads:
+        if load.protocol != "http1" or load.replicas > MOST_REPLICAS or load.connections % load.replicas:
+            raise UsageError(
+                f"{load.label}: this app speaks http1, to 1 to {MOST_REPLICAS} replicas a tier, and connections are "
+                "a multiple of the replicas, so that every endpoint gets the same share"
+            )
+    there = machine()
+    found = [line for load in study.loads for line in shortfalls(load, needs(load, sidecars), there)]
+    return tuple(dict.fromkeys(found))
+
+
+def machine() -> Machine:
+    """What this machine has left now."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return Machine(
+        files_a_process=None if soft == resource.RLIM_INFINITY else soft,
+        files=_files_left(),
+        threads=_least(_user_threads_left(), _kernel_threads_left(), _cgroup_left("pids", "pids.max", "pids.current")),
+        memory_bytes=_least(
+            _available_bytes(),
+            _cgroup_left("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+            _cgroup_left("memory", "memory.max", "memory.current"),
+        ),
+    )
+
+
+def _least(*values: int | None) -> int | None:
+    return min((value for value in values if value is not None), default=None)
+
+
+def _numbers(path: str) -> list[int]:
+    with suppress(OSError, ValueError):
+        return [int(field) for field in Path(path).read_text().split()]
+    return []
+
+
+def _files_left() -> int | None:
+    used = _numbers("/proc/sys/fs/file-nr")
+    return used[2] - used[0] if len(used) == 3 else None
+
+
+def _kernel_threads_left() -> int | None:
+    most = _least(*_numbers("/proc/sys/kernel/threads-max"), *_numbers("/proc/sys/kernel/pid_max"))
+    with suppress(OSError, ValueError, IndexError):
+        running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
+        return None if most is None else most - running
+    return most
+
+
+def _user_threads_left() -> int | None:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    # The kernel does not hold root to this limit.
+    if soft == resource.RLIM_INFINITY or os.geteuid() == 0:
+        return None
+    mine = 0
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit() and entry.stat().st_uid == os.geteuid():
+                mine += len(list((entry / "task").iterdir()))
+    return soft - mine
+
+
+def _available_bytes() -> int | None:
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def _cgroup_left(controller: str, limit: str, used: str) -> int | None:
+    """What our control group has left, in either version of the hierarchy; file caches can be given up."""
+    with suppress(OSError):
+        for entry in Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = entry.split(":", 2)
+            if controllers and controller not in controllers.split(","):
+                continue
+            folder = Path("/sys/fs/cgroup") / (controller if controllers else "") / path.lstrip("/")
+            most, now = _numbers(str(folder / limit)), _numbers(str(folder / used))
+            if most and now:
+                return most[0] - now[0] + _inactive_file(folder / "memory.stat")
+    return None
+
+
+def _inactive_file(stat: Path) -> int:
+    with suppress(OSError, ValueError):
+        found = dict(line.split() for line in stat.read_text().splitlines())
+        return int(found.get("total_inactive_file", found.get("inactive_file", "0")))
+    return 0

@@ -1,0 +1,71 @@
+"""The Envoy sidecar pair, and how its features hook in.
+
+Between the sidecars HTTP/2 is spoken with and without TLS, so that the contrast between the two arms is
+TLS and nothing else.
+"""
+
+from __future__ import annotations
+
+from meshtrial.records.schema import Proof
+from meshtrial.testbed.local import envoy, wire
+from meshtrial.testbed.local.deployment import LocalDeployment
+from meshtrial.testbed.local.envoy import Json, Proxy
+from meshtrial.testbed.local.features import FEATURES
+from meshtrial.testbed.local.pair import Pair
+from meshtrial.testbed.local.proofs import Keys, counter_prover, prove_mtls
+
+
+def build(deployment: LocalDeployment) -> None:
+    """Build the pair with the treatment's features."""
+    app = deployment.spawn_app()
+    pair = Pair(
+        client=Proxy("client sidecar", deployment.new_endpoint()),
+        server=Proxy("server sidecar", deployment.new_endpoint()),
+        entry=deployment.new_endpoint(),
+        wire=deployment.new_endpoint(),
+        app=app,
+    )
+    client_tls = server_tls = None
+    if deployment.treatment.has("mtls"):
+        keys = Keys(deployment)
+        client_tls = envoy.tls_context(keys.client, keys.server.spiffe, server=False)
+        server_tls = envoy.tls_context(keys.server, keys.client.spiffe, server=True)
+        pair.provers.append(lambda phase, _: prove_mtls(keys, pair.wire, phase))
+    else:
+        pair.provers.append(lambda phase, _: _prove_plain(pair, phase))
+    for feature in deployment.treatment.features:
+        if feature != "mtls":
+            FEATURES[feature](deployment, pair)
+    _assemble(deployment, pair, client_tls, server_tls)
+    deployment.spawn_proxy(pair.server)
+    deployment.spawn_proxy(pair.client)
+    deployment.set_target(*pair.entry, tuple(pair.headers))
+    counters = {
+        "requests through the client sidecar": (pair.client, "http.outbound.downstream_rq_total"),
+        "requests through the server sidecar": (pair.server, "http.inbound.downstream_rq_total"),
+    }
+    deployment.provers += [*pair.provers, counter_prover(counters, per_request=1)]
+
+
+def _assemble(deployment: LocalDeployment, pair: Pair, client_tls: Json | None, server_tls: Json | None) -> None:
+    # The app is called as the client calls: gRPC stays HTTP/2 to the end.
+    app_h2 = deployment.load.protocol in ("grpc", "h2")
+    pair.server.clusters.append(envoy.cluster("app", *pair.app, http2=app_h2))
+    inbound = envoy.http_manager(
+        "inbound",
+        "app",
+        http_filters=pair.inbound_filters,
+        access_log=pair.access_logs["server"],
+        tracing=pair.tracing.get("server"),
+    )
+    pair.server.listeners.append(envoy.listener("inbound", *pair.wire, [inbound], server_tls))
+    pair.client.clusters.append(envoy.cluster("server", *pair.wire, http2=True, tls=client_tls))
+    outbound = envoy.http_manager(
+        "outbound", "server", access_log=pair.access_logs["client"], tracing=pair.tracing.get("client")
+    )
+    pair.client.listeners.append(envoy.listener("outbound", *pair.entry, [outbound]))
+
+
+def _prove_plain(pair: Pair, phase: str) -> list[Proof]:
+    answer = wire.speak_h2(*pair.wire)
+    return [Proof("plaintext between the sidecars", phase, answer.accepted, "accepted", answer.detail)]

@@ -1,0 +1,86 @@
+"""The local backend: real processes on this one Linux machine."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from meshtrial import native
+from meshtrial.errors import MeshtrialError, UsageError
+from meshtrial.study import Load, Study, Treatment
+from meshtrial.testbed.local import apps, host, proc, scaleout
+from meshtrial.testbed.local.dataplanes import builder, tools_of
+from meshtrial.testbed.local.deployment import LocalDeployment
+from meshtrial.testbed.local.generator import generator_cpus
+
+
+def _missing(ask: Callable[[], object]) -> list[str]:
+    try:
+        ask()
+    except MeshtrialError as error:
+        return [str(error)]
+    return []
+
+
+class LocalTestbed:
+    """Implements :class:`meshtrial.testbed.base.Testbed` with processes on loopback."""
+
+    name = "local"
+
+    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+        self._options: Mapping[str, Any] = (options or {}).get("parameters", {})
+        self._meter = proc.MachineMeter()
+
+    def preflight(self, study: Study) -> tuple[str, ...]:
+        """Say what is missing for this study, one line each."""
+        problems: list[str] = []
+        if study.app == scaleout.APP:
+            tools = ("fortio", "envoy", "xds-server")
+            return (
+                *scaleout.problems(study),
+                *(p for t in tools for p in _missing(functools.partial(native.version, t))),
+            )
+        for name in sorted({treatment.app or study.app for treatment in study.treatments}):
+            app = apps.app(name)
+            for load in study.loads:
+                if load.protocol not in app.protocols:
+                    speaks = ", ".join(app.protocols)
+                    raise UsageError(f"protocol = {load.protocol!r}: the app {name} speaks {speaks}")
+            problems += _missing(app.versions)
+        wanted = {"fortio"} | {tool for treatment in study.treatments for tool in tools_of(treatment)}
+        for tool in sorted(wanted):
+            problems += _missing(functools.partial(native.version, tool))
+        return tuple(dict.fromkeys(problems))
+
+    def environment(self) -> dict[str, Any]:
+        """Host and versions."""
+        return host.describe()
+
+    def idle(self) -> float | None:
+        """Idle share of the machine over a fifth of a second."""
+        return proc.idle_share()
+
+    def busy_between(self) -> float | None:
+        """Busy share since the last call."""
+        return self._meter.busy()
+
+    def generator_cpus(self) -> float:
+        """Cores the load generators may use together."""
+        return generator_cpus()
+
+    def deploy(self, treatment: Treatment, load: Load, app: str) -> LocalDeployment:
+        """Make a fresh deployment; on failure nothing of it is left."""
+        if app == scaleout.APP or load.replicas > 1:
+            return scaleout.deploy(treatment, load, app, self._options)
+        build = builder(treatment)
+        deployment = LocalDeployment(treatment, load, app, self._options)
+        try:
+            build(deployment)
+        except BaseException:
+            deployment.close()
+            raise
+        return deployment
+
+    def close(self) -> None:
+        """Nothing is held between deployments."""

@@ -1,0 +1,179 @@
+"""Probes on the wire: what a listener answers to the right peer, the wrong peer, and plain text.
+
+Each probe opens a connection of its own, because a kept-alive connection stays on the policy it was
+opened under. With TLS 1.3 a server refuses a client certificate only after the client's handshake is
+done, so every probe waits for an answer before it calls itself accepted.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+import urllib.request
+from dataclasses import dataclass
+from typing import Any
+
+from meshtrial.errors import TestbedError
+from meshtrial.testbed.local.pki import Identity
+
+_H2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+_TIMEOUT_S = 3.0
+# Not compressed, length 0 (gRPC over HTTP/2, "Length-Prefixed-Message").
+_EMPTY_MESSAGE = b"\x00" * 5
+_NO_GRPC = -1
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a probe saw.
+
+    Attributes
+    ----------
+    accepted : bool
+        The peer spoke the protocol with us.
+    peer : str
+        SPIFFE name in the peer's certificate, empty where there is none.
+    detail : str
+        For the report.
+    """
+
+    accepted: bool
+    peer: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class HttpAnswer:
+    """Status and headers of one plain HTTP request; status 0 when the connection failed."""
+
+    status: int
+    headers: dict[str, str]
+    detail: str
+
+
+def speak_h2(address: str, port: int, identity: Identity | None = None) -> Answer:
+    """Open HTTP/2, over mutual TLS with an identity or in plain text without, and wait for its SETTINGS."""
+    peer = ""
+    try:
+        with socket.create_connection((address, port), timeout=_TIMEOUT_S) as raw:
+            if identity is None:
+                return _settings(raw, "")
+            context = _client_context(identity)
+            with context.wrap_socket(raw, server_hostname=None) as secure:
+                peer = _uri(secure)
+                return _settings(secure, peer)
+    except (OSError, ssl.SSLError) as error:
+        return Answer(False, peer, _reason(error))
+
+
+def speak_h2_without_certificate(address: str, port: int, trusted: Identity) -> Answer:
+    """Open HTTP/2 over TLS and present no certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.load_verify_locations(trusted.authority)
+    context.set_alpn_protocols(["h2"])
+    try:
+        with (
+            socket.create_connection((address, port), timeout=_TIMEOUT_S) as raw,
+            context.wrap_socket(raw) as secure,
+        ):
+            return _settings(secure, _uri(secure))
+    except (OSError, ssl.SSLError) as error:
+        return Answer(False, "", _reason(error))
+
+
+def http_get(
+    address: str, port: int, path: str = "/", headers: tuple[tuple[str, str], ...] = (), method: str = "GET"
+) -> HttpAnswer:
+    """One plain HTTP/1.1 request on a fresh connection."""
+    connection = http.client.HTTPConnection(address, port, timeout=_TIMEOUT_S)
+    try:
+        connection.request(method, path, headers=dict(headers) | {"Connection": "close"})
+        answer = connection.getresponse()
+        answer.read()
+        return HttpAnswer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, f"HTTP {answer.status}")
+    except (OSError, http.client.HTTPException) as error:
+        return HttpAnswer(0, {}, _reason(error))
+    finally:
+        connection.close()
+
+
+def grpc_call(
+    address: str, port: int, path: str, headers: tuple[tuple[str, str], ...] = (), method: str = "POST"
+) -> HttpAnswer:
+    """One gRPC call with an empty message through a proxy that takes HTTP/1.1; ``status`` is gRPC's.
+
+    A proxy's own refusal of a gRPC call is HTTP 200 with ``grpc-status`` among the headers; an answer of the
+    application carries its status in trailers, which HTTP/1.1 drops, so an answer without one is status 0.
+    """
+    connection = http.client.HTTPConnection(address, port, timeout=_TIMEOUT_S)
+    try:
+        sent = dict(headers) | {"Content-Type": "application/grpc", "TE": "trailers", "Connection": "close"}
+        connection.request(method, path, body=_EMPTY_MESSAGE, headers=sent)
+        answer = connection.getresponse()
+        answer.read()
+        found = {k.lower(): v for k, v in answer.getheaders()}
+        if answer.status != 200:
+            return HttpAnswer(_NO_GRPC, found, f"HTTP {answer.status}")
+        status = int(found.get("grpc-status", "0"))
+        return HttpAnswer(status, found, f"gRPC status {status}")
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return HttpAnswer(_NO_GRPC, {}, _reason(error))
+    finally:
+        connection.close()
+
+
+def get_json(address: str, port: int, path: str) -> dict[str, Any]:
+    """A JSON object from one of our own components' admin interfaces.
+
+    Raises
+    ------
+    TestbedError
+        When it does not answer.
+    """
+    url = f"http://{address}:{port}{path}"
+    try:
+        with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
+    except (OSError, ValueError) as error:
+        raise TestbedError(f"{url}: does not answer ({error})") from None
+
+
+def _client_context(identity: Identity) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # The name is in the URI SAN, which the caller compares; the chain is verified here.
+    context.check_hostname = False
+    context.load_verify_locations(identity.authority)
+    context.load_cert_chain(identity.certificate, identity.key)
+    context.set_alpn_protocols(["h2"])
+    return context
+
+
+def _settings(sock: socket.socket, peer: str) -> Answer:
+    sock.settimeout(_TIMEOUT_S)
+    sock.sendall(_H2_PREFACE)
+    head = b""
+    while len(head) < 9:
+        chunk = sock.recv(9 - len(head))
+        if not chunk:
+            return Answer(False, peer, "connection closed without an answer")
+        head += chunk
+    # Frame type 4 is SETTINGS (RFC 9113, section 6.5).
+    if head[3] == 4:
+        return Answer(True, peer, "HTTP/2 SETTINGS received")
+    return Answer(False, peer, f"answered with something that is not HTTP/2: {head!r}")
+
+
+def _uri(sock: ssl.SSLSocket) -> str:
+    certificate = sock.getpeercert() or {}
+    names: Any = certificate.get("subjectAltName", ())
+    return next((str(value) for kind, value in names if kind == "URI"), "")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return str(error.reason).lower().replace("_", " ")
+    return str(error) or type(error).__name__

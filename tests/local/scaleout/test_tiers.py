@@ -1,0 +1,176 @@
+"""Nine endpoints end to end: mutual TLS between the tiers, traffic at every endpoint, nothing left afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from meshtrial import stage
+from meshtrial.errors import TestbedError, UsageError
+from meshtrial.study import Gates, Load, Treatment
+from meshtrial.testbed.local import wire
+from meshtrial.testbed.local.scaleout import TiersDeployment, deploy
+from meshtrial.testbed.local.scaleout.proofs import inbound_counts
+from meshtrial.testbed.local.scaleout.topology import INBOUND
+from meshtrial.testbed.local.testbed import LocalTestbed
+
+LOAD = Load(12, 6, 2, warmup_s=1, replicas=3)
+
+
+def made(arm: str, load: Load = LOAD, **options: object) -> TiersDeployment:
+    return deploy(Treatment.parse(arm), load, "tiers", {"hold_ms": 20, **options})
+
+
+def measured(deployment: TiersDeployment, folder: Path) -> tuple[int, stage.Stage]:
+    sent, resolution = stage.warm_up(deployment, deployment.load, folder)
+    found = stage.measure(deployment, LocalTestbed(), deployment.load, Gates(), folder, resolution)
+    return sent + found.sent, found
+
+
+@pytest.mark.parametrize(("arm", "spread"), [("sidecar+mtls", 2), ("sidecar+mtls+scoped", 0)])
+def test_a_mesh_end_to_end(arm, spread, tmp_path):
+    deployment = made(arm, spread=spread)
+    try:
+        before = deployment.prove("before", 0)
+        sent, found = measured(deployment, tmp_path)
+        after = deployment.prove("after", sent)
+        extra = deployment.extra()
+        folder, launcher = deployment.folder, deployment._fleet.launcher.pid
+    finally:
+        deployment.close()
+    assert [proof for proof in (*before, *after) if not proof.passed] == []
+    names = {proof.name for proof in before}
+    assert {"peer certificate, client 1", "plaintext refused, server 3", "wrong identity refused, client 3"} <= names
+    seen = {proof.name: proof.observed for proof in after}
+    assert seen["traffic at every server endpoint"] == "3 of 3"
+    assert int(seen["requests through the server sidecars"]) >= sent == 12 + 24
+    assert found.measurement.responses["error_ratio"] == 0
+    assert set(extra["failures"].values()) == {0}
+    assert (extra["hold_s"], extra["endpoints"], extra["proxies"]) == (0.04, 9, 9)
+    assert found.measurement.requests["latency_s"].min() > 0.04
+    used = {u.component: u for u in found.usage}
+    for tier in ("load-generator", "client", "server"):
+        sidecars = used[f"{tier} sidecars"]
+        assert (sidecars.role, sidecars.count) == ("data plane", 3)
+        assert 3 * 5 * 2**20 < sidecars.pss_bytes < 3 * 100 * 2**20
+        assert 0 < sidecars.cpu_s < 5
+    assert used["control-plane"].role == "control plane"
+    assert [push["proxies"] for push in extra["pushes"]] == [9 if arm.endswith("mtls") else 3] * 3
+    assert all(0 < push["last_s"] < 30 and push["bytes"] > 0 for push in extra["pushes"])
+    assert extra["responses"]["config_bytes"] > 9 * 1000
+    assert not folder.exists()
+    assert not Path(f"/proc/{launcher}").exists()
+
+
+def test_a_scoped_configuration_is_smaller(tmp_path):
+    pushed = {}
+    for arm in ("sidecar+mtls", "sidecar+mtls+scoped"):
+        deployment = made(arm)
+        pushed[arm] = deployment.extra()["responses"]["config_bytes"]
+        deployment.close()
+    assert pushed["sidecar+mtls+scoped"] < 0.8 * pushed["sidecar+mtls"]
+
+
+def test_the_wire_between_the_tiers_is_tls_for_the_right_caller_only():
+    deployment = made("sidecar+mtls")
+    try:
+        at = (deployment.layout.address("server", 2), INBOUND)
+        before = inbound_counts(deployment.layout, "server")
+        answer = wire.http_get(*deployment.target.url.removeprefix("http://").removesuffix("/").split(":"), "/")
+        assert answer.status == 200
+        assert sum(inbound_counts(deployment.layout, "server")) == sum(before) + 1
+        assert not wire.speak_h2(*at).accepted  # plain text
+    finally:
+        deployment.close()
+
+
+def test_without_a_mesh_the_path_has_no_proxy(tmp_path):
+    deployment = made("none")
+    try:
+        before = deployment.prove("before", 0)
+        _, found = measured(deployment, tmp_path)
+        after = deployment.prove("after", 36)
+        extra = deployment.extra()
+    finally:
+        deployment.close()
+    assert [proof for proof in (*before, *after) if not proof.passed] == []
+    assert {proof.name for proof in before} == {
+        f"no proxy before {deployment.layout.address('client', replica)}" for replica in (1, 3)
+    }
+    assert (extra["proxies"], found.responses["data_plane_cpu_cores"]) == (0, 0)
+    assert found.measurement.requests["latency_s"].min() > 0.04
+
+
+def test_a_sidecar_that_ends_is_noticed():
+    deployment = made("sidecar+mtls")
+    try:
+        os.kill(deployment._fleet.pids[4], signal.SIGKILL)
+        deployment._fleet.launcher.wait(10)
+        with pytest.raises(TestbedError, match="client-2 ended with code -9"):
+            deployment._fleet.require_alive()
+        assert all(not Path(f"/proc/{pid}").exists() for pid in deployment._fleet.pids)
+        proofs = deployment._fleet.launcher.alive()
+        assert not proofs
+    finally:
+        deployment.close()
+
+
+def test_other_treatments_and_apps_are_refused():
+    with pytest.raises(UsageError, match="sidecar"):
+        made("node-proxy")
+    with pytest.raises(UsageError, match="only the app tiers"):
+        deploy(Treatment.parse("none"), LOAD, "echo", {})
+
+
+SCRIPT = """
+import json, sys, time
+from meshtrial.signals import interruptible
+from meshtrial.study import Load, Treatment
+from meshtrial.testbed.local.scaleout import deploy
+with interruptible():
+    made = deploy(Treatment.parse("sidecar+mtls"), Load(12, 6, 2, replicas=3), "tiers", {})
+    try:
+        pids = [*made._fleet.pids, *(child.pid for child in made._children)]
+        print(json.dumps({"pids": pids, "folder": str(made.folder)}), flush=True)
+        time.sleep(60)
+    finally:
+        made.close()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interruption_leaves_no_process(number, tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        said = json.loads(process.stdout.readline())
+        assert len(said["pids"]) == 9 + 5
+        assert all(Path(f"/proc/{pid}").exists() for pid in said["pids"])
+        process.send_signal(number)
+        process.wait(20)
+    finally:
+        process.kill()
+        process.stdout.close()
+    deadline = time.monotonic() + 30
+    while left := [pid for pid in said["pids"] if _runs(pid)]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+    if number == signal.SIGKILL:
+        # nobody was left to remove it
+        shutil.rmtree(said["folder"])
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -1,0 +1,68 @@
+from pathlib import Path
+
+import pytest
+import yaml
+from kubernetes.client.exceptions import ApiException
+
+from meshtrial.errors import TestbedError, UsageError
+from meshtrial.testbed.kubernetes.client import Cluster, ConflictError, NotFoundError, is_blink
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> str:
+    path = tmp_path / "config"
+    data = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        # Nobody listens on port 9 of loopback.
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [{"name": "there", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "there",
+    }
+    path.write_text(yaml.safe_dump(data))
+    return str(path)
+
+
+def test_wrong_context_names_those_that_are_there(kubeconfig: str):
+    with pytest.raises(UsageError, match=r"context = 'here' is not in the kubeconfig; it has there"):
+        Cluster(kubeconfig, "here")
+
+
+def test_missing_kubeconfig():
+    with pytest.raises(UsageError, match="there is no such file"):
+        Cluster("/nonexistent/config")
+
+
+def test_unreachable_cluster_is_one_line(kubeconfig: str):
+    with pytest.raises(TestbedError) as caught:
+        Cluster(kubeconfig, patience_s=0.1).get("/version")
+    line = str(caught.value)
+    assert "no answer from the API server http://127.0.0.1:9 (context there)" in line
+    assert "kubectl cluster-info" in line
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "words"),
+    [
+        (401, TestbedError, "refuses the credentials"),
+        (403, TestbedError, "manifests/rbac.yaml"),
+        (404, NotFoundError, "not there"),
+        (409, ConflictError, "already exists"),
+        (422, TestbedError, "answers 422"),
+    ],
+)
+def test_answers_become_one_line(kubeconfig: str, status: int, kind: type, words: str):
+    error = ApiException(status=status, reason="Reason")
+    message = 'pods is forbidden: User \\"u\\" cannot list resource' if status == 403 else "x already exists"
+    error.body = f'{{"message": "{message}"}}'
+    translated = Cluster(kubeconfig).translate("create pod", error)
+    assert type(translated) is kind
+    assert words in str(translated)
+
+
+def test_what_is_a_blink():
+    assert all(is_blink(ApiException(status=code)) for code in (0, 429, 500, 503))
+    assert is_blink(ConnectionResetError())
+    assert not any(is_blink(ApiException(status=code)) for code in (401, 403, 404, 409, 422))

@@ -1,0 +1,41 @@
+import io
+import tarfile
+
+import pytest
+
+from meshtrial.errors import TestbedError
+from meshtrial.testbed.base import GeneratorCall, Target
+from meshtrial.testbed.kubernetes.loadgen import _argv
+from meshtrial.testbed.kubernetes.results import parse_usage, unpack
+
+
+def test_cpu_time_of_the_generator_itself():
+    usage = parse_usage("10.02 1.25 0.50 120 7\n", "measure")
+    assert (usage.role, usage.window_s, usage.cpu_s, usage.switches) == ("load generator", 10.02, 1.75, 127)
+
+
+def test_a_failed_generators_time_is_on_the_last_line():
+    assert parse_usage("Command exited with non-zero status 1\n0.60 0.04 0.00 6 14\n", "x").cpu_s == pytest.approx(0.04)
+
+
+@pytest.mark.parametrize("text", ["", "10.0 1.0\n"])
+def test_a_missing_time_is_not_zero(text: str):
+    with pytest.raises(TestbedError, match="CPU time is missing"):
+        parse_usage(text, "measure")
+
+
+def test_command_line_carries_target_headers_and_files():
+    argv = _argv(GeneratorCall(("-qps", "100"), "measure"), Target("http://a/", (("Authorization", "Bearer t"),)))
+    assert argv[:4] == ("fortio", "load", "-qps", "100")
+    assert argv[4:6] == ("-H", "Authorization: Bearer t")
+    assert argv[-1] == "http://a/"
+    assert "-access-log-file" in argv
+
+
+def test_archive_of_results():
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        entry = tarfile.TarInfo("./result.json")
+        entry.size = 2
+        archive.addfile(entry, io.BytesIO(b"{}"))
+    assert unpack(buffer.getvalue()) == {"result.json": b"{}"}

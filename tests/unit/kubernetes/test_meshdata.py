@@ -1,0 +1,118 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from meshtrial.errors import UsageError
+from meshtrial.study import Treatment
+from meshtrial.testbed.kubernetes.meshread import find_meshes, read_mesh
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
+
+MESHES = find_meshes(KubernetesOptions())
+
+
+def write(folder: Path, **changed: object) -> Path:
+    data = {
+        "schema": "meshtrial.mesh/1",
+        "name": "tiny",
+        "title": "A mesh of a test",
+        "version": "1.0.0",
+        "namespaces": ["tiny-system"],
+        "releases": [
+            {"name": "tiny", "chart": "tiny", "repository": "https://charts.test", "namespace": "tiny-system"}
+        ],
+        "proxy_containers": ["tiny-proxy"],
+        "features": {"mtls": {"manifests": ["features/mtls.yaml"], "proofs": ["plaintext-refused"]}},
+        "not_toggles": {"jwt": "it has none"},
+        "parameters": {"image_tag": {"tiny": ["tag"]}},
+    }
+    data.update(changed)
+    (folder / "features").mkdir(parents=True, exist_ok=True)
+    (folder / "mesh.yaml").write_text(yaml.safe_dump(data))
+    (folder / "features" / "mtls.yaml").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: tiny}\n")
+    return folder
+
+
+def test_all_meshes_are_there():
+    assert set(MESHES) == {"istio", "istio-ambient", "linkerd", "kuma", "consul", "sidecar"}
+
+
+@pytest.mark.parametrize("name", sorted(MESHES))
+def test_a_mesh_says_what_a_study_needs_of_it(name: str):
+    mesh = MESHES[name]
+    assert mesh.title
+    assert mesh.version
+    assert mesh.proofs
+    assert mesh.reference or mesh.control_plane
+    assert mesh.reference or mesh.namespaces
+    for feature in mesh.features.values():
+        assert feature.title, f"{name}+{feature.name} has no title"
+    if not mesh.reference:
+        assert {"proxy_cpu", "image_pull_policy"} <= set(mesh.parameters)
+
+
+def test_a_mesh_is_added_by_adding_a_folder(tmp_path: Path):
+    options = KubernetesOptions(mesh_folders=(str(write(tmp_path / "tiny")),), meshes={"tiny": {"version": "2.0.0"}})
+    mesh = find_meshes(options)["tiny"]
+    assert mesh.version == "2.0.0"
+    assert mesh.releases[0].version == "2.0.0"
+    assert [f.name for f in mesh.check(Treatment.parse("tiny+mtls"))] == ["mtls"]
+
+
+@pytest.mark.parametrize(
+    ("treatment", "words"),
+    [
+        ("linkerd+mtls", "mtls is not a toggle of linkerd"),
+        ("istio-ambient+mtls", "mtls is not a toggle of istio-ambient"),
+        ("consul+mtls", "mtls is not a toggle of consul"),
+        ("linkerd+jwt", "it has no JWT authentication"),
+        ("istio+mlts", "has no feature 'mlts'; it has mtls"),
+        ("istio-ambient+jwt", "jwt needs waypoint; write istio-ambient+waypoint+jwt"),
+        ("istio+mtls+jwt+jwt-filter", "two ways of one thing"),
+    ],
+)
+def test_what_cannot_be_toggled_is_said_and_never_faked(treatment: str, words: str):
+    parsed = Treatment.parse(treatment)
+    with pytest.raises(UsageError) as caught:
+        MESHES[parsed.dataplane].check(parsed)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"proxy_container": ["x"]}, "'proxy_container' is not known"),
+        ({"proxy_containers": []}, "must name its proxy_containers"),
+        ({"features": {"mtls": {"proofs": ["trust me"]}}}, "proof 'trust me' is not known"),
+        (
+            {"features": {"mtls": {"manifests": ["gone.yaml"], "proofs": ["jwt"]}}},
+            "file gone.yaml is not in the folder",
+        ),
+        ({"features": {"mtls": {}}}, "has no proof"),
+        ({"not_toggles": {"mtls": "no"}}, "both a feature and not a toggle"),
+        ({"parameters": {"image_tag": {"other": ["tag"]}}}, "release 'other' is not among the releases"),
+        ({"releases": []}, "neither releases (Helm) nor install"),
+        ({"schema": "meshtrial.mesh/9"}, "must begin with"),
+        ({"title": None, "name": None, "releases": [{"chart": "x"}]}, "name"),
+    ],
+)
+def test_a_wrong_folder_is_refused_with_the_reason(tmp_path: Path, changed: dict, words: str):
+    with pytest.raises(UsageError) as caught:
+        read_mesh(write(tmp_path, **changed))
+    assert words in str(caught.value)
+    assert "mesh.yaml" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [
+        ({"linkrd": {}}, "'linkrd' is not known"),
+        ({"istio": {"tag": "x"}}, "allowed are version"),
+        ({"istio": {"charts": {"istiodd": {}}}}, "release 'istiodd' is not known"),
+        ({"istio": {"parameters": {"hub": "x"}}}, "known are image_hub"),
+    ],
+)
+def test_a_users_own_choice_is_checked_too(choice: dict, words: str):
+    with pytest.raises(UsageError) as caught:
+        find_meshes(KubernetesOptions(meshes=choice))
+    assert words in str(caught.value)

@@ -1,0 +1,70 @@
+from pathlib import Path
+
+import pytest
+
+from meshtrial.errors import UsageError
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
+
+
+def test_defaults_need_nothing():
+    options = KubernetesOptions.read({})
+    assert (options.mesh_reinstall, options.app_reinstall, options.load_separation) == ("run", "run", "required")
+    assert (options.folder / "rbac.yaml").is_file()
+
+
+def test_scalars_of_a_notebook_become_mappings():
+    options = KubernetesOptions.read(
+        {
+            "parameters": {
+                "rps": 100,
+                "app_node_selector": "pool=apps,disk=ssd",
+                "load_tolerations": "dedicated=load:NoSchedule,spot",
+                "images": "fortio=registry.test/fortio:1",
+                "meshes": "",
+            }
+        }
+    )
+    assert options.app_node_selector == {"pool": "apps", "disk": "ssd"}
+    assert options.load_tolerations == (
+        {"key": "dedicated", "operator": "Equal", "value": "load", "effect": "NoSchedule"},
+        {"key": "spot", "operator": "Exists"},
+    )
+    assert options.images == {"fortio": "registry.test/fortio:1"}
+    assert options.meshes == {}
+
+
+def test_file_is_strict_and_what_is_said_nearer_wins(tmp_path: Path):
+    file = tmp_path / "cluster.yaml"
+    file.write_text("namespace: from-file\nload_cpu: 2\nmeshes: {istio: {version: 1.2.3}}\n")
+    options = KubernetesOptions.read({"cluster_file": str(file), "namespace": "said"})
+    assert (options.namespace, options.load_cpu) == ("said", "2")
+    assert options.meshes == {"istio": {"version": "1.2.3"}}
+    file.write_text("namespce: x\n")
+    with pytest.raises(UsageError, match="did you mean namespace"):
+        KubernetesOptions.read({"cluster_file": str(file)})
+    with pytest.raises(UsageError, match="did you mean app_reinstall"):
+        KubernetesOptions.read({"kubernetes": {"app_reinstal": "run"}})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("mesh_reinstall", "never", "'run', 'block', 'once'"),
+        ("load_separation", "yes", "'required', 'preferred', 'none'"),
+        ("image_pull_policy", "Sometimes", "'Always'"),
+        ("keep", "true", "true or false"),
+        ("deploy_timeout_s", 0, "more than 0"),
+        ("deploy_timeout_s", "1 min", "a number of seconds"),
+        ("images", "fortio", "key=value"),
+        ("namespace", "x" * 41, "at most 40"),
+    ],
+)
+def test_bad_values_name_the_option_and_what_is_allowed(name: str, value: object, allowed: str):
+    with pytest.raises(UsageError, match=name) as caught:
+        KubernetesOptions.read({name: value})
+    assert allowed in str(caught.value)
+
+
+def test_echo_is_plain_data():
+    echo = KubernetesOptions.read({"load_tolerations": "a=b"}).echo()
+    assert echo["load_tolerations"] == [{"key": "a", "operator": "Equal", "value": "b"}]

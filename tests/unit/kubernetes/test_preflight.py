@@ -1,0 +1,45 @@
+import pytest
+
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.testbed.kubernetes.preflight import Node, placement_problems, requested, takes
+from meshtrial.testbed.kubernetes.quantities import memory
+
+
+def node(name: str, labels: dict | None = None, taints: tuple = (), cpu: float = 8) -> Node:
+    return Node(name, labels or {}, taints, cpu, 2**34, 110)
+
+
+def test_selectors_and_taints():
+    tainted = node("b", {"pool": "load"}, ({"key": "dedicated", "value": "load", "effect": "NoSchedule"},))
+    assert not takes(tainted, {}, ())
+    assert takes(tainted, {"pool": "load"}, ({"key": "dedicated", "operator": "Equal", "value": "load"},))
+    assert takes(tainted, {}, ({"operator": "Exists"},))
+    assert not takes(tainted, {"pool": "apps"}, ({"operator": "Exists"},))
+    assert takes(node("c", taints=({"key": "soft", "effect": "PreferNoSchedule"},)), {}, ())
+
+
+def test_one_node_is_not_enough_for_two_roles():
+    lines = placement_problems(KubernetesOptions(), [node("a")])
+    assert len(lines) == 1
+    assert "load_separation=none" in lines[0]
+    assert placement_problems(KubernetesOptions(), [node("a"), node("b")]) == []
+    assert placement_problems(KubernetesOptions(load_separation="none"), [node("a")]) == []
+    lines = placement_problems(KubernetesOptions(load_node_selector={"pool": "x"}), [node("a"), node("b")])
+    assert "no node takes the load generators" in lines[0]
+
+
+def test_requests_are_summed_over_replicas():
+    container = {"name": "c", "resources": {"requests": {"cpu": "250m", "memory": "64Mi"}}}
+    item = {
+        "kind": "Deployment",
+        "metadata": {"name": "d"},
+        "spec": {"replicas": 4, "template": {"spec": {"containers": [container]}}},
+    }
+    assert requested([item, {"kind": "Service", "metadata": {"name": "s"}}], None) == (1.0, 4 * 64 * 2**20, 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("128Mi", 2**27), ("1Gi", 2**30), ("2G", 2e9), ("500", 500), ("4096m", 4.096)]
+)
+def test_memory_quantities(text: str, size: float):
+    assert memory(text) == pytest.approx(size)

@@ -1,0 +1,115 @@
+"""A meter over scripted readings: what a kubelet would say, one reading after the other."""
+
+import pytest
+
+from meshtrial.errors import TestbedError
+from meshtrial.testbed.base import usage_between
+from meshtrial.testbed.kubernetes.kubelet import Sample
+from meshtrial.testbed.kubernetes.meshread import find_meshes
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.testbed.kubernetes.resources import Meter, Part, Pods, Reading, parts_of
+
+APP, PROXY = ("trial", "echo-1", "echo"), ("trial", "echo-1", "istio-proxy")
+PARTS = (Part(APP, "n1", "server", "app"), Part(PROXY, "n1", "server sidecar", "data plane"))
+
+
+def reading(at: float, app: float, proxy: float, throttled: float = 0.0) -> Reading:
+    samples = {APP: Sample(at, app, 1000), PROXY: Sample(at + 0.5, proxy, 2000)}
+    return Reading(samples, {APP: throttled})
+
+
+def meter(*script: Reading, patience_s: float = 5.0) -> Meter:
+    left = list(script)
+
+    def read(_cluster: object, _nodes: object) -> Reading:
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    return Meter(None, PARTS, patience_s, read)  # type: ignore[arg-type]
+
+
+def test_a_snapshot_waits_for_the_next_reading_and_says_its_window():
+    found = meter(
+        reading(100, 1.0, 2.0),  # what was known when the snapshot was asked for
+        reading(100, 1.0, 2.0),  # nothing new yet
+        reading(110, 1.5, 2.5, 0.25),  # the next reading: the snapshot
+        reading(120, 2.0, 3.0, 0.5),  # what was known when the second one was asked for
+        reading(140, 4.5, 8.5, 0.75),
+    )
+    before, after = found.snapshot(), found.snapshot()
+    usage = {u.component: u for u in usage_between(before, after)}
+    # 30 s between the readings; 4.5 - 1.5 = 3 s of CPU; 8.5 - 2.5 = 6 s.
+    assert usage["server"].window_s == pytest.approx(30)
+    assert usage["server"].cpu_s == pytest.approx(3.0)
+    assert usage["server"].throttled_s == pytest.approx(0.5)
+    assert usage["server"].pss_bytes == 1000
+    assert usage["server sidecar"].cpu_s == pytest.approx(6.0)
+    assert usage["server sidecar"].throttled_s is None
+    assert found.windows[0]["n1"] == {"first_unix_s": 110, "last_unix_s": 110.5}
+    assert found.notes == []
+
+
+def test_a_kubelet_that_does_not_read_on_is_said():
+    found = meter(reading(100, 1, 2), patience_s=0.4)
+    found.snapshot()
+    assert any("no fresh CPU sample" in note for note in found.notes)
+
+
+def test_a_missing_container_and_a_silent_node_are_said():
+    silent = Reading({}, {}, silent=("n1",))
+    found = meter(silent, patience_s=0.3)
+    assert found.snapshot() == {}
+    assert found.notes == ["node n1: its kubelet's metrics cannot be read (right nodes/proxy?)"]
+
+
+def test_a_restarted_container_spoils_the_run():
+    found = meter(
+        reading(100, 9, 9), reading(110, 9, 9), reading(110, 9, 9), reading(110, 9, 9), reading(120, 0.1, 9.5)
+    )
+    found.snapshot()
+    with pytest.raises(TestbedError, match="trial/echo-1/echo was restarted"):
+        found.snapshot()
+
+
+def pod(name: str, labels: dict, containers: list[str], node: str, namespace: str = "trial", init: tuple = ()) -> dict:
+    return {
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {
+            "nodeName": node,
+            "containers": [{"name": c} for c in containers],
+            "initContainers": [{"name": c, "restartPolicy": "Always"} for c in init] + [{"name": "istio-init"}],
+        },
+    }
+
+
+def test_roles_by_selectors():
+    app = pod(
+        "echo-1",
+        {"meshtrial.dev/part": "app", "meshtrial.dev/component": "server"},
+        ["echo", "opa"],
+        "n1",
+        init=("istio-proxy",),
+    )
+    load = pod(
+        "load-1",
+        {"meshtrial.dev/part": "load", "meshtrial.dev/component": "client"},
+        ["fortio"],
+        "n2",
+        init=("istio-proxy",),
+    )
+    agents = [pod(f"ztunnel-{n}", {}, ["ztunnel"], n, "istio-system") for n in ("n1", "n2", "n3")]
+    control = [pod("istiod-1", {}, ["discovery"], "n3", "istio-system")]
+    pods = Pods([app, load], {"ztunnel": agents}, {"istiod": control})
+    found = {
+        (p.component, p.role, p.key[1], p.key[2]) for p in parts_of(pods, find_meshes(KubernetesOptions())["istio"])
+    }
+    assert found == {
+        ("server", "app", "echo-1", "echo"),
+        ("server opa", "policy", "echo-1", "opa"),
+        ("server sidecar", "data plane", "echo-1", "istio-proxy"),
+        # fortio itself is metered by its own process, or it would be counted twice
+        ("client sidecar", "data plane", "load-1", "istio-proxy"),
+        # n3 carries none of our pods: its agent is not on the path
+        ("ztunnel", "data plane", "ztunnel-n1", "ztunnel"),
+        ("ztunnel", "data plane", "ztunnel-n2", "ztunnel"),
+        ("istiod", "control plane", "istiod-1", "discovery"),
+    }

@@ -1,0 +1,177 @@
+import json
+
+import pytest
+import yaml
+
+from meshtrial.errors import UsageError
+from meshtrial.study import Load, Treatment
+from meshtrial.testbed.kubernetes import workload
+from meshtrial.testbed.kubernetes.apps import read_app
+from meshtrial.testbed.kubernetes.meshread import find_meshes
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.testbed.local.tokens import make_tokens
+
+TOKENS = make_tokens()
+LOAD = Load(rps=100, connections=4, duration_s=5)
+
+
+def render(
+    text: str, app: str = "echo", load: Load = LOAD, options: KubernetesOptions | None = None
+) -> workload.Rendered:
+    chosen = options or KubernetesOptions()
+    treatment = Treatment.parse(text)
+    mesh = find_meshes(chosen).get(treatment.dataplane)
+    read = read_app(chosen, app, load.protocol)
+    return workload.render(chosen, "trial", treatment, load, read, mesh, TOKENS)
+
+
+def find(rendered: workload.Rendered, kind: str, name: str) -> dict:
+    return next(o for o in rendered.objects if o["kind"] == kind and o["metadata"]["name"] == name)
+
+
+def kinds(rendered: workload.Rendered) -> set[str]:
+    return {f"{o['kind']}/{o['metadata']['name']}" for o in rendered.objects}
+
+
+def test_none_has_no_proxy_and_generators_on_other_nodes():
+    rendered = render("none")
+    assert rendered.namespace_labels == {}
+    assert rendered.target.url == "http://echo.trial.svc.cluster.local:8080/echo"
+    assert rendered.target.headers == ()
+    pod = find(rendered, "Deployment", "load")["spec"]["template"]["spec"]
+    assert [c["name"] for c in pod["containers"]] == ["fortio"]
+    assert pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert all(o["metadata"]["namespace"] == "trial" for o in rendered.objects)
+    assert (rendered.app_pods, rendered.load_pods) == (1, 1)
+
+
+def test_none_has_no_features():
+    with pytest.raises(UsageError, match="none has no features"):
+        render("none+mtls")
+
+
+def test_an_arm_without_mtls_is_really_without_it():
+    off, on = render("istio"), render("istio+mtls")
+    assert find(off, "PeerAuthentication", "default")["spec"]["mtls"] == {"mode": "DISABLE"}
+    assert find(off, "DestinationRule", "plaintext")["spec"]["host"] == "*.trial.svc.cluster.local"
+    assert find(on, "PeerAuthentication", "default")["spec"]["mtls"] == {"mode": "STRICT"}
+    assert "DestinationRule/plaintext" not in kinds(on)
+    assert on.namespace_labels == {"istio-injection": "enabled"}
+
+
+def test_proxies_have_equal_limits_whoever_installed_the_mesh():
+    pods = [o["spec"]["template"] for o in render("istio+mtls").objects if o["kind"] == "Deployment"]
+    assert len(pods) == 2
+    for pod in pods:
+        notes = pod["metadata"]["annotations"]
+        assert notes["sidecar.istio.io/proxyCPULimit"] == "2"
+        assert (
+            "downstream_rq_total"
+            in yaml.safe_load(notes["proxy.istio.io/config"])["proxyStatsMatcher"]["inclusionRegexps"][0]
+        )
+    free = render("istio+mtls", options=KubernetesOptions(proxy_cpu=""))
+    notes = find(free, "Deployment", "echo")["spec"]["template"]["metadata"]["annotations"]
+    assert "sidecar.istio.io/proxyCPULimit" not in notes
+
+
+@pytest.mark.parametrize("feature", ["jwt", "jwt-filter"])
+def test_jwt_carries_run_time_keys_and_a_token(feature: str):
+    rendered = render(f"istio+mtls+{feature}")
+    text = json.dumps(list(rendered.objects))
+    assert TOKENS.jwks["keys"][0]["n"] in text
+    assert "https://issuer.meshtrial.test" in text
+    assert rendered.target.headers == TOKENS.headers
+    assert TOKENS.good not in text
+
+
+def test_kuma_jwt_filter_is_whole():
+    patch = find(render("kuma+mtls+jwt"), "MeshProxyPatch", "jwt")["spec"]["default"]["appendModifications"][0]
+    value = yaml.safe_load(patch["httpFilter"]["value"])
+    assert value["name"] == "envoy.filters.http.jwt_authn"
+    assert TOKENS.jwks["keys"][0]["n"] in json.dumps(value)
+
+
+def test_opa_joins_every_application_pod():
+    rendered = render("istio+mtls+opa", options=KubernetesOptions(opa_server="opa-extauthz"))
+    app = find(rendered, "Deployment", "echo")["spec"]["template"]
+    assert [c["name"] for c in app["spec"]["containers"]] == ["echo", "opa"]
+    assert app["metadata"]["annotations"]["traffic.sidecar.istio.io/excludeInboundPorts"] == "8282"
+    data = json.loads(find(rendered, "ConfigMap", "opa-policy")["data"]["data.json"])
+    assert data["jwks"] == TOKENS.jwks
+    assert rendered.policy_counter is not None
+    load = find(rendered, "Deployment", "load")["spec"]["template"]["spec"]
+    assert [c["name"] for c in load["containers"]] == ["fortio"]
+
+
+def test_the_policy_is_the_one_of_the_local_backend():
+    policy = find(render("istio+mtls+opa"), "ConfigMap", "opa-policy")["data"]["policy.rego"]
+    folder = KubernetesOptions().folder.parent / "lib" / "native" / "opa-extauthz"
+    local = (folder / "policy.rego").read_text()
+    assert policy.strip() == local[local.index("package") :].strip()
+
+
+def test_reference_sidecar_stands_beside_app_and_generator():
+    rendered = render("sidecar+mtls")
+    assert rendered.target.url == "http://127.0.0.1:15001/echo"
+    for name in ("echo", "load"):
+        pod = find(rendered, "Deployment", name)["spec"]["template"]["spec"]
+        envoy = next(c for c in pod["containers"] if c["name"] == "envoy")
+        assert envoy["resources"]["limits"] == {"cpu": "2", "memory": "512Mi"}
+    app = find(rendered, "Deployment", "echo")["spec"]["template"]["spec"]["containers"][0]
+    assert "-http-port=127.0.0.1:8080" in app["args"]
+    assert app["readinessProbe"] == {"tcpSocket": {"port": 15006}, "periodSeconds": 1}
+    assert all(p["targetPort"] == 15006 for p in find(rendered, "Service", "echo")["spec"]["ports"])
+    secret = find(rendered, "Secret", "envoy-server-keys")
+    assert "PRIVATE KEY" in secret["stringData"]["tls.key"]
+    config = yaml.safe_load(find(rendered, "ConfigMap", "envoy-server")["data"]["envoy.yaml"])
+    chain = config["static_resources"]["listeners"][0]["filter_chains"][0]
+    assert chain["transport_socket"]["typed_config"]["require_client_certificate"] is True
+
+
+def test_reference_sidecar_without_mtls_has_no_keys():
+    rendered = render("sidecar")
+    assert not any(o["kind"] == "Secret" for o in rendered.objects)
+    config = yaml.safe_load(find(rendered, "ConfigMap", "envoy-client")["data"]["envoy.yaml"])
+    assert "transport_socket" not in config["static_resources"]["clusters"][0]
+
+
+def test_reference_sidecar_has_one_hop():
+    with pytest.raises(UsageError, match="one hop"):
+        render("sidecar", app="bookinfo")
+
+
+def test_tiers_grow_together():
+    load = Load(rps=2000, connections=40, duration_s=5, generators=2, replicas=200)
+    rendered = render("istio+mtls", app="tiers", load=load)
+    assert (rendered.app_pods, rendered.load_pods) == (400, 200)
+    client = find(rendered, "Deployment", "client")["spec"]["template"]["spec"]["containers"][0]
+    assert any("server.trial.svc.cluster.local" in a for a in client["args"])
+
+
+def test_several_generators_are_several_pods():
+    assert render("none", load=Load(rps=100, connections=4, duration_s=5, generators=3)).load_pods == 3
+
+
+@pytest.mark.parametrize("app", ["echo", "tiers", "details", "bookinfo", "emojivoto", "counter-api"])
+def test_every_app_renders_for_every_mesh(app: str):
+    for name, mesh in find_meshes(KubernetesOptions()).items():
+        if not mesh.reference:
+            assert render(name, app=app).target.url.startswith("http://")
+
+
+def test_unknown_app_and_protocol():
+    with pytest.raises(UsageError, match="allowed on Kubernetes is bookinfo, counter-api"):
+        render("none", app="shop")
+    with pytest.raises(UsageError, match="speaks http1, not grpc"):
+        render("none", app="details", load=Load(rps=1, connections=1, duration_s=1, protocol="grpc"))
+
+
+def test_grpc_target_is_an_address():
+    load = Load(rps=1, connections=1, duration_s=1, protocol="grpc")
+    assert render("none", load=load).target.url == "echo.trial.svc.cluster.local:8079"
+
+
+def test_images_are_replaced_everywhere():
+    options = KubernetesOptions(images={"fortio": "r.test/f:1", "busybox": "r.test/b:1"}, image_pull_policy="Never")
+    rendered = render("none", options=options)
+    assert rendered.images == ("r.test/b:1", "r.test/f:1")

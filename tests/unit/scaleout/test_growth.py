@@ -1,0 +1,146 @@
+"""A recorded study with known growth: exponent, marginal cost and knee are found again within their intervals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from meshtrial.inference.scaling import compare, costs_of_both, growth, growths, judged, ladder
+from meshtrial.inference.scaling_limits import limits
+from meshtrial.parameters import read_parameters
+from meshtrial.plan import make_plan
+from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
+from meshtrial.report import figures
+from meshtrial.studies import study_module
+
+SIZES = (30, 90, 150, 300, 450, 600)
+KNEE = 300
+
+
+def cores(size: float, arm: str) -> float:
+    return 0.004 * size**1.3 if arm == "sidecar+mtls" else 0.01 * size**0.5
+
+
+def memory(size: float, arm: str) -> float:
+    return (40 + 16 * size) * 2**20 if arm.startswith("sidecar") else 30 * 2**20
+
+
+def latency(size: float, arm: str) -> float:
+    # flat at 3 ms, then 20 us more for each endpoint past the knee
+    return 0.003 + (2e-5 * max(0, size - KNEE) if arm.startswith("sidecar") else 0)
+
+
+TRUTH = {
+    "data_plane_cpu_cores": cores,
+    "data_plane_memory_bytes": memory,
+    "latency_beyond_holds_p50_s": latency,
+}
+
+
+def recorded(blocks: int = 10, noise: float = 0.03, seed: int = 3, drop=lambda run: False, rates: str = "200"):
+    module = study_module("scale_out")
+    given = {"sizes": ",".join(map(str, SIZES)), "blocks": blocks, "rates": rates, "duration_s": 20}
+    plan = make_plan(module.build(read_parameters(module.PARAMETERS, given)))
+    rng = np.random.default_rng(seed)
+    rows = []
+    for run in plan.runs:
+        load = plan.load_of(run)
+        for name, truth in TRUTH.items():
+            value = truth(3 * load.replicas, run.treatment) * (load.rps / 200) ** (name == "data_plane_cpu_cores")
+            value *= float(np.exp(rng.normal(0, noise)))
+            head = (run.run_id, run.load, run.repetition, run.position, run.sequence, run.treatment, "tiers", 1, 0.0)
+            rows.append((*head, True, not drop(run), name, value, None))
+    table = pl.DataFrame(rows, schema=RUNS_SCHEMA, orient="row")
+    return StudyData(Path("nowhere"), plan, {}, (), table)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return recorded()
+
+
+def test_the_exponent_is_found_and_judged(data):
+    found = growth(data, "sidecar+mtls", "data_plane_cpu_cores")
+    assert found.ladder.endpoints == SIZES
+    assert found.ladder.blocks == tuple(range(1, 11))
+    assert found.law.exponent.low <= 1.3 <= found.law.exponent.high
+    assert found.law.exponent.high - found.law.exponent.low < 0.06
+    assert judged(found) == "superlinear"
+    assert judged(growth(data, "none", "data_plane_cpu_cores")) == "sublinear"
+
+
+def test_the_cost_of_an_endpoint_is_found(data):
+    found = growth(data, "sidecar+mtls", "data_plane_memory_bytes")
+    assert found.cost.low <= 16 * 2**20 <= found.cost.high
+    assert judged(found) == "about linear"
+
+
+def test_the_knee_is_found_and_a_flat_arm_has_none(data):
+    found = growth(data, "sidecar+mtls", "latency_beyond_holds_p50_s")
+    assert found.knee.found
+    assert found.knee.low <= KNEE <= found.knee.high
+    assert abs(found.knee.at - KNEE) < 40
+    assert not growth(data, "none", "latency_beyond_holds_p50_s").knee.found
+
+
+def test_predictions_say_when_they_extrapolate(data):
+    found = growth(data, "sidecar+mtls", "data_plane_memory_bytes")
+    at = found.predict(1200, 0.05)
+    assert at.low <= memory(1200, "sidecar+mtls") <= at.high
+    assert (found.extrapolated(600), found.extrapolated(601), found.extrapolated(29)) == (False, True, True)
+
+
+def test_slopes_of_two_arms_are_compared(data):
+    found = compare(data, "sidecar+mtls", "none", "data_plane_cpu_cores")
+    assert found.exponent.low <= 1.3 - 0.5 <= found.exponent.high
+    assert found.exponent.p < 0.01
+
+
+def test_costs_of_endpoints_and_of_rate_are_told_apart():
+    found = costs_of_both(recorded(rates="100,200"), "sidecar+mtls", "data_plane_memory_bytes")
+    assert set(found) == {"endpoint", "1000 rps"}
+    assert found["endpoint"].low <= 16 * 2**20 <= found["endpoint"].high
+    assert found["1000 rps"].low <= 0 <= found["1000 rps"].high
+    assert costs_of_both(recorded(blocks=2), "sidecar+mtls", "data_plane_memory_bytes") == {}
+
+
+def test_few_blocks_are_provisional():
+    found = growth(recorded(blocks=3), "sidecar+mtls", "data_plane_cpu_cores")
+    assert judged(found) == "inconclusive: at least 6 blocks"
+    assert "provisional" in found.law.exponent.method
+    assert found.law.exponent.low <= 1.3 <= found.law.exponent.high
+
+
+def test_a_size_set_aside_leaves_the_ladder_by_name():
+    largest = recorded(drop=lambda run: run.load.endswith("200x") and run.treatment == "sidecar+mtls")
+    found = growth(largest, "sidecar+mtls", "data_plane_cpu_cores")
+    assert found.ladder.endpoints == SIZES[:-1]
+    assert found.why[0].startswith("not measured at 600 endpoints")
+
+
+def test_a_block_with_a_hole_leaves_the_ladder():
+    holed = recorded(drop=lambda run: run.repetition == 4 and run.load.endswith("50x"))
+    assert 4 not in ladder(holed, "none", "data_plane_cpu_cores").blocks
+    assert len(ladder(holed, "none", "data_plane_cpu_cores").blocks) == 9
+
+
+def test_too_few_sizes_say_why_there_is_no_knee():
+    small = recorded(drop=lambda run: run.load.split("-")[-1] in ("30x", "50x", "100x"))
+    found = growth(small, "none", "latency_beyond_holds_p50_s")
+    assert found.knee is None
+    assert any(line.startswith("knee: need 5 different sizes") for line in found.why)
+
+
+def test_figures_are_drawn_from_records_alone(data):
+    assert len(growths(data, ["data_plane_cpu_cores"])) == 2  # the twin is the baseline once more
+    for make in (figures.exponents, figures.cost_against_endpoints, figures.latency_against_endpoints):
+        figure = make(data)
+        assert "<svg" in figure.svg
+        assert figure.table.height >= 2
+    assert "dashed beyond the largest size" in figures.cost_against_endpoints(data).caption
+    assert "Nothing" in figures.configuration_against_endpoints(data).svg
+    assert limits(data) == []
+    assert "No run" in figures.machine_limits(data).caption

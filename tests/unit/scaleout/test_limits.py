@@ -1,0 +1,42 @@
+"""Where the machine was the limit: by its idle share, not by the mesh's outcome."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+
+from meshtrial.inference.scaling_limits import limits
+from meshtrial.parameters import read_parameters
+from meshtrial.plan import make_plan
+from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
+from meshtrial.report import figures
+from meshtrial.studies import study_module
+
+
+def test_idle_share_gates_and_failures(make_record):
+    module = study_module("scale_out")
+    given = {"sizes": "30,60", "blocks": 2, "treatments": "none,sidecar+mtls"}
+    plan = make_plan(module.build(read_parameters(module.PARAMETERS, given)))
+    runs = []
+    for run in plan.runs:
+        loaded = run.treatment == "sidecar+mtls" and plan.load_of(run).replicas == 20
+        busy = 0.97 if loaded else 0.4
+        made = make_record(
+            plan,
+            run,
+            {"machine_busy": busy, "achieved_ratio": 0.9 if loaded else 1.0, "requests": 100.0},
+            fail="rate" if loaded and run.repetition == 2 else "",
+        )
+        runs.append(replace(made, extra={"failures": {"5xx": 2 if loaded else 0, "time-out": 0}}))
+    data = StudyData(Path("nowhere"), plan, {}, tuple(runs), pl.DataFrame(schema=RUNS_SCHEMA))
+    found = {(one.treatment, one.endpoints): one for one in limits(data)}
+    held = found["sidecar+mtls", 60]
+    assert held.by_machine
+    assert (held.runs, held.valid, held.failed["5xx"], held.gates) == (2, 1, 4, ("rate 1×",))
+    assert held.sentence.startswith("3 % of the machine idle: the machine was the limit")
+    assert [key for key, one in found.items() if one.by_machine] == [("sidecar+mtls", 60)]
+    assert found["none", 30].sentence == "60 % of the machine idle: the machine was not the limit"
+    figure = figures.machine_limits(data)
+    assert "The machine was the limit for sidecar+mtls at 60 endpoints." in figure.caption

@@ -1,0 +1,131 @@
+"""What a size needs against what is there, in numbers that can be added up."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from meshtrial.errors import UsageError
+from meshtrial.parameters import read_parameters
+from meshtrial.responses import added_responses
+from meshtrial.studies import study_module
+from meshtrial.study import Load, Treatment
+from meshtrial.testbed.local.scaleout import preflight
+from meshtrial.testbed.local.scaleout.deployment import has_sidecars
+from meshtrial.testbed.local.scaleout.failures import failures
+from meshtrial.testbed.local.scaleout.preflight import MIB, Machine, needs, shortfalls
+
+LOAD = Load(200, 200, 5, replicas=200)
+
+
+def test_what_600_proxies_need():
+    wanted = needs(LOAD, sidecars=True)
+    assert wanted.threads == 600 * 7 + 120
+    assert wanted.memory_bytes == (600 * 17 + 400) * MIB
+    # the fan-out: 200 connections in and out, and 200 endpoints: as many as the control plane's 600 streams; + 200
+    assert wanted.files_a_process == 800
+    assert wanted.files == 600 * 50 + 4 * (400 + 1200) + 500
+    assert needs(LOAD, sidecars=False).memory_bytes == 400 * MIB
+
+
+def test_too_little_is_said_with_both_numbers():
+    there = Machine(files_a_process=256, files=10**6, threads=4096, memory_bytes=8192 * MIB)
+    files, threads, memory = shortfalls(LOAD, needs(LOAD, sidecars=True), there)
+    assert files.startswith("600 endpoints: 800 open files a process are needed and 256 are there; raise it with")
+    assert threads.startswith("600 endpoints: 4320 threads are needed and 4096 are there")
+    assert memory.startswith("600 endpoints: 10600 MiB of memory are needed and 8192 are there")
+
+
+def test_enough_and_unknown_limits_are_no_shortfall():
+    wanted = needs(LOAD, sidecars=True)
+    assert shortfalls(LOAD, wanted, Machine(None, None, None, None)) == ()
+    enough = Machine(wanted.files_a_process, wanted.files, wanted.threads, wanted.memory_bytes)
+    assert shortfalls(LOAD, wanted, enough) == ()
+
+
+def test_this_machine_is_read():
+    found = preflight.machine()
+    assert found.files_a_process is None or found.files_a_process > 0
+    assert found.memory_bytes is None or found.memory_bytes > 0
+
+
+def study(**given):
+    module = study_module("scale_out")
+    return module.build(read_parameters(module.PARAMETERS, given))
+
+
+def test_a_small_machine_refuses_the_large_size_alone(monkeypatch):
+    monkeypatch.setattr(preflight, "machine", lambda: Machine(4096, 10**6, 10**6, 1500 * MIB))
+    found = preflight.problems(study(sizes="30,600"))
+    assert len(found) == 1
+    assert found[0].startswith("600 endpoints: 10600 MiB")
+
+
+def test_connections_that_do_not_divide_are_refused():
+    made = study(sizes="30,60")
+    object.__setattr__(made, "loads", (Load(10, 15, 5, replicas=10),))
+    with pytest.raises(UsageError, match="multiple of the replicas"):
+        preflight.problems(made)
+
+
+@pytest.mark.parametrize(
+    ("name", "sidecars"), [("none", False), ("none-aa", False), ("sidecar+mtls", True), ("sidecar+mtls+scoped", True)]
+)
+def test_treatments(name, sidecars):
+    assert has_sidecars(Treatment.parse(name)) is sidecars
+
+
+@pytest.mark.parametrize("name", ["sidecar", "node-proxy", "sidecar+scoped", "none+mtls", "sidecar+mtls+opa"])
+def test_other_treatments_are_refused(name):
+    with pytest.raises(UsageError, match="sidecar\\+mtls\\+scoped"):
+        has_sidecars(Treatment.parse(name))
+
+
+def test_failures_by_kind():
+    rows = [(True, "200", 0.2), (False, "503", 0.1), (False, "503", 0.1), (False, "404", 0.1), (False, "-1", 5.0)]
+    rows += [(False, "-1", 0.001)]
+    log = pl.DataFrame(rows, schema=["ok", "code", "latency_s"], orient="row")
+    assert failures(log) == {"5xx": 2, "other status": 1, "time-out": 1, "refused or reset": 1}
+
+
+def test_added_responses():
+    measured = {
+        "latency_p50_s": 0.203,
+        "path_cpu_cores": 0.5,
+        "control_plane_cpu_cores": 0.25,
+        "data_plane_cpu_cores": 0.3,
+    }
+    extra = {"hold_s": 0.2, "endpoints": 30, "proxies": 30, "responses": {"push_time_s": 0.1, "not known": 1}}
+    assert added_responses(extra, measured) == pytest.approx(
+        {"push_time_s": 0.1, "latency_beyond_holds_p50_s": 0.003, "total_cpu_cores": 0.75, "proxy_cpu_cores": 0.01}
+    )
+    assert added_responses({}, measured) == {}
+
+
+def test_the_quick_profile():
+    made = study()
+    assert [3 * load.replicas for load in made.loads] == [30, 150, 300, 600]
+    assert {(load.rps, load.connections) for load in made.loads} == {(200, 200)}
+    assert made.blocks >= 3
+    assert "reduced rate" in made.title
+    assert made.order == "randomised"
+    assert study(order="ascending").order == "ascending"
+
+
+def test_a_rate_for_each_replica():
+    made = study(sizes="30,60", rate_per_replica=100)
+    assert [load.rps for load in made.loads] == [1000, 2000]
+    assert "reduced" not in made.title
+    # 0.3 s for the holds and the path: 1.5 times the connections that 2000 rps keep busy, each replica the same
+    assert made.loads[1].connections == 900
+
+
+@pytest.mark.parametrize("sizes", ["30", "30,31", "30,603", "0,30", "a,30"])
+def test_bad_sizes_are_refused(sizes):
+    with pytest.raises(UsageError, match="sizes"):
+        study(sizes=sizes)
+
+
+def test_rates_and_rate_per_replica_exclude_each_other():
+    with pytest.raises(UsageError, match="one of them"):
+        study(rates="100", rate_per_replica=1)
