@@ -1,0 +1,151 @@
+"""What must hold before two sets of runs may be compared at all.
+
+Opinion: what forbids a comparison is refused with its reason, all reasons at once; what a reader must know is a
+warning by name. A copied result counts as forbidden: a published study was found to hold "run 2" byte for byte equal
+to run 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from meshtrial.compare.runs import Finding, Run
+from meshtrial.errors import UsageError
+from meshtrial.load.recorded import differences
+from meshtrial.study import Gates
+
+_GATES = Gates()
+
+
+def require_replicates(arms: Mapping[str, Sequence[Run]]) -> None:
+    """Refuse an arm of one run: nothing can be forced out of it.
+
+    Raises
+    ------
+    UsageError
+    """
+    sizes = {name: len(runs) for name, runs in arms.items()}
+    if min(sizes.values()) < 2:
+        listed = " against ".join(f"{n} run{'s' * (n != 1)} of {name}" for name, n in sizes.items())
+        raise UsageError(
+            f"{listed}: one run shows no noise, so nothing tells an effect from it; give at least 2 runs an arm "
+            "(6 a side for p = 2/924; requests are not replicates)"
+        )
+
+
+def check(arms: Mapping[str, Sequence[Run]]) -> tuple[Finding, ...]:
+    """All findings on the files of all arms, those that forbid first."""
+    runs = [run for arm in arms.values() for run in arm]
+    found = [*_copies(runs), *_settings(runs), *_kinds(runs), *_gates(runs), *_order(arms), *_notes(runs)]
+    return tuple(sorted(found, key=lambda finding: not finding.blocking))
+
+
+def _copies(runs: Sequence[Run]) -> list[Finding]:
+    first: dict[str, str] = {}
+    found = []
+    for run in runs:
+        for path, digest in run.sources.items():
+            known = first.setdefault(digest, str(path))
+            if known != str(path):
+                text = f"{path} is a copy of {known}, byte for byte: a copy is no second run"
+                found.append(Finding("copied-run", text, True))
+    return found
+
+
+def _settings(runs: Sequence[Run]) -> list[Finding]:
+    known = [(run, run.settings) for run in runs if run.settings is not None]
+    found = []
+    for difference in differences([settings for _, settings in known]):
+        example = next(
+            f"{a.name} against {b.name}"
+            for (a, one), (b, other) in ((known[i], known[j]) for j in range(len(known)) for i in range(j))
+            if any(d.setting == difference.setting for d in differences([one, other]))
+        )
+        why = "; latencies are not comparable across it" if difference.blocking else ""
+        found.append(Finding("different-settings", f"{difference} ({example}){why}", difference.blocking))
+    return found
+
+
+def _kinds(runs: Sequence[Run]) -> list[Finding]:
+    logs = [run for run in runs if run.kind == "access log"]
+    rest = [run for run in runs if run.kind not in ("access log", "table")]
+    if logs and rest:
+        text = (
+            f"{logs[0].name} is an access log and {rest[0].name} is not: exact quantiles against histogram ones differ "
+            "by the buckets alone; give the same kind for all runs"
+        )
+        return [Finding("different-kinds", text, True)]
+    if logs:
+        text = "access logs hold no settings: that rate, connections, client and payload were equal is yours to know"
+        return [Finding("settings-unknown", text, False)]
+    return []
+
+
+def _gates(runs: Sequence[Run]) -> list[Finding]:
+    found = []
+    for run in runs:
+        ratio = delivered(run)
+        if ratio is not None and abs(ratio - 1) > _GATES.rate_tolerance:
+            text = f"{run.name} delivered {ratio:.1%} of the asked rate: its latency is not that of the asked load"
+            found.append(Finding("rate-missed", text, False))
+        errors = run.values.get("error_ratio", 0.0)
+        if errors > _GATES.error_ratio:
+            text = f"{run.name}: {errors:.1%} of its requests failed (more than {_GATES.error_ratio:.0%})"
+            found.append(Finding("errors", text, False))
+    return found
+
+
+def delivered(run: Run) -> float | None:
+    """Achieved over requested rate; None for a closed loop or where the file does not say."""
+    settings = run.settings
+    if settings is None or not settings.requested_rps or settings.actual_rps is None:
+        return None
+    return settings.actual_rps / settings.requested_rps
+
+
+def set_aside(arms: Mapping[str, Sequence[Run]]) -> dict[str, str]:
+    """Arms in which more than half of the runs missed the asked rate: saturated, a result and not a latency."""
+    found = {}
+    for name, runs in arms.items():
+        missed = [run for run in runs if (delivered(run) or 1.0) < 1 - _GATES.rate_tolerance]
+        if 2 * len(missed) > len(runs):
+            found[name] = f"{len(missed)} of {len(runs)} runs of {name} did not deliver the asked rate"
+    return found
+
+
+def _order(arms: Mapping[str, Sequence[Run]]) -> list[Finding]:
+    """The order of the runs, where every file says when it began."""
+    spans = {}
+    for name, runs in arms.items():
+        starts = [run.start_unix_s for run in runs if run.start_unix_s is not None]
+        if len(starts) < len(runs):
+            return []
+        spans[name] = (min(starts), max(starts))
+    names = list(spans)
+    apart = [
+        (a, b)
+        for i, a in enumerate(names)
+        for b in names[i + 1 :]
+        if spans[a][1] < spans[b][0] or spans[b][1] < spans[a][0]
+    ]
+    if not apart:
+        return []
+    first, second = sorted(apart[0], key=lambda name: spans[name])
+    text = (
+        f"all runs of {first} began before the first of {second}"
+        + (f" (and {len(apart) - 1} more such pair{'s' * (len(apart) > 2)})" if len(apart) > 1 else "")
+        + ": whatever drifted meanwhile reads as an effect, 28-36 % false positives at a nominal 5 %, and no test or "
+        "pairing mends it; repeat in randomised blocks"
+    )
+    return [Finding("sequential-order", text, False)]
+
+
+def _notes(runs: Sequence[Run]) -> list[Finding]:
+    by_note: dict[str, list[str]] = {}
+    for run in runs:
+        for note in run.notes:
+            by_note.setdefault(note, []).append(run.name)
+    return [
+        Finding("note", f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {note}", False)
+        for note, names in by_note.items()
+    ]

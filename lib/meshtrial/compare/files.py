@@ -1,0 +1,204 @@
+"""From patterns on the command line to runs: fortio and Nighthawk results, access logs, gzip or plain.
+
+Opinion: one file is one run. Only ``--merge`` makes the files of one folder the generators of one run, and then counts
+are summed before a quantile is taken: percentiles are never averaged.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from meshtrial import paths
+from meshtrial.compare.runs import Run
+from meshtrial.errors import UsageError
+from meshtrial.load import quantiles
+from meshtrial.load.accesslog import CLOCK_S, read_access_log
+from meshtrial.load.files import InputFileError
+from meshtrial.load.recorded import Recorded, differences, merge_results, read_recorded
+from meshtrial.load.result import FortioResult
+
+# Generators of one run share its rate and its connections; everything else that matters must be equal.
+_SHARED = ("rate (rps)", "connections")
+_TABLES = (".csv", ".parquet")
+
+
+def read_arm(tokens: Sequence[str], sample_floor: float, *, merge: bool, fallback: str) -> tuple[str, list[Run]]:
+    """An arm from ``NAME=PATTERN [PATTERN ...]``.
+
+    Parameters
+    ----------
+    tokens : sequence of str
+        As given; a shell may have expanded the pattern. A folder stands for the files in it.
+    merge : bool
+        The files of one folder are the generators of one run.
+    fallback : str
+        The arm's name where neither the user nor the files' common folder gives one.
+
+    Raises
+    ------
+    InputFileError, UsageError
+        With the file and the reason.
+    """
+    name, patterns = _named(tokens)
+    files = [file for pattern in patterns for file in _expand(pattern)]
+    if len(set(files)) < len(files):
+        twice = next(file for file in files if files.count(file) > 1)
+        raise UsageError(f"{paths.shown(twice)}: is named twice")
+    folders = {file.parent for file in files}
+    if not name:
+        common = next(iter(folders)).name if len(folders) == 1 else ""
+        name = common or fallback
+    if not merge:
+        return name, [_run(name, file, _read(file, sample_floor)) for file in files]
+    groups = [[file for file in files if file.parent == folder] for folder in sorted(folders, key=_natural)]
+    return name, [_merged(name, group, sample_floor) for group in groups]
+
+
+def _named(tokens: Sequence[str]) -> tuple[str, list[str]]:
+    first = tokens[0]
+    head, separator, rest = first.partition("=")
+    # A file whose own name holds an equals sign is still a file.
+    if not separator or re.search(r"[/*?\[]", head) or Path(first).exists():
+        return "", list(tokens)
+    if not head or not rest:
+        raise UsageError(f"{first!r}: is not NAME=PATTERN, e.g. istio='istio/*.json'")
+    return head, [rest, *tokens[1:]]
+
+
+def _expand(pattern: str) -> list[Path]:
+    path = Path(pattern).expanduser()
+    if path.is_dir():
+        found = [file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")]
+    elif path.exists():
+        found = [path]
+    else:
+        matches = (Path(match) for match in glob.glob(str(path), recursive=True))  # noqa: PTH207 (absolute patterns)
+        found = [file for file in matches if file.is_file()]
+    if not found:
+        wild = any(c in pattern for c in "*?[")
+        raise InputFileError(path, "matches no file" if wild or path.is_dir() else "there is no such file")
+    tables = [file for file in found if file.suffix in _TABLES]
+    if tables:
+        raise InputFileError(tables[0], "is a table; give it with --table, and name its treatments")
+    return sorted(found, key=_natural)
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """Sort key in which run-2 comes before run-10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", str(path)) if part]
+
+
+def _read(file: Path, sample_floor: float) -> Recorded:
+    try:
+        return read_recorded(file, sample_floor)
+    except (AttributeError, TypeError) as error:
+        # JSON of the right names and the wrong shapes: somebody else's file, or one that was edited.
+        raise InputFileError(file, f"is not a whole fortio result: a field has another shape ({error})") from error
+
+
+def _run(arm: str, file: Path, read: Recorded) -> Run:
+    result = read.result
+    return Run(
+        arm=arm,
+        name=paths.shown(file),
+        kind=read.kind,
+        values=read.responses,
+        bounds=read.bounds,
+        sources={file: hashlib.sha256(file.read_bytes()).hexdigest()},
+        settings=result,
+        start_unix_s=_start(result),
+        requests=_good(read),
+        notes=read.notes,
+    )
+
+
+def _start(result: FortioResult | None) -> float | None:
+    return None if result is None or result.start_unix_ns is None else result.start_unix_ns / 1e9
+
+
+def _good(read: Recorded) -> int:
+    count = read.responses["requests"]
+    return round(count * (1 - read.responses["error_ratio"]))
+
+
+def _merged(arm: str, files: Sequence[Path], sample_floor: float) -> Run:
+    parts = [_read(file, sample_floor) for file in files]
+    if len(parts) == 1:
+        return dataclasses.replace(_run(arm, files[0], parts[0]), name=paths.shown(files[0].parent))
+    kinds = {part.kind for part in parts}
+    if len(kinds) > 1:
+        raise UsageError(
+            f"{paths.shown(files[0].parent)}: holds {' and '.join(sorted(kinds))} of what --merge takes for one run; "
+            "merge results or access logs, not both (a result and its log are the same requests)"
+        )
+    results = [part.result for part in parts if part.result is not None]
+    runs = [_run(arm, file, part) for file, part in zip(files, parts, strict=True)]
+    if not results:
+        values, bounds = _merged_logs(files, parts, sample_floor)
+        settings = None
+    else:
+        settings = _one_load(results, files[0].parent)
+        values, bounds = merge_results(results, sample_floor)
+        values |= _totals(parts)
+    return Run(
+        arm=arm,
+        name=paths.shown(files[0].parent),
+        kind=parts[0].kind,
+        values=values,
+        bounds=bounds,
+        sources={file: digest for run in runs for file, digest in run.sources.items()},
+        settings=settings,
+        start_unix_s=min((run.start_unix_s for run in runs if run.start_unix_s is not None), default=None),
+        requests=sum(run.requests or 0 for run in runs),
+        notes=_failed_inside(results),
+    )
+
+
+def _one_load(results: Sequence[FortioResult], folder: Path) -> FortioResult:
+    for difference in differences(results):
+        if difference.blocking and difference.setting not in _SHARED:
+            raise UsageError(f"{paths.shown(folder)}: generators of one run are not alike, {difference}")
+    rates = [result.requested_rps for result in results]
+    rate = sum(r for r in rates if r is not None) if all(r is not None for r in rates) else None
+    actual = [result.actual_rps for result in results]
+    return dataclasses.replace(
+        results[0],
+        requested_rps=rate,
+        actual_rps=sum(r for r in actual if r is not None) if all(r is not None for r in actual) else None,
+        threads=sum(result.threads for result in results),
+    )
+
+
+def _totals(parts: Iterable[Recorded]) -> dict[str, float]:
+    """Counts and rates of all generators together, and the mean over their requests."""
+    found = [part.responses for part in parts]
+    requests = sum(part["requests"] for part in found)
+    failed = sum(part["requests"] * part["error_ratio"] for part in found)
+    totals = {"requests": requests, "error_ratio": failed / requests if requests else 1.0}
+    good = [(part["requests"] * (1 - part["error_ratio"]), part) for part in found if "latency_mean_s" in part]
+    if good:
+        totals["latency_mean_s"] = sum(n * part["latency_mean_s"] for n, part in good) / sum(n for n, _ in good)
+        totals["latency_max_s"] = max(part["latency_max_s"] for _, part in good)
+    if all("achieved_rps" in part for part in found):
+        totals["achieved_rps"] = sum(part["achieved_rps"] for part in found)
+    return totals
+
+
+def _merged_logs(
+    files: Sequence[Path], parts: Sequence[Recorded], sample_floor: float
+) -> tuple[dict[str, float], dict[str, float]]:
+    requests = pl.concat([read_access_log(file).filter("ok")["latency_s"] for file in files]).to_numpy()
+    values = {f"latency_{q}_s": value for q, value in quantiles.exact(requests, sample_floor).items()}
+    return values | _totals(parts), dict.fromkeys(values, CLOCK_S)
+
+
+def _failed_inside(results: Sequence[FortioResult]) -> tuple[str, ...]:
+    failed = sum(result.error_count for result in results)
+    return (f"{failed} failed requests are inside the merged quantiles",) if failed else ()

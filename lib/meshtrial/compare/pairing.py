@@ -1,0 +1,127 @@
+"""Which runs belong together: only where the user says how, or the table has blocks.
+
+Opinion: a wrong pairing is worse than none, so a run without its counterpart is refused rather than dropped. Pairing
+protects from drift only where the runs of a pair were measured next to each other, which no file proves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from meshtrial.compare.runs import Run
+from meshtrial.errors import UsageError
+
+WAYS = ("order", "label", "name")
+
+
+def pair(arms: Mapping[str, Sequence[Run]], how: str) -> tuple[dict[str, list[Run]], tuple[str, ...], str]:
+    """Give every run a block.
+
+    Parameters
+    ----------
+    arms : mapping of str to sequence of Run
+    how : {"order", "label", "name"}
+        ``order``: the k-th run of each arm, by its start where all files say it, else as listed. ``label``: fortio's
+        ``Labels``; ``name``: the file's (or folder's, or run's) name; in both the arm's own name is left out.
+
+    Returns
+    -------
+    tuple
+        The arms with their blocks, the blocks in order, and the pairing in words.
+
+    Raises
+    ------
+    UsageError
+        Naming the run that has no counterpart, or two that claim the same place.
+    """
+    if how == "order":
+        return _by_order(arms)
+    keys = {"label": _label, "name": _name}[how]
+    found = {name: _keyed(name, runs, keys, how) for name, runs in arms.items()}
+    first, *others = found
+    blocks = tuple(found[first])
+    for other in others:
+        _same(first, found[first], other, found[other], how)
+    paired = {name: [dataclasses.replace(found[name][block], block=block) for block in blocks] for name in arms}
+    return paired, blocks, f"paired by {how}"
+
+
+def blocks_of_table(arms: Mapping[str, Sequence[Run]]) -> tuple[str, ...]:
+    """The blocks of a table in their order; empty where it has none.
+
+    Raises
+    ------
+    UsageError
+        Where some runs have a block and others have none, or an arm has two runs in one.
+    """
+    runs = [run for arm in arms.values() for run in arm]
+    without = [run for run in runs if run.block is None]
+    if len(without) == len(runs):
+        return ()
+    if without:
+        raise UsageError(
+            f"run {without[0].name} of {without[0].arm} has no block, others have: fill the column or empty it"
+        )
+    for arm, own in arms.items():
+        names = [run.block for run in own]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise UsageError(f"{arm} has two runs in block {twice}: a block holds one run of each arm")
+    return tuple(dict.fromkeys(str(run.block) for run in runs))
+
+
+def _by_order(arms: Mapping[str, Sequence[Run]]) -> tuple[dict[str, list[Run]], tuple[str, ...], str]:
+    sizes = {name: len(runs) for name, runs in arms.items()}
+    if len(set(sizes.values())) > 1:
+        listed = ", ".join(f"{name} {n}" for name, n in sizes.items())
+        raise UsageError(
+            f"--pair-by order: needs as many runs in every arm, there are {listed}; leave it out, or --pair-by name"
+        )
+    timed = all(run.start_unix_s is not None for runs in arms.values() for run in runs)
+    count = next(iter(sizes.values()))
+    blocks = tuple(str(i + 1) for i in range(count))
+    paired = {}
+    for name, runs in arms.items():
+        ordered = sorted(runs, key=lambda run: run.start_unix_s or 0.0) if timed else runs
+        paired[name] = [dataclasses.replace(run, block=block) for run, block in zip(ordered, blocks, strict=True)]
+    return paired, blocks, "paired by order of their " + ("start" if timed else "names")
+
+
+def _keyed(arm: str, runs: Sequence[Run], key: Callable[[Run], str], how: str) -> dict[str, Run]:
+    found: dict[str, Run] = {}
+    for run in runs:
+        own = key(run)
+        if own in found:
+            raise UsageError(f"--pair-by {how}: {found[own].name} and {run.name} of {arm} have the same {how} {own!r}")
+        found[own] = run
+    return found
+
+
+def _same(first: str, ours: Mapping[str, Run], other: str, theirs: Mapping[str, Run], how: str) -> None:
+    for left, arm, right in ((ours, other, theirs), (theirs, first, ours)):
+        lone = [key for key in left if key not in right]
+        if lone:
+            raise UsageError(
+                f"--pair-by {how}: {left[lone[0]].name} ({how} {lone[0]!r}) has no counterpart in {arm}, which has "
+                f"{', '.join(repr(key) for key in list(right)[:6])}; a run is not dropped in silence: give both or none"
+            )
+
+
+def _label(run: Run) -> str:
+    label = run.settings.labels if run.settings is not None else None
+    if not label:
+        raise UsageError(f"--pair-by label: {run.name} has no label (fortio -labels); pair by name or order")
+    return _without_arm(label, run.arm)
+
+
+def _name(run: Run) -> str:
+    return _without_arm(Path(run.name).name.split(".")[0] or run.name, run.arm)
+
+
+def _without_arm(text: str, arm: str) -> str:
+    """The text without the arm's name as a word of its own, and without what then dangles."""
+    bare = re.sub(rf"(?<![a-z0-9]){re.escape(arm.lower())}(?![a-z0-9])", "", text.lower())
+    return re.sub(r"[\s_.-]+", "-", bare).strip("-")

@@ -1,0 +1,126 @@
+"""A run of a named arm, as plain data, and what was found wrong with a set of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from meshtrial.errors import UsageError
+from meshtrial.load.result import FortioResult
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run.
+
+    Attributes
+    ----------
+    arm, name : str
+        The treatment, and what the user knows the run by: its file (or folder), or the table's column ``run``.
+    kind : str
+        ``fortio``, ``nighthawk``, ``access log`` or ``table``.
+    values : mapping of str to float
+        Response to value; SI base units for registered responses.
+    bounds : mapping of str to float
+        Resolution in seconds of a quantile: its histogram bucket, or the log's microsecond.
+    sources : mapping of Path to str
+        Files read, with their SHA-256.
+    settings : FortioResult or None
+        The load as it was asked for; None where the input does not say.
+    block : str or None
+        What it is paired by.
+    start_unix_s : float or None
+    requests : int or None
+        Successful ones decide how far into the tail a quantile may be reported.
+    notes : tuple of str
+    """
+
+    arm: str
+    name: str
+    kind: str
+    values: Mapping[str, float]
+    bounds: Mapping[str, float] = field(default_factory=dict)
+    sources: Mapping[Path, str] = field(default_factory=dict)
+    settings: FortioResult | None = None
+    block: str | None = None
+    start_unix_s: float | None = None
+    requests: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What stands against comparing, or what a reader must know.
+
+    Attributes
+    ----------
+    code : str
+        Stable name, e.g. ``different-settings``.
+    message : str
+        What was seen, where, and what to do next.
+    blocking : bool
+        True: refused unless the user insists.
+    """
+
+    code: str
+    message: str
+    blocking: bool
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The runs of all arms.
+
+    Attributes
+    ----------
+    arms : mapping of str to sequence of Run
+        The baseline first.
+    baseline : str
+    blocks : tuple of str
+        Labels of the pairs, in order; empty where the runs are not paired.
+    pairing : str
+        In words, how the pairs were formed; empty where they are not.
+    findings : tuple of Finding
+    set_aside : mapping of str to str
+        Arms that did not deliver the asked rate in most of their runs, with the reason.
+    """
+
+    arms: Mapping[str, Sequence[Run]]
+    baseline: str
+    blocks: tuple[str, ...] = ()
+    pairing: str = ""
+    findings: tuple[Finding, ...] = ()
+    set_aside: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def paired(self) -> bool:
+        """Whether the runs are paired."""
+        return bool(self.blocks)
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs of all arms, the baseline's first."""
+        return [run for arm in self.arms.values() for run in arm]
+
+    @property
+    def treatments(self) -> list[str]:
+        """Every arm but the baseline."""
+        return [name for name in self.arms if name != self.baseline]
+
+
+def refuse(findings: Sequence[Finding], force: bool) -> None:
+    """Stop at what forbids the comparison, all of it at once, unless the user insists.
+
+    Raises
+    ------
+    UsageError
+        Every reason, one a line.
+    """
+    reasons = [finding.message for finding in findings if finding.blocking]
+    if reasons and not force:
+        listed = "\n".join(f"  - {reason}" for reason in reasons)
+        raise UsageError(f"these results cannot be compared:\n{listed}\n  --force compares all the same, and says so")

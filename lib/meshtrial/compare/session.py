@@ -1,0 +1,79 @@
+"""From the command's arguments to a checked sample, whichever kind of input they name."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+
+from meshtrial.compare import checks, files, pairing, tables
+from meshtrial.compare.names import metrics_of
+from meshtrial.compare.runs import Run, Sample, refuse
+from meshtrial.errors import UsageError
+from meshtrial.responses import Response
+
+DEFAULT_METRICS = "p50,p99"
+
+
+def collect(arguments: argparse.Namespace) -> tuple[Sample, tuple[Response, ...]]:
+    """Read all arms, refuse what cannot be compared, and pair what the user or the table pairs.
+
+    Returns
+    -------
+    tuple
+        The sample, and the metrics that are compared where none are asked for.
+
+    Raises
+    ------
+    UsageError
+        With every reason; ``--force`` turns those that can be forced into warnings.
+    """
+    if arguments.table is None:
+        arms, default = _from_files(arguments), metrics_of(DEFAULT_METRICS)
+        blocks: tuple[str, ...] = ()
+    else:
+        arms, default = _from_table(arguments)
+        blocks = pairing.blocks_of_table(arms)
+    checks.require_replicates(arms)
+    findings = checks.check(arms)
+    refuse(findings, arguments.force)
+    baseline = next(iter(arms))
+    words = "paired by the table's blocks" if blocks else ""
+    if arguments.pair_by:
+        if blocks:
+            raise UsageError("--pair-by: the table's column block pairs the runs already; leave one of them out")
+        arms, blocks, words = pairing.pair(arms, arguments.pair_by)
+    set_aside = {} if arguments.force else checks.set_aside(arms)
+    return Sample(arms, baseline, blocks, words, findings, set_aside), default
+
+
+def _from_files(arguments: argparse.Namespace) -> dict[str, list[Run]]:
+    if arguments.where:
+        raise UsageError("--where: chooses rows of a table; give --table FILE")
+    if not arguments.treatment:
+        raise UsageError("--treatment: is needed, e.g. --treatment istio='istio/*.json'")
+    arms: dict[str, list[Run]] = {}
+    for place, tokens in enumerate([arguments.baseline, *arguments.treatment]):
+        fallback = "treatment" if place else "baseline"
+        name, runs = files.read_arm(tokens, arguments.sample_floor, merge=arguments.merge, fallback=fallback)
+        if name in arms:
+            raise UsageError(f"two arms are called {name!r}: name them, e.g. --treatment istio='istio/*.json'")
+        arms[name] = runs
+    return arms
+
+
+def _from_table(arguments: argparse.Namespace) -> tuple[dict[str, list[Run]], tuple[Response, ...]]:
+    if arguments.merge:
+        raise UsageError("--merge: is for files; a table has one number a run already")
+    if len(arguments.baseline) != 1:
+        raise UsageError(f"--baseline: with --table it is one name of the table, not {' '.join(arguments.baseline)}")
+    found, responses = tables.read_table(arguments.table, arguments.where)
+    named = [name for tokens in arguments.treatment for name in tokens]
+    arms = tables.choose(found, arguments.table, arguments.baseline[0], named)
+    return arms, _judged(responses)
+
+
+def _judged(responses: Mapping[str, Response]) -> tuple[Response, ...]:
+    judged = tuple(response for response in responses.values() if response.kind != "quality")
+    if not judged:
+        raise UsageError(f"the table's responses are described only: {', '.join(responses)}")
+    return judged

@@ -1,0 +1,132 @@
+"""From a tidy table to runs: columns run, block, treatment, response, value, and a unit beside it where there is one.
+
+A study's own ``runs.parquet`` is such a table too: ``run_id`` stands for run, and rows that its inference left out
+stay out.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from meshtrial.compare.names import find_response
+from meshtrial.compare.runs import Run
+from meshtrial.errors import UsageError
+from meshtrial.load.files import InputFileError, read_bytes
+from meshtrial.parameters import split_list
+from meshtrial.responses import Response
+
+NEEDED = ("run", "treatment", "response", "value")
+
+
+def read_table(path: Path, where: Sequence[str] = ()) -> tuple[dict[str, list[Run]], dict[str, Response]]:
+    """The runs of every treatment, and the responses that the table holds.
+
+    Parameters
+    ----------
+    path : Path
+        CSV (gzip or plain) or Parquet.
+    where : sequence of str
+        ``COLUMN=VALUE``: only these rows.
+
+    Raises
+    ------
+    InputFileError, UsageError
+        With the file and the reason.
+    """
+    frame = _shaped(_read(path), path, where)
+    arms: dict[str, dict[str, dict[str, float]]] = {}
+    blocks: dict[tuple[str, str], str | None] = {}
+    responses: dict[str, Response] = {}
+    for row in frame.iter_rows(named=True):
+        response, value = _value(row, path)
+        responses.setdefault(response.name, response)
+        key = (row["treatment"], row["run"])
+        values = arms.setdefault(key[0], {}).setdefault(key[1], {})
+        if response.name in values:
+            raise InputFileError(
+                path,
+                f"run {key[1]} of {key[0]} has {response.name} twice: a run is one number a response (average slices "
+                "first), or name the rows that belong together with --where COLUMN=VALUE",
+            )
+        values[response.name] = value
+        if blocks.setdefault(key, row["block"]) != row["block"]:
+            raise InputFileError(path, f"run {key[1]} of {key[0]} stands in two blocks")
+    return {
+        arm: [Run(arm, name, "table", values, block=blocks[arm, name]) for name, values in runs.items()]
+        for arm, runs in arms.items()
+    }, responses
+
+
+def _read(path: Path) -> pl.DataFrame:
+    data = read_bytes(path)
+    try:
+        if data.startswith(b"PAR1"):
+            return pl.read_parquet(io.BytesIO(data))
+        # Everything as text first: run 01 and run 1 are different names.
+        return pl.read_csv(io.BytesIO(data), infer_schema=False)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputFileError(path, f"is neither a CSV nor a Parquet table, or is damaged ({reason})") from None
+
+
+def _shaped(frame: pl.DataFrame, path: Path, where: Sequence[str]) -> pl.DataFrame:
+    if "run" not in frame.columns and "run_id" in frame.columns:
+        frame = frame.rename({"run_id": "run"})
+    missing = [column for column in NEEDED if column not in frame.columns]
+    if missing:
+        has = ", ".join(frame.columns[:8])
+        raise InputFileError(path, f"lacks {', '.join(missing)}; a tidy table has {', '.join(NEEDED)} (this has {has})")
+    if "included" in frame.columns:
+        frame = frame.filter(pl.col("included").cast(pl.String).str.to_lowercase() == "true")
+    for item in where:
+        column, separator, value = item.partition("=")
+        if not separator or column not in frame.columns:
+            raise UsageError(f"--where {item}: is not COLUMN=VALUE; {path} has {', '.join(frame.columns)}")
+        frame = frame.filter(pl.col(column).cast(pl.String) == value)
+    if frame.is_empty():
+        raise InputFileError(path, "holds no row" + (f" where {' and '.join(where)}" if where else ""))
+    if "load" in frame.columns and frame["load"].n_unique() > 1:
+        loads = ", ".join(str(load) for load in frame["load"].unique(maintain_order=True))
+        raise InputFileError(path, f"holds several loads ({loads}), which cannot be compared: choose --where load=...")
+    for optional in ("block", "unit"):
+        if optional not in frame.columns:
+            frame = frame.with_columns(pl.lit(None, pl.String).alias(optional))
+    texts = ("run", "block", "treatment", "response", "unit")
+    frame = frame.select(*(pl.col(name).cast(pl.String) for name in texts), pl.col("value").cast(pl.String))
+    return frame.with_columns(pl.when(pl.col(n).str.strip_chars() != "").then(pl.col(n)).alias(n) for n in texts)
+
+
+def _value(row: Mapping[str, str | None], path: Path) -> tuple[Response, float]:
+    for column in ("run", "treatment", "response"):
+        if row[column] is None:
+            raise InputFileError(path, f"a row has no {column}: {dict(row)}")
+    response, factor = find_response(str(row["response"]), row["unit"] or "")
+    if factor is None:
+        name = row["response"]
+        raise InputFileError(path, f"{name} has no unit: call it {name}_ms or {name}_s, or add a column unit")
+    try:
+        value = float(row["value"] or "") * factor
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        where = f"run {row['run']} of {row['treatment']}"
+        raise InputFileError(path, f"{where}: {row['response']} is {row['value']!r}, not a number")
+    return response, value
+
+
+def choose(arms: Mapping[str, list[Run]], path: Path, baseline: str, treatments: Sequence[str]) -> dict[str, list[Run]]:
+    """The named arms, the baseline first; without named treatments all the others."""
+    wanted = [item for text in treatments for item in split_list(text)] or [name for name in arms if name != baseline]
+    for name in (baseline, *wanted):
+        if name not in arms:
+            raise UsageError(f"{path}: has no treatment {name!r}; it has {', '.join(arms)}")
+    if baseline in wanted or len(set(wanted)) < len(wanted):
+        raise UsageError(f"a treatment is named twice: {', '.join((baseline, *wanted))}")
+    if not wanted:
+        raise UsageError(f"{path}: holds {baseline} alone; there is nothing to compare it with")
+    return {name: list(arms[name]) for name in (baseline, *wanted)}

@@ -1,0 +1,104 @@
+"""fortio results with a median that a hand can check, and the command line as a test calls it."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meshtrial import cli
+
+
+def result(p50_ms: float, *, bucket_ms: float = 0.01, minute: int = 0, **changes: Any) -> dict[str, Any]:
+    """400 requests, half of them in the bucket that ends at ``p50_ms``: the median is that edge, exactly."""
+    edges = [(p50_ms - bucket_ms) / 1e3, p50_ms / 1e3, (p50_ms + bucket_ms) / 1e3]
+    data = [
+        {"Start": edges[0], "End": edges[1], "Percent": 50, "Count": 200},
+        {"Start": edges[1], "End": edges[2], "Percent": 100, "Count": 200},
+    ]
+    histogram = {"Count": 400, "Min": edges[0], "Max": edges[2], "Sum": 0.4 * p50_ms, "Avg": edges[1], "Data": data}
+    return {
+        "RunType": "HTTP",
+        "Labels": "",
+        "StartTime": f"2026-11-21T02:{minute:02d}:00Z",
+        "RequestedQPS": "100",
+        "RequestedDuration": "4s",
+        "ActualQPS": 100.0,
+        "ActualDuration": 4_000_000_000,
+        "NumThreads": 4,
+        "Version": "1.68.1",
+        "DurationHistogram": histogram,
+        "RetCodes": {"200": 400},
+        "DisableFastClient": False,
+        "H2": False,
+        "DisableKeepAlive": False,
+    } | changes
+
+
+@dataclass(frozen=True)
+class Answer:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def flat(self) -> str:
+        """What was printed, without its line breaks."""
+        return " ".join(self.out.split())
+
+
+class Bench:
+    """A folder with results, and the command run in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def write(self, name: str, data: Any) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(data if isinstance(data, str) else json.dumps(data))
+        return path
+
+    def arm(self, name: str, medians_ms: Sequence[float], start: int = 0, step: int = 2, **changes: Any) -> None:
+        for k, p50 in enumerate(medians_ms, start=1):
+            self.write(f"{name}/run-{k}.json", result(p50, minute=start + step * k, **changes))
+
+    def compare(self, *arguments: str) -> Answer:
+        return self._call("compare", *arguments)
+
+    def plan(self, *arguments: str) -> Answer:
+        return self._call("plan", *arguments)
+
+    def _call(self, *arguments: str) -> Answer:
+        out, err = io.StringIO(), io.StringIO()
+        code = cli.main(list(arguments), out, err)
+        # The one phrase that no verdict may ever be (METHOD).
+        assert "no difference" not in out.getvalue().lower()
+        return Answer(code, out.getvalue(), err.getvalue())
+
+    def read(self, name: str) -> Any:
+        return json.loads((self.folder / name).read_text())
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    monkeypatch.chdir(tmp_path)
+    return Bench(tmp_path)
+
+
+@pytest.fixture
+def six(bench: Bench) -> Bench:
+    """Six runs a side, interleaved in time, completely apart."""
+    bench.arm("none", [0.80, 0.81, 0.82, 0.83, 0.84, 0.85])
+    bench.arm("istio", [1.00, 1.01, 1.02, 1.03, 1.04, 1.05], start=1)
+    return bench
+
+
+@pytest.fixture
+def make_result() -> Callable[..., dict[str, Any]]:
+    return result

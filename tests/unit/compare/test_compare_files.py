@@ -1,0 +1,255 @@
+"""`meshtrial compare` on files, through the command line."""
+
+import gzip
+import json
+import math
+
+import pytest
+
+BOTH = ("--baseline", "none/*.json", "--treatment", "istio=istio/*.json", "--metrics", "p50")
+
+
+def test_six_a_side_completely_apart(six):
+    answer = six.compare(*BOTH, "--json", "o.json")
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.startswith("6 against 6 runs, not paired: the smallest possible p is 2/924 = 0.0022.\n")
+    record = six.read("o.json")
+    (row,) = record["verdicts"]
+    assert row["p"] == pytest.approx(2 / math.comb(12, 6), abs=1e-15)
+    # Medians 0.825 and 1.025 ms; the 36 ratios lie between 1.00/0.85 and 1.05/0.80.
+    assert row["baseline_value"] == pytest.approx(0.825e-3)
+    assert row["treatment_value"] == pytest.approx(1.025e-3)
+    assert 1.00 / 0.85 < row["ci_low"] < row["ratio"] < row["ci_high"] < 1.05 / 0.80
+    assert (row["verdict"], row["qualifier"]) == ("slower", "material")
+    assert record["smallest_p"] == {"istio": pytest.approx(2 / 924)}
+    assert "slower (material)" in answer.out
+    assert "order-unknown" in answer.out
+    assert "sequential-order" not in answer.out
+    assert max(len(line) for line in answer.out.splitlines()) <= 100
+
+
+def test_three_a_side_cannot_go_below_a_tenth(bench):
+    bench.arm("none", [0.80, 0.81, 0.82])
+    bench.arm("istio", [1.00, 1.01, 1.02], start=1)
+    answer = bench.compare(*BOTH)
+    assert answer.code == 0
+    assert answer.flat.startswith("3 against 3 runs, not paired: the smallest possible p is 2/20 = 0.10.")
+    assert "Nothing below 0.10 is possible" in answer.flat
+    assert "at least 4 runs in each arm" in answer.flat
+    assert "inconclusive: at least 4 runs in each arm" in answer.flat
+    assert "slower" not in answer.out
+
+
+def test_one_file_against_one_file_is_refused_even_by_force(bench):
+    bench.arm("none", [0.8])
+    bench.arm("istio", [1.0])
+    for more in ((), ("--force",)):
+        answer = bench.compare(*BOTH, *more)
+        assert (answer.code, answer.out) == (2, "")
+        assert "1 run of none against 1 run of istio: one run shows no noise" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("empty.json", b"", "the file is empty"),
+        ("blank.json", b" \n", "the file is empty"),
+        ("short.json", b'{"RunType": "HTTP", "DurationHis', "the JSON is truncated"),
+        ("k6.json", b'{"metrics": {}}', "no DurationHistogram"),
+        ("list.json", b"[1, 2]", "not a fortio result but a JSON list"),
+        ("shape.json", b'{"DurationHistogram": {"Count": 1, "Data": [1]}}', "is not a whole fortio result"),
+        ("text.json", b"Fortio 1.68 running at 100 queries per second", "is not JSON"),
+        ("bin.json", b"\x00\x01\xff\xfe", "is not text"),
+        ("cut.json.gz", gzip.compress(b"{}" * 100, mtime=0)[:20], "gzip data is damaged or truncated"),
+        ("cut.log", b'{"latency":0.001,"timestamp":1,"thread":0,"iter":0,"ok":true,"det', "line 1 is truncated"),
+        ("table.csv", b"run,treatment,response,value\n", "is a table; give it with --table"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_with_the_reason(six, name, content, reason):
+    (six.folder / name).write_bytes(content)
+    answer = six.compare("--baseline", "none/*.json", "--treatment", f"x={name}")
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith(f"meshtrial compare: {name}: ")
+    assert reason in answer.err
+
+
+def test_a_pattern_without_files(six):
+    assert six.compare("--baseline", "none/*.json", "--treatment", "x=nothing/*.json").code == 2
+    answer = six.compare("--baseline", "none/absent.json", "--treatment", "istio/*.json")
+    assert (answer.code, answer.err) == (2, "meshtrial compare: none/absent.json: there is no such file\n")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"RequestedQPS": "200", "ActualQPS": 200.0}, "rate (rps) differs: 100, 200"),
+        ({"NumThreads": 8}, "connections differs: 4, 8"),
+        ({"DisableFastClient": True}, "client differs: fast, std"),
+        ({"Payload": "eHh4eHg="}, "payload (bytes) differs"),
+        ({"DisableKeepAlive": True}, "keep-alive differs: yes, no"),
+    ],
+)
+def test_another_load_is_refused_by_name_and_forced_with_a_warning(bench, changes, reason):
+    bench.arm("none", [0.80, 0.81, 0.82, 0.83], Payload="eHg=")
+    bench.arm("istio", [1.00, 1.01, 1.02, 1.03], start=1, **({"Payload": "eHg="} | changes))
+    answer = bench.compare(*BOTH)
+    assert (answer.code, answer.out) == (2, "")
+    assert reason in answer.err
+    assert "none/run-1.json against istio/run-1.json" in answer.err
+    forced = bench.compare(*BOTH, "--force")
+    assert forced.code == 0
+    assert f"different-settings: {reason}" in forced.flat
+
+
+def test_another_version_is_a_warning_only(bench):
+    bench.arm("none", [0.80, 0.81, 0.82, 0.83])
+    bench.arm("istio", [1.00, 1.01, 1.02, 1.03], start=1, Version="1.60.0")
+    answer = bench.compare(*BOTH)
+    assert answer.code == 0
+    assert "different-settings: version differs: 1.68.1, 1.60.0" in answer.flat
+
+
+def test_a_copy_is_no_second_run(six):
+    (six.folder / "istio/run-7.json").write_bytes((six.folder / "istio/run-1.json").read_bytes())
+    answer = six.compare(*BOTH)
+    assert answer.code == 2
+    assert "istio/run-7.json is a copy of istio/run-1.json, byte for byte" in answer.err
+    assert six.compare(*BOTH, "--force").code == 0
+
+
+def test_all_of_one_arm_before_the_other_is_said(bench):
+    bench.arm("none", [0.80, 0.81, 0.82, 0.83])
+    bench.arm("istio", [1.00, 1.01, 1.02, 1.03], start=20)
+    answer = bench.compare(*BOTH, "--pair-by", "order")
+    assert "sequential-order: all runs of none began before the first of istio" in answer.flat
+
+
+def test_gzip_and_several_treatments(six):
+    six.arm("linkerd", [0.70, 1.00, 0.65, 1.10, 0.81, 0.95], start=1, step=3)
+    for path in (six.folder / "linkerd").iterdir():
+        path.with_suffix(".json.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    answer = six.compare(*BOTH, "--treatment", "linkerd", "--json", "o.json")
+    assert answer.code == 0
+    assert "(istio, linkerd)" in answer.flat
+    assert "0.0043 corrected over 2 contrasts" in answer.flat  # 2 x 2/924
+    istio, linkerd = six.read("o.json")["verdicts"]
+    assert istio["p_holm"] == pytest.approx(4 / 924)
+    assert istio["verdict"] == "slower"
+    assert linkerd["verdict"] == "inconclusive"
+    assert "more runs in each arm" in linkerd["sentence"]
+
+
+def test_nighthawk_counts_as_strings(bench, make_result):
+    for arm, level in (("none", 0.8), ("istio", 1.0)):
+        for k in range(4):
+            data = make_result(level + k / 100, minute=2 * k + (arm == "istio"))
+            histogram = data["DurationHistogram"]
+            histogram["Count"] = str(histogram["Count"])
+            for bucket in histogram["Data"]:
+                bucket["Count"] = str(bucket["Count"])
+            bench.write(f"{arm}/{k}.json", data)
+    answer = bench.compare(*BOTH, "--json", "o.json")
+    assert answer.code == 0
+    assert {run["kind"] for run in bench.read("o.json")["runs"]} == {"nighthawk"}
+    assert bench.read("o.json")["verdicts"][0]["p"] == pytest.approx(2 / 70)
+
+
+def test_access_logs_are_exact_and_their_settings_unknown(bench):
+    for arm, latency in (("none", 0.001), ("istio", 0.002)):
+        for k in range(4):
+            lines = (
+                {"latency": latency + k * 1e-5, "timestamp": 10**18 + i * 10**7, "thread": 0, "iter": i, "ok": True}
+                for i in range(200)
+            )
+            bench.write(f"{arm}/{k}.log", "".join(json.dumps(line) + "\n" for line in lines))
+    arguments = ("--baseline", "none/*.log", "--treatment", "istio/*.log", "--metrics", "p50")
+    answer = bench.compare(*arguments, "--json", "o.json")
+    assert answer.code == 0
+    assert "settings-unknown" in answer.out
+    (row,) = bench.read("o.json")["verdicts"]
+    assert row["baseline_value"] == pytest.approx(0.001015)  # between the second and the third of four
+    bench.arm("mixed", [1.0, 1.1, 1.2])
+    mixed = bench.compare("--baseline", "none/*.log", "--treatment", "mixed/*.json", "--metrics", "p50")
+    assert mixed.code == 2
+    assert "is an access log and" in mixed.err
+
+
+def test_the_bucket_wider_than_the_margin_is_flagged(bench):
+    # At 10 ms the margin of 5 % is 0.5 ms; the buckets are 1 ms wide.
+    bench.arm("none", [10.0, 10.1, 10.2, 10.3], bucket_ms=1)
+    bench.arm("istio", [20.0, 20.1, 20.2, 20.3], start=1, bucket_ms=0.2)
+    answer = bench.compare(*BOTH)
+    assert "[bucket]" in answer.out
+    assert "coarse-quantile: the quantile is known to 9.9% only, the margin is 5.0%" in answer.flat  # 1 of 10.15
+    wider = bench.compare(*BOTH, "--margin", "p50=12%")
+    assert "margin 12 %" in wider.out
+    assert "[bucket]" not in wider.out
+
+
+def test_a_bucket_is_held_against_its_own_quantile(bench):
+    # 1 ms is 5 % of 20 ms and would be 10 % of 10 ms: only the treatment's buckets are that wide.
+    bench.arm("none", [10.0, 10.1, 10.2, 10.3], bucket_ms=0.1)
+    bench.arm("istio", [20.0, 20.1, 20.2, 20.3], start=1, bucket_ms=1)
+    assert "[bucket]" not in bench.compare(*BOTH, "--margin", "p50=6%").out
+    assert "[bucket]" in bench.compare(*BOTH, "--margin", "p50=4%").out
+
+
+def test_a_quantile_with_too_few_requests_is_withheld(six):
+    answer = six.compare(*BOTH[:-1], "p50,p99")
+    assert (
+        "p99 latency is not reported: it needs 10000 good requests in every run, none/run-1.json has 400" in answer.flat
+    )
+    nothing = six.compare(*BOTH[:-1], "p99")
+    assert nothing.code == 2
+    assert "nothing to compare" in nothing.err
+    assert six.compare(*BOTH[:-1], "p99", "--sample-floor", "1").code == 0
+
+
+def test_an_arm_that_missed_its_rate_is_saturated(bench):
+    bench.arm("none", [0.80, 0.81, 0.82, 0.83])
+    bench.arm("istio", [1.00, 1.01, 1.02, 1.03], start=1, ActualQPS=80.0)
+    answer = bench.compare(*BOTH, "--json", "o.json")
+    assert "rate-missed: istio/run-1.json delivered 80.0% of the asked rate" in answer.flat
+    (row,) = bench.read("o.json")["verdicts"]
+    assert (row["verdict"], row["ratio"], row["p"]) == ("saturated", None, None)
+
+
+def test_failed_requests_are_said(bench):
+    bench.arm("none", [0.80, 0.81, 0.82, 0.83])
+    bench.arm("istio", [1.00, 1.01, 1.02, 1.03], start=1, RetCodes={"200": 360, "503": 40})
+    assert "errors: istio/run-1.json: 10.0% of its requests failed" in bench.compare(*BOTH).flat
+
+
+def test_beyond_three_metrics_is_exploratory(six):
+    answer = six.compare(*BOTH[:-1], "p50,p75,mean,p90", "--sample-floor", "1", "--json", "o.json")
+    assert [row["exploratory"] for row in six.read("o.json")["verdicts"]] == [False, False, False, True]
+    assert "p90 latency, typical run's; margin 12 %; exploratory" in answer.out  # the floor of 0.1 ms of 0.833
+
+
+def test_the_page_is_offline_and_says_the_same(six):
+    answer = six.compare(*BOTH, "--html", "o.html")
+    page = (six.folder / "o.html").read_text()
+    assert "page    o.html" in answer.out
+    assert "2/924 = 0.0022" in page
+    assert "▲ slower" in page
+    assert "material, p" in page
+    assert "<script" not in page
+    assert 'src="http' not in page
+    assert "no difference" not in page.lower()
+
+
+def test_bad_usage(six):
+    for arguments, reason in (
+        (BOTH[:2], "--treatment: is needed"),
+        ((*BOTH, "--alpha", "0"), "--alpha 0: allowed"),
+        ((*BOTH, "--margin", "p50=wide"), "margin"),
+        ((*BOTH[:-1], "latency_max_s"), "described only"),
+        ((*BOTH, "--treatment", "istio/*.json"), "two arms are called 'istio'"),
+        (("--baseline", "none/run-1.json", "none/run-1.json", "--treatment", "istio"), "is named twice"),
+        ((*BOTH, "--where", "a=b"), "--where"),
+        ((*BOTH, "--json", "none/run-1.json/o.json"), "cannot be written"),
+    ):
+        answer = six.compare(*arguments)
+        assert answer.code == 2, (arguments, answer)
+        assert reason in answer.err

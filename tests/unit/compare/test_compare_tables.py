@@ -1,0 +1,124 @@
+"""Tidy tables."""
+
+import polars as pl
+import pytest
+
+HEADER = "run,block,treatment,response,value\n"
+
+
+def table(blocks=6, response="p50_ms", factor=1.25, block=True):
+    """Every block's treatment is 25 % above its baseline."""
+    rows = []
+    for b in range(1, blocks + 1):
+        base = 1 + b / 10
+        label = str(b) if block else ""
+        rows += [f"n{b},{label},none,{response},{base:.3f}", f"i{b},{label},istio,{response},{base * factor:.4f}"]
+    return HEADER + "\n".join(rows) + "\n"
+
+
+def test_blocks_pair(bench):
+    bench.write("t.csv", table())
+    answer = bench.compare("--table", "t.csv", "--baseline", "none", "--treatment", "istio", "--json", "o.json")
+    assert answer.code == 0, answer.err
+    assert answer.out.startswith("6 blocks: the smallest possible p is 2/64 = 0.031.\n")
+    record = bench.read("o.json")
+    (row,) = record["verdicts"]
+    assert row["ratio"] == pytest.approx(1.25)
+    assert row["p"] == pytest.approx(2 / 64)
+    assert row["response"] == "latency_p50_s"
+    assert row["baseline_value"] == pytest.approx(1.35e-3)  # ms became seconds
+    assert record["pairing"] == "paired by the table's blocks"
+
+
+def test_without_blocks_unpaired(bench):
+    bench.write("t.csv", table(4, block=False))
+    answer = bench.compare("--table", "t.csv", "--baseline", "none")
+    assert answer.flat.startswith("4 against 4 runs, not paired: the smallest possible p is 2/70")
+    assert "order-unknown" in answer.out
+    named = bench.compare("--table", "t.csv", "--baseline", "none", "--pair-by", "order")
+    assert named.flat.startswith("4 blocks: the smallest possible p is 2/16")
+
+
+def test_parquet_and_where(bench):
+    frames = [
+        pl.DataFrame(
+            {
+                "run_id": [f"{load}{b}{t}" for b in range(4) for t in ("none", "istio")],
+                "load": load,
+                "block": [b for b in range(4) for _ in range(2)],
+                "treatment": ["none", "istio"] * 4,
+                "response": "latency_p50_s",
+                "value": [0.001 + b / 1e4 + t / 1e3 for b in range(4) for t in range(2)],
+                "included": True,
+            }
+        )
+        for load in ("100rps", "200rps")
+    ]
+    pl.concat(frames).write_parquet(bench.folder / "runs.parquet")
+    arguments = ("--table", "runs.parquet", "--baseline", "none")
+    mixed = bench.compare(*arguments)
+    assert mixed.code == 2
+    assert "several loads (100rps, 200rps)" in mixed.err
+    assert bench.compare(*arguments, "--where", "load=100rps").code == 0
+    assert bench.compare(*arguments, "--where", "load=1rps").code == 2
+    assert bench.compare(*arguments, "--where", "colour=red").code == 2
+
+
+def test_the_twin_stands_outside_the_family(bench):
+    text = table(7)
+    for b in range(1, 8):
+        text += f"a{b},{b},none-aa,p50_ms,{1 + b / 10 + (0.001 if b % 2 else -0.001):.3f}\n"
+    bench.write("t.csv", text)
+    answer = bench.compare("--table", "t.csv", "--baseline", "none", "--json", "o.json")
+    istio, twin = bench.read("o.json")["verdicts"]
+    assert (istio["twin"], twin["twin"]) == (False, True)
+    assert istio["p_holm"] == istio["p"]  # a family of one
+    assert istio["noise_floor"] is not None
+    assert "none-aa (A/A twin)" in answer.out
+
+
+def test_an_incomplete_block_leaves_for_all(bench):
+    bench.write("t.csv", table(7).replace("i7,7,istio,p50_ms,2.1250\n", ""))
+    answer = bench.compare("--table", "t.csv", "--baseline", "none", "--json", "o.json")
+    assert answer.code == 0, answer.err
+    assert bench.read("o.json")["verdicts"][0]["n_blocks"] == 6
+
+
+def test_any_response_with_a_margin_of_its_own(bench):
+    bench.write("t.csv", table(8, response="fps", factor=0.8))
+    answer = bench.compare("--table", "t.csv", "--baseline", "none", "--margin", "fps=5%", "--json", "o.json")
+    (row,) = bench.read("o.json")["verdicts"]
+    assert (row["verdict"], row["qualifier"]) == ("lower", "material")
+    assert "fps; margin 5 %" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("", "the file is empty"),
+        ("a,b\n1,2\n", "lacks run, treatment, response, value"),
+        (HEADER, "holds no row"),
+        (table(response="p50"), "p50 has no unit: call it p50_ms"),
+        (table().replace("1.100", "fast", 1), "run n1 of none: p50_ms is 'fast', not a number"),
+        (table() + "n1,1,none,p50_ms,1.1\n", "has latency_p50_s twice"),
+        (table() + "n9,1,none,p50_ms,1.1\n", "none has two runs in block 1"),
+        (table() + "n9,,none,p50_ms,1.1\n", "has no block, others have"),
+        (table().replace("1.100", "0", 1), "a ratio needs values above 0"),
+        (table(1), "one run shows no noise"),
+        ("PAR1 but not really", "neither a CSV nor a Parquet table"),
+    ],
+)
+def test_a_table_that_cannot_be_used(bench, content, reason):
+    bench.write("t.csv", content)
+    answer = bench.compare("--table", "t.csv", "--baseline", "none")
+    assert (answer.code, answer.out) == (2, "")
+    assert reason in answer.err
+
+
+def test_names_of_the_table(bench):
+    bench.write("t.csv", table())
+    absent = bench.compare("--table", "t.csv", "--baseline", "none", "--treatment", "kuma")
+    assert absent.code == 2
+    assert "has no treatment 'kuma'; it has none, istio" in absent.err
+    assert bench.compare("--table", "t.csv", "--baseline", "none", "--pair-by", "order").code == 2
+    assert bench.compare("--table", "absent.csv", "--baseline", "none").code == 2
