@@ -1,0 +1,115 @@
+"""A figure as a report needs it: drawing, text for those who do not see it, caption, and its numbers as a table.
+
+In a notebook the drawing is an image (JupyterLab strips SVG elements from outputs it does not trust,
+and every notebook that papermill ran is one of those). The exported page puts the SVG itself in its
+place: text that can be selected, in the page's own colours, and a narrower drawing on a phone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import polars as pl
+from matplotlib.figure import Figure as Canvas
+
+from meshtrial.errors import UsageError
+from meshtrial.report import svg as svg_tools
+from meshtrial.report import wording
+from meshtrial.report.markup import Cell, Column, Table, details, escape, style_element
+
+WIDE_IN, NARROW_IN = 7.4, 3.8
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawing with everything that belongs to it.
+
+    Attributes
+    ----------
+    svg : str
+        An ``<svg>`` element.
+    alt : str
+        What is seen, in numbers.
+    caption : str
+        How to read it.
+    table : polars.DataFrame
+        The numbers that are drawn, in display units named in the columns.
+    narrow : str
+        The same drawing for a phone; empty where the wide one serves.
+    """
+
+    svg: str
+    alt: str
+    caption: str
+    table: pl.DataFrame
+    narrow: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.alt.strip() or not self.caption.strip():
+            raise UsageError("a figure needs alt text and a caption; say what is seen, in numbers")
+
+    @classmethod
+    def from_matplotlib(
+        cls, fig: Canvas, alt: str, caption: str, table: pl.DataFrame, narrow: Canvas | None = None
+    ) -> Figure:
+        """Take over a matplotlib drawing.
+
+        Parameters
+        ----------
+        fig : matplotlib.figure.Figure
+            Best made by :func:`meshtrial.report.svg.canvas` inside :func:`meshtrial.report.svg.style`. A figure of
+            pyplot is closed, so that it is neither shown twice nor left open.
+        alt, caption : str
+        table : polars.DataFrame
+        narrow : matplotlib.figure.Figure, optional
+            Drawn at :data:`NARROW_IN`.
+        """
+        shown = svg_tools.to_svg(fig, alt)
+        small = svg_tools.to_svg(narrow, alt) if narrow is not None else ""
+        for drawing in (fig, narrow):
+            _close(drawing)
+        return cls(shown, alt, caption, table, small)
+
+    def _repr_html_(self) -> str:
+        narrow = f' data-narrow="{svg_tools.data_uri(self.narrow)}"' if self.narrow else ""
+        image = f'<img class="mt-svg" alt="{escape(self.alt)}" src="{svg_tools.data_uri(self.svg)}"{narrow}>'
+        table = frame_table(self.table, "The numbers in this figure")
+        count = f"{self.table.height} row{'s' * (self.table.height != 1)}"
+        return (
+            f'{style_element()}<div class="mt"><figure class="mt-figure"><div class="mt-drawing">{image}</div>'
+            f"<figcaption>{escape(self.caption)}</figcaption>"
+            f"{details(f'Table: the numbers drawn ({count})', table.to_html(), css='mt-data')}</figure></div>"
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"Figure. {self.alt}\n{self.caption}\n\n{frame_table(self.table, 'The numbers in this figure').to_text()}"
+        )
+
+
+def frame_table(frame: pl.DataFrame, caption: str) -> Table:
+    """A data frame as a table: four significant digits shown, the whole value kept behind them."""
+    columns = [Column(name, frame.schema[name].is_numeric()) for name in frame.columns]
+    rows = [[_cell(value) for value in row] for row in frame.iter_rows()]
+    return Table(caption, columns, rows, show_caption=False)
+
+
+def _cell(value: object) -> Cell:
+    if value is None:
+        return Cell("–")
+    if isinstance(value, bool):
+        return Cell("yes" if value else "no")
+    if isinstance(value, int):
+        return Cell(wording.count(value), value)
+    if isinstance(value, float):
+        return Cell(wording.number(value, 4), None if math.isnan(value) else repr(value))
+    return Cell(str(value))
+
+
+def _close(fig: Canvas | None) -> None:
+    if fig is None or getattr(fig, "number", None) is None:
+        return
+    from matplotlib import pyplot
+
+    pyplot.close(fig)

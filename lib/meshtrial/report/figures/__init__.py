@@ -1,0 +1,35 @@
+"""The figures of a report, one concept a module; every one returns a :class:`~meshtrial.report.figure.Figure`."""
+
+from meshtrial.report.figures.added import added_latency
+from meshtrial.report.figures.blocks import runs_by_block
+from meshtrial.report.figures.capacity import capacity
+from meshtrial.report.figures.ccdf import latency_ccdf
+from meshtrial.report.figures.detection import detection
+from meshtrial.report.figures.drift import drift
+from meshtrial.report.figures.forest import forest
+from meshtrial.report.figures.resources import resources
+from meshtrial.report.figures.scaling import (
+    configuration_against_endpoints,
+    cost_against_endpoints,
+    exponents,
+    latency_against_endpoints,
+    shares_against_endpoints,
+)
+from meshtrial.report.figures.scaling_limits import machine_limits
+
+__all__ = [
+    "added_latency",
+    "capacity",
+    "configuration_against_endpoints",
+    "cost_against_endpoints",
+    "detection",
+    "drift",
+    "exponents",
+    "forest",
+    "latency_against_endpoints",
+    "latency_ccdf",
+    "machine_limits",
+    "resources",
+    "runs_by_block",
+    "shares_against_endpoints",
+]

@@ -1,0 +1,222 @@
+"""The whole distribution of latency: the body as a CDF, the tail as a CCDF on two logarithmic axes.
+
+Curves are step functions of the exact requests of all included runs put together. They show shape; the
+inference is over runs (METHOD, "Quantiles"), so pooled values are named so and stand beside the typical run's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from numpy.typing import NDArray
+
+from meshtrial.errors import RecordError
+from meshtrial.records.dataset import StudyData
+from meshtrial.report import frames, palette, wording
+from meshtrial.report.figure import Figure
+from meshtrial.report.figures.common import (
+    SMALL,
+    drawn,
+    empty,
+    key,
+    load_title,
+    log_value_axis,
+    panel_title,
+    panels,
+)
+from meshtrial.responses import QUANTILES
+
+STEPS = 260
+_SHOWN = {"p50": "p50", "p90": "p90", "p99": "p99", "p999": "p99.9"}
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """All requests of one treatment at one load, sorted, in milliseconds."""
+
+    load: str
+    treatment: str
+    runs: int
+    values: NDArray[np.float64]
+
+    def quantile(self, q: float, floor: float) -> float | None:
+        """Exact quantile of the pool, where enough requests lie beyond it."""
+        if len(self.values) * (1 - q) < floor:
+            return None
+        return float(np.quantile(self.values, q))
+
+    def steps(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Points of the empirical CCDF, P(latency > x): dense in both tails, every one an exact step."""
+        n = len(self.values)
+        upper = n - np.unique(np.geomspace(1, n, STEPS).astype(int))
+        even = np.linspace(0, n - 1, STEPS).astype(int)
+        ranks = np.unique(np.concatenate([upper, even]))
+        return self.values[ranks], 1 - (ranks + 1) / n
+
+
+def latency_ccdf(data: StudyData, *, corrected: bool = False) -> Figure:
+    """CDF and CCDF of the latency of every request, by treatment.
+
+    Parameters
+    ----------
+    data : StudyData
+    corrected : bool
+        Count from the scheduled send (corrected for coordinated omission) instead of the actual one.
+    """
+    column = "corrected_latency_s" if corrected else "latency_s"
+    pools, unreadable = _pools(data, column)
+    if not pools:
+        why = f" {unreadable[0]}" if unreadable else ""
+        return empty(f"No run that takes part in the inference has its requests recorded.{why}")
+    since = "scheduled" if corrected else "actual"
+    total = sum(len(pool.values) for pool in pools)
+    caption = (
+        f"Latency of {wording.count(total)} requests from their {since} send, pooled over the included runs of each "
+        "treatment. Above: share of requests answered within a time. Below: share that took longer, on a logarithmic "
+        "axis that spreads the tail out. Curves show shape; verdicts compare runs. The last few requests of a curve "
+        "are chance." + (f" Not readable and left out: {'; '.join(unreadable)}." if unreadable else "")
+    )
+    return drawn(
+        lambda narrow: _draw(data, pools, narrow, since), _alt(data, pools), caption, _table(data, pools, corrected)
+    )
+
+
+def _pools(data: StudyData, column: str) -> tuple[list[_Pool], list[str]]:
+    found: dict[tuple[str, str], list[NDArray[np.float64]]] = {}
+    unreadable = []
+    # A search ends at a rate of each arm's own: there is nothing to lay over one another.
+    searches = {load.label for load in data.plan.study.loads if load.search}
+    for run in (run for run in data.included_runs() if run.load not in searches):
+        try:
+            requests = data.latency(run)
+        except RecordError as error:
+            unreadable.append(f"{run.run_id} ({error})")
+            continue
+        if column not in requests.columns:
+            continue
+        # Requests that the generator skipped are estimates; they belong to the corrected view only.
+        if column == "latency_s" and "imputed" in requests.columns:
+            requests = requests.filter(~pl.col("imputed"))
+        if "ok" in requests.columns:
+            requests = requests.filter(pl.col("ok"))
+        values = requests[column].drop_nulls().to_numpy()
+        if len(values):
+            found.setdefault((run.load, run.treatment), []).append(values)
+    pools = [
+        _Pool(load, treatment, len(parts), np.sort(np.concatenate(parts)) * 1e3)
+        for load in frames.loads(data)
+        if load not in searches
+        for treatment in frames.order(data, [t for one, t in found if one == load])
+        for parts in [found[load, treatment]]
+    ]
+    return pools, unreadable
+
+
+def _draw(data: StudyData, pools: list[_Pool], narrow: bool, since: str) -> Canvas:
+    looks = palette.looks(data.plan.study)
+    present = list(dict.fromkeys(pool.load for pool in pools))
+    figure, axes = panels(narrow, [1.9, 2.7] * len(present))
+    for index, load in enumerate(present):
+        mine = [pool for pool in pools if pool.load == load]
+        body, tail = axes[2 * index], axes[2 * index + 1]
+        # Below the fastest in a thousand there is only the width of the axis to lose.
+        low = min(float(pool.values[len(pool.values) // 1000]) for pool in mine) / 1.05
+        high = max(float(pool.values[-1]) for pool in mine) * 1.1
+        low = max(low, high / 1e6)
+        for axis in (body, tail):
+            axis.set_xscale("log")
+            axis.set_xlim(low, high)
+            log_value_axis(axis.xaxis, low, high, 5 if narrow else 8)
+        for pool in mine:
+            _curves(body, tail, pool, palette.look_of(looks, pool.treatment), data.plan.study.gates.sample_floor)
+        _axes_of(body, tail, mine)
+        body.set_title(panel_title(load_title(data, load)))
+        tail.set_xlabel(f"latency from the {since} send / ms (log scale)")
+    names = frames.order(data, [pool.treatment for pool in pools])
+    key(axes[0], [palette.look_of(looks, name) for name in names], columns=2 if narrow else 4)
+    return figure
+
+
+def _curves(body: Axes, tail: Axes, pool: _Pool, look: palette.Look, floor: float) -> None:
+    x, beyond = pool.steps()
+    body.step(x, 100 * (1 - beyond), where="post", color=look.colour, linestyle=look.dash, linewidth=1.5)
+    kept = beyond > 0
+    tail.step(x[kept], beyond[kept], where="post", color=look.colour, linestyle=look.dash, linewidth=1.5)
+    for name in _SHOWN:
+        at = pool.quantile(QUANTILES[name], floor)
+        if at is not None:
+            tail.plot(
+                [at],
+                [1 - QUANTILES[name]],
+                marker=look.marker,
+                markersize=5.5,
+                color=look.colour,
+                markerfacecolor=look.colour if look.filled else palette.PAPER,
+                linestyle="none",
+            )
+
+
+def _axes_of(body: Axes, tail: Axes, mine: list[_Pool]) -> None:
+    body.set_ylim(0, 101)
+    body.set_ylabel("answered within / %")
+    body.yaxis.set_major_locator(FixedLocator([0, 25, 50, 75, 100]))
+    smallest = 0.7 / max(len(pool.values) for pool in mine)
+    tail.set_yscale("log")
+    tail.set_ylim(smallest, 1.3)
+    levels = {1: "all", 0.5: "p50", 0.1: "p90", 0.01: "p99", 1e-3: "p99.9", 1e-4: "p99.99", 1e-5: "p99.999"}
+    shown = [level for level in levels if level >= smallest and level != 0.5]
+    tail.yaxis.set_major_locator(FixedLocator(shown))
+    tail.yaxis.set_minor_locator(NullLocator())
+    share = {1: "100 %", 0.1: "10 %", 0.01: "1 %", 1e-3: "0.1 %", 1e-4: "0.01 %", 1e-5: "0.001 %"}
+    tail.yaxis.set_major_formatter(FuncFormatter(lambda value, _: share.get(round(value, 9), "")))
+    for level in shown[1:]:
+        tail.text(1.01, level, levels[level], transform=tail.get_yaxis_transform(), va="center", size=SMALL)
+    tail.set_ylabel("took longer (log scale)")
+
+
+def _alt(data: StudyData, pools: list[_Pool]) -> str:
+    floor = data.plan.study.gates.sample_floor
+    several = len({pool.load for pool in pools}) > 1
+    parts = []
+    for pool in pools:
+        shown = [
+            f"{label} {wording.number(at)} ms"
+            for name, label in _SHOWN.items()
+            if (at := pool.quantile(QUANTILES[name], floor)) is not None
+        ]
+        where = f" at {pool.load}" if several else ""
+        parts.append(f"{pool.treatment}{where}: " + (", ".join(shown) or "too few requests for any percentile"))
+    return "Distribution of request latency, body and tail; pooled percentiles: " + "; ".join(parts) + "."
+
+
+def _table(data: StudyData, pools: list[_Pool], corrected: bool) -> pl.DataFrame:
+    floor = data.plan.study.gates.sample_floor
+    infix = "corrected_" if corrected else ""
+    columns: dict[str, list[object]] = {
+        "treatment": [pool.treatment for pool in pools],
+        "load": [pool.load for pool in pools],
+        "runs": [pool.runs for pool in pools],
+        "requests": [len(pool.values) for pool in pools],
+    }
+    for name, label in _SHOWN.items():
+        columns[f"pooled {label} / ms"] = [pool.quantile(QUANTILES[name], floor) for pool in pools]
+        typical = frames.runs_of(data, f"latency_{infix}{name}_s")
+        columns[f"typical run's {label} / ms"] = [
+            None
+            if (
+                middle := typical.filter((pl.col("treatment") == p.treatment) & (pl.col("load") == p.load))[
+                    "value"
+                ].median()
+            )
+            is None
+            else 1e3 * float(middle)  # type: ignore[arg-type]
+            for p in pools
+        ]
+    columns["largest / ms (depends on the number of requests)"] = [float(pool.values[-1]) for pool in pools]
+    frame = pl.DataFrame(columns)
+    return frame.select([c for c in frame.columns if frame[c].null_count() < frame.height])

@@ -1,0 +1,156 @@
+"""What the figures share: drawing twice (page and phone), axes in a reader's units, labels that keep clear."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from meshtrial.records.dataset import StudyData
+from meshtrial.report import palette, svg, wording
+from meshtrial.report.figure import NARROW_IN, WIDE_IN, Figure
+
+SMALL = 8.0
+_BELOW = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)
+_FACTORS = (1.0, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0)
+
+
+def drawn(draw: Callable[[bool], Canvas], alt: str, caption: str, table: pl.DataFrame) -> Figure:
+    """Draw for the page and for a phone.
+
+    Parameters
+    ----------
+    draw : callable
+        Takes whether the drawing is the narrow one.
+    """
+    with svg.style():
+        return Figure.from_matplotlib(draw(False), alt, caption, table, narrow=draw(True))
+
+
+def panels(narrow: bool, heights_in: Sequence[float], *, sharex: bool = False) -> tuple[Canvas, list[Axes]]:
+    """Panels below one another: what a phone can show, a page can too."""
+    figure = svg.canvas(NARROW_IN if narrow else WIDE_IN, sum(heights_in))
+    axes = figure.subplots(
+        len(heights_in), 1, squeeze=False, sharex=sharex, gridspec_kw={"height_ratios": list(heights_in)}
+    )
+    return figure, [row[0] for row in axes]
+
+
+def empty(message: str) -> Figure:
+    """A figure that says why there is nothing to see."""
+
+    def draw(narrow: bool) -> Canvas:
+        figure, (axes,) = panels(narrow, [0.7])
+        axes.set_axis_off()
+        axes.text(0, 0.5, "Nothing to draw.", va="center")
+        return figure
+
+    return drawn(draw, message, message, pl.DataFrame({"reason": [message]}))
+
+
+def tick_values(low: float, high: float, most: int = 7) -> list[float]:
+    """Round factors between two ratios, 1 among them, never closer together than labels are wide."""
+    candidates = {f * 10.0**k for k in range(5) for f in _FACTORS if k == 0 or f in (1, 2, 5)} | set(_BELOW)
+    gap = (math.log(high) - math.log(low)) / most
+    chosen = [1.0] if low <= 1 <= high else []
+    # Rounder values first, so that a crowded axis keeps 2 and 5 rather than 1.05.
+    for value in sorted(candidates, key=_roundness):
+        if low <= value <= high and all(abs(math.log(value / c)) >= gap for c in chosen):
+            chosen.append(value)
+    return sorted(chosen)
+
+
+def _roundness(value: float) -> tuple[int, float]:
+    digits = f"{value:.2g}".strip("0").replace(".", "").strip("0")
+    return (len(digits), 0 if digits in ("1", "2", "5") else 1)
+
+
+def factor_axis(axes: Axes, low: float, high: float, most: int = 7) -> None:
+    """A logarithmic axis of ratios: 0.9×, 1×, 2×."""
+    axes.set_xscale("log")
+    axes.set_xlim(low, high)
+    axes.xaxis.set_major_locator(FixedLocator(tick_values(low, high, most)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}{wording.TIMES}"))
+
+
+def log_value_axis(axis: Any, low: float, high: float, most: int = 6) -> None:
+    """A logarithmic axis of plain values, labelled 0.1, 0.2, 0.5, 1."""
+    decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
+    span = math.log10(high / low)
+    steps: tuple[float, ...] = (1,) if span > most - 1 else (1, 3) if span > 2.6 else (1, 2, 5)
+    if span < 0.7:
+        steps = (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)
+    if span < 0.25:
+        steps = tuple(1 + 0.1 * i for i in range(90))
+    found = [s * 10.0**d for d in decades for s in steps]
+    inside = [value for value in found if low <= value <= high]
+    while len(inside) > most + 2:
+        inside = inside[::2]
+    axis.set_major_locator(FixedLocator(inside))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}".replace(",", "\u202f")))
+
+
+def key(axes: Axes, all_looks: Iterable[palette.Look], *, columns: int, lines: bool = True) -> None:
+    """Name the treatments above a panel, each with its line and marker; the panel's title moves up."""
+    handles = [
+        Line2D(
+            [],
+            [],
+            color=look.colour,
+            linestyle=look.dash if lines else "none",
+            marker=look.marker,
+            markersize=5,
+            markerfacecolor=look.face,
+            label=look.name,
+        )
+        for look in all_looks
+    ]
+    axes.legend(
+        handles=handles,
+        loc="lower left",
+        bbox_to_anchor=(0, 1.0),
+        ncols=columns,
+        borderaxespad=0.2,
+        handlelength=2.4,
+        columnspacing=1.2,
+        labelcolor="linecolor",
+        handletextpad=0.5,
+    )
+    if axes.get_title(loc="left"):
+        axes.set_title(axes.get_title(loc="left"), pad=8 + 14 * -(-len(handles) // columns))
+
+
+def spread(values: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Positions near ``values`` that are at least ``gap`` apart and lie between two bounds."""
+    ranked = sorted(range(len(values)), key=lambda i: values[i])
+    placed: list[float] = []
+    for index in ranked:
+        wanted = max(values[index], low)
+        placed.append(wanted if not placed else max(wanted, placed[-1] + gap))
+    # Pushed beyond the top: move back down from there.
+    ceiling = high
+    for place in range(len(placed) - 1, -1, -1):
+        placed[place] = min(placed[place], ceiling)
+        ceiling = placed[place] - gap
+    found = [0.0] * len(values)
+    for index, value in zip(ranked, placed, strict=True):
+        found[index] = value
+    return found
+
+
+def load_title(data: StudyData, label: str) -> str:
+    """A panel's heading where a study has several loads."""
+    return label if len(data.plan.study.loads) > 1 else ""
+
+
+def panel_title(*parts: str) -> str:
+    """Headings put together, empty ones left out."""
+    return " · ".join(part for part in parts if part)

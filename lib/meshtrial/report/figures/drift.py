@@ -1,0 +1,167 @@
+"""Did the machine hold still? The baseline and its twin over time, and what a place in the block did."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from meshtrial.records.dataset import StudyData
+from meshtrial.report import frames, palette, wording
+from meshtrial.report.figure import Figure
+from meshtrial.report.figures.common import drawn, empty, key, panels
+from meshtrial.report.palette import INK
+
+
+def drift(data: StudyData, response: str | None = None) -> Figure:
+    """Baseline and twin over the study's time, and every run's residual by its position in the block.
+
+    Parameters
+    ----------
+    data : StudyData
+    response : str, optional
+        The first primary response without it.
+    """
+    name = wording.known(response or data.plan.study.primary[0]).name
+    rows = frames.runs_of(data, name)
+    if rows.is_empty():
+        return empty(f"No included run recorded {wording.short_label(name)}.")
+    rows = rows.with_columns(
+        ((pl.col("start_unix_s") - pl.col("start_unix_s").min()) / 60).alias("minutes"),
+        (pl.col("value") * wording.known(name).scale).alias("shown"),
+    )
+    residuals = _residuals(rows)
+    caption = (
+        f"Above: {wording.short_label(name)} of the baseline and of its A/A twin against the time since the first run; "
+        "the same thing measured twice, so their distance is noise and their common course is the machine. Below: how "
+        "far each run lies from what its treatment and its block would give, by its place in the block: a slope would "
+        "mean that coming later changes the result. Randomised blocks keep both from favouring any treatment."
+    )
+    if len(data.plan.study.loads) > 1:
+        caption += " Values are shown relative to their load's middle, so that loads can stand on one axis."
+    return drawn(
+        lambda narrow: _draw(data, rows, residuals, name, narrow),
+        _alt(data, rows, residuals, name),
+        caption,
+        _table(rows, residuals, name),
+    )
+
+
+def _arms(data: StudyData) -> list[str]:
+    study = data.plan.study
+    return [study.baseline.name, *([study.twin.name] if study.twin else [])]
+
+
+def _residuals(rows: pl.DataFrame) -> pl.DataFrame:
+    """Log residuals after the medians of treatment and block; nothing where values are not positive."""
+    keys = ["load", "treatment"]
+    return (
+        rows.filter(pl.col("value") > 0)
+        .with_columns(pl.col("value").log().alias("log"))
+        .with_columns((pl.col("log") - pl.col("log").median().over(keys)).alias("log"))
+        .with_columns((pl.col("log") - pl.col("log").median().over("load", "block")).alias("residual"))
+    )
+
+
+def _relative(rows: pl.DataFrame, arms: list[str]) -> pl.DataFrame:
+    return rows.filter(pl.col("treatment").is_in(arms)).with_columns(
+        (pl.col("shown") / pl.col("shown").median().over("load")).alias("relative")
+    )
+
+
+def _draw(data: StudyData, rows: pl.DataFrame, residuals: pl.DataFrame, name: str, narrow: bool) -> Canvas:
+    figure, (time, place) = panels(narrow, [2.3, 2.0])
+    looks = palette.looks(data.plan.study)
+    several = len(data.plan.study.loads) > 1
+    arms = _arms(data)
+    part = _relative(rows, arms)
+    column = "relative" if several else "shown"
+    for arm in arms:
+        look = palette.look_of(looks, arm)
+        mine = part.filter(pl.col("treatment") == arm).sort("minutes")
+        time.plot(
+            mine["minutes"],
+            mine[column],
+            color=look.colour,
+            linestyle="none" if several else look.dash,
+            linewidth=1.1,
+            marker=look.marker,
+            markersize=5.5,
+            markerfacecolor=look.face,
+            markeredgewidth=1.2,
+        )
+    high = float(part[column].max() or 1)  # type: ignore[arg-type]
+    time.set_ylim(0, high * 1.15)
+    time.set_ylabel(f"relative {wording.short_label(name)}" if several else _axis(name))
+    time.set_xlabel("minutes since the first run")
+    key(time, [palette.look_of(looks, arm) for arm in arms], columns=2)
+    _positions(place, residuals)
+    return figure
+
+
+def _axis(name: str) -> str:
+    return f"{wording.short_label(name)} / {wording.unit(name)}".removesuffix(" / ")
+
+
+def _positions(axis: Axes, residuals: pl.DataFrame) -> None:
+    shown = residuals.with_columns((100 * (pl.col("residual").exp() - 1)).alias("percent"))
+    if not shown.is_empty():
+        sns.stripplot(
+            data=frames.for_seaborn(shown.select("position", "percent").sort("position")),
+            x="position",
+            y="percent",
+            ax=axis,
+            native_scale=True,
+            jitter=False,
+            color=INK,
+            alpha=0.4,
+            size=4,
+            legend=False,
+        )
+        for position, middle in shown.group_by("position").agg(pl.col("percent").median()).sort("position").iter_rows():
+            axis.plot([position - 0.28, position + 0.28], [middle, middle], color=INK, linewidth=2.2)
+    axis.axhline(0, color=INK, linewidth=0.8)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.yaxis.set_major_locator(MaxNLocator(5))
+    axis.yaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: f"{wording.signed(value, most=1 if value % 1 else 0)} %")
+    )
+    axis.grid(axis="x", visible=False)
+    axis.set_xlabel("position in the block; bars are medians")
+    axis.set_ylabel("off expectation")
+
+
+def _alt(data: StudyData, rows: pl.DataFrame, residuals: pl.DataFrame, name: str) -> str:
+    parts = []
+    for arm in _arms(data):
+        mine = rows.filter(pl.col("treatment") == arm).sort("minutes")
+        if mine.height > 1:
+            half = mine.height // 2
+            first, second = (float(np.median(v)) for v in (mine["value"][:half], mine["value"][half:]))
+            parts.append(
+                f"{arm}: median {wording.in_unit(name, first)} in the first half, "
+                f"{wording.in_unit(name, second)} in the second"
+            )
+    medians = residuals.group_by("position").agg(pl.col("residual").median()).sort("position")
+    places = [f"{p}: {wording.signed(100 * (np.exp(r) - 1), 2)} %" for p, r in medians.iter_rows()]
+    return (
+        f"{wording.short_label(name)} over the study's time and by position in the block. "
+        + "; ".join(parts)
+        + f". Median by position: {', '.join(places)}."
+    )
+
+
+def _table(rows: pl.DataFrame, residuals: pl.DataFrame, name: str) -> pl.DataFrame:
+    joined = rows.join(residuals.select("run_id", "attempt", "residual"), on=["run_id", "attempt"], how="left")
+    return joined.sort("minutes").select(
+        pl.col("run_id").alias("run"),
+        "treatment",
+        "block",
+        "position",
+        "minutes",
+        pl.col("shown").alias(_axis(name)),
+        (100 * (pl.col("residual").exp() - 1)).alias("off expectation / %"),
+    )

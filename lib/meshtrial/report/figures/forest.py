@@ -1,0 +1,209 @@
+"""Ratios with their intervals against the margin: the figure that a verdict can be read off."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+from meshtrial.records.dataset import StudyData
+from meshtrial.records.schema import VerdictRow
+from meshtrial.report import frames, palette, wording
+from meshtrial.report.figure import Figure
+from meshtrial.report.figures.common import (
+    SMALL,
+    drawn,
+    empty,
+    factor_axis,
+    load_title,
+    panel_title,
+    panels,
+)
+from meshtrial.report.palette import INK, PAPER
+
+
+@dataclass(frozen=True)
+class _Panel:
+    title: str
+    rows: list[VerdictRow]
+    low: float
+    high: float
+
+
+def forest(data: StudyData, load: str | None = None) -> Figure:
+    """Every primary contrast: ratio to the baseline, interval, margin, verdict.
+
+    Parameters
+    ----------
+    data : StudyData
+    load : str, optional
+        One load's label; all loads without it.
+    """
+    groups = _groups(data, load)
+    found = [_panel(data, rows) for rows in groups if not all(frames.not_reported(data, row) for row in rows)]
+    if not found:
+        return empty("No verdict of a primary response has been computed yet.")
+    rows = [row for panel in found for row in panel.rows]
+    base = "its baseline" if frames.several_baselines(data) else data.plan.study.baseline.name
+    caption = (
+        f"Ratio of each treatment to {base}, estimated within blocks (Hodges-Lehmann), with its interval. The shaded "
+        "band is the margin: what the plan declared too small to matter. Right of 1 costs more. "
+        "The A/A twin is the baseline deployed a second time: how far it lies from 1 is what noise alone does."
+    )
+    absent = [rows[0] for rows in groups if all(frames.not_reported(data, row) for row in rows)]
+    if absent:
+        named = wording.listing([f"{wording.short_label(row.response)} at {row.load}" for row in absent])
+        caption += f" Not reported, and not drawn: {named}."
+    return drawn(lambda narrow: _draw(data, found, narrow), _alt(rows), caption, _table(rows))
+
+
+def _groups(data: StudyData, load: str | None) -> list[list[VerdictRow]]:
+    wanted = frames.loads(data) if load is None else [load]
+    found: list[list[VerdictRow]] = []
+    for one in wanted:
+        for name in data.plan.study.primary:
+            rows = frames.verdicts(data, load=one, response=name)
+            for base in dict.fromkeys(row.baseline for row in rows):
+                found.append([row for row in rows if row.baseline == base])
+    return found
+
+
+def _panel(data: StudyData, rows: list[VerdictRow]) -> _Panel:
+    ends = [value for row in rows for end in (row.ci_low, row.ci_high, row.ratio) for value in _drawable(end)]
+    ends += [factor for row in rows for factor in _band(row)]
+    low, high = min([0.9, *ends]), max([1.1, *ends])
+    room = (math.log(high) - math.log(low)) * 0.05
+    against = f"against {rows[0].baseline}" if frames.several_baselines(data) else ""
+    title = panel_title(load_title(data, rows[0].load), _label(rows[0]), against)
+    return _Panel(title, rows, math.exp(math.log(low) - room), math.exp(math.log(high) + room))
+
+
+def _label(row: VerdictRow) -> str:
+    return row.label + (", typical run" if row.response.startswith("latency_") else "")
+
+
+def _drawable(value: float | None) -> list[float]:
+    """The value, where a logarithmic axis can hold it."""
+    return [value] if value is not None and math.isfinite(value) and value > 0 else []
+
+
+def _band(row: VerdictRow) -> tuple[float, ...]:
+    return () if row.margin is None or row.ratio is None else (1 / (1 + row.margin), 1 + row.margin)
+
+
+def _draw(data: StudyData, found: list[_Panel], narrow: bool) -> Canvas:
+    step = 0.48 if narrow else 0.34
+    figure, axes = panels(narrow, [0.62 + step * len(panel.rows) for panel in found])
+    looks = palette.looks(data.plan.study)
+    for axis, panel in zip(axes, found, strict=True):
+        axis.set_title(panel.title)
+        factor_axis(axis, panel.low, panel.high, 5 if narrow else 8)
+        band = next((_band(row) for row in panel.rows if _band(row)), ())
+        if band:
+            axis.axvspan(*band, color=INK, alpha=0.09, linewidth=0)
+        axis.axvline(1, color=INK, linewidth=0.9)
+        axis.grid(axis="y", visible=False)
+        axis.set_ylim(len(panel.rows) - 0.4, -0.6 if not narrow else -0.8)
+        for place, row in enumerate(panel.rows):
+            _row(axis, place, row, palette.look_of(looks, row.treatment), panel, narrow)
+        axis.spines["left"].set_visible(False)
+        axis.tick_params(axis="y", length=0)
+        if narrow:
+            axis.set_yticks([])
+        else:
+            axis.set_yticks(range(len(panel.rows)), [_name(row) for row in panel.rows])
+            for text, row in zip(axis.get_yticklabels(), panel.rows, strict=True):
+                text.set_color(palette.look_of(looks, row.treatment).colour)
+                text.set_fontweight("bold")
+    base = "the baseline" if frames.several_baselines(data) else data.plan.study.baseline.name
+    axes[-1].set_xlabel(f"ratio to {base} (log scale)")
+    return figure
+
+
+def _row(axis: Axes, place: int, row: VerdictRow, look: palette.Look, panel: _Panel, narrow: bool) -> None:
+    mark = wording.look(row)
+    said = f"{mark.glyph} {wording.verdict_text(row)}"
+    numbers = _numbers(row)
+    if narrow:
+        across = axis.get_yaxis_transform()
+        name = f"{row.treatment} (twin)" if row.twin else row.treatment
+        axis.text(0, place - 0.38, name, transform=across, color=look.colour, weight="bold", size=SMALL, gid="halo")
+        said = said.replace("(about ", "(").replace(" more blocks", " more")
+        text = f"{wording.change(row.ratio, row.ci_high)}  {said}" if row.ratio is not None else said
+        axis.text(1, place - 0.38, text, transform=across, ha="right", size=SMALL, gid="halo")
+    else:
+        text = f"{numbers}\n{said}" if numbers else said
+        axis.text(1.02, place, text, transform=axis.get_yaxis_transform(), va="center", size=SMALL, linespacing=1.15)
+    if row.ratio is None or not _drawable(row.ratio):
+        why = _why_not_drawn(row)
+        axis.plot(
+            [0.02], [place], marker=mark.marker, color=look.colour, transform=axis.get_yaxis_transform(), clip_on=False
+        )
+        axis.text(0.05, place, why, transform=axis.get_yaxis_transform(), va="center", size=SMALL, gid="halo")
+        return
+    low, high = (*_drawable(row.ci_low), panel.low)[0], (*_drawable(row.ci_high), panel.high)[0]
+    axis.plot([low, high], [place, place], color=look.colour, linewidth=2.2, solid_capstyle="butt")
+    for end in (low, high):
+        axis.plot([end, end], [place - 0.13, place + 0.13], color=look.colour, linewidth=1.2)
+    axis.plot(
+        [row.ratio],
+        [place],
+        marker=mark.marker,
+        markersize=7.5,
+        color=look.colour,
+        markerfacecolor=look.colour if mark.filled else PAPER,
+        markeredgewidth=1.5,
+        linestyle="none",
+    )
+
+
+def _name(row: VerdictRow) -> str:
+    return f"{row.treatment} (A/A twin)" if row.twin else row.treatment
+
+
+def _numbers(row: VerdictRow) -> str:
+    if row.ratio is None:
+        return ""
+    return f"{wording.change(row.ratio, row.ci_high)} ({wording.change_interval(row.ci_low, row.ci_high)})"
+
+
+def _why_not_drawn(row: VerdictRow) -> str:
+    if wording.kind(row) in ("invalid", "saturated"):
+        return f"{wording.kind(row)}: no ratio is given"
+    if row.difference is not None:
+        added = wording.in_unit(row.response, row.difference, sign=True)
+        return f"{row.baseline} has none of it: {added}"
+    return "not computed"
+
+
+def _alt(rows: list[VerdictRow]) -> str:
+    parts = []
+    for row in rows:
+        load = f" at {row.load}" if len({one.load for one in rows}) > 1 else ""
+        against = f" against {row.baseline}" if len({one.baseline for one in rows}) > 1 else ""
+        where = f"{_name(row)}{against}{load}, {_label(row)}"
+        parts.append(f"{where}: {_numbers(row) or _why_not_drawn(row)}, {wording.verdict_text(row)}")
+    bases = wording.listing(list(dict.fromkeys(row.baseline for row in rows)))
+    return f"Forest plot of ratios to {bases}. " + "; ".join(parts) + "."
+
+
+def _table(rows: list[VerdictRow]) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "treatment": [_name(row) for row in rows],
+            "against": [row.baseline for row in rows],
+            "load": [row.load for row in rows],
+            "response": [_label(row) for row in rows],
+            "ratio": [row.ratio for row in rows],
+            "low": [row.ci_low for row in rows],
+            "high": [row.ci_high for row in rows],
+            "confidence / %": [None if row.confidence is None else 100 * row.confidence for row in rows],
+            "margin / %": [None if row.margin is None else 100 * row.margin for row in rows],
+            "blocks": [row.n_blocks for row in rows],
+            "verdict": [wording.verdict_text(row) for row in rows],
+        },
+        schema_overrides={"ratio": pl.Float64, "low": pl.Float64, "high": pl.Float64},
+    )

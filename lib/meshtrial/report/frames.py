@@ -1,0 +1,138 @@
+"""From a recorded study to the small tables that figures draw, and from polars to what seaborn takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import polars as pl
+
+from meshtrial.records.dataset import StudyData
+from meshtrial.records.schema import RunRecord, VerdictRow
+from meshtrial.report import palette
+from meshtrial.responses import REGISTRY
+
+PERCENTILES = ("p50", "p75", "p90", "p99", "p999")
+
+
+def for_seaborn(frame: pl.DataFrame) -> dict[str, list[Any]]:
+    """What ``sns.*(data=...)`` takes: seaborn 0.13.2 raises TypeError for a polars frame (FACTS)."""
+    columns: dict[str, list[Any]] = frame.to_dict(as_series=False)
+    return columns
+
+
+def order(data: StudyData, present: Iterable[str] | None = None) -> list[str]:
+    """Treatments as figures and tables list them: baseline, twin, the others as planned, strangers last."""
+    names = list(palette.looks(data.plan.study))
+    if present is None:
+        return names
+    seen = set(present)
+    return [name for name in names if name in seen] + sorted(seen - set(names))
+
+
+def loads(data: StudyData) -> list[str]:
+    """Labels of the loads, as planned."""
+    return [load.label for load in data.plan.study.loads]
+
+
+def runs_of(data: StudyData, response: str, *, included: bool = True) -> pl.DataFrame:
+    """The rows of one response, in the order in which they ran."""
+    rows = data.table.filter((pl.col("response") == response) & pl.col("value").is_not_null())
+    if included:
+        rows = rows.filter(pl.col("included"))
+    return rows.sort("sequence", "attempt")
+
+
+def verdicts(
+    data: StudyData,
+    *,
+    load: str | None = None,
+    response: str | None = None,
+    exploratory: bool | None = None,
+    twin: bool | None = None,
+) -> list[VerdictRow]:
+    """Verdict rows that match, in the order of loads, primary responses and treatments."""
+    found = [
+        row
+        for row in data.verdicts
+        if (load is None or row.load == load)
+        and (response is None or row.response == response)
+        and (exploratory is None or row.exploratory == exploratory)
+        and (twin is None or row.twin == twin)
+    ]
+    primary = {name: index for index, name in enumerate(data.plan.study.primary)}
+    place = {name: index for index, name in enumerate(order(data))}
+    listed = {name: index for index, name in enumerate(REGISTRY)}
+    load_place = {name: index for index, name in enumerate(loads(data))}
+    return sorted(
+        found,
+        key=lambda r: (
+            load_place.get(r.load, len(load_place)),
+            primary.get(r.response, len(primary)),
+            listed.get(r.response, len(listed)),
+            place.get(r.treatment, len(place)),
+        ),
+    )
+
+
+def several_baselines(data: StudyData) -> bool:
+    """Whether the study's contrasts have more than one baseline."""
+    return len({contrast.baseline for contrast in data.plan.study.all_contrasts()}) > 1
+
+
+def not_reported(data: StudyData, row: VerdictRow) -> bool:
+    """Whether a row has no verdict because its response was not recorded in runs that are otherwise good."""
+    if row.n_blocks or row.ratio is not None:
+        return False
+    runs = data.table.filter(pl.col("included") & (pl.col("load") == row.load) & (pl.col("treatment") == row.treatment))
+    return not runs.is_empty() and row.response not in runs["response"].to_list()
+
+
+def requests_of(run: RunRecord) -> float:
+    """Requests that a run measured."""
+    recorded = run.responses.get("requests")
+    return float(recorded) if recorded is not None else float(sum(g.requests for g in run.generators))
+
+
+def usage(data: StudyData) -> pl.DataFrame:
+    """A row an included run and component: CPU seconds a request, cores, PSS."""
+    rows = [
+        {
+            "load": run.load,
+            "treatment": run.treatment,
+            "run_id": run.run_id,
+            "role": used.role,
+            "component": used.component,
+            "count": used.count,
+            "cpu_s_per_request": used.cpu_s / requests_of(run) if requests_of(run) else None,
+            "cpu_cores": used.cpu_s / used.window_s if used.window_s > 0 else None,
+            "pss_bytes": used.pss_bytes,
+            "throttled_s": used.throttled_s,
+        }
+        for run in data.included_runs()
+        for used in run.usage
+    ]
+    schema: dict[str, Any] = {
+        "load": pl.String,
+        "treatment": pl.String,
+        "run_id": pl.String,
+        "role": pl.String,
+        "component": pl.String,
+        "count": pl.Int64,
+        "cpu_s_per_request": pl.Float64,
+        "cpu_cores": pl.Float64,
+        "pss_bytes": pl.Int64,
+        "throttled_s": pl.Float64,
+    }
+    return pl.DataFrame(rows, schema=schema)
+
+
+def blocks_of(data: StudyData, load: str | None = None) -> tuple[int, int]:
+    """Blocks that take part in the inference, and blocks planned, a load (the smallest where loads differ)."""
+    planned = data.plan.study.blocks
+    wanted = [load] if load is not None else loads(data)
+    kept = [
+        data.table.filter(pl.col("included") & (pl.col("load") == name)).get_column("block").n_unique()
+        for name in wanted
+    ]
+    return (min(kept) if kept else 0), planned

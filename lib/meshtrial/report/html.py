@@ -1,0 +1,235 @@
+"""An executed notebook as one offline page.
+
+nbconvert's own template loads four scripts from a network (FACTS); this one has no script at all and a
+content security policy that forbids fetching. What is shown is what the notebook holds: errors first and
+loudest, code folded, library chatter on stderr left out.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import re
+from pathlib import Path
+from typing import Any, cast
+
+import nbformat
+from nbconvert import HTMLExporter
+
+from meshtrial import __version__
+from meshtrial.errors import RecordError
+from meshtrial.report.markup import TEMPLATES, escape, style_sheet
+
+# papermill puts its own banner into a failed notebook; the page has a better one.
+_PAPERMILL_ERROR_TAGS = {"papermill-error-cell-tag"}
+LOG_LINES = 8  # printed output beyond this is folded
+# Sections that a reader of the page wants last: what was given, and how the run went.
+_LAST_TAGS = {"parameters", "injected-parameters", "progress"}
+_HIDE_TAGS = {"remove_cell", "remove-cell"}
+_HIDE_INPUT_TAGS = {"remove_input", "remove-input"}
+
+
+def notebook_to_html(ipynb_path: Path, html_path: Path, *, index: str = "") -> Path:
+    """Write an executed notebook as one HTML file that needs nothing else.
+
+    Parameters
+    ----------
+    ipynb_path, html_path : Path
+    index : str, optional
+        Relative address of the index over all reports, linked in the page's head.
+
+    Returns
+    -------
+    Path
+        ``html_path``.
+
+    Raises
+    ------
+    RecordError
+        When the notebook cannot be read.
+    """
+    notebook = _read(ipynb_path)
+    _prepare(notebook)
+    page = _export(notebook, index, ipynb_path.stem)
+    page = _finish(page, _errors(notebook))
+    html_path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = html_path.with_name(html_path.name + ".tmp")
+    temporary.write_text(page, encoding="utf-8")
+    temporary.replace(html_path)
+    return html_path
+
+
+def sign_notebook(ipynb_path: Path) -> None:
+    """Tell Jupyter on this machine that the outputs are ours, so that JupyterLab shows them in full.
+
+    The signature goes to Jupyter's data folder (``JUPYTER_DATA_DIR``), never into the notebook.
+    """
+    from nbformat.sign import NotebookNotary
+
+    cast(Any, NotebookNotary)().sign(_read(ipynb_path))
+
+
+def report_seal(html_path: Path) -> dict[str, str]:
+    """What a report says of its origin: ``plan`` and ``verdicts`` digests and the ``records`` folder.
+
+    Empty where the page holds no provenance.
+    """
+    try:
+        text = html_path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecordError(f"{html_path}: cannot be read ({error})") from None
+    found = re.search(r'<div\b[^>]*\bclass="mt-seal"[^>]*>', text)
+    return dict(re.findall(r'data-mt-(\w+)="([^"]*)"', found.group())) if found else {}
+
+
+def title_of(notebook: Any, fallback: str) -> str:
+    """The notebook's own title: metadata first, then its first heading."""
+    named = notebook.metadata.get("title")
+    if named:
+        return str(named)
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            found = re.search(r"^#\s+(.+)$", cell.source, flags=re.MULTILINE)
+            if found:
+                return re.sub(r"[*_`]", "", found.group(1)).strip()
+    return fallback
+
+
+def _read(path: Path) -> Any:
+    try:
+        return cast(Any, nbformat).read(path, as_version=4)
+    except (OSError, UnicodeDecodeError, ValueError, nbformat.reader.NotJSONError) as error:
+        raise RecordError(f"{path}: is no readable notebook ({error}); run the study again") from error
+
+
+def _prepare(notebook: Any) -> None:
+    """Drop what the page does not show and name what it folds."""
+    kept = []
+    for cell in notebook.cells:
+        tags = set(cell.metadata.get("tags", ()))
+        if tags & (_PAPERMILL_ERROR_TAGS | _HIDE_TAGS):
+            continue
+        if tags & _HIDE_INPUT_TAGS:
+            cell.source = ""
+        if "injected-parameters" in tags:
+            cell.metadata["mt_summary"] = "parameters of this run"
+        elif "parameters" in tags:
+            cell.metadata["mt_summary"] = "parameters and their defaults"
+        if cell.cell_type == "code":
+            cell["mt_visible"] = any(_is_visible(output) for output in cell.outputs)
+        kept.append(cell)
+    notebook.cells = kept if _errors(notebook) else _verdict_first(kept)
+
+
+def _verdict_first(cells: list[Any]) -> list[Any]:
+    """Move the sections of parameters and progress to the end: a notebook must run them first, a reader need not.
+
+    A section is a second-level heading with what follows it. Where a cell failed nothing is moved.
+    """
+    sections: list[list[Any]] = [[]]
+    for cell in cells:
+        if cell.cell_type == "markdown" and cell.source.startswith("## "):
+            sections.append([])
+        sections[-1].append(cell)
+    opening, *rest = sections
+    last = [part for part in rest if any(_LAST_TAGS & set(cell.metadata.get("tags", ())) for cell in part)]
+    first = [part for part in rest if part not in last]
+    return [cell for part in (opening, *first, *last) for cell in part]
+
+
+def _is_visible(output: Any) -> bool:
+    """Whether an output shows more than a folded line."""
+    if output.output_type != "stream":
+        return True
+    return output.name == "stdout" and 0 < len(output.text.strip().splitlines()) <= LOG_LINES
+
+
+def _export(notebook: Any, index: str, stem: str) -> str:
+    numbers = itertools.count(1)
+    exporter = cast(Any, HTMLExporter)(template_name="meshtrial", extra_template_basedirs=[str(TEMPLATES)])
+    exporter.exclude_input_prompt = True
+    exporter.exclude_output_prompt = True
+    exporter.anchor_link_text = ""
+    resources = {
+        "meshtrial": {
+            "title": title_of(notebook, stem),
+            "language": str(notebook.metadata.get("language", "en")),
+            "version": __version__,
+            "log_lines": LOG_LINES,
+            "index": index,
+            "objects_css": style_sheet("objects.css"),
+            "page_css": style_sheet("page.css"),
+            "next_error": lambda: next(numbers),
+        }
+    }
+    page, _ = exporter.from_notebook_node(notebook, resources=resources)
+    return str(page)
+
+
+def _errors(notebook: Any) -> list[str]:
+    return [
+        f"{output.ename}: {_plain(output.evalue)}"
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+        for output in cell.outputs
+        if output.output_type == "error"
+    ]
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", str(text))
+
+
+def _finish(page: str, errors: list[str]) -> str:
+    """Inline the drawings, take repeated styles out, put contents and banner in."""
+    page = re.sub(r"<style[^>]*\bmt-style\b[^>]*>.*?</style>", "", page, flags=re.DOTALL)
+    # nbconvert puts attributes in an order of its own, so only the class is relied on.
+    page = re.sub(r'<img\b[^>]*\bclass="mt-svg"[^>]*>', _inline, page)
+    page = re.sub(r'<a class="anchor-link"[^>]*></a>', "", page)
+    page = page.replace("<!--mt-contents-->", _contents(page), 1)
+    return page.replace("<!--mt-banner-->", _banner(errors), 1)
+
+
+def _inline(match: re.Match[str]) -> str:
+    """A figure's image back to the SVG elements it was made of: one for the page, one for a phone."""
+    found = re.findall(r'(src|data-narrow)="data:image/svg\+xml;base64,([^"]*)"', match.group())
+    drawings = {name: _body(base64.b64decode(code).decode()) for name, code in found}
+    wide, narrow = drawings.get("src", ""), drawings.get("data-narrow", "")
+    if not narrow:
+        return wide
+    return wide.replace('class="mt-chart"', 'class="mt-chart mt-wide-chart"', 1) + narrow.replace(
+        'class="mt-chart"', 'class="mt-chart mt-narrow"', 1
+    )
+
+
+def _body(svg: str) -> str:
+    # The rule that makes the image readable by itself would reach the whole page here.
+    return re.sub(r"^(<svg[^>]*>)<style>.*?</style>", r"\1", svg, count=1, flags=re.DOTALL)
+
+
+def _contents(page: str) -> str:
+    """Table of contents from the headings of the notebook's prose."""
+    items = []
+    for level, attributes, inner in re.findall(r"<h([23])([^>]*)>(.*?)</h\1>", page, flags=re.DOTALL):
+        anchor = re.search(r'id="([^"]+)"', attributes)
+        text = re.sub(r"<[^>]+>", "", inner).strip()
+        if anchor and text:
+            items.append(f'<li class="h{level}"><a href="#{anchor.group(1)}">{text}</a></li>')
+    if not items:
+        return ""
+    entries = "".join(items)
+    # Two lists, of which a screen shows one: folded on a phone, open beside the report where there is room.
+    return (
+        f'<nav class="contents folded" aria-label="Contents"><details><summary>Contents</summary><ul>{entries}</ul>'
+        f'</details></nav><nav class="contents beside" aria-label="Contents"><ul>{entries}</ul></nav>'
+    )
+
+
+def _banner(errors: list[str]) -> str:
+    if not errors:
+        return ""
+    count = f"{len(errors)} cell{'s' * (len(errors) != 1)}"
+    return (
+        f'<section class="banner" role="alert"><p><strong>This report is not whole.</strong> {count} failed: '
+        f'<a href="#error-1">{escape(errors[0])}</a></p></section>'
+    )

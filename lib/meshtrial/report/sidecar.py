@@ -1,0 +1,171 @@
+"""What the index knows of one report: a small JSON file beside its HTML, believed only as far as it can be read."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from meshtrial.errors import UsageError
+from meshtrial.plan import Plan
+from meshtrial.records.dataset import StudyData
+from meshtrial.report import frames
+from meshtrial.report.tables.headline import headlines
+
+SCHEMA = "meshtrial.report/1"
+STATUSES = ("whole", "failed", "interrupted")
+
+
+@dataclass(frozen=True)
+class Sidecar:
+    """What the index knows of one report.
+
+    Attributes
+    ----------
+    status : str
+        ``whole``, ``failed`` or ``interrupted``; ``message`` says why.
+    date : str
+        ISO 8601, UTC: start of the first run, or the time of writing.
+    blocks, blocks_planned : int
+        Taking part in the inference, and planned.
+    headlines : tuple of str
+        A sentence a load.
+    html, notebook, data : str
+        Relative to the sidecar's folder; empty where there is none.
+    """
+
+    study: str
+    title: str
+    status: str
+    date: str
+    message: str = ""
+    treatments: tuple[str, ...] = ()
+    loads: tuple[str, ...] = ()
+    blocks: int = 0
+    blocks_planned: int = 0
+    headlines: tuple[str, ...] = ()
+    html: str = ""
+    notebook: str = ""
+    data: str = ""
+    plan_sha256: str = ""
+    schema: str = SCHEMA
+
+
+def write_sidecar(
+    html_path: Path,
+    *,
+    study: str,
+    status: str,
+    notebook: Path | None = None,
+    data: StudyData | None = None,
+    plan: Plan | None = None,
+    data_dir: Path | None = None,
+    title: str = "",
+    message: str = "",
+) -> Path:
+    """Write ``<stem>.json`` beside a report.
+
+    Parameters
+    ----------
+    html_path : Path
+        The report, whether it could be written or not.
+    study : str
+        The notebook's name.
+    status : {"whole", "failed", "interrupted"}
+    notebook : Path, optional
+        Beside the HTML under the same stem without it.
+    data : StudyData, optional
+        With it everything else is known.
+    plan, data_dir : optional
+        What is known of a study that did not come far enough to be read back.
+    title, message : str
+        The reason, where the status is not ``whole``.
+
+    Returns
+    -------
+    Path
+    """
+    if status not in STATUSES:
+        raise UsageError(f"status = {status!r}: allowed is {', '.join(STATUSES)}")
+    plan = data.plan if data is not None else plan
+    folder = html_path.parent
+    records = data.path if data is not None else data_dir
+    kept = min((frames.blocks_of(data, load)[0] for load in frames.loads(data)), default=0) if data is not None else 0
+    sidecar = Sidecar(
+        study=study,
+        title=title or (plan.study.title if plan is not None else study),
+        status=status,
+        date=_date(data),
+        message=message,
+        treatments=tuple(t.name for t in plan.study.treatments) if plan is not None else (),
+        loads=tuple(load.label for load in plan.study.loads) if plan is not None else (),
+        blocks=kept,
+        blocks_planned=plan.study.blocks if plan is not None else 0,
+        headlines=tuple(headlines(data)) if data is not None else (),
+        html=html_path.name,
+        notebook=relative(notebook or html_path.with_suffix(".ipynb"), folder),
+        data=relative(records, folder) if records is not None else "",
+        plan_sha256=plan.sha256 if plan is not None else "",
+    )
+    path = html_path.with_suffix(".json")
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(json.dumps(asdict(sidecar), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    temporary.replace(path)
+    return path
+
+
+def read_sidecar(path: Path) -> Sidecar:
+    """Read one back.
+
+    Raises
+    ------
+    UsageError
+        With the reason, in words for the index.
+    """
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"{path.name} is missing") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path.name} cannot be read ({error})") from None
+    if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
+        raise UsageError(f"{path.name} is not of the form {SCHEMA}")
+    known = {field.name for field in fields(Sidecar)}
+    values: dict[str, Any] = {name: value for name, value in raw.items() if name in known}
+    for name in ("treatments", "loads", "headlines"):
+        values[name] = tuple(str(item) for item in _list(values.get(name, ()), path, name))
+    try:
+        sidecar = Sidecar(**values)
+    except TypeError as error:
+        raise UsageError(f"{path.name} is not whole ({error})") from None
+    wrong = [f.name for f in fields(Sidecar) if f.type == "str" and not isinstance(getattr(sidecar, f.name), str)]
+    wrong += [f.name for f in fields(Sidecar) if f.type == "int" and not isinstance(getattr(sidecar, f.name), int)]
+    if wrong:
+        raise UsageError(f"{path.name}: {', '.join(wrong)} of the wrong kind")
+    return sidecar
+
+
+def _list(value: Any, path: Path, name: str) -> list[Any]:
+    if not isinstance(value, list | tuple):
+        raise UsageError(f"{path.name}: {name} is no list")
+    return list(value)
+
+
+def _date(data: StudyData | None) -> str:
+    return utc_text(min(run.start_unix_s for run in data.runs)) if data is not None and data.runs else utc_text(None)
+
+
+def utc_text(unix_s: float | None) -> str:
+    """ISO 8601 in UTC; now without a time."""
+    utc = datetime.UTC
+    moment = datetime.datetime.now(utc) if unix_s is None else datetime.datetime.fromtimestamp(unix_s, utc)
+    return moment.isoformat(timespec="seconds")
+
+
+def relative(path: Path, folder: Path) -> str:
+    """Address of a path as seen from a folder."""
+    return Path(os.path.relpath(path, folder)).as_posix()

@@ -1,0 +1,151 @@
+"""matplotlib's SVG, made fit to stand inside a page: text as text, colours of the page, no ids that collide.
+
+matplotlib writes a whole file with a style rule for ``*`` in it, which would reach the page around it,
+and ids (``figure_1``) that every figure has.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import re
+from typing import Any, cast
+
+import matplotlib
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure as Canvas
+
+from meshtrial.report.markup import escape
+from meshtrial.report.palette import INK, PAPER, VARIABLES
+
+STYLE: dict[str, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "meshtrial",
+    "text.parse_math": False,  # a treatment's name is text, whatever it holds
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],  # metrics that matplotlib ships: the same layout on every machine
+    "font.size": 9.0,
+    "axes.titlesize": 9.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 7.0,
+    "axes.labelsize": 9.0,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "legend.fontsize": 8.5,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.linewidth": 0.5,
+    "grid.alpha": 0.16,
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    "xtick.major.size": 3.0,
+    "ytick.major.size": 3.0,
+    "xtick.minor.size": 0,
+    "ytick.minor.size": 0,
+    "lines.linewidth": 1.6,
+    "hatch.linewidth": 0.7,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+    **dict.fromkeys(
+        ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color", "grid.color", "hatch.color"),
+        INK,
+    ),
+}
+
+
+def canvas(width_in: float, height_in: float) -> Canvas:
+    """An empty drawing that belongs to no window, no pyplot and no list of open figures."""
+    figure = Canvas(figsize=(width_in, height_in), layout="constrained")
+    FigureCanvasSVG(figure)
+    return figure
+
+
+def style() -> Any:
+    """Context in which a figure is drawn and written."""
+    return matplotlib.rc_context(cast(Any, STYLE))
+
+
+def to_svg(figure: Canvas, alt: str) -> str:
+    """Write a drawing as an SVG element for a page.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+    alt : str
+        What it shows, for those who do not see it.
+    """
+    buffer = io.StringIO()
+    with style():
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    raw = buffer.getvalue()
+    return adapt(raw[raw.index("<svg") :], alt)
+
+
+def adapt(svg: str, alt: str) -> str:
+    """Make a figure's SVG safe and fitting inside any page."""
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<style[^>]*>.*?</style>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<defs>\s*</defs>", "", svg)
+    svg = _colours(svg)
+    svg = re.sub(r"font: (?:(bold|\d+) )?([\d.]+)px [^;\"]+", _font, svg)
+    svg = re.sub(r"font-family: [^;\"]+;? ?", "", svg)
+    svg = re.sub(r" transform=\"rotate\(-?0 [^)]*\)\"", "", svg)
+    svg = re.sub(r'(?<=[ "])-?\d+\.\d{3,}', lambda m: f"{float(m.group()):.2f}".rstrip("0").rstrip("."), svg)
+    svg = _own_ids(svg)
+    svg = re.sub(r">\s+<", "><", svg)
+    svg = re.sub(r"\s*\n\s*", " ", svg)
+    box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
+    width, height = box.groups() if box else ("0", "0")
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" class="mt-chart" '
+        f'role="img" aria-label="{escape(alt)}" viewBox="0 0 {width} {height}" '
+        f'style="max-width:{float(width) / 72:.2f}in;stroke-linejoin:round;stroke-linecap:butt" fill="currentColor">'
+    )
+    return re.sub(r"^<svg[^>]*>", lambda _: head, svg, count=1)
+
+
+def standalone(svg: str) -> str:
+    """The same as a file of its own, on white: for places that strip SVG out of HTML."""
+    rule = "<style>svg{color:#1c2128;background:#fff;font-family:system-ui,sans-serif}</style>"
+    return re.sub(r"^(<svg[^>]*>)", lambda m: m.group(1) + rule, svg, count=1)
+
+
+def data_uri(svg: str) -> str:
+    """A standalone SVG as a ``data:`` address."""
+    return "data:image/svg+xml;base64," + base64.b64encode(standalone(svg).encode()).decode()
+
+
+def _colours(svg: str) -> str:
+    svg = re.sub(rf"{INK}|#000000", "currentColor", svg)
+    svg = svg.replace(PAPER, "var(--mt-paper, #fff)")
+    for colour, variable in VARIABLES.items():
+        svg = svg.replace(f": {colour}", f": var({variable}, {colour})")
+    return svg
+
+
+def _font(match: re.Match[str]) -> str:
+    weight = f"font-weight: {match.group(1)}; " if match.group(1) else ""
+    return f"{weight}font-size: {match.group(2)}px"
+
+
+def _own_ids(svg: str) -> str:
+    """Keep only ids that are referred to, and prefix them by the figure's content."""
+    used = set(re.findall(r"url\(#([^)]+)\)", svg)) | set(re.findall(r'href="#([^"]+)"', svg))
+    prefix = "m" + hashlib.sha256(svg.encode()).hexdigest()[:8]
+
+    def rename(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name.startswith("halo"):
+            return ' class="mt-halo"'
+        return f' id="{prefix}{name}"' if name in used else ""
+
+    svg = re.sub(r' id="([^"]+)"', rename, svg)
+    svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}\1)", svg)
+    return re.sub(r'href="#([^"]+)"', rf'href="#{prefix}\1"', svg)

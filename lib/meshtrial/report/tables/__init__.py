@@ -1,0 +1,28 @@
+"""The tables and sentences of a report, one concept a module; every one shows itself in a notebook."""
+
+from meshtrial.report.tables.calibration import aa_table, simulation_checks
+from meshtrial.report.tables.cost import cost
+from meshtrial.report.tables.design import design
+from meshtrial.report.tables.headline import headline, headlines, verdict_sentence
+from meshtrial.report.tables.limits import method_and_limits
+from meshtrial.report.tables.provenance import provenance, recorded_at, reproduce_command, verdicts_sha256
+from meshtrial.report.tables.validity import validity
+from meshtrial.report.tables.verdicts import exploratory_table, verdict_table
+
+__all__ = [
+    "aa_table",
+    "cost",
+    "design",
+    "exploratory_table",
+    "headline",
+    "headlines",
+    "method_and_limits",
+    "provenance",
+    "recorded_at",
+    "reproduce_command",
+    "simulation_checks",
+    "validity",
+    "verdict_sentence",
+    "verdict_table",
+    "verdicts_sha256",
+]

@@ -1,0 +1,135 @@
+"""What was decided before the first run: order, margins, gates, and what so many blocks can show at all."""
+
+from __future__ import annotations
+
+from meshtrial.records.dataset import StudyData
+from meshtrial.report import frames, palette, wording
+from meshtrial.report.markup import Cell, Column, Fragment, Table, details, escape
+from meshtrial.study import Gates, Load, Study
+
+
+def smallest_p(blocks: int) -> float:
+    """The smallest two-sided p that the exact signed-rank test can give with n blocks: 2^(1-n)."""
+    return min(1.0, 2.0 ** (1 - blocks)) if blocks > 0 else 1.0
+
+
+def design(data: StudyData) -> Fragment:
+    """The plan as a reader can check it."""
+    study = data.plan.study
+    facts = _facts(data)
+    margins, gates = _margins(study), _gates(study.gates)
+    grids = [_order(data, load) for load in frames.loads(data)]
+    html = (
+        facts.to_html()
+        + margins.to_html()
+        + gates.to_html()
+        + details("The order in which the treatments ran, block by block", "".join(grid.to_html() for grid in grids))
+    )
+    text = "\n".join(
+        [facts.to_text(), "", margins.to_text(), "", gates.to_text(), *("\n" + grid.to_text() for grid in grids)]
+    )
+    return Fragment(html, text)
+
+
+def family_size(study: Study) -> int:
+    """Contrasts that are corrected together: those of one response at one load, without the twin."""
+    return len(study.all_contrasts())
+
+
+def _facts(data: StudyData) -> Table:
+    study = data.plan.study
+    family = max(1, family_size(study))
+    kept = min((frames.blocks_of(data, load)[0] for load in frames.loads(data)), default=0)
+    several = len(study.loads) > 1
+    primary = wording.listing([wording.short_label(name) for name in study.primary])
+    rows = [("question", study.question)]
+    rows += [(f"load {load.label}" if several else "load", _load(load)) for load in study.loads]
+    rows += [
+        (
+            "blocks",
+            f"{study.blocks} planned, order {study.order}, drawn from seed {study.seed}, sealed before the first run",
+        ),
+        ("primary", primary),
+        (
+            "families",
+            f"each response at each load, {family} contrast{'s' * (family != 1)}, error level "
+            f"{wording.declared_percent(study.alpha)} after Holm's correction",
+        ),
+        ("smallest possible p", _smallest(study.blocks, kept, family, study.alpha)),
+        ("stopping", _stopping(study)),
+    ]
+    cells = [[Cell(name), Cell(text)] for name, text in rows]
+    return Table("Decided before the first run", [Column("what"), Column("decision", wide=True)], cells)
+
+
+def _load(load: Load) -> str:
+    return f"{wording.load_text(load)}, measured for {wording.duration(load.duration_s)}"
+
+
+def _smallest(planned: int, kept: int, family: int, alpha: float) -> str:
+    blocks = kept or planned
+    lowest = smallest_p(blocks)
+    corrected = min(1.0, family * lowest)
+    text = (
+        f"{wording.probability(lowest)} with {blocks} blocks by the exact test; the smallest of {family} "
+        f"not below {wording.probability(corrected)} after correction"
+    )
+    if corrected > alpha:
+        needed = next(n for n in range(1, 60) if family * smallest_p(n) <= alpha)
+        return f"{text}: too few to call anything slower or faster; at least {needed} blocks are needed"
+    return text
+
+
+def _stopping(study: Study) -> str:
+    rule = str(study.stopping.get("rule", "fixed"))
+    if rule == "fixed":
+        return "fixed, all planned blocks are run whatever they show"
+    rest = ", ".join(f"{name} {value}" for name, value in study.stopping.items() if name != "rule")
+    return f"{rule}, declared in the plan" + (f" ({rest})" if rest else "")
+
+
+def _margins(study: Study) -> Table:
+    rows = [
+        [Cell(wording.known(name).label), Cell(wording.margin_text(name, study.margins.get(name)))]
+        for name in study.primary
+    ]
+    columns = [Column("response"), Column("margin", numeric=True)]
+    note = "A margin is what the plan declared too small to matter, before anything was measured."
+    return Table("Margins of the primary responses", columns, rows, note)
+
+
+def _gates(gates: Gates) -> Table:
+    rows = [
+        ("achieved rate", f"within {wording.declared_percent(gates.rate_tolerance)} of what was asked"),
+        ("errors", f"at most {wording.declared_percent(gates.error_ratio)} of the requests"),
+        ("late sends", f"at most {wording.declared_percent(gates.late_ratio)} of the sends later than their schedule"),
+        ("load generator", f"below {wording.declared_percent(gates.generator_cpu)} of the CPU that it may use"),
+        ("percentiles", f"given only with {gates.sample_floor:g} requests of the run beyond them"),
+        ("app", "not throttled"),
+        ("proofs", "all passed, before and after the load"),
+    ]
+    return Table(
+        "Gates that every run is held to",
+        [Column("gate"), Column("threshold", wide=True)],
+        [[Cell(name), Cell(text)] for name, text in rows],
+        "A run that fails is kept, flagged and repeated once inside its block. Nothing is dropped for its outcome.",
+    )
+
+
+def _order(data: StudyData, load: str) -> Table:
+    looks = palette.looks(data.plan.study)
+    runs = [run for run in data.plan.runs if run.load == load]
+    positions = sorted({run.position for run in runs})
+    rows = []
+    for block in sorted({run.repetition for run in runs}):
+        mine = {run.position: run.treatment for run in runs if run.repetition == block}
+        cells = [Cell(str(block))]
+        for position in positions:
+            name = mine.get(position, "")
+            colour = palette.VARIABLES.get(palette.look_of(looks, name).colour, "--mt-ink")
+            swatch = f'<span class="mt-swatch" style="color:var({colour})"></span>' if name else ""
+            cells.append(Cell(name, html=swatch + escape(name)))
+        rows.append(cells)
+    columns = [Column("block"), *(Column(f"position {position}") for position in positions)]
+    caption = "Order of the runs" + (f" at {load}" if len(frames.loads(data)) > 1 else "")
+    return Table(caption, columns, rows, css="mt-grid")

@@ -1,0 +1,239 @@
+"""The verdict in one sentence: what a reader takes home, in the words that METHOD allows and no others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meshtrial.records.dataset import StudyData
+from meshtrial.records.schema import VerdictRow
+from meshtrial.report import frames, wording
+from meshtrial.report.markup import Fragment, bullets, escape
+from meshtrial.report.wording import kind
+from meshtrial.study import Load
+
+# Beyond this many clauses over all loads a headline is a table; then it speaks of the first primary response alone.
+MOST_CLAUSES = 12
+REFERENCE_NOTE = (
+    "The proxied arms are reference data planes built from plain Envoy on one machine. They show what an architecture "
+    "or a feature costs there; they are not a measurement of any mesh product."
+)
+
+
+def headlines(data: StudyData) -> list[str]:
+    """One sentence a load."""
+    return ["".join(piece.text for piece in sentence) for sentence in _sentences(data)]
+
+
+def headline(data: StudyData) -> str:
+    """The sentences of all loads, one after another."""
+    return " ".join(headlines(data))
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A part of a sentence, and how much it weighs: ``strong``, ``quiet``, ``clause`` (starts a line) or nothing."""
+
+    text: str
+    weight: str = ""
+    tone: str = ""
+
+    def html(self) -> str:
+        shown = escape(self.text)
+        if self.weight == "strong":
+            return f'<strong class="{self.tone}">{shown}</strong>' if self.tone else f"<strong>{shown}</strong>"
+        return f'<span class="mt-quiet">{shown}</span>' if self.weight == "quiet" else shown
+
+
+def _sentences(data: StudyData) -> list[list[_Piece]]:
+    found = [_sentence(data, load) for load in data.plan.study.loads] if data.verdicts else []
+    return [sentence for sentence in found if sentence] or [[_Piece(_nothing_yet(data))]]
+
+
+def _sentence_html(sentence: list[_Piece]) -> str:
+    """One sentence still, each treatment's clause on a line of its own."""
+    lines: list[list[_Piece]] = [[]]
+    for piece in sentence:
+        if piece.weight == "clause":
+            lines.append([])
+        lines[-1].append(piece)
+    spans = ["".join(piece.html() for piece in line) for line in lines if line]
+    return '<p class="mt-headline">' + "".join(f'<span class="mt-clause">{span}</span>' for span in spans) + "</p>"
+
+
+def verdict_sentence(data: StudyData) -> Fragment:
+    """The headline: a sentence a load, what the A/A twin says, and what the whole rests on."""
+    html = "".join(_sentence_html(sentence) for sentence in _sentences(data))
+    twin = twin_sentences(data)
+    rest = [*_spoken_of(data), *twin, _rests_on(data), *_not_reported(data)]
+    if data.plan.study.backend == "local":
+        rest.append(REFERENCE_NOTE)
+    html += f'<div class="mt-box{" mt-alarm" if twin_called(data) else ""}">{bullets(rest)}</div>'
+    return Fragment(html, "\n".join([*headlines(data), *rest]))
+
+
+def twin_called(data: StudyData) -> list[VerdictRow]:
+    """Primary contrasts in which the A/A twin was called different from the baseline that it equals."""
+    rows = [row for row in frames.verdicts(data, twin=True) if row.response in data.plan.study.primary]
+    return [row for row in rows if kind(row) in wording.DIFFERENT]
+
+
+def twin_sentences(data: StudyData) -> list[str]:
+    """What the study's own A/A test says."""
+    study = data.plan.study
+    if study.twin is None:
+        return ["This study has no A/A twin: nothing in it shows how large its own noise is."]
+    rows = [row for row in frames.verdicts(data, twin=True) if row.response in study.primary]
+    rows = [row for row in rows if not frames.not_reported(data, row)]
+    if not rows:
+        return [f"The A/A twin {study.twin.name} has no verdict yet."]
+    called = twin_called(data)
+    if called:
+        named = wording.listing([f"{kind(row)} at {_where(data, row)}" for row in called])
+        return [
+            f"Warning: the A/A twin {study.twin.name}, deployed exactly like {study.baseline.name}, was called "
+            f"{named}. At the study's error level this happens by chance now and then; read contrasts of that size "
+            "with care."
+        ]
+    said = [
+        f"{wording.short_label(row.response)} {wording.change(row.ratio, row.ci_high)}"
+        for row in rows
+        if row.ratio is not None
+    ]
+    return [
+        f"The A/A twin {study.twin.name}, deployed exactly like {study.baseline.name}, was not called different from it"
+        + (f" ({', '.join(said)})." if said and len(said) <= 6 else ".")
+    ]
+
+
+def _where(data: StudyData, row: VerdictRow) -> str:
+    name = wording.short_label(row.response)
+    return f"{name}, {row.load}" if len(data.plan.study.loads) > 1 else name
+
+
+def _rests_on(data: StudyData) -> str:
+    study = data.plan.study
+    parts = []
+    for load in study.loads:
+        kept, planned = frames.blocks_of(data, load.label)
+        where = f" at {load.label}" if len(study.loads) > 1 else ""
+        parts.append(f"{kept} of {planned} planned blocks{where}")
+    shown = wording.listing(parts)
+    runs = len(data.included_runs())
+    order = "one fixed order" if study.order == "sequential" else "a random order of its own"
+    return (
+        f"Resting on {shown}, each with every treatment in {order}: {wording.count(runs)} runs, every one a fresh "
+        "deployment. Percentiles are those of a typical run."
+    )
+
+
+def _not_reported(data: StudyData) -> list[str]:
+    """Primary responses that the runs were too short to give, said once and not as a verdict."""
+    found: dict[str, dict[str, None]] = {}
+    for row in frames.verdicts(data, twin=False):
+        if row.response in data.plan.study.primary and frames.not_reported(data, row):
+            found.setdefault(row.response, {})[row.load] = None
+    floor = data.plan.study.gates.sample_floor
+    why = f"fewer than {floor:g} requests of a run lie beyond it; measure longer or at a higher rate"
+    return [
+        f"{wording.short_label(name)} is not reported at {wording.listing(list(loads))}"
+        + (f": {why}." if name.startswith("latency_") else ": it was not measured.")
+        for name, loads in found.items()
+    ]
+
+
+def _nothing_yet(data: StudyData) -> str:
+    kept, planned = max((frames.blocks_of(data, load) for load in frames.loads(data)), default=(0, 0))
+    return (
+        f"No verdict: {kept} of {planned} planned blocks take part in the inference, and no contrast has been computed."
+    )
+
+
+def _sentence(data: StudyData, load: Load) -> list[_Piece]:
+    study = data.plan.study
+    rows = [row for row in frames.verdicts(data, load=load.label, twin=False) if row.response in study.primary]
+    rows = [row for row in rows if not frames.not_reported(data, row)]
+    if not rows:
+        return []
+    contrasts = list(dict.fromkeys((row.treatment, row.baseline) for row in rows))
+    spoken = _shortened(data)
+    rows = [row for row in rows if not spoken or row.response == spoken] or rows
+    common = {base for _, base in contrasts}
+    base = next(iter(common)) if len(common) == 1 else ""
+    where = wording.load_text(load)
+    pieces = [_Piece(f"Against {base}, at {where}:" if base else f"At {where}:")]
+    for treatment, against in contrasts:
+        mine = [row for row in rows if (row.treatment, row.baseline) == (treatment, against)]
+        if mine:
+            pieces += [_Piece(";" if len(pieces) > 1 else ""), _Piece(" ", "clause"), _Piece(treatment, "strong")]
+            pieces += [_Piece("" if base else f" against {against}"), *_clause(mine)]
+    return [*pieces, _Piece(".")]
+
+
+def _shortened(data: StudyData) -> str:
+    """The one response that the headline speaks of, where all of them would be too much; else nothing."""
+    study = data.plan.study
+    rows = [row for row in frames.verdicts(data, twin=False) if row.response in study.primary]
+    rows = [row for row in rows if not frames.not_reported(data, row)]
+    return rows[0].response if len(rows) > MOST_CLAUSES else ""
+
+
+def _spoken_of(data: StudyData) -> list[str]:
+    spoken = _shortened(data)
+    others = [wording.short_label(name) for name in data.plan.study.primary if name != spoken]
+    if not spoken or not others:
+        return []
+    return [f"This speaks of {wording.short_label(spoken)} alone; {wording.listing(others)} stand in the table."]
+
+
+def _clause(rows: list[VerdictRow]) -> list[_Piece]:
+    stopped = {kind(row) for row in rows}
+    if len(stopped) == 1 and stopped <= {"invalid", "saturated"}:
+        why = "it did not hold the asked rate" if stopped == {"saturated"} else "its gates or proofs failed"
+        return [_Piece(" is "), _Piece(next(iter(stopped)), "strong", "mt-stopped"), _Piece(f": {why}")]
+    using = [row for row in rows if kind(row) in ("more", "less")]
+    being = [row for row in rows if row not in using]
+    pieces = _listed(" is ", being)
+    return pieces + _listed(", and uses " if being else " uses ", using)
+
+
+def _listed(lead: str, rows: list[VerdictRow]) -> list[_Piece]:
+    pieces: list[_Piece] = []
+    for index, row in enumerate(rows):
+        pieces.append(_Piece(lead if index == 0 else " and " if index == len(rows) - 1 else ", "))
+        pieces += _said(row)
+    return pieces
+
+
+def _said(row: VerdictRow) -> list[_Piece]:
+    name, word = wording.short_label(row.response), kind(row)
+    verdict = _Piece(word, "strong", f"mt-{wording.look(row).tone}")
+    if word in ("more", "less"):
+        return [verdict, _Piece(f" {name}"), *_bracket(_size(row))]
+    about = f" at {name.removesuffix(' latency')}" if row.response.startswith("latency_") else f" in {name}"
+    if word in ("slower", "faster", "higher", "lower"):
+        return [verdict, _Piece(about), *_bracket(_size(row))]
+    if word == "equivalent":
+        margin = f"within {wording.rounded_percent(row.margin)}" if row.margin is not None else "within the margin"
+        return [verdict, _Piece(about), *_bracket(margin)]
+    return [verdict, _Piece(about), *_bracket(wording.qualifier(row))]
+
+
+def _bracket(text: str) -> list[_Piece]:
+    return [_Piece(f" ({text})", "quiet")] if text else []
+
+
+def _size(row: VerdictRow) -> str:
+    parts = []
+    if row.difference is not None:
+        parts.append(wording.in_unit(row.response, row.difference, sign=True))
+    if row.ratio is not None:
+        parts.append(wording.change(row.ratio, row.ci_high))
+    if wording.qualifier(row):
+        parts.append(wording.qualifier(row))
+    return ", ".join(parts)
+
+
+def verdict_badge(row: VerdictRow) -> str:
+    """A verdict as HTML: glyph and word first, colour only besides."""
+    mark = wording.look(row)
+    return f'<span class="mt-verdict mt-{mark.tone}">{mark.glyph} {escape(mark.word)}</span>'

@@ -1,0 +1,89 @@
+"""How the verdicts were reached and what they do not say, from the plan itself."""
+
+from __future__ import annotations
+
+from meshtrial.records.dataset import StudyData
+from meshtrial.report import wording
+from meshtrial.report.markup import Fragment, bullets, heading
+from meshtrial.report.tables.headline import REFERENCE_NOTE
+from meshtrial.study import Study
+
+
+def method_and_limits(data: StudyData) -> Fragment:
+    """Method and limits in prose, every figure of it from the plan."""
+    method, limits = _method(data), _limits(data)
+    html = f'<div class="mt-prose">{heading("How")}{bullets(method)}{heading("Limits")}{bullets(limits)}</div>'
+    return Fragment(html, "\n".join(["How", *method, "", "Limits", *limits]))
+
+
+def _method(data: StudyData) -> list[str]:
+    study = data.plan.study
+    load = study.loads[0]
+    order = {
+        "randomised": "Each block is one pass over all treatments in a random order of its own",
+        "ascending": "Each block is one pass over all treatments; the loads were run in ascending order, so that "
+        "drift of the machine can look like load",
+        "sequential": "The treatments ran in one fixed order: a negative control, in which drift looks like an effect",
+    }[study.order]
+    lines = [
+        f"{order}. A run is a fresh deployment of client, server and proxies, warmed up for "
+        f"{wording.duration(load.warmup_s)} and then measured. The run is the unit: thousands of requests inside it do "
+        "not make it more than one.",
+        f"Within each block a treatment is compared with {_bases(study)}: the logarithm of the ratio (the difference "
+        "where the baseline has none of it). Test: exact Wilcoxon signed-rank. Estimate: Hodges-Lehmann. The interval "
+        "is inverted from the same test, so it and p never disagree; the confidence it achieves stands beside it.",
+        f"A difference is called where the corrected p is at most {wording.plain(study.alpha)}; equivalence where two "
+        "one-sided tests at that level put the effect inside the margin that the plan declared. Where neither is shown "
+        "the verdict is inconclusive, with the number of further blocks that would probably tell.",
+        "Percentiles are exact, from every request of a run, and then compared over runs: the typical run's. Pooled "
+        "percentiles put the requests of all runs together first; they appear beside the distribution only.",
+        "Latency is given from the actual send and from the scheduled send. The second one also counts what requests "
+        "waited for because earlier ones were late (coordinated omission).",
+    ]
+    if any(not load.catchup for load in study.loads):
+        lines.append("Overdue sends were skipped; the latency from the schedule estimates what they would have waited.")
+    return lines
+
+
+def _bases(study: Study) -> str:
+    return (
+        wording.listing(list(dict.fromkeys(contrast.baseline for contrast in study.all_contrasts()))) or "the baseline"
+    )
+
+
+def _limits(data: StudyData) -> list[str]:
+    study = data.plan.study
+    lines = []
+    if study.backend == "local":
+        lines += [
+            REFERENCE_NOTE,
+            "Everything runs on one machine over loopback: there is no network between client and server, and load "
+            "generator, proxies and app share the same cores. Added milliseconds hold for such a machine; on a cluster "
+            "the same share of a longer path is another number.",
+        ]
+    else:
+        lines.append("The verdicts hold for this cluster, these versions, this placement and this load.")
+    rates = wording.listing([load.label for load in study.loads])
+    lines.append(
+        f"Only the loads that were measured are spoken of ({rates}); latency at another rate is another question."
+    )
+    absent = _absent(data)
+    if absent:
+        lines.append(
+            f"Not reported: {wording.listing(absent)}. A percentile is given only where "
+            f"{study.gates.sample_floor:g} requests of every run lie beyond it; run longer or faster to get it."
+        )
+    lines += [
+        "Inconclusive says that this study cannot tell. Equivalent says that the effect lies within the margin, "
+        "which is a choice of the plan and not a law of nature.",
+        "Exploratory rows were not the study's question: they are hints.",
+    ]
+    return lines
+
+
+def _absent(data: StudyData) -> list[str]:
+    recorded = set(data.table.filter(data.table["included"])["response"].to_list())
+    shown = {"p50": "p50", "p90": "p90", "p99": "p99", "p999": "p99.9"}
+    if not recorded:
+        return []
+    return [label for name, label in shown.items() if f"latency_{name}_s" not in recorded]

@@ -1,0 +1,179 @@
+"""Where the numbers come from and how to make them again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from meshtrial import __version__
+from meshtrial.plan import Plan
+from meshtrial.records.dataset import StudyData
+from meshtrial.report import wording
+from meshtrial.report.markup import Cell, Column, Fragment, Table, escape, heading, paragraph
+
+# What environment.json usually holds, in a reader's order and words; anything else follows under its own name.
+_LABELS = {
+    "cpu_model": "CPU",
+    "cpus": "cores",
+    "cpus_allowed": "cores this process may use",
+    "cpu_governor": "CPU governor",
+    "hypervisor": "virtual machine",
+    "memory_bytes": "memory",
+    "kernel": "kernel",
+    "system": "operating system",
+    "machine": "architecture",
+    "python": "Python",
+}
+_SAID_ELSEWHERE = ("schema", "plan_sha256", "backend")
+_NO_HOST = ("hostname", "user", "home", "cwd", "executable", "path")
+
+
+def reproduce_command(plan: Plan) -> str:
+    """The command that draws the same plan and runs it.
+
+    Empty text and 0 stand for defaults and are left out. Paths are left out too: they belong to one machine.
+    """
+    parameters = plan.study.options.get("parameters", {})
+    words = ["meshtrial", "run", plan.study.name]
+    if isinstance(parameters, Mapping):
+        for name, value in parameters.items():
+            # 0 means "as the profile says" everywhere but for the seed.
+            unset = value in ("", None) or (value == 0 and not isinstance(value, bool) and name != "seed")
+            if unset or name == "study_dir":
+                continue
+            words += ["-p", f"{name}={_as_word(value)}"]
+    return shlex.join(words)
+
+
+def _as_word(value: object) -> str:
+    if isinstance(value, str | bool | int | float):
+        return str(value)
+    return json.dumps(value)
+
+
+def recorded_at(data: StudyData) -> str:
+    """The study's folder from ``data/`` on, which reads the same on every machine."""
+    parts = data.path.parts
+    if "data" in parts:
+        start = len(parts) - 1 - parts[::-1].index("data")
+        return str(Path(*parts[start:]))
+    return str(Path(*parts[-2:]))
+
+
+def verdicts_sha256(data: StudyData) -> str:
+    """Digest of the verdict rows: what `verify` compares a re-analysis with."""
+    body = json.dumps([row.to_dict() for row in data.verdicts], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(body.encode()).hexdigest()
+
+
+def provenance(data: StudyData) -> Fragment:
+    """Host, versions, commit, lock, plan digest, seed, and the commands that make it again."""
+    plan = data.plan
+    command, again = reproduce_command(plan), f"meshtrial report {shlex.quote(recorded_at(data))}"
+    record, machine = _record_table(data), _machine_table(data)
+    seal = (
+        f'<div class="mt-seal" data-mt-plan="{escape(plan.sha256)}" data-mt-verdicts="{verdicts_sha256(data)}" '
+        f'data-mt-records="{escape(recorded_at(data))}">'
+    )
+    html = (
+        seal
+        + heading("Measure it again")
+        + f'<code class="mt-command">{escape(command)}</code>'
+        + paragraph("The same seed draws the same order of runs; the numbers will be those of your machine.", "mt-note")
+        + heading("Make this report again from its records")
+        + f'<code class="mt-command">{escape(again)}</code>'
+        + record.to_html()
+        + machine.to_html()
+        + "</div>"
+    )
+    return Fragment(html, "\n".join([command, again, "", record.to_text(), "", machine.to_text()]))
+
+
+def _record_table(data: StudyData) -> Table:
+    plan = data.plan
+    starts = [run.start_unix_s for run in data.runs]
+    rows = [
+        ("plan SHA-256", plan.sha256),
+        ("verdicts SHA-256", verdicts_sha256(data)),
+        ("records", recorded_at(data)),
+        ("seed", str(plan.study.seed)),
+        ("backend", plan.study.backend),
+    ]
+    if data.runs:
+        first, last = min(data.runs, key=lambda r: r.start_unix_s), max(data.runs, key=lambda r: r.start_unix_s)
+        rows += [
+            ("first run started", first.started_at),
+            ("last run finished", last.finished_at),
+            ("between first and last start", wording.duration(max(starts) - min(starts))),
+        ]
+    rows.append(("report made by", f"meshtrial {__version__}"))
+    return _pairs("The record", rows)
+
+
+def _machine_table(data: StudyData) -> Table:
+    rows: list[tuple[str, str]] = []
+    # The host's description may lie one level down; its names are the same.
+    flat = {name.removeprefix("testbed "): value for name, value in _flatten(data.environment)}
+    for name, label in _LABELS.items():
+        if name in flat:
+            rows.append((label, _shown(name, flat.pop(name))))
+    rows += [(name, _shown(name, value)) for name, value in flat.items() if name not in _SAID_ELSEWHERE]
+    rows += [(f"{name} (in the runs)", text) for name, text in _run_versions(data)]
+    return _pairs("The machine and the versions", rows)
+
+
+def _run_versions(data: StudyData) -> Iterator[tuple[str, str]]:
+    """Versions that the runs themselves recorded; more than one of a kind is said, not averaged."""
+    seen: dict[str, dict[str, None]] = defaultdict(dict)
+    for run in data.runs:
+        for name, version in run.versions.items():
+            seen[name][version] = None
+    for name, versions in sorted(seen.items()):
+        shown = ", ".join(versions)
+        yield name, shown if len(versions) == 1 else f"{shown} (WARNING: it changed within the study)"
+
+
+def _flatten(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in data.items():
+        full = f"{prefix} {name}".strip()
+        if str(name).lower() in _NO_HOST:  # nothing that names a machine's owner
+            continue
+        if isinstance(value, Mapping):
+            yield from _flatten(value, full)
+        elif isinstance(value, list | tuple) and value and all(isinstance(item, Mapping) for item in value):
+            for number, item in enumerate(value, start=1):
+                yield from _flatten(item, f"{full} {item.get('name', number)}")
+        else:
+            yield full, value
+
+
+def _shown(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if name.endswith("_bytes") and isinstance(value, int | float):
+        return wording.mebibytes(value)
+    if isinstance(value, list | tuple):
+        return ", ".join(str(item) for item in value)
+    if value is None or value == "":
+        return "not recorded"
+    return str(value)
+
+
+def _pairs(caption: str, rows: list[tuple[str, str]]) -> Table:
+    cells = [
+        [
+            Cell(label.replace("_", " ")),
+            Cell(text, html=f'<code class="mt-hash">{escape(text)}</code>' * _is_hash(text)),
+        ]
+        for label, text in rows
+    ]
+    return Table(caption, [Column("what"), Column("recorded", wide=True)], cells)
+
+
+def _is_hash(text: str) -> bool:
+    return len(text) >= 32 and all(c in "0123456789abcdef" for c in text)

@@ -1,0 +1,239 @@
+"""Whether the measurement deserves belief: gates, proofs, the A/A twin, drift, and what left the inference."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+import polars as pl
+
+from meshtrial.records.dataset import StudyData
+from meshtrial.records.schema import GateResult, Proof, RunRecord
+from meshtrial.report import frames, wording
+from meshtrial.report.markup import Cell, Column, Fragment, Table, bullets, details, escape, heading, paragraph
+from meshtrial.report.tables.headline import twin_called, twin_sentences
+
+# Codes of warnings that speak of the machine's course rather than of one contrast.
+_NUMBER = re.compile(r"\d+")
+_SHARES = frozenset({"rate", "achieved rate", "late", "late sends", "errors", "generator CPU"})
+_COURSE = ("drift", "autocorrelation", "carry-over", "dependent-blocks", "position", "warm-up", "modes", "aa-differs")
+
+
+def validity(data: StudyData) -> Fragment:
+    """Everything that could make a verdict wrong, failures first."""
+    summary = _summary(data)
+    left_out = _left_out(data)
+    gates, proofs = _gates(data), _proofs(data)
+    alarm = bool(twin_called(data) or left_out)
+    html = f'<div class="mt-box{" mt-alarm" if alarm else ""}">{bullets(summary)}</div>'
+    if left_out:
+        html += heading("What left the inference, and why") + bullets(left_out)
+    html += gates.to_html() + _failed_runs(data) + proofs.to_html()
+    warnings, others = _drift_warnings(data, primary=True), _drift_warnings(data, primary=False)
+    html += heading("Drift and order") + (
+        bullets(warnings)
+        if warnings
+        else paragraph("No warning of drift, order or carry-over was raised for a primary response.")
+    )
+    if others:
+        html += details(f"Of exploratory responses ({len(others)})", bullets(others))
+    text = "\n".join([*summary, *left_out, "", gates.to_text(), "", proofs.to_text(), "", *warnings])
+    return Fragment(html, text)
+
+
+def _summary(data: StudyData) -> list[str]:
+    runs = data.runs
+    failed = [run for run in runs if not run.valid]
+    mended = {run.run_id for run in failed} & {run.run_id for run in runs if run.valid}
+    planned = len(data.plan.runs)
+    done = len({run.run_id for run in runs})
+    lines = [f"{wording.count(done)} of {wording.count(planned)} planned runs were made."]
+    if failed:
+        lines.append(
+            f"{_times(len(failed), 'attempt')} failed a gate or a proof; {_times(len(mended), 'run')} held when "
+            "repeated inside the block."
+        )
+    else:
+        lines.append("Every run passed all gates and proofs at the first attempt.")
+    if done < planned:
+        lines.append(f"The plan is not finished: {wording.count(planned - done)} runs are missing.")
+    mostly = _mostly(failed)
+    if mostly:
+        lines.append(mostly)
+    lines += twin_sentences(data)
+    return lines
+
+
+def _times(count: int, what: str) -> str:
+    return f"{wording.count(count)} {what}{'s' * (count != 1)}"
+
+
+def _mostly(failed: list[RunRecord]) -> str:
+    """Gates that fail mostly for one arm are news about that arm (METHOD, gates)."""
+    if len(failed) < 2:
+        return ""
+    treatment, count = Counter(run.treatment for run in failed).most_common(1)[0]
+    if 2 * count <= len(failed):
+        return ""
+    return f"The failures are mostly {treatment}'s: {count} of {len(failed)}. That is news about this arm."
+
+
+def _left_out(data: StudyData) -> list[str]:
+    """Blocks and arms outside the inference, each with its reason in words."""
+    found = []
+    by_run = {(run.run_id, run.attempt): run for run in data.runs}
+    for load in frames.loads(data):
+        where = f", {load}" if len(frames.loads(data)) > 1 else ""
+        part = data.table.filter(pl.col("load") == load)
+        kept_blocks = set(part.filter(pl.col("included"))["block"].to_list())
+        kept_arms = set(part.filter(pl.col("included"))["treatment"].to_list())
+        last = part.select("run_id", "treatment", "block", "attempt").unique().sort("attempt")
+        final = {(row[1], row[2]): by_run.get((row[0], row[3])) for row in last.iter_rows()}
+        for arm in frames.order(data, {arm for arm, _ in final}):
+            bad = [run for (name, _), run in final.items() if name == arm and run is not None and not run.valid]
+            if kept_blocks and arm not in kept_arms and bad:
+                why = _reasons(bad)
+                found.append(f"{arm}{where}: set aside as a whole, {len(bad)} runs failed twice. {why}")
+        for block in sorted({block for _, block in final} - kept_blocks):
+            bad = [
+                run
+                for (arm, number), run in final.items()
+                if number == block and run is not None and not run.valid and (arm in kept_arms or not kept_blocks)
+            ]
+            planned = {run.treatment for run in data.plan.runs if run.load == load and run.repetition == block}
+            missing = sorted(planned - {arm for arm, number in final if number == block})
+            why = _reasons(bad) or (f"not run: {', '.join(missing)}" if missing else "no reason recorded")
+            found.append(f"Block {block}{where}, for every treatment. {why}")
+    return found
+
+
+def _reasons(runs: list[RunRecord]) -> str:
+    counted = Counter(f"{run.treatment}: {reason}" for run in runs for reason in run.reasons)
+    shown = [f"{text}" + (f" ({count} runs)" if count > 1 else "") for text, count in counted.most_common(6)]
+    return "; ".join(shown) + ("." if shown else "")
+
+
+def _gates(data: StudyData) -> Table:
+    """A row a gate, a column a treatment: the worst value seen, and how many attempts failed."""
+    grouped: dict[tuple[str, str, str], list[GateResult]] = defaultdict(list)
+    attempts: Counter[tuple[str, str]] = Counter()
+    valid: Counter[tuple[str, str]] = Counter()
+    for run in data.runs:
+        attempts[run.load, run.treatment] += 1
+        valid[run.load, run.treatment] += run.valid
+        for gate in run.gates:
+            grouped[run.load, run.treatment, gate.name].append(gate)
+    names = list(dict.fromkeys(name for _, _, name in grouped))
+    arms = frames.order(data, {treatment for _, treatment in attempts})
+    several = len(frames.loads(data)) > 1
+    rows, keys, groups = [], [], []
+    for load in frames.loads(data):
+        rows.append([Cell("valid attempts"), Cell("–"), *(_fraction(valid[load, a], attempts[load, a]) for a in arms)])
+        for name in names:
+            results = {arm: grouped.get((load, arm, name), []) for arm in arms}
+            limit = next((gate.threshold for found in results.values() for gate in found), None)
+            threshold = Cell("–") if limit is None else Cell(_gate_value(name, limit), limit)
+            rows.append([Cell(name), threshold, *(_gate_cell(name, results[arm]) for arm in arms)])
+        keys += [f"{load}|valid", *(f"{load}|{name}" for name in names)]
+        groups += [load if several else ""] * (len(names) + 1)
+    columns = [Column("gate"), Column("threshold", numeric=True), *(Column(arm, numeric=True) for arm in arms)]
+    note = "Each cell: the worst value of all attempts; where a gate failed, how many passed it."
+    return Table("Gates, by treatment", columns, rows, note, keys, groups if several else ())
+
+
+def _fraction(passed: int, total: int) -> Cell:
+    text = f"{passed}/{total}"
+    return Cell(text) if passed == total else Cell(text, html=_failure(text))
+
+
+def _failure(text: str) -> str:
+    return f'<span class="mt-verdict mt-stopped">✕ {escape(text)}</span>'
+
+
+def _gate_value(name: str, value: float) -> str:
+    if name in _SHARES:
+        return f"{wording.plain(round(100 * value, 2))}{wording.NBSP}%"
+    return wording.plain(float(f"{value:.3g}"))
+
+
+def _gate_cell(name: str, gates: list[GateResult]) -> Cell:
+    if not gates:
+        return Cell("–")
+    failed = [gate for gate in gates if not gate.passed]
+    measured = [gate.value for gate in failed or gates if gate.value is not None]
+    worst = max(measured, default=None)
+    text = "not measured" if worst is None else _gate_value(name, worst)
+    if not failed:
+        return Cell(text, worst)
+    passed = f"{len(gates) - len(failed)}/{len(gates)}"
+    return Cell(passed, html=_failure(passed), note=text)
+
+
+def _failed_runs(data: StudyData) -> str:
+    failed = [run for run in data.runs if not run.valid]
+    if not failed:
+        return ""
+    rows = [
+        [
+            Cell(run.run_id),
+            Cell(str(run.attempt), run.attempt),
+            Cell("; ".join(run.reasons) or "no reason recorded"),
+        ]
+        for run in failed
+    ]
+    columns = [Column("run"), Column("attempt", numeric=True), Column("what failed", wide=True)]
+    table = Table("Attempts that failed", columns, rows, keys=[f"{run.run_id}|{run.attempt}" for run in failed])
+    return table.to_html() if len(failed) <= 6 else details(f"Attempts that failed ({len(failed)})", table.to_html())
+
+
+def _proofs(data: StudyData) -> Table:
+    """A row a treatment and proof; what was expected and seen, the failures' own words where it failed."""
+    grouped: dict[tuple[str, str], list[Proof]] = defaultdict(list)
+    for run in data.runs:
+        for proof in run.proofs:
+            grouped[run.treatment, proof.name].append(proof)
+    rows, groups = [], []
+    for treatment in frames.order(data, {name for name, _ in grouped}):
+        for (arm, name), proofs in grouped.items():
+            if arm != treatment:
+                continue
+            failed = [proof for proof in proofs if not proof.passed]
+            shown = failed or proofs
+            passed = f"{len(proofs) - len(failed)}/{len(proofs)}"
+            groups.append(arm)
+            rows.append(
+                [
+                    Cell(name),
+                    Cell(passed, html=_failure(passed) if failed else ""),
+                    Cell(_some(proof.expected for proof in shown)),
+                    Cell(_some(proof.observed for proof in shown)),
+                ]
+            )
+    columns = [
+        Column("proof"),
+        Column("passed", numeric=True),
+        Column("expected"),
+        Column("observed"),
+    ]
+    note = (
+        "Every arm shows before and after each run that it is what its label says. An arm without a row has "
+        "proven nothing."
+    )
+    return Table("Proofs, by treatment", columns, rows, note, groups=groups)
+
+
+def _some(texts: Iterable[str]) -> str:
+    """Different texts, the first two of them; texts that differ in one number alone are one, with its range."""
+    found = list(dict.fromkeys(texts))
+    numbers = [_NUMBER.findall(text) for text in found]
+    if len(found) > 1 and len({_NUMBER.sub("#", text) for text in found}) == 1 and len(numbers[0]) == 1:
+        values = [int(number[0]) for number in numbers]
+        return _NUMBER.sub(f"{wording.count(min(values))} to {wording.count(max(values))}", found[0])
+    shown = " · ".join(found[:2])
+    return shown if len(found) <= 2 else f"{shown} · and {len(found) - 2} more"
+
+
+def _drift_warnings(data: StudyData, *, primary: bool) -> list[str]:
+    rows = [row for row in frames.verdicts(data) if (row.response in data.plan.study.primary) == primary]
+    return wording.warnings(rows, lambda warning: warning.partition(":")[0] in _COURSE)

@@ -1,0 +1,405 @@
+"""A study that was never run: the real records and dataclasses, filled from a seeded generator."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from scipy import stats
+
+from meshtrial.plan import Plan, PlannedRun, make_plan
+from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
+from meshtrial.records.schema import ComponentUsage, GateResult, GeneratorRecord, Proof, RunRecord, VerdictRow
+from meshtrial.responses import QUANTILES, default_margins, response
+from meshtrial.study import Contrast, Load, Study, Treatment
+
+# name: (added p50 in s, tail factor, data-plane CPU s/request, data-plane PSS)
+ARMS = {
+    "none": (0.0, 1.0, 0.0, 0),
+    "none-aa": (0.0, 1.0, 0.0, 0),
+    "node-proxy": (1.2e-4, 1.15, 68e-6, 33 << 20),
+    "sidecar+mtls": (4.1e-4, 1.7, 240e-6, 34 << 20),
+}
+PRIMARY = ("latency_p50_s", "latency_p99_s", "path_cpu_s_per_request")
+EXPLORATORY = (
+    "latency_p90_s",
+    "latency_p999_s",
+    "latency_corrected_p99_s",
+    "data_plane_cpu_s_per_request",
+    "path_memory_bytes",
+    "load_generator_cpu_s_per_request",
+)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a synthetic study looks like."""
+
+    treatments: tuple[str, ...] = tuple(ARMS)
+    blocks: int = 10
+    loads: tuple[Load, ...] = (Load(2000, 10, 6.0),)
+    requests: int = 1500
+    noise: float = 0.06
+    invalid: tuple[str, ...] = ()
+    saturated: tuple[tuple[str, str], ...] = ()
+    failed_blocks: tuple[int, ...] = ()
+    p999: bool = False
+    verdicts: bool = True
+    seed: int = 7
+    contrasts: tuple[tuple[str, str], ...] = ()
+
+
+def study_data(root: Path, shape: Shape | None = None) -> StudyData:
+    """Write a study's raw data below ``root`` and return it as it would be read back."""
+    shape = shape or Shape()
+    treatments = tuple(Treatment.parse(name) for name in shape.treatments)
+    study = Study(
+        name="ambient_vs_no_mesh",
+        title="The ambient architecture against no mesh",
+        question="What do node proxies, and a pair of sidecars, add to latency, CPU and memory?",
+        backend="local",
+        app="echo",
+        treatments=treatments,
+        baseline=treatments[0],
+        loads=shape.loads,
+        primary=PRIMARY,
+        margins=default_margins(),
+        blocks=shape.blocks,
+        seed=shape.seed,
+        contrasts=tuple(Contrast(*pair) for pair in shape.contrasts),
+        options={
+            "parameters": {
+                "profile": "quick",
+                "seed": shape.seed,
+                "blocks": shape.blocks,
+                "keepalive": True,
+                "treatments": "",
+            }
+        },
+    )
+    plan = make_plan(study)
+    rng = np.random.default_rng(shape.seed)
+    path = root / "data" / "studies" / study.name / f"20261121T024500Z-{plan.sha256[:8]}"
+    levels = {
+        (load.label, block): rng.normal(0, shape.noise) for load in shape.loads for block in range(1, shape.blocks + 1)
+    }
+    runs: list[RunRecord] = []
+    for planned in plan.runs:
+        level = levels[planned.load, planned.repetition] + 0.03 * planned.sequence / len(plan.runs)
+        runs.extend(_runs(path, plan, planned, shape, level, rng))
+    table = _table(runs, shape)
+    data = StudyData(path, plan, ENVIRONMENT, tuple(runs), table)
+    if not shape.verdicts:
+        return data
+    return dataclasses.replace(data, verdicts=tuple(_verdicts(data, shape)))
+
+
+ENVIRONMENT = {
+    "cpu_model": "Example CPU @ 2.50GHz",
+    "cpus": 2,
+    "cpus_allowed": 2,
+    "cpu_governor": "not reported",
+    "hypervisor": True,
+    "memory_bytes": 25276514304,
+    "kernel": "6.1.0-example",
+    "system": "Debian GNU/Linux 12 (bookworm)",
+    "python": "3.11.7",
+    "machine": "x86_64",
+    "versions": {"fortio": "1.68.1", "envoy": "1.40.0/RELEASE", "meshtrial": "0.1.0"},
+    "git": {"commit": "0123456789abcdef0123456789abcdef01234567", "dirty": True},
+    "lock_sha256": "ab" * 32,
+}
+
+
+def _runs(
+    path: Path, plan: Plan, planned: PlannedRun, shape: Shape, level: float, rng: np.random.Generator
+) -> list[RunRecord]:
+    fails = planned.repetition in shape.failed_blocks and planned.treatment == shape.treatments[-1]
+    broken = planned.treatment in shape.invalid
+    slow = (planned.load, planned.treatment) in shape.saturated
+    attempts = (1, 2) if fails or broken or slow else (1,)
+    return [
+        _run(path, plan, planned, shape, level, rng, attempt, broken=broken, slow=slow, late=fails)
+        for attempt in attempts
+    ]
+
+
+def _run(
+    path: Path,
+    plan: Plan,
+    planned: PlannedRun,
+    shape: Shape,
+    level: float,
+    rng: np.random.Generator,
+    attempt: int,
+    *,
+    broken: bool,
+    slow: bool,
+    late: bool,
+) -> RunRecord:
+    load = plan.load_of(planned)
+    added, tail, cpu, pss = ARMS.get(planned.treatment, (6e-4, 2.0, 300e-6, 40 << 20))
+    n = shape.requests
+    run_noise = math.exp(level + rng.normal(0, 0.03))
+    latency = (1.1e-4 + added) * run_noise * np.exp(rng.normal(0, 0.22, n))
+    latency += rng.exponential(4e-4 * tail, n) * (rng.random(n) < 0.03)
+    latency += rng.exponential(4e-3 * tail, n) * (rng.random(n) < 0.003)
+    scheduled = np.arange(n) / (load.rps or 2000)
+    lag = np.abs(rng.normal(0, 3e-5, n))
+    frame = pl.DataFrame(
+        {
+            "generator": np.zeros(n, dtype=np.int32),
+            "thread": (np.arange(n) % load.connections).astype(np.int32),
+            "iter": (np.arange(n) // load.connections).astype(np.int32),
+            "scheduled_start_s": scheduled,
+            "actual_start_s": scheduled + lag,
+            "latency_s": latency,
+            "corrected_latency_s": latency + lag,
+            "ok": np.ones(n, dtype=bool),
+            "code": np.full(n, 200, dtype=np.int32),
+            "imputed": np.zeros(n, dtype=bool),
+        }
+    )
+    folder = path / "runs" / (planned.run_id + ("" if attempt == 1 else f"-attempt{attempt}"))
+    folder.mkdir(parents=True)
+    frame.write_parquet(folder / "latency.parquet")
+
+    usage = [
+        ComponentUsage("app", "app", 6.0, 22e-6 * n * run_noise, 14 << 20, 0.0, 1, 4 * n),
+        ComponentUsage("fortio", "load generator", 6.0, 31e-6 * n * run_noise, 21 << 20, None, 1, 6 * n),
+    ]
+    if cpu:
+        names = (
+            ("node proxy A", "node proxy B") if "node" in planned.treatment else ("client sidecar", "server sidecar")
+        )
+        usage += [
+            ComponentUsage(name, "data plane", 6.0, cpu / 2 * n * run_noise, pss // 2, None, 1, 5 * n) for name in names
+        ]
+    responses = {
+        f"latency_{q}_s": float(np.quantile(latency, level))
+        for q, level in QUANTILES.items()
+        if shape.p999 or q != "p999"
+    }
+    responses |= {f"latency_corrected_{q}_s": responses[f"latency_{q}_s"] + 3e-5 for q in ("p50", "p99")}
+    responses |= {
+        "requests": float(n),
+        "achieved_ratio": 0.62 if slow else 0.9995,
+        "error_ratio": 0.0,
+        "late_ratio": 0.004,
+        "idle_before": 0.97,
+        "machine_busy": 0.31,
+        "data_plane_cpu_s_per_request": cpu * run_noise,
+        "data_plane_memory_bytes": float(pss),
+        "path_cpu_s_per_request": (22e-6 + cpu) * run_noise,
+        "path_memory_bytes": float((14 << 20) + pss) * math.exp(rng.normal(0, 0.004)),
+        "app_cpu_s_per_request": 22e-6 * run_noise,
+        "load_generator_cpu_s_per_request": 31e-6 * run_noise,
+    }
+    gates = (
+        GateResult(
+            "achieved rate", 0.62 if slow else 0.9995, 0.02, not slow, "asked 2000 rps, held 1240" if slow else ""
+        ),
+        GateResult("errors", 0.0, 0.01, True),
+        GateResult("late sends", 0.11 if late else 0.004, 0.05, not late, "11 % of sends were late" if late else ""),
+        GateResult("generator CPU", 0.31, 0.70, True),
+    )
+    proofs = []
+    for phase in ("before", "after"):
+        if planned.treatment.startswith("none"):
+            proofs.append(Proof("no proxy in the path", phase, True, "the app's own address", "the app's own address"))
+        else:
+            proofs.append(
+                Proof("peer certificate", phase, True, "spiffe://meshtrial/server", "spiffe://meshtrial/server")
+            )
+            proofs.append(
+                Proof("plaintext refused", phase, not broken, "refused", "HTTP 200" if broken else "connection reset")
+            )
+    reasons = [f"gate {g.name}: {g.message}" for g in gates if not g.passed]
+    reasons += [f"proof {p.name} ({p.phase}): expected {p.expected}, saw {p.observed}" for p in proofs if not p.passed]
+    started = 1795229100.0 + 8.1 * planned.sequence
+    generator = GeneratorRecord(
+        ("fortio", "load", "-qps", "2000"),
+        "1.68.1",
+        0,
+        started,
+        6.0,
+        n,
+        n,
+        0,
+        load.rps,
+        load.rps,
+        10,
+        10,
+        1e-5,
+        {"200": n},
+    )
+    return RunRecord(
+        run_id=planned.run_id,
+        plan_sha256=plan.sha256,
+        study=plan.study.name,
+        backend="local",
+        repetition=planned.repetition,
+        load=planned.load,
+        position=planned.position,
+        sequence=planned.sequence,
+        treatment=planned.treatment,
+        attempt=attempt,
+        app="echo",
+        load_spec=dataclasses.asdict(load),
+        options=dict(plan.study.options),
+        started_at="2026-11-21T02:45:00.000+00:00",
+        finished_at="2026-11-21T02:45:08.000+00:00",
+        start_unix_s=started + (attempt - 1) * 4,
+        deploy_s=0.7,
+        target="http://127.0.0.9:8080/",
+        generators=(generator,),
+        proofs=tuple(proofs),
+        gates=gates,
+        usage=tuple(usage),
+        versions={"fortio": "1.68.1"} | ({"envoy": "1.40.0/RELEASE"} if cpu else {}),
+        responses=responses,
+        bounds={},
+        valid=not reasons,
+        reasons=tuple(reasons),
+    )
+
+
+def _table(runs: list[RunRecord], shape: Shape) -> pl.DataFrame:
+    aside = set(shape.invalid)
+    rows = []
+    for run in runs:
+        out = run.repetition in shape.failed_blocks or run.treatment in aside or not run.valid
+        for name, value in sorted(run.responses.items()):
+            rows.append(
+                (
+                    *(run.run_id, run.load, run.repetition, run.position, run.sequence, run.treatment, run.app),
+                    *(run.attempt, run.start_unix_s, run.valid, not out, name, value, None),
+                )
+            )
+    return pl.DataFrame(rows, schema=RUNS_SCHEMA, orient="row")
+
+
+def _verdicts(data: StudyData, shape: Shape) -> list[VerdictRow]:
+    study = data.plan.study
+    pairs = [(study.twin.name, study.baseline.name)] if study.twin else []
+    pairs += [(contrast.treatment, contrast.baseline) for contrast in study.all_contrasts()]
+    found = [
+        _verdict(data, shape, load.label, name, Treatment.parse(treatment), base)
+        for load in study.loads
+        for name in (*study.primary, *EXPLORATORY)
+        for treatment, base in pairs
+    ]
+    return [row for row in found if row is not None]
+
+
+def _verdict(data: StudyData, shape: Shape, load: str, name: str, treatment: Treatment, base: str) -> VerdictRow | None:
+    study, about = data.plan.study, response(name)
+    primary = name in study.primary
+    wide = (
+        data.table.filter((pl.col("response") == name) & (pl.col("load") == load) & pl.col("included"))
+        .pivot(on="treatment", index="block", values="value")
+        .sort("block")
+    )
+    empty = dict.fromkeys(
+        (
+            *(
+                "ratio",
+                "ci_low",
+                "ci_high",
+                "confidence",
+                "difference",
+                "difference_low",
+                "difference_high",
+                "difference_ms",
+            ),
+            *(
+                "baseline_value",
+                "treatment_value",
+                "p",
+                "p_holm",
+                "p_equivalence",
+                "p_equivalence_holm",
+                "noise_floor",
+                "mde",
+            ),
+        )
+    )
+    known = {
+        "study": study.name,
+        "load": load,
+        "response": name,
+        "label": about.label,
+        "unit": about.unit,
+        "treatment": treatment.name,
+        "baseline": base,
+        "twin": treatment.twin,
+        "exploratory": not primary or treatment.twin,
+        "margin": study.margins[name].relative,
+        "blocks_needed": None,
+        "method": "exact signed-rank, Hodges-Lehmann",
+        "qualifier": "",
+    }
+    stopped = "invalid" if treatment.name in shape.invalid else ""
+    if (load, treatment.name) in shape.saturated:
+        stopped = "saturated"
+    if stopped:
+        return VerdictRow(**known, **empty, n_blocks=0, verdict=stopped, sentence=f"{treatment.name}: {stopped}.")
+    if treatment.name not in wide.columns or base not in wide.columns:
+        return None
+    t, b = wide[treatment.name].to_numpy(), wide[base].to_numpy()
+    n = len(t)
+    zero = bool((b == 0).all())
+    d = t - b if zero else np.log(t / b)
+    if zero and not d.any():
+        return None
+    walsh = np.sort([(d[i] + d[j]) / 2 for i in range(n) for j in range(i, n)])
+    k = max(0, int(stats.binom.ppf(0.025, len(walsh), 0.5)) - len(walsh) // 3)
+    mid, low, high = float(np.median(walsh)), float(walsh[k]), float(walsh[-1 - k])
+    p = float(stats.wilcoxon(d, method="exact").pvalue)
+    up, down = ("slower", "faster") if about.kind == "latency" else ("more", "less")
+    half = math.log1p(study.margins[name].relative)
+    median = float(np.median(b))
+    # The absolute floor of a latency's margin is part of the margin.
+    if about.kind == "latency":
+        half = max(half, math.log1p(study.margins[name].floor / median))
+    word, more, extra = "inconclusive", 6, ""
+    if p < 0.02:
+        word, more = (up if mid > 0 else down), None
+        extra = (
+            "material" if min(abs(low), abs(high)) > half else "below margin" if max(abs(low), abs(high)) < half else ""
+        )
+    elif max(abs(low), abs(high)) < half:
+        word, more = "equivalent", None
+    scale = (lambda v: v) if zero else math.expm1
+    factor = 1.0 if zero else median
+    known |= {"qualifier": extra, "blocks_needed": more}
+    difference = scale(mid) * factor
+    return VerdictRow(
+        **known,
+        n_blocks=n,
+        ratio=None if zero else math.exp(mid),
+        ci_low=None if zero else math.exp(low),
+        ci_high=None if zero else math.exp(high),
+        confidence=0.951171875,
+        difference=difference,
+        difference_low=scale(low) * factor,
+        difference_high=scale(high) * factor,
+        difference_ms=difference * 1e3 if about.kind == "latency" else None,
+        baseline_value=median,
+        treatment_value=float(np.median(t)),
+        p=p,
+        p_holm=min(1.0, 2 * p),
+        p_equivalence=0.2,
+        p_equivalence_holm=0.2,
+        noise_floor=0.03,
+        mde=0.04,
+        verdict=word,
+        sentence=f"{treatment.name} against {base}: {word}.",
+        warnings=("tests-disagree: signed-rank p = 0.04, sign-flip p = 0.06; add blocks",)
+        if name.endswith("p99_s") and "node" in treatment.name
+        else (),
+    )

@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import polars as pl
+import pytest
+from matplotlib import pyplot as plt
+
+from meshtrial.report import figures, palette
+from meshtrial.report.figures import ccdf
+from meshtrial.study import Load
+
+DRAW = {
+    "forest": figures.forest,
+    "p50": lambda data: figures.runs_by_block(data, "p50"),
+    "memory": lambda data: figures.runs_by_block(data, "path_memory_bytes"),
+    "ccdf": figures.latency_ccdf,
+    "corrected": lambda data: figures.latency_ccdf(data, corrected=True),
+    "added": figures.added_latency,
+    "resources": figures.resources,
+    "drift": figures.drift,
+}
+
+
+@pytest.fixture(scope="module")
+def drawn(data):
+    return {name: draw(data) for name, draw in DRAW.items()}
+
+
+@pytest.mark.parametrize("name", DRAW)
+def test_every_figure_says_in_numbers_what_is_seen(drawn, name):
+    figure = drawn[name]
+    assert re.search(r"\d", figure.alt)
+    for treatment in ("node-proxy", "sidecar+mtls"):
+        assert treatment in figure.alt or name == "drift"
+    assert figure.caption
+    assert figure.table.height > 0
+    assert f'aria-label="{figure.alt[:20]}' in figure.svg
+
+
+@pytest.mark.parametrize("name", DRAW)
+def test_every_figure_is_well_formed_for_page_and_phone(drawn, name):
+    for text in (drawn[name].svg, drawn[name].narrow):
+        root = ET.fromstring(text)
+        assert root.get("role") == "img"
+        assert "<style" not in text
+        assert "nan" not in re.sub(r">[^<]*<", "><", text.lower().replace("dominant", ""))
+    wide, narrow = (
+        float(re.search(r'viewBox="0 0 ([\d.]+)', t).group(1)) for t in (drawn[name].svg, drawn[name].narrow)
+    )
+    assert narrow < 300 < wide
+
+
+def test_figures_leave_nothing_open_and_need_no_screen(synth, tmp_path):
+    code = (
+        "import matplotlib, sys\n"
+        "from meshtrial.report import figures\n"
+        "import meshtrial.report\n"
+        "from matplotlib import pyplot\n"
+        "assert not pyplot.get_fignums()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={"MPLBACKEND": "tkagg"})
+    assert done.returncode == 0, done.stderr
+    figures.forest(synth.study_data(tmp_path))
+    assert plt.get_fignums() == []
+
+
+def test_a_treatment_looks_the_same_in_every_figure(drawn, data):
+    looks = palette.looks(data.plan.study)
+    assert len({(look.colour, look.marker, look.filled, str(look.dash)) for look in looks.values()}) == len(looks)
+    for name in ("forest", "p50", "ccdf", "added", "resources"):
+        for treatment in ("node-proxy", "sidecar+mtls"):
+            assert looks[treatment].colour in drawn[name].svg
+
+
+def test_looks_stay_apart_beyond_the_last_hue():
+    names = ["none", *(f"arm-{i}" for i in range(20))]
+    looks = palette._make("none", None, names)
+    assert len({(look.colour, look.marker, look.filled, str(look.dash)) for look in looks}) == 21
+
+
+def test_the_forest_shows_the_rows_and_nothing_else(drawn, data):
+    table = drawn["forest"].table
+    primary = [row for row in data.verdicts if row.response in data.plan.study.primary]
+    assert table.height == len(primary)
+    for row in primary:
+        name = f"{row.treatment} (A/A twin)" if row.twin else row.treatment
+        shown = table.filter((pl.col("treatment") == name) & pl.col("response").str.starts_with(row.label))
+        assert shown["ratio"].to_list() == [row.ratio]
+        assert shown["low"].to_list() == [row.ci_low]
+        assert shown["high"].to_list() == [row.ci_high]
+
+
+def test_added_milliseconds_are_those_of_the_rows(drawn, data):
+    for row in data.verdicts:
+        if row.response == "latency_p50_s":
+            shown = drawn["added"].table.filter(
+                (pl.col("treatment") == row.treatment) & (pl.col("percentile of a typical run") == "p50")
+            )
+            assert shown["added / ms"].to_list() == [pytest.approx(row.difference * 1e3)]
+            assert shown["low / ms"].to_list() == [pytest.approx(row.difference_low * 1e3)]
+
+
+def test_every_attempt_stands_in_the_table_by_block(drawn, data):
+    table = drawn["p50"].table
+    assert table.height == len(data.runs)
+    for run, value in zip(table["run"], table["p50 latency / ms"], strict=True):
+        record = next(r for r in data.runs if r.run_id == run)
+        assert value == pytest.approx(record.responses["latency_p50_s"] * 1e3)
+
+
+def test_pooled_percentiles_are_numpy_s_over_all_requests(drawn, data):
+    values = np.concatenate([data.latency(r)["latency_s"].to_numpy() for r in data.runs if r.treatment == "node-proxy"])
+    row = drawn["ccdf"].table.filter(pl.col("treatment") == "node-proxy")
+    assert row["requests"].to_list() == [len(values)]
+    assert row["pooled p99 / ms"].to_list() == [pytest.approx(np.quantile(values, 0.99) * 1e3)]
+    # The typical run's is another number: the median over runs of each run's own.
+    typical = np.median([r.responses["latency_p99_s"] for r in data.runs if r.treatment == "node-proxy"])
+    assert row["typical run's p99 / ms"].to_list() == [pytest.approx(typical * 1e3)]
+
+
+def test_a_percentile_without_enough_requests_is_not_given(synth, tmp_path):
+    table = figures.latency_ccdf(synth.study_data(tmp_path, synth.Shape(requests=600))).table
+    assert "pooled p99 / ms" not in table.columns or table["pooled p99 / ms"].null_count() == table.height
+    assert "pooled p90 / ms" in table.columns
+
+
+def test_failed_and_imputed_requests_are_no_latencies(data):
+    run = data.runs[0]
+    path = data.run_folder(run) / "latency.parquet"
+    kept = path.read_bytes()
+    try:
+        frame = pl.read_parquet(path).with_columns(
+            (pl.int_range(pl.len()) != 0).alias("ok"), (pl.int_range(pl.len()) == 1).alias("imputed")
+        )
+        frame.write_parquet(path)
+        runs = sum(1 for r in data.runs if r.treatment == run.treatment)
+        counts = []
+        for column in ("latency_s", "corrected_latency_s"):
+            pools, _ = ccdf._pools(data, column)
+            counts.append(next(len(pool.values) for pool in pools if pool.treatment == run.treatment))
+        # The failed one counts nowhere; the skipped one is an estimate that belongs to the schedule's view.
+        assert counts == [runs * frame.height - 2, runs * frame.height - 1]
+    finally:
+        path.write_bytes(kept)
+
+
+def test_a_missing_file_is_said_and_the_rest_is_drawn(synth, tmp_path):
+    data = synth.study_data(tmp_path)
+    (data.run_folder(data.runs[0]) / "latency.parquet").unlink()
+    figure = figures.latency_ccdf(data)
+    assert data.runs[0].run_id in figure.caption
+    assert figure.table.height == 4
+
+
+def test_steps_are_exact_points_of_the_distribution():
+    values = np.sort(np.random.default_rng(1).exponential(size=5000))
+    x, beyond = ccdf._Pool("l", "t", 1, values).steps()
+    assert len(x) < 600
+    for value, share in zip(x, beyond, strict=True):
+        assert share == pytest.approx((values > value).mean())
+    assert x[-1] == values[-1]
+
+
+def test_resources_add_up_to_what_the_runs_recorded(drawn, data):
+    table = drawn["resources"].table.filter((pl.col("treatment") == "node-proxy") & (pl.col("role") == "data plane"))
+    expected = np.mean([r.responses["data_plane_cpu_s_per_request"] for r in data.runs if r.treatment == "node-proxy"])
+    assert table["CPU a request / µs"].sum() == pytest.approx(expected * 1e6)
+    assert table.height == 2
+
+
+def test_residuals_have_no_middle(drawn):
+    residuals = drawn["drift"].table["off expectation / %"]
+    assert abs(float(residuals.median())) < 1
+
+
+TWO_LOADS = (Load(200, 10, 6.0), Load(0, 10, 6.0))
+VARIANTS = {
+    "no verdicts": ({"verdicts": False, "blocks": 2}, ("forest", "added", "p50")),
+    "invalid": ({"invalid": ("node-proxy",), "failed_blocks": (3,)}, ("forest", "p50", "resources")),
+    "p999": ({"p999": True}, ("added",)),
+    "no twin": ({"treatments": ("none", "node-proxy")}, ("forest", "drift")),
+    "loads, saturated": (
+        {"loads": TWO_LOADS, "saturated": ((TWO_LOADS[1].label, "sidecar+mtls"),), "blocks": 5},
+        tuple(DRAW),
+    ),
+    "two baselines": (
+        {
+            "treatments": ("none", "none-aa", "sidecar", "sidecar+mtls"),
+            "contrasts": (("sidecar", "none"), ("sidecar+mtls", "sidecar")),
+        },
+        ("forest", "added"),
+    ),
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_is_drawn(synth, tmp_path, variant):
+    shape, names = VARIANTS[variant]
+    data = synth.study_data(tmp_path, synth.Shape(requests=400, **shape))
+    for name in names:
+        figure = DRAW[name](data)
+        ET.fromstring(figure.svg)
+        ET.fromstring(figure.narrow)
+        assert figure.alt
+
+
+def test_what_stopped_has_a_shape_and_a_word_but_no_ratio(synth, tmp_path):
+    label = Load(2000, 10, 6.0).label
+    shape = synth.Shape(requests=300, invalid=("node-proxy",), saturated=((label, "sidecar+mtls"),))
+    figure = figures.forest(synth.study_data(tmp_path, shape))
+    assert "■ saturated" in figure.svg
+    assert "✕ invalid" in figure.svg
+    assert figure.table.filter(pl.col("treatment") == "node-proxy")["ratio"].to_list() == [None, None, None]
+
+
+def test_an_unbounded_interval_is_drawn_to_the_edge(data):
+    rows = tuple(
+        dataclasses.replace(row, ci_high=math.inf) if row.response == "latency_p50_s" else row for row in data.verdicts
+    )
+    figure = figures.forest(dataclasses.replace(data, verdicts=rows))
+    ET.fromstring(figure.svg)
+    assert "∞" in figure.alt
+
+
+def test_a_zero_baseline_gets_the_difference_in_words(data):
+    study = dataclasses.replace(data.plan.study, primary=("data_plane_cpu_s_per_request",))
+    plan = dataclasses.replace(data.plan, study=study)
+    figure = figures.forest(dataclasses.replace(data, plan=plan))
+    assert "none has none of it: +" in figure.svg
+
+
+def test_a_response_that_was_not_reported_is_named_and_not_drawn(data):
+    table = data.table.filter(pl.col("response") != "latency_p99_s")
+    nothing = dict.fromkeys(("ratio", "ci_low", "ci_high", "difference", "difference_low", "difference_high", "p_holm"))
+    rows = tuple(
+        dataclasses.replace(row, **nothing, n_blocks=0, verdict="invalid", qualifier="")
+        if row.response == "latency_p99_s"
+        else row
+        for row in data.verdicts
+    )
+    figure = figures.forest(dataclasses.replace(data, table=table, verdicts=rows))
+    assert "Not reported, and not drawn: p99 latency" in figure.caption
+    assert "invalid" not in figure.svg
+
+
+def test_hostile_names_stay_text(data):
+    hostile = '<script>alert("x")</script>$\\frac$'
+    rows = tuple(
+        dataclasses.replace(row, treatment=hostile) if row.treatment == "node-proxy" else row for row in data.verdicts
+    )
+    for draw in (figures.forest, figures.added_latency):
+        shown = draw(dataclasses.replace(data, verdicts=rows))
+        assert "<script" not in shown.svg
+        assert "<script" not in shown._repr_html_()
+        assert "alert(" in shown.svg
+        ET.fromstring(shown.svg)

@@ -1,0 +1,342 @@
+from __future__ import annotations
+
+import dataclasses
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from meshtrial.errors import RecordError
+from meshtrial.report import figures, html, tables
+
+VOID = {"meta", "link", "br", "img", "hr", "input", "col", "wbr", "use", "path"}
+
+
+class Page(HTMLParser):
+    """Elements and ids of a page, and whether its elements are closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.wrong: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag in VOID:
+            return
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def all(self, tag):
+        return [attrs for name, attrs in self.elements if name == tag]
+
+
+def shown(thing) -> object:
+    return new_output(
+        "execute_result", data={"text/html": thing._repr_html_(), "text/plain": repr(thing)}, execution_count=1
+    )
+
+
+def code(source: str, *outputs, tags=()) -> object:
+    cell = new_code_cell(source)
+    cell.outputs = list(outputs)
+    cell.metadata["tags"] = list(tags)
+    return cell
+
+
+def export(tmp_path: Path, cells, **metadata) -> str:
+    notebook = new_notebook(cells=cells, metadata=metadata)
+    nbformat.write(notebook, tmp_path / "n.ipynb")
+    return html.notebook_to_html(tmp_path / "n.ipynb", tmp_path / "n.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def page(data, tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("page")
+    stdout = new_output("stream", name="stdout", text="\n".join(f"[{i}/40] block" for i in range(40)))
+    stderr = new_output("stream", name="stderr", text="SomeWarning: chatter")
+    cells = [
+        new_markdown_cell("# A *study*\n\nWith a [link](https://example.org/)."),
+        new_markdown_cell("## Parameters"),
+        code("seed = 1", tags=["parameters"]),
+        code("seed = 7", tags=["injected-parameters"]),
+        new_markdown_cell("## Run"),
+        code("data = run()", stdout, stderr, tags=["progress"]),
+        new_markdown_cell("## Verdict"),
+        code("tables.verdict_sentence(data)", shown(tables.verdict_sentence(data))),
+        code("tables.verdict_table(data)", shown(tables.verdict_table(data))),
+        code("figures.forest(data)", shown(figures.forest(data))),
+        new_markdown_cell("## Latency\n\n### Every run"),
+        code("figures.runs_by_block(data, 'p50')", shown(figures.runs_by_block(data, "p50"))),
+        code("figures.latency_ccdf(data)", shown(figures.latency_ccdf(data))),
+        code("figures.added_latency(data)", shown(figures.added_latency(data))),
+        code("figures.resources(data)", shown(figures.resources(data))),
+        code("tables.exploratory_table(data)", shown(tables.exploratory_table(data))),
+        code("tables.validity(data)", shown(tables.validity(data))),
+        code("figures.drift(data)", shown(figures.drift(data))),
+        code("tables.design(data)", shown(tables.design(data))),
+        code("tables.method_and_limits(data)", shown(tables.method_and_limits(data))),
+        new_markdown_cell("## Provenance"),
+        code("tables.provenance(data)", shown(tables.provenance(data))),
+    ]
+    notebook = new_notebook(cells=cells)
+    nbformat.write(notebook, folder / "study.ipynb")
+    path = html.notebook_to_html(folder / "study.ipynb", folder / "study.html", index="index.html")
+    return path.read_text()
+
+
+def test_the_page_fetches_nothing(page):
+    parsed = Page(page)
+    assert not parsed.all("script")
+    assert not parsed.all("iframe")
+    for tag, attrs in parsed.elements:
+        for name in ("src", "srcset", "data", "poster", "xlink:href"):
+            value = attrs.get(name) or ""
+            assert value.startswith(("data:", "#")) or not value, (tag, name, value)
+        if tag == "link":
+            assert (attrs.get("href") or "").startswith("data:")
+    styles = "".join(re.findall(r"<style[^>]*>(.*?)</style>", page, flags=re.DOTALL))
+    assert "@import" not in styles
+    assert "url(" not in styles
+    assert "http" not in styles
+    assert "https://example.org/" in page  # a link in prose is no fetch
+
+
+def test_a_policy_in_the_page_keeps_the_browser_to_that(page):
+    policy = next(m["content"] for m in Page(page).all("meta") if m.get("http-equiv") == "Content-Security-Policy")
+    assert "default-src 'none'" in policy
+    assert "script-src" not in policy
+
+
+def test_it_is_one_modest_file_with_its_styles_once(page):
+    assert len(page) < 1_500_000
+    assert page.count("/* One sheet for every output") == 1
+    assert "mt-style" not in page
+
+
+def test_title_language_landmarks_and_skip_link(page):
+    parsed = Page(page)
+    assert "<title>A study</title>" in page
+    assert parsed.all("html")[0]["lang"] == "en"
+    for tag in ("main", "header", "footer", "nav", "h1"):
+        assert parsed.all(tag), tag
+    assert {a.get("class"): a.get("href") for a in parsed.all("a")}["skip"] == "#report"
+    assert parsed.all("main")[0]["id"] == "report"
+    assert any(m.get("name") == "viewport" for m in parsed.all("meta"))
+
+
+def test_elements_are_closed_in_order(page):
+    parsed = Page(page)
+    assert parsed.wrong == []
+    assert parsed.open == []
+
+
+def test_ids_are_unique_and_every_internal_link_arrives(page):
+    parsed = Page(page)
+    ids = [attrs["id"] for _, attrs in parsed.elements if attrs.get("id")]
+    assert len(ids) == len(set(ids))
+    for attrs in parsed.all("a"):
+        target = attrs.get("href") or ""
+        if target.startswith("#"):
+            assert target[1:] in ids
+
+
+def test_contents_list_the_headings_in_order(page):
+    nav = re.search(r'<nav class="contents beside".*?</nav>', page, flags=re.DOTALL).group()
+    assert re.findall(r'<li class="(h\d)"><a [^>]*>([^<]+)</a>', nav) == [
+        ("h2", "Verdict"),
+        ("h2", "Latency"),
+        ("h3", "Every run"),
+        ("h2", "Provenance"),
+        ("h2", "Parameters"),
+        ("h2", "Run"),
+    ]
+
+
+def test_the_verdict_comes_first_unless_something_failed(page, tmp_path):
+    assert page.index('id="Verdict"') < page.index('id="Parameters"')
+    error = new_output("error", ename="UsageError", evalue="no", traceback=["no"])
+    text = export(
+        tmp_path,
+        [
+            new_markdown_cell("# T"),
+            new_markdown_cell("## Parameters"),
+            code("a", error, tags=["parameters"]),
+            new_markdown_cell("## Verdict"),
+        ],
+    )
+    assert text.index('id="Parameters"') < text.index('id="Verdict"')
+
+
+def test_drawings_are_inline_for_page_and_phone_and_keep_their_alt_text(page, data):
+    charts = [attrs for attrs in Page(page).all("svg") if "mt-chart" in (attrs.get("class") or "")]
+    assert len(charts) == 2 * 6
+    assert all(attrs.get("aria-label") for attrs in charts)
+    assert "data:image/svg+xml" not in page
+    assert "viewBox" in page  # nbconvert's own clean-up would have made it lower case
+    assert figures.forest(data).alt[:60] in page
+
+
+def test_hostile_names_stay_text_on_the_page_too(data, tmp_path):
+    bad = '"><script>alert(1)</script><img src=https://x/ onerror=alert(1)>'
+    rows = tuple(
+        dataclasses.replace(row, treatment=bad) if row.treatment == "node-proxy" else row for row in data.verdicts
+    )
+    hostile = dataclasses.replace(data, verdicts=rows)
+    outputs = [shown(figures.forest(hostile)), shown(tables.verdict_table(hostile))]
+    parsed = Page(export(tmp_path, [new_markdown_cell("# T"), *(code("x", output) for output in outputs)]))
+    assert not parsed.all("script")
+    assert not parsed.all("img")
+    assert parsed.wrong == []
+
+
+def test_code_is_folded_and_named_and_prompts_are_gone(page):
+    assert "<summary>parameters and their defaults</summary>" in page
+    assert "<summary>parameters of this run</summary>" in page
+    assert "<summary>code</summary>" in page
+    assert "In [" not in page
+    assert "Out[" not in page
+    assert not re.search(r'<div class="highlight[^>]*>(?!.*</details>)', page.replace("\n", ""))
+
+
+def test_long_output_is_folded_and_stderr_is_left_out(page):
+    assert "printed output (40 lines)" in page
+    assert "chatter" not in page
+
+
+def test_both_modes_and_print_are_styled(page):
+    assert "prefers-color-scheme: dark" in page
+    assert "@media print" in page
+    assert "currentColor" in page
+
+
+def test_the_seal_is_read_back(page, data, tmp_path):
+    path = tmp_path / "r.html"
+    path.write_text(page)
+    assert html.report_seal(path) == {
+        "plan": data.plan.sha256,
+        "verdicts": tables.verdicts_sha256(data),
+        "records": tables.recorded_at(data),
+    }
+    path.write_text("<p>something else</p>")
+    assert html.report_seal(path) == {}
+    with pytest.raises(RecordError, match=r"missing\.html"):
+        html.report_seal(tmp_path / "missing.html")
+
+
+def test_an_error_stands_first_and_is_escaped(tmp_path):
+    error = new_output(
+        "error",
+        ename="UsageError",
+        evalue="rps = '<b>': allowed is 0 or more",
+        traceback=["\x1b[31mTraceback\x1b[0m", "<script>alert(1)</script>"],
+    )
+    text = export(
+        tmp_path,
+        [
+            new_markdown_cell("# Study"),
+            code("x", tags=["papermill-error-cell-tag"]),
+            code("boom()", error),
+            code("again()", error),
+        ],
+    )
+    banner = text.index("This report is not whole.")
+    assert banner < text.index("<h1")
+    assert "2 cells failed" in text
+    assert 'href="#error-1"' in text
+    assert 'id="error-1"' in text
+    assert 'id="error-2"' in text
+    assert "rps = &#x27;&lt;b&gt;&#x27;" in text or "rps = '&lt;b&gt;'" in text
+    assert "<script" not in text
+    assert "\x1b" not in text
+    assert Page(text).wrong == []
+
+
+def test_a_whole_report_has_no_alarm(page):
+    assert "not whole" not in page
+    assert 'role="alert"' not in page
+
+
+def test_papermill_s_own_banner_goes(tmp_path):
+    cell = new_markdown_cell('<span style="color:red">An Exception was encountered</span>')
+    cell.metadata["tags"] = ["papermill-error-cell-tag"]
+    assert "An Exception was encountered" not in export(tmp_path, [new_markdown_cell("# T"), cell])
+
+
+def test_titles_from_metadata_heading_or_file_name(tmp_path):
+    assert "<title>Named</title>" in export(tmp_path, [new_markdown_cell("# Other")], title="Named")
+    assert "<title>n</title>" in export(tmp_path, [new_markdown_cell("no heading")])
+    assert "<title>&lt;b&gt;</title>" in export(tmp_path, [], title="<b>")
+
+
+def test_pictures_and_plain_text_of_other_cells_are_kept(tmp_path):
+    png = new_output("display_data", data={"image/png": "iVBORw0KGgo=", "text/plain": "x"})
+    plain = new_output("execute_result", data={"text/plain": "1 < 2"}, execution_count=1)
+    text = export(tmp_path, [code("a", png), code("b", plain)])
+    assert "data:image/png;base64,iVBORw0KGgo=" in text
+    assert "1 &lt; 2" in text
+
+
+def test_an_unreadable_notebook_names_the_file(tmp_path):
+    (tmp_path / "bad.ipynb").write_text("{")
+    with pytest.raises(RecordError, match=r"bad\.ipynb"):
+        html.notebook_to_html(tmp_path / "bad.ipynb", tmp_path / "bad.html")
+    assert not (tmp_path / "bad.html").exists()
+
+
+def test_signing_leaves_the_notebook_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "jupyter"))
+    path = tmp_path / "n.ipynb"
+    nbformat.write(new_notebook(cells=[code("a")]), path)
+    before = path.read_bytes()
+    html.sign_notebook(path)
+    assert path.read_bytes() == before
+    assert any((tmp_path / "jupyter").iterdir())
+
+
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
+def test_a_browser_lays_it_out_without_sideways_scroll_on_a_phone(page, tmp_path):
+    (tmp_path / "r.html").write_text(page)
+    # Headless windows are not narrower than 500 px, a frame is; the title carries the answer out.
+    probe = (
+        "<body style='margin:0'><iframe id=f src='r.html' style='width:390px;height:800px;border:0'></iframe>"
+        "<script>f.onload=()=>{const d=f.contentDocument,e=d.documentElement;"
+        "document.title=[e.scrollWidth-e.clientWidth,"
+        "[...d.querySelectorAll('.mt-narrow')].every(e=>e.getBoundingClientRect().width>200),"
+        "d.querySelectorAll('.mt-wide-chart')[0].getBoundingClientRect().width].join(' ');"
+        "document.body.append(document.title)}</script>"
+    )
+    (tmp_path / "probe.html").write_text(probe)
+    done = subprocess.run(
+        [
+            *(str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+            *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+            *(
+                "--allow-file-access-from-files",
+                f"--user-data-dir={tmp_path / 'profile'}",
+                "--virtual-time-budget=4000",
+            ),
+            *("--dump-dom", f"file://{tmp_path / 'probe.html'}"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "<title>0 true 0</title>" in done.stdout

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import base64
+import re
+import xml.etree.ElementTree as ET
+
+import polars as pl
+import pytest
+from matplotlib import pyplot as plt
+
+from meshtrial.errors import UsageError
+from meshtrial.report import Figure, palette, svg
+
+TABLE = pl.DataFrame({"x / ms": [1.23456789]})
+
+
+def drawing(text: str = "label", colour: str = palette.HUES[0]):
+    with svg.style():
+        figure = svg.canvas(4, 2)
+        axes = figure.subplots()
+        axes.plot([1, 2], [1, 3], color=colour, marker="s")
+        axes.text(1, 1, text, gid="halo")
+    return figure
+
+
+def test_text_is_text_and_escaped_and_never_mathematics():
+    text = svg.to_svg(drawing("a<b & $x$"), "alt")
+    assert ">a&lt;b &amp; $x$</text>" in text
+    ET.fromstring(text)
+
+
+def test_black_is_the_page_s_own_colour_and_hues_are_variables():
+    text = svg.to_svg(drawing(), "alt")
+    assert "currentColor" in text
+    assert f"var(--mt-t1, {palette.HUES[0]})" in text
+    assert palette.INK not in text
+    assert "#000000" not in text
+
+
+def test_nothing_reaches_the_page_around_it():
+    text = svg.to_svg(drawing(), "alt")
+    assert "<style" not in text
+    assert "<metadata" not in text
+    assert "DOCTYPE" not in text
+    assert "font-family" not in text
+    assert not re.search(r"(?:href|src)=\"(?!#)", text)
+
+
+def test_ids_of_two_figures_never_meet():
+    one, two = (set(re.findall(r'id="([^"]+)"', svg.to_svg(drawing(t), "alt"))) for t in ("one", "two"))
+    assert one
+    assert not one & two
+
+
+def test_every_reference_finds_its_target():
+    text = svg.to_svg(drawing(), "alt")
+    used = set(re.findall(r"url\(#([^)]+)\)", text)) | set(re.findall(r'href="#([^"]+)"', text))
+    assert used
+    assert used <= set(re.findall(r'id="([^"]+)"', text))
+
+
+def test_the_same_drawing_is_the_same_text():
+    assert svg.to_svg(drawing(), "alt") == svg.to_svg(drawing(), "alt")
+
+
+def test_alt_text_is_escaped_in_its_attribute():
+    text = svg.to_svg(drawing(), 'p50 "0.5 ms" <b>')
+    assert 'aria-label="p50 &quot;0.5 ms&quot; &lt;b&gt;"' in text
+    assert 'role="img"' in text
+
+
+def test_a_figure_without_alt_text_is_refused():
+    with pytest.raises(UsageError, match="alt text"):
+        Figure("<svg/>", " ", "caption", TABLE)
+    with pytest.raises(UsageError, match="caption"):
+        Figure("<svg/>", "alt", "", TABLE)
+
+
+def test_a_pyplot_figure_is_taken_over_and_closed():
+    before = plt.get_fignums()
+    figure, axes = plt.subplots()
+    axes.plot([1, 2])
+    shown = Figure.from_matplotlib(figure, "alt", "caption", TABLE)
+    assert plt.get_fignums() == before
+    assert shown.svg.startswith("<svg")
+
+
+def test_in_a_notebook_a_figure_is_an_image_with_alt_text_and_its_numbers():
+    shown = Figure.from_matplotlib(drawing(), "what is seen", "how to read", TABLE)._repr_html_()
+    source = re.search(r'src="data:image/svg\+xml;base64,([^"]+)"', shown)
+    assert source is not None
+    ET.fromstring(base64.b64decode(source.group(1)))
+    assert 'alt="what is seen"' in shown
+    assert "<figcaption>how to read</figcaption>" in shown
+    # Four digits are read, all of them are kept.
+    assert '<data value="1.23456789">1.235</data>' in shown
+    assert "<details" in shown
+
+
+@pytest.mark.parametrize("colour", [palette.GREY, *palette.HUES])
+def test_every_colour_can_be_seen_on_its_page(colour):
+    # WCAG 2.2, 1.4.11: 3:1 for graphical objects. Pages as page.css has them.
+    assert contrast(colour, "#ffffff") >= 4.5
+    assert contrast(palette.DARK[colour], "#12161b") >= 4.5
+
+
+def contrast(one: str, two: str) -> float:
+    light, dark = sorted((luminance(one), luminance(two)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(colour: str) -> float:
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_style_sheets_hold_the_palette():
+    from meshtrial.report.markup import style_sheet
+
+    objects, page = style_sheet("objects.css"), style_sheet("page.css")
+    for colour, variable in palette.VARIABLES.items():
+        assert f"{variable}: {colour};" in objects
+        assert f"{variable}: {palette.DARK[colour]};" in objects
+        assert f"{variable}: {palette.DARK[colour]};" in page

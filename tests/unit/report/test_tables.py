@@ -1,0 +1,272 @@
+from __future__ import annotations
+
+import dataclasses
+import html
+import re
+import shlex
+
+import pytest
+
+from meshtrial.records.schema import Proof
+from meshtrial.report import tables
+from meshtrial.report.tables.design import smallest_p
+from meshtrial.study import Load
+
+MAKE = {
+    "verdict_sentence": tables.verdict_sentence,
+    "verdict_table": tables.verdict_table,
+    "exploratory_table": tables.exploratory_table,
+    "validity": tables.validity,
+    "design": tables.design,
+    "method_and_limits": tables.method_and_limits,
+    "provenance": tables.provenance,
+}
+# METHOD: what is never said; and local arms are never given a product's name.
+FORBIDDEN = (
+    "no difference",
+    "no impact",
+    "no effect",
+    "identical",
+    "significan",
+    "average p",
+    "mean p9",
+    "averaged p",
+    "istio",
+    "linkerd",
+    "ztunnel",
+)
+VARIANTS = {
+    "usual": {},
+    "no verdicts": {"verdicts": False, "blocks": 3},
+    "invalid": {"invalid": ("node-proxy",), "failed_blocks": (3, 7)},
+    "p999": {"p999": True},
+    "saturated": {
+        "loads": (Load(200, 10, 6.0), Load(8000, 40, 6.0)),
+        "saturated": ((Load(8000, 40, 6.0).label, "sidecar+mtls"),),
+    },
+    "two baselines": {
+        "treatments": ("none", "none-aa", "sidecar", "sidecar+mtls"),
+        "contrasts": (("sidecar", "none"), ("sidecar+mtls", "sidecar")),
+    },
+    "no twin": {"treatments": ("none", "sidecar+mtls")},
+}
+
+
+@pytest.fixture(scope="module")
+def variants(synth, tmp_path_factory):
+    return {
+        name: synth.study_data(tmp_path_factory.mktemp("variant"), synth.Shape(requests=300, **shape))
+        for name, shape in VARIANTS.items()
+    }
+
+
+def visible(text: str) -> str:
+    return html.unescape(re.sub(r"<[^>]+>", " ", text))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", MAKE)
+def test_every_table_shows_itself_and_says_nothing_forbidden(variants, variant, name):
+    fragment = MAKE[name](variants[variant])
+    shown = visible(fragment._repr_html_().replace("\u00a0", " ")) + repr(fragment)
+    for words in FORBIDDEN:
+        assert words not in shown.lower(), words
+    assert "None" not in re.sub(r"<style.*?</style>", "", shown, flags=re.DOTALL)
+    assert "nan" not in re.findall(r"\w+", shown)
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_every_table_has_scoped_headers_and_scrolls_by_itself(data, name):
+    text = MAKE[name](data).html
+    assert text.count("<table ") == text.count('role="region" tabindex="0"')
+    assert text.count("<table ") == text.count("<table aria-label=")
+    for head in re.findall(r"<th\b[^>]*>", text):
+        assert 'scope="' in head
+
+
+def test_every_number_of_a_verdict_row_can_be_followed_to_it(data):
+    text = tables.verdict_table(data).html + tables.exploratory_table(data).html
+    for row in data.verdicts:
+        key = f"{row.load}|{row.response}|{row.treatment}|{row.baseline}"
+        found = re.search(rf'<tr data-row="{re.escape(html.escape(key))}">(.*?)</tr>', text)
+        assert found is not None, key
+        values = re.findall(r'<data value="([^"]*)">', found.group(1))
+        for value in (row.ratio, row.difference, row.baseline_value, row.treatment_value, row.margin):
+            assert value is None or repr(value) in values
+
+
+def test_numbers_stand_to_the_right(data):
+    text = tables.verdict_table(data).html
+    assert re.search(r'<th scope="col" class="mt-num">change</th>', text)
+    assert '<td class="mt-num"><data value="' in text
+
+
+def test_the_sentence_names_effect_ratio_and_class(variants):
+    text = tables.headline(variants["usual"]).replace("\u00a0", " ")
+    row = next(r for r in variants["usual"].verdicts if r.response == "latency_p50_s" and r.treatment == "sidecar+mtls")
+    assert text.startswith("Against none, at 2\u202f000 requests a second over 10 connections: ")
+    assert f"sidecar+mtls is slower at p50 (+{row.difference * 1e3:.3f} ms, {row.ratio:.2f}×, material)" in text
+    assert "uses more CPU a request of app and data plane" in text
+    assert text.count(".") - len(re.findall(r"\d\.\d", text)) == 1  # one sentence
+
+
+def test_the_twin_is_told_and_an_alarm_where_it_was_called_different(data):
+    said = tables.verdict_sentence(data)
+    assert "was not called different" in said.text
+    assert "mt-alarm" not in said.html
+    rows = tuple(
+        dataclasses.replace(row, verdict="slower", qualifier="")
+        if row.twin and row.response == "latency_p50_s"
+        else row
+        for row in data.verdicts
+    )
+    said = tables.verdict_sentence(dataclasses.replace(data, verdicts=rows))
+    assert "Warning: the A/A twin none-aa" in said.text
+    assert "mt-alarm" in said.html
+
+
+def test_saturation_is_called_by_its_name_and_not_given_as_a_latency(variants):
+    data = variants["saturated"]
+    assert "sidecar+mtls is saturated: it did not hold the asked rate" in tables.headlines(data)[1]
+    text = tables.verdict_table(data).text
+    assert "saturated (asked rate not held)" in text
+
+
+def test_inconclusive_comes_with_blocks_and_the_detectable_effect(data):
+    row = next(r for r in data.verdicts if r.verdict == "inconclusive")
+    text = tables.verdict_table(data).text.replace("\u00a0", " ")
+    assert f"about {row.blocks_needed} more blocks" in text
+    assert "detects 4.0 %" in text
+
+
+def test_what_left_the_inference_is_named_with_its_reason(variants):
+    text = tables.validity(variants["invalid"]).text
+    assert "Block 3, for every treatment. sidecar+mtls: gate late sends: 11 % of sends were late" in text
+    assert "Block 7" in text
+    assert "node-proxy: set aside as a whole" in text
+    assert "proof plaintext refused (before): expected refused, saw HTTP 200" in text
+    assert "The failures are mostly node-proxy's" in text
+    assert "mt-alarm" in tables.validity(variants["invalid"]).html
+    assert "mt-alarm" not in tables.validity(variants["usual"]).html
+
+
+def test_proofs_show_expected_and_observed(variants):
+    text = tables.validity(variants["usual"]).text
+    assert re.search(r"peer certificate\s+20/20\s+spiffe://meshtrial/server\s+spiffe://meshtrial/server", text)
+
+
+def test_counters_that_differ_in_one_number_are_one_range(data):
+    from meshtrial.report.tables.validity import _some
+
+    assert _some(["at least 520", "at least 518", "at least 520"]) == "at least 518 to 520"
+    assert _some(["refused", "reset", "closed"]) == "refused · reset · and 1 more"
+
+
+def test_gates_show_threshold_and_worst_value(data):
+    text = tables.validity(data).text.replace("\u00a0", " ")
+    assert re.search(r"late sends\s+5 %\s+0.4 %", text)
+    assert re.search(r"valid attempts\s+–\s+10/10", text)
+
+
+def test_an_unfinished_plan_is_said(data):
+    half = dataclasses.replace(
+        data, runs=data.runs[:12], table=data.table.filter(data.table["sequence"] < 12), verdicts=()
+    )
+    assert "12 of 40 planned runs were made" in tables.validity(half).text
+    assert "28 runs are missing" in tables.validity(half).text
+    assert tables.headline(half).startswith("No verdict: 3 of 10 planned blocks")
+
+
+def test_the_smallest_p_of_the_plan():
+    assert smallest_p(10) == 2 / 1024
+    assert smallest_p(5) == 0.0625
+    assert smallest_p(0) == 1
+
+
+def test_too_few_blocks_are_said_before_any_number(synth, tmp_path):
+    data = synth.study_data(tmp_path, synth.Shape(blocks=4, requests=200))
+    # Two contrasts: 2 * 2^(1-n) <= 0.05 needs n = 7.
+    assert "at least 7 blocks are needed" in tables.design(data).text
+
+
+def test_the_order_of_the_plan_stands_block_by_block(data):
+    text = tables.design(data).html
+    for run in data.plan.runs[:8]:
+        assert html.escape(run.treatment) in text
+    assert text.count("position ") >= 4
+
+
+def test_the_command_makes_the_same_plan_again(data):
+    words = shlex.split(tables.reproduce_command(data.plan))
+    assert words[:3] == ["meshtrial", "run", "ambient_vs_no_mesh"]
+    given = dict(pair.split("=", 1) for pair in words[4::2])
+    assert words[3::2] == ["-p"] * len(given)
+    assert given == {"profile": "quick", "seed": "7", "blocks": "10", "keepalive": "True"}
+
+
+def test_the_command_quotes_what_a_shell_would_read_and_keeps_seed_zero(data):
+    options = {"parameters": {"seed": 0, "rps": 0.0, "margin": "p50=5%; rm -rf /", "study_dir": "/home/me"}}
+    plan = dataclasses.replace(data.plan, study=dataclasses.replace(data.plan.study, options=options))
+    command = tables.reproduce_command(plan)
+    assert command == "meshtrial run ambient_vs_no_mesh -p seed=0 -p 'margin=p50=5%; rm -rf /'"
+
+
+def test_provenance_holds_what_verifying_needs_and_no_machine_path(data):
+    fragment = tables.provenance(data)
+    assert f'data-mt-plan="{data.plan.sha256}"' in fragment.html
+    assert f'data-mt-verdicts="{tables.verdicts_sha256(data)}"' in fragment.html
+    assert tables.recorded_at(data).startswith("data/studies/ambient_vs_no_mesh/")
+    assert str(data.path.parent.parent) not in fragment.html
+    for text in ("Example CPU", "6.1.0-example", "1.40.0/RELEASE", "0123456789abcdef", "git dirty"):
+        assert text in fragment.html
+
+
+def test_a_version_that_changed_within_the_study_is_a_warning(data):
+    runs = (dataclasses.replace(data.runs[0], versions={"fortio": "1.60.0"}), *data.runs[1:])
+    text = tables.provenance(dataclasses.replace(data, runs=runs)).text
+    assert "WARNING: it changed within the study" in text
+
+
+def test_nested_descriptions_of_the_host_are_read_too(data):
+    nested = {"testbed": data.environment, "user": "somebody", "hostname": "secret-host"}
+    text = tables.provenance(dataclasses.replace(data, environment=nested)).text
+    assert re.search(r"CPU\s+Example CPU", text)
+    assert "secret-host" not in text
+    assert "somebody" not in text
+
+
+def test_missing_percentiles_are_explained(variants):
+    assert "Not reported: p99.9." in tables.method_and_limits(variants["usual"]).text
+    assert "Not reported" not in tables.method_and_limits(variants["p999"]).text
+
+
+def test_local_arms_are_called_what_they_are(data):
+    for fragment in (tables.verdict_sentence(data), tables.method_and_limits(data)):
+        assert "reference data planes" in fragment.text
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_hostile_text_from_records_is_escaped(data, name):
+    bad = '<img src=x onerror=alert(1)>"&'
+    proof = Proof(bad, "before", False, bad, bad)
+    runs = (dataclasses.replace(data.runs[0], valid=False, reasons=(bad,), proofs=(proof,), versions={bad: bad}),)
+    rows = tuple(
+        dataclasses.replace(row, treatment=bad, label=bad, sentence=bad, qualifier=bad, warnings=(bad,))
+        if row.treatment == "node-proxy"
+        else row
+        for row in data.verdicts
+    )
+    hostile = dataclasses.replace(
+        data, runs=(*runs, *data.runs[1:]), verdicts=rows, environment={bad: bad, "nested": {bad: [bad]}}
+    )
+    assert "<img" not in MAKE[name](hostile).html
+
+
+def test_drift_stands_under_validity_once_and_other_warnings_do_not(data):
+    drift, other = "drift: runs drift by +9 %; keep blocks short", "below-floor: 3 blocks; run 4 more"
+    rows = tuple(dataclasses.replace(row, warnings=(drift, other)) for row in data.verdicts)
+    fragment = tables.validity(dataclasses.replace(data, verdicts=rows))
+    assert fragment.text.count("p99 latency: runs drift by +9 %") == 1
+    assert "below-floor" not in fragment.text
+    assert "run 4 more" not in fragment.html
+    assert "No warning of drift" in tables.validity(data).html

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+from meshtrial.records.schema import VerdictRow
+from meshtrial.report import wording
+from meshtrial.study import Load, Margin
+
+
+def row(**changes) -> VerdictRow:
+    values = dict.fromkeys(field.name for field in dataclasses.fields(VerdictRow))
+    values |= {"study": "s", "load": "l", "response": "latency_p50_s", "label": "p50 latency", "unit": "ms"}
+    values |= {"treatment": "t", "baseline": "none", "twin": False, "exploratory": False, "n_blocks": 10}
+    values |= {"verdict": "slower", "qualifier": "", "sentence": "", "method": "", "warnings": ()}
+    return VerdictRow(**values | changes)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (0.0123456, "0.0123"),
+        (1.005, "1.00"),
+        (9.996, "10.0"),
+        (-0.5, "−0.500"),
+        (12345.6, "12\u202f346"),
+        (None, "–"),
+        (math.nan, "–"),
+        (math.inf, "∞"),
+        (-math.inf, "−∞"),
+    ],
+)
+def test_numbers_keep_three_digits_and_never_lose_whole_ones(value, text):
+    assert wording.number(value) == text
+
+
+def test_decimals_stop_where_the_clock_does():
+    # fortio's access log ticks in microseconds: a fourth decimal of a millisecond would be made up.
+    assert wording.in_unit("latency_p50_s", 0.00052349) == "0.523\u00a0ms"
+    assert wording.in_unit("latency_p50_s", -6.09e-7, sign=True) == "−0.001\u00a0ms"
+    assert wording.in_unit("latency_p50_s", 4e-8, sign=True) == "0\u00a0ms"
+    assert wording.in_unit("path_cpu_s_per_request", 7.084e-5, sign=True) == "+70.8\u00a0µs/request"
+    assert wording.in_unit("path_memory_bytes", 48 * 2**20) == "48.0\u00a0MiB"
+    assert wording.in_unit("latency_p50_s", None) == "–"
+
+
+def test_a_change_is_a_percentage_below_two_and_a_factor_above():
+    assert wording.change(1.384) == "+38.4\u00a0%"
+    assert wording.change(0.88) == "−12.0\u00a0%"
+    assert wording.change(1.0) == "0\u00a0%"
+    assert wording.change(2.0) == "2.00×"
+    assert wording.change(12.14) == "12.1×"
+    assert wording.change(None) == "–"
+
+
+def test_an_estimate_and_its_interval_share_their_notation():
+    assert wording.change_interval(0.954, 1.029) == "−4.6 to +2.9\u00a0%"
+    assert wording.change(1.84, high=2.74) == "1.84×"
+    assert wording.change_interval(1.45, 2.74) == "1.45 to 2.74×"
+    assert wording.change_interval(None, 2.0) == "–"
+
+
+def test_probabilities_are_never_zero():
+    assert wording.probability(0.001953125) == "0.002"
+    assert wording.probability(1e-7) == "< 0.0001"
+    assert wording.equation("p", 0.0039).replace("\u00a0", " ") == "p = 0.0039"
+    assert wording.equation("q", 1e-9).replace("\u00a0", " ") == "q < 0.0001"
+
+
+def test_a_verdict_is_read_with_or_without_its_qualifier_inside():
+    assert wording.verdict_text(row(qualifier="material")) == "slower, material"
+    assert wording.verdict_text(row(verdict="slower (material)")) == "slower, material"
+    inconclusive = row(verdict="inconclusive", blocks_needed=6)
+    assert wording.verdict_text(inconclusive) == "inconclusive (about 6 more blocks)"
+    assert wording.verdict_text(row(verdict="inconclusive", blocks_needed=1)) == "inconclusive (about 1 more block)"
+    assert wording.verdict_text(row(verdict="inconclusive: at least 8 blocks")) == "inconclusive (at least 8 blocks)"
+    assert wording.kind(row(verdict="something new")) == "invalid"
+
+
+def test_the_smallest_effect_is_a_ratio_only_where_there_is_one():
+    assert wording.mde_text(row(ratio=1.1, mde=0.04)) == "4.0\u00a0%"
+    assert wording.mde_text(row(mde=2e-4)) == "0.200\u00a0ms"
+    assert wording.mde_text(row()) == "–"
+
+
+def test_a_warning_of_all_contrasts_is_said_once():
+    drift, odd = "drift: the runs drift; keep blocks short", "tests-disagree: look at the dots"
+    rows = [row(treatment="a", warnings=(drift,)), row(treatment="b", warnings=(drift, odd))]
+    assert wording.warnings(rows) == [
+        "p50 latency: the runs drift; keep blocks short",
+        "p50 latency, b: look at the dots",
+    ]
+    assert wording.warnings(rows, lambda text: "drift" in text) == ["p50 latency: the runs drift; keep blocks short"]
+
+
+def test_declared_numbers_stay_as_declared():
+    assert wording.margin_text("latency_p50_s", Margin(0.05, 1e-4)) == "±5\u00a0%, at least 0.1 ms"
+    assert wording.declared_percent(0.02) == "2\u00a0%"
+    assert wording.load_text(Load(2000, 10, 5)) == "2\u202f000 requests a second over 10 connections"
+    assert "closed loop" in wording.load_text(Load(0, 1, 5))
+    assert "a new connection" in wording.load_text(Load(10, 1, 5, keepalive=False))
+
+
+def test_every_verdict_has_a_shape_of_its_own_among_those_that_share_no_direction():
+    shapes = {(look.marker, look.filled) for look in wording.LOOKS.values()}
+    # Up, down, equivalent, inconclusive, unstable, saturated, invalid.
+    assert len(shapes) == 7
+    assert all(look.glyph for look in wording.LOOKS.values())
+
+
+def test_durations_and_sizes():
+    assert wording.duration(312) == "5 min 12 s"
+    assert wording.duration(5.2) == "5.2 s"
+    assert wording.duration(7200) == "2 h 00 min"
+    assert wording.mebibytes(16 * 2**20) == "16.0 MiB"
+    assert wording.mebibytes(8 * 2**30) == "8.00 GiB"
+    assert wording.listing(["a", "b", "c"]) == "a, b and c"
