@@ -1,0 +1,5 @@
+"""``python -m meshtrial``."""
+
+from meshtrial.cli import entry
+
+entry()

@@ -1,0 +1,1 @@
+"""One verb a module: each has ``add(subparsers)`` and ``run(arguments, out) -> exit code``."""

@@ -1,0 +1,88 @@
+"""``meshtrial doctor``: what is there, in which version, what is missing and how to get it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import platform
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from meshtrial import __version__, native, paths
+from meshtrial.errors import MeshtrialError
+from meshtrial.testbed.local import apps
+
+PACKAGES = ("jupyterlab", "papermill", "kubernetes", "scipy", "seaborn", "polars", "statsmodels")
+
+
+def add(verbs: Any) -> None:
+    """Declare the command."""
+    command = verbs.add_parser("doctor", help="what works on this machine, what is missing, how to get it")
+    command.set_defaults(run=run)
+
+
+def run(_: argparse.Namespace, out: TextIO) -> int:
+    """Execute the command; exit 1 when something that every local study needs is missing."""
+    print(
+        f"meshtrial {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}",
+        file=out,
+    )
+    missing = 0
+    print("\nevery local study needs", file=out)
+    for name in ("fortio", "envoy"):
+        missing += not _say(name, lambda name=name: _tool(name), out)  # type: ignore[misc]
+    for name in PACKAGES:
+        missing += not _say(name, lambda name=name: _package(name), out)  # type: ignore[misc]
+    if platform.system() != "Linux":
+        missing += 1
+        print("  missing  Linux: the local backend reads /proc; backend=kubernetes works from here", file=out)
+    print("\nsome studies need", file=out)
+    for name in native.commands():
+        if name != "fortio":
+            _say(name, lambda name=name: _tool(name), out)  # type: ignore[misc]
+    _say("ruby (the details apps)", lambda: _versions(apps.app("details").versions()), out)
+    print("\nbackend=kubernetes needs", file=out)
+    _say("helm (to install meshes)", _helm, out)
+    _say("a cluster", _kubeconfig, out)
+    return 1 if missing else 0
+
+
+def _say(what: str, ask: Callable[[], str], out: TextIO) -> bool:
+    try:
+        print(f"  ok       {what} {ask()}", file=out)
+    except MeshtrialError as error:
+        print(f"  missing  {what}: {error}", file=out)
+        return False
+    return True
+
+
+def _tool(name: str) -> str:
+    return f"{native.version(name)}  ({paths.shown(native.find(name))})"
+
+
+def _package(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        raise MeshtrialError("run `make setup` in the checkout") from None
+
+
+def _versions(found: Mapping[str, str]) -> str:
+    return ", ".join(found.values())
+
+
+def _helm() -> str:
+    path = shutil.which("helm")
+    if path is None:
+        raise MeshtrialError("install it from your system or https://helm.sh/docs/intro/install/")
+    return f"({path})"
+
+
+def _kubeconfig() -> str:
+    path = Path(os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
+    if not path.is_file():
+        raise MeshtrialError(f"{path} is not there; set KUBECONFIG, or give kubeconfig= to the study")
+    return f"is configured in {path}; a study checks rights and capacity before it starts"

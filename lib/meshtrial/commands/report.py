@@ -1,0 +1,34 @@
+"""``meshtrial report DIR``: verdicts and report again, from the records alone."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, TextIO
+
+from meshtrial.commands.run import run_notebook
+from meshtrial.errors import RecordError
+from meshtrial.inference import analyse
+from meshtrial.records.store import StudyStore
+from meshtrial.trial import complete
+
+
+def add(verbs: Any) -> None:
+    """Declare the command."""
+    command = verbs.add_parser("report", help="make verdicts and report again from a study's records")
+    command.add_argument("study_dir", type=Path, metavar="DIR", help="a folder under data/studies")
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, out: TextIO) -> int:
+    """Execute the command."""
+    store = StudyStore.open(arguments.study_dir.resolve())
+    if not store.records():
+        raise RecordError(f"{arguments.study_dir}: holds no run yet; start it with -p study_dir={arguments.study_dir}")
+    # First the records, so that a study that was broken off gets its tables too.
+    analyse(store)
+    name = store.plan.study.name
+    given: dict[str, Any] = {"study_dir": str(store.path)}
+    if not complete(store):
+        given["run_missing"] = False
+    return run_notebook(name, given, out)

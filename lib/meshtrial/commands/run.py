@@ -1,0 +1,189 @@
+"""``meshtrial run STUDY``: the notebook through papermill, its HTML, and the index over all runs."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import yaml
+
+from meshtrial import paths
+from meshtrial.errors import MeshtrialError, UsageError
+from meshtrial.inference import read_study
+from meshtrial.parameters import read_parameters
+from meshtrial.records.dataset import StudyData
+from meshtrial.records.store import StudyStore
+from meshtrial.runner import ATTEMPTS
+from meshtrial.signals import interruptible
+from meshtrial.studies import STUDIES, study_module
+from meshtrial.trial import HANDOFF
+
+INVALID_RUNS = 3
+
+
+def add(verbs: Any) -> None:
+    """Declare the command."""
+    command = verbs.add_parser("run", help="run a study and write its reports", allow_abbrev=False)
+    command.add_argument("study", choices=sorted(STUDIES))
+    command.add_argument("-p", dest="pairs", action="append", default=[], metavar="NAME=VALUE", help="a parameter")
+    command.add_argument("-f", dest="file", type=Path, metavar="FILE.yaml", help="parameters in a YAML file")
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, out: TextIO) -> int:
+    """Execute the command."""
+    given = read_given(arguments.study, arguments.file, arguments.pairs)
+    return run_notebook(arguments.study, given, out)
+
+
+def read_given(study: str, file: Path | None, pairs: list[str]) -> dict[str, Any]:
+    """Parameters from a YAML file and from ``-p``; the latter win. Refuses bad ones before anything starts."""
+    given: dict[str, Any] = {}
+    if file is not None:
+        try:
+            loaded = yaml.safe_load(file.read_text())
+        except OSError as error:
+            raise UsageError(f"{file}: cannot be read ({error.strerror})") from None
+        except yaml.YAMLError as error:
+            raise UsageError(f"{file}: is not YAML ({' '.join(str(error).split())})") from None
+        if not isinstance(loaded, dict):
+            raise UsageError(f"{file}: holds no mapping of parameter names to values")
+        given |= loaded
+    for pair in pairs:
+        name, separator, text = pair.partition("=")
+        if not separator:
+            raise UsageError(f"-p {pair}: is not NAME=VALUE")
+        given[name.strip()] = _value(text)
+    declared = study_module(study).PARAMETERS
+    checked = read_parameters(declared, given)
+    if not checked["study_dir"]:
+        study_module(study).build(checked)
+    return given
+
+
+def _value(text: str) -> Any:
+    lowered = text.lower()
+    if lowered in ("true", "false"):
+        return lowered == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def run_notebook(study: str, given: Mapping[str, Any], out: TextIO) -> int:
+    """Run a study's notebook, write HTML, sidecar and index, print what it says and where it lies."""
+    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
+    folder = paths.reports_root()
+    folder.mkdir(parents=True, exist_ok=True)
+    notebook = folder / f"{study}-{stamp}.ipynb"
+    source = paths.NOTEBOOKS / f"{study}.ipynb"
+    with tempfile.TemporaryDirectory(prefix="meshtrial-run-") as private, interruptible():
+        handoff = Path(private) / "handoff.json"
+        # What the kernel puts into its temporary folder goes with ours, even when the kernel is killed outright.
+        changed = {HANDOFF: str(handoff), "TMPDIR": private}
+        error = _papermill(source, notebook, given, changed, out)
+        study_dir = Path(json.loads(handoff.read_text())["study_dir"]) if handoff.exists() else None
+    return _publish(study, notebook, study_dir, error, out)
+
+
+def _papermill(
+    source: Path, notebook: Path, given: Mapping[str, Any], environment: Mapping[str, str], out: TextIO
+) -> BaseException | None:
+    import papermill
+
+    kept = dict(os.environ)
+    os.environ.update(environment)
+    try:
+        papermill.execute_notebook(
+            str(source),
+            str(notebook),
+            parameters=dict(given),
+            kernel_name="python3",
+            progress_bar=False,
+            log_output=True,
+            stdout_file=out,
+            cwd=str(paths.NOTEBOOKS),
+            # The kernel's own log goes to our stderr; what a user must know is in the notebook.
+            extra_arguments=["--log-level=CRITICAL"],
+        )
+    except (papermill.PapermillExecutionError, KeyboardInterrupt) as error:
+        return error
+    finally:
+        os.environ.clear()
+        os.environ.update(kept)
+    return None
+
+
+def _publish(
+    study: str,
+    notebook: Path,
+    study_dir: Path | None,
+    error: BaseException | None,
+    out: TextIO,
+) -> int:
+    # matplotlib, seaborn and nbconvert take a second to load, which other commands need not wait for.
+    from meshtrial.report import html, site, tables
+
+    page = notebook.with_suffix(".html")
+    store = None if study_dir is None else StudyStore.open(study_dir)
+    data = read_study(store) if store is not None and error is None else None
+    status = "whole" if error is None else "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+    if notebook.exists():
+        html.notebook_to_html(notebook, page, index="index.html")
+        site.write_sidecar(
+            page,
+            study=study,
+            status=status,
+            notebook=notebook,
+            data=data,
+            plan=None if store is None else store.plan,
+            data_dir=study_dir,
+            message="" if error is None else str(getattr(error, "evalue", "")) or status,
+        )
+    index = site.write_index(paths.reports_root(), paths.studies_root())
+    if error is not None:
+        _say_how_to_go_on(study, study_dir, out)
+        if isinstance(error, KeyboardInterrupt):
+            raise error
+        raise _from_notebook(error, notebook)
+    if data is None:
+        raise MeshtrialError(f"{paths.shown(notebook)}: ended without recording a study; read its last cell")
+    print(f"\n{tables.headline(data)}\n", file=out)
+    print(f"records  {paths.shown(data.path)}", file=out)
+    print(f"report   {paths.shown(page)}", file=out)
+    print(f"index    {paths.shown(index)}", file=out)
+    out.flush()
+    return INVALID_RUNS if has_invalid(data) else 0
+
+
+def has_invalid(data: StudyData) -> bool:
+    """Whether a run stayed invalid after its repeat, or an arm was set aside."""
+    return any(not run.valid for run in data.runs if run.attempt == ATTEMPTS)
+
+
+def _say_how_to_go_on(study: str, study_dir: Path | None, out: TextIO) -> None:
+    if study_dir is not None:
+        print(f"what was recorded is in {paths.shown(study_dir)}; to go on:", file=out)
+        print(f"  meshtrial run {study} -p study_dir={paths.shown(study_dir)}", file=out)
+
+
+def _from_notebook(error: Any, notebook: Path) -> MeshtrialError:
+    """The one line that a failed notebook comes down to, with the exit code of the error inside it."""
+    name, value = getattr(error, "ename", type(error).__name__), getattr(error, "evalue", str(error))
+    kinds: dict[str, type[MeshtrialError]] = {MeshtrialError.__name__: MeshtrialError}
+    kinds |= {kind.__name__: kind for kind in MeshtrialError.__subclasses__()}
+    if name in kinds:
+        return kinds[name](value)
+    lines = getattr(error, "traceback", [])
+    print("\n".join(lines[-1:]), file=sys.stderr)
+    return MeshtrialError(f"{name}: {value} (the whole notebook: {paths.shown(notebook)})")

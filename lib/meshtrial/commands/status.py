@@ -1,0 +1,41 @@
+"""``meshtrial status``: the recorded studies, how far each is, and what it said."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, TextIO
+
+from meshtrial import paths
+from meshtrial.errors import MeshtrialError
+from meshtrial.records.store import StudyStore
+from meshtrial.trial import complete
+
+
+def add(verbs: Any) -> None:
+    """Declare the command."""
+    command = verbs.add_parser("status", help="list the recorded studies and how far each is")
+    command.set_defaults(run=run)
+
+
+def run(_: argparse.Namespace, out: TextIO) -> int:
+    """Execute the command."""
+    root = paths.studies_root()
+    found = sorted(root.glob("*/*/plan.json")) if root.is_dir() else []
+    if not found:
+        print(f"no study is recorded under {paths.shown(root)}; `make study` records one", file=out)
+    for path in found:
+        print(_line(path.parent), file=out)
+    return 0
+
+
+def _line(path: Path) -> str:
+    try:
+        store = StudyStore.open(path)
+        records = store.records()
+        done = len({record.run_id for record in records})
+        invalid = sum(1 for record in records if not record.valid)
+        state = "whole" if complete(store) else "broken off"
+        return f"{paths.shown(path)}  {state}  {done}/{len(store.plan.runs)} runs, {invalid} attempts invalid"
+    except MeshtrialError as error:
+        return f"{paths.shown(path)}  unreadable: {error}"

@@ -1,0 +1,58 @@
+"""``meshtrial verify DIR``: nothing was altered, and the records still give the same verdicts."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, TextIO
+
+import polars as pl
+
+from meshtrial import paths
+from meshtrial.errors import RecordError, UsageError
+from meshtrial.inference import infer, read_study, read_verdicts
+from meshtrial.records.store import StudyStore, check_checksums
+
+
+def add(verbs: Any) -> None:
+    """Declare the command."""
+    command = verbs.add_parser("verify", help="check a study's checksums and that re-analysis gives the same verdicts")
+    command.add_argument("what", type=Path, metavar="DIR|report.html", help="a study's folder, or a report")
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, out: TextIO) -> int:
+    """Execute the command; exit 1 with a line for everything that does not hold."""
+    path, problems = _folder_of(arguments.what.resolve())
+    store = StudyStore.open(path)
+    problems += [line for folder in sorted((path / "runs").iterdir()) for line in check_checksums(folder)]
+    records = store.records()
+    table, rows = infer(store.plan, records)
+    if read_verdicts(store) != [row.to_dict() for row in rows]:
+        problems.append(f"{path / 'verdicts.json'}: re-analysis of the records gives other verdicts")
+    if not pl.read_parquet(path / "runs.parquet").equals(table):
+        problems.append(f"{path / 'runs.parquet'}: the records give another table")
+    if problems:
+        raise RecordError("\n".join(problems))
+    print(f"{path}: plan sealed, {len(records)} runs intact, {len(rows)} verdicts the same again", file=out)
+    return 0
+
+
+def _folder_of(what: Path) -> tuple[Path, list[str]]:
+    """The study's folder; for a report the one it was made from, and what in the report does not match it."""
+    if what.suffix != ".html":
+        return what, []
+    from meshtrial.report import html, tables
+
+    seal = html.report_seal(what)
+    if not seal.get("records"):
+        raise UsageError(f"{what}: says nothing of the records it was made from; give the study's folder instead")
+    path = Path(seal["records"])
+    path = path if path.is_absolute() else paths.CHECKOUT / path
+    data = read_study(StudyStore.open(path))
+    problems = []
+    if seal.get("plan") != data.plan.sha256:
+        problems.append(f"{what}: was made from another plan than the one in {path}")
+    if seal.get("verdicts") != tables.verdicts_sha256(data):
+        problems.append(f"{what}: was made from other verdicts than those in {path}")
+    return path, problems

@@ -1,0 +1,162 @@
+"""Parameters of a study: declared once, checked strictly, wherever they come from.
+
+papermill injects a parameter that a notebook does not know and only warns (nteract/papermill#667), so
+the notebook itself refuses it. What counts as given: every name that a cell made of nothing but literal
+assignments has set, which is what a parameters cell is, edited by hand or injected.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from meshtrial.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter.
+
+    Attributes
+    ----------
+    name : str
+    default : str, int, float or bool
+        Its type is the parameter's type. Empty text and 0 mean: as the profile says.
+    help : str
+        One line, shown by ``papermill --help-notebook`` and by ``meshtrial run STUDY --help``.
+    allowed : tuple of str
+        The only values, where there are such.
+    low, high : float or None
+        Inclusive bounds of a number.
+    """
+
+    name: str
+    default: str | int | float | bool
+    help: str
+    allowed: tuple[str, ...] = ()
+    low: float | None = None
+    high: float | None = None
+
+    def read(self, value: Any) -> Any:
+        """Convert and check one value.
+
+        Raises
+        ------
+        UsageError
+            Naming the parameter and what is allowed.
+        """
+        kind = type(self.default)
+        if kind is str and isinstance(value, list | tuple):
+            value = ",".join(str(item) for item in value)
+        if kind is bool:
+            if not isinstance(value, bool):
+                raise self._refuse(value, "true or false")
+            return value
+        if kind in (int, float):
+            # bool is an int in Python, and True is no number of blocks.
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise self._refuse(value, "a number")
+            if kind is int and value != int(value):
+                raise self._refuse(value, "a whole number")
+            if (self.low is not None and value < self.low) or (self.high is not None and value > self.high):
+                raise self._refuse(value, self._range())
+            return kind(value)
+        if not isinstance(value, str):
+            # -p rates 200 arrives as a number where a list of one is meant.
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise self._refuse(value, "text")
+            value = f"{value:g}" if isinstance(value, float) else str(value)
+        if self.allowed and value not in self.allowed:
+            raise self._refuse(value, " or ".join(repr(item) for item in self.allowed))
+        return value
+
+    def _range(self) -> str:
+        if self.low is None:
+            return f"at most {self.high:g}"
+        return f"{self.low:g} or more" if self.high is None else f"{self.low:g} to {self.high:g}"
+
+    def _refuse(self, value: Any, allowed: str) -> UsageError:
+        return UsageError(f"{self.name} = {value!r}: allowed is {allowed} ({self.help})")
+
+
+def read_parameters(declared: Iterable[Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Check what was given against what is declared; defaults fill the rest.
+
+    Raises
+    ------
+    UsageError
+        For an unknown name, with the nearest known one, and for a value that is not allowed.
+    """
+    known = {parameter.name: parameter for parameter in declared}
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise UsageError(f"parameter {name!r} is not known: {hint}allowed are {', '.join(known)}")
+    return {name: parameter.read(given.get(name, parameter.default)) for name, parameter in known.items()}
+
+
+def given_in_notebook(sources: Iterable[str], namespace: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that a notebook's parameter cells have set.
+
+    Parameters
+    ----------
+    sources : iterable of str
+        Executed cells, oldest first (IPython's ``In``).
+    namespace : mapping
+        The notebook's globals, for the values.
+    """
+    names: dict[str, None] = {}
+    for source in sources:
+        names |= dict.fromkeys(_assigned_literals(source))
+    return {name: namespace[name] for name in names if name in namespace}
+
+
+def _assigned_literals(source: str) -> list[str]:
+    """Names set by a cell that holds nothing but ``name = literal``; none for any other cell."""
+    try:
+        body = ast.parse(source).body
+    except SyntaxError:
+        return []
+    names = []
+    for statement in body:
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            target, value = statement.target, statement.value
+        elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            target, value = statement.targets[0], statement.value
+        else:
+            return []
+        if value is None or not _is_literal(value):
+            return []
+        names.append(target.id)
+    return names
+
+
+def _is_literal(node: ast.expr) -> bool:
+    try:
+        ast.literal_eval(node)
+    except ValueError:
+        return False
+    return True
+
+
+def split_list(text: str) -> tuple[str, ...]:
+    """``a, b`` to (``a``, ``b``)."""
+    return tuple(item.strip() for item in text.split(",") if item.strip())
+
+
+def read_number_list(name: str, text: str, check: Callable[[float], bool], allowed: str) -> tuple[float, ...]:
+    """A list of numbers given as text; UsageError naming the parameter."""
+    numbers = []
+    for item in split_list(text):
+        try:
+            number = float(item)
+        except ValueError:
+            raise UsageError(f"{name}: {item!r} is not a number; allowed are {allowed}") from None
+        if not check(number):
+            raise UsageError(f"{name}: {item}: allowed are {allowed}")
+        numbers.append(number)
+    return tuple(numbers)
