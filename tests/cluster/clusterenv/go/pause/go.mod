@@ -1,0 +1,3 @@
+module meshtrial.test/pause
+
+go 1.26.0

@@ -1,0 +1,158 @@
+"""What goes wrong on a cluster, on purpose: it is said with its reason, nothing foreign is touched, nothing is left."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from clusterenv import Cluster
+from test_backend_support import bed_on, one_run, options_for, owned_namespaces, study
+
+from meshtrial.errors import TestbedError
+from meshtrial.load import fortio
+from meshtrial.study import Load, Treatment
+from meshtrial.testbed.kubernetes import KubernetesTestbed
+
+LOAD = Load(rps=50, connections=2, duration_s=12, warmup_s=0)
+NONE = Treatment.parse("none")
+
+
+@pytest.fixture(scope="module")
+def bed(cluster: Cluster) -> Iterator[KubernetesTestbed]:
+    with bed_on(cluster, namespace="faults") as made:
+        yield made
+    assert owned_namespaces(cluster) == []
+
+
+def during(seconds: float, work: object) -> threading.Thread:
+    timer = threading.Timer(seconds, work)  # type: ignore[arg-type]
+    timer.start()
+    return timer
+
+
+def generate(bed: KubernetesTestbed, folder: Path) -> None:
+    deployment = bed.deploy(NONE, LOAD, "echo")
+    try:
+        deployment.generate(fortio.calls(LOAD, "measure"), folder, 60)
+    finally:
+        deployment.close()
+
+
+def test_api_server_killed_and_restarted_in_a_run(bed: KubernetesTestbed, cluster: Cluster, tmp_path: Path):
+    def blink() -> None:
+        with cluster.api_server_down():
+            time.sleep(2)
+
+    deployment = bed.deploy(NONE, LOAD, "echo")
+    try:
+        thread = during(4, blink)
+        with pytest.raises(TestbedError, match=r"API server .* gave no answer for") as caught:
+            deployment.generate(fortio.calls(LOAD, "measure"), tmp_path, 60)
+        thread.join()
+        assert "\n" not in str(caught.value)
+    finally:
+        cluster.start_api_server()
+        deployment.close()
+    assert one_run(bed, "none", tmp_path, Load(rps=50, connections=2, duration_s=2)).failed == []
+
+
+def test_readings_wait_for_a_blinking_api_server(bed: KubernetesTestbed, cluster: Cluster):
+    deployment = bed.deploy(NONE, LOAD, "echo")
+    try:
+        cluster.kill_api_server()
+        thread = during(2, cluster.start_api_server)
+        assert deployment.snapshot()["server"].cpu_s > 0
+        thread.join()
+    finally:
+        cluster.start_api_server()
+        deployment.close()
+
+
+@pytest.mark.parametrize("part", ["load", "app"])
+def test_a_pod_deleted_in_a_run(bed: KubernetesTestbed, cluster: Cluster, tmp_path: Path, part: str):
+    deployment = bed.deploy(NONE, LOAD, "echo")
+    label = f"meshtrial.dev/part={part}"
+    try:
+        thread = during(4, lambda: cluster.kubectl("-n", "faults", "delete", "pod", "-l", label, "--wait=false"))
+        with pytest.raises(TestbedError, match=f"{part} pod .* on node n[12]"):
+            deployment.generate(fortio.calls(LOAD, "measure"), tmp_path, 60)
+        thread.join()
+    finally:
+        deployment.close()
+
+
+def test_a_foreign_namespace_of_the_same_name_is_left_alone(cluster: Cluster):
+    cluster.kubectl("create", "namespace", "planted")
+    cluster.kubectl("-n", "planted", "create", "configmap", "precious")
+    before = cluster.get("namespace", "planted")["metadata"]
+    try:
+        with bed_on(cluster, namespace="planted") as bed:
+            lines = bed.preflight(study("planted", "none"))
+            assert any("namespace planted is already there and was not made by meshtrial" in line for line in lines)
+            with pytest.raises(TestbedError, match="was not made by meshtrial"):
+                bed.deploy(NONE, LOAD, "echo")
+        after = cluster.get("namespace", "planted")
+        assert after["status"]["phase"] == "Active"
+        assert after["metadata"]["labels"] == before["labels"]
+        assert cluster.get("-n", "planted", "configmap", "precious")
+    finally:
+        cluster.delete_namespace("planted")
+
+
+def test_another_sessions_namespace_is_refused(bed: KubernetesTestbed, cluster: Cluster):
+    deployment = bed.deploy(NONE, LOAD, "echo")
+    try:
+        with bed_on(cluster, namespace="faults") as other:
+            assert any("another session" in line for line in other.preflight(study("faults", "none")))
+            with pytest.raises(TestbedError, match="belongs to another session"):
+                other.deploy(NONE, LOAD, "echo")
+        assert "faults" in owned_namespaces(cluster)
+    finally:
+        deployment.close()
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"images": "fortio=meshtrial.test/nope:1"}, "ErrImageNeverPull"),
+        ({"app_node_selector": "pool=nowhere"}, "unschedulable"),
+        ({"app_memory": "200Gi"}, "unschedulable"),
+    ],
+)
+def test_what_cannot_come_up_is_said_at_once(cluster: Cluster, changed: dict[str, str], words: str):
+    options = options_for(cluster)["kubernetes"]
+    images = {**options["images"], **({"fortio": "meshtrial.test/nope:1"} if "images" in changed else {})}
+    more = {k: v for k, v in changed.items() if k != "images"}
+    bed = KubernetesTestbed({"kubernetes": {**options, "namespace": "stuck", **more, "images": images}})
+    began = time.monotonic()
+    try:
+        with pytest.raises(TestbedError) as caught:
+            bed.deploy(NONE, LOAD, "echo")
+        assert words in str(caught.value)
+        assert time.monotonic() - began < 60
+    finally:
+        bed.close()
+    assert not any(name.startswith("stuck") for name in owned_namespaces(cluster))
+
+
+def test_a_quota_is_said(cluster: Cluster):
+    with bed_on(cluster, namespace="quota") as bed:
+        bed.applier.namespace("quota")
+        cluster.kubectl("-n", "quota", "create", "quota", "few", "--hard=pods=1")
+        with pytest.raises(TestbedError, match="exceeded quota"):
+            bed.deploy(NONE, LOAD, "echo")
+
+
+def test_preflight_says_what_is_missing(cluster: Cluster):
+    with bed_on(cluster, helm="helm-that-is-not-there", app_node_selector="pool=nowhere") as bed:
+        lines = "\n".join(bed.preflight(study("missing", "none", "istio+mtls")))
+        assert "helm-that-is-not-there" in lines
+        assert "no node takes the application" in lines
+    big = Load(rps=20_000, connections=400, duration_s=60, generators=200, replicas=200)
+    with bed_on(cluster) as bed:
+        lines = bed.preflight(study("scale-out", "none", load=big, app="tiers"))
+        assert any("needs about 400" in line and "cores" in line for line in lines)
+        assert any("room for" in line for line in lines)

@@ -1,0 +1,94 @@
+"""Sessions that end early: by Ctrl-C, in the middle of a deployment, by a crash. Nothing of theirs may stay."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from clusterenv import Cluster
+from test_backend_support import options_for, owned_namespaces
+
+from meshtrial.testbed.kubernetes import KubernetesOptions
+from meshtrial.testbed.kubernetes.cleanup import clean_cluster
+from meshtrial.testbed.kubernetes.client import Cluster as Api
+
+_SCRIPT = """
+import json, sys
+from pathlib import Path
+from meshtrial.study import Load, Treatment
+from meshtrial.testbed.kubernetes import KubernetesTestbed
+bed = KubernetesTestbed(json.loads(sys.argv[1]))
+load = Load(rps=50, connections=2, duration_s=60)
+try:
+    deployment = bed.deploy(Treatment.parse(sys.argv[2]), load, "echo")
+    try:
+        print("standing", flush=True)
+        from meshtrial.load import fortio
+        deployment.generate(fortio.calls(load, "measure"), Path(sys.argv[3]), 90)
+    finally:
+        deployment.close()
+finally:
+    bed.close()
+"""
+
+
+def session(cluster: Cluster, treatment: str, folder: Path, namespace: str) -> subprocess.Popen[str]:
+    options = json.dumps(options_for(cluster, namespace=namespace))
+    argv = [sys.executable, "-c", _SCRIPT, options, treatment, str(folder)]
+    child = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    assert child.stdout is not None
+    line = child.stdout.readline()
+    if line.strip() != "standing":
+        child.wait(30)
+        raise AssertionError(child.stderr.read() if child.stderr else line)
+    return child
+
+
+def test_ctrl_c_leaves_no_owned_namespace(cluster: Cluster, tmp_path: Path):
+    child = session(cluster, "none", tmp_path, "interrupted")
+    assert "interrupted" in owned_namespaces(cluster)
+    time.sleep(2)
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=90)
+    assert "KeyboardInterrupt" in err
+    assert owned_namespaces(cluster) == []
+
+
+def test_ctrl_c_while_it_is_deployed_leaves_nothing_either(cluster: Cluster, tmp_path: Path):
+    options = json.dumps(options_for(cluster, namespace="early"))
+    argv = [sys.executable, "-c", _SCRIPT, options, "istio+mtls", str(tmp_path)]
+    child = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while "istio-system" not in owned_namespaces(cluster) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    child.send_signal(signal.SIGINT)
+    child.communicate(timeout=120)
+    assert owned_namespaces(cluster) == []
+    assert "istio.io" not in cluster.kubectl("get", "crd", "-o", "name")
+
+
+def test_clean_after_a_crash(cluster: Cluster, tmp_path: Path):
+    child = session(cluster, "istio+mtls", tmp_path, "crashed")
+    os.killpg(child.pid, signal.SIGKILL)
+    child.communicate()
+    assert {"crashed", "crashed-probe", "istio-system"} <= set(owned_namespaces(cluster))
+    cluster.kubectl("create", "namespace", "bystander")
+    try:
+        options = KubernetesOptions.read(options_for(cluster))
+        api = Api(options.kubeconfig)
+        assert clean_cluster(api, options, study="another-study").removed == ()
+        done = clean_cluster(api, options)
+        assert done.remaining == ()
+        assert {"crashed", "crashed-probe", "istio-system"} <= set(done.removed)
+        assert owned_namespaces(cluster) == []
+        assert "istio.io" not in cluster.kubectl("get", "crd", "-o", "name")
+        assert "istio" not in cluster.kubectl("get", "mutatingwebhookconfiguration", "-o", "name")
+        assert cluster.get("namespace", "bystander")["status"]["phase"] == "Active"
+        assert clean_cluster(api, options).lines == (f"nothing of meshtrial's in {api.where()}",)
+    finally:
+        cluster.delete_namespace("bystander")

@@ -1,0 +1,134 @@
+"""The API server's own judgement of every manifest, the rights of the service account, 600 pretended pods."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from clusterenv import Cluster, Istio, Kwok
+from test_backend_support import bed_on, one_run, options_for, study
+
+from meshtrial.errors import TestbedError
+from meshtrial.study import Load, Treatment
+from meshtrial.testbed.kubernetes import KubernetesOptions, manifests, wait
+from meshtrial.testbed.kubernetes.apply import Applier, Owner, delete_namespace
+from meshtrial.testbed.kubernetes.client import Cluster as Api
+
+FOLDER = KubernetesOptions().folder
+FILES = [p for p in sorted(FOLDER.rglob("*.yaml")) if p.name != "mesh.yaml" and not p.name.startswith("values")]
+# Kinds whose CRDs come with charts that cannot be had here: these files are read and rendered, not judged.
+NOT_RUN = ("kuma.io", "consul.hashicorp.com", "linkerd.io")
+
+
+@pytest.fixture(scope="module")
+def api(cluster: Cluster) -> Api:
+    return Api(str(cluster.kubeconfig))
+
+
+@pytest.fixture(scope="module")
+def crds(cluster: Cluster, istio: Istio) -> Iterator[None]:
+    """Istio's CRDs and those of the Gateway API."""
+    cluster.kubectl("apply", "--server-side", "-f", str(istio.gateway_crds))
+    for namespace in ("kuma-system", "meshtrial"):
+        cluster.kubectl("create", "namespace", namespace)
+    yield
+    for namespace in ("kuma-system", "meshtrial"):
+        cluster.delete_namespace(namespace)
+    cluster.kubectl("delete", "-f", str(istio.gateway_crds), "--ignore-not-found")
+
+
+@pytest.mark.usefixtures("crds")
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(FOLDER)))
+def test_the_api_server_takes_every_manifest_as_it_lies(cluster: Cluster, api: Api, path: Path):
+    objects = manifests.read(path)
+    groups = {item["apiVersion"].rpartition("/")[0] for item in objects}
+    if any(group.endswith(NOT_RUN) for group in groups):
+        pytest.skip(f"not run: the CRDs of {', '.join(sorted(groups))} cannot be had here")
+    # A bare pod asks for its account at once, and a dry run makes none.
+    accounts = [item["metadata"]["name"] for item in objects if item["kind"] == "ServiceAccount"]
+    pods = any(item["kind"] == "Pod" for item in objects)
+    applier = Applier(api, Owner("dry-run"))
+    try:
+        for name in accounts if pods else ():
+            cluster.kubectl("create", "serviceaccount", name)
+        applier.apply_as_is(objects, dry_run=True)
+    finally:
+        applier.close()
+        for name in accounts if pods else ():
+            cluster.kubectl("delete", "serviceaccount", name)
+
+
+@pytest.fixture
+def service_account(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
+    """A kubeconfig of the service account that has rbac.yaml and nothing else."""
+    cluster.kubectl("apply", "-f", str(FOLDER / "rbac.yaml"))
+    token = cluster.kubectl("-n", "meshtrial", "create", "token", "meshtrial", "--duration=1h").strip()
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    config["users"] = [{"name": "sa", "user": {"token": token}}]
+    config["contexts"] = [{"name": "sa", "context": {"cluster": config["clusters"][0]["name"], "user": "sa"}}]
+    config["current-context"] = "sa"
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    yield path
+    cluster.kubectl("delete", "-f", str(FOLDER / "rbac.yaml"), "--ignore-not-found", timeout_s=90)
+
+
+def test_least_rights_are_enough(cluster: Cluster, istio: Istio, service_account: Path, tmp_path: Path):
+    account = str(service_account)
+    with bed_on(cluster, kubeconfig=account, namespace="least", mesh_install="existing") as bed:
+        assert bed.preflight(study("least", "none", "sidecar+mtls", "istio+mtls")) == ()
+        assert one_run(bed, "none", tmp_path).failed == []
+        assert one_run(bed, "sidecar+mtls", tmp_path).failed == []
+        run = one_run(bed, "istio+mtls", tmp_path)
+        assert run.failed == []
+        assert run.usage["istiod"].role == "control plane"
+        assert run.extra["resources"]["missing"] == []
+    api = Api(account)
+    assert not api.allowed("delete", "pods", namespace="kube-system")
+    assert not api.allowed("get", "secrets", namespace="kube-system")
+    assert not api.allowed("create", "clusterroles", "rbac.authorization.k8s.io")
+
+
+def test_rights_to_install_a_mesh_are_asked_for(cluster: Cluster, service_account: Path):
+    with bed_on(cluster, kubeconfig=str(service_account), namespace="least") as bed:
+        lines = bed.preflight(study("least", "none", "istio+mtls"))
+        assert len(lines) == 1
+        assert "no right to create clusterroles" in lines[0]
+        assert "rbac-meshes.yaml" in lines[0]
+
+
+def test_a_missing_right_is_one_line(cluster: Cluster, service_account: Path):
+    api = Api(str(service_account))
+    with pytest.raises(TestbedError, match=r"no right to do it .*kubectl apply -f manifests/rbac\.yaml"):
+        api.get("/api/v1/namespaces/kube-system/secrets")
+
+
+def test_scale_out_of_600_pods(cluster: Cluster, kwok: Kwok, api: Api):
+    """Bookkeeping alone: the pods are pretended, so nothing answers and no kubelet is asked."""
+    from meshtrial.testbed.kubernetes.apps import read_app
+    from meshtrial.testbed.kubernetes.workload import render
+
+    placed = {"node_selector": kwok.node_selector, "tolerations": kwok.tolerations}
+    more = {f"{role}_{key}": value for role in ("app", "load") for key, value in placed.items()}
+    options = KubernetesOptions.read(options_for(cluster, namespace="kwok600", load_separation="none", **more))
+    load = Load(rps=2000, connections=400, duration_s=10, generators=200, replicas=200)
+    rendered = render(
+        options, "kwok600", Treatment.parse("none"), load, read_app(options, "tiers", "http1"), None, None
+    )
+    assert rendered.app_pods + rendered.load_pods == 600
+    owner = Owner("kwok")
+    applier = Applier(api, owner)
+    began = time.monotonic()
+    try:
+        applier.namespace("kwok600")
+        applier.apply(rendered.objects)
+        pods = wait.pods_ready(api, "kwok600", "", 600, 150)
+        print(f"600 pods ready in {time.monotonic() - began:.1f} s")
+        assert len(pods) == 600
+        assert {p["spec"]["nodeName"] for p in pods} <= set(kwok.names)
+    finally:
+        delete_namespace(api, "kwok600", owner.id.__eq__, 180)
+        applier.close()

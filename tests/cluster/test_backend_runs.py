@@ -1,0 +1,198 @@
+"""Whole runs on the test cluster: every treatment that can be had there, deployed, proven, loaded, metered, removed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from clusterenv import Cluster, Istio
+from test_backend_support import LOAD, bed_on, one_run, owned_namespaces, study
+
+from meshtrial.study import Load, Treatment
+from meshtrial.testbed.kubernetes import KubernetesTestbed
+
+
+@pytest.fixture(scope="module")
+def bed(cluster: Cluster) -> Iterator[KubernetesTestbed]:
+    """One session for all runs; Istio stays installed between those that use it."""
+    with bed_on(cluster, mesh_reinstall="once") as made:
+        yield made
+    assert owned_namespaces(cluster) == []
+
+
+def test_preflight_finds_nothing_missing(bed: KubernetesTestbed):
+    assert bed.preflight(study("runs", "none", "sidecar+mtls", "istio+mtls")) == ()
+    environment = bed.environment()
+    assert environment["kubernetes"].startswith("v1.34")
+    assert [n["name"] for n in environment["nodes"]] == ["n1", "n2"]
+    assert 0 <= (bed.idle() or 0) <= 1
+
+
+def test_none(bed: KubernetesTestbed, tmp_path: Path):
+    run = one_run(bed, "none", tmp_path)
+    assert run.failed == []
+    assert {"no proxy container", "no proxy header", "planned placement"} <= run.names
+    # 100 requests a second for 4 s, every one of them in the access log that came back.
+    assert run.requests == 400
+    output = run.outputs[0]
+    lines = output.access_log_path.read_text().splitlines()
+    assert len(lines) == 400
+    assert json.loads(lines[0])["ok"] is True
+    assert 0 < output.usage.cpu_s < 4
+    assert output.usage.window_s == pytest.approx(4, abs=0.6)
+    assert {(u.component, u.role) for u in run.usage.values()} == {("server", "app")}
+    assert run.usage["server"].cpu_s > 0
+    assert 4 <= run.usage["server"].window_s < 15
+    assert run.extra["resources"]["missing"] == []
+    assert set(run.extra["placement"].values()) == {"n1", "n2"}
+    assert any("fortio" in value for value in run.versions.values())
+    assert bed.generator_cpus() == 2
+    busy = bed.busy_between()
+    assert busy is None or 0 <= busy <= 1
+
+
+def test_two_generators_start_in_the_same_second(bed: KubernetesTestbed, tmp_path: Path):
+    load = Load(rps=100, connections=4, duration_s=3, generators=2)
+    run = one_run(bed, "none-aa", tmp_path, load)
+    assert run.failed == []
+    starts = [json.loads(o.access_log_path.read_text().splitlines()[0])["timestamp"] / 1e9 for o in run.outputs]
+    assert len(starts) == 2
+    assert abs(starts[0] - starts[1]) < 0.5
+    assert run.requests == 300
+
+
+@pytest.mark.parametrize(
+    ("treatment", "proofs"),
+    [
+        ("sidecar", {"a proxy in every pod", "no identity between the proxies"}),
+        ("sidecar+mtls", {"plaintext from outside the mesh refused", "the generator's identity seen by the app"}),
+        ("sidecar+mtls+jwt", {"JWT: no token", "JWT: forged token", "JWT: good token"}),
+    ],
+)
+def test_reference_sidecar(bed: KubernetesTestbed, tmp_path: Path, treatment: str, proofs: set[str]):
+    run = one_run(bed, treatment, tmp_path)
+    assert run.failed == []
+    assert proofs | {"requests through the server's sidecar"} <= run.names
+    roles = {u.component: u.role for u in run.usage.values()}
+    assert roles == {"server": "app", "server sidecar": "data plane", "client sidecar": "data plane"}
+    assert all(u.cpu_s > 0 and (u.pss_bytes or 0) > 1 << 20 for u in run.usage.values())
+    assert run.usage["server sidecar"].throttled_s is not None  # it has a CPU limit
+
+
+def test_reference_sidecar_with_opa(bed: KubernetesTestbed, tmp_path: Path):
+    if "opa" not in bed.options.images:
+        pytest.skip("the policy server's image was not built")
+    run = one_run(bed, "sidecar+mtls+opa", tmp_path)
+    assert run.failed == []
+    assert {"OPA: a method that is not allowed", "decisions of the policy servers"} <= run.names
+    assert run.usage["server opa"].role == "policy"
+
+
+@pytest.mark.parametrize(
+    ("treatment", "proofs"),
+    [
+        ("istio", {"plaintext from outside the mesh accepted", "no identity between the proxies"}),
+        ("istio+mtls", {"plaintext from outside the mesh refused", "the generator's identity seen by the app"}),
+        ("istio+mtls+jwt", {"JWT: no token", "JWT: expired token", "JWT: good token"}),
+        ("istio+mtls+jwt-filter", {"JWT: no token", "JWT: forged token", "JWT: good token"}),
+        ("istio+mtls+observability", {"access log of the server's sidecar", "spans sent by the server's sidecar"}),
+    ],
+)
+def test_istio(bed: KubernetesTestbed, tmp_path: Path, treatment: str, proofs: set[str]):
+    run = one_run(bed, treatment, tmp_path)
+    assert run.failed == []
+    assert proofs | {"requests through the server's sidecar", "requests through the client's sidecar"} <= run.names
+    roles = {u.component: u.role for u in run.usage.values()}
+    expected = {
+        "server": "app",
+        "server sidecar": "data plane",
+        "client sidecar": "data plane",
+        "istiod": "control plane",
+    }
+    assert roles == expected | ({"collector": "collector"} if "observability" in treatment else {})
+    assert all(u.cpu_s > 0 for u in run.usage.values() if u.role != "control plane")
+    assert run.versions["mesh istio"].startswith("1.31-dev")
+    assert run.extra["policy"]["mesh_reinstall"] == "once"
+    assert any((tmp_path / "logs").glob("*istio-proxy.log"))
+
+
+def test_istio_with_opa(bed: KubernetesTestbed, tmp_path: Path):
+    if "opa" not in bed.options.images:
+        pytest.skip("the policy server's image was not built")
+    run = one_run(bed, "istio+mtls+opa", tmp_path)
+    assert run.failed == []
+    assert {"OPA: no token", "OPA: a method that is not allowed", "decisions of the policy servers"} <= run.names
+    assert run.usage["server opa"].role == "policy"
+
+
+def test_a_broken_toggle_fails_its_proof(bed: KubernetesTestbed, cluster: Cluster):
+    deployment = bed.deploy(Treatment.parse("istio+mtls+jwt"), LOAD, "echo")
+    try:
+        assert [p for p in deployment.prove("before", 0) if not p.passed] == []
+        for kind in ("peerauthentication/default", "authorizationpolicy/jwt"):
+            cluster.kubectl("-n", bed.namespace, "delete", kind)
+        wanted = {"plaintext from outside the mesh refused", "JWT: no token"}
+        deadline = time.monotonic() + 30
+        failed: set[str] = set()
+        while not wanted <= failed and time.monotonic() < deadline:
+            failed = {p.name for p in deployment.prove("before", 0) if not p.passed}
+        assert wanted <= failed
+    finally:
+        deployment.close()
+
+
+def test_none_beside_an_installed_mesh_has_no_proxy(bed: KubernetesTestbed, tmp_path: Path):
+    one_run(bed, "istio", tmp_path)
+    run = one_run(bed, "none", tmp_path)
+    assert run.failed == []
+    assert "istio" in run.extra["policy"]["installed_meshes"]
+
+
+def test_a_mesh_is_fresh_for_every_run(cluster: Cluster, tmp_path: Path, bed: KubernetesTestbed):
+    bed.installer.uninstall("istio")
+    with bed_on(cluster, mesh_reinstall="run", namespace="fresh") as fresh:
+        first = one_run(fresh, "istio+mtls", tmp_path)
+        second = one_run(fresh, "istio+mtls", tmp_path)
+        assert first.failed == second.failed == []
+        assert first.extra["policy"]["mesh_installed_for_this_run"]
+        assert second.extra["policy"]["mesh_installed_for_this_run"]
+        baseline = one_run(fresh, "none", tmp_path)
+        assert baseline.extra["policy"]["installed_meshes"] == {}
+    crds = cluster.kubectl("get", "crd", "-o", "name")
+    assert "istio.io" not in crds
+    assert "istio-system" not in cluster.kubectl("get", "ns", "-o", "name")
+
+
+def test_an_application_that_is_kept_is_the_same_pods(cluster: Cluster, tmp_path: Path):
+    with bed_on(cluster, app_reinstall="once", namespace="kept") as kept:
+        first, second = one_run(kept, "none", tmp_path), one_run(kept, "none", tmp_path)
+        assert first.failed == second.failed == []
+        assert first.extra["placement"] == second.extra["placement"]
+        assert second.deploy_s < 5
+    assert not any(name.startswith("kept") for name in owned_namespaces(cluster))
+
+
+def test_three_tiers(cluster: Cluster, tmp_path: Path):
+    load = Load(rps=40, connections=8, duration_s=3, warmup_s=1, replicas=2)
+    pools = {"app_node_selector": "slot=n2", "load_node_selector": "slot=n1"}
+    with bed_on(cluster, namespace="tiers", **pools) as bed:
+        run = one_run(bed, "none", tmp_path, load, "tiers")
+        assert run.failed == []
+        latencies = [json.loads(line)["latency"] for line in run.outputs[0].access_log_path.read_text().splitlines()]
+        assert min(latencies) > 0.2  # two holds of 100 ms
+        assert run.usage["server"].count == 2
+        assert run.usage["client-tier"].count == 2
+
+
+def test_istio_that_somebody_else_runs(cluster: Cluster, istio: Istio, tmp_path: Path):
+    with bed_on(cluster, namespace="foreign-mesh") as bed:
+        lines = bed.preflight(study("foreign", "none", "istio+mtls"))
+        assert any("namespace istio-system is already there and was not made by meshtrial" in line for line in lines)
+    with bed_on(cluster, namespace="foreign-mesh", mesh_install="existing") as bed:
+        assert bed.preflight(study("foreign", "none", "istio+mtls")) == ()
+        run = one_run(bed, "istio+mtls", tmp_path)
+        assert run.failed == []
+    assert cluster.get("-n", istio.namespace, "deployment", "istiod")["status"]["readyReplicas"] == 1

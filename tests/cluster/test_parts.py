@@ -1,0 +1,115 @@
+"""Parts of the test cluster that need neither root nor a cluster."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+from clusterenv import cgroups, host, pki, procs
+from clusterenv.build import FILES, PROGRAMS, fingerprint
+from clusterenv.images import Image, write_image
+from clusterenv.settings import CHECKOUT, HERE, NODES, ClusterError, Layout, node_address, node_pods
+from clusterenv.state import State
+
+
+def test_home_is_never_inside_the_checkout() -> None:
+    with pytest.raises(ClusterError, match="outside"):
+        Layout.default({"MESHTRIAL_CLUSTER_HOME": str(CHECKOUT / "tests" / "x")})
+    assert Layout.default({"MESHTRIAL_CLUSTER_HOME": "/somewhere/else"}).bin == Path("/somewhere/else/bin")
+
+
+def test_addresses() -> None:
+    assert [node_address(node) for node in NODES] == ["10.99.0.11", "10.99.0.12"]
+    assert [str(node_pods(node)) for node in NODES] == ["10.244.1.0/24", "10.244.2.0/24"]
+
+
+def test_every_program_is_pinned() -> None:
+    for item in (*PROGRAMS, *FILES):
+        folder = HERE / "go" / item.module
+        assert (folder / "go.mod").exists()
+        assert (folder / "go.sum").exists() or item.module == "pause"  # which imports nothing
+        assert item.key() == item.key()
+    assert len({item.key() for item in PROGRAMS}) == len(PROGRAMS)
+    assert fingerprint() == fingerprint()
+
+
+def test_an_image_is_a_function_of_its_content(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_bytes(b"\x7fELF")
+    program.chmod(0o755)
+    image = Image("it", "meshtrial.test/it:1", ["/opt/it/program"], {"/opt/it/program": program}, {"/bin/it": "x"})
+    digests = []
+    for name in ("a.tar", "b.tar"):
+        write_image(image, tmp_path / name)
+        digests.append(hashlib.sha256((tmp_path / name).read_bytes()).hexdigest())
+    assert digests[0] == digests[1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tar", "b.tar", "program"]
+    with tarfile.open(tmp_path / "a.tar") as archive:
+        (manifest,) = json.load(archive.extractfile("manifest.json"))  # type: ignore[arg-type]
+        config = json.load(archive.extractfile(manifest["Config"]))  # type: ignore[arg-type]
+        layer = archive.extractfile("layer.tar")
+        assert layer is not None
+        assert config["rootfs"]["diff_ids"] == [f"sha256:{hashlib.sha256(layer.read()).hexdigest()}"]
+        layer.seek(0)
+        with tarfile.open(fileobj=layer) as content:
+            names = content.getnames()
+            assert names.index("opt/it") < names.index("opt/it/program")  # folders before what is in them
+            assert content.getmember("opt/it/program").mode == 0o755
+            assert content.getmember("bin/it").linkname == "x"
+    assert manifest["RepoTags"] == [image.ref]
+
+
+def test_keys_are_private_from_their_first_byte(tmp_path: Path) -> None:
+    pki.make(tmp_path / "pki")
+    private = [*(tmp_path / "pki").glob("*.key"), *(tmp_path / "pki").glob("*.kubeconfig")]
+    assert len(private) > 15
+    assert {path.stat().st_mode & 0o777 for path in private} == {0o600}
+    config = json.loads((tmp_path / "pki" / "admin.kubeconfig").read_text())
+    assert config["clusters"][0]["cluster"]["server"] == "https://10.99.0.1:6443"
+
+
+def test_a_pid_that_was_reused_is_not_ours() -> None:
+    mine = procs.Proc("me", 1, procs.start_time(1))
+    assert mine.alive()
+    assert not procs.Proc("me", 1, mine.start + 1).alive()
+    for pid in (0, 1, -5):
+        with pytest.raises(ClusterError, match="refused"):
+            procs.kill([pid])
+
+
+def test_state_survives_and_a_reboot_ends_every_process(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    assert State.load(layout) is None
+    state = State.new(layout, "tests")
+    state.procs["init"] = procs.Proc("init", 1, procs.start_time(1))
+    state.save()
+    again = State.load(layout)
+    assert again is not None
+    assert [proc.name for proc in again.alive()] == ["init"]
+    again.boot = "another"
+    assert again.alive() == []
+
+
+def test_version_2_controllers_are_handed_down_and_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files alone, for want of such a machine: which controllers are asked for, and where."""
+    (tmp_path / "cgroup.controllers").write_text("cpuset cpu io memory pids")
+    (tmp_path / "cgroup.subtree_control").write_text("memory")
+    tree = cgroups.Hierarchy(tmp_path, 2, frozenset())
+    monkeypatch.setattr(cgroups, "hierarchies", lambda: [tree])
+    assert cgroups.version() == 2
+    assert cgroups.reasons() == []
+    assert cgroups.make("n1") == ["cpu", "cpuset", "io", "pids"]
+    inside = tmp_path / "meshtrial-n1"
+    assert (inside / "cgroup.subtree_control").read_text() == "+cpu +cpuset +io +memory +pids"
+    assert cgroups.trees(["n1", "n2"]) == [inside]
+    (tmp_path / "cgroup.controllers").write_text("memory")
+    assert cgroups.reasons() == ["no cgroup controllers cpu, cpuset, pids"]
+
+
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "which", lambda program: None if program in ("runc", "ctr") else "/bin/true")
+    monkeypatch.setattr(host, "plugin_folder", lambda: None)
+    assert host.missing_packages() == ["containerd", "containernetworking-plugins", "runc"]

@@ -1,0 +1,145 @@
+"""Every treatment stands, proves itself under real requests, and goes without a trace."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from meshtrial.errors import TestbedError, UsageError
+from meshtrial.load import fortio, ingest
+from meshtrial.study import Load, Treatment
+from meshtrial.testbed.base import usage_between
+from meshtrial.testbed.local import features, observability, sidecar
+from meshtrial.testbed.local.testbed import LocalTestbed
+
+LOAD = Load(100, 4, 0.6)
+TREATMENTS = [
+    "none",
+    "relay+delay-200us",
+    "node-proxy",
+    "sidecar",
+    "sidecar+mtls",
+    "sidecar+mtls+observability",
+    "sidecar+mtls+jwt",
+    "sidecar+mtls+jwt-cache",
+    "sidecar+mtls+opa",
+    "sidecar+mtls+opa-log",
+]
+
+
+def exercise(name: str, folder: Path, load: Load = LOAD):
+    """Deploy, prove, load, prove again; the proofs, the usage and the measurement."""
+    deployment = LocalTestbed().deploy(Treatment.parse(name), load, "echo")
+    try:
+        proofs = list(deployment.prove("before", 0))
+        before = deployment.snapshot()
+        outputs = deployment.generate(fortio.calls(load, "measure"), folder, 30)
+        usage = usage_between(before, deployment.snapshot())
+        measured = ingest.ingest(outputs, load, 1)
+        proofs += deployment.prove("after", int(measured.responses["requests"]))
+        return proofs, usage, measured
+    finally:
+        deployment.close()
+        assert not deployment.folder.exists()
+
+
+def failed(proofs) -> set[str]:
+    return {proof.name for proof in proofs if not proof.passed}
+
+
+@pytest.mark.parametrize("name", TREATMENTS)
+def test_a_treatment_proves_itself_under_load(name, tmp_path):
+    proofs, usage, measured = exercise(name, tmp_path)
+    assert not failed(proofs), [p for p in proofs if not p.passed]
+    assert {p.phase for p in proofs} == {"before", "after"}
+    assert measured.responses["error_ratio"] == 0
+    roles = {u.role for u in usage}
+    assert "app" in roles
+    assert ("data plane" in roles) == (name != "none")
+    assert all(u.cpu_s > 0 and u.pss_bytes and u.pss_bytes > 2**20 for u in usage)
+    assert not any(b"Bearer ey" in path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
+
+
+def test_no_proxy_is_proven_not_assumed(tmp_path, monkeypatch):
+    """An arm that is called none but has a sidecar in its path is found out."""
+    from meshtrial.testbed.local import direct
+
+    def disguised(deployment):
+        sidecar.build(deployment)
+        host, port = deployment.target.url.split("/")[2].split(":")
+        deployment.provers[:] = [lambda phase, _: direct._prove_direct(deployment, host, int(port), phase)]
+
+    monkeypatch.setattr("meshtrial.testbed.local.testbed.builder", lambda _: disguised)
+    proofs, _, _ = exercise("none", tmp_path)
+    assert failed(proofs) == {"no proxy in the path", "no proxy headers"}
+
+
+@pytest.mark.parametrize(
+    ("name", "break_it", "expected"),
+    [
+        ("sidecar+mtls+jwt", lambda m: m.setattr(features, "jwt_filters", lambda *_, **__: []), "JWT without a token"),
+        ("sidecar+mtls+observability", lambda m: m.setattr(observability, "SAMPLING_PERCENT", 0.0), "client spans"),
+        ("sidecar+mtls", lambda m: m.setattr(sidecar.envoy, "tls_context", lambda *_, **__: None), "peer certificate"),
+    ],
+    ids=["JWT filter removed", "traces sampled 0 %", "mTLS off"],
+)
+def test_a_broken_toggle_is_found_by_its_proof(name, break_it, expected, tmp_path, monkeypatch):
+    break_it(monkeypatch)
+    proofs, _, _ = exercise(name, tmp_path)
+    assert expected in failed(proofs)
+
+
+def test_a_policy_that_allows_everything_is_found_by_its_proof(tmp_path, monkeypatch):
+    policy = tmp_path / "allow.rego"
+    policy.write_text("package meshtrial\n\ndefault allow := true\n")
+    monkeypatch.setattr(features, "OPA_POLICY", policy)
+    proofs, _, _ = exercise("sidecar+mtls+opa", tmp_path)
+    assert {"OPA without a token", "OPA with a method that is not allowed"} <= failed(proofs)
+
+
+def test_keys_are_private_and_go_with_the_deployment():
+    deployment = LocalTestbed().deploy(Treatment.parse("sidecar+mtls"), LOAD, "echo")
+    try:
+        keys = list((deployment.folder / "keys").iterdir())
+        assert keys
+        assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in keys)
+        assert stat.S_IMODE((deployment.folder / "keys").stat().st_mode) == 0o700
+    finally:
+        deployment.close()
+    assert not any(path.exists() for path in keys)
+
+
+def test_a_component_that_dies_fails_the_run(tmp_path):
+    deployment = LocalTestbed().deploy(Treatment.parse("node-proxy"), LOAD, "echo")
+    try:
+        deployment.child("client node proxy").stop()
+        with pytest.raises(TestbedError, match="client node proxy"):
+            deployment.prove("after", 1)
+    finally:
+        deployment.close()
+
+
+def test_a_deployment_that_cannot_start_leaves_nothing_and_says_why(tmp_path, monkeypatch):
+    foreign = tmp_path / "foreign"
+    foreign.write_text(
+        "#!/bin/sh\nif [ \"$1\" = --version ]; then echo 'x version: a/1.40.0/Clean/RELEASE/Y'; exit; fi\nexit 3\n"
+    )
+    foreign.chmod(0o755)
+    monkeypatch.setenv("MESHTRIAL_ENVOY", str(foreign))
+    with pytest.raises(TestbedError, match=r"sidecar: ended with code 3"):
+        LocalTestbed().deploy(Treatment.parse("sidecar"), LOAD, "echo")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("istio", "real meshes need backend=kubernetes"),
+        ("sidecar+mtsl", "has no feature 'mtsl'; allowed: mtls"),
+        ("none+mtls", "none has no feature"),
+    ],
+)
+def test_a_treatment_that_does_not_exist_is_refused_with_what_does(name, message):
+    with pytest.raises(UsageError, match=message):
+        LocalTestbed().deploy(Treatment.parse(name), LOAD, "echo")

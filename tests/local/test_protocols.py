@@ -1,0 +1,67 @@
+"""HTTP/2 and gRPC through every data plane, with proofs that hold, and that fail where a toggle is broken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from meshtrial.errors import UsageError
+from meshtrial.load import fortio, ingest
+from meshtrial.parameters import read_parameters
+from meshtrial.studies import study_module
+from meshtrial.study import Load, Treatment
+from meshtrial.testbed.local import features
+from meshtrial.testbed.local.testbed import LocalTestbed
+
+TREATMENTS = ["none", "node-proxy", "sidecar", "sidecar+mtls+jwt", "sidecar+mtls+opa"]
+
+
+def exercise(name: str, protocol: str, folder: Path):
+    """Deploy, prove, load, prove again; the proofs that failed and the measurement."""
+    load = Load(100, 4, 0.5, protocol=protocol)
+    deployment = LocalTestbed().deploy(Treatment.parse(name), load, "echo")
+    try:
+        proofs = list(deployment.prove("before", 0))
+        outputs = deployment.generate(fortio.calls(load, "measure"), folder, 30)
+        measured = ingest.ingest(outputs, load, 1)
+        proofs += deployment.prove("after", int(measured.responses["requests"]))
+        return {proof.name for proof in proofs if not proof.passed}, measured
+    finally:
+        deployment.close()
+
+
+@pytest.mark.parametrize("protocol", ["h2", "grpc"])
+@pytest.mark.parametrize("name", TREATMENTS)
+def test_a_treatment_carries_the_protocol_and_proves_itself(name, protocol, tmp_path):
+    failed, measured = exercise(name, protocol, tmp_path)
+    assert failed == set()
+    assert measured.responses["error_ratio"] == 0
+    assert measured.responses["requests"] == 48
+
+
+def test_a_removed_jwt_filter_is_found_on_grpc_too(monkeypatch, tmp_path):
+    monkeypatch.setattr(features, "jwt_filters", lambda tokens, *, cache: [])
+    failed, _ = exercise("sidecar+mtls+jwt", "grpc", tmp_path)
+    assert {"JWT without a token", "JWT with a forged token", "JWT with an expired token"} <= failed
+    assert "JWT with a good token" not in failed
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"protocol": "grpc", "app": "details"}, "the app details speaks http1"),
+        ({"protocol": "h2", "treatments": "none,node-proxy@details-nodelay"}, "the app details-nodelay speaks http1"),
+    ],
+)
+def test_an_app_that_does_not_speak_the_protocol_is_refused_before_anything_starts(given, message):
+    module = study_module("ambient_vs_no_mesh")
+    study = module.build(read_parameters(module.PARAMETERS, given))
+    with pytest.raises(UsageError, match=message):
+        LocalTestbed().preflight(study)
+
+
+def test_closing_connections_is_refused_where_fortio_cannot():
+    module = study_module("ambient_vs_no_mesh")
+    with pytest.raises(UsageError, match=r"fortio closes only HTTP/1\.1 connections"):
+        module.build(read_parameters(module.PARAMETERS, {"protocol": "h2", "keepalive": False}))

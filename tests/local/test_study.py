@@ -1,0 +1,197 @@
+"""The whole spine on real processes: a notebook by papermill, an interrupted study, the report again."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from meshtrial import cli, paths
+from meshtrial.records.store import StudyStore, check_checksums
+
+SHORT = {"rps": 300, "connections": 4, "duration_s": 0.8, "warmup_s": 0.2}
+
+
+def meshtrial(*argv: str) -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    return cli.main(argv, out, err), out.getvalue(), err.getvalue()
+
+
+def short(**more: object) -> list[str]:
+    return [part for name, value in (SHORT | more).items() for part in ("-p", f"{name}={value}")]
+
+
+def only(folder: Path, pattern: str) -> Path:
+    found = list(folder.glob(pattern))
+    assert len(found) == 1, (folder, pattern, found)
+    return found[0]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory) -> tuple[Path, Path, str]:
+    """A short study, run once for this module: its folder, the reports' folder, what was printed."""
+    root = tmp_path_factory.mktemp("recorded")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MESHTRIAL_DATA", str(root / "studies"))
+        patch.setenv("MESHTRIAL_REPORTS", str(root / "reports"))
+        code, out, err = meshtrial("run", "ambient_vs_no_mesh", *short(blocks=3))
+        assert code in (0, cli.INVALID_RUNS), err
+    return only(root / "studies", "ambient_vs_no_mesh/*"), root / "reports", out
+
+
+def test_a_study_leaves_everything_the_design_lists(recorded):
+    folder, reports, out = recorded
+    store = StudyStore.open(folder)
+    assert {p.name for p in folder.iterdir()} >= {
+        "plan.json",
+        "environment.json",
+        "runs",
+        "runs.parquet",
+        "verdicts.json",
+        "verdicts.parquet",
+    }
+    firsts = [r for r in store.records() if r.attempt == 1]
+    assert [r.run_id for r in firsts] == [r.run_id for r in store.plan.runs]
+    for record in store.records():
+        run = store.folder(record.run_id, record.attempt)
+        assert {p.name for p in run.iterdir()} >= {
+            "run.json",
+            "fortio.json",
+            "latency.parquet",
+            "resources.parquet",
+            "logs",
+        }
+        assert check_checksums(run) == []
+        columns = set(pl.read_parquet(run / "latency.parquet").columns)
+        assert {"scheduled_start_s", "actual_start_s", "latency_s", "ok", "code"} <= columns
+    rows = json.loads((folder / "verdicts.json").read_text())
+    wanted = "study load response treatment baseline n_blocks ratio ci_low ci_high confidence difference_ms p p_holm"
+    assert all({*wanted.split(), "verdict", "warnings"} <= set(row) for row in rows)
+    assert "report" in out
+    page = only(reports, "ambient*.html").read_text()
+    assert "no difference" not in page.lower()
+    assert (reports / "index.html").exists()
+
+
+def test_quantiles_in_the_record_are_those_of_the_requests(recorded):
+    import numpy as np
+
+    store = StudyStore.open(recorded[0])
+    record = store.records()[0]
+    requests = pl.read_parquet(store.folder(record.run_id, record.attempt) / "latency.parquet")
+    ok = requests.filter(pl.col("ok"))["latency_s"].to_numpy()
+    assert record.responses["latency_p50_s"] == float(np.quantile(ok, 0.5))
+
+
+def test_what_is_derived_can_be_deleted_and_comes_back_identical(recorded, monkeypatch):
+    folder, _, _ = recorded
+    names = ("runs.parquet", "verdicts.json", "verdicts.parquet")
+    before = {name: (folder / name).read_bytes() for name in names}
+    for name in names:
+        (folder / name).unlink()
+    code, _, err = meshtrial("report", str(folder))
+    assert code in (0, cli.INVALID_RUNS), err
+    assert {name: (folder / name).read_bytes() for name in names} == before
+    code, out, err = meshtrial("verify", str(folder))
+    assert code == 0, err
+    assert "intact" in out
+
+
+def test_an_altered_record_is_found(recorded):
+    folder, _, _ = recorded
+    victim = next(folder.glob("runs/*/fortio.json"))
+    kept = victim.read_bytes()
+    try:
+        victim.write_bytes(kept[:-10])
+        code, _, err = meshtrial("verify", str(folder))
+        assert code == 1
+        assert "was altered after it was recorded" in err
+    finally:
+        victim.write_bytes(kept)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_study_keeps_its_blocks_and_goes_on(tmp_path, number):
+    log = tmp_path / "log"
+    command = [sys.executable, "-m", "meshtrial", "run", "ambient_vs_no_mesh", *short(blocks=3)]
+    with log.open("w") as out:
+        # A test runner in the background has SIGINT ignored, which children inherit.
+        child = subprocess.Popen(
+            command,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+        deadline = time.monotonic() + 120
+        while "[6/12]" not in log.read_text() and time.monotonic() < deadline and child.poll() is None:
+            time.sleep(0.1)
+        os.kill(child.pid, number)
+        assert child.wait(60) == cli.INTERRUPTED, log.read_text()
+    assert "to go on" in log.read_text()
+    folder = only(Path(os.environ["MESHTRIAL_DATA"]), "ambient_vs_no_mesh/*")
+    first = {r.run_id: r.start_unix_s for r in StudyStore.open(folder).records() if r.attempt == 1}
+    assert 6 <= len(first) < 12
+
+    code, out, err = meshtrial("run", "ambient_vs_no_mesh", "-p", f"study_dir={folder}")
+    assert code in (0, cli.INVALID_RUNS), err
+    assert "[6/12]" not in out
+    again = {r.run_id: r.start_unix_s for r in StudyStore.open(folder).records() if r.attempt == 1}
+    assert len(again) == 12
+    assert {run: again[run] for run in first} == first
+
+
+def test_papermill_alone_runs_the_notebook(tmp_path):
+    out = tmp_path / "out.ipynb"
+    parameters = [part for name, value in (SHORT | {"blocks": 2}).items() for part in ("-p", name, str(value))]
+    command = [
+        sys.executable,
+        "-m",
+        "papermill",
+        str(paths.NOTEBOOKS / "ambient_vs_no_mesh.ipynb"),
+        str(out),
+        *parameters,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert out.exists()
+
+
+def test_the_notebook_itself_refuses_a_misspelt_parameter(tmp_path):
+    out = tmp_path / "out.ipynb"
+    command = [
+        sys.executable,
+        "-m",
+        "papermill",
+        str(paths.NOTEBOOKS / "ambient_vs_no_mesh.ipynb"),
+        str(out),
+        "-p",
+        "blcoks",
+        "3",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=tmp_path, check=False)
+    assert done.returncode != 0
+    assert "did you mean blocks?" in done.stderr
+
+
+def test_parameters_that_contradict_a_sealed_plan_are_refused(recorded):
+    folder, _, _ = recorded
+    code, _, err = meshtrial("run", "ambient_vs_no_mesh", "-p", f"study_dir={folder}", "-p", "rps=999")
+    assert code == 2
+    assert "was sealed with" in err
+
+
+def test_a_missing_binary_is_said_before_anything_is_written(monkeypatch):
+    monkeypatch.setenv("MESHTRIAL_ENVOY", "/nonexistent/envoy")
+    code, _, err = meshtrial("run", "ambient_vs_no_mesh", *short(blocks=2))
+    assert code == 1
+    assert "MESHTRIAL_ENVOY" in err
+    assert not Path(os.environ["MESHTRIAL_DATA"]).exists()

@@ -1,0 +1,86 @@
+"""Small studies and records that several tests share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from meshtrial.plan import Plan, PlannedRun, make_plan
+from meshtrial.records.schema import GateResult, Proof, RunRecord
+from meshtrial.responses import default_margins
+from meshtrial.study import Load, Study, Treatment
+
+
+def study(treatments=("none", "none-aa", "node-proxy"), blocks=6, seed=7, **more) -> Study:
+    arms = tuple(Treatment.parse(name) for name in treatments)
+    fields = {
+        "name": "ambient_vs_no_mesh",
+        "title": "t",
+        "question": "q",
+        "backend": "local",
+        "app": "echo",
+        "treatments": arms,
+        "baseline": arms[0],
+        "loads": (Load(100, 4, 2),),
+        "primary": ("latency_p50_s",),
+        "margins": default_margins(),
+        "blocks": blocks,
+        "seed": seed,
+    }
+    return Study(**(fields | more))
+
+
+def record(plan: Plan, run: PlannedRun, responses: dict[str, float], *, attempt: int = 1, fail: str = "") -> RunRecord:
+    """A run record; ``fail`` names a gate, or ``proof`` for a failed proof."""
+    gates = (GateResult(fail, 0.5, 0.98, False, "too slow"),) if fail and fail != "proof" else ()
+    proofs = (Proof("peer certificate", "before", fail != "proof", "seen", "seen or not"),)
+    return RunRecord(
+        run_id=run.run_id,
+        plan_sha256=plan.sha256,
+        study=plan.study.name,
+        backend="local",
+        repetition=run.repetition,
+        load=run.load,
+        position=run.position,
+        sequence=run.sequence,
+        treatment=run.treatment,
+        attempt=attempt,
+        app="echo",
+        load_spec={},
+        options={},
+        started_at="2026-01-01T00:00:00.000+00:00",
+        finished_at="2026-01-01T00:00:02.000+00:00",
+        start_unix_s=1000.0 + 10 * run.sequence + attempt,
+        deploy_s=0.1,
+        target="http://127.0.0.1:1/echo",
+        generators=(),
+        proofs=proofs,
+        gates=gates,
+        usage=(),
+        versions={},
+        responses=responses,
+        bounds={},
+        valid=not fail,
+        reasons=(f"gate {fail}: too slow",) if fail else (),
+    )
+
+
+@pytest.fixture
+def small_plan() -> Plan:
+    return make_plan(study())
+
+
+@pytest.fixture
+def make_record():
+    return record
+
+
+@pytest.fixture(scope="session")
+def make_study():
+    return study
+
+
+@pytest.fixture
+def rename():
+    return replace

