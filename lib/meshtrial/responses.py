@@ -66,6 +66,19 @@ def _latencies() -> list[Response]:
                 Margin(margin, LATENCY_FLOOR_S),
             )
         )
+    # Of a load that mixes HTTP and gRPC, each apart.
+    found += [
+        Response(
+            f"latency_{protocol}_{q}_s",
+            f"{shown.get(q, q)} latency, {label}",
+            "latency",
+            "ms",
+            1e3,
+            Margin(margin, LATENCY_FLOOR_S),
+        )
+        for protocol, label in (("http", "HTTP/1.1"), ("grpc", "gRPC"))
+        for q, margin in relative.items()
+    ]
     found.append(Response("latency_mean_s", "mean latency", "latency", "ms", 1e3, Margin(0.05, LATENCY_FLOOR_S)))
     found.append(Response("latency_max_s", "largest latency (depends on N)", "quality", "ms", 1e3))
     return found

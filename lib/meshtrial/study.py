@@ -15,7 +15,7 @@ from typing import Any
 from meshtrial.errors import UsageError
 
 TWIN_SUFFIX = "-aa"
-PROTOCOLS = ("http1", "h2", "grpc")
+PROTOCOLS = ("http1", "h2", "grpc", "mixed")
 _TREATMENT = re.compile(r"(?P<dataplane>[a-z0-9-]+)(?P<features>(?:\+[a-z0-9.-]+)*)(?:@(?P<app>[a-z0-9-]+))?")
 
 
@@ -86,6 +86,8 @@ class Load:
         False closes the connection after every request.
     catchup : bool
         False is fortio's ``-nocatchup``: sends that are overdue are skipped, not made up for.
+    protocol : str
+        One of :data:`PROTOCOLS`; ``mixed`` is HTTP/1.1 and gRPC at once, from generators that take turns.
     generators : int
         Load-generator processes or pods that share rate and connections.
     replicas : int
@@ -117,6 +119,11 @@ class Load:
             (self.warmup_s >= 0, "warmup_s", "0 or more"),
             (0 <= self.payload_bytes <= 262_144, "payload_bytes", "0 to 262144, fortio's largest"),
             (self.protocol in PROTOCOLS, "protocol", "one of " + ", ".join(PROTOCOLS)),
+            (
+                self.protocol != "mixed" or self.generators > 1,
+                "generators",
+                "2 or more, where they speak different things",
+            ),
             (1 <= self.generators <= self.connections, "generators", "1 to the number of connections"),
             (self.replicas >= 1, "replicas", "1 or more"),
             (self.slices >= 1, "slices", "1 or more"),
@@ -125,6 +132,11 @@ class Load:
         for good, name, allowed in checks:
             if not good:
                 raise UsageError(f"{name} = {getattr(self, name)!r}: allowed is {allowed}")
+
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """What the application is asked to speak."""
+        return ("http1", "grpc") if self.protocol == "mixed" else (self.protocol,)
 
     @property
     def closed_loop(self) -> bool:

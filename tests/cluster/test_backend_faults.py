@@ -84,6 +84,22 @@ def test_a_pod_deleted_in_a_run(bed: KubernetesTestbed, cluster: Cluster, tmp_pa
         deployment.close()
 
 
+def test_a_node_that_goes_in_a_run(bed: KubernetesTestbed, cluster: Cluster, tmp_path: Path):
+    deployment = bed.deploy(NONE, LOAD, "echo")
+    (node,) = {
+        p["spec"]["nodeName"] for p in cluster.get("-n", "faults", "pods", "-l", "meshtrial.dev/part=load")["items"]
+    }
+    try:
+        thread = during(4, lambda: cluster.kill_node(node))
+        with pytest.raises(TestbedError, match=f"load pod .* on node {node} is not ready any more .*node may be gone"):
+            deployment.generate(fortio.calls(LOAD, "measure"), tmp_path, 120)
+        thread.join()
+    finally:
+        cluster.start_node(node)
+        deployment.close()
+    assert one_run(bed, "none", tmp_path, Load(rps=50, connections=2, duration_s=2)).failed == []
+
+
 def test_a_foreign_namespace_of_the_same_name_is_left_alone(cluster: Cluster):
     cluster.kubectl("create", "namespace", "planted")
     cluster.kubectl("-n", "planted", "create", "configmap", "precious")

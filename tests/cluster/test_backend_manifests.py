@@ -116,7 +116,7 @@ def test_scale_out_of_600_pods(cluster: Cluster, kwok: Kwok, api: Api):
     options = KubernetesOptions.read(options_for(cluster, namespace="kwok600", load_separation="none", **more))
     load = Load(rps=2000, connections=400, duration_s=10, generators=200, replicas=200)
     rendered = render(
-        options, "kwok600", Treatment.parse("none"), load, read_app(options, "tiers", "http1"), None, None
+        options, "kwok600", Treatment.parse("none"), load, read_app(options, "tiers", ("http1",)), None, None
     )
     assert rendered.app_pods + rendered.load_pods == 600
     owner = Owner("kwok")

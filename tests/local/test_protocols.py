@@ -19,7 +19,7 @@ TREATMENTS = ["none", "node-proxy", "sidecar", "sidecar+mtls+jwt", "sidecar+mtls
 
 def exercise(name: str, protocol: str, folder: Path):
     """Deploy, prove, load, prove again; the proofs that failed and the measurement."""
-    load = Load(100, 4, 0.5, protocol=protocol)
+    load = Load(100, 4, 0.5, protocol=protocol, generators=1 + (protocol == "mixed"))
     deployment = LocalTestbed().deploy(Treatment.parse(name), load, "echo")
     try:
         proofs = list(deployment.prove("before", 0))
@@ -31,13 +31,25 @@ def exercise(name: str, protocol: str, folder: Path):
         deployment.close()
 
 
-@pytest.mark.parametrize("protocol", ["h2", "grpc"])
+@pytest.mark.parametrize("protocol", ["h2", "grpc", "mixed"])
 @pytest.mark.parametrize("name", TREATMENTS)
 def test_a_treatment_carries_the_protocol_and_proves_itself(name, protocol, tmp_path):
     failed, measured = exercise(name, protocol, tmp_path)
     assert failed == set()
     assert measured.responses["error_ratio"] == 0
     assert measured.responses["requests"] == 48
+    assert ("latency_grpc_p50_s" in measured.responses) == (protocol == "mixed")
+
+
+def test_a_mixed_load_reaches_both_protocols_of_the_app(tmp_path):
+    _, measured = exercise("sidecar+mtls", "mixed", tmp_path)
+    assert [record.return_codes for record in measured.generators] == [{"200": 24}, {"SERVING": 24}]
+
+
+def test_the_relay_has_one_target():
+    load = Load(100, 4, 0.5, protocol="mixed", generators=2)
+    with pytest.raises(UsageError, match="the relay has one target, and a mixed load has two"):
+        LocalTestbed().deploy(Treatment.parse("relay"), load, "echo")
 
 
 def test_a_removed_jwt_filter_is_found_on_grpc_too(monkeypatch, tmp_path):

@@ -91,6 +91,16 @@ def test_quantiles_in_the_record_are_those_of_the_requests(recorded):
     assert record.responses["latency_p50_s"] == float(np.quantile(ok, 0.5))
 
 
+def test_a_record_can_be_published(recorded):
+    """No path of this machine and no name of it, and no access log but the parquet."""
+    folder, _, _ = recorded
+    secrets = [str(paths.CHECKOUT), str(folder.parent), str(Path.home()), os.uname().nodename]
+    for file in folder.rglob("*"):
+        if file.is_file() and file.suffix != ".parquet":
+            text = file.read_text(errors="replace")
+            assert [s for s in secrets if len(s) > 3 and s in text] == [], file
+
+
 def test_what_is_derived_can_be_deleted_and_comes_back_identical(recorded, monkeypatch):
     folder, _, _ = recorded
     names = ("runs.parquet", "verdicts.json", "verdicts.parquet")

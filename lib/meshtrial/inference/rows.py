@@ -84,14 +84,16 @@ def _results(
     """Ratios where the baseline is positive, differences where it has no such part at all."""
     groups: dict[stats.Scale, list[Contrast]] = {"ratio": [], "difference": []}
     for contrast in plan.study.all_contrasts():
-        base = values[contrast.baseline]
-        zero = response.structural_zero and base.size > 0 and bool(np.all(base == 0))
-        groups["difference" if zero else "ratio"].append(contrast)
+        groups["difference" if _without(response, values[contrast.baseline]) else "ratio"].append(contrast)
     found: list[stats.ContrastResult] = []
     for scale, members in groups.items():
         if members:
             found += _analysed(plan, response, inclusion, values, members, scale, alpha)
     return found
+
+
+def _without(response: Response, values: FloatArray) -> bool:
+    return response.structural_zero and values.size > 0 and bool(np.all(values == 0))
 
 
 def _analysed(
@@ -104,6 +106,8 @@ def _analysed(
     alpha: float,
 ) -> tuple[stats.ContrastResult, ...]:
     study = plan.study
+    # Two arms that both lack the part say nothing about noise, also where other contrasts are ratios.
+    twin = None if scale == "difference" or _without(response, values[study.baseline.name]) else study.twin
     declared = study.margins.get(response.name)
     # A margin relative to zero means nothing: without a floor a structurally zero baseline has no equivalence test.
     margin = stats.Margin(declared.relative, declared.floor or None) if declared and scale == "ratio" else None
@@ -116,7 +120,7 @@ def _analysed(
     return stats.analyse_family(
         dict(values),
         study.baseline.name,
-        twin=study.twin.name if study.twin and scale == "ratio" else None,
+        twin=twin.name if twin else None,
         contrasts=[(c.treatment, c.baseline) for c in members],
         alpha=alpha,
         margin=margin,

@@ -7,13 +7,15 @@ part of the measurement; the warm-up does, so the reason for a failing target is
 behind" is printed either way.
 
 HTTP/1.1 runs on fortio's own fast client, h2 on Go's standard one: their latencies differ by more than
-most meshes do, so an h1 run and an h2 run are never compared with each other.
+most meshes do, so an h1 run and an h2 run are never compared with each other. A mixed load is both at once: its
+generators take turns, HTTP/1.1 first and gRPC second, each with its share of connections and rate.
 Limits: several generators are each staggered inside, not against each other.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -63,7 +65,10 @@ def calls(
     stem = phase if load.slices == 1 else f"{phase}-{slice_index + 1}"
     return tuple(
         GeneratorCall(
-            arguments=_arguments(load, phase, duration, connections, resolution_s, name := f"{stem}-g{number}"),
+            arguments=_arguments(
+                replace(load, protocol=protocol_of(load, number)),
+                *(phase, duration, connections, resolution_s, name := f"{stem}-g{number}"),
+            ),
             name=name,
         )
         for number, connections in enumerate(split_connections(load), start=1)
@@ -84,6 +89,11 @@ def resolution_for(latencies_s: ArrayLike) -> float:
     while 10.0 ** (exponent + 3) <= expected and 10.0**exponent < COARSEST_RESOLUTION_S:
         exponent += 1
     return float(f"1e{exponent}")
+
+
+def protocol_of(load: Load, number: int) -> str:
+    """What generator ``number`` (from 1) speaks."""
+    return load.protocols[(number - 1) % len(load.protocols)]
 
 
 def split_connections(load: Load) -> tuple[int, ...]:
@@ -111,6 +121,10 @@ def require_possible(load: Load) -> None:
         raise UsageError(
             f"keepalive = False with protocol = {load.protocol!r}: fortio closes only HTTP/1.1 connections; "
             "use protocol http1"
+        )
+    if load.protocol == "mixed" and (load.payload_bytes or load.search):
+        raise UsageError(
+            "protocol = 'mixed': without payload_bytes (gRPC pings have none) and not in a capacity search"
         )
     if load.closed_loop or load.search:
         return

@@ -137,7 +137,9 @@ def _sockets(measurement: Measurement, load: Load) -> GateResult:
     fortio opens a new socket after a failed request, and counts the sockets of its own warm-up call.
     """
     records = measurement.generators
-    if any(record.sockets is None for record in records):
+    if measurement.generators and load.protocol == "mixed":
+        records = tuple(record for record in records if record.sockets is not None)  # HTTP's; gRPC's are not counted
+    if not records or any(record.sockets is None for record in records):
         return GateResult("sockets", None, 0.0, True, "the generator does not count sockets with this protocol")
     sockets = sum(record.sockets or 0 for record in records)
     connections = sum(record.connections for record in records)

@@ -91,6 +91,8 @@ def ingest(outputs: Sequence[GeneratorOutput], load: Load, sample_floor: float, 
     ]
     requests = merge_requests([part.frame for part in parts], slice_index=slice_index)
     responses, bounds = _latencies(requests, sample_floor)
+    if len(load.protocols) > 1:
+        responses |= _by_protocol(parts, sample_floor)
     responses |= _qualities(parts, load)
     notes = [note for part in parts for note in part.notes]
     notes += _notes(parts, load, responses, sample_floor, requests)
@@ -216,6 +218,16 @@ def _latencies(requests: pl.DataFrame, sample_floor: float) -> tuple[dict[str, f
             responses[f"{prefix}_{q}_s"] = value
             bounds[f"{prefix}_{q}_s"] = CLOCK_S
     return responses, bounds
+
+
+def _by_protocol(parts: Sequence[_Part], sample_floor: float) -> dict[str, float]:
+    """Quantiles of a mixed load's protocols apart: those of the mixture may fall between the two."""
+    found: dict[str, float] = {}
+    for protocol in ("http", "grpc"):
+        of_it = [part.frame for part in parts if ("-grpc" in part.record.argv) == (protocol == "grpc")]
+        values = np.concatenate([successful(frame).to_numpy() for frame in of_it])
+        found |= {f"latency_{protocol}_{q}_s": value for q, value in quantiles.exact(values, sample_floor).items()}
+    return found
 
 
 def _qualities(parts: Sequence[_Part], load: Load) -> dict[str, float]:

@@ -55,7 +55,12 @@ LOAD = (
 
 # What is called, and how. A study declares those of these that it can take.
 APP = Parameter("app", "echo", "the application behind the data plane: echo, counter-api, details, details-nodelay")
-PROTOCOL = Parameter("protocol", "http1", "what the generators and the app speak", allowed=PROTOCOLS)
+PROTOCOL = Parameter(
+    "protocol",
+    "http1",
+    "what the generators and the app speak; mixed is HTTP/1.1 and gRPC, half each",
+    allowed=PROTOCOLS,
+)
 CLOSED_LOOP = Parameter("closed_loop", False, "true sends as fast as answers come instead of at a rate")
 
 
@@ -90,7 +95,7 @@ def load_of(values: Mapping[str, Any], profile: Profile) -> Load:
         keepalive=values["keepalive"],
         protocol=values.get("protocol", "http1"),
         catchup=values["catchup"],
-        generators=values["generators"],
+        generators=max(values["generators"], 2 if values.get("protocol") == "mixed" else 1),
         slices=values["slices"],
     )
 

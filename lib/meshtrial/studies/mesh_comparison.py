@@ -30,7 +30,7 @@ PROFILES = {
     "standard": Profile(blocks=10, rps=0, connections=10, duration_s=12, warmup_s=3),
     "full": Profile(blocks=16, rps=0, connections=10, duration_s=600, warmup_s=60),
 }
-RATES = {"quick": "200,2000", "standard": "20,200,2000,12000", "full": "20,200,2000"}
+RATES = {"quick": "200,1000", "standard": "20,200,2000,12000", "full": "20,200,2000"}
 # A search is about eight steps; two generators, so that one process's core is not what is found.
 STEP_S = {"quick": 0.5, "standard": 2.0, "full": 10.0}
 SEARCH_WARMUP_S = {"quick": 0.3, "standard": 1.0, "full": 10.0}

@@ -2,7 +2,8 @@
 
 The rate is the same at every size by default, so that endpoints are the only thing that grows; with
 ``rate_per_replica`` it grows with them, as in the study that took 64 rented nodes and 100 requests a second for
-each load generator. One machine holds a fraction of that: the title says "reduced rate".
+each load generator. One machine holds a fraction of that: the title says "reduced rate". On a cluster the roles are
+three Deployments, each load-generator pod sends its own share, and the mesh is a real one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 from meshtrial.errors import UsageError
 from meshtrial.parameters import Parameter, read_number_list
-from meshtrial.studies.common import GENERAL, LOAD, study_of, treatments_of
+from meshtrial.studies.common import CLUSTER, GENERAL, LOAD, study_of, treatments_of
 from meshtrial.study import Load, Study
 
 TIERS, MOST_REPLICAS = 3, 200
@@ -23,6 +24,7 @@ _FROM_LOAD = ("connections", "duration_s", "warmup_s", "catchup")
 
 PARAMETERS: tuple[Parameter, ...] = (
     *GENERAL,
+    *CLUSTER,
     Parameter("sizes", "", "comma-separated endpoints, multiples of 3 up to 600; empty is as the profile says"),
     Parameter("order", "randomised", "order of the sizes within a block", allowed=("randomised", "ascending")),
     Parameter("rates", "", "comma-separated requests a second, each at every size; empty is as the profile says"),
@@ -31,7 +33,9 @@ PARAMETERS: tuple[Parameter, ...] = (
     ),
     *(parameter for parameter in LOAD if parameter.name in _FROM_LOAD),
     Parameter("hold_ms", 100.0, "how long the client and the server each hold a request", low=0, high=1000),
-    Parameter("spread", 2, "endpoints that one sidecar sends to; 0 is all, which one machine cannot", low=0, high=200),
+    Parameter(
+        "spread", 2, "local: endpoints that one sidecar sends to; 0 is all, which one machine cannot", low=0, high=200
+    ),
 )
 
 
@@ -54,24 +58,19 @@ PROFILES = {
     "standard": ScaleProfile(8, "30,90,150,300,450,600", "200", 200, 51, 5),
     "full": ScaleProfile(10, "30,75,150,225,300,450,600", "100,200,400", 400, 300, 30),
 }
-TREATMENTS = {
-    "quick": ("none", "none-aa", "sidecar+mtls"),
-    "standard": ("none", "none-aa", "sidecar+mtls", "sidecar+mtls+scoped"),
-    "full": ("none", "none-aa", "sidecar+mtls", "sidecar+mtls+scoped"),
-}
+# With and without the configuration of what a proxy does not call (Istio: its Sidecar resource).
+TREATMENTS = {"local": ("sidecar+mtls", "sidecar+mtls+scoped"), "kubernetes": ("istio+mtls", "istio+mtls+scoped")}
 PRIMARY = {"quick": ("latency_beyond_holds_p50_s", "latency_beyond_holds_p90_s", "path_cpu_s_per_request")}
 PRIMARY_LONG = ("latency_beyond_holds_p50_s", "latency_beyond_holds_p99_s", "path_cpu_s_per_request")
 
 
 def build(values: Mapping[str, Any]) -> Study:
     """The study that these parameters describe."""
-    if values["backend"] != "local":
-        raise UsageError(
-            "backend = 'kubernetes': scale_out runs on the local backend; use mesh_comparison on a cluster"
-        )
     profile = PROFILES[values["profile"]]
     loads = loads_of(values, profile)
     most = TIERS * max(load.replicas for load in loads)
+    full_mesh, scoped = TREATMENTS[values["backend"]]
+    arms = ("none", "none-aa", full_mesh) + ((scoped,) if values["profile"] != "quick" else ())
     reduced = any(load.rps < ORIGINAL_RATE_PER_REPLICA * load.replicas for load in loads)
     return study_of(
         "scale_out",
@@ -81,7 +80,7 @@ def build(values: Mapping[str, Any]) -> Study:
         app="tiers",
         blocks=profile.blocks,
         loads=loads,
-        treatments=treatments_of(values["treatments"], TREATMENTS[values["profile"]]),
+        treatments=treatments_of(values["treatments"], arms),
         primary=PRIMARY.get(values["profile"], PRIMARY_LONG),
         order=values["order"],
     )
@@ -113,6 +112,8 @@ def _load(replicas: int, rps: float, values: Mapping[str, Any], profile: ScalePr
         warmup_s=values["warmup_s"] or profile.warmup_s,
         catchup=values["catchup"],
         replicas=replicas,
+        # One process and a fan-out here; there a pod for each endpoint, which sends through its own sidecar.
+        generators=replicas if values["backend"] == "kubernetes" else 1,
     )
 
 

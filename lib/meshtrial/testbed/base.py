@@ -22,13 +22,24 @@ class Target:
     Attributes
     ----------
     url : str
-        ``http://address:port/path``, or ``address:port`` for gRPC.
+        ``http://address:port/path``, or ``address:port`` where the load is gRPC alone.
     headers : tuple of (str, str)
         Sent with every request (a token, for instance).
+    grpc : str
+        ``address:port`` of the gRPC calls of a mixed load; empty elsewhere.
     """
 
     url: str
     headers: tuple[tuple[str, str], ...] = ()
+    grpc: str = ""
+
+    def arguments(self, call: GeneratorCall) -> tuple[str, ...]:
+        """Headers and address for one call, as fortio takes them.
+
+        No space behind the colon: fortio's HTTP/2 client sends it as part of the value, which no policy accepts.
+        """
+        headers = [part for name, value in self.headers for part in ("-H", f"{name}:{value}")]
+        return (*headers, self.grpc if self.grpc and call.grpc else self.url)
 
 
 @dataclass(frozen=True)
@@ -45,6 +56,17 @@ class GeneratorCall:
 
     arguments: tuple[str, ...]
     name: str
+
+    @property
+    def grpc(self) -> bool:
+        """Whether it sends gRPC."""
+        return "-grpc" in self.arguments
+
+
+def publishable(argv: Sequence[str]) -> tuple[str, ...]:
+    """A generator's command line as a record keeps it: no path of this machine, and no token, were it worthless."""
+    rest = ("Authorization: (run-time token)" if a.startswith("Authorization:") else a for a in argv[1:])
+    return (Path(argv[0]).name, *rest)
 
 
 @dataclass(frozen=True)

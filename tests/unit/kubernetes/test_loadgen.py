@@ -4,7 +4,7 @@ import tarfile
 import pytest
 
 from meshtrial.errors import TestbedError
-from meshtrial.testbed.base import GeneratorCall, Target
+from meshtrial.testbed.base import GeneratorCall, Target, publishable
 from meshtrial.testbed.kubernetes.loadgen import _argv
 from meshtrial.testbed.kubernetes.results import parse_usage, unpack
 
@@ -27,9 +27,14 @@ def test_a_missing_time_is_not_zero(text: str):
 def test_command_line_carries_target_headers_and_files():
     argv = _argv(GeneratorCall(("-qps", "100"), "measure"), Target("http://a/", (("Authorization", "Bearer t"),)))
     assert argv[:4] == ("fortio", "load", "-qps", "100")
-    assert argv[4:6] == ("-H", "Authorization: Bearer t")
+    assert argv[-3:] == ("-H", "Authorization:Bearer t", "http://a/")
     assert argv[-1] == "http://a/"
     assert "-access-log-file" in argv
+
+
+def test_a_record_keeps_no_token_and_no_path():
+    argv = ("/somewhere/bin/fortio", "load", "-H", "Authorization:Bearer secret", "http://a/")
+    assert publishable(argv) == ("fortio", "load", "-H", "Authorization: (run-time token)", "http://a/")
 
 
 def test_archive_of_results():

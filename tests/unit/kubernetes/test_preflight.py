@@ -1,7 +1,7 @@
 import pytest
 
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.preflight import Node, placement_problems, requested, takes
+from meshtrial.testbed.kubernetes.preflight import Node, load_hosts, placement_problems, requested, takes
 from meshtrial.testbed.kubernetes.quantities import memory
 
 
@@ -43,3 +43,20 @@ def test_requests_are_summed_over_replicas():
 )
 def test_memory_quantities(text: str, size: float):
     assert memory(text) == pytest.approx(size)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "generators", "hosts"),
+    [
+        (2, 1, ()),  # one generator leaves the other node to the application
+        (2, 2, ("n0",)),  # two would take both
+        (9, 4, ()),
+        (7, 200, ("n0", "n1", "n2")),
+    ],
+)
+def test_generators_leave_nodes_to_the_application(nodes: int, generators: int, hosts: tuple[str, ...]):
+    found = [node(f"n{i}", {"kubernetes.io/hostname": f"n{i}"}) for i in range(nodes)]
+    assert load_hosts(KubernetesOptions(), found, generators) == hosts
+    pool = KubernetesOptions(load_node_selector={"pool": "load"})
+    assert load_hosts(pool, found, generators) == ()
+    assert load_hosts(KubernetesOptions(load_separation="none"), found, generators) == ()

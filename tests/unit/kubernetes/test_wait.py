@@ -1,5 +1,6 @@
 import pytest
 
+from meshtrial.testbed.kubernetes import wait
 from meshtrial.testbed.kubernetes.wait import first_problem, is_ready
 
 
@@ -43,3 +44,21 @@ def test_ready_is_the_pods_own_condition():
     assert is_ready(pod(conditions=[{"type": "Ready", "status": "True"}]))
     assert not is_ready(pod(conditions=[{"type": "Ready", "status": "False"}]))
     assert not is_ready(pod())
+
+
+def test_a_problem_is_final_when_it_has_stood_for_long_enough(monkeypatch: pytest.MonkeyPatch):
+    now = 100.0
+    monkeypatch.setattr(wait.time, "monotonic", lambda: now)
+    standing = wait._Standing()
+    image, nodes = "pod a: container c: ErrImagePull", f"pod a: {wait._UNSCHEDULABLE}0/2 nodes"
+    assert not standing.final(image)
+    now += 3
+    assert standing.final(image)
+    # The scheduler's view lags behind pods that were just deleted.
+    assert not standing.final(nodes)
+    now += 10
+    assert not standing.final(nodes)
+    assert not standing.final("")
+    assert not standing.final(nodes)
+    now += 16
+    assert standing.final(nodes)

@@ -21,7 +21,7 @@ def render(
     chosen = options or KubernetesOptions()
     treatment = Treatment.parse(text)
     mesh = find_meshes(chosen).get(treatment.dataplane)
-    read = read_app(chosen, app, load.protocol)
+    read = read_app(chosen, app, load.protocols)
     return workload.render(chosen, "trial", treatment, load, read, mesh, TOKENS)
 
 
@@ -146,6 +146,41 @@ def test_tiers_grow_together():
     assert (rendered.app_pods, rendered.load_pods) == (400, 200)
     client = find(rendered, "Deployment", "client")["spec"]["template"]["spec"]["containers"][0]
     assert any("server.trial.svc.cluster.local" in a for a in client["args"])
+
+
+def test_the_tiers_hold_as_long_as_asked():
+    rendered = render("none", app="tiers", options=KubernetesOptions(hold_ms=20))
+    args = " ".join(find(rendered, "Deployment", "client")["spec"]["template"]["spec"]["containers"][0]["args"])
+    assert args.count("delay=20ms") == 2
+    assert "delay=100ms" not in args
+
+
+def test_scoped_configuration_is_for_the_tiers():
+    rendered = render("istio+mtls+scoped", app="tiers")
+    assert {"Sidecar/load", "Sidecar/client", "Sidecar/server"} <= kinds(rendered)
+    assert find(rendered, "Sidecar", "load")["spec"]["egress"] == [{"hosts": ["./client.trial.svc.cluster.local"]}]
+    assert "Sidecar/load" not in kinds(render("istio+mtls", app="tiers"))
+    with pytest.raises(UsageError, match="scoped is for the app tiers, not echo"):
+        render("istio+mtls+scoped")
+
+
+def test_a_mixed_load_has_a_target_for_each_protocol():
+    load = Load(rps=100, connections=4, duration_s=5, protocol="mixed", generators=2)
+    target = render("istio+mtls", load=load).target
+    assert target.url == "http://echo.trial.svc.cluster.local:8080/echo"
+    assert target.grpc == "echo.trial.svc.cluster.local:8079"
+    with pytest.raises(UsageError, match="speaks http1, not http1 and grpc"):
+        render("none", app="details", load=load)
+
+
+def test_generators_stay_on_their_hosts():
+    chosen = KubernetesOptions()
+    args = (chosen, "trial", Treatment.parse("none"), LOAD, read_app(chosen, "echo", ("http1",)), None, None)
+    rendered = workload.render(*args, load_hosts=("n1", "n2"))
+    term = find(rendered, "Deployment", "load")["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    (one,) = term["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert one["matchExpressions"][0]["values"] == ["n1", "n2"]
+    assert "nodeAffinity" not in str(find(rendered, "Deployment", "echo"))
 
 
 def test_several_generators_are_several_pods():

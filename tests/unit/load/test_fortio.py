@@ -10,6 +10,7 @@ from meshtrial.load import fortio
 from meshtrial.load.gotime import plain
 from meshtrial.load.schedule import argument
 from meshtrial.study import Load
+from meshtrial.testbed.base import Target
 
 
 def only(load: Load, phase: str = "measure", **more):
@@ -111,6 +112,23 @@ def test_too_few_requests_for_the_connections_are_refused():
 def test_only_http1_can_close(protocol):
     with pytest.raises(UsageError, match="use protocol http1"):
         fortio.calls(Load(10, 1, 1, keepalive=False, protocol=protocol), "measure")
+
+
+def test_generators_of_a_mixed_load_take_turns():
+    calls = fortio.calls(Load(100, 5, 2, protocol="mixed", generators=3), "measure")
+    assert [call.grpc for call in calls] == [False, True, False]
+    assert ["-ping" in call.arguments for call in calls] == [False, True, False]
+    target = Target("http://127.0.0.1:1/echo", (("a", "b"),), "127.0.0.1:2")
+    assert [target.arguments(call) for call in calls[:2]] == [("-H", "a:b", target.url), ("-H", "a:b", "127.0.0.1:2")]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [({"generators": 1}, "2 or more"), ({"generators": 2, "payload_bytes": 9}, "without payload_bytes")],
+)
+def test_a_mixed_load_has_two_generators_and_no_payload(more, message):
+    with pytest.raises(UsageError, match=message):
+        fortio.calls(Load(100, 4, 2, protocol="mixed", **more), "measure")
 
 
 def test_an_unknown_phase_is_refused():

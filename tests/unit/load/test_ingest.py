@@ -42,6 +42,17 @@ def test_a_run_in_full(fortio):
     assert record.start_unix_s == pytest.approx(fortio.START_NS / 1e9)
 
 
+def test_protocols_of_a_mixed_load_have_quantiles_of_their_own(fortio):
+    load = dataclasses.replace(LOAD, protocol="mixed", connections=4, generators=2)
+    http, grpc = (fortio.run(50, 2, 10, lambda thread, i, s=seconds: s) for seconds in (0.001, 0.003))
+    parts = [fortio.output(sent, 50, 2, 10, name=name) for name, sent in (("g1", http), ("g2", grpc))]
+    parts[1] = dataclasses.replace(parts[1], argv=(*parts[1].argv, "-grpc"))
+    m = ingest(parts, load, 100)
+    assert m.responses["latency_http_p50_s"] == pytest.approx(0.001)
+    assert m.responses["latency_grpc_p50_s"] == pytest.approx(0.003)
+    assert set(m.responses) <= set(REGISTRY)
+
+
 @pytest.mark.parametrize("catchup", [True, False])
 def test_the_coordinated_omission_that_the_raw_numbers_hide(fortio, catchup):
     sent = fortio.run(100, 2, 10, stalls, catchup=catchup)

@@ -6,13 +6,13 @@ import polars as pl
 import pytest
 
 from meshtrial.errors import UsageError
+from meshtrial.load.failures import failures
 from meshtrial.parameters import read_parameters
 from meshtrial.responses import added_responses
 from meshtrial.studies import study_module
 from meshtrial.study import Load, Treatment
 from meshtrial.testbed.local.scaleout import preflight
 from meshtrial.testbed.local.scaleout.deployment import has_sidecars
-from meshtrial.testbed.local.scaleout.failures import failures
 from meshtrial.testbed.local.scaleout.preflight import MIB, Machine, needs, shortfalls
 
 LOAD = Load(200, 200, 5, replicas=200)

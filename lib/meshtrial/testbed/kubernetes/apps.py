@@ -24,6 +24,7 @@ class App:
     service: str
     port: int
     http_port: int
+    grpc_port: int
     app_port: int
     path: str
     headers_path: str
@@ -36,13 +37,13 @@ class App:
         return tuple(o["metadata"]["name"] for o in self.objects if o["kind"] == "Deployment")
 
 
-def read_app(options: KubernetesOptions, name: str, protocol: str) -> App:
+def read_app(options: KubernetesOptions, name: str, speaks: Sequence[str]) -> App:
     """Read ``apps/<name>.yaml``.
 
     Raises
     ------
     UsageError
-        When there is no such app, or it does not speak the protocol.
+        When there is no such app, or it does not speak all that is asked of it.
     """
     folder = options.folder / "apps"
     path = folder / f"{name}.yaml"
@@ -55,18 +56,19 @@ def read_app(options: KubernetesOptions, name: str, protocol: str) -> App:
         raise UsageError(f"{path}: exactly one Service must carry the annotation {NOTE}entry: 'true'")
     service = entries[0]
     protocols = tuple((note(service, "protocols") or "http1").split(","))
-    if protocol not in protocols:
-        raise UsageError(f"app {name}: speaks {', '.join(protocols)}, not {protocol}")
-    wanted = "grpc" if protocol == "grpc" else "http"
+    if not set(speaks) <= set(protocols):
+        raise UsageError(f"app {name}: speaks {', '.join(protocols)}, not {' and '.join(speaks)}")
+    wanted = "grpc" if speaks[0] == "grpc" else "http"
     ports = service["spec"]["ports"]
     port = next((p for p in ports if p["name"] == wanted), ports[0])
-    http = next((p for p in ports if p["name"] == "http"), port)
+    http, grpc = (next((p for p in ports if p["name"] == name), port) for name in ("http", "grpc"))
     return App(
         name=name,
         objects=objects,
         service=service["metadata"]["name"],
         port=int(port["port"]),
         http_port=int(http["port"]),
+        grpc_port=int(grpc["port"]),
         app_port=int(port.get("targetPort", port["port"])),
         path=note(service, "path") or "/",
         headers_path=note(service, "headers-path"),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from meshtrial.errors import TestbedError
+from meshtrial.load.failures import failures_of
 from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.study import Load, Treatment
 from meshtrial.testbed.base import GeneratorCall, GeneratorOutput, Target
@@ -120,6 +121,11 @@ class KubernetesDeployment:
             self._load_pods()[0],
             self._probe,
         )
+        if self.rendered.app.tiers:
+            names = set(mesh.proxy_containers if mesh is not None else ())
+            proxied = sum(bool(names & set(container_names(pod))) for pod in self._pods)
+            hold_s = 2 * self.options.hold_ms / 1e3
+            self.measured |= {"hold_s": hold_s, "endpoints": len(self._pods), "proxies": proxied}
         self.versions = versions([*self._pods, *waypoints, *chain(*agents.values(), *control.values())])
         if mesh is not None:
             self.versions[f"mesh {mesh.name}"] = mesh.version
@@ -138,8 +144,12 @@ class KubernetesDeployment:
         return found
 
     def generate(self, calls: Sequence[GeneratorCall], folder: Path, timeout_s: float) -> tuple[GeneratorOutput, ...]:
-        """Make the calls from the load pods."""
-        return loadgen.generate(self.cluster, self._load_pods(), calls, self.target, folder, timeout_s, self.why_spoilt)
+        """Make the calls from the load pods; of the three tiers, what failed is counted by kind."""
+        pods, spoilt = self._load_pods(), self.why_spoilt
+        outputs = loadgen.generate(self.cluster, pods, calls, self.target, folder, timeout_s, spoilt)
+        if self.rendered.app.tiers:
+            self.measured["failures"] = failures_of(output.access_log_path for output in outputs)
+        return outputs
 
     def extra(self) -> Mapping[str, Any]:
         """Deployment times, placement, the windows of the resource samples and what was missing."""

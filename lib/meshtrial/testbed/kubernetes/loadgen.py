@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from meshtrial.errors import TestbedError
-from meshtrial.testbed.base import GeneratorCall, GeneratorOutput, Target
+from meshtrial.testbed.base import GeneratorCall, GeneratorOutput, Target, publishable
 from meshtrial.testbed.kubernetes.client import Cluster
 from meshtrial.testbed.kubernetes.execs import BUSYBOX, BrokenStreamError, PodRef, Running, run
 from meshtrial.testbed.kubernetes.results import fetch, parse_usage, tail, unpack
@@ -109,9 +109,8 @@ def generate(
 
 
 def _argv(call: GeneratorCall, target: Target) -> tuple[str, ...]:
-    headers = [part for name, value in target.headers for part in ("-H", f"{name}: {value}")]
     files = ("-json", _FILES["json"], "-access-log-file", _FILES["log"], "-access-log-format", "json")
-    return ("fortio", "load", *call.arguments, *headers, *files, target.url)
+    return ("fortio", "load", *call.arguments, *files, *target.arguments(call))
 
 
 def _start(cluster: Cluster, todo: Sequence[_Call]) -> None:
@@ -218,4 +217,4 @@ def _collect(cluster: Cluster, item: _Call, folder: Path) -> GeneratorOutput:
         raise TestbedError(f"load generator {item.call.name}: ended with code {code}: {tail(text)}")
     run(cluster, item.pod, [BUSYBOX, "rm", "-rf", item.folder])
     usage = parse_usage(files.get("usage", b"").decode(errors="replace"), item.call.name)
-    return GeneratorOutput(item.call.name, item.argv, code, paths["json"], paths["log"], text, usage)
+    return GeneratorOutput(item.call.name, publishable(item.argv), code, paths["json"], paths["log"], text, usage)

@@ -7,7 +7,7 @@ The files are valid for ``kubectl apply`` as they are. What differs between clus
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +196,32 @@ def placed(
         else:
             weighted = {"weight": 100, "podAffinityTerm": term}
             affinity.setdefault("preferredDuringSchedulingIgnoredDuringExecution", []).append(weighted)
+
+    return patch
+
+
+def held(hold_ms: float) -> Callable[[Json], None]:
+    """Change how long the tiers hold a request (``delay=100ms`` in their arguments)."""
+
+    def patch(manifest: Json) -> None:
+        for container in containers(manifest):
+            if "args" in container:
+                container["args"] = [arg.replace("delay=100ms", f"delay={hold_ms:g}ms") for arg in container["args"]]
+
+    return patch
+
+
+def on_hosts(hosts: Sequence[str]) -> Callable[[Json], None]:
+    """Only on nodes of these host names; anywhere for none."""
+
+    def patch(manifest: Json) -> None:
+        pod = template(manifest)
+        if pod is None or not hosts:
+            return
+        rule = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(hosts)}
+        affinity = pod["spec"].setdefault("affinity", {}).setdefault("nodeAffinity", {})
+        required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {"nodeSelectorTerms": []})
+        required["nodeSelectorTerms"].append({"matchExpressions": [rule]})
 
     return patch
 

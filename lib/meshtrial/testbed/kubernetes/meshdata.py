@@ -26,6 +26,8 @@ PROOFS = (
     "observability",
     "hbone",
     "waypoint",
+    "scoped",
+    "unscoped",
 )
 
 
@@ -136,6 +138,8 @@ class Feature:
         Evidence besides, of the arms with the feature.
     requires : tuple of str
         CRDs that the cluster must have besides.
+    apps : tuple of str
+        The applications that it is for; empty is any.
     policy : bool
         A policy server (``manifests/policy/``) joins every application pod.
     """
@@ -149,6 +153,7 @@ class Feature:
     needs: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
+    apps: tuple[str, ...] = ()
     token: bool = False
     policy: bool = False
     settings: tuple[Setting, ...] = ()

@@ -60,6 +60,8 @@ class KubernetesOptions:
     opa_server : str
         Which policy server the OPA arms run, a file of ``manifests/policy/``: ``opa`` (the official image) or
         ``opa-extauthz`` (this project's own, for clusters that cannot pull that image).
+    hold_ms : float
+        How long the client and the server of the three tiers each hold a request.
     helm : str
         The program.
     deploy_timeout_s, mesh_timeout_s : float
@@ -96,6 +98,7 @@ class KubernetesOptions:
     proxy_cpu: str = "2"
     proxy_memory: str = "512Mi"
     opa_server: str = "opa"
+    hold_ms: float = 100.0
     helm: str = "helm"
     deploy_timeout_s: float = 180.0
     mesh_timeout_s: float = 300.0
@@ -198,7 +201,8 @@ def _convert(name: str, value: Any) -> Any:
         return value
     if kind == "float":
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise UsageError(f"{name} = {value!r}: allowed is a number of seconds")
+            unit = "milliseconds" if name.endswith("_ms") else "seconds"
+            raise UsageError(f"{name} = {value!r}: allowed is a number of {unit}")
         return float(value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 

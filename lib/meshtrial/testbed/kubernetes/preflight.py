@@ -116,6 +116,20 @@ def placement_problems(options: KubernetesOptions, found: Sequence[Node]) -> lis
     return problems
 
 
+def load_hosts(options: KubernetesOptions, found: Sequence[Node], generators: int) -> tuple[str, ...]:
+    """Hosts for the generators, where they would otherwise spread over every node and leave the application none.
+
+    A third of the nodes, rounded up; empty where the user gave pools, wants no separation, or there is room enough.
+    """
+    if options.load_node_selector or options.load_separation != "required":
+        return ()
+    fit = [n for n in found if takes(n, options.load_node_selector, options.load_tolerations)]
+    if generators < 2 or generators < len(fit):
+        return ()
+    names = sorted(n.labels.get("kubernetes.io/hostname", n.name) for n in fit)
+    return tuple(names[: -(-len(names) // 3)])
+
+
 def room_problems(
     cluster: Cluster, load: Load, rendered: Rendered, found: Sequence[Node], mesh: Mesh | None
 ) -> list[str]:

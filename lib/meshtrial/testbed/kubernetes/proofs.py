@@ -155,6 +155,29 @@ def _opa(arm: Arm, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
     ]
 
 
+def _scoped(arm: Arm, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
+    """A proxy that was not told of a service sends plain text to it, which the service's own proxy refuses."""
+    if not arm.rendered.app.tiers:
+        return []
+    answer = _beyond(arm, expect)
+    return [Proof("a tier that is not called is unknown to the proxy", phase, answer.refused, "refused", answer.detail)]
+
+
+def _unscoped(arm: Arm, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
+    if not arm.rendered.app.tiers:
+        return []
+    answer = _beyond(arm, expect)
+    return [
+        Proof("a tier that is not called is known to the proxy", phase, answer.status == 200, "HTTP 200", answer.detail)
+    ]
+
+
+def _beyond(arm: Arm, expect: Mapping[str, Any]) -> probing.Answer:
+    service, _, rest = str(expect["beyond"]).partition(":")
+    host = f"{service}.{arm.rendered.namespace}.svc.cluster.local"
+    return probing.request(arm.cluster, arm.load, f"http://{host}:{rest}", arm.rendered.target.headers)
+
+
 _PROOFS: dict[str, Callable[[Arm, str, Mapping[str, Any]], list[Proof]]] = {
     "proxied": _proxied,
     "plaintext-refused": _plaintext_refused,
@@ -163,6 +186,8 @@ _PROOFS: dict[str, Callable[[Arm, str, Mapping[str, Any]], list[Proof]]] = {
     "no-peer-identity": _no_peer_identity,
     "jwt": _jwt,
     "opa": _opa,
+    "scoped": _scoped,
+    "unscoped": _unscoped,
 }
 
 

@@ -221,8 +221,9 @@ class KubernetesTestbed:
         return mesh
 
     def _render(self, treatment: Treatment, load: Load, app: str, namespace: str, tokens: Tokens) -> workload.Rendered:
-        read = read_app(self.options, app, load.protocol)
-        return workload.render(self.options, namespace, treatment, load, read, self._mesh(treatment), tokens)
+        read = read_app(self.options, app, load.protocols)
+        hosts = preflight.load_hosts(self.options, preflight.nodes(self.cluster), workload.load_pods(load, read))
+        return workload.render(self.options, namespace, treatment, load, read, self._mesh(treatment), tokens, hosts)
 
     def _remove_meshes(self, wanted: Mesh | None, new_block: bool) -> None:
         policy = self.options.mesh_reinstall

@@ -21,6 +21,26 @@ _HOPELESS = {
 }
 
 
+_UNSCHEDULABLE = "unschedulable: "
+# A scheduler may still count pods that have just been deleted (its view lags, most of all when the API server was
+# away), so a pod that finds no node is given this long; everything else in the list above is final.
+_UNSCHEDULABLE_S, _FINAL_S = 15.0, 2.0
+
+
+class _Standing:
+    """A problem that has stood without a break for as long as its kind may take to go away."""
+
+    def __init__(self) -> None:
+        self._problem, self._since = "", 0.0
+
+    def final(self, problem: str) -> bool:
+        now = time.monotonic()
+        if problem != self._problem:
+            self._problem, self._since = problem, now
+        patience = _UNSCHEDULABLE_S if _UNSCHEDULABLE in problem else _FINAL_S
+        return bool(problem) and now - self._since > patience
+
+
 def gone(cluster: Cluster, path: str, uid: str, timeout_s: float) -> None:
     """Wait until the object with this uid is gone."""
     deadline = time.monotonic() + timeout_s
@@ -53,15 +73,15 @@ def pods_ready(
     Raises
     ------
     TestbedError
-        At once for a pod that cannot come up, else at the time-out, with the pods' states and events.
+        Within seconds for a pod that cannot come up, else at the time-out, with the pods' states and events.
     """
-    began = time.monotonic()
+    began, standing = time.monotonic(), _Standing()
     while True:
         pods = live_pods(cluster, namespace, selector)
         if len(pods) >= count and all(is_ready(pod) for pod in pods):
             return pods
         problem = first_problem(pods, settle) or (_quota(cluster, namespace) if len(pods) < count else "")
-        if problem and time.monotonic() - began > 2:
+        if standing.final(problem):
             raise TestbedError(_explain(cluster, namespace, pods, problem))
         if time.monotonic() - began > timeout_s:
             ready = sum(is_ready(pod) for pod in pods)
@@ -72,15 +92,15 @@ def pods_ready(
 
 
 def pods_placed(cluster: Cluster, namespace: str, selector: str, count: int, timeout_s: float) -> None:
-    """Wait until this many pods have a node; what stops them is said at once."""
-    began = time.monotonic()
+    """Wait until this many pods have a node; what stops them is said within seconds."""
+    began, standing = time.monotonic(), _Standing()
     while True:
         pods = live_pods(cluster, namespace, selector)
         if len(pods) >= count and all(pod["spec"].get("nodeName") for pod in pods):
             return
         problem = first_problem(pods) or (_quota(cluster, namespace) if len(pods) < count else "")
         waited = time.monotonic() - began
-        if (problem and waited > 2) or waited > timeout_s:
+        if standing.final(problem) or waited > timeout_s:
             raise TestbedError(_explain(cluster, namespace, pods, problem or f"no node after {timeout_s:g} s"))
         time.sleep(0.2)
 
@@ -115,7 +135,7 @@ def _problem(pod: Json, settle: Sequence[str]) -> str:
         if condition.get("reason") == "Unschedulable" and "Unschedulable" not in settle:
             message = str(condition.get("message", ""))
             pools = "give generators and application nodes of their own: load_node_selector, app_node_selector"
-            return f"unschedulable: {message}" + (f" ({pools})" if "anti-affinity" in message else "")
+            return _UNSCHEDULABLE + message + (f" ({pools})" if "anti-affinity" in message else "")
     for container in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
         waiting = container.get("state", {}).get("waiting") or {}
         reason = waiting.get("reason", "")

@@ -63,11 +63,16 @@ def render(
     app: App,
     mesh: Mesh | None,
     tokens: Tokens | None,
+    load_hosts: Sequence[str] = (),
 ) -> Rendered:
-    """Render one deployment."""
+    """Render one deployment; its generators only on these hosts, where there are any."""
     features = mesh.check(treatment) if mesh is not None else _none(treatment)
-    if mesh is not None and mesh.reference and (len(app.deployments) > 1 or load.protocol == "grpc"):
+    if mesh is not None and mesh.reference and (len(app.deployments) > 1 or "grpc" in load.protocols):
         raise UsageError(f"treatment {treatment.name}: the reference sidecar has one hop of HTTP, not {app.name}'s")
+    for feature in features:
+        if feature.apps and app.name not in feature.apps:
+            allowed = ", ".join(feature.apps)
+            raise UsageError(f"treatment {treatment.name}: {feature.name} is for the app {allowed}, not {app.name}")
     host = f"{app.service}.{namespace}.svc.cluster.local"
     server = Path(f"policy/{options.opa_server}.yaml")
     policy = manifests.read(options.folder / server) if any(f.policy for f in features) else []
@@ -76,7 +81,7 @@ def render(
         manifests.placed(options.app_node_selector, options.app_tolerations),
     )
     apps = _app(options, app, load, mesh, features, policy)
-    loads = _load(options, load, app, mesh)
+    loads = _load(options, load, app, mesh, load_hosts)
     reference_objects: list[Json] = []
     if mesh is not None and mesh.reference:
         upstream = reference.Upstream(host, app.port, app.app_port)
@@ -100,7 +105,7 @@ def render(
         namespace_labels=labels,
         namespace_annotations=dict(enrol.namespace_annotations) if enrol else {},
         objects=everything,
-        target=Target(url, headers),
+        target=Target(url, headers, f"{host}:{app.grpc_port}" if load.protocol == "mixed" else ""),
         direct=f"http://{host}:{app.http_port}",
         inside=f"http://{authority}" if through_sidecar else f"http://{host}:{app.http_port}",
         app=app,
@@ -127,6 +132,7 @@ def _app(
     patches: list[Callable[[Json], None]] = [
         manifests.pod_metadata({PART: "app"}, {}),
         manifests.replicas(load.replicas) if load.replicas > 1 else lambda _: None,
+        manifests.held(options.hold_ms) if app.tiers else lambda _: None,
         manifests.limits(options.app_cpu, options.app_memory),
         *_enrolment(options, mesh, features),
     ]
@@ -139,7 +145,7 @@ def _app(
     return manifests.patched(app.objects, *patches)
 
 
-def _load(options: KubernetesOptions, load: Load, app: App, mesh: Mesh | None) -> list[Json]:
+def _load(options: KubernetesOptions, load: Load, app: App, mesh: Mesh | None, load_hosts: Sequence[str]) -> list[Json]:
     objects = manifests.read(options.folder / "loadgen" / "load.yaml")
     patches: list[Callable[[Json], None]] = [
         manifests.pod_metadata({PART: "load", COMPONENT: "client"}, {}),
@@ -147,6 +153,7 @@ def _load(options: KubernetesOptions, load: Load, app: App, mesh: Mesh | None) -
         manifests.limits(options.load_cpu, options.load_memory, ("fortio",)),
         *_enrolment(options, mesh, ()),
         manifests.placed(options.load_node_selector, options.load_tolerations, "app", options.load_separation),
+        manifests.on_hosts(load_hosts),
     ]
     if mesh is not None and mesh.reference:
         patches.append(_sidecar(options, mesh, "client"))

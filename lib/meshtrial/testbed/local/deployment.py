@@ -20,6 +20,7 @@ from meshtrial.testbed.local.envoy import Proxy
 from meshtrial.testbed.local.generator import run_generators
 from meshtrial.testbed.local.processes import Child, free_port, stop_all, wait_listening
 
+Endpoint = tuple[str, int]
 Prover = Callable[[str, int], Sequence[Proof]]
 
 
@@ -79,7 +80,7 @@ class LocalDeployment:
         env: Mapping[str, str] | None = None,
     ) -> Child:
         """Start a component and wait until it listens; it is watched and stopped with the deployment."""
-        child = Child(name, argv, self.folder / f"{name.replace(' ', '-')}.log", env)
+        child = Child(name, argv, self.folder / f"{name.replace(' ', '-')}.log", env, cwd=self.folder)
         self._children.append(child)
         for address, port in listens:
             wait_listening(child, address, port)
@@ -96,22 +97,22 @@ class LocalDeployment:
             listens.append((where["address"], where["port_value"]))
         return self.spawn(proxy.name, role, argv, listens)
 
-    def spawn_app(self) -> tuple[str, int]:
-        """Start the application; the endpoint that the load's protocol calls."""
+    def spawn_app(self) -> tuple[Endpoint, ...]:
+        """Start the application; the endpoint of each protocol of the load."""
         self.versions.update(self.app.versions())
         address = self.new_address()
         http_port, grpc_port = free_port(address), free_port(address)
-        port = grpc_port if self.load.protocol == "grpc" else http_port
+        endpoints = tuple((address, grpc_port if p == "grpc" else http_port) for p in self.load.protocols)
         argv = self.app.command(address, http_port, grpc_port)
-        self.spawn("app", "app", argv, [(address, port)], threads_end=self.app.threads_end)
-        return address, port
+        self.spawn("app", "app", argv, endpoints, threads_end=self.app.threads_end)
+        return endpoints
 
-    def set_target(self, address: str, port: int, headers: tuple[tuple[str, str], ...] = ()) -> None:
-        """Say what the generators call."""
-        if self.load.protocol == "grpc":
-            self.target = Target(f"{address}:{port}", headers)
-        else:
-            self.target = Target(f"http://{address}:{port}{self.app.path}", headers)
+    def set_target(self, entries: Sequence[Endpoint], headers: tuple[tuple[str, str], ...] = ()) -> None:
+        """Say what the generators call: one entry for each protocol, or one that takes them all."""
+        grpc = "{}:{}".format(*entries[-1])
+        url = "http://{}:{}{}".format(*entries[0], self.app.path)
+        only = self.load.protocols == ("grpc",)
+        self.target = Target(grpc if only else url, headers, grpc if self.load.protocol == "mixed" else "")
 
     def note_version(self, binary: str) -> None:
         """Record the version of a binary that takes part."""

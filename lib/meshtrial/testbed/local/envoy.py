@@ -90,18 +90,22 @@ def listener(name: str, address: str, port: int, filters: Sequence[Json], tls: J
 def http_manager(
     prefix: str,
     upstream: str,
+    grpc_upstream: str = "",
     *,
     http_filters: Sequence[Json] = (),
     access_log: Sequence[Json] = (),
     tracing: Json | None = None,
 ) -> Json:
-    """The HTTP connection manager that sends everything to one cluster."""
-    route = {"match": {"prefix": "/"}, "route": {"cluster": upstream, "timeout": "0s"}}
+    """The HTTP connection manager that sends everything to one cluster, or gRPC to one of its own."""
+    routes: list[Json] = [{"match": {"prefix": "/"}, "route": {"cluster": upstream, "timeout": "0s"}}]
+    if grpc_upstream:
+        route = {"cluster": grpc_upstream, "timeout": "0s"}
+        routes.insert(0, {"match": {"prefix": "/", "grpc": {}}, "route": route})
     fields: Json = {
         "stat_prefix": prefix,
         "codec_type": "AUTO",
         "generate_request_id": tracing is not None,
-        "route_config": _routes(prefix, route),
+        "route_config": _routes(prefix, {"*": routes}),
         "http_filters": [*http_filters, _router()],
     }
     if access_log:
@@ -111,13 +115,14 @@ def http_manager(
     return _manager(**fields)
 
 
-def connect_manager(prefix: str, upstream: str) -> Json:
-    """The end of an HTTP/2 CONNECT tunnel: bytes inside go to one cluster as TCP."""
+def connect_manager(prefix: str, upstreams: Mapping[str, str]) -> Json:
+    """The end of an HTTP/2 CONNECT tunnel: bytes inside go on as TCP, to the cluster of the authority asked for."""
     upgrade = {"upgrade_type": "CONNECT"}
-    route = {
-        "match": {"connect_matcher": {}},
-        "route": {"cluster": upstream, "timeout": "0s", "upgrade_configs": [{**upgrade, "connect_config": {}}]},
-    }
+
+    def route(upstream: str) -> Json:
+        onward = {"cluster": upstream, "timeout": "0s", "upgrade_configs": [{**upgrade, "connect_config": {}}]}
+        return {"match": {"connect_matcher": {}}, "route": onward}
+
     return _manager(
         stat_prefix=prefix,
         codec_type="HTTP2",
@@ -125,7 +130,7 @@ def connect_manager(prefix: str, upstream: str) -> Json:
         http2_protocol_options={"allow_connect": True},
         upgrade_configs=[upgrade],
         stream_idle_timeout="0s",
-        route_config=_routes(prefix, route),
+        route_config=_routes(prefix, {authority: [route(upstream)] for authority, upstream in upstreams.items()}),
         http_filters=[_router()],
     )
 
@@ -145,7 +150,7 @@ def direct_response(prefix: str, status: int) -> Json:
     """An HTTP server that answers everything with one status."""
     route = {"match": {"prefix": "/"}, "direct_response": {"status": status}}
     return _manager(
-        stat_prefix=prefix, codec_type="AUTO", route_config=_routes(prefix, route), http_filters=[_router()]
+        stat_prefix=prefix, codec_type="AUTO", route_config=_routes(prefix, {"*": [route]}), http_filters=[_router()]
     )
 
 
@@ -154,8 +159,10 @@ def _manager(**fields: Any) -> Json:
     return {"name": "envoy.filters.network.http_connection_manager", "typed_config": typed(name, **fields)}
 
 
-def _routes(name: str, route: Json) -> Json:
-    return {"name": name, "virtual_hosts": [{"name": name, "domains": ["*"], "routes": [route]}]}
+def _routes(name: str, routes: Mapping[str, Sequence[Json]]) -> Json:
+    """Routes by the authority that is asked for."""
+    hosts = [{"name": f"{name}-{i}", "domains": [a], "routes": list(rs)} for i, (a, rs) in enumerate(routes.items())]
+    return {"name": name, "virtual_hosts": hosts}
 
 
 def _router() -> Json:

@@ -10,7 +10,7 @@ from pathlib import Path
 from meshtrial import native
 from meshtrial.errors import TestbedError
 from meshtrial.records.schema import ComponentUsage
-from meshtrial.testbed.base import GeneratorCall, GeneratorOutput, Target
+from meshtrial.testbed.base import GeneratorCall, GeneratorOutput, Target, publishable
 from meshtrial.testbed.local.processes import Child, stop_all
 
 
@@ -38,14 +38,13 @@ def run_generators(
     try:
         for call in calls:
             json_path, log, text = (folder / f"{call.name}{ending}" for ending in (".json", ".log", ".txt"))
-            # No space behind the colon: fortio's HTTP/2 client sends it as part of the value, which no policy accepts.
-            headers = [part for name, value in target.headers for part in ("-H", f"{name}:{value}")]
+            # Run inside the folder, so that no path of this machine gets into fortio's files, which are the record.
             argv = (
-                *(str(native.find("fortio")), "load", *call.arguments, *headers),
-                *("-json", str(json_path), "-access-log-file", str(log), "-access-log-format", "json"),
-                target.url,
+                *(str(native.find("fortio")), "load", *call.arguments),
+                *("-json", json_path.name, "-access-log-file", log.name, "-access-log-format", "json"),
+                *target.arguments(call),
             )
-            children.append((call, Child("load generator", argv, text), json_path, log, text))
+            children.append((call, Child("load generator", argv, text, cwd=folder), json_path, log, text))
         return tuple(_collect(*parts, started=started, timeout_s=timeout_s) for parts in children)
     finally:
         stop_all([child for _, child, *_ in children])
@@ -62,8 +61,7 @@ def _collect(
     usage = ComponentUsage(
         call.name, "load generator", time.monotonic() - started, cpu_s, None, count=1, switches=switches
     )
-    # A run-time token must not end up in a record, even one that is worthless tomorrow.
-    argv = tuple("Authorization: (run-time token)" if a.startswith("Authorization:") else a for a in child.argv)
+    argv = publishable(child.argv)
     return GeneratorOutput(call.name, argv, code, json_path, log, text.read_text(errors="replace"), usage)
 
 

@@ -15,24 +15,28 @@ _BYTES = {"http1": 60, "h2": 10, "grpc": 24}
 def build(deployment: LocalDeployment) -> None:
     """Two node proxies: TCP in, HTTP/2 CONNECT over mutual TLS between them, TCP out (the ambient architecture)."""
     keys = Keys(deployment)
-    app = deployment.spawn_app()
-    entry, tunnel = deployment.new_endpoint(), deployment.new_endpoint()
+    apps = deployment.spawn_app()
+    entries, tunnel = [deployment.new_endpoint() for _ in apps], deployment.new_endpoint()
+    clusters = ("app", "app-grpc")[: len(apps)]
+    authorities = [f"{address}:{port}" for address, port in apps]
     server = Proxy("server node proxy", deployment.new_endpoint())
-    server.clusters.append(envoy.cluster("app", *app))
+    server.clusters += [envoy.cluster(name, *endpoint) for name, endpoint in zip(clusters, apps, strict=True)]
     server_tls = envoy.tls_context(keys.server, keys.client.spiffe, server=True)
-    server.listeners.append(envoy.listener("tunnel", *tunnel, [envoy.connect_manager("tunnel", "app")], server_tls))
+    tunnel_end = envoy.connect_manager("tunnel", dict(zip(authorities, clusters, strict=True)))
+    server.listeners.append(envoy.listener("tunnel", *tunnel, [tunnel_end], server_tls))
     client = Proxy("client node proxy", deployment.new_endpoint())
     client_tls = envoy.tls_context(keys.client, keys.server.spiffe, server=False)
     client.clusters.append(envoy.cluster("tunnel", *tunnel, http2=True, tls=client_tls))
-    authority = f"{app[0]}:{app[1]}"
-    client.listeners.append(envoy.listener("entry", *entry, [envoy.connect_tunnel("entry", "tunnel", authority)]))
+    for cluster, entry, authority in zip(clusters, entries, authorities, strict=True):
+        start = envoy.connect_tunnel(f"to-{cluster}", "tunnel", authority)
+        client.listeners.append(envoy.listener(f"to-{cluster}", *entry, [start]))
     deployment.spawn_proxy(server)
     deployment.spawn_proxy(client)
-    deployment.set_target(*entry)
+    deployment.set_target(entries)
     deployment.provers.append(lambda phase, _: prove_mtls(keys, tunnel, phase))
     counters = {
-        "bytes into the tunnel": (client, "cluster.tunnel.upstream_cx_tx_bytes_total"),
-        "bytes out of the tunnel": (server, "cluster.app.upstream_cx_tx_bytes_total"),
+        "bytes into the tunnel": (client, ["cluster.tunnel.upstream_cx_tx_bytes_total"]),
+        "bytes out of the tunnel": (server, [f"cluster.{name}.upstream_cx_tx_bytes_total" for name in clusters]),
     }
     # What did not go through the tunnel would be missing here.
-    deployment.provers.append(counter_prover(counters, per_request=_BYTES[deployment.load.protocol]))
+    deployment.provers.append(counter_prover(counters, per_request=min(_BYTES[p] for p in deployment.load.protocols)))

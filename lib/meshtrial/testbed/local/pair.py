@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from meshtrial.testbed.local.deployment import Prover
+from meshtrial.testbed.local.deployment import Endpoint, Prover
 from meshtrial.testbed.local.envoy import Json, Proxy
 from meshtrial.testbed.local.tokens import Tokens, make_tokens
 
@@ -17,6 +18,8 @@ class Pair:
     ----------
     wire : tuple of (str, int)
         Where the server's sidecar listens.
+    apps : sequence of (str, int)
+        The application's endpoint for each protocol of the load.
     inbound_filters : list
             HTTP filters of the server's sidecar, in order.
     """
@@ -25,7 +28,7 @@ class Pair:
     server: Proxy
     entry: tuple[str, int]
     wire: tuple[str, int]
-    app: tuple[str, int]
+    apps: Sequence[Endpoint]
     inbound_filters: list[Json] = field(default_factory=list)
     access_logs: dict[str, list[Json]] = field(default_factory=lambda: {"client": [], "server": []})
     tracing: dict[str, Json] = field(default_factory=dict)

@@ -38,9 +38,18 @@ class Child:
         Gets standard output and standard error.
     env : mapping, optional
         Replaces the environment.
+    cwd : Path, optional
+        Where it runs; else where this process does.
     """
 
-    def __init__(self, name: str, argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        argv: Sequence[str],
+        log: Path,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
         self.name = name
         self.argv = tuple(argv)
         self.log = log
@@ -52,6 +61,7 @@ class Child:
                     stdout=out,
                     stderr=subprocess.STDOUT,
                     env=None if env is None else dict(env),
+                    cwd=cwd,
                     start_new_session=True,
                     preexec_fn=_die_with_parent,  # only prctl, which is safe after fork
                 )

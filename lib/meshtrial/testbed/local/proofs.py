@@ -46,14 +46,16 @@ def prove_mtls(keys: Keys, endpoint: tuple[str, int], phase: str) -> list[Proof]
     return proofs
 
 
-def counter_prover(counters: dict[str, tuple[Proxy, str]], per_request: int) -> Callable[[str, int], Sequence[Proof]]:
-    """Counters that must grow by at least ``per_request`` for every request between the two phases."""
+def counter_prover(
+    counters: Mapping[str, tuple[Proxy, Sequence[str]]], per_request: int
+) -> Callable[[str, int], Sequence[Proof]]:
+    """Counters, or sums of them, that must grow by ``per_request`` or more for every request between the phases."""
     before: dict[str, int] = {}
 
     def prove(phase: str, requests: int) -> list[Proof]:
         proofs = []
-        for name, (proxy, counter) in counters.items():
-            value = proxy.stats(f"^{re.escape(counter)}$").get(counter, 0)
+        for name, (proxy, summed) in counters.items():
+            value = sum(proxy.stats(f"^({'|'.join(map(re.escape, summed))})$").values())
             if phase == "before":
                 before[name] = value
                 continue

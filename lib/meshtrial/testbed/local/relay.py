@@ -7,6 +7,7 @@ cancels; what it really added is read back from it and recorded.
 from __future__ import annotations
 
 from meshtrial import native
+from meshtrial.errors import UsageError
 from meshtrial.records.schema import Proof
 from meshtrial.testbed.local import wire
 from meshtrial.testbed.local.deployment import LocalDeployment
@@ -17,7 +18,9 @@ _PREFIX = "delay-"
 def build(deployment: LocalDeployment) -> None:
     """Start the application behind the relay."""
     deployment.note_version("delay-proxy")
-    app = deployment.spawn_app()
+    if deployment.load.protocol == "mixed":
+        raise UsageError(f"treatment {deployment.treatment.name}: the relay has one target, and a mixed load has two")
+    (app,) = deployment.spawn_app()
     entry, admin = deployment.new_endpoint(), deployment.new_endpoint()
     delay_us = asked_delay_us(deployment.treatment.features)
     argv = (
@@ -25,7 +28,7 @@ def build(deployment: LocalDeployment) -> None:
         *("-listen", f"{entry[0]}:{entry[1]}", "-target", f"{app[0]}:{app[1]}", "-admin", f"{admin[0]}:{admin[1]}"),
     )
     deployment.spawn("relay", "data plane", argv, [entry, admin])
-    deployment.set_target(*entry)
+    deployment.set_target([entry])
     deployment.provers.append(_Prover(deployment, entry, admin, delay_us).prove)
 
 

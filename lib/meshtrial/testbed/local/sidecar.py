@@ -17,13 +17,13 @@ from meshtrial.testbed.local.proofs import Keys, counter_prover, prove_mtls
 
 def build(deployment: LocalDeployment) -> None:
     """Build the pair with the treatment's features."""
-    app = deployment.spawn_app()
+    apps = deployment.spawn_app()
     pair = Pair(
         client=Proxy("client sidecar", deployment.new_endpoint()),
         server=Proxy("server sidecar", deployment.new_endpoint()),
         entry=deployment.new_endpoint(),
         wire=deployment.new_endpoint(),
-        app=app,
+        apps=apps,
     )
     client_tls = server_tls = None
     if deployment.treatment.has("mtls"):
@@ -39,21 +39,23 @@ def build(deployment: LocalDeployment) -> None:
     _assemble(deployment, pair, client_tls, server_tls)
     deployment.spawn_proxy(pair.server)
     deployment.spawn_proxy(pair.client)
-    deployment.set_target(*pair.entry, tuple(pair.headers))
+    deployment.set_target([pair.entry], tuple(pair.headers))
     counters = {
-        "requests through the client sidecar": (pair.client, "http.outbound.downstream_rq_total"),
-        "requests through the server sidecar": (pair.server, "http.inbound.downstream_rq_total"),
+        "requests through the client sidecar": (pair.client, ["http.outbound.downstream_rq_total"]),
+        "requests through the server sidecar": (pair.server, ["http.inbound.downstream_rq_total"]),
     }
     deployment.provers += [*pair.provers, counter_prover(counters, per_request=1)]
 
 
 def _assemble(deployment: LocalDeployment, pair: Pair, client_tls: Json | None, server_tls: Json | None) -> None:
     # The app is called as the client calls: gRPC stays HTTP/2 to the end.
-    app_h2 = deployment.load.protocol in ("grpc", "h2")
-    pair.server.clusters.append(envoy.cluster("app", *pair.app, http2=app_h2))
+    protocols = deployment.load.protocols
+    names = ("app", "app-grpc")[: len(protocols)]
+    for name, protocol, endpoint in zip(names, protocols, pair.apps, strict=True):
+        pair.server.clusters.append(envoy.cluster(name, *endpoint, http2=protocol in ("grpc", "h2")))
     inbound = envoy.http_manager(
         "inbound",
-        "app",
+        *names,
         http_filters=pair.inbound_filters,
         access_log=pair.access_logs["server"],
         tracing=pair.tracing.get("server"),

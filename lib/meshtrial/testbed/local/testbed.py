@@ -44,7 +44,7 @@ class LocalTestbed:
         for name in sorted({treatment.app or study.app for treatment in study.treatments}):
             app = apps.app(name)
             for load in study.loads:
-                if load.protocol not in app.protocols:
+                if not set(load.protocols) <= set(app.protocols):
                     speaks = ", ".join(app.protocols)
                     raise UsageError(f"protocol = {load.protocol!r}: the app {name} speaks {speaks}")
             problems += _missing(app.versions)

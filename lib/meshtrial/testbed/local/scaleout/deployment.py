@@ -12,6 +12,7 @@ from typing import Any
 
 from meshtrial import native
 from meshtrial.errors import UsageError
+from meshtrial.load.failures import failures_of
 from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.study import Load, Treatment
 from meshtrial.testbed.base import GeneratorCall, GeneratorOutput
@@ -19,7 +20,6 @@ from meshtrial.testbed.local import proc
 from meshtrial.testbed.local.deployment import LocalDeployment
 from meshtrial.testbed.local.scaleout import app as tiers
 from meshtrial.testbed.local.scaleout.controlplane import ControlPlane
-from meshtrial.testbed.local.scaleout.failures import failures_of
 from meshtrial.testbed.local.scaleout.fanout import fan_out
 from meshtrial.testbed.local.scaleout.fleet import Fleet
 from meshtrial.testbed.local.scaleout.proofs import Identities, prove_direct, prove_hops, prove_traffic
@@ -84,7 +84,7 @@ class TiersDeployment(LocalDeployment):
             self.provers.append(lambda phase, _: prove_direct(pid, listeners, phase))
         entry = self.new_endpoint()
         self.spawn_proxy(fan_out(self.new_endpoint(), entry, entries), role="load generator")
-        self.set_target(*entry)
+        self.set_target([entry])
 
     def _start_apps(self, sidecars: bool) -> None:
         self.versions.update(self.app.versions())

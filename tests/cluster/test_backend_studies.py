@@ -1,0 +1,250 @@
+"""Whole studies on the cluster, run as a user runs them: papermill, records, verdicts, the report as one HTML file."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import yaml
+from clusterenv import Cluster
+from test_backend_support import options_for, owned_namespaces
+
+from meshtrial.inference import read_study
+from meshtrial.inference.scaling import growths
+from meshtrial.records.dataset import StudyData
+
+_PATIENCE_S = 1500
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a study left."""
+
+    code: int
+    said: str
+    data: StudyData
+    html: str
+
+    @property
+    def failed_proofs(self) -> list[str]:
+        """Of runs that came as far as their proofs."""
+        return [f"{r.treatment}: {p.name}: {p.observed}" for r in self.data.runs for p in r.proofs if not p.passed]
+
+    def rows(self, response: str) -> set[tuple[str, str]]:
+        """Contrasts that have a row of this response."""
+        return {(row.treatment, row.baseline) for row in self.data.verdicts if row.response == response}
+
+
+def run_study(
+    cluster: Cluster,
+    folder: Path,
+    name: str,
+    during: Callable[[subprocess.Popen[str]], None] = lambda _: None,
+    **given: Any,
+) -> Done:
+    """``meshtrial run`` with this cluster's file, to its end."""
+    file = folder / "cluster.yaml"
+    file.write_text(yaml.safe_dump(options_for(cluster, mesh_reinstall="once")["kubernetes"]))
+    pairs = {"backend": "kubernetes", "cluster_file": str(file), **given}
+    argv = [str(Path(sys.executable).with_name("meshtrial")), "run", name]
+    argv += [part for key, value in pairs.items() for part in ("-p", f"{key}={value}")]
+    places = {"MESHTRIAL_DATA": str(folder / "studies"), "MESHTRIAL_REPORTS": str(folder / "reports")}
+    pipe = subprocess.PIPE
+    child = subprocess.Popen(argv, env=os.environ | places, stdout=pipe, stderr=subprocess.STDOUT, text=True)
+    timer = threading.Timer(_PATIENCE_S, child.terminate)
+    timer.start()
+    watcher = threading.Thread(target=during, args=(child,))
+    watcher.start()
+    try:
+        said, _ = child.communicate()
+    finally:
+        timer.cancel()
+        watcher.join()
+    assert child.returncode in (0, 3), said  # 3: finished, with runs that the noise of a shared machine made invalid
+    (study_dir,) = (folder / "studies" / name).iterdir()
+    (html,) = (folder / "reports").glob(f"{name}-*.html")
+    return Done(child.returncode, said, read_study(study_dir), html.read_text())
+
+
+def components(done: Done, treatment: str) -> set[tuple[str, str]]:
+    """Role and component of everything that was metered in an arm."""
+    return {(u.role, u.component) for r in done.data.runs if r.treatment == treatment for u in r.usage}
+
+
+def test_meshes_against_each_other(cluster: Cluster, tmp_path: Path):
+    done = run_study(
+        cluster,
+        tmp_path,
+        "mesh_comparison",
+        treatments="none,none-aa,sidecar+mtls,istio+mtls",
+        rates="50",
+        capacity="false",
+        connections=4,
+        blocks=2,
+        duration_s=5,
+        warmup_s=1,
+    )
+    assert done.failed_proofs == []
+    proven = {p.name for r in done.data.runs if r.treatment == "istio+mtls" for p in r.proofs}
+    assert {"plaintext from outside the mesh refused", "the generator's identity seen by the app"} <= proven
+    assert {("data plane", "server sidecar"), ("control plane", "istiod")} <= {
+        (role, name) for role, name in components(done, "istio+mtls")
+    }
+    contrasts = {("sidecar+mtls", "none"), ("istio+mtls", "none"), ("none-aa", "none")}
+    assert done.rows("latency_p50_s") == done.rows("path_cpu_s_per_request") == contrasts
+    assert "Not run in our tests" not in done.html.split("istio+mtls")[0]
+    assert "istiod" in done.html
+    assert owned_namespaces(cluster) == []
+
+
+def test_features_of_istio(cluster: Cluster, tmp_path: Path):
+    done = run_study(
+        cluster,
+        tmp_path,
+        "feature_impact",
+        treatments="none,none-aa,istio,istio+mtls,istio+mtls+jwt,istio+mtls+opa",
+        rps=50,
+        connections=4,
+        blocks=2,
+        duration_s=5,
+        warmup_s=1,
+    )
+    assert done.failed_proofs == []
+    proven = {(r.treatment, p.name) for r in done.data.runs for p in r.proofs}
+    assert ("istio+mtls+jwt", "JWT: forged token") in proven
+    assert ("istio+mtls+opa", "OPA: a method that is not allowed") in proven
+    assert ("istio+mtls+jwt", "istio+mtls") in done.rows("latency_p50_s")
+    assert any(role == "policy" for role, _ in components(done, "istio+mtls+opa"))
+    assert owned_namespaces(cluster) == []
+
+
+def test_scale_out_on_istio(cluster: Cluster, tmp_path: Path):
+    done = run_study(
+        cluster,
+        tmp_path,
+        "scale_out",
+        treatments="none,none-aa,istio+mtls,istio+mtls+scoped",
+        sizes="6,12",
+        rates="40",
+        connections=16,
+        blocks=2,
+        duration_s=6,
+        warmup_s=1,
+        primary="latency_beyond_holds_p50_s,path_cpu_s_per_request",
+    )
+    assert done.failed_proofs == []
+    assert {r.load_spec["generators"] for r in done.data.runs} == {2, 4}
+    known = {
+        (r.treatment, p.name)
+        for r in done.data.runs
+        for p in r.proofs
+        if p.name.startswith("a tier that is not called")
+    }
+    assert known == {
+        ("istio+mtls", "a tier that is not called is known to the proxy"),
+        ("istio+mtls+scoped", "a tier that is not called is unknown to the proxy"),
+    }
+    assert {one.ladder.treatment for one in growths(done.data, ["total_memory_bytes"])} == {
+        "none",
+        "istio+mtls",
+        "istio+mtls+scoped",
+    }
+    beyond = done.data.table.filter(pl.col("response") == "latency_beyond_holds_p50_s")["value"]
+    assert 0 < beyond.min() < beyond.max() < 1  # type: ignore[operator]
+    assert owned_namespaces(cluster) == []
+
+
+def test_a_study_goes_on_after_what_befell_its_runs(cluster: Cluster, tmp_path: Path):
+    """In the first run the API server is killed and restarted, in the second the load pod is deleted."""
+
+    def fault(child: subprocess.Popen[str]) -> None:
+        for strike in (_blink, _delete_load_pod):
+            _when_load_runs(child, lambda strike=strike: strike(cluster))
+
+    done = run_study(
+        cluster,
+        tmp_path,
+        "mesh_comparison",
+        during=fault,
+        treatments="none,none-aa",
+        rates="50",
+        capacity="false",
+        connections=4,
+        blocks=2,
+        duration_s=8,
+        warmup_s=0.5,
+    )
+    assert done.code == 3
+    reasons = [reason for run in done.data.runs if not run.valid for reason in run.reasons]
+    assert any("gave no answer for" in reason for reason in reasons), reasons
+    assert any("load pod" in reason for reason in reasons), reasons
+    valid = {(run.repetition, run.treatment) for run in done.data.runs if run.valid}
+    assert valid == {(block, arm) for block in (1, 2) for arm in ("none", "none-aa")}
+    assert owned_namespaces(cluster) == []
+
+
+def _when_load_runs(child: subprocess.Popen[str], strike: Callable[[], None]) -> None:
+    """Strike two seconds into a measured load; the generators' processes are seen from the machine itself."""
+    since = 0.0
+    while child.poll() is None:
+        if not _measures():
+            since = 0.0
+        elif not since:
+            since = time.monotonic()
+        elif time.monotonic() - since > 2:
+            strike()
+            while child.poll() is None and _measures():
+                time.sleep(0.1)
+            return
+        time.sleep(0.1)
+
+
+def _measures() -> bool:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if words[0] == b"fortio" and b"load" in words:
+                return True
+    return False
+
+
+def _blink(cluster: Cluster) -> None:
+    with cluster.api_server_down():
+        time.sleep(2)
+
+
+def _delete_load_pod(cluster: Cluster) -> None:
+    cluster.kubectl("delete", "pod", "-A", "-l", "meshtrial.dev/part=load", "--wait=false")
+
+
+def test_a_cluster_that_does_not_answer_is_one_line(tmp_path: Path):
+    file = tmp_path / "config"
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "gone",
+        "clusters": [{"name": "gone", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "contexts": [{"name": "gone", "context": {"cluster": "gone", "user": "gone"}}],
+        "users": [{"name": "gone", "user": {}}],
+    }
+    file.write_text(yaml.safe_dump(config))
+    argv = [str(Path(sys.executable).with_name("meshtrial")), "run", "mesh_comparison"]
+    argv += ["-p", "backend=kubernetes", "-p", f"kubeconfig={file}"]
+    places = {"MESHTRIAL_DATA": str(tmp_path / "studies"), "MESHTRIAL_REPORTS": str(tmp_path / "reports")}
+    done = subprocess.run(argv, env=os.environ | places, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 2 or done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("meshtrial run: ")
+    assert "127.0.0.1:1" in last
+    assert "Traceback" not in done.stderr
