@@ -14,7 +14,7 @@ from meshtrial.errors import UsageError
 from meshtrial.study import Load, Margin
 
 LATENCY_FLOOR_S = 1e-4
-QUANTILES = {"p50": 0.50, "p75": 0.75, "p90": 0.90, "p99": 0.99, "p999": 0.999}
+QUANTILES = {"p50": 0.50, "p75": 0.75, "p90": 0.90, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Response:
 
 
 def _latencies() -> list[Response]:
-    relative = {"p50": 0.05, "p75": 0.05, "p90": 0.05, "p99": 0.10, "p999": 0.20}
+    relative = {"p50": 0.05, "p75": 0.05, "p90": 0.05, "p95": 0.10, "p99": 0.10, "p999": 0.20}
     shown = {"p999": "p99.9"}
     found = []
     for q, margin in relative.items():
@@ -133,7 +133,7 @@ def _levels() -> list[Response]:
 
 
 def _scale_out() -> list[Response]:
-    margins = {"p50": 0.05, "p90": 0.05, "p99": 0.10, "p999": 0.20}
+    margins = {"p50": 0.05, "p90": 0.05, "p95": 0.10, "p99": 0.10, "p999": 0.20}
     found = [
         Response(
             f"latency_beyond_holds_{q}_s",

@@ -12,7 +12,7 @@ from meshtrial.records.schema import RunRecord, VerdictRow
 from meshtrial.report import palette
 from meshtrial.responses import REGISTRY
 
-PERCENTILES = ("p50", "p75", "p90", "p99", "p999")
+PERCENTILES = ("p50", "p75", "p90", "p95", "p99", "p999")
 
 
 def for_seaborn(frame: pl.DataFrame) -> dict[str, list[Any]]:

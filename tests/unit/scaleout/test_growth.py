@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from meshtrial.inference.scaling_limits import limits
 from meshtrial.parameters import read_parameters
 from meshtrial.plan import make_plan
 from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
-from meshtrial.report import figures
+from meshtrial.report import figures, tables
 from meshtrial.studies import study_module
 
 SIZES = (30, 90, 150, 300, 450, 600)
@@ -144,3 +145,20 @@ def test_figures_are_drawn_from_records_alone(data):
     assert "Nothing" in figures.configuration_against_endpoints(data).svg
     assert limits(data) == []
     assert "No run" in figures.machine_limits(data).caption
+
+
+def test_slopes_are_tabled_against_the_baseline_and_the_arm_before(data):
+    table = tables.growth_contrasts(data, ["data_plane_memory_bytes", "latency_beyond_holds_p50_s"])
+    assert "p50 latency beyond the holds" in table.text
+    # 16 MiB an endpoint, and none in the baseline: 16 000 MiB for 1000 of them.
+    cost = re.search(r"\+(1\d)\s?\d{3}\sMiB", table.text)
+    assert cost is not None
+    assert cost[1] in ("15", "16")
+
+
+def test_endpoints_and_rate_are_tabled_where_they_were_crossed(data):
+    assert "there is one" in tables.costs_of_endpoints_and_rate(data).text
+    crossed = recorded(rates="100,200")
+    text = tables.costs_of_endpoints_and_rate(crossed, ["data_plane_memory_bytes"]).text
+    assert "1000 endpoints" in text
+    assert "1000 requests a second" in text

@@ -15,7 +15,7 @@ from meshtrial.report.figure import Figure
 from meshtrial.report.figures.common import drawn, empty, key, load_title, panel_title, panels
 from meshtrial.report.palette import INK
 
-_LABELS = {"p50": "p50", "p75": "p75", "p90": "p90", "p99": "p99", "p999": "p99.9"}
+_LABELS = {"p50": "p50", "p75": "p75", "p90": "p90", "p95": "p95", "p99": "p99", "p999": "p99.9"}
 
 
 def added_latency(data: StudyData) -> Figure:

@@ -25,7 +25,7 @@ COST = (
     *("total_memory_bytes", "data_plane_memory_bytes", "app_memory_bytes", "control_plane_memory_bytes"),
 )
 A_REQUEST = ("data_plane_cpu_s_per_request", "proxy_cpu_cores", "proxy_memory_bytes")
-LATENCY = tuple(f"latency_beyond_holds_{q}_s" for q in ("p50", "p90", "p99", "p999"))
+LATENCY = tuple(f"latency_beyond_holds_{q}_s" for q in ("p50", "p90", "p95", "p99", "p999"))
 CONFIGURATION = ("config_time_s", "config_cpu_s", "config_bytes", "push_time_s", "push_bytes")
 BEYOND = 1.5  # how far past the largest size a line is drawn, dashed
 

@@ -3,6 +3,7 @@
 from meshtrial.report.tables.calibration import aa_table, simulation_checks
 from meshtrial.report.tables.cost import cost
 from meshtrial.report.tables.design import design
+from meshtrial.report.tables.growth import costs_of_endpoints_and_rate, growth_contrasts
 from meshtrial.report.tables.headline import headline, headlines, verdict_sentence
 from meshtrial.report.tables.limits import method_and_limits
 from meshtrial.report.tables.provenance import provenance, recorded_at, reproduce_command, verdicts_sha256
@@ -12,8 +13,10 @@ from meshtrial.report.tables.verdicts import exploratory_table, verdict_table
 __all__ = [
     "aa_table",
     "cost",
+    "costs_of_endpoints_and_rate",
     "design",
     "exploratory_table",
+    "growth_contrasts",
     "headline",
     "headlines",
     "method_and_limits",

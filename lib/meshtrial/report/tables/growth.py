@@ -1,0 +1,99 @@
+"""Slopes of growth compared: treatment against treatment, and endpoints against rate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from meshtrial.inference.scaling import SlopeContrast, compare, costs_of_both
+from meshtrial.records.dataset import StudyData
+from meshtrial.report import wording
+from meshtrial.report.markup import Cell, Column, Fragment, Table, paragraph
+from meshtrial.responses import REGISTRY, Response
+from meshtrial.stats.slopes import Slope
+
+TOTALS = ("total_cpu_cores", "total_memory_bytes")
+COMPARED = (*TOTALS, "latency_beyond_holds_p50_s")
+_THOUSAND = 1000.0
+
+
+def growth_contrasts(data: StudyData, responses: Sequence[str] = COMPARED) -> Fragment:
+    """Every arm's slopes against the baseline's, and against those of the arm before it, block by block."""
+    arms = [t.name for t in data.plan.study.treatments if not t.twin]
+    baseline = data.plan.study.baseline.name
+    pairs = [(arm, baseline) for arm in arms if arm != baseline]
+    pairs += [(later, earlier) for earlier, later in zip(arms[1:], arms[2:], strict=False)]
+    found = [one for name in responses for pair in pairs if (one := compare(data, *pair, name)) is not None]
+    if not found:
+        text = "Slopes are not compared: no two arms share two sizes and two blocks."
+        return Fragment(paragraph(text), text)
+    columns = [
+        Column("response", wide=True),
+        Column("treatment"),
+        Column("against"),
+        Column("blocks", numeric=True),
+        Column("exponents differ by", numeric=True),
+        Column("interval"),
+        Column("1000 endpoints more, difference", numeric=True),
+        Column("interval"),
+        Column("p", numeric=True),
+    ]
+    note = (
+        "Slopes are taken within each block and paired by block; exploratory, not corrected. p is of the cost of an "
+        "endpoint being the same in both arms; a p that is not small does not show that it is."
+    )
+    return Table("Growth compared", columns, [_contrast(one) for one in found], note).fragment()
+
+
+def _contrast(one: SlopeContrast) -> list[Cell]:
+    response = REGISTRY[one.response]
+    return [
+        Cell(response.label),
+        Cell(one.treatment),
+        Cell(one.baseline),
+        Cell(str(one.cost.n), one.cost.n),
+        *_slope(one.exponent, lambda value: wording.signed(value)),
+        *_slope(one.cost, lambda value: _per_thousand(response, value)),
+        Cell(wording.probability(one.cost.p), one.cost.p),
+    ]
+
+
+def costs_of_endpoints_and_rate(data: StudyData, responses: Sequence[str] = TOTALS) -> Fragment:
+    """What 1000 more endpoints cost at the same rate, and 1000 more requests a second at the same endpoints."""
+    arms = [t.name for t in data.plan.study.treatments if not t.twin]
+    rows = [
+        [
+            Cell(REGISTRY[name].label),
+            Cell(arm),
+            Cell("1000 endpoints" if what == "endpoint" else "1000 requests a second"),
+            *_slope(slope, lambda v, r=REGISTRY[name], w=what: _per_thousand(r, v) if w == "endpoint" else _in(r, v)),  # type: ignore[misc]
+        ]
+        for name in responses
+        for arm in arms
+        for what, slope in costs_of_both(data, arm, name).items()
+    ]
+    if not rows:
+        text = "Endpoints and rate are told apart where several `rates` are crossed with the sizes; here there is one."
+        return Fragment(paragraph(text), text)
+    columns = [
+        Column("response", wide=True),
+        Column("treatment"),
+        Column("one thousand more"),
+        Column("costs", numeric=True),
+        Column("interval"),
+    ]
+    note = "Each with the other held, from one straight line within each block; intervals over blocks."
+    return Table("What endpoints cost and what rate costs", columns, rows, note).fragment()
+
+
+def _slope(slope: Slope | None, shown: Callable[[float], str]) -> list[Cell]:
+    if slope is None:
+        return [Cell("–"), Cell("–")]
+    return [Cell(shown(slope.estimate), slope.estimate), Cell(f"{shown(slope.low)} to {shown(slope.high)}")]
+
+
+def _per_thousand(response: Response, value: float) -> str:
+    return _in(response, value * _THOUSAND)
+
+
+def _in(response: Response, value: float) -> str:
+    return f"{wording.signed(value * response.scale)} {response.unit}"

@@ -1,0 +1,72 @@
+"""How long the statistics of a large study take: 5 treatments x 200 blocks (1000 runs), 10 responses. Run by hand:
+
+    .venv/bin/python tests/benchmarks/statistics.py
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import polars as pl
+
+from meshtrial.inference.rows import verdict_rows
+from meshtrial.plan import Plan, make_plan
+from meshtrial.records.dataset import RUNS_SCHEMA
+from meshtrial.records.tables import Inclusion
+from meshtrial.responses import REGISTRY, default_margins
+from meshtrial.study import Load, Study, Treatment
+
+ARMS = ("none", "none-aa", "node-proxy", "sidecar", "sidecar+mtls")
+BLOCKS, RESPONSES = 200, 10
+
+
+def plan() -> Plan:
+    """The study."""
+    arms = tuple(Treatment.parse(name) for name in ARMS)
+    return make_plan(
+        Study(
+            name="mesh_comparison",
+            title="benchmark",
+            question="?",
+            backend="local",
+            app="echo",
+            treatments=arms,
+            baseline=arms[0],
+            loads=(Load(100, 4, 10),),
+            primary=("latency_p50_s", "latency_p99_s"),
+            margins=default_margins(),
+            blocks=BLOCKS,
+            seed=1,
+        )
+    )
+
+
+def table(made: Plan, names: list[str]) -> pl.DataFrame:
+    """Values with noise that drifts a little."""
+    rng = np.random.default_rng(1)
+    rows = []
+    for run in made.runs:
+        head = (run.run_id, run.load, run.repetition, run.position, run.sequence, run.treatment, "echo", 1)
+        wander = 0.02 * np.sin(run.sequence / 40)
+        for name in names:
+            value = 0.001 * (1 + 0.1 * ARMS.index(run.treatment)) * float(np.exp(wander + rng.normal(0, 0.05)))
+            rows.append((*head, float(run.sequence), True, True, name, value, None))
+    return pl.DataFrame(rows, schema=RUNS_SCHEMA, orient="row")
+
+
+def main() -> None:
+    """Print one line."""
+    made = plan()
+    names = [name for name, found in REGISTRY.items() if found.margin and found.kind == "latency"][:RESPONSES]
+    values = table(made, names)
+    inclusion = Inclusion({}, tuple(range(1, BLOCKS + 1)), {}, {}, ())
+    began, cpu = time.perf_counter(), time.process_time()
+    rows = verdict_rows(made, values, made.study.loads[0].label, inclusion, 0.05)
+    wall, used = time.perf_counter() - began, time.process_time() - cpu
+    print(f"{len(made.runs)} runs x {len(names)} responses x {len(ARMS)} treatments: {len(rows)} rows in {wall:.2f} s")
+    print(f"CPU {used:.2f} s; the limit is 10 s")
+
+
+if __name__ == "__main__":
+    main()
