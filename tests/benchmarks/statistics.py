@@ -1,6 +1,6 @@
 """How long the statistics of a large study take: 5 treatments x 200 blocks (1000 runs), 10 responses. Run by hand:
 
-    .venv/bin/python tests/benchmarks/statistics.py
+.venv/bin/python tests/benchmarks/statistics.py
 """
 
 from __future__ import annotations

@@ -35,10 +35,11 @@ PARAMETERS: tuple[Parameter, ...] = (
         "trace_sampling", 100.0, "percent of requests that are traced in the observability arm", low=0.1, high=100
     ),
 )
-# Eight arms in under eight minutes leave 3 s a run: 1500 requests, enough for p90 but not for p99. The rate is one
-# that every arm holds on two cores; at 800 the policy server's arm falls behind in every fourth run.
+# Eight arms in under eight minutes leave 3 s a run: 1500 requests, enough for p90 but not for p99. Eleven contrasts
+# take nine blocks, so two may be lost. The rate is one that every arm holds on two cores: at 800 the policy server's
+# arm fell behind in every fourth run.
 PROFILES = {
-    "quick": Profile(blocks=10, rps=500, connections=10, duration_s=3, warmup_s=0.5),
+    "quick": Profile(blocks=11, rps=500, connections=10, duration_s=3, warmup_s=0.5),
     "standard": Profile(blocks=16, rps=500, connections=10, duration_s=24, warmup_s=3),
     "full": Profile(blocks=16, rps=500, connections=10, duration_s=600, warmup_s=30),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from meshtrial.inference.scaling import SlopeContrast, compare, costs_of_both
 from meshtrial.records.dataset import StudyData
@@ -21,7 +22,7 @@ def growth_contrasts(data: StudyData, responses: Sequence[str] = COMPARED) -> Fr
     arms = [t.name for t in data.plan.study.treatments if not t.twin]
     baseline = data.plan.study.baseline.name
     pairs = [(arm, baseline) for arm in arms if arm != baseline]
-    pairs += [(later, earlier) for earlier, later in zip(arms[1:], arms[2:], strict=False)]
+    pairs += [(later, earlier) for earlier, later in pairwise(arms[1:])]
     found = [one for name in responses for pair in pairs if (one := compare(data, *pair, name)) is not None]
     if not found:
         text = "Slopes are not compared: no two arms share two sizes and two blocks."
