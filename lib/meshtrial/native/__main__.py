@@ -1,0 +1,38 @@
+"""``python -m meshtrial.native build | find NAME | version NAME | licences``: what set-up calls."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+from meshtrial.errors import MeshtrialError, UsageError
+from meshtrial.native import build, find, licences, version
+
+
+def main(argv: Sequence[str], out: TextIO = sys.stdout, err: TextIO = sys.stderr) -> int:
+    """Run ``build``, ``find NAME``, ``version NAME`` or ``licences``; return the exit code."""
+    try:
+        match list(argv):
+            case ["build"]:
+                build(out)
+            case ["find", name]:
+                print(find(name), file=out)
+            case ["version", name]:
+                print(version(name), file=out)
+            case ["licences"]:
+                for row in licences():
+                    print(f"{row.name}\t{row.version}\t{row.licence}", file=out)
+            case _:
+                raise UsageError("usage: python -m meshtrial.native build | find NAME | version NAME | licences")
+    except MeshtrialError as error:
+        print(f"native: {error}", file=err)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("native: stopped; run it again to go on from Go's cache", file=err)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,140 @@
+"""Building all programs of ``lib/native`` at once, when something that decides what they are has changed."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TextIO
+
+from meshtrial.errors import MeshtrialError
+from meshtrial.native.places import build_dir, commands, is_executable, module_dir
+from meshtrial.native.terms import linked_modules
+from meshtrial.native.toolchain import Go, find_go, go_environment, read_go_mod, say
+
+FORTIO_PACKAGE = "fortio.org/fortio"
+_BUILD_FLAGS = ("-trimpath", "-buildvcs=false", "-ldflags=-s -w")
+
+
+def build(out: TextIO = sys.stdout) -> tuple[Path, ...]:
+    """Build all commands into ``.build/bin``, each put in place whole; does nothing when nothing changed.
+
+    Returns
+    -------
+    tuple of Path
+        The programs.
+    """
+    read_go_mod()
+    target = build_dir() / "bin"
+    target.mkdir(parents=True, exist_ok=True)
+    with _lock(build_dir() / "native.lock", out):
+        go = find_go(out)
+        names = commands()
+        programs = tuple(target / name for name in names)
+        key = _source_key(go.version)
+        stamp = build_dir() / "native.json"
+        if _stamped(stamp) == key and all(is_executable(path) for path in programs):
+            say(out, f"{', '.join(names)} are up to date")
+            return programs
+        say(out, f"building {', '.join(names)} with {go.version} (about 3 minutes the first time)")
+        started = time.monotonic()
+        for abandoned in build_dir().glob("new-*"):  # a build that was killed
+            shutil.rmtree(abandoned, ignore_errors=True)
+        with tempfile.TemporaryDirectory(dir=build_dir(), prefix="new-") as folder:
+            _go_build(go, Path(folder), out)
+            for name in names:
+                (Path(folder) / name).replace(target / name)
+        modules = linked_modules(go, programs)
+        stamp.write_text(
+            json.dumps({"key": key, "go": go.version, "modules": [asdict(m) for m in modules]}, indent=1) + "\n"
+        )
+        say(out, f"built into {target} in {time.monotonic() - started:.0f} s")
+    return programs
+
+
+@contextmanager
+def _lock(path: Path, out: TextIO) -> Iterator[None]:
+    with path.open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(out, "another build is running in this checkout; waiting for it")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _source_key(go_version: str) -> str:
+    """Hash everything that decides what the programs are: sources, pins, flags and compiler."""
+    digest = hashlib.sha256(f"{go_version} {_BUILD_FLAGS} {sys.platform}".encode())
+    for path in sorted(path for path in module_dir().rglob("*") if path.is_file()):
+        digest.update(str(path.relative_to(module_dir())).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _stamped(stamp: Path) -> str | None:
+    try:
+        return str(json.loads(stamp.read_text(encoding="utf-8"))["key"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # no stamp, or a broken one: build
+
+
+def _go_build(go: Go, folder: Path, out: TextIO) -> None:
+    """Run one ``go build`` for all commands (one package graph, compiled once), reporting progress every 15 s."""
+    log = build_dir() / "native.log"
+    command = [
+        str(go.path),
+        "build",
+        "-v",
+        *_BUILD_FLAGS,
+        "-o",
+        f"{folder}/",
+        FORTIO_PACKAGE,
+        *(f"./{name}" for name in commands()[1:]),
+    ]
+    lines: list[str] = []
+    started = reported = time.monotonic()
+    with subprocess.Popen(
+        command,
+        cwd=module_dir(),
+        env=go_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line.rstrip())
+            if time.monotonic() - reported > 15:
+                reported = time.monotonic()
+                fetched = sum(line.startswith("go: downloading") for line in lines)
+                passed = f"{reported - started:.0f} s"
+                say(out, f"{passed}, {fetched} modules fetched, {len(lines) - fetched} packages compiled")
+    log.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    if process.returncode:
+        raise _build_error(lines, log)
+
+
+def _build_error(lines: Sequence[str], log: Path) -> MeshtrialError:
+    """Turn the compiler's or the downloader's words into one line with what to do next."""
+    telling = [
+        line for line in lines if re.search(r": |\berror\b", line) and not line.startswith(("go: downloading", "# "))
+    ]
+    said = telling[0] if telling else "no message"
+    if re.search(r"dial tcp|lookup |i/o timeout|TLS handshake|proxyconnect|40[0-9] |410 Gone|5\d\d ", "\n".join(lines)):
+        advice = "a Go module could not be fetched: check the network or GOPROXY, then try again"
+    elif "no space left" in "\n".join(lines):
+        advice = "free about 2 GB of disk, then try again"
+    else:
+        advice = f"the whole output is in {log}"
+    return MeshtrialError(f"building lib/native failed: {said.strip()}; {advice}")

