@@ -162,7 +162,7 @@ def test_what_is_withheld_is_said(fortio):
     sent = fortio.run(100, 2, 10, lambda thread, i: 0.002)
     m = ingest([fortio.output(sent, 100, 2, 10)], LOAD, 100)
     assert "latency_p99_s" not in m.responses
-    assert "not reported for too few requests: p99, p999 (p99 needs 10000, there are 1000)" in m.notes
+    assert "not reported for too few requests: p95, p99, p999 (p95 needs 2000, there are 1000)" in m.notes
 
 
 def test_slices_are_averaged_and_never_pooled(fortio):
