@@ -213,8 +213,8 @@ def _proofs(data: StudyData) -> Table:
     columns = [
         Column("proof"),
         Column("passed", numeric=True),
-        Column("expected"),
-        Column("observed"),
+        Column("expected", middle=True),
+        Column("observed", wide=True),
     ]
     note = (
         "Every arm shows before and after each run that it is what its label says. An arm without a row has "
