@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pytest
 import yaml
 from clusterenv import Cluster
 from test_backend_support import options_for, owned_namespaces
@@ -22,7 +23,9 @@ from meshtrial.inference.scaling import growths
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import StudyStore
 
-_PATIENCE_S = 1500
+_PATIENCE_S = 1800
+# A run takes half a minute: a namespace made and removed, two kubelet readings; the suite's own limit is for one test.
+pytestmark = pytest.mark.timeout(_PATIENCE_S + 60, func_only=True)
 # A p50 with 100 requests beyond it, at a rate that a machine which also carries the cluster holds.
 SHORT = {"connections": 4, "blocks": 2, "duration_s": 5, "warmup_s": 1}
 
