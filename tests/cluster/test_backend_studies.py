@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -49,14 +50,8 @@ class Done:
         return {(row.treatment, row.baseline) for row in self.data.verdicts if row.response == response}
 
 
-def run_study(
-    cluster: Cluster,
-    folder: Path,
-    name: str,
-    during: Callable[[subprocess.Popen[str]], None] = lambda _: None,
-    **given: Any,
-) -> Done:
-    """``meshtrial run`` with this cluster's file, to its end."""
+def start(cluster: Cluster, folder: Path, name: str, **given: Any) -> subprocess.Popen[str]:
+    """``meshtrial run`` with this cluster's file."""
     file = folder / "cluster.yaml"
     file.write_text(yaml.safe_dump(options_for(cluster, mesh_reinstall="once")["kubernetes"]))
     pairs = {"backend": "kubernetes", "cluster_file": str(file), **given}
@@ -64,7 +59,18 @@ def run_study(
     argv += [part for key, value in pairs.items() for part in ("-p", f"{key}={value}")]
     places = {"MESHTRIAL_DATA": str(folder / "studies"), "MESHTRIAL_REPORTS": str(folder / "reports")}
     pipe = subprocess.PIPE
-    child = subprocess.Popen(argv, env=os.environ | places, stdout=pipe, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(argv, env=os.environ | places, stdout=pipe, stderr=subprocess.STDOUT, text=True)
+
+
+def run_study(
+    cluster: Cluster,
+    folder: Path,
+    name: str,
+    during: Callable[[subprocess.Popen[str]], None] = lambda _: None,
+    **given: Any,
+) -> Done:
+    """A study to its end."""
+    child = start(cluster, folder, name, **given)
     timer = threading.Timer(_PATIENCE_S, child.terminate)
     timer.start()
     watcher = threading.Thread(target=during, args=(child,))
@@ -188,6 +194,20 @@ def test_a_study_goes_on_after_what_befell_its_runs(cluster: Cluster, tmp_path: 
     assert any("load pod" in reason for reason in reasons), reasons
     valid = {(run.repetition, run.treatment) for run in done.data.runs if run.valid}
     assert valid == {(block, arm) for block in (1, 2) for arm in ("none", "none-aa")}
+    assert owned_namespaces(cluster) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_study_leaves_nothing_on_the_cluster(cluster: Cluster, tmp_path: Path, number: int):
+    more = SHORT | {"duration_s": 20}
+    child = start(cluster, tmp_path, "mesh_comparison", treatments="none", rates="50", capacity="false", **more)
+    try:
+        _when_load_runs(child, lambda: child.send_signal(number))
+        said, _ = child.communicate(timeout=200)
+    finally:
+        child.kill()
+    assert child.returncode == 130, said
+    assert "to go on:" in said
     assert owned_namespaces(cluster) == []
 
 

@@ -26,6 +26,9 @@ from meshtrial.studies import STUDIES, study_module
 from meshtrial.trial import HANDOFF
 
 INVALID_RUNS = 3
+# How long an interrupted kernel may take to remove what it deployed: a namespace on a cluster needs tens of seconds.
+# It ends as soon as it is done; another Ctrl-C does not wait.
+GRACE_S = 240.0
 
 
 def add(verbs: Any) -> None:
@@ -100,6 +103,7 @@ def _papermill(
     source: Path, notebook: Path, given: Mapping[str, Any], environment: Mapping[str, str], out: TextIO
 ) -> BaseException | None:
     import papermill
+    from traitlets.config import Config
 
     kept = dict(os.environ)
     os.environ.update(environment)
@@ -115,6 +119,7 @@ def _papermill(
             cwd=str(paths.NOTEBOOKS),
             # The kernel's own log goes to our stderr; what a user must know is in the notebook.
             extra_arguments=["--log-level=CRITICAL"],
+            config=Config({"KernelManager": {"shutdown_wait_time": GRACE_S}}),
         )
     except (papermill.PapermillExecutionError, KeyboardInterrupt) as error:
         return error
