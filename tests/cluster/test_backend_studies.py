@@ -125,7 +125,7 @@ def test_features_of_istio(cluster: Cluster, tmp_path: Path):
         cluster,
         tmp_path,
         "feature_impact",
-        treatments="none,none-aa,istio,istio+mtls,istio+mtls+jwt,istio+mtls+opa",
+        treatments="none,none-aa,istio+mtls,istio+mtls+jwt,istio+mtls+opa",
         rps=50,
         **SHORT,
     )
@@ -146,7 +146,7 @@ def test_scale_out_on_istio(cluster: Cluster, tmp_path: Path):
         treatments="none,none-aa,istio+mtls,istio+mtls+scoped",
         sizes="6,12",
         rates="40",
-        **(SHORT | {"connections": 16, "duration_s": 6}),
+        **(SHORT | {"connections": 16, "duration_s": 6, "blocks": 1}),
         primary="latency_beyond_holds_p50_s,path_cpu_s_per_request",
     )
     assert done.failed_proofs == []
