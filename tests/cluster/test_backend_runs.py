@@ -175,12 +175,14 @@ def test_an_application_that_is_kept_is_the_same_pods(cluster: Cluster, tmp_path
     assert not any(name.startswith("kept") for name in owned_namespaces(cluster))
 
 
-def test_three_tiers(cluster: Cluster, tmp_path: Path):
+@pytest.mark.parametrize("treatment", ["none", "istio+mtls"])
+def test_three_tiers(cluster: Cluster, tmp_path: Path, treatment: str):
     load = Load(rps=40, connections=8, duration_s=3, warmup_s=1, replicas=2)
     pools = {"app_node_selector": "slot=n2", "load_node_selector": "slot=n1"}
     with bed_on(cluster, namespace="tiers", **pools) as bed:
-        run = one_run(bed, "none", tmp_path, load, "tiers")
+        run = one_run(bed, treatment, tmp_path, load, "tiers")
         assert run.failed == []
+        assert ("a tier that is not called is known to the proxy" in run.names) == (treatment != "none")
         latencies = [json.loads(line)["latency"] for line in run.outputs[0].access_log_path.read_text().splitlines()]
         assert min(latencies) > 0.2  # two holds of 100 ms
         assert run.usage["server"].count == 2

@@ -152,6 +152,8 @@ def stopping_of(text: str, blocks: int, alpha: float) -> stats.StoppingRule:
     UsageError
         When it is none of the three.
     """
+    if blocks < 2:
+        raise UsageError(f"blocks = {blocks}: allowed are 2 or more, one alone has nothing to be compared with")
     rule, _, target = text.partition(":")
     if rule == "fixed" and not target:
         return stats.FixedN(blocks, alpha)

@@ -188,7 +188,11 @@ def _spoken_of(data: StudyData) -> list[str]:
 def _clause(rows: list[VerdictRow]) -> list[_Piece]:
     stopped = {kind(row) for row in rows}
     if len(stopped) == 1 and stopped <= {"invalid", "saturated"}:
-        why = "it did not hold the asked rate" if stopped == {"saturated"} else "its gates or proofs failed"
+        why = (
+            "it did not hold the asked rate"
+            if stopped == {"saturated"}
+            else "its gates or proofs failed, or too few blocks are left"
+        )
         return [_Piece(" is "), _Piece(next(iter(stopped)), "strong", "mt-stopped"), _Piece(f": {why}")]
     using = [row for row in rows if kind(row) in ("more", "less")]
     being = [row for row in rows if row not in using]
