@@ -178,7 +178,7 @@ def test_a_study_goes_on_after_what_befell_its_runs(cluster: Cluster, tmp_path: 
         capacity="false",
         **(SHORT | {"duration_s": 8}),
     )
-    assert done.code == 3
+    assert done.code == 0  # each was repeated inside its block, and the repeats held
     reasons = [reason for run in done.data.runs if not run.valid for reason in run.reasons]
     assert any("gave no answer for" in reason for reason in reasons), reasons
     assert any("load pod" in reason for reason in reasons), reasons
