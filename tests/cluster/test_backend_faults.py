@@ -89,12 +89,12 @@ def test_a_node_that_goes_in_a_run(bed: KubernetesTestbed, cluster: Cluster, tmp
     (node,) = {
         p["spec"]["nodeName"] for p in cluster.get("-n", "faults", "pods", "-l", "meshtrial.dev/part=load")["items"]
     }
+    thread = during(4, lambda: cluster.kill_node(node))
     try:
-        thread = during(4, lambda: cluster.kill_node(node))
-        with pytest.raises(TestbedError, match=f"load pod .* on node {node} is not ready any more .*node may be gone"):
+        with pytest.raises(TestbedError, match=f"load pod .* on node {node} .*its node may be gone"):
             deployment.generate(fortio.calls(LOAD, "measure"), tmp_path, 120)
-        thread.join()
     finally:
+        thread.join()
         cluster.start_node(node)
         deployment.close()
     assert one_run(bed, "none", tmp_path, Load(rps=50, connections=2, duration_s=2)).failed == []

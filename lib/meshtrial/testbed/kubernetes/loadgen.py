@@ -198,6 +198,17 @@ def _stop(cluster: Cluster, todo: Sequence[_Call]) -> None:
 
 
 def _collect(cluster: Cluster, item: _Call, folder: Path) -> GeneratorOutput:
+    try:
+        return _brought_back(cluster, item, folder)
+    except BrokenStreamError as error:
+        # A node that lost its power takes the stream with it long before the cluster calls it NotReady.
+        pod = item.pod
+        raise TestbedError(
+            f"load pod {pod.name} on node {pod.node} cannot be reached any more; its node may be gone ({error})"
+        ) from None
+
+
+def _brought_back(cluster: Cluster, item: _Call, folder: Path) -> GeneratorOutput:
     look = [BUSYBOX, "sh", "-c", f"cd {shlex.quote(item.folder)} && {BUSYBOX} cat code size sum"]
     answer = run(cluster, item.pod, look)
     words = answer.text.split()
