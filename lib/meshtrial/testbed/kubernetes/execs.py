@@ -64,6 +64,9 @@ class Exited:
         return (self.out + self.err).decode(errors="replace")
 
 
+_UNREACHED = re.compile(r"error (sending request|dialing backend)")
+
+
 class Running:
     """A command that runs in a container, with its streams."""
 
@@ -160,7 +163,10 @@ class Running:
         for cause in (found.get("details") or {}).get("causes") or []:
             if cause.get("reason") == "ExitCode":
                 return int(cause["message"])
-        raise TestbedError(f"{self._what}: {found.get('message', 'failed')}")
+        message = str(found.get("message", "failed"))
+        # The API server answers, the node's kubelet does not: that may pass, so it is tried again like a broken stream.
+        kind = BrokenStreamError if _UNREACHED.search(message) else TestbedError
+        raise kind(f"{self._what}: {message}")
 
 
 def run(
