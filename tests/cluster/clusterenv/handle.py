@@ -149,13 +149,14 @@ class Cluster:
         lifecycle.kill_node(self.layout, self._state(), node)
 
     def start_node(self, node: str) -> None:
-        """Start a killed node again, without its containers, and wait until it is Ready; fine when it runs."""
+        """Start a killed node again, without its containers; back when it is Ready with its images. Fine when it runs."""
         state = self._state()
         if state.procs[node].alive():
             return
         before = lifecycle.heartbeat(self.layout, node)
         lifecycle.start_node(self.layout, state, node)
         lifecycle.wait_node_ready(self.layout, node, since=before)
+        lifecycle.wait_imported(self.layout, node)
 
     # --- adding to it -------------------------------------------------------------------------------------------------
 

@@ -145,7 +145,7 @@ def _start(layout: Layout, say: Say, state: State, options: Options, images: dic
     say(f"{len(NODES)} nodes Ready after {time.monotonic() - started:.1f} s")
     _apply_base(layout, images)
     for node in NODES:
-        _wait_imported(layout, node)
+        wait_imported(layout, node)
     kubectl(layout, "-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=60s")
     state.ready = True
     state.save()
@@ -513,7 +513,8 @@ def wait_node_ready(layout: Layout, node: str, *, since: str = "", timeout_s: fl
         raise ClusterError(f"{error}: {procs.last_line(log)} ({log})") from None
 
 
-def _wait_imported(layout: Layout, node: str) -> None:
+def wait_imported(layout: Layout, node: str) -> None:
+    """Wait until a node has every image."""
     folder = layout.run / node
     wait_for(f"image import on {node}", (folder / "imported").exists, 180)
     failed = folder / "import-failed"
