@@ -149,7 +149,7 @@ class Cluster:
         lifecycle.kill_node(self.layout, self._state(), node)
 
     def start_node(self, node: str) -> None:
-        """Start a killed node again, without its containers; back when it is Ready with its images. Fine when it runs."""
+        """Start a killed node again, without its containers; it is Ready and has its images then. Fine when it runs."""
         state = self._state()
         if state.procs[node].alive():
             return
