@@ -120,6 +120,9 @@ def look(row: VerdictRow) -> VerdictLook:
     return LOOKS[kind(row)]
 
 
+_OPEN = ("inconclusive", "unstable")
+
+
 def qualifier(row: VerdictRow) -> str:
     """What stands behind the verdict's word: material, below margin, how many more blocks."""
     if row.qualifier:
@@ -127,7 +130,7 @@ def qualifier(row: VerdictRow) -> str:
     inside = re.search(r"\((.+)\)\s*$", row.verdict) or re.search(r":\s*(.+)$", row.verdict)
     if inside:
         return inside.group(1)
-    if kind(row) == "inconclusive" and row.blocks_needed:
+    if kind(row) in _OPEN and row.blocks_needed:
         return f"about {row.blocks_needed} more block{'s' * (row.blocks_needed != 1)}"
     return ""
 
@@ -137,7 +140,7 @@ def verdict_text(row: VerdictRow) -> str:
     word, more = kind(row), qualifier(row)
     if not more:
         return word
-    return f"{word} ({more})" if word == "inconclusive" else f"{word}, {more}"
+    return f"{word} ({more})" if word in _OPEN else f"{word}, {more}"
 
 
 def known(name: str) -> Response:

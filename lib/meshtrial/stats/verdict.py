@@ -125,7 +125,7 @@ def decide(
     margin = _margin_size(c)
     if noise is not None and margin is not None and noise.floor > margin and not _beyond(c, noise.floor):
         reason = f"the A/A noise floor {_size(noise.floor, c)} exceeds the margin {_size(margin, c)}"
-        return Verdict("unstable", "", "unstable", reason, None, c.mde)
+        return _open("unstable", reason, c, unit)
 
     equivalent = p_equivalence_adjusted is not None and p_equivalence_adjusted <= c.alpha
     if p_adjusted <= c.alpha:
@@ -140,9 +140,14 @@ def decide(
     if equivalent:
         reason = f"adjusted equivalence p = {p_equivalence_adjusted:.3g} within the margin {_size(margin or 0.0, c)}"
         return Verdict("equivalent", "", "equivalent", reason, None, c.mde)
-    more_n = more_needed(c)
-    text = "inconclusive" if more_n is None else f"inconclusive (about {_count(more_n)} more {unit})"
-    return Verdict("inconclusive", "", text, f"adjusted p = {p_adjusted:.3g}", more_n, c.mde)
+    return _open("inconclusive", f"adjusted p = {p_adjusted:.3g}", c, unit)
+
+
+def _open(label: Literal["unstable", "inconclusive"], reason: str, c: Comparison, unit: str) -> Verdict:
+    """What is not settled, with what would probably settle it; more blocks also narrow the A/A noise floor."""
+    more = more_needed(c)
+    text = label if more is None else f"{label} (about {_count(more)} more {unit})"
+    return Verdict(label, "", text, reason, more, c.mde)
 
 
 def more_needed(c: Comparison) -> int | None:

@@ -91,6 +91,8 @@ def test_unstable_comes_before_a_difference() -> None:
     assert judged(c, noise=floor(0.04)).label == "slower"  # below the margin of 5 %
     verdict = judged(c, noise=floor(0.10))
     assert verdict.label == "unstable"
+    assert verdict.more is not None
+    assert verdict.text == f"unstable (about {verdict.more} more blocks)"
     assert "10.0%" in verdict.reason
     assert "5.0%" in verdict.reason
 
