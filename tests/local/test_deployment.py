@@ -69,7 +69,7 @@ def test_no_proxy_is_proven_not_assumed(tmp_path, monkeypatch):
     def disguised(deployment):
         sidecar.build(deployment)
         host, port = deployment.target.url.split("/")[2].split(":")
-        deployment.provers[:] = [lambda phase, _: direct._prove_direct(deployment, host, int(port), phase)]
+        deployment.provers[:] = [lambda phase, _: direct._prove_direct(deployment, [(host, int(port))], phase)]
 
     monkeypatch.setattr("meshtrial.testbed.local.testbed.builder", lambda _: disguised)
     proofs, _, _ = exercise("none", tmp_path)

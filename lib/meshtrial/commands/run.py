@@ -26,9 +26,9 @@ from meshtrial.studies import STUDIES, study_module
 from meshtrial.trial import HANDOFF
 
 INVALID_RUNS = 3
-# How long an interrupted kernel may take to remove what it deployed: a namespace on a cluster needs tens of seconds.
-# It ends as soon as it is done; another Ctrl-C does not wait.
-GRACE_S = 240.0
+# How long an interrupted kernel may take to remove what it deployed, before it is killed: processes die with it anyway,
+# a namespace on a cluster needs tens of seconds. It ends as soon as it is done; another Ctrl-C does not wait.
+GRACE_S = {"local": 5.0, "kubernetes": 240.0}
 
 
 def add(verbs: Any) -> None:
@@ -119,7 +119,7 @@ def _papermill(
             cwd=str(paths.NOTEBOOKS),
             # The kernel's own log goes to our stderr; what a user must know is in the notebook.
             extra_arguments=["--log-level=CRITICAL"],
-            config=Config({"KernelManager": {"shutdown_wait_time": GRACE_S}}),
+            config=Config({"KernelManager": {"shutdown_wait_time": GRACE_S[str(given.get("backend", "local"))]}}),
         )
     except (papermill.PapermillExecutionError, KeyboardInterrupt) as error:
         return error
