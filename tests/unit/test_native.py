@@ -216,6 +216,36 @@ def test_go_reads_the_users_settings_and_writes_only_here(checkout: Path, monkey
     assert native.go_environment()["GOENV"] == "off"
 
 
+def compiler(checkout: Path, script: str) -> None:
+    program(checkout / "path", "cc", script)
+    (checkout / ".build").mkdir()
+
+
+def test_the_library_in_c_is_put_in_place_whole(checkout: Path) -> None:
+    compiler(checkout, 'while [ "$1" != -o ]; do shift; done; cat "$3" >"$2"')
+    source = checkout / "lib" / "native" / "forkserver" / "forkserver.c"
+    source.parent.mkdir()
+    source.write_text("int x;")
+    assert native.forkserver() is None
+    built = native.build_forkserver(io.StringIO())
+    assert built == native.forkserver() == checkout / ".build" / "lib" / "forkserver.so"
+    assert built.read_text() == "int x;"
+    assert not list((checkout / ".build").glob("new-*"))
+
+
+def test_without_a_compiler_or_with_one_that_fails_a_line_says_what_follows(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler(checkout, "echo 'stdio.h: no such file' >&2; exit 1")
+    out = io.StringIO()
+    assert native.build_forkserver(out) is None
+    assert out.getvalue() == f"native: cc cannot build forkserver.c (stdio.h: no such file): {native.WITHOUT}\n"
+    monkeypatch.setenv("PATH", str(checkout))
+    out = io.StringIO()
+    assert native.build_forkserver(out) is None
+    assert out.getvalue() == f"native: no C compiler on PATH: {native.WITHOUT}\n"
+
+
 def test_bad_usage() -> None:
     err = io.StringIO()
     assert main(["biuld"], io.StringIO(), err) == 2

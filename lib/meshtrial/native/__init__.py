@@ -1,21 +1,25 @@
 """Native tools: build them from ``lib/native``, find them, say their versions and licences.
 
 Standard library only, because set-up runs this before anything else works. Limits: Linux; one Go module, all of its
-commands built together.
+commands built together, and one library in C, built where there is a compiler.
 """
 
 from meshtrial.native.building import build
+from meshtrial.native.library import WITHOUT, build_forkserver, forkserver
 from meshtrial.native.places import commands, find, version
 from meshtrial.native.terms import Licence, licences
 from meshtrial.native.toolchain import Go, find_go, go_environment, needed_go
 
 __all__ = [
+    "WITHOUT",
     "Go",
     "Licence",
     "build",
+    "build_forkserver",
     "commands",
     "find",
     "find_go",
+    "forkserver",
     "go_environment",
     "licences",
     "needed_go",

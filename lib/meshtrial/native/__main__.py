@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from meshtrial.errors import MeshtrialError, UsageError
-from meshtrial.native import build, find, licences, version
+from meshtrial.native import build, build_forkserver, find, licences, version
 
 
 def main(argv: Sequence[str], out: TextIO = sys.stdout, err: TextIO = sys.stderr) -> int:
@@ -16,6 +16,7 @@ def main(argv: Sequence[str], out: TextIO = sys.stdout, err: TextIO = sys.stderr
         match list(argv):
             case ["build"]:
                 build(out)
+                build_forkserver(out)
             case ["find", name]:
                 print(find(name), file=out)
             case ["version", name]:

@@ -76,7 +76,7 @@ def _lock(path: Path, out: TextIO) -> Iterator[None]:
 def _source_key(go_version: str) -> str:
     """Hash everything that decides what the programs are: sources, pins, flags and compiler."""
     digest = hashlib.sha256(f"{go_version} {_BUILD_FLAGS} {sys.platform}".encode())
-    for path in sorted(path for path in module_dir().rglob("*") if path.is_file()):
+    for path in sorted(path for path in module_dir().rglob("*") if path.is_file() and path.suffix != ".c"):
         digest.update(str(path.relative_to(module_dir())).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
