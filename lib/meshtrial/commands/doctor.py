@@ -43,6 +43,7 @@ def run(_: argparse.Namespace, out: TextIO) -> int:
     for name in native.commands():
         if name != "fortio":
             _say(name, lambda name=name: _tool(name), out)  # type: ignore[misc]
+    _say("forkserver (hundreds of sidecars start sooner)", _forkserver, out)
     _say("ruby (the details apps)", lambda: _versions(apps.app("details").versions()), out)
     print("\nbackend=kubernetes needs", file=out)
     _say("helm (to install meshes)", _helm, out)
@@ -61,6 +62,16 @@ def _say(what: str, ask: Callable[[], str], out: TextIO) -> bool:
 
 def _tool(name: str) -> str:
     return f"{native.version(name)}  ({paths.shown(native.find(name))})"
+
+
+def _forkserver() -> str:
+    path = native.forkserver()
+    if path is None:
+        raise MeshtrialError(
+            "install a C compiler (Debian, Ubuntu: gcc and libc6-dev), then `python -m meshtrial.native build`; "
+            f"until then {native.WITHOUT}"
+        )
+    return f" ({paths.shown(path)})"
 
 
 def _package(name: str) -> str:

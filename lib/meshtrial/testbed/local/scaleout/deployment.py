@@ -112,6 +112,7 @@ class TiersDeployment(LocalDeployment):
         )
         control = self.spawn("control-plane", "control plane", argv, [discovery, admin])
         plane = self._control = ControlPlane(admin)
+        plane.stats()  # it listens early and answers late: when all bootstraps are written
         began = time.monotonic()
         names = [node["id"] for node in self.layout.nodes()]
         fleet = self._fleet = Fleet(names, bootstraps, self.folder)
@@ -129,6 +130,7 @@ class TiersDeployment(LocalDeployment):
     ) -> None:
         plane = proc.usage(proc.Watched("control-plane", "control plane", (control_pid,)))
         self.measured["start"] = {
+            "forked": fleet.forked,
             "spawned_s": spawned_s,
             "configured_s": configured_s,
             "proxies_cpu_s": fleet_usage("sidecars", "data plane", fleet.pids).cpu_s,

@@ -30,6 +30,8 @@ class Fleet:
     ----------
     pids : tuple of int
         In the order of the names.
+    forked : bool
+        Whether they were forked from one that had done its static initialisation; else each did its own.
     launcher : Child
         Lives as long as every sidecar does.
     """
@@ -37,10 +39,13 @@ class Fleet:
     def __init__(self, names: Sequence[str], bootstraps: Path, folder: Path) -> None:
         self.names = tuple(names)
         self.pids: tuple[int, ...] = ()
+        self.forked = False
         self._ready = folder / "sidecars.pids"
         spec = folder / "sidecars.json"
         commands = [_command(name, bootstraps / f"{name}.json") for name in names]
-        spec.write_text(json.dumps({"pids": str(self._ready), "commands": commands}))
+        library = native.forkserver()
+        wanted = {"pids": str(self._ready), "forkserver": library and str(library), "commands": commands}
+        spec.write_text(json.dumps(wanted))
         argv = (sys.executable, "-I", "-S", str(_LAUNCHER), str(spec))
         self.launcher = Child("sidecars", argv, folder / "sidecars.log")
 
@@ -58,7 +63,8 @@ class Fleet:
             if time.monotonic() > deadline:
                 raise TestbedError(f"{len(self.names)} sidecars: not started within {timeout_s:g} s")
             time.sleep(0.01)
-        self.pids = tuple(json.loads(self._ready.read_text()))
+        started = json.loads(self._ready.read_text())
+        self.pids, self.forked = tuple(started["pids"]), bool(started["forked"])
 
     def require_alive(self) -> None:
         """TestbedError with the last lines of their log when any of them ended."""

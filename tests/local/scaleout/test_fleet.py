@@ -1,0 +1,150 @@
+"""Sidecars forked from one cost what separately started ones cost, and end as surely."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from meshtrial import native
+from meshtrial.errors import TestbedError
+from meshtrial.testbed.local.processes import listening_inode
+from meshtrial.testbed.local.scaleout import fleet as fleets
+from meshtrial.testbed.local.scaleout.fleet import Fleet
+from meshtrial.testbed.local.scaleout.topology import ADMIN, free_layout
+
+COUNT = 4
+# A compiler is optional, so without one there is nothing to test; a CI that lost its own is to say so.
+needs_forkserver = pytest.mark.skipif(
+    native.forkserver() is None and os.environ.get("CI") != "true", reason="no C compiler here: meshtrial doctor"
+)
+
+
+@pytest.fixture
+def bootstraps(tmp_path) -> tuple[list[str], list[str], Path]:
+    """Names, addresses and folder of Envoys that have an admin interface and nothing else."""
+    layout = free_layout(COUNT, sidecars=True)
+    folder = tmp_path / "bootstraps"
+    folder.mkdir()
+    names = [f"sidecar-{i}" for i in range(COUNT)]
+    addresses = [layout.address("client", i + 1) for i in range(COUNT)]
+    for name, address in zip(names, addresses, strict=True):
+        at = {"socket_address": {"address": address, "port_value": ADMIN}}
+        (folder / f"{name}.json").write_text(json.dumps({"node": {"id": name}, "admin": {"address": at}}))
+    return names, addresses, folder
+
+
+def started(bootstraps: tuple[list[str], list[str], Path], folder: Path) -> Fleet:
+    names, addresses, where = bootstraps
+    folder.mkdir()
+    fleet = Fleet(names, where, folder)
+    fleet.wait_started(30)
+    deadline = time.monotonic() + 30
+    while not all(listening_inode(address, ADMIN) for address in addresses):
+        fleet.require_alive()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    settled(fleet.pids)
+    return fleet
+
+
+def settled(pids: tuple[int, ...]) -> None:
+    """Wait for the last of starting: until nobody's memory has grown for half a second."""
+    deadline, seen, since = time.monotonic() + 30, [], time.monotonic()
+    while time.monotonic() - since < 0.5:
+        assert time.monotonic() < deadline
+        now = [memory(pid)["Anonymous"] for pid in pids]
+        if now != seen:
+            seen, since = now, time.monotonic()
+        time.sleep(0.05)
+
+
+def memory(pid: int) -> dict[str, int]:
+    """KiB by kind."""
+    lines = [line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]]
+    return {name.rstrip(":"): int(value) for name, value, *_ in lines}
+
+
+def alone(pids: tuple[int, ...]) -> None:
+    deadline = time.monotonic() + 10
+    while left := [pid for pid in pids if Path(f"/proc/{pid}").exists()]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.02)
+
+
+@needs_forkserver
+def test_forked_sidecars_have_all_their_memory_to_themselves(bootstraps, tmp_path, monkeypatch):
+    assert native.forkserver()
+    forked = started(bootstraps, tmp_path / "forked")
+    try:
+        assert forked.forked
+        assert len(set(forked.pids)) == COUNT
+        ours = [memory(pid) for pid in forked.pids]
+    finally:
+        forked.stop()
+    alone(forked.pids)
+    monkeypatch.setattr(fleets.native, "forkserver", lambda: None)
+    singly = started(bootstraps, tmp_path / "singly")
+    try:
+        assert not singly.forked
+        theirs = [memory(pid) for pid in singly.pids]
+    finally:
+        singly.stop()
+    usual = sum(found["Anonymous"] for found in theirs) / COUNT
+    for found in ours:
+        # What is not a file's is nobody else's, and as much as in a process that did everything itself.
+        assert found["Private_Dirty"] == found["Anonymous"]
+        assert found["Anonymous"] == pytest.approx(usual, rel=0.03)
+
+
+def test_a_program_that_does_not_load_the_library_starts_by_itself(bootstraps, tmp_path, monkeypatch):
+    foreign = tmp_path / "foreign.so"
+    foreign.write_text("not a library")
+    monkeypatch.setattr(fleets.native, "forkserver", lambda: foreign)
+    fleet = started(bootstraps, tmp_path / "fleet")
+    try:
+        assert not fleet.forked
+        assert len(fleet.pids) == COUNT
+    finally:
+        fleet.stop()
+
+
+def test_a_bad_bootstrap_is_named(bootstraps, tmp_path):
+    (bootstraps[2] / "sidecar-2.json").write_text('{"admin": 1}')
+    (tmp_path / "fleet").mkdir()
+    fleet = Fleet(bootstraps[0], bootstraps[2], tmp_path / "fleet")
+    try:
+        assert fleet.launcher.wait(30) == 1
+        with pytest.raises(TestbedError, match="sidecar-2 ended with code 1"):
+            fleet.require_alive()
+    finally:
+        fleet.stop()
+
+
+@needs_forkserver
+def test_a_fork_server_that_fails_half_way_leaves_none(bootstraps, tmp_path):
+    commands = [fleets._command(name, bootstraps[2] / f"{name}.json") for name in bootstraps[0]]
+    commands[2] += ["--disable-extensions", "x"] * 40  # more than it takes
+    spec = tmp_path / "spec.json"
+    wanted = {"pids": str(tmp_path / "pids"), "forkserver": str(native.forkserver()), "commands": commands}
+    spec.write_text(json.dumps(wanted))
+    ended = subprocess.run([sys.executable, "-I", "-S", fleets._LAUNCHER, spec], capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert "forkserver: arguments: Argument list too long" in ended.stderr
+    assert "the fork server ended with 2 of 4 sidecars" in ended.stdout
+    assert not any(listening_inode(address, ADMIN) for address in bootstraps[1])
+
+
+def test_a_launcher_that_is_killed_takes_the_forked_with_it(bootstraps, tmp_path):
+    fleet = started(bootstraps, tmp_path / "fleet")
+    try:
+        os.kill(fleet.launcher.pid, signal.SIGKILL)
+        alone(fleet.pids)
+    finally:
+        fleet.stop()
