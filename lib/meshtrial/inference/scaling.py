@@ -19,7 +19,15 @@ from meshtrial.inference.values import FloatArray
 from meshtrial.records.dataset import StudyData
 from meshtrial.stats.knee import Knee, find_knee
 from meshtrial.stats.multiplicity import smallest_n
-from meshtrial.stats.scaling import PowerLaw, compare_exponents, marginal_cost, marginal_costs, power_law
+from meshtrial.stats.scaling import (
+    Curve,
+    PowerLaw,
+    closest_curve,
+    compare_exponents,
+    marginal_cost,
+    marginal_costs,
+    power_law,
+)
 from meshtrial.stats.slopes import Slope, slope_over_blocks
 from meshtrial.study import Load
 
@@ -83,24 +91,23 @@ class Growth:
         Of one more endpoint, in the stored unit.
     knee : Knee or None
         Where growth bends.
+    curve : Curve or None
+        The straight line or the power law, whichever lies closer: what is drawn and predicted with.
     """
 
     ladder: Ladder
     law: PowerLaw | None
     cost: Slope | None
     knee: Knee | None
+    curve: Curve | None
     why: tuple[str, ...]
 
     def predict(self, endpoints: float, alpha: float) -> Slope | None:
-        """The straight line's value at a size, with its interval over blocks.
+        """The curve's value at a size, with its interval over blocks.
 
         Between the measured sizes it is an interpolation; :meth:`extrapolated` tells when it is not.
         """
-        if self.cost is None:
-            return None
-        x, y = self.ladder.x, self.ladder.y
-        slopes = np.array(self.cost.blocks)
-        return slope_over_blocks(y.mean(axis=1) + slopes * (endpoints - x.mean()), 0.0, alpha)
+        return None if self.curve is None else slope_over_blocks(self.curve.at(endpoints), 0.0, alpha)
 
     def extrapolated(self, endpoints: float) -> bool:
         """Whether a size lies outside what was measured."""
@@ -169,7 +176,7 @@ def growth(data: StudyData, treatment: str, response: str, rps: float | None = N
     law = _tried(lambda: power_law(found.x, found.y, alpha=alpha, margin=LINEAR_MARGIN), "exponent", why)
     cost = _tried(lambda: marginal_cost(found.x, found.y, alpha=alpha), "marginal cost", why)
     knee = _tried(lambda: find_knee(found.x, found.y, np.random.default_rng(seed), alpha=alpha), "knee", why)
-    return Growth(found, law, cost, knee, tuple(why))
+    return Growth(found, law, cost, knee, _tried(lambda: closest_curve(found.x, found.y), "curve", []), tuple(why))
 
 
 def growths(data: StudyData, responses: Sequence[str]) -> list[Growth]:

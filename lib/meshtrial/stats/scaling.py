@@ -89,6 +89,60 @@ def power_law(x: ArrayLike, y: ArrayLike, *, alpha: float = 0.05, margin: float 
     return PowerLaw(exponent, verdict, p_linear)
 
 
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A line through every block: straight, or straight on logarithmic axes.
+
+    Attributes
+    ----------
+    form : str
+        ``"straight line"`` or ``"power law"``.
+    slopes, at_middle : (blocks,) ndarray
+        Of each block, and its height at the mean of the sizes; logarithms for a power law.
+    middle : float
+        That mean.
+    """
+
+    form: Literal["straight line", "power law"]
+    slopes: FloatArray
+    at_middle: FloatArray
+    middle: float
+
+    def at(self, size: float) -> FloatArray:
+        """Every block's value at a size."""
+        if self.form == "straight line":
+            return self.at_middle + self.slopes * (size - self.middle)
+        found: FloatArray = np.exp(self.at_middle + self.slopes * (math.log(size) - self.middle))
+        return found
+
+
+def closest_curve(x: ArrayLike, y: ArrayLike) -> Curve:
+    """The straight line or the power law through every block, whichever lies closer to the values.
+
+    Closer by the mean square of the error. A value that is not positive has no power law, and two sizes lie on both:
+    then the straight line.
+
+    Parameters
+    ----------
+    x : (k,) array_like
+        Sizes.
+    y : (blocks, k) array_like
+        The response.
+    """
+    sizes, table = ladder(x, y)
+    line = Curve("straight line", block_slopes(sizes, table), table.mean(axis=1), float(sizes.mean()))
+    if sizes.min() <= 0 or table.min() <= 0 or len(np.unique(sizes)) < 3:
+        return line
+    logs, log_table = np.log(sizes), np.log(table)
+    law = Curve("power law", block_slopes(logs, log_table), log_table.mean(axis=1), float(logs.mean()))
+
+    def error(curve: Curve) -> float:
+        fitted = np.stack([curve.at(size) for size in sizes], axis=1)
+        return float(np.mean((fitted - table) ** 2))
+
+    return law if error(law) < error(line) else line
+
+
 def _bend(sizes: FloatArray, table: FloatArray) -> tuple[Warning, ...]:
     """Warn where the blocks agree that the log-log line is curved."""
     if len(np.unique(sizes)) < 3:

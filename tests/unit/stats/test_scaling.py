@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from meshtrial.errors import UsageError
-from meshtrial.stats.scaling import compare_exponents, growth, marginal_cost, marginal_costs, power_law
+from meshtrial.stats.scaling import closest_curve, compare_exponents, growth, marginal_cost, marginal_costs, power_law
 from meshtrial.stats.slopes import bend_p, block_slopes, ladder
 
 SIZES = np.array([30.0, 60, 120, 300, 600])
@@ -25,6 +25,22 @@ def test_a_clean_power_law() -> None:
     assert result.exponent.p == 2 / 64
     assert result.verdict == "sublinear"
     assert growth(result.exponent, 4) == pytest.approx(2)
+
+
+def test_the_closer_curve_is_taken_and_goes_on_as_it_should() -> None:
+    line = closest_curve(SIZES, [5 + 2 * SIZES, 6 + 2 * SIZES])
+    assert line.form == "straight line"
+    assert line.at(1200) == pytest.approx([2405, 2406])
+    law = closest_curve(SIZES, [3 * SIZES**1.7, 4 * SIZES**-0.9])
+    assert law.form == "power law"
+    assert law.at(1200) == pytest.approx([3 * 1200**1.7, 4 * 1200**-0.9])
+
+
+def test_where_no_power_law_can_be_the_line_is_straight() -> None:
+    assert closest_curve([1, 2, 4], [[0, 1, 9], [1, 2, 9]]).form == "straight line"
+    assert closest_curve([1, 2], [[1, 4], [1, 4]]).form == "straight line"
+    with pytest.raises(UsageError, match="2 blocks"):
+        closest_curve([1, 2, 4], [[1, 2, 4]])
 
 
 def test_verdicts() -> None:

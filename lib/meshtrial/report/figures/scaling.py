@@ -27,6 +27,7 @@ COST = (
 A_REQUEST = ("data_plane_cpu_s_per_request", "proxy_cpu_cores", "proxy_memory_bytes")
 LATENCY = tuple(f"latency_beyond_holds_{q}_s" for q in ("p50", "p90", "p95", "p99", "p999"))
 CONFIGURATION = ("config_time_s", "config_cpu_s", "config_bytes", "push_time_s", "push_bytes")
+CURVE_POINTS = 25
 BEYOND = 1.5  # how far past the largest size a line is drawn, dashed
 
 
@@ -57,8 +58,9 @@ def _against(data: StudyData, responses: Sequence[str], what: str) -> Figure:
     alpha = data.plan.study.alpha
     caption = (
         f"{what}. Dots are runs; marks with bars are the estimate over blocks and its {100 * (1 - alpha):g} % interval "
-        "at each size; the line is the straight line through all blocks: dashed beyond the largest size, where nothing "
-        "was measured. Exponents and what one more endpoint costs are in the table."
+        "at each size; the line is the straight line or the power law, whichever lies closer (the table says which): "
+        "dashed beyond the largest size, where nothing was measured. Exponents and what one more endpoint costs are in "
+        "the table."
     )
     return drawn(lambda narrow: _draw(data, found, narrow), _alt(what, found), caption, slopes_table(found))
 
@@ -80,7 +82,7 @@ def _draw(data: StudyData, found: Sequence[Growth], narrow: bool) -> Canvas:
             _line(axis, one, response, palette.look_of(looks, one.ladder.treatment), data.plan.study.alpha)
         axis.set_title(response.label)
         axis.set_ylabel(response.unit)
-        axis.set_ylim(bottom=0)
+        axis.set_ylim(0, 1.05 * axis.get_ylim()[1])  # room for the marks of what hardly changes
         axis.set_xlim(left=0)
     axes[-1].set_xlabel("endpoints")
     arms = list(dict.fromkeys(one.ladder.treatment for one in found))
@@ -98,10 +100,10 @@ def _line(axis: Axes, one: Growth, response: Response, look: palette.Look, alpha
             axis.plot([at, at], [max(low, 0.0), high], color=look.colour, linewidth=1.1)
             axis.plot(at, middle, marker=look.marker, markersize=5, markerfacecolor=look.face, color=look.colour)
     for low, high, dash in ((x[0], x[-1], "-"), (x[-1], x[-1] * BEYOND, (0, (2.2, 1.8)))):
-        ends = [one.predict(at, alpha) for at in (low, high)]
-        if ends[0] is not None and ends[1] is not None:
-            values = [end.estimate * response.scale for end in ends if end is not None]
-            axis.plot([low, high], values, color=look.colour, linestyle=dash, linewidth=1.2)
+        at = np.linspace(low, high, CURVE_POINTS)
+        found = [end.estimate * response.scale for size in at if (end := one.predict(float(size), alpha)) is not None]
+        if found:
+            axis.plot(at, found, color=look.colour, linestyle=dash, linewidth=1.2)
 
 
 def slopes_table(found: Sequence[Growth]) -> pl.DataFrame:
@@ -128,6 +130,7 @@ def _row(one: Growth) -> dict[str, object]:
         "one endpoint more": shown(cost.estimate if cost else None),
         "one more, from": shown(cost.low if cost else None),
         "one more, to": shown(cost.high if cost else None),
+        "line drawn": one.curve.form if one.curve else "",
         "knee": knee.at if knee and knee.found else None,
         f"extrapolated to 2{wording.TIMES} the largest": shown(ahead.estimate if ahead else None),
         "method": cost.method if cost else "",

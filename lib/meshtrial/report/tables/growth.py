@@ -32,15 +32,14 @@ def growth_contrasts(data: StudyData, responses: Sequence[str] = COMPARED) -> Fr
         Column("treatment"),
         Column("against"),
         Column("blocks", numeric=True),
-        Column("exponents differ by", numeric=True),
-        Column("interval"),
-        Column("1000 endpoints more, difference", numeric=True),
-        Column("interval"),
+        Column("exponents differ by"),
+        Column("1000 endpoints more differ by"),
         Column("p", numeric=True),
     ]
     note = (
-        "Slopes are taken within each block and paired by block; exploratory, not corrected. p is of the cost of an "
-        "endpoint being the same in both arms; a p that is not small does not show that it is."
+        "Slopes are taken within each block and paired by block, in brackets their interval; exploratory, not "
+        "corrected. p is of the cost of an endpoint being the same in both arms; a p that is not small does not show "
+        "that it is."
     )
     return Table("Growth compared", columns, [_contrast(one) for one in found], note).fragment()
 
@@ -52,8 +51,8 @@ def _contrast(one: SlopeContrast) -> list[Cell]:
         Cell(one.treatment),
         Cell(one.baseline),
         Cell(str(one.cost.n), one.cost.n),
-        *_slope(one.exponent, lambda value: wording.signed(value)),
-        *_slope(one.cost, lambda value: _per_thousand(response, value)),
+        _slope(one.exponent, wording.signed),
+        _cost(one.cost, response, _THOUSAND),
         Cell(wording.probability(one.cost.p), one.cost.p),
     ]
 
@@ -66,35 +65,31 @@ def costs_of_endpoints_and_rate(data: StudyData, responses: Sequence[str] = TOTA
             Cell(REGISTRY[name].label),
             Cell(arm),
             Cell("1000 endpoints" if what == "endpoint" else "1000 requests a second"),
-            *_slope(slope, lambda v, r=REGISTRY[name], w=what: _per_thousand(r, v) if w == "endpoint" else _in(r, v)),  # type: ignore[misc]
+            _cost(slope, REGISTRY[name], _THOUSAND if what == "endpoint" else 1.0),
         ]
         for name in responses
         for arm in arms
         for what, slope in costs_of_both(data, arm, name).items()
     ]
     if not rows:
-        text = "Endpoints and rate are told apart where several `rates` are crossed with the sizes; here there is one."
+        text = "Endpoints and rate are told apart where several rates are crossed with the sizes; here there is one."
         return Fragment(paragraph(text), text)
     columns = [
         Column("response", wide=True),
         Column("treatment"),
         Column("one thousand more"),
-        Column("costs", numeric=True),
-        Column("interval"),
+        Column("costs"),
     ]
-    note = "Each with the other held, from one straight line within each block; intervals over blocks."
+    note = "Each with the other held, from one straight line within each block; in brackets the interval over blocks."
     return Table("What endpoints cost and what rate costs", columns, rows, note).fragment()
 
 
-def _slope(slope: Slope | None, shown: Callable[[float], str]) -> list[Cell]:
+def _cost(slope: Slope, response: Response, times: float) -> Cell:
+    return _slope(slope, lambda value: wording.signed(value * times * response.scale), response.unit)
+
+
+def _slope(slope: Slope | None, shown: Callable[[float], str], unit: str = "") -> Cell:
     if slope is None:
-        return [Cell("–"), Cell("–")]
-    return [Cell(shown(slope.estimate), slope.estimate), Cell(f"{shown(slope.low)} to {shown(slope.high)}")]
-
-
-def _per_thousand(response: Response, value: float) -> str:
-    return _in(response, value * _THOUSAND)
-
-
-def _in(response: Response, value: float) -> str:
-    return f"{wording.signed(value * response.scale)} {response.unit}"
+        return Cell("–")
+    text = f"{shown(slope.estimate)} ({shown(slope.low)} to {shown(slope.high)}) {unit}".strip()
+    return Cell(text, slope.estimate)
