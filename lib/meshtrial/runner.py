@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from meshtrial import signals
 from meshtrial.measured import run_interleaved, run_once
 from meshtrial.plan import Plan, PlannedRun
 from meshtrial.records.schema import RunRecord
@@ -100,6 +101,7 @@ class _Executor:
         # Slices of one deployment lie between those of the block's others, so that what drifts within a block
         # drifts through all of them. A cluster holds one mesh at a time, so there they follow one another.
         if self.plan.study.backend == "local" and self.plan.load_of(block[0]).slices > 1:
+            signals.check()
             waiting = [planned for planned in block if (planned.run_id, 1) not in self.records]
             for planned, record in zip(waiting, run_interleaved(self.store, self.testbed, waiting), strict=True):
                 self.note(planned, 1, record)
@@ -109,6 +111,7 @@ class _Executor:
 
     def attempt(self, planned: PlannedRun, attempt: int) -> None:
         if (planned.run_id, attempt) not in self.records:
+            signals.check()
             self.note(planned, attempt, run_once(self.store, self.testbed, planned, attempt))
 
     def note(self, planned: PlannedRun, attempt: int, record: RunRecord) -> None:

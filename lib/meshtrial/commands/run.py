@@ -27,7 +27,7 @@ from meshtrial.trial import HANDOFF
 
 INVALID_RUNS = 3
 # How long an interrupted kernel may take to remove what it deployed, before it is killed: processes die with it anyway,
-# a namespace on a cluster needs tens of seconds. It ends as soon as it is done; another Ctrl-C does not wait.
+# a namespace on a cluster needs tens of seconds. It ends as soon as it is done.
 GRACE_S = {"local": 5.0, "kubernetes": 240.0}
 
 
