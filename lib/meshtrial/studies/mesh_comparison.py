@@ -32,7 +32,7 @@ PROFILES = {
 }
 RATES = {"quick": "200,1000", "standard": "20,200,2000,12000", "full": "20,200,2000"}
 # A search is about eight steps; two generators, so that one process's core is not what is found.
-STEP_S = {"quick": 0.5, "standard": 2.0, "full": 10.0}
+STEP_S = {"quick": 0.4, "standard": 2.0, "full": 10.0}
 SEARCH_WARMUP_S = {"quick": 0.3, "standard": 1.0, "full": 10.0}
 GENERATORS = 2
 TREATMENTS = {

@@ -1,5 +1,4 @@
 import dataclasses
-import time
 
 import numpy as np
 import polars as pl
@@ -242,17 +241,3 @@ def test_failed_requests_are_not_latencies_in_corrected_quantiles_either():
     merged = merge_requests([frame])
     assert successful(merged).to_list() == [0.1]
     assert successful(merged, "corrected_latency_s").to_list() == [0.1, 0.3]
-
-
-def test_a_hundred_thousand_requests_in_well_under_a_second(fortio):
-    sent = fortio.run(10_000, 20, 10, lambda thread, i: 0.0005)
-    output = fortio.output(sent, 10_000, 20, 10)
-    load = Load(10_000, 20, 10)
-    best = min(_timed(lambda: ingest([output], load, 100)) for _ in range(3))
-    assert best < 1.0
-
-
-def _timed(work):
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
