@@ -27,8 +27,7 @@ sys.path.insert(0, str(HERE))  # tests are imported by path (importlib mode), so
 
 from clusterenv import Cluster, ClusterError, Istio, Kwok, Layout, host, snapshot  # noqa: E402
 from clusterenv.build import build  # noqa: E402
-from clusterenv.lifecycle import Options  # noqa: E402
-from clusterenv.settings import in_ci  # noqa: E402
+from clusterenv.settings import Options, in_ci  # noqa: E402
 from clusterenv.state import State  # noqa: E402
 
 # A test's own time; starting and ending the cluster is not counted.

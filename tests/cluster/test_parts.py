@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from clusterenv import cgroups, host, pki, procs
-from clusterenv.build import FILES, PROGRAMS, fingerprint
 from clusterenv.images import Image, write_image
+from clusterenv.recipes import BY_HAND, FILES, PROGRAMS, fingerprint
 from clusterenv.settings import CHECKOUT, HERE, NODES, ClusterError, Layout, node_address, node_pods
 from clusterenv.state import State
 
@@ -27,12 +27,13 @@ def test_addresses() -> None:
 
 
 def test_every_program_is_pinned() -> None:
-    for item in (*PROGRAMS, *FILES):
+    for item in (*PROGRAMS, *BY_HAND, *FILES):
         folder = HERE / "go" / item.module
         assert (folder / "go.mod").exists()
         assert (folder / "go.sum").exists() or item.module == "pause"  # which imports nothing
         assert item.key() == item.key()
-    assert len({item.key() for item in PROGRAMS}) == len(PROGRAMS)
+    programs = (*PROGRAMS, *BY_HAND)
+    assert len({item.key() for item in programs}) == len(programs)
     assert fingerprint() == fingerprint()
 
 

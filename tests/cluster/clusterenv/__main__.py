@@ -8,10 +8,12 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from clusterenv import host, lifecycle
-from clusterenv.build import build, fingerprint, missing
+from clusterenv import clients, host, teardown
+from clusterenv.build import build, missing
 from clusterenv.images import built_images
-from clusterenv.settings import CannotRunError, ClusterError, Layout, in_ci
+from clusterenv.lifecycle import up
+from clusterenv.recipes import BY_HAND, fingerprint
+from clusterenv.settings import CannotRunError, ClusterError, Layout, Options, in_ci
 from clusterenv.state import State
 
 
@@ -53,7 +55,7 @@ def _status(layout: Layout) -> int:
             print(f"broken, started by {state.owner}; not running: {', '.join(dead)}")
         else:
             print(f"{'up' if state.ready else 'starting'}, started by {state.owner}")
-    for line in lifecycle.leftovers(layout):
+    for line in teardown.leftovers(layout):
         print(f"  {line}")
     print(f"home: {layout.home}; to build: {', '.join(missing(layout)) or 'nothing'}")
     return 0
@@ -73,11 +75,11 @@ def _run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
             raise CannotRunError(f"missing packages: {' '.join(packages)}; add --install-packages as root")
         build(layout, _say)
         if command == "up":
-            options = lifecycle.Options(pin=arguments.pin, housekeeping=arguments.housekeeping)
-            lifecycle.up(layout, _say, options=options)
+            options = Options(pin=arguments.pin, housekeeping=arguments.housekeeping)
+            up(layout, _say, options=options)
     elif command == "down":
-        with lifecycle.shielded():
-            lifecycle.down(layout, _say)
+        with teardown.shielded():
+            teardown.down(layout, _say)
     elif command == "status":
         return _status(layout)
     elif command == "images":
@@ -88,7 +90,9 @@ def _run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     else:
         if not layout.kubeconfig.exists():
             raise ClusterError("no cluster is up")
-        os.execve(layout.program(command), [command, *rest], lifecycle.environment(layout))
+        if wanted := [program for program in BY_HAND if program.name == command]:
+            build(layout, _say, wanted)
+        os.execve(layout.program(command), [command, *rest], clients.environment(layout))
     return 0
 
 

@@ -1,234 +1,28 @@
 """Building what the cluster runs from the Go module proxy, into the cluster home, never into the checkout.
 
 Every program is keyed by its recipe, its go.mod and its go.sum: what has not changed is not built again, and nothing
-but the stamp beside the program is asked. Versions are pinned by the go.mod and go.sum files under ``go/``; nothing is
-tidied or resolved here.
+but the stamp beside the program is asked.
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
-import os
-import re
 import shutil
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
+from clusterenv.compiler import find_go, go_environment
 from clusterenv.images import build_images
-from clusterenv.settings import (
-    CHECKOUT,
-    HELM_VERSION,
-    HERE,
-    ISTIO_HUB,
-    ISTIO_REVISION,
-    ISTIO_TAG,
-    ISTIO_VERSION,
-    KUBERNETES_VERSION,
-    KWOK_VERSION,
-    ClusterError,
-    Layout,
-)
+from clusterenv.recipes import FILES, PROGRAMS, Files, Program
+from clusterenv.settings import HERE, ClusterError, Layout
 
 Say = Callable[[str], None]
-_RECIPE = 1  # raised when the way programs are built changes
-_GO_NEEDED = (1, 26)
-_KUBE = "k8s.io/component-base/version"
-_ISTIO = "istio.io/istio/pkg/version"
-
-
-@dataclass(frozen=True)
-class Program:
-    """One program: the module folder under ``go/``, the package, and how it is linked."""
-
-    name: str
-    module: str
-    package: str = "."
-    tags: str = ""
-    values: Mapping[str, str] | None = None
-    also: tuple[str, ...] = ()
-
-    def command(self, go: Path, output: Path) -> list[str]:
-        """The compiler's command line."""
-        flags = " ".join(["-s", "-w", *(f"-X {name}={value}" for name, value in (self.values or {}).items())])
-        tags = [f"-tags={self.tags}"] if self.tags else []
-        head = [str(go), "build", "-mod=readonly", "-trimpath", "-buildvcs=false", *tags]
-        return [*head, f"-ldflags={flags}", "-o", str(output), self.package]
-
-    def key(self) -> str:
-        """Changes exactly when the program would."""
-        folder = HERE / "go" / self.module
-        digest = hashlib.sha256(repr((_RECIPE, self.command(Path("go"), Path(self.name)), self.also)).encode())
-        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-            digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
-        return digest.hexdigest()
-
-
-_major, _minor, _ = KUBERNETES_VERSION.split(".")
-_ISTIO_VALUES = {
-    f"{_ISTIO}.buildVersion": ISTIO_VERSION,
-    f"{_ISTIO}.buildGitRevision": ISTIO_REVISION,
-    f"{_ISTIO}.buildTag": ISTIO_TAG,
-    f"{_ISTIO}.buildHub": ISTIO_HUB,
-    f"{_ISTIO}.buildStatus": "Clean",
-}
-# Two modules and not one for each program: within a module the versions agree, so the packages that programs share are
-# compiled once. etcd is the version that this Kubernetes asks for itself; nothing in that module is raised by it.
-PROGRAMS = (
-    Program(
-        "hyperkube",
-        "kube",
-        # Without these the API server says v0.0.0, and every client that checks for skew refuses it.
-        values={
-            f"{_KUBE}.gitVersion": f"v{KUBERNETES_VERSION}",
-            f"{_KUBE}.gitMajor": _major,
-            f"{_KUBE}.gitMinor": _minor,
-            f"{_KUBE}.gitTreeState": "clean",
-            f"{_KUBE}.gitCommit": "0" * 40,
-            f"{_KUBE}.buildDate": "2026-01-01T00:00:00Z",
-        },
-        also=("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", "kubectl"),
-    ),
-    Program("etcd", "kube", "go.etcd.io/etcd/server/v3"),
-    Program(
-        "pilot-discovery",
-        "tools",
-        "istio.io/istio/pilot/cmd/pilot-discovery",
-        tags="vtprotobuf,disable_pgv",
-        values=_ISTIO_VALUES,
-    ),
-    Program(
-        "pilot-agent",
-        "tools",
-        "istio.io/istio/pilot/cmd/pilot-agent",
-        tags="agent,disable_pgv,grpcnotrace,retrynotrace",
-        values=_ISTIO_VALUES,
-    ),
-    Program(
-        "istioctl", "tools", "istio.io/istio/istioctl/cmd/istioctl", tags="vtprotobuf,disable_pgv", values=_ISTIO_VALUES
-    ),
-    Program(
-        "helm",
-        "tools",
-        "helm.sh/helm/v3/cmd/helm",
-        values={"helm.sh/helm/v3/internal/version.version": f"v{HELM_VERSION}"},
-    ),
-    Program("coredns", "tools", "./coredns"),
-    Program(
-        "kwok",
-        "tools",
-        "sigs.k8s.io/kwok/cmd/kwok",
-        values={"sigs.k8s.io/kwok/pkg/consts.Version": f"v{KWOK_VERSION}"},
-    ),
-    Program("fortio", "fortio", "fortio.org/fortio"),
-    Program("pause", "pause"),
-)
-
-
-@dataclass(frozen=True)
-class Files:
-    """Files copied out of a Go module: charts and the like, which the module carries but no program embeds."""
-
-    name: str
-    module: str
-    source: str
-    copies: Mapping[str, str]
-
-    def key(self) -> str:
-        """Changes when the module's version or the list does."""
-        folder = HERE / "go" / self.module
-        content = (folder / "go.mod").read_text() + (folder / "go.sum").read_text()
-        return hashlib.sha256(repr((_RECIPE, self, content)).encode()).hexdigest()
-
-
-FILES = (
-    Files(
-        "istio",
-        "tools",
-        "istio.io/istio",
-        {
-            "manifests/charts/base": "charts/base",
-            "manifests/charts/istio-control/istio-discovery": "charts/istiod",
-            "manifests/charts/istio-cni": "charts/cni",
-            "manifests/charts/ztunnel": "charts/ztunnel",
-            "manifests/charts/gateway": "charts/gateway",
-            "tools/packaging/common/envoy_bootstrap.json": "envoy_bootstrap.json",
-            "LICENSE": "LICENSE",
-        },
-    ),
-    Files("gateway-api", "tools", "sigs.k8s.io/gateway-api", {"config/crd/standard": "crds", "LICENSE": "LICENSE"}),
-    Files(
-        "kwok",
-        "tools",
-        "sigs.k8s.io/kwok",
-        {
-            "kustomize/stage/node/fast/node-initialize.yaml": "node-initialize.yaml",
-            "kustomize/stage/node/heartbeat-with-lease/node-heartbeat-with-lease.yaml": "node-heartbeat.yaml",
-            "kustomize/stage/pod/fast/pod-ready.yaml": "pod-ready.yaml",
-            "kustomize/stage/pod/fast/pod-complete.yaml": "pod-complete.yaml",
-            "kustomize/stage/pod/fast/pod-delete.yaml": "pod-delete.yaml",
-            "LICENSE": "LICENSE",
-        },
-    ),
-)
-
-
-# --- the compiler -----------------------------------------------------------------------------------------------------
-
-
-def find_go() -> Path:
-    """Find a Go that is new enough: ``GO``, PATH, then the one that the library's own set-up installs from PyPI.
-
-    Raises
-    ------
-    ClusterError
-        There is none.
-    """
-    override = os.environ.get("GO")
-    for candidate in [override] if override else [shutil.which("go")]:
-        version = _go_version(candidate)
-        if candidate and version >= _GO_NEEDED:
-            return Path(shutil.which(candidate) or candidate)
-        if override:
-            raise ClusterError(
-                f"GO={override} is not Go {'.'.join(map(str, _GO_NEEDED))} or newer; correct or unset GO"
-            )
-    sys.path.insert(0, str(CHECKOUT / "lib"))
-    try:
-        from meshtrial import native  # the checkout's, for set-up may not have installed it yet
-    except ImportError:
-        raise ClusterError("no Go 1.26 or newer on PATH; install one, or set GO to it") from None
-    finally:
-        sys.path.remove(str(CHECKOUT / "lib"))
-    try:
-        return Path(native.find_go(sys.stderr).path)
-    except Exception as error:  # noqa: BLE001  whatever the library's set-up meets is the reason to give
-        raise ClusterError(f"no Go 1.26 or newer on PATH, and none could be installed: {error}") from None
-
-
-def _go_version(program: str | None) -> tuple[int, ...]:
-    if not program:
-        return ()
-    try:
-        answer = subprocess.run([program, "version"], capture_output=True, text=True, timeout=30, check=False).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return ()
-    match = re.search(r"go(\d+)\.(\d+)", answer)
-    return (int(match[1]), int(match[2])) if match else ()
-
-
-def _environment() -> dict[str, str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("GOFLAGS", "GOWORK"))}
-    # local: never fetch another toolchain. CGO off: the programs must run in an image that has no C library.
-    return environment | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off"}
 
 
 # --- stamps -----------------------------------------------------------------------------------------------------------
@@ -272,7 +66,7 @@ def _build_program(layout: Layout, go: Path, program: Program, say: Say) -> None
         done = subprocess.run(
             command,
             cwd=HERE / "go" / program.module,
-            env=_environment(),
+            env=go_environment(),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -300,7 +94,7 @@ def _module_folder(go: Path, files: Files) -> Path:
     done = subprocess.run(
         [str(go), "mod", "download", "-json", files.source],
         cwd=where,
-        env=_environment(),
+        env=go_environment(),
         capture_output=True,
         text=True,
         check=False,
@@ -344,7 +138,7 @@ def _lock(layout: Layout, say: Say) -> Iterator[None]:
         yield
 
 
-def build(layout: Layout, say: Say) -> dict[str, str]:
+def build(layout: Layout, say: Say, programs: Sequence[Program] = PROGRAMS) -> dict[str, str]:
     """Build what is not current, then the images; return the image references by name.
 
     Parameters
@@ -353,19 +147,21 @@ def build(layout: Layout, say: Say) -> dict[str, str]:
         Where it goes.
     say : callable
         Takes a line of progress.
+    programs : sequence of Program
+        All that the cluster runs, or what is wanted beside it.
     """
     started = time.monotonic()
     with _lock(layout, say):
         for folder in (layout.bin, layout.share, layout.images, layout.logs):
             folder.mkdir(parents=True, exist_ok=True)
-        todo = [program for program in PROGRAMS if not _current(layout, program)]
+        todo = [program for program in programs if not _current(layout, program)]
         copies = [files for files in FILES if not _current(layout, files)]
         if todo or copies:
             _check_disk(layout)
             go = find_go()
             _build_all(layout, go, todo, copies, say)
         references = build_images(layout, say)
-    say(f"build: {len(todo)} programs made, {len(PROGRAMS) - len(todo)} current, in {time.monotonic() - started:.1f} s")
+    say(f"build: {len(todo)} programs made, {len(programs) - len(todo)} current, in {time.monotonic() - started:.1f} s")
     return references
 
 
@@ -404,10 +200,4 @@ def _check_disk(layout: Layout) -> None:
         )
 
 
-def fingerprint() -> str:
-    """Key of everything that a build makes from sources: a CI cache may be named by it."""
-    keys = [item.key() for item in (*PROGRAMS, *FILES)]
-    return hashlib.sha256(json.dumps(keys).encode()).hexdigest()[:16]
-
-
-__all__ = ["FILES", "PROGRAMS", "Files", "Program", "build", "find_go", "fingerprint", "missing"]
+__all__ = ["build", "missing"]

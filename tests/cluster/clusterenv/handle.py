@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clusterenv import lifecycle, procs
+from clusterenv import clients, controlplane, nodes, procs, teardown
 from clusterenv.images import built_images
-from clusterenv.lifecycle import Options, Say
+from clusterenv.lifecycle import up
 from clusterenv.settings import (
     HERE,
     ISTIO_HUB,
@@ -22,10 +22,12 @@ from clusterenv.settings import (
     NODES,
     ClusterError,
     Layout,
+    Options,
     image_architecture,
     node_address,
 )
 from clusterenv.state import State
+from clusterenv.teardown import Say
 
 ISTIO_NAMESPACE = "istio-system"
 
@@ -42,16 +44,16 @@ class Cluster:
 
     def start(self, *, owner: str = "tests", options: Options | None = None) -> None:
         """Bring it up."""
-        lifecycle.up(self.layout, self.say, owner=owner, options=options)
+        up(self.layout, self.say, owner=owner, options=options)
 
     def stop(self) -> None:
         """Bring it down; a ClusterError says what is left. Fine when it is down already."""
-        with lifecycle.shielded():
-            lifecycle.down(self.layout, self.say)
+        with teardown.shielded():
+            teardown.down(self.layout, self.say)
 
     def leftovers(self) -> list[str]:
         """Everything of a cluster that is on this machine now."""
-        return lifecycle.leftovers(self.layout)
+        return teardown.leftovers(self.layout)
 
     def _state(self) -> State:
         state = State.load(self.layout)
@@ -98,13 +100,13 @@ class Cluster:
 
     def environment(self) -> dict[str, str]:
         """Environment for a program that uses the cluster: KUBECONFIG, PATH, and caches that go with the cluster."""
-        return lifecycle.environment(self.layout)
+        return clients.environment(self.layout)
 
     # --- talking to it ------------------------------------------------------------------------------------------------
 
     def kubectl(self, *arguments: str, stdin: str | None = None, timeout_s: float = 60) -> str:
         """Run kubectl as the administrator; ClusterError with its last line if it fails."""
-        return lifecycle.kubectl(self.layout, *arguments, stdin=stdin, timeout_s=timeout_s)
+        return clients.kubectl(self.layout, *arguments, stdin=stdin, timeout_s=timeout_s)
 
     def get(self, *arguments: str) -> Any:
         """``kubectl get ... -o json``, parsed."""
@@ -127,13 +129,13 @@ class Cluster:
 
     def kill_api_server(self) -> None:
         """Kill the API server at once; pods run on."""
-        lifecycle.kill_api_server(self._state())
+        controlplane.kill_api_server(self._state())
 
     def start_api_server(self) -> None:
         """Start the API server again and wait until it is ready; fine when it runs."""
         state = self._state()
         if not state.procs["kube-apiserver"].alive():
-            lifecycle.start_api_server(self.layout, state)
+            controlplane.start_api_server(self.layout, state)
 
     @contextmanager
     def api_server_down(self) -> Iterator[None]:
@@ -146,17 +148,17 @@ class Cluster:
 
     def kill_node(self, node: str) -> None:
         """Cut a node's power: its containers are gone, and 40-50 s later the cluster calls it NotReady."""
-        lifecycle.kill_node(self.layout, self._state(), node)
+        nodes.kill_node(self.layout, self._state(), node)
 
     def start_node(self, node: str) -> None:
         """Start a killed node again, without its containers; it is Ready and has its images then. Fine when it runs."""
         state = self._state()
         if state.procs[node].alive():
             return
-        before = lifecycle.heartbeat(self.layout, node)
-        lifecycle.start_node(self.layout, state, node)
-        lifecycle.wait_node_ready(self.layout, node, since=before)
-        lifecycle.wait_imported(self.layout, node)
+        before = nodes.heartbeat(self.layout, node)
+        nodes.start_node(self.layout, state, node)
+        nodes.wait_node_ready(self.layout, node, since=before)
+        nodes.wait_imported(self.layout, node)
 
     # --- adding to it -------------------------------------------------------------------------------------------------
 
@@ -168,7 +170,7 @@ class Cluster:
             fake.start()
             yield fake
         finally:
-            with lifecycle.shielded():
+            with teardown.shielded():
                 fake.stop()
 
     def istio(self) -> Istio:
@@ -246,7 +248,7 @@ class Kwok:
             "--node-port=0",
             *(f"--config={stage}" for stage in stages),
         ]
-        lifecycle.start_daemon(layout, self.cluster._state(), "kwok", command)
+        controlplane.start_daemon(layout, self.cluster._state(), "kwok", command)
         self.cluster.apply(self._manifest())
         self.cluster.kubectl("wait", "node", "-l", "type=kwok", "--for=condition=Ready", "--timeout=60s", timeout_s=70)
 
@@ -260,7 +262,7 @@ class Kwok:
         self.cluster.kubectl("delete", "node", "-l", "type=kwok", "--ignore-not-found", "--wait", timeout_s=90)
         state = self.cluster._state()
         if (proc := state.procs.pop("kwok", None)) is not None:
-            lifecycle.end(proc)
+            controlplane.end(proc)
             state.save()
 
 

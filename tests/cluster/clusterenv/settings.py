@@ -128,3 +128,19 @@ def image_architecture() -> str:
 def in_ci(environ: Mapping[str, str] = os.environ) -> bool:
     """Tell whether this is CI, where a cluster that cannot run is a failure and not a skip."""
     return environ.get("CI", "").lower() in ("1", "true", "yes")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What can be chosen when a cluster starts.
+
+    Attributes
+    ----------
+    pin : bool
+        Half of the machine's CPUs for each node's pods. Calms measurements on a quiet machine only.
+    housekeeping : str
+        How often the kubelet samples CPU use. Its own default is 10s, too coarse for load windows of seconds.
+    """
+
+    pin: bool = False
+    housekeeping: str = "1s"
