@@ -33,7 +33,7 @@ $(VENV)/.python: requirements.lock pyproject.toml
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(VENV)/.ready: $(VENV)/.python requirements-go.lock $(wildcard lib/meshtrial/native/*.py) $(shell find lib/native -type f \( -name '*.go' -o -name 'go.*' -o -name '*.rego' \) 2>/dev/null)
+$(VENV)/.ready: $(VENV)/.python requirements-go.lock $(wildcard lib/meshtrial/native/*.py) $(shell find lib/native -type f \( -name '*.go' -o -name '*.c' -o -name 'go.*' -o -name '*.rego' \) 2>/dev/null)
 	@$(BIN)/python -m meshtrial.native build
 	@touch $@
 
