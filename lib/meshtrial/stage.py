@@ -17,7 +17,7 @@ from meshtrial.load import fortio, ingest
 from meshtrial.load import gates as load_gates
 from meshtrial.records.schema import ComponentUsage, GateResult
 from meshtrial.study import Gates, Load
-from meshtrial.testbed.base import Deployment, GeneratorOutput, Testbed, usage_between
+from meshtrial.testbed.base import Deployment, GeneratorOutput, MachineUse, Testbed, usage_between
 
 ROLES = {
     "app": ("app",),
@@ -99,18 +99,18 @@ class Slices:
         self._resolution_s = resolution_s
         self._outputs: list[tuple[GeneratorOutput, ...]] = []
         self._usage: list[tuple[ComponentUsage, ...]] = []
-        self._busy: list[float] = []
+        self._used: list[MachineUse] = []
 
     def take(self) -> None:
         """Measure the next slice between two snapshots of every component's counters."""
         calls = fortio.calls(self._load, "measure", slice_index=len(self._outputs), resolution_s=self._resolution_s)
-        self._testbed.busy_between()
+        self._testbed.used_between()
         before = self._deployment.snapshot()
         self._outputs.append(self._deployment.generate(calls, self._folder, _limit_s(self._load.duration_s)))
         self._usage.append(usage_between(before, self._deployment.snapshot()))
-        busy = self._testbed.busy_between()
-        if busy is not None:
-            self._busy.append(busy)
+        used = self._testbed.used_between()
+        if used is not None:
+            self._used.append(used)
 
     def finish(self) -> Stage:
         """Read what the generators left, and hold it to the gates."""
@@ -119,8 +119,7 @@ class Slices:
         usage = (*summed(self._usage), *(output.usage for output in outputs))
         measurement = ingest.ingest_slices(self._outputs, load, gates.sample_floor)
         responses = dict(measurement.responses)
-        if self._busy:
-            responses["machine_busy"] = sum(self._busy) / len(self._busy)
+        responses |= _machine(self._used)
         responses |= half_medians(measurement.requests)
         responses |= usage_responses(usage, measurement.responses["requests"])
         throttled = [u.throttled_s for u in usage if u.role == "app" and u.throttled_s is not None]
@@ -134,6 +133,17 @@ class Slices:
             throttled_s=sum(throttled) if throttled else None,
         )
         return Stage(measurement, usage, found, responses, outputs)
+
+
+def _machine(slices: Sequence[MachineUse]) -> dict[str, float]:
+    """The machine's use over the run; its slices are of one length."""
+    stolen = [used.stolen for used in slices if used.stolen is not None]
+    found = {}
+    if slices:
+        found["machine_busy"] = sum(used.busy for used in slices) / len(slices)
+    if stolen:
+        found["machine_stolen"] = sum(stolen) / len(stolen)
+    return found
 
 
 def summed(slices: Sequence[Sequence[ComponentUsage]]) -> tuple[ComponentUsage, ...]:

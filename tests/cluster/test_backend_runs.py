@@ -51,8 +51,8 @@ def test_none(bed: KubernetesTestbed, tmp_path: Path):
     assert set(run.extra["placement"].values()) == {"n1", "n2"}
     assert any("fortio" in value for value in run.versions.values())
     assert bed.generator_cpus() == 2
-    busy = bed.busy_between()
-    assert busy is None or 0 <= busy <= 1
+    used = bed.used_between()
+    assert used is None or 0 <= used.busy <= 1
 
 
 def test_two_generators_start_in_the_same_second(bed: KubernetesTestbed, tmp_path: Path):

@@ -112,6 +112,22 @@ class Deployment(Protocol):
         """Stop and remove everything; called once, on success, failure and interruption alike."""
 
 
+@dataclass(frozen=True)
+class MachineUse:
+    """What became of the CPU time of the machine (or of the nodes, in the mean) over a while.
+
+    Attributes
+    ----------
+    busy : float
+        Share that was not idle, 0 to 1; what the host took is in it.
+    stolen : float or None
+        Share that a virtual machine's host gave to others while a CPU had work here; None where nobody tells.
+    """
+
+    busy: float
+    stolen: float | None = None
+
+
 class Testbed(Protocol):
     """A backend."""
 
@@ -128,8 +144,8 @@ class Testbed(Protocol):
     def idle(self) -> float | None:
         """Idle share of the machine over a short look, before a run; None where that has no meaning."""
 
-    def busy_between(self) -> float | None:
-        """Busy share of the machine since the last call, None where it cannot be read."""
+    def used_between(self) -> MachineUse | None:
+        """Use of the machine since the last call, None where it cannot be read."""
 
     def generator_cpus(self) -> float:
         """How many cores the load generator may use."""

@@ -17,7 +17,7 @@ from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.records.store import StudyStore
 from meshtrial.runner import execute
 from meshtrial.study import Load
-from meshtrial.testbed.base import Target
+from meshtrial.testbed.base import MachineUse, Target
 
 EFFECTS = {"none": 1.0, "none-aa": 1.0, "sidecar": 1.2, "node-proxy": 1.0}
 SERVICE_S = 2e-3
@@ -66,8 +66,8 @@ class _Testbed:
     def idle(self):
         return 1.0
 
-    def busy_between(self):
-        return 0.1
+    def used_between(self):
+        return MachineUse(busy=0.1, stolen=0.02)
 
     def generator_cpus(self):
         return 2.0
@@ -86,6 +86,7 @@ def rows(request, tmp_path_factory, virtual, make_study):
     execute(store, _Testbed(virtual, np.random.default_rng(20261121)), lambda p: print(p.line(), file=told))
     assert "INVALID" not in told.getvalue()
     data = analyse(store)
+    assert [run.responses["machine_stolen"] for run in data.runs] == pytest.approx([0.02] * 48)
     # However many slices a deployment was measured in: n is the number of blocks.
     assert {row.n_blocks for row in data.verdicts} == {12}
     return {row.treatment: row for row in data.verdicts if row.response == "latency_p50_s"}

@@ -262,6 +262,25 @@ def test_hostile_text_from_records_is_escaped(data, name):
     assert "<img" not in MAKE[name](hostile).html
 
 
+def _with_stolen(data, of_valid, of_failed):
+    runs = tuple(
+        dataclasses.replace(run, responses={**run.responses, "machine_stolen": of_valid if run.valid else of_failed})
+        for run in data.runs
+    )
+    return tables.validity(dataclasses.replace(data, runs=runs)).text.replace("\u00a0", " ")
+
+
+def test_time_that_the_host_took_is_said_where_it_is_enough_to_spoil_runs(variants):
+    noisy = _with_stolen(variants["invalid"], 0.011, 0.083)
+    assert "host took up to 8.30 % of the CPU time while a run was measured" in noisy
+    assert "median 1.10 % in the attempts that held, 8.30 % in those that failed" in noisy
+    assert "host took" not in _with_stolen(variants["invalid"], 0.004, 0.019)
+    # Nothing failed, so there is no median of what failed.
+    assert "(median 4.00 % in the attempts that held):" in _with_stolen(variants["usual"], 0.04, 0.0)
+    # A backend that cannot tell, and records from before it was recorded.
+    assert "host took" not in tables.validity(variants["invalid"]).text
+
+
 def test_drift_stands_under_validity_once_and_other_warnings_do_not(data):
     drift, other = "drift: runs drift by +9 %; keep blocks short", "below-floor: 3 blocks; run 4 more"
     rows = tuple(dataclasses.replace(row, warnings=(drift, other)) for row in data.verdicts)

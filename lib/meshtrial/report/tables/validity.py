@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import polars as pl
 
@@ -17,6 +18,8 @@ from meshtrial.report.tables.headline import twin_called, twin_sentences
 # Codes of warnings that speak of the machine's course rather than of one contrast.
 _NUMBER = re.compile(r"\d+")
 _SHARES = frozenset({"rate", "achieved rate", "late", "late sends", "errors", "generator CPU"})
+# Less is not worth a sentence: a run bears 5 % of late sends, and a short theft makes only some sends late.
+_STOLEN = 0.02
 _COURSE = ("drift", "autocorrelation", "carry-over", "dependent-blocks", "position", "warm-up", "modes", "aa-differs")
 
 
@@ -61,6 +64,9 @@ def _summary(data: StudyData) -> list[str]:
     mostly = _mostly(failed)
     if mostly:
         lines.append(mostly)
+    stolen = _stolen(data.runs)
+    if stolen:
+        lines.append(stolen)
     lines += twin_sentences(data)
     return lines
 
@@ -77,6 +83,24 @@ def _mostly(failed: list[RunRecord]) -> str:
     if 2 * count <= len(failed):
         return ""
     return f"The failures are mostly {treatment}'s: {count} of {len(failed)}. That is news about this arm."
+
+
+def _stolen(runs: Sequence[RunRecord]) -> str:
+    """Time that a virtual machine's host gave to others, where it is enough to spoil runs."""
+    told = [(run.valid, run.responses["machine_stolen"]) for run in runs if "machine_stolen" in run.responses]
+    worst = max((share for _, share in told), default=0.0)
+    if worst < _STOLEN:
+        return ""
+    medians = [
+        f"{wording.in_unit('machine_stolen', statistics.median(shares))} {where}"
+        for valid, where in ((True, "in the attempts that held"), (False, "in those that failed"))
+        if (shares := [share for held, share in told if held == valid])
+    ]
+    most = wording.in_unit("machine_stolen", worst)
+    return (
+        f"The machine's host took up to {most} of the CPU time while a run was measured "
+        f"(median {', '.join(medians)}): noise of the machine, whatever the treatment."
+    )
 
 
 def _left_out(data: StudyData) -> list[str]:

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from meshtrial.errors import TestbedError
+from meshtrial.testbed.base import MachineUse
 from meshtrial.testbed.kubernetes import preflight
 from meshtrial.testbed.kubernetes.client import Cluster, Json
 from meshtrial.testbed.kubernetes.kubelet import NodeSample, parse_node
@@ -28,15 +29,15 @@ class NodeWatch:
         busy = [s.cores_used / self._cores[n] for n, s in samples.items() if s.cores_used is not None]
         return None if not busy else max(0.0, 1.0 - sum(busy) / len(busy))
 
-    def busy_between(self) -> float | None:
-        """Busy share since the last call; None where no new reading came meanwhile."""
+    def used_between(self) -> MachineUse | None:
+        """Use since the last call; None where no new reading came meanwhile. Stolen time kubelets do not tell."""
         before, self._last = self._last, self.read()
         shares = [
             (sample.cpu_s - before[name].cpu_s) / (sample.at - before[name].at) / self._cores[name]
             for name, sample in self._last.items()
             if name in before and sample.at > before[name].at
         ]
-        return min(1.0, sum(shares) / len(shares)) if shares else None
+        return MachineUse(busy=min(1.0, sum(shares) / len(shares))) if shares else None
 
     def read(self, names: list[str] | None = None) -> dict[str, NodeSample]:
         """The nodes' counters; a node that does not answer is left out."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from meshtrial.errors import MeshtrialError, TestbedError, UsageError
 from meshtrial.study import Load, Study, Treatment
+from meshtrial.testbed.base import MachineUse
 from meshtrial.testbed.kubernetes import helm, manifests, preflight, wait, workload
 from meshtrial.testbed.kubernetes.apply import Applier, Owner, delete_namespace, label
 from meshtrial.testbed.kubernetes.apps import read_app
@@ -118,9 +119,9 @@ class KubernetesTestbed:
         """Idle share of the nodes over the kubelets' last interval."""
         return self._nodes.idle()
 
-    def busy_between(self) -> float | None:
-        """Busy share of the nodes since the last call; None where no new reading came meanwhile."""
-        return self._nodes.busy_between()
+    def used_between(self) -> MachineUse | None:
+        """Use of the nodes since the last call; None where no new reading came meanwhile."""
+        return self._nodes.used_between()
 
     def generator_cpus(self) -> float:
         """Cores that the generators of the last deployment may use: their limits, else their nodes."""

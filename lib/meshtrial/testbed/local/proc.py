@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from meshtrial.records.schema import ComponentUsage
+from meshtrial.testbed.base import MachineUse
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -107,28 +108,33 @@ def cgroup_throttled_s() -> float | None:
 
 
 class MachineMeter:
-    """Busy share of all cores, from /proc/stat."""
+    """Use of all cores, from the first line of /proc/stat (proc(5))."""
 
     def __init__(self) -> None:
         self._last = _cpu_times()
 
-    def busy(self) -> float | None:
-        """Busy share since the last call (or construction)."""
+    def used(self) -> MachineUse | None:
+        """Use since the last call (or construction)."""
         now = _cpu_times()
-        busy, total = now[0] - self._last[0], now[1] - self._last[1]
+        spent = [end - start for start, end in zip(self._last, now, strict=True)]
         self._last = now
-        return busy / total if total > 0 else None
+        if (total := sum(spent)) <= 0:
+            return None
+        waiting = spent[_IDLE] + spent[_IOWAIT]  # the kernel says itself that iowait may go back
+        return MachineUse(busy=min(1.0, max(0.0, 1 - waiting / total)), stolen=max(0.0, spent[_STEAL] / total))
 
 
 def idle_share(look_s: float = 0.2) -> float | None:
     """Idle share of the machine over a short look."""
     meter = MachineMeter()
     time.sleep(look_s)
-    busy = meter.busy()
-    return None if busy is None else 1.0 - busy
+    used = meter.used()
+    return None if used is None else 1.0 - used.busy
 
 
-def _cpu_times() -> tuple[float, float]:
-    fields = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-    total = float(sum(fields))
-    return total - fields[3] - fields[4], total
+# user, nice, system, idle, iowait, irq, softirq, steal; guest time is in user's already.
+_IDLE, _IOWAIT, _STEAL, _FIELDS = 3, 4, 7, 8
+
+
+def _cpu_times() -> list[int]:
+    return [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1 : _FIELDS + 1]]

@@ -9,6 +9,7 @@ from typing import Any
 from meshtrial import native
 from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.study import Load, Study, Treatment
+from meshtrial.testbed.base import MachineUse
 from meshtrial.testbed.local import apps, host, proc, scaleout
 from meshtrial.testbed.local.dataplanes import builder, tools_of
 from meshtrial.testbed.local.deployment import LocalDeployment
@@ -61,9 +62,9 @@ class LocalTestbed:
         """Idle share of the machine over a fifth of a second."""
         return proc.idle_share()
 
-    def busy_between(self) -> float | None:
-        """Busy share since the last call."""
-        return self._meter.busy()
+    def used_between(self) -> MachineUse | None:
+        """Use since the last call."""
+        return self._meter.used()
 
     def generator_cpus(self) -> float:
         """Cores the load generators may use together."""

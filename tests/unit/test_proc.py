@@ -1,0 +1,58 @@
+"""What /proc/stat says of the machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshtrial.testbed.local import proc
+
+
+def _times(user=0, system=0, idle=0, iowait=0, steal=0):
+    return [user, 0, system, idle, iowait, 0, 0, steal]
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """Let the test say what each reading of the counters is."""
+
+    def answer(*readings):
+        left = list(readings)
+        monkeypatch.setattr(proc, "_cpu_times", lambda: left.pop(0))
+        return proc.MachineMeter()
+
+    return answer
+
+
+def test_shares_since_the_last_reading(told):
+    meter = told(
+        _times(user=100, idle=900),
+        _times(user=130, system=10, idle=950, steal=10),
+        _times(user=130, system=10, idle=1050, steal=10),
+    )
+    used = meter.used()
+    assert used.busy == pytest.approx(0.5)
+    assert used.stolen == pytest.approx(0.1)
+    idle = meter.used()
+    assert (idle.busy, idle.stolen) == (0, 0)
+
+
+def test_waiting_for_a_disk_is_not_work(told):
+    assert told(_times(), _times(user=20, iowait=60, idle=20)).used().busy == pytest.approx(0.2)
+
+
+def test_counters_that_go_back_give_no_impossible_share(told):
+    # The kernel corrects iowait downwards, and steal at a migration of the machine.
+    used = told(_times(idle=100, iowait=50, steal=50), _times(user=50, idle=120, iowait=40, steal=45)).used()
+    assert 0 <= used.busy <= 1
+    assert used.stolen == 0
+
+
+def test_no_time_passed(told):
+    assert told(_times(idle=5), _times(idle=5)).used() is None
+
+
+def test_of_this_machine():
+    used = proc.MachineMeter()
+    sum(range(3_000_000))
+    share = used.used()
+    assert share is None or (0 <= share.busy <= 1 and 0 <= share.stolen <= 1)
