@@ -6,6 +6,7 @@ import json
 import time
 import urllib.request
 from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -224,6 +225,18 @@ def test_600_pretended_pods_get_ready(cluster: Cluster, kwok: Kwok, namespace: s
     assert len(pods) == 600
     assert {pod["spec"]["nodeName"] for pod in pods} <= set(kwok.names)
     assert len({pod["status"]["podIP"] for pod in pods}) == 600
+
+    created = max(node["metadata"]["creationTimestamp"] for node in cluster.get("nodes", "-l", "type=kwok")["items"])
+    long_after = datetime.fromisoformat(created) + timedelta(seconds=10)
+
+    def heard() -> bool:
+        nodes = cluster.get("nodes", "-l", "type=kwok")["items"]
+        ready = [next(c for c in node["status"]["conditions"] if c["type"] == "Ready") for node in nodes]
+        assert {condition["status"] for condition in ready} == {"True"}
+        return all(datetime.fromisoformat(condition["lastHeartbeatTime"]) > long_after for condition in ready)
+
+    # Who is silent for 50 s is NotReady, and so are its pods: the nodes must be heard from long before that.
+    eventually("a second heartbeat of every pretended node", heard, 40)
 
 
 # --- real Istio -------------------------------------------------------------------------------------------------------

@@ -35,13 +35,18 @@ def boot_id() -> str:
 
 
 def start_time(pid: int) -> int:
-    """Start time of a live process in clock ticks since boot; 0 when it is gone or a zombie."""
+    """Start time of a live process in clock ticks since boot; 0 when it is gone or a zombie.
+
+    A killed process shows the state of its first thread, which may be a zombie while others still die; until the last
+    one is gone, its sockets listen and its files are open, so until then it counts as alive.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return 0
     fields = stat.rpartition(")")[2].split()
-    return 0 if fields[0] in "ZX" else int(fields[19])
+    state, threads, started = fields[0], int(fields[17]), int(fields[19])
+    return 0 if state in "ZX" and threads <= 1 else started
 
 
 def spawn(
