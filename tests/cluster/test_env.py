@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -117,6 +119,17 @@ def test_keys_are_private(cluster: Cluster) -> None:
     keys = [*cluster.layout.run.rglob("*.key"), *cluster.layout.run.rglob("*kubeconfig")]
     assert len(keys) > 10
     assert [path for path in keys if path.stat().st_mode & 0o077] == []
+
+
+def test_tools_by_hand_take_their_own_options_first(cluster: Cluster) -> None:
+    script = Path(__file__).parent / "cluster"
+    done = subprocess.run(
+        [script, "kubectl", "-n", "kube-system", "get", "pods", "-o", "name"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "pod/coredns-" in done.stdout
 
 
 def test_services_dns_exec_logs_and_node_ports(cluster: Cluster, namespace: str, images: Mapping[str, str]) -> None:

@@ -16,6 +16,8 @@ from clusterenv.recipes import BY_HAND, fingerprint
 from clusterenv.settings import CannotRunError, ClusterError, Layout, Options, in_ci
 from clusterenv.state import State
 
+_TOOLS = ("kubectl", "helm", "istioctl")
+
 
 def _say(line: str) -> None:
     print(f"cluster: {line}", file=sys.stderr, flush=True)
@@ -38,9 +40,8 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("status", help="what is up, what is left, what is built")
     commands.add_parser("images", help="references of the images that the nodes have")
     commands.add_parser("fingerprint", help="a key of everything that is built from sources, to name a CI cache")
-    for name in ("kubectl", "helm", "istioctl"):
-        tool = commands.add_parser(name, help=f"{name} on the running cluster", add_help=False)
-        tool.add_argument("arguments", nargs=argparse.REMAINDER)
+    for name in _TOOLS:
+        commands.add_parser(name, help=f"{name} on the running cluster", add_help=False)
     return parser
 
 
@@ -98,9 +99,11 @@ def _run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
 
 def main(argv: Sequence[str]) -> int:
     """Run one command; return its exit code."""
-    arguments = _parser().parse_args(argv)
+    # What follows a tool's name is the tool's own: argparse would take a leading -n for itself.
+    own = 1 if argv and argv[0] in _TOOLS else len(argv)
+    arguments = _parser().parse_args(argv[:own])
     try:
-        return _run(arguments, getattr(arguments, "arguments", ()))
+        return _run(arguments, argv[own:])
     except ClusterError as error:
         _say(f"{'cannot run here: ' if isinstance(error, CannotRunError) else ''}{error}")
         return 1
