@@ -4,7 +4,9 @@
 Nothing here is imported by the library.
 """
 
-from clusterenv.handle import Cluster, Istio, Kwok
+from clusterenv.handle import Cluster
+from clusterenv.istio import Istio
+from clusterenv.kwok import Kwok
 from clusterenv.settings import ClusterError, Layout
 
 __all__ = ["Cluster", "ClusterError", "Istio", "Kwok", "Layout"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,25 +11,18 @@ from typing import Any
 
 from clusterenv import clients, controlplane, nodes, procs, teardown
 from clusterenv.images import built_images
+from clusterenv.istio import Istio
+from clusterenv.kwok import Kwok
 from clusterenv.lifecycle import up
 from clusterenv.settings import (
-    HERE,
-    ISTIO_HUB,
-    ISTIO_TAG,
-    ISTIO_VERSION,
-    KUBERNETES_VERSION,
-    KWOK_VERSION,
     NODES,
     ClusterError,
     Layout,
     Options,
-    image_architecture,
     node_address,
 )
 from clusterenv.state import State
 from clusterenv.teardown import Say
-
-ISTIO_NAMESPACE = "istio-system"
 
 
 @dataclass
@@ -55,7 +48,8 @@ class Cluster:
         """Everything of a cluster that is on this machine now."""
         return teardown.leftovers(self.layout)
 
-    def _state(self) -> State:
+    def state(self) -> State:
+        """Processes and options of the running cluster; ClusterError when none is up."""
         state = State.load(self.layout)
         if state is None:
             raise ClusterError("no cluster is up")
@@ -129,11 +123,11 @@ class Cluster:
 
     def kill_api_server(self) -> None:
         """Kill the API server at once; pods run on."""
-        controlplane.kill_api_server(self._state())
+        controlplane.kill_api_server(self.state())
 
     def start_api_server(self) -> None:
         """Start the API server again and wait until it is ready; fine when it runs."""
-        state = self._state()
+        state = self.state()
         if not state.procs["kube-apiserver"].alive():
             controlplane.start_api_server(self.layout, state)
 
@@ -148,11 +142,11 @@ class Cluster:
 
     def kill_node(self, node: str) -> None:
         """Cut a node's power: its containers are gone, and 40-50 s later the cluster calls it NotReady."""
-        nodes.kill_node(self.layout, self._state(), node)
+        nodes.kill_node(self.layout, self.state(), node)
 
     def start_node(self, node: str) -> None:
         """Start a killed node again, without its containers; it is Ready and has its images then. Fine when it runs."""
-        state = self._state()
+        state = self.state()
         if state.procs[node].alive():
             return
         before = nodes.heartbeat(self.layout, node)
@@ -176,154 +170,3 @@ class Cluster:
     def istio(self) -> Istio:
         """Charts, values and programs of the locally built Istio; nothing is installed by asking."""
         return Istio(self)
-
-
-@dataclass
-class Kwok:
-    """Pretended nodes ``kwok-000`` ...: labelled ``type=kwok``, tainted ``kwok.x-k8s.io/node=fake:NoSchedule``.
-
-    A pod lands there by :attr:`node_selector` and :attr:`tolerations`, is Ready at once, has an address that nobody
-    answers at, and uses nothing.
-    """
-
-    cluster: Cluster
-    count: int
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the nodes."""
-        return tuple(f"kwok-{number:03d}" for number in range(self.count))
-
-    @property
-    def node_selector(self) -> dict[str, str]:
-        """What a pod must select."""
-        return {"type": "kwok"}
-
-    @property
-    def tolerations(self) -> list[dict[str, str]]:
-        """What a pod must tolerate."""
-        return [{"key": "kwok.x-k8s.io/node", "operator": "Equal", "value": "fake", "effect": "NoSchedule"}]
-
-    def _manifest(self) -> str:
-        size = {"cpu": "32", "memory": "256Gi", "pods": "250"}
-        # A version, for meshes choose by the oldest node: with one that they cannot read, Istio has no native sidecars.
-        info = {
-            "kubeletVersion": f"v{KUBERNETES_VERSION}",
-            "kubeProxyVersion": f"v{KUBERNETES_VERSION}",
-            "containerRuntimeVersion": f"kwok://{KWOK_VERSION}",
-            "operatingSystem": "linux",
-            "architecture": image_architecture(),
-            **dict.fromkeys(("machineID", "systemUUID", "bootID", "kernelVersion", "osImage"), "pretended"),
-        }
-        items = [
-            {
-                "apiVersion": "v1",
-                "kind": "Node",
-                "metadata": {
-                    "name": name,
-                    "labels": {
-                        "type": "kwok",
-                        "kubernetes.io/hostname": name,
-                        "kubernetes.io/os": "linux",
-                        "kubernetes.io/arch": image_architecture(),
-                    },
-                },
-                "spec": {"taints": [{"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}]},
-                "status": {"allocatable": size, "capacity": size, "nodeInfo": info},
-            }
-            for name in self.names
-        ]
-        return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-
-    def start(self) -> None:
-        """Start the simulator, create the nodes and wait until they are Ready."""
-        layout = self.cluster.layout
-        stages = sorted((layout.share / "kwok").glob("*.yaml"))
-        command: list[str | Path] = [
-            layout.program("kwok"),
-            f"--kubeconfig={layout.kubeconfig}",
-            "--manage-all-nodes=false",
-            "--manage-nodes-with-label-selector=type=kwok",
-            "--cidr=10.245.0.0/16",
-            "--node-port=0",
-            *(f"--config={stage}" for stage in stages),
-        ]
-        controlplane.start_daemon(layout, self.cluster._state(), "kwok", command)
-        self.cluster.apply(self._manifest())
-        self.cluster.kubectl("wait", "node", "-l", "type=kwok", "--for=condition=Ready", "--timeout=60s", timeout_s=70)
-
-    def stop(self) -> None:
-        """Delete the pods that are left and the nodes, then end the simulator."""
-        self.cluster.start_api_server()
-        pods = self.cluster.get("pods", "--all-namespaces")["items"]
-        for node in sorted({pod["spec"].get("nodeName", "") for pod in pods} & set(self.names)):
-            there = ("--all-namespaces", f"--field-selector=spec.nodeName={node}")
-            self.cluster.kubectl("delete", "pods", *there, "--force", "--grace-period=0", "--wait=false")
-        self.cluster.kubectl("delete", "node", "-l", "type=kwok", "--ignore-not-found", "--wait", timeout_s=90)
-        state = self.cluster._state()
-        if (proc := state.procs.pop("kwok", None)) is not None:
-            controlplane.end(proc)
-            state.save()
-
-
-@dataclass
-class Istio:
-    """The locally built Istio: real istiod, webhook and agents on a vanilla Envoy. Not a release: say so in records."""
-
-    cluster: Cluster
-
-    version = ISTIO_VERSION
-    hub = ISTIO_HUB
-    tag = ISTIO_TAG
-    namespace = ISTIO_NAMESPACE
-
-    @property
-    def charts(self) -> Path:
-        """Folder with the charts base, istiod, cni, ztunnel and gateway of this very version."""
-        return self.cluster.layout.share / "istio" / "charts"
-
-    @property
-    def gateway_crds(self) -> Path:
-        """Folder with the standard CRDs of the Gateway API."""
-        return self.cluster.layout.share / "gateway-api" / "crds"
-
-    def values(self) -> str:
-        """Return the values of the istiod chart that the local images need, as YAML."""
-        text = (HERE / "manifests" / "values-istiod.yaml").read_text()
-        return text.replace("@HUB@", ISTIO_HUB).replace("@TAG@", ISTIO_TAG)
-
-    def values_file(self) -> Path:
-        """Return the same in a file that lives as long as the cluster does."""
-        path = self.cluster.layout.run / "values-istiod.yaml"
-        path.write_text(self.values())
-        return path
-
-    def install(self, *, extra: Sequence[str] = (), timeout_s: float = 120) -> None:
-        """Install CRDs and istiod with helm and wait until istiod is ready.
-
-        Parameters
-        ----------
-        extra : sequence of str
-            More arguments of ``helm upgrade`` for istiod, ``--set`` and the like.
-        timeout_s : float
-            For each of the two charts.
-        """
-        wait = ("--wait", f"--timeout={timeout_s:g}s")
-        where = ("-n", ISTIO_NAMESPACE)
-        base = ("upgrade", "--install", "istio-base", str(self.charts / "base"), "--create-namespace")
-        self.cluster.helm(*base, *where, "--set", "defaultRevision=default", *wait, timeout_s=timeout_s + 10)
-        istiod = ("upgrade", "--install", "istiod", str(self.charts / "istiod"), "-f", str(self.values_file()))
-        self.cluster.helm(*istiod, *where, *wait, *extra, timeout_s=timeout_s + 10)
-
-    def uninstall(self) -> None:
-        """Remove everything of it, CRDs and their objects included; fine when nothing is installed."""
-        for release in ("istiod", "istio-base"):
-            self.cluster.helm("uninstall", release, "-n", ISTIO_NAMESPACE, "--wait", "--ignore-not-found")
-        self.cluster.delete_namespace(ISTIO_NAMESPACE)
-        crds = [name for name in self.cluster.kubectl("get", "crd", "-o", "name").split() if name.endswith(".istio.io")]
-        if crds:
-            self.cluster.kubectl("delete", *crds, "--wait", "--timeout=60s", timeout_s=70)
-        for kind in ("mutatingwebhookconfiguration", "validatingwebhookconfiguration"):
-            left = [name for name in self.cluster.kubectl("get", kind, "-o", "name").split() if "istio" in name]
-            if left:  # one that points to nobody would refuse every pod
-                self.cluster.kubectl("delete", *left)
