@@ -40,7 +40,13 @@ def test_none_has_no_proxy_and_generators_on_other_nodes():
     assert rendered.target.headers == ()
     pod = find(rendered, "Deployment", "load")["spec"]["template"]["spec"]
     assert [c["name"] for c in pod["containers"]] == ["fortio"]
-    assert pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (away,) = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert away["labelSelector"]["matchLabels"] == {"meshtrial.dev/part": "app"}
+    # From both sides: for the other's rule alone a scheduler does not look again.
+    app = find(rendered, "Deployment", "echo")["spec"]["template"]
+    (back,) = app["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert back["labelSelector"]["matchLabels"] == {"meshtrial.dev/part": "load"}
+    assert app["metadata"]["labels"]["meshtrial.dev/part"] == "app"
     assert all(o["metadata"]["namespace"] == "trial" for o in rendered.objects)
     assert (rendered.app_pods, rendered.load_pods) == (1, 1)
 

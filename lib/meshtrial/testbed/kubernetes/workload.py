@@ -141,7 +141,12 @@ def _app(
         patches.append(manifests.with_container(source))
     if mesh is not None and mesh.reference:
         patches += [_sidecar(options, mesh, "server"), reference.behind_sidecar]
-    patches.append(manifests.placed(options.app_node_selector, options.app_tolerations))
+    # The generators keep away from the application; said again from this side, for a scheduler that refused a pod by
+    # another one's rule does not look again when that one is deleted (Kubernetes 1.34, InterPodAffinity's queueing
+    # hint), but does for the pod's own rule. Else a generator of the last run that it saw too long costs five minutes.
+    patches.append(
+        manifests.placed(options.app_node_selector, options.app_tolerations, "load", options.load_separation)
+    )
     return manifests.patched(app.objects, *patches)
 
 
