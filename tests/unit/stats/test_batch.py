@@ -23,3 +23,10 @@ def test_rows_are_the_scalar_interval(n: int) -> None:
         one = hodges_lehmann(row, 0.1)
         assert (rows.estimate[i], rows.low[i], rows.high[i], rows.p[i]) == (one.estimate, one.low, one.high, one.p)
         assert rows.excludes_null[i] == one.excludes(0.0)
+
+
+def test_the_interval_excludes_zero_exactly_where_the_test_rejects() -> None:
+    d = np.random.default_rng(1).normal(0.03, 0.1, (20_000, 10))
+    rows = hodges_lehmann_rows(d, 0.05)
+    assert (rows.excludes_null == (rows.p <= 0.05)).all()
+    assert 0 < rows.excludes_null.mean() < 1
