@@ -1,3 +1,5 @@
+import contextlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -5,6 +7,7 @@ import yaml
 from kubernetes.client.exceptions import ApiException
 
 from meshtrial.errors import TestbedError, UsageError
+from meshtrial.testbed.kubernetes import client
 from meshtrial.testbed.kubernetes.client import Cluster, ConflictError, NotFoundError, is_blink
 
 
@@ -41,6 +44,37 @@ def test_unreachable_cluster_is_one_line(kubeconfig: str):
     assert "no answer from the API server http://127.0.0.1:9 (context there)" in line
     assert "kubectl cluster-info" in line
     assert "\n" not in line
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Time that passes only where the client waits."""
+    now = [0.0]
+    monkeypatch.setattr(client.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(client.time, "sleep", lambda s: now.__setitem__(0, now[0] + s))
+    return now
+
+
+def refuse() -> None:
+    raise ConnectionRefusedError
+
+
+def busy() -> None:
+    raise ApiException(status=503)
+
+
+@pytest.mark.parametrize(("before", "waited_s"), [(None, 10), (lambda: "ready", 60), (busy, 60)])
+def test_a_server_that_was_never_heard_is_not_waited_for_as_long(
+    kubeconfig: str, clock: list[float], before: Callable[[], object] | None, waited_s: float
+):
+    cluster = Cluster(kubeconfig)
+    if before is not None:  # an answer, be it that it is busy, is one
+        with contextlib.suppress(TestbedError):
+            cluster.call("get", before, patience_s=0)
+    began = clock[0]
+    with pytest.raises(TestbedError, match="no answer from the API server"):
+        cluster.call("get", refuse)
+    assert waited_s <= clock[0] - began <= waited_s + 1
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,8 @@ Json = dict[str, Any]
 # What an API server says while it starts, stops or is overloaded; all else is an answer.
 _BLINK = {0, 429, 500, 502, 503, 504}
 _TIMEOUT = (3.0, 30.0)
+# A server that was never heard is more likely gone, or at another address, than blinking.
+_FIRST_PATIENCE_S = 10.0
 
 
 class NotFoundError(TestbedError):
@@ -45,7 +47,7 @@ class Cluster:
     kubeconfig, context : str
         Empty for the user's own defaults.
     patience_s : float
-        How long a silent API server is waited for.
+        How long a silent API server is waited for; 10 s at most for one that has not answered yet.
     """
 
     def __init__(self, kubeconfig: str = "", context: str = "", patience_s: float = 60.0) -> None:
@@ -55,6 +57,7 @@ class Cluster:
         self._local = threading.local()
         self.kubeconfig = kubeconfig
         self.server = str(self._configuration.host)
+        self._heard = False
 
     def new_client(self) -> Any:
         """An ApiClient that nobody else uses."""
@@ -93,13 +96,19 @@ class Cluster:
 
     def call(self, what: str, work: Callable[[], T], patience_s: float | None = None) -> T:
         """Do something that may be done twice; wait for a blinking API server; translate errors."""
-        deadline = time.monotonic() + (self.patience_s if patience_s is None else patience_s)
+        began = time.monotonic()
+        patience_s = self.patience_s if patience_s is None else patience_s
         while True:
             try:
-                return work()
+                done = work()
             except (ApiException, urllib3.exceptions.HTTPError, OSError) as error:
-                if not is_blink(error) or time.monotonic() > deadline:
+                self._heard = self._heard or bool(isinstance(error, ApiException) and error.status)
+                limit = patience_s if self._heard else min(patience_s, _FIRST_PATIENCE_S)
+                if not is_blink(error) or time.monotonic() - began > limit:
                     raise self.translate(what, error) from None
+            else:
+                self._heard = True
+                return done
             time.sleep(0.5)
 
     def get(self, path: str, **query: Any) -> Json:

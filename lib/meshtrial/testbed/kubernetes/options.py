@@ -67,7 +67,7 @@ class KubernetesOptions:
     deploy_timeout_s, mesh_timeout_s : float
         How long an application, a mesh may take to become ready.
     api_patience_s : float
-        How long a silent API server is waited for.
+        How long a silent API server is waited for, once it has answered; before, 10 s at most.
     sample_patience_s : float
         How long a fresh kubelet sample is waited for; kubelets take one every 10 to 15 s by default.
     keep : bool
