@@ -23,7 +23,10 @@ from meshtrial.native.terms import linked_modules
 from meshtrial.native.toolchain import Go, find_go, go_environment, read_go_mod, say
 
 FORTIO_PACKAGE = "fortio.org/fortio"
-_BUILD_FLAGS = ("-trimpath", "-buildvcs=false", "-ldflags=-s -w")
+# Without debugging records, which the linker drops anyway, the compiler takes a sixth less time. Whatever is compiled
+# with the same flags, the tests too, shares Go's build cache.
+COMPILE_FLAGS = ("-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false")
+_BUILD_FLAGS = (*COMPILE_FLAGS, "-ldflags=-s -w")
 
 
 def build(out: TextIO = sys.stdout) -> tuple[Path, ...]:

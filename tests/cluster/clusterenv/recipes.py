@@ -42,7 +42,9 @@ class Program:
         """The compiler's command line."""
         flags = " ".join(["-s", "-w", *(f"-X {name}={value}" for name, value in (self.values or {}).items())])
         tags = [f"-tags={self.tags}"] if self.tags else []
-        head = [str(go), "build", "-mod=readonly", "-trimpath", "-buildvcs=false", *tags]
+        # No debugging records: the linker drops them (-s -w), and making them takes the compiler a sixth of its time.
+        compiling = ["-mod=readonly", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false"]
+        head = [str(go), "build", *compiling, *tags]
         return [*head, f"-ldflags={flags}", "-o", str(output), self.package]
 
     def key(self) -> str:

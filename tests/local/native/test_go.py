@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from meshtrial import native
+from meshtrial.native.building import COMPILE_FLAGS
 
 pytestmark = [pytest.mark.local, pytest.mark.timeout(900)]
 MODULE = Path(__file__).resolve().parents[3] / "lib" / "native"
@@ -22,12 +23,12 @@ def go(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_go_tests_pass() -> None:
-    result = go("test", "./...")
+    result = go("test", *COMPILE_FLAGS, "./...")
     assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_go_vet_has_nothing_to_say() -> None:
-    result = go("vet", "./...")
+    result = go("vet", *COMPILE_FLAGS, "./...")
     assert result.returncode == 0, result.stderr
 
 
