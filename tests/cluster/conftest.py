@@ -94,6 +94,8 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
             print(f"cluster: {line}", file=sys.stderr, flush=True)
 
     with contextlib.ExitStack() as stack:
+        previous = signal.signal(signal.SIGTERM, _raise_interrupt)
+        stack.callback(signal.signal, signal.SIGTERM, previous)
         try:
             if in_ci() and os.geteuid() == 0:
                 host.install_packages(say)
@@ -113,8 +115,6 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
             if running is not None:  # its session is dead, for we have the lock
                 handle.stop()
             request.getfixturevalue("before_cluster")
-            previous = signal.signal(signal.SIGTERM, _raise_interrupt)
-            stack.callback(signal.signal, signal.SIGTERM, previous)
             # Ctrl-C twice ends pytest in the middle of its own report, and then no fixture is torn down any more.
             atexit.register(handle.stop)
             stack.callback(atexit.unregister, handle.stop)

@@ -8,6 +8,7 @@ from typing import TextIO
 
 from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.native import build, build_forkserver, find, licences, version
+from meshtrial.signals import interruptible
 
 
 def main(argv: Sequence[str], out: TextIO = sys.stdout, err: TextIO = sys.stderr) -> int:
@@ -15,8 +16,9 @@ def main(argv: Sequence[str], out: TextIO = sys.stdout, err: TextIO = sys.stderr
     try:
         match list(argv):
             case ["build"]:
-                build(out)
-                build_forkserver(out)
+                with interruptible():
+                    build(out)
+                    build_forkserver(out)
             case ["find", name]:
                 print(find(name), file=out)
             case ["version", name]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TextIO
@@ -53,7 +55,8 @@ def build(out: TextIO = sys.stdout) -> tuple[Path, ...]:
         started = time.monotonic()
         for abandoned in build_dir().glob("new-*"):  # a build that was killed
             shutil.rmtree(abandoned, ignore_errors=True)
-        with tempfile.TemporaryDirectory(dir=build_dir(), prefix="new-") as folder:
+        # Go's own work folder is in it: a compiler that is killed leaves it behind.
+        with tempfile.TemporaryDirectory(dir=build_dir(), prefix="new-", ignore_cleanup_errors=True) as folder:
             _go_build(go, Path(folder), out)
             for name in names:
                 (Path(folder) / name).replace(target / name)
@@ -104,17 +107,23 @@ def _go_build(go: Go, folder: Path, out: TextIO) -> None:
         FORTIO_PACKAGE,
         *(f"./{name}" for name in commands()[1:]),
     ]
+    work = folder / ".work"
+    work.mkdir()
     lines: list[str] = []
     started = reported = time.monotonic()
-    with subprocess.Popen(
-        command,
-        cwd=module_dir(),
-        env=go_environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
+    with (
+        subprocess.Popen(
+            command,
+            cwd=module_dir(),
+            env=go_environment() | {"GOTMPDIR": str(work)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,  # a group of its own: the compilers that it starts end with it
+        ) as process,
+        _ending_with_us(process),
+    ):
         assert process.stdout is not None
         for line in process.stdout:
             lines.append(line.rstrip())
@@ -126,6 +135,16 @@ def _go_build(go: Go, folder: Path, out: TextIO) -> None:
     log.write_text("\n".join(lines) + "\n", encoding="utf-8")
     if process.returncode:
         raise _build_error(lines, log)
+
+
+@contextmanager
+def _ending_with_us(process: subprocess.Popen[str]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        raise
 
 
 def _build_error(lines: Sequence[str], log: Path) -> MeshtrialError:

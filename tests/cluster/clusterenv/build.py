@@ -10,14 +10,14 @@ import fcntl
 import json
 import shutil
 import subprocess
-import threading
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 
-from clusterenv.compiler import find_go, go_environment
+from clusterenv.compiler import Compilers, find_go, go_environment
 from clusterenv.images import build_images
 from clusterenv.recipes import FILES, PROGRAMS, Files, Program
 from clusterenv.settings import HERE, ClusterError, Layout
@@ -57,22 +57,14 @@ def missing(layout: Layout) -> list[str]:
     return [item.name for item in (*PROGRAMS, *FILES) if not _current(layout, item)]
 
 
-def _build_program(layout: Layout, go: Path, program: Program, say: Say) -> None:
+def _build_program(layout: Layout, go: Path, program: Program, say: Say, compilers: Compilers) -> None:
     started = time.monotonic()
     log = layout.logs / f"build-{program.name}.log"
     partial = layout.bin / f".{program.name}.partial"
     command = ["nice", "-n", "10", *program.command(go, partial)]
     with log.open("w") as output:
-        done = subprocess.run(
-            command,
-            cwd=HERE / "go" / program.module,
-            env=go_environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-    if done.returncode:
+        code = compilers.run(command, HERE / "go" / program.module, output)
+    if code:
         partial.unlink(missing_ok=True)
         lines = [
             line for line in log.read_text(errors="replace").splitlines() if not line.startswith("go: downloading")
@@ -173,23 +165,27 @@ def _build_all(layout: Layout, go: Path, todo: Sequence[Program], copies: Sequen
     groups: dict[str, list[Program]] = {}
     for program in todo:
         groups.setdefault(program.module, []).append(program)
-    failed = threading.Event()
 
     def run(group: Sequence[Program]) -> None:
         for program in group:
-            if failed.is_set():
-                return
-            try:
-                _build_program(layout, go, program, say)
-            except ClusterError:
-                failed.set()
-                raise
+            _build_program(layout, go, program, say, compilers)
 
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        jobs = [pool.submit(run, group) for group in groups.values()]
-        jobs += [pool.submit(_copy_files, layout, go, files) for files in copies]
-        for job in jobs:
-            job.result()
+    for abandoned in layout.home.glob("work-*"):  # by a build that was killed itself
+        shutil.rmtree(abandoned, ignore_errors=True)
+    with (
+        tempfile.TemporaryDirectory(dir=layout.home, prefix="work-", ignore_cleanup_errors=True) as work,
+        ThreadPoolExecutor(max_workers=2) as pool,
+    ):
+        compilers = Compilers(work)
+        try:
+            jobs = [pool.submit(run, group) for group in groups.values()]
+            jobs += [pool.submit(_copy_files, layout, go, files) for files in copies]
+            for job in as_completed(jobs):  # the first that failed is the one to tell of
+                job.result()
+        except BaseException:
+            compilers.end()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _check_disk(layout: Layout) -> None:

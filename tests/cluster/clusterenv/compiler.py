@@ -5,9 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from clusterenv.settings import CHECKOUT, ClusterError
 
@@ -60,3 +65,41 @@ def go_environment() -> dict[str, str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("GOFLAGS", "GOWORK"))}
     # local: never fetch another toolchain. CGO off: the programs must run in an image that has no C library.
     return environment | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off"}
+
+
+class Compilers:
+    """The compilers that run: when one fails or somebody interrupts, none goes on."""
+
+    def __init__(self, work: str) -> None:
+        self._environment = go_environment() | {"GOTMPDIR": work}  # killed, Go leaves its work there
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._ended = False
+
+    def run(self, command: Sequence[str], folder: Path, output: IO[str]) -> int:
+        """Run one to its end; its exit code."""
+        with self._lock:
+            if self._ended:
+                return -signal.SIGKILL
+            child = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # a group of its own, with all that it starts
+            )
+            self._running.add(child)
+        code = child.wait()
+        with self._lock:
+            self._running.discard(child)
+        return code
+
+    def end(self) -> None:
+        """Kill all of them; no other starts."""
+        with self._lock:
+            self._ended = True
+            for child in self._running:
+                with suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
