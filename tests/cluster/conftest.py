@@ -17,7 +17,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import FrameType
 from typing import TextIO
 
 import pytest
@@ -29,6 +28,7 @@ from clusterenv import Cluster, ClusterError, Istio, Kwok, Layout, host, snapsho
 from clusterenv.build import build  # noqa: E402
 from clusterenv.settings import Options, in_ci  # noqa: E402
 from clusterenv.state import State  # noqa: E402
+from clusterenv.teardown import raise_interrupt  # noqa: E402
 
 # A test's own time; starting and ending the cluster is not counted.
 TEST_TIMEOUT_S = 600
@@ -65,10 +65,6 @@ def _take_turn(layout: Layout, lock: TextIO, wait_s: float) -> None:
         time.sleep(1)
 
 
-def _raise_interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt("SIGTERM")
-
-
 @pytest.fixture(scope="session")
 def before_cluster() -> snapshot.Snapshot:
     """The machine before the session's cluster."""
@@ -94,7 +90,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
             print(f"cluster: {line}", file=sys.stderr, flush=True)
 
     with contextlib.ExitStack() as stack:
-        previous = signal.signal(signal.SIGTERM, _raise_interrupt)
+        previous = signal.signal(signal.SIGTERM, raise_interrupt)
         stack.callback(signal.signal, signal.SIGTERM, previous)
         try:
             if in_ci() and os.geteuid() == 0:

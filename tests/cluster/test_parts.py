@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 import signal
-import subprocess
 import tarfile
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +14,7 @@ from clusterenv.images import Image, write_image
 from clusterenv.recipes import BY_HAND, FILES, PROGRAMS, fingerprint
 from clusterenv.settings import CHECKOUT, HERE, NODES, ClusterError, Layout, node_address, node_pods
 from clusterenv.state import State
+from interrupted_build import interrupt
 
 
 def test_home_is_never_inside_the_checkout() -> None:
@@ -125,38 +122,10 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_interrupted_build_leaves_no_compiler(tmp_path: Path, number: int) -> None:
     if packages := host.missing_packages():
         pytest.skip(f"a build is refused without {' '.join(packages)}")
-    home = tmp_path / "home"  # nothing is built there, and Go's cache is empty: all of it is to be compiled
+    home = tmp_path / "home"
     changed = {"MESHTRIAL_CLUSTER_HOME": str(home), "GOCACHE": str(tmp_path / "cache")}
-    environment = {name: value for name, value in os.environ.items() if name != "CI"} | changed
-    argv = [str(HERE.parent / "cluster"), "build"]
-    with subprocess.Popen(argv, env=environment, stderr=subprocess.PIPE, text=True) as child:
-        try:
-            deadline = time.monotonic() + 120
-            while sum(name == "compile" for name in _with_environment(changed)) < 2:
-                assert child.poll() is None
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-            child.send_signal(number)  # to this process alone, as a supervisor would
-            _, said = child.communicate(timeout=30)
-        finally:
-            child.kill()
-    assert child.returncode == 130, said
+    code, said = interrupt([HERE.parent / "cluster", "build"], number, changed, compilers=2)
+    assert code == 130, said
     assert said.splitlines()[-1] == "cluster: interrupted"
-    deadline = time.monotonic() + 5
-    while _with_environment(changed) and time.monotonic() < deadline:  # killed; the kernel may take a moment
-        time.sleep(0.05)
-    assert _with_environment(changed) == []
     assert list((home / "bin").iterdir()) == []
     assert list(home.glob("work-*")) == []
-
-
-def _with_environment(values: dict[str, str]) -> list[str]:
-    """Programs that run with all of these."""
-    wanted = {f"{name}={value}".encode() for name, value in values.items()}
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                if wanted <= set((entry / "environ").read_bytes().split(b"\0")):
-                    found.append((entry / "comm").read_text().strip())
-    return found

@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from types import FrameType
 
 from clusterenv import clients, host, teardown
 from clusterenv.build import build, missing
@@ -22,10 +21,6 @@ _TOOLS = ("kubectl", "helm", "istioctl")
 
 def _say(line: str) -> None:
     print(f"cluster: {line}", file=sys.stderr, flush=True)
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -119,5 +114,7 @@ def main(argv: Sequence[str]) -> int:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `cluster status | head` is no error
-    signal.signal(signal.SIGTERM, _interrupt)  # whose default would leave compilers and half a cluster behind
+    signal.signal(
+        signal.SIGTERM, teardown.raise_interrupt
+    )  # whose default would leave compilers and half a cluster behind
     sys.exit(main(sys.argv[1:]))

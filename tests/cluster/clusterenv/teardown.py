@@ -21,6 +21,11 @@ from clusterenv.state import State
 Say = Callable[[str], None]
 
 
+def raise_interrupt(number: int, _frame: FrameType | None) -> None:
+    """Handler for SIGTERM: as Ctrl-C, so that what was started is ended."""
+    raise KeyboardInterrupt(signal.Signals(number).name)
+
+
 @contextmanager
 def shielded() -> Iterator[None]:
     """Let a clean-up end although somebody presses Ctrl-C again; the signal is delivered afterwards."""
