@@ -114,7 +114,6 @@ def main(argv: Sequence[str]) -> int:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `cluster status | head` is no error
-    signal.signal(
-        signal.SIGTERM, teardown.raise_interrupt
-    )  # whose default would leave compilers and half a cluster behind
+    # Its default would leave compilers and half a cluster behind.
+    signal.signal(signal.SIGTERM, teardown.raise_interrupt)
     sys.exit(main(sys.argv[1:]))
