@@ -65,6 +65,7 @@ class KubernetesDeployment:
         self._arm: proofs.Arm | None = None
         self._meter: Meter | None = None
         self._pods: list[Json] = []
+        self._mesh_pods: list[Json] = []
 
     def stand_up(self) -> None:
         """Apply everything and wait until a request comes through; on failure nothing stays."""
@@ -88,6 +89,9 @@ class KubernetesDeployment:
         settle = self.mesh.settle if self.mesh is not None else ()
         timeout_s = self.options.deploy_timeout_s
         wait.pods_ready(self.cluster, name, "", count, timeout_s, settle)
+        for feature in self.mesh.check(self.treatment) if self.mesh is not None else ():
+            if feature.waits:
+                wait.pods_ready(self.cluster, name, feature.waits, 1, timeout_s, settle)
         ready_s = time.monotonic() - began
         self.look()
         self._wait_path(timeout_s)
@@ -117,16 +121,17 @@ class KubernetesDeployment:
             mesh,
             features,
             self._tokens,
-            {**by_part, "waypoint": waypoints, **agents},
+            {**by_part, "waypoint": waypoints, **agents, **control},
             self._load_pods()[0],
             self._probe,
         )
+        self._mesh_pods = [*waypoints, *chain(*agents.values(), *control.values())]
         if self.rendered.app.tiers:
             names = set(mesh.proxy_containers if mesh is not None else ())
             proxied = sum(bool(names & set(container_names(pod))) for pod in self._pods)
             hold_s = 2 * self.options.hold_ms / 1e3
             self.measured |= {"hold_s": hold_s, "endpoints": len(self._pods), "proxies": proxied}
-        self.versions = versions([*self._pods, *waypoints, *chain(*agents.values(), *control.values())])
+        self.versions = versions([*self._pods, *self._mesh_pods])
         if mesh is not None:
             self.versions[f"mesh {mesh.name}"] = mesh.version
         self.measured["placement"] = {p["metadata"]["name"]: p["spec"].get("nodeName") for p in self._pods[:100]}
@@ -155,6 +160,9 @@ class KubernetesDeployment:
         """Deployment times, placement, the windows of the resource samples and what was missing."""
         meter = self._standing(self._meter)
         missing = list(meter.notes)
+        if self.mesh is not None:
+            _, unasked = proofs.named(self.mesh, self.mesh.check(self.treatment), self.rendered.app)
+            self.measured["proofs_not_asked"] = list(unasked)
         self.measured["resources"] = {"windows": meter.windows, "missing": missing, "memory": MEMORY_NOTE}
         return self.measured
 
@@ -186,9 +194,10 @@ class KubernetesDeployment:
         """Delete the namespace and what was applied outside of it, and wait until they are gone."""
         name = self.rendered.namespace
         try:
-            self.applier.delete_outside()
             wait.force_lost_pods(self.cluster, name)
             delete_namespace(self.cluster, name, self.applier.owner.id.__eq__, self.options.deploy_timeout_s)
+            # After the pods: a control plane may refuse to let go of what they still lean on (Kuma's Mesh).
+            self.applier.delete_outside()
         except KeyboardInterrupt:
             study = self.applier.owner.study
             print(
@@ -200,13 +209,20 @@ class KubernetesDeployment:
 
     def why_spoilt(self) -> str:
         """Why the run cannot be used any more; asked once, without patience."""
-        path = f"/api/v1/namespaces/{self.rendered.namespace}/pods"
-        try:
-            answer = self.cluster.call(path, lambda: self.cluster.request("GET", path, timeout=(1.0, 3.0)), 0.0)
-        except NotFoundError:
-            return f"namespace {self.rendered.namespace} is gone"
-        now = {uid(pod): pod for pod in json.loads(answer)["items"]}
-        return next((why for why in (lost(pod, now.get(uid(pod))) for pod in self._pods) if why), "")
+        everything = [*self._pods, *self._mesh_pods]
+        now: dict[str, Json] = {}
+        for namespace in dict.fromkeys(pod["metadata"]["namespace"] for pod in everything):
+            path = f"/api/v1/namespaces/{namespace}/pods"
+
+            def ask(path: str = path) -> bytes:
+                return self.cluster.request("GET", path, timeout=(1.0, 3.0))
+
+            try:
+                answer = self.cluster.call(path, ask, 0.0)
+            except NotFoundError:
+                return f"namespace {namespace} is gone"
+            now |= {uid(pod): pod for pod in json.loads(answer)["items"]}
+        return next((why for why in (lost(pod, now.get(uid(pod))) for pod in everything) if why), "")
 
     def _placement(self, phase: str) -> Proof:
         apps = {p["spec"].get("nodeName") for p in self._pods if label(p, PART) == "app"}

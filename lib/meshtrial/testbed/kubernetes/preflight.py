@@ -192,6 +192,8 @@ def mesh_problems(cluster: Cluster, installer: MeshInstaller, study: Study, mesh
     problems: list[str] = []
     for name in dict.fromkeys(t.dataplane for t in study.treatments if t.dataplane in meshes):
         problems += installer.problems(meshes[name])
+        if meshes[name].storage and installer.options.mesh_install == "managed":
+            problems += storage_problems(cluster, name)
     wanted = {
         kind
         for treatment in study.treatments
@@ -207,6 +209,18 @@ def mesh_problems(cluster: Cluster, installer: MeshInstaller, study: Study, mesh
         except TestbedError as error:
             problems.append(str(error))
     return problems
+
+
+def storage_problems(cluster: Cluster, mesh: str) -> list[str]:
+    """A mesh that claims a volume would wait for ever where nothing provides one."""
+    found = cluster.items("/apis/storage.k8s.io/v1/storageclasses")
+    default = "storageclass.kubernetes.io/is-default-class"
+    if any((item["metadata"].get("annotations") or {}).get(default) == "true" for item in found):
+        return []
+    return [
+        f"mesh {mesh}: claims a volume, and this cluster has no default StorageClass; "
+        f"mark one with the annotation {default}: 'true'"
+    ]
 
 
 def namespace_problems(applier: Applier, names: Iterable[str]) -> list[str]:
