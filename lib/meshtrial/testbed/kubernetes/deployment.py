@@ -16,7 +16,7 @@ from meshtrial.load.failures import failures_of
 from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.study import Load, Treatment
 from meshtrial.testbed.base import GeneratorCall, GeneratorOutput, Target
-from meshtrial.testbed.kubernetes import loadgen, probing, proofs, wait
+from meshtrial.testbed.kubernetes import evidence, loadgen, probing, proofs, wait
 from meshtrial.testbed.kubernetes.apply import Applier, delete_namespace
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 from meshtrial.testbed.kubernetes.execs import PodRef
@@ -69,8 +69,10 @@ class KubernetesDeployment:
 
     def stand_up(self) -> None:
         """Apply everything and wait until a request comes through; on failure nothing stays."""
+        places = (self.rendered.namespace, *(self.mesh.namespaces if self.mesh is not None else ()))
         try:
-            self._stand_up()
+            with evidence.kept(self.cluster, places):
+                self._stand_up()
         except BaseException:
             with contextlib.suppress(TestbedError):
                 self.remove()
