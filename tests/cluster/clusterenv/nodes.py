@@ -12,7 +12,8 @@ from typing import Any
 from clusterenv import cgroups, host, pki, procs
 from clusterenv.clients import kubectl
 from clusterenv.controlplane import end
-from clusterenv.images import archives, built_images
+from clusterenv.images import archives, node_images
+from clusterenv.meshimages import MeshImages
 from clusterenv.procs import wait_for
 from clusterenv.settings import (
     CGROUP_PREFIX,
@@ -140,13 +141,14 @@ oom_score = 0
 def start_node(layout: Layout, state: State, node: str) -> None:
     """Start a node's processes in namespaces of their own; not yet Ready when this returns."""
     folder = layout.run / node
-    images = list(built_images(layout))
+    foreign = MeshImages.load(layout).archives
+    images = list(node_images(layout, meshes=bool(foreign)))
     first = archives(layout, [name for name in images if name in _FIRST_IMAGES])
     rest = archives(layout, [name for name in images if name not in _FIRST_IMAGES])
     init: list[str | Path] = [
         *("unshare", "--mount", "--pid", "--fork", "--uts", "--ipc", "--kill-child", "--"),
         *(HERE / "node-init.sh", node, node_address(node), folder, layout.bin, layout.logs / "cluster"),
-        *(state.options["plugins"], state.options["housekeeping"], *first, "--", *rest),
+        *(state.options["plugins"], state.options["housekeeping"], *first, "--", *rest, *foreign),
     ]
     environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
     log = layout.logs / "cluster" / f"node-{node}.log"
@@ -193,7 +195,8 @@ def wait_node_ready(layout: Layout, node: str, *, since: str = "", timeout_s: fl
 def wait_imported(layout: Layout, node: str) -> None:
     """Wait until a node has every image."""
     folder = layout.run / node
-    wait_for(f"image import on {node}", (folder / "imported").exists, 180)
+    timeout_s = 900 if MeshImages.load(layout).archives else 180  # a gigabyte of others' images on a slow disk
+    wait_for(f"image import on {node}", (folder / "imported").exists, timeout_s)
     failed = folder / "import-failed"
     if failed.exists():
         log = layout.logs / "cluster" / f"import-{node}.log"
