@@ -1,8 +1,8 @@
 """A real two-node Kubernetes for the tests beside this file. See README.md for what it is and how to use it by hand.
 
-Fixtures: ``cluster``, ``kubeconfig``, ``images``, ``namespace``, ``kwok``, ``istio``. The cluster is started once for
-a session and brought down at its end, also after Ctrl-C or SIGTERM. Where it cannot run, tests skip with the reason; in
-CI (CI=true) they fail instead.
+Fixtures: ``cluster``, ``kubeconfig``, ``images``, ``namespace``, ``kwok``, ``istio``, ``ground``, ``require_mesh``. The
+cluster is started once for a session and brought down at its end, also after Ctrl-C or SIGTERM. Where it cannot run,
+tests skip with the reason; in CI (CI=true) they fail instead.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TextIO
 
@@ -29,6 +29,7 @@ from clusterenv.build import build  # noqa: E402
 from clusterenv.settings import Options, in_ci  # noqa: E402
 from clusterenv.state import State  # noqa: E402
 from clusterenv.teardown import raise_interrupt  # noqa: E402
+from test_backend_support import OWN_KUBECONFIG, Ground, ground_on, own_ground, own_kubeconfig  # noqa: E402
 
 # A test's own time; starting and ending the cluster is not counted.
 TEST_TIMEOUT_S = 600
@@ -78,8 +79,11 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     ``MESHTRIAL_CLUSTER_REUSE=1`` takes the one that was started by hand, and leaves it up.
     ``MESHTRIAL_CLUSTER_PIN=1`` gives each node's pods half of the CPUs.
     ``MESHTRIAL_CLUSTER_WAIT_S`` (1800) is how long another session of the same home is waited for.
+    ``MESHTRIAL_MESH_IMAGES`` names a folder of images and charts of further meshes.
     """
     try:
+        if own_kubeconfig():
+            pytest.skip(f"{OWN_KUBECONFIG} is set, and this test is for the test cluster alone")
         layout = Layout.default()
     except ClusterError as error:
         pytest.fail(str(error), pytrace=False)
@@ -131,6 +135,25 @@ def kubeconfig(cluster: Cluster) -> Path:
 def images(cluster: Cluster) -> Mapping[str, str]:
     """References of the images that every node has: ``images["fortio"]``."""
     return cluster.images
+
+
+@pytest.fixture(scope="session")
+def ground(request: pytest.FixtureRequest) -> Ground:
+    """Return the cluster of the conformance tests: the test cluster, or with ``MESHTRIAL_TEST_KUBECONFIG`` that one.
+
+    ``MESHTRIAL_TEST_CLUSTER_FILE`` names the user's options for it, as ``cluster_file`` of a study does.
+    """
+    try:
+        own = own_kubeconfig()
+        return own_ground(own) if own else ground_on(request.getfixturevalue("cluster"))
+    except ClusterError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def require_mesh(ground: Ground) -> Callable[[str], None]:
+    """Return what a test calls first: ``require_mesh("kuma")`` skips it by name where Kuma's images are not."""
+    return ground.require_mesh
 
 
 @pytest.fixture
