@@ -135,7 +135,7 @@ class KubernetesDeployment:
             self.measured |= {"hold_s": hold_s, "endpoints": len(self._pods), "proxies": proxied}
         self.versions = versions([*self._pods, *self._mesh_pods])
         if mesh is not None:
-            self.versions[f"mesh {mesh.name}"] = mesh.version
+            self.versions[f"mesh {mesh.name}"] = mesh.called
         self.measured["placement"] = {p["metadata"]["name"]: p["spec"].get("nodeName") for p in self._pods[:100]}
         parts = {part.component: part for part in (mesh.control_plane if mesh else ())}
         self.measured["control_plane"] = {c: autoscaling(self.cluster, s) for c, s in parts.items()}

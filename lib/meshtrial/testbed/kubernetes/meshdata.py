@@ -191,6 +191,8 @@ class Mesh:
 
     Attributes
     ----------
+    build : str
+        Who built it, where that is not its project ("own build"): reports say it beside the version.
     settings : tuple of Setting
         In the base's own objects.
     protocols : tuple of str
@@ -209,6 +211,7 @@ class Mesh:
     title: str
     version: str
     folder: Path
+    build: str = ""
     architecture: str = "sidecar"
     tested: bool = False
     reference: bool = False
@@ -242,6 +245,11 @@ class Mesh:
     remarks: tuple[str, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
     chosen: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def called(self) -> str:
+        """Its version as records and reports name it, with who built it where that is not its project."""
+        return f"{self.version} ({self.build})" if self.build else self.version
 
     def objects(self, names: tuple[str, ...]) -> list[manifests.Json]:
         """The documents of these files of the mesh's folder."""

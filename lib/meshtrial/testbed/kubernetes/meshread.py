@@ -138,7 +138,7 @@ def _chosen(mesh: Mesh, choice: Any) -> Mesh:
     """The user's own version, charts, values and parameters over the folder's."""
     if not isinstance(choice, Mapping):
         raise UsageError(f"meshes.{mesh.name}: allowed is a mapping")
-    allowed = ("version", "method", "charts", "values", "parameters")
+    allowed = ("version", "build", "method", "charts", "values", "parameters")
     for key in choice:
         if key not in allowed:
             raise UsageError(f"meshes.{mesh.name}.{key}: allowed are {', '.join(allowed)}")
@@ -158,6 +158,7 @@ def _chosen(mesh: Mesh, choice: Any) -> Mesh:
     return dataclasses.replace(
         mesh,
         version=version,
+        build=str(choice.get("build", mesh.build)),
         method=str(choice.get("method", mesh.method)),
         releases=tuple(releases),
         values=dict(choice.get("values", {})),
