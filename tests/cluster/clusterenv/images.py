@@ -212,7 +212,10 @@ def catalogue(layout: Layout) -> tuple[Image, ...]:
                     {f"/usr/local/bin/{name}": native, **shared_libraries(native)},
                 )
             )
-    return tuple(images)
+    from clusterenv.ruby import webrick_details  # made of this module's parts
+
+    details = webrick_details()
+    return (*images, details) if details else tuple(images)
 
 
 # --- writing them -----------------------------------------------------------------------------------------------------
