@@ -87,7 +87,7 @@ def render(
     server = Path(f"policy/{options.opa_server}.yaml")
     policy = manifests.read(options.folder / server) if any(f.policy for f in features) else []
     policies = manifests.patched(
-        [*_policies(mesh, features, tokens, app, namespace), *_policy_config(policy, tokens)],
+        [*_policies(mesh, features, tokens, app, namespace, load.protocol), *_policy_config(policy, tokens)],
         manifests.placed(options.app_node_selector, options.app_tolerations),
     )
     apps = _app(options, app, load, mesh, features, policy)
@@ -236,7 +236,7 @@ def _filled(mesh: Mesh, key: str, text: str, said: dict[str, object]) -> str:
 
 
 def _policies(
-    mesh: Mesh | None, features: Sequence[Feature], tokens: Tokens | None, app: App, namespace: str
+    mesh: Mesh | None, features: Sequence[Feature], tokens: Tokens | None, app: App, namespace: str, protocol: str
 ) -> list[Json]:
     """The mesh's own resources: its base, each feature's, and the opposite of each that is absent."""
     if mesh is None:
@@ -255,11 +255,11 @@ def _policies(
         if not aimed:
             raise UsageError(f"{what}: there is no {setting.kind} {setting.name} to set {setting.value} in")
         for item in aimed:
-            manifests.set_path(item, setting.path, _runtime(setting.value, tokens, app, namespace))
+            manifests.set_path(item, setting.path, _runtime(setting.value, tokens, app, namespace, protocol))
     return found
 
 
-def _runtime(name: str, tokens: Tokens | None, app: App, namespace: str) -> Any:
+def _runtime(name: str, tokens: Tokens | None, app: App, namespace: str, protocol: str) -> Any:
     known: dict[str, Any] = {
         "service": app.service,
         "service_account": app.service_account,
@@ -267,6 +267,8 @@ def _runtime(name: str, tokens: Tokens | None, app: App, namespace: str) -> Any:
         "port": app.port,
         "http_port": app.http_port,
         "grpc_port": app.grpc_port,
+        # What the generators send, in Kubernetes' names (http, http2, grpc), which meshes have in common.
+        "app_protocol": APP_PROTOCOLS.get("http1" if protocol == "mixed" else protocol, ""),
     }
     if tokens is not None:
         jwks = json.dumps(tokens.jwks)
