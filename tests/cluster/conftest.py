@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import pytest
 
@@ -29,7 +29,10 @@ from clusterenv.build import build  # noqa: E402
 from clusterenv.settings import Options, in_ci  # noqa: E402
 from clusterenv.state import State  # noqa: E402
 from clusterenv.teardown import raise_interrupt  # noqa: E402
-from test_backend_support import OWN_KUBECONFIG, Ground, ground_on, own_ground, own_kubeconfig  # noqa: E402
+from owncluster import OWN_KUBECONFIG, own_kubeconfig  # noqa: E402
+
+if TYPE_CHECKING:
+    from ground import Ground
 
 # A test's own time; starting and ending the cluster is not counted.
 TEST_TIMEOUT_S = 600
@@ -143,6 +146,8 @@ def ground(request: pytest.FixtureRequest) -> Ground:
 
     ``MESHTRIAL_TEST_CLUSTER_FILE`` names the user's options for it, as ``cluster_file`` of a study does.
     """
+    from ground import ground_on, own_ground  # the tests of the cluster itself do not need the library
+
     try:
         own = own_kubeconfig()
         return own_ground(own) if own else ground_on(request.getfixturevalue("cluster"))
@@ -153,7 +158,7 @@ def ground(request: pytest.FixtureRequest) -> Ground:
 @pytest.fixture(scope="session")
 def require_mesh(ground: Ground) -> Callable[[str], None]:
     """Return what a test calls first: ``require_mesh("kuma")`` skips it by name where Kuma's images are not."""
-    return ground.require_mesh
+    return ground.require
 
 
 @pytest.fixture

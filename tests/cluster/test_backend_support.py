@@ -1,14 +1,8 @@
-"""What the backend's cluster tests share: options of the cluster at hand, one run made and checked.
-
-Most tests use the test cluster (fixture ``cluster``). Those that hold on any cluster take the fixture ``ground``: the
-test cluster by default, and with ``MESHTRIAL_TEST_KUBECONFIG`` a cluster of the user's own, which pulls release images.
-"""
+"""What the backend's cluster tests share: options of the test cluster, one run made and checked."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,23 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-from clusterenv import Cluster, ClusterError, procs
-from clusterenv.meshimages import MESHES
+from clusterenv import Cluster, ClusterError
 from clusterenv.settings import REGISTRY
 
 from meshtrial.load import fortio
 from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.study import Load, Study, Treatment
-from meshtrial.testbed.base import GeneratorOutput, usage_between
-from meshtrial.testbed.kubernetes import KubernetesTestbed
-from meshtrial.testbed.kubernetes.meshread import find_meshes
-from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.testbed.base import Deployment, GeneratorOutput, usage_between
+from meshtrial.testbed.kubernetes import KubernetesOptions, KubernetesTestbed, manifests
 
-OWN_KUBECONFIG = "MESHTRIAL_TEST_KUBECONFIG"
-OWN_CLUSTER_FILE = "MESHTRIAL_TEST_CLUSTER_FILE"
 LOAD = Load(rps=100, connections=4, duration_s=4, warmup_s=1)
 MANAGED = "app.kubernetes.io/managed-by=meshtrial"
+
+
+_OWN_BUILD = "own build"
 
 
 def _split(reference: str) -> tuple[str, str]:
@@ -54,15 +45,16 @@ def _common(cluster: Cluster, *images: str) -> tuple[str, str]:
     return hubs.pop(), tags.pop()
 
 
-def _version(hub: str, tag: str) -> str:
-    """What records call it: a registry that cannot exist holds own builds."""
-    return f"{tag} (own build)" if hub.startswith(f"{REGISTRY}/") else tag
+def _build(hub: str) -> dict[str, str]:
+    """Who built it: a registry that cannot exist holds own builds, any other one releases."""
+    return {"build": _OWN_BUILD} if hub.startswith(f"{REGISTRY}/") else {}
 
 
 def _istio(cluster: Cluster) -> dict[str, Any]:
     istio = cluster.istio()
     return {
         "version": istio.version,
+        "build": _OWN_BUILD,
         "charts": {name: {"path": str(istio.charts / chart)} for name, chart in _ISTIO_CHARTS.items()},
         "values": {"istiod": str(istio.values_file())},
     }
@@ -78,6 +70,7 @@ def _ambient(cluster: Cluster) -> dict[str, Any]:
     return {
         # istiod is the one that is built here, whatever the nodes' proxies are.
         "version": istio.version if tag == istio.tag else f"{istio.version}, ztunnel {tag}",
+        "build": _OWN_BUILD,
         "charts": {name: {"path": str(istio.charts / chart)} for name, chart in _AMBIENT_CHARTS.items()},
         # After the parameters, so istiod and the waypoints are the images that are built here.
         "values": {"istiod": str(istio.values_file())},
@@ -96,7 +89,8 @@ def _ambient(cluster: Cluster) -> dict[str, Any]:
 def _linkerd(cluster: Cluster) -> dict[str, Any]:
     hub, tag = _common(cluster, "controller", "proxy")
     return {
-        "version": _version(hub, tag),
+        "version": tag,
+        **_build(hub),
         "charts": {name: {"path": str(cluster.charts[name])} for name in ("linkerd-crds", "linkerd-control-plane")},
         "parameters": {
             "image_tag": tag,
@@ -112,15 +106,16 @@ def _kuma(cluster: Cluster) -> dict[str, Any]:
     kubectl, kubectl_tag = _split(cluster.images["kubectl"])
     registry, _, repository = kubectl.partition("/")
     return {
-        "version": _version(hub, tag),
+        "version": tag,
+        **_build(hub),
         "charts": {"kuma": {"path": str(cluster.charts["kuma"])}},
-        "parameters": {"image_hub": hub, "image_tag": tag, "image_pull_policy": "Never"},
-        "values": {
-            "kuma": {
-                "kubectl": {"image": {"registry": registry, "repository": repository, "tag": kubectl_tag}},
-                # Its hook asks for a shell beside kubectl; Helm itself installs the CRDs of a first installation.
-                "installCrdsOnUpgrade": {"enabled": False},
-            }
+        "parameters": {
+            "image_hub": hub,
+            "image_tag": tag,
+            "image_pull_policy": "Never",
+            "kubectl_image_registry": registry,
+            "kubectl_image_repository": repository,
+            "kubectl_image_tag": kubectl_tag,
         },
     }
 
@@ -129,12 +124,28 @@ def _kuma(cluster: Cluster) -> dict[str, Any]:
 _FOREIGN = {"istio-ambient": _ambient, "linkerd": _linkerd, "kuma": _kuma}
 
 
+# Names of this cluster's images as the manifests' own images are called.
+_OWN_IMAGES = ("fortio", "busybox", "envoy", "counter-api", "webrick-details")
+
+
+def images_of(app: str) -> dict[str, str]:
+    """Images that an application's manifests name, by name."""
+    objects = manifests.read(KubernetesOptions().folder / "apps" / f"{app}.yaml")
+    references = [container["image"] for item in objects for container in manifests.containers(item)]
+    return {manifests.image_name(reference): reference for reference in references}
+
+
+def _of_apps() -> set[str]:
+    folder = KubernetesOptions().folder / "apps"
+    return {name for path in folder.glob("*.yaml") for name in images_of(path.stem)}
+
+
 def options_for(cluster: Cluster, **more: Any) -> dict[str, Any]:
     """Options of a study on the test cluster: images and charts that are there, nothing is pulled."""
     chosen = {"istio": _istio(cluster)}
     chosen |= {name: said(cluster) for name, said in _FOREIGN.items() if cluster.has_mesh(name)}
-    names = {"fortio": "fortio", "busybox": "busybox", "envoy": "envoy", "counter-api": "counter-api"}
-    images = {name: cluster.images[key] for name, key in names.items() if key in cluster.images}
+    images = {name: cluster.images[name] for name in _OWN_IMAGES if name in cluster.images}
+    images |= {manifests.image_name(ref): ref for ref in cluster.mesh_images if manifests.image_name(ref) in _of_apps()}
     for key in ("opa-extauthz", "opa-ext-authz"):
         if key in cluster.images:
             images["opa-extauthz"] = images["opa"] = cluster.images[key]
@@ -151,105 +162,6 @@ def options_for(cluster: Cluster, **more: Any) -> dict[str, Any]:
             **more,
         }
     }
-
-
-def own_kubeconfig(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """Kubeconfig of the user's own cluster that the tests are asked to use; None for the test cluster.
-
-    Raises
-    ------
-    ClusterError
-        It is not there, or options without it.
-    """
-    for name in (OWN_KUBECONFIG, OWN_CLUSTER_FILE):
-        if environ.get(name) and not Path(environ[name]).expanduser().is_file():
-            raise ClusterError(f"{name}={environ[name]} is not a file; name one, or unset it for the test cluster")
-    if not environ.get(OWN_KUBECONFIG):
-        if environ.get(OWN_CLUSTER_FILE):
-            raise ClusterError(f"{OWN_CLUSTER_FILE} is set without {OWN_KUBECONFIG}; set both, or neither")
-        return None
-    return Path(environ[OWN_KUBECONFIG]).expanduser().absolute()
-
-
-@dataclass(frozen=True)
-class Ground:
-    """The cluster that a conformance test stands on.
-
-    Attributes
-    ----------
-    kubeconfig : Path
-    meshes : tuple of str
-        Those that can be installed on it; on an own cluster all, for it pulls their releases.
-    cluster : Cluster, optional
-        The test cluster; None on an own one.
-    cluster_file : str
-        The user's options for an own cluster.
-    """
-
-    kubeconfig: Path
-    meshes: tuple[str, ...]
-    cluster: Cluster | None = None
-    cluster_file: str = ""
-
-    @property
-    def own(self) -> bool:
-        """Whether it is the user's own cluster: other things may run on it."""
-        return self.cluster is None
-
-    def options(self, **more: Any) -> dict[str, Any]:
-        """Options of a study on it."""
-        if self.cluster is not None:
-            return options_for(self.cluster, **more)
-        file = {"cluster_file": self.cluster_file} if self.cluster_file else {}
-        return {"kubernetes": {**file, "kubeconfig": str(self.kubeconfig), **more}}
-
-    @contextmanager
-    def bed(self, **more: Any) -> Iterator[KubernetesTestbed]:
-        """A testbed on it, closed whatever happens."""
-        bed = KubernetesTestbed(self.options(**more))
-        try:
-            yield bed
-        finally:
-            if self.cluster is not None:
-                self.cluster.start_api_server()
-            bed.close()
-
-    def kubectl(self, *arguments: str, stdin: str | None = None, timeout_s: float = 60) -> str:
-        """Run kubectl on it; ClusterError with its last line if it fails."""
-        if self.cluster is not None:
-            return self.cluster.kubectl(*arguments, stdin=stdin, timeout_s=timeout_s)
-        program = shutil.which("kubectl")
-        if program is None:
-            raise ClusterError("kubectl is not on PATH; tests on a cluster of your own need it")
-        environment = os.environ | {"KUBECONFIG": str(self.kubeconfig)}
-        return procs.call([program, *arguments], stdin=stdin, timeout_s=timeout_s, env=environment)
-
-    def get(self, *arguments: str) -> Any:
-        """``kubectl get ... -o json``, parsed."""
-        return json.loads(self.kubectl("get", *arguments, "-o", "json"))
-
-    def require_mesh(self, name: str) -> None:
-        """Skip the test by the mesh's name where it cannot be installed; fail where it must be (CI with the folder)."""
-        if self.cluster is not None:
-            must, reason = self.cluster.foreign.verdict(name)
-            if reason:
-                (pytest.fail if must else pytest.skip)(reason)
-        elif name not in self.meshes:
-            pytest.fail(f"{name}: no such mesh; there are {', '.join(self.meshes)}", pytrace=False)
-
-
-def ground_on(cluster: Cluster) -> Ground:
-    """The test cluster, with the meshes that it has images of."""
-    meshes = ("istio", *(name for name in MESHES if cluster.has_mesh(name)))
-    return Ground(cluster.kubeconfig, meshes, cluster)
-
-
-def own_ground(kubeconfig: Path, environ: Mapping[str, str] = os.environ) -> Ground:
-    """A cluster of the user's own."""
-    file = environ.get(OWN_CLUSTER_FILE, "")
-    options = KubernetesOptions.read({"kubernetes": {"cluster_file": file} if file else {}})
-    meshes = tuple(name for name, mesh in find_meshes(options).items() if not mesh.reference)
-    return Ground(kubeconfig, meshes, cluster_file=file)
 
 
 @contextmanager
@@ -305,24 +217,28 @@ class Run:
         return {p.name for p in self.proofs}
 
 
+def load_and_prove(deployment: Deployment, load: Load, folder: Path, deploy_s: float = 0.0) -> Run:
+    """What the runner does with a deployment between its birth and its end."""
+    proofs = list(deployment.prove("before", 0))
+    warm = deployment.generate(fortio.calls(load, "warmup"), folder, 60)
+    before = deployment.snapshot()
+    outputs = deployment.generate(fortio.calls(load, "measure"), folder, 60)
+    after = deployment.snapshot()
+    counts = [json.loads(o.json_path.read_text())["DurationHistogram"]["Count"] for o in (*warm, *outputs)]
+    proofs += deployment.prove("after", sum(counts))
+    deployment.collect_logs(folder / "logs")
+    usage = {u.component: u for u in usage_between(before, after)}
+    requests = sum(counts[len(warm) :])
+    return Run(tuple(proofs), outputs, usage, deployment.extra(), deployment.versions, requests, deploy_s)
+
+
 def one_run(bed: KubernetesTestbed, treatment: str, folder: Path, load: Load = LOAD, app: str = "echo") -> Run:
     """What the runner does with a deployment, from its birth to its end."""
     began = time.monotonic()
     deployment = bed.deploy(Treatment.parse(treatment), load, app)
     deploy_s = time.monotonic() - began
     try:
-        proofs = list(deployment.prove("before", 0))
-        warm = deployment.generate(fortio.calls(load, "warmup"), folder, 60)
-        before = deployment.snapshot()
-        outputs = deployment.generate(fortio.calls(load, "measure"), folder, 60)
-        after = deployment.snapshot()
-        counts = [json.loads(o.json_path.read_text())["DurationHistogram"]["Count"] for o in (*warm, *outputs)]
-        proofs += deployment.prove("after", sum(counts))
-        deployment.collect_logs(folder / "logs")
-        usage = {u.component: u for u in usage_between(before, after)}
-        return Run(
-            tuple(proofs), outputs, usage, deployment.extra(), deployment.versions, sum(counts[len(warm) :]), deploy_s
-        )
+        return load_and_prove(deployment, load, folder, deploy_s)
     finally:
         deployment.close()
 

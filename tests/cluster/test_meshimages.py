@@ -320,7 +320,10 @@ def test_a_mesh_without_images_is_skipped_by_name_and_fails_where_it_must_run() 
         "linkerd: /f has no image controller, no image proxy, no chart linkerd-crds, no chart linkerd-control-plane",
     )
     assert kuma.verdict("linkerd", {VARIABLE: "/f"})[0] is False
-    assert kuma.verdict("consul", both)[0] is False
+    for environ in ({}, both):
+        must, reason = kuma.verdict("consul", environ)
+        assert not must
+        assert "no StorageClass" in reason
     late = MeshImages().verdict("istio-ambient", both)
     assert late == (
         True,

@@ -139,6 +139,11 @@ class Cluster:
         arguments = ("delete", "namespace", name, "--ignore-not-found", "--wait", f"--timeout={timeout_s:g}s")
         self.kubectl(*arguments, timeout_s=timeout_s + 10)
 
+    def marks(self) -> list[str]:
+        """Lines about what meshes change on the nodes: pod network, its plugins, packet rules."""
+        state = self.state()
+        return [line for node in NODES for line in nodes.marks(self.layout, state, node)]
+
     # --- hurting it ---------------------------------------------------------------------------------------------------
 
     def kill_api_server(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -201,3 +202,21 @@ def wait_imported(layout: Layout, node: str) -> None:
     if failed.exists():
         log = layout.logs / "cluster" / f"import-{node}.log"
         raise ClusterError(f"{node} cannot import {failed.read_text().split()[0]}: {procs.last_line(log)} ({log})")
+
+
+def marks(layout: Layout, state: State, node: str) -> list[str]:
+    """What meshes change on a node beside its containers, a line each: pod network, its plugins, packet rules.
+
+    Rules of the proxy of Services are left out: they follow every Service that comes and goes.
+    """
+    found = []
+    for inside, path in (("cni-config", "/etc/cni/net.d"), ("cni-plugins", "/opt/cni/bin")):
+        folder = layout.run / node / inside
+        for item in sorted(item for item in folder.rglob("*") if item.is_file()):
+            digest = hashlib.sha256(item.read_bytes()).hexdigest()[:12]
+            found.append(f"{node}: {path}/{item.relative_to(folder)} {digest}")
+    for save in (["iptables-save"], ["ip6tables-save"], ["ip", "rule"], ["ip", "-6", "rule"]):
+        answer = procs.call(["nsenter", f"--net={layout.netns(node)}", "--", *save])
+        rules = [line.partition(" [")[0] for line in answer.splitlines() if line and line[0] not in "#*"]
+        found += [f"{node}: {save[0]}: {line}" for line in rules if "KUBE-" not in line and line != "COMMIT"]
+    return list(dict.fromkeys(found))
