@@ -18,6 +18,7 @@ import pytest
 from clusterenv import ClusterError, Layout, MeshImages, host, meshimages
 from clusterenv.images import BESIDE_MESHES, Image, node_images, write_image
 from clusterenv.meshimages import VARIABLE, find_folder, full_name, prepare, references
+from clusterenv.nodes import wait_imported
 from clusterenv.settings import image_architecture
 
 ARCHITECTURE = image_architecture()
@@ -294,6 +295,16 @@ def test_a_running_cluster_remembers_what_it_was_given(tmp_path: Path) -> None:
         given.reference("kuma-dp")
     with pytest.raises(ClusterError, match="2 images by the name kuma-cp"):
         MeshImages("/f", (), (REFERENCE, "ghcr.io/kuma-cp@sha256:0"), {}).reference("kuma-cp")
+
+
+def test_an_archive_that_a_node_refuses_is_named_with_the_reason(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    (layout.run / "n1").mkdir(parents=True)
+    (layout.run / "n1" / "imported").touch()
+    wait_imported(layout, "n1")
+    (layout.run / "n1" / "import-failed").write_text("/f/a.tar: ctr: wrong diff id\n/f/b.tar: ctr: another\n")
+    with pytest.raises(ClusterError, match=r"n1 cannot import /f/a\.tar: ctr: wrong diff id \("):
+        wait_imported(layout, "n1")
 
 
 def test_the_image_with_kubectl_is_there_only_beside_meshes(tmp_path: Path) -> None:

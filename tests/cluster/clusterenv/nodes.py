@@ -201,7 +201,7 @@ def wait_imported(layout: Layout, node: str) -> None:
     failed = folder / "import-failed"
     if failed.exists():
         log = layout.logs / "cluster" / f"import-{node}.log"
-        raise ClusterError(f"{node} cannot import {failed.read_text().split()[0]}: {procs.last_line(log)} ({log})")
+        raise ClusterError(f"{node} cannot import {failed.read_text().splitlines()[0][:500]} ({log})")
 
 
 def marks(layout: Layout, state: State, node: str) -> list[str]:
