@@ -39,16 +39,35 @@ TEST_TIMEOUT_S = 600
 LAST = "test_down_leaves_nothing"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is here, and put the test that ends the cluster behind all others, of whatever file."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--all``: what is marked ``wide`` too, which shows once more, in full, what other tests show already."""
+    parser.addoption("--all", action="store_true", help="run the tests marked wide as well")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what is here, leave out what is wide, and order it: a mesh's tests together, the cluster's end last."""
     ours = [item for item in items if HERE in item.path.parents]
+    wide = [] if config.getoption("--all") else [item for item in ours if item.get_closest_marker("wide")]
+    if wide:
+        config.hook.pytest_deselected(items=wide)
+        items[:] = [item for item in items if item not in wide]
+        ours = [item for item in ours if item not in wide]
     for item in ours:
         item.add_marker(pytest.mark.cluster)
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S, func_only=True))
+    # Where they stand now, in an order by mesh: pytest's own puts tests of one feature of two meshes together.
+    by_mesh = [(i, item) for i, item in enumerate(items) if item in ours and "standing" in _parameters(item)]
+    for (i, _), (_, item) in zip(by_mesh, sorted(by_mesh, key=lambda p: _parameters(p[1])["standing"]), strict=True):
+        items[i] = item
     last = [item for item in ours if item.name == LAST]
     if last:
         items[:] = [item for item in items if item not in last] + last
+
+
+def _parameters(item: pytest.Item) -> Mapping[str, object]:
+    return item.callspec.params if hasattr(item, "callspec") else {}
 
 
 def _cannot_run(reason: str) -> None:
