@@ -28,6 +28,15 @@ def test_the_image_has_what_its_recipe_installs():
     assert image.user == "65532:65532"
 
 
+def test_there_is_no_image_without_ruby(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert webrick_details() is None
+    without_webrick = tmp_path / "ruby"
+    without_webrick.write_text("#!/bin/sh\nexit 1\n")
+    without_webrick.chmod(0o755)
+    assert webrick_details() is None
+
+
 def test_nodelay_is_a_treatment_of_the_app(cluster: Cluster, tmp_path: Path):
     if "webrick-details" not in cluster.images:
         pytest.skip("not run: ruby with webrick is not installed where the images are built")
