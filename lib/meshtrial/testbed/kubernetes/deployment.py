@@ -16,7 +16,7 @@ from meshtrial.load.failures import failures_of
 from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.study import Load, Treatment
 from meshtrial.testbed.base import GeneratorCall, GeneratorOutput, Target
-from meshtrial.testbed.kubernetes import evidence, loadgen, probing, proofs, wait
+from meshtrial.testbed.kubernetes import evidence, loadgen, probing, proofs, wait, waypoints
 from meshtrial.testbed.kubernetes.apply import Applier, delete_namespace
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 from meshtrial.testbed.kubernetes.execs import PodRef
@@ -83,14 +83,16 @@ class KubernetesDeployment:
         rendered, name = self.rendered, self.rendered.namespace
         self.applier.namespace(name, rendered.namespace_labels, rendered.namespace_annotations)
         apps = [o for o in rendered.objects if o["kind"] == "Deployment" and label(template(o) or o, PART) == "app"]
-        self.applier.apply([o for o in rendered.objects if o not in apps], home=name)
+        late = [*(o for o in rendered.objects if waypoints.is_late(o)), *apps]
+        self.applier.apply([o for o in rendered.objects if o not in late], home=name)
         wait.pods_placed(self.cluster, name, f"{PART}=load", rendered.load_pods, self.options.deploy_timeout_s)
-        self.applier.apply(apps, home=name)
+        self.applier.apply(late, home=name)
         applied_s = time.monotonic() - began
-        count = rendered.app_pods + rendered.load_pods
         settle = self.mesh.settle if self.mesh is not None else ()
         timeout_s = self.options.deploy_timeout_s
-        wait.pods_ready(self.cluster, name, "", count, timeout_s, settle)
+        # The application's own pods are counted: a waypoint or a collector must not stand in for one of them.
+        wait.pods_ready(self.cluster, name, f"{PART}=app", rendered.app_pods, timeout_s, settle)
+        wait.pods_ready(self.cluster, name, "", rendered.app_pods + rendered.load_pods, timeout_s, settle)
         for feature in self.mesh.check(self.treatment) if self.mesh is not None else ():
             if feature.waits:
                 wait.pods_ready(self.cluster, name, feature.waits, 1, timeout_s, settle)
@@ -108,13 +110,13 @@ class KubernetesDeployment:
         name, mesh = self.rendered.namespace, self.mesh
         everything = wait.live_pods(self.cluster, name)
         by_part = {part: [p for p in everything if label(p, PART) == part] for part in PARTS}
-        waypoints = wait.live_pods(self.cluster, name, mesh.waypoints) if mesh and mesh.waypoints else []
+        between = wait.live_pods(self.cluster, name, mesh.waypoints) if mesh and mesh.waypoints else []
         agents = {a.component: self._members(a) for a in (mesh.agents if mesh else ())}
         control = {c.component: self._members(c) for c in (mesh.control_plane if mesh else ())}
         if not by_part["app"] or not by_part["load"]:
             raise TestbedError(f"namespace {name}: its pods are gone")
         self._pods = [pod for part in PARTS for pod in by_part[part]]
-        pods = Pods(self._pods, agents, control, waypoints)
+        pods = Pods(self._pods, agents, control, between)
         self._meter = Meter(self.cluster, parts_of(pods, mesh), self.options.sample_patience_s)
         features = mesh.check(self.treatment) if mesh else ()
         self._arm = proofs.Arm(
@@ -123,11 +125,11 @@ class KubernetesDeployment:
             mesh,
             features,
             self._tokens,
-            {**by_part, "waypoint": waypoints, **agents, **control},
+            {**by_part, "waypoint": between, **agents, **control},
             self._load_pods()[0],
             self._probe,
         )
-        self._mesh_pods = [*waypoints, *chain(*agents.values(), *control.values())]
+        self._mesh_pods = [*between, *chain(*agents.values(), *control.values())]
         if self.rendered.app.tiers:
             names = set(mesh.proxy_containers if mesh is not None else ())
             proxied = sum(bool(names & set(container_names(pod))) for pod in self._pods)
@@ -136,7 +138,8 @@ class KubernetesDeployment:
         self.versions = versions([*self._pods, *self._mesh_pods])
         if mesh is not None:
             self.versions[f"mesh {mesh.name}"] = mesh.called
-        self.measured["placement"] = {p["metadata"]["name"]: p["spec"].get("nodeName") for p in self._pods[:100]}
+        told = [*between, *self._pods[:100]]
+        self.measured["placement"] = {p["metadata"]["name"]: p["spec"].get("nodeName") for p in told}
         parts = {part.component: part for part in (mesh.control_plane if mesh else ())}
         self.measured["control_plane"] = {c: autoscaling(self.cluster, s) for c, s in parts.items()}
 
@@ -227,7 +230,8 @@ class KubernetesDeployment:
         return next((why for why in (lost(pod, now.get(uid(pod))) for pod in everything) if why), "")
 
     def _placement(self, phase: str) -> Proof:
-        apps = {p["spec"].get("nodeName") for p in self._pods if label(p, PART) == "app"}
+        apart = [p for p in self._pods if label(p, PART) == "app"] + list(self._standing(self._arm).pods["waypoint"])
+        apps = {p["spec"].get("nodeName") for p in apart}
         loads = {p["spec"].get("nodeName") for p in self._pods if label(p, PART) == "load"}
         shared = apps & loads
         wanted = self.options.load_separation == "required"

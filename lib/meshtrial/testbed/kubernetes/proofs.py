@@ -230,7 +230,8 @@ def _policy_counters(arm: Arm) -> list[Counter]:
     if arm.rendered.policy_counter is None:
         return []  # no policy server in this treatment
     url, pattern = arm.rendered.policy_counter
-    return [Counter("decisions of the policy servers", "app", url, pattern)]
+    pods = "waypoint" if arm.mesh is not None and arm.mesh.waypoints else "app"
+    return [Counter("decisions of the policy servers", pods, url, pattern)]
 
 
 def _counter(arm: Arm, phase: str, requests: int, counter: Counter) -> list[Proof]:

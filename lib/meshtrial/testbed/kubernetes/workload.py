@@ -16,7 +16,7 @@ from typing import Any
 from meshtrial.errors import UsageError
 from meshtrial.study import Load, Treatment
 from meshtrial.testbed.base import Target
-from meshtrial.testbed.kubernetes import manifests, reference
+from meshtrial.testbed.kubernetes import manifests, reference, waypoints
 from meshtrial.testbed.kubernetes.apps import App, note
 from meshtrial.testbed.kubernetes.manifests import NOTE, Json
 from meshtrial.testbed.kubernetes.meshdata import APP_PROTOCOLS, PROOFS, Feature, Mesh
@@ -89,6 +89,7 @@ def render(
     policies = manifests.patched(
         [*_policies(mesh, features, tokens, app, namespace, load.protocol), *_policy_config(policy, tokens)],
         manifests.placed(options.app_node_selector, options.app_tolerations),
+        waypoints.overlaid(*_waypoint(options, mesh, policy)),
     )
     apps = _app(options, app, load, mesh, features, policy)
     loads = _load(options, load, app, mesh, load_hosts)
@@ -177,9 +178,8 @@ def _app(
         manifests.app_protocols(mesh.app_protocols if mesh else APP_PROTOCOLS, app.service, load.protocol),
         *_enrolment(options, mesh, features),
     ]
-    if policy:
-        source = next(o for o in policy if o["kind"] == "Pod")
-        patches.append(manifests.with_container(source))
+    if policy and not (mesh is not None and mesh.waypoints):
+        patches.append(_policy_server(options, policy))
     if mesh is not None and mesh.reference:
         patches += [_sidecar(options, mesh, "server"), reference.behind_sidecar]
     # The generators keep away from the application; said again from this side, for a scheduler that refused a pod by
@@ -189,6 +189,29 @@ def _app(
         manifests.placed(options.app_node_selector, options.app_tolerations, "load", options.load_separation)
     )
     return manifests.patched(app.objects, *patches)
+
+
+def _waypoint(options: KubernetesOptions, mesh: Mesh | None, policy: Sequence[Json]) -> list[Callable[[Json], None]]:
+    """What waypoints are told: to keep away from the generators, their limits, and the policy server that they ask."""
+    if mesh is None or not mesh.waypoints:
+        return []
+    return [
+        manifests.placed(options.app_node_selector, options.app_tolerations, "load", options.load_separation),
+        waypoints.limited(_said(options, mesh), ("istio-proxy",)),
+        *([_policy_server(options, policy)] if policy else []),
+    ]
+
+
+def _policy_server(options: KubernetesOptions, policy: Sequence[Json]) -> Callable[[Json], None]:
+    """The policy server joins the pods whose proxies ask it, so that no network lies between the two."""
+    source = [o for o in policy if o["kind"] == "Pod"]
+    return manifests.with_container(
+        manifests.patched(source, manifests.images(options.images, options.image_pull_policy))[0]
+    )
+
+
+def _said(options: KubernetesOptions, mesh: Mesh) -> dict[str, object]:
+    return {"proxy_cpu": options.proxy_cpu, "proxy_memory": options.proxy_memory, **mesh.chosen}
 
 
 def _load(options: KubernetesOptions, load: Load, app: App, mesh: Mesh | None, load_hosts: Sequence[str]) -> list[Json]:
@@ -217,7 +240,7 @@ def _enrolment(
 ) -> list[Callable[[Json], None]]:
     if mesh is None:
         return []
-    said = {"proxy_cpu": options.proxy_cpu, "proxy_memory": options.proxy_memory, **mesh.chosen}
+    said = _said(options, mesh)
     annotations = dict(mesh.enrol.pod_annotations)
     for feature in features:
         annotations.update(feature.pod_annotations)
