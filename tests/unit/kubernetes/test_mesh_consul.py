@@ -43,16 +43,17 @@ def entries(rendered: workload.Rendered) -> dict[str, Json]:
 )
 def test_entries_are_called_like_the_apps_own_service(app: str, service: str):
     plain = entries(render("consul", app))
-    assert set(plain) == {f"ServiceIntentions/{service}"}
+    assert set(plain) == {f"ServiceIntentions/{service}", "ServiceDefaults/load"}
     assert plain[f"ServiceIntentions/{service}"]["spec"]["destination"] == {"name": service}
     l7 = entries(render("consul+l7", app))
-    assert set(l7) == {*plain, f"ServiceDefaults/{service}", "ServiceDefaults/load", f"ServiceRouter/{service}"}
+    assert set(l7) == {*plain, f"ServiceDefaults/{service}", f"ServiceRouter/{service}"}
 
 
 @pytest.mark.parametrize(("protocol", "said"), [("http1", "http"), ("h2", "http2")])
 def test_sidecars_carry_what_the_generators_send(protocol: str, said: str):
     found = entries(render("consul+l7", protocol=protocol))
     assert {found[f"ServiceDefaults/{name}"]["spec"]["protocol"] for name in ("echo", "load")} == {said}
+    assert entries(render("consul", protocol=protocol))["ServiceDefaults/load"]["spec"]["protocol"] == "tcp"
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "mixed"])
@@ -120,6 +121,14 @@ def test_no_retries_and_no_time_outs():
     (route,) = found["ServiceRouter/echo"]["spec"]["routes"]
     assert route == {"destination": {"requestTimeout": "24h", "numRetries": 0}}
     assert found["ServiceDefaults/echo"]["spec"]["localRequestTimeoutMs"] == 24 * 3600 * 1000
+
+
+@pytest.mark.parametrize("treatment", ["consul", "consul+l7", "consul+l7+jwt"])
+def test_no_limit_of_envoys_and_no_ejection_of_the_only_instance(treatment: str):
+    said = entries(render(treatment))["ServiceDefaults/load"]["spec"]["upstreamConfig"]["defaults"]
+    assert min(said["limits"].values()) > 100_000
+    assert set(said["limits"]) == {"maxConnections", "maxPendingRequests", "maxConcurrentRequests"}
+    assert said["passiveHealthCheck"]["enforcingConsecutive5xx"] == 0
 
 
 def test_what_the_cluster_must_have_is_asked_for_before_the_study():
