@@ -93,7 +93,8 @@ class FakeApi(Cluster):
             wanted = (body or {}).get("preconditions", {}).get("uid")
             if wanted and wanted != self.objects[path]["metadata"]["uid"]:
                 raise ApiException(status=409, reason="Conflict")
-            for key in [k for k in self.objects if k == path or k.startswith(f"{path}/")]:
+            inside = f"/{path.partition('/v1/')[2]}/"
+            for key in [k for k in self.objects if k == path or inside in k]:
                 del self.objects[key]
             return b"{}"
         return json.dumps(self.objects[path]).encode()
@@ -111,8 +112,8 @@ class FakeApi(Cluster):
 
     @staticmethod
     def _is_list(path: str) -> bool:
-        # Names of kinds are plural and bare; names of objects here have a hyphen or a dot, or are not plural.
-        return path.rsplit("/", 1)[1].isalpha() and path.endswith("s")
+        head, _, last = path.rpartition("/")
+        return head.endswith("/v1") or (head.rpartition("/")[0].endswith("/namespaces") and last.endswith("s"))
 
     def _below(self, path: str, query: Mapping[str, Any]) -> list[Json]:
         head, _, kind = path.rpartition("/")

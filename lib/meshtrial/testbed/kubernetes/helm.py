@@ -122,7 +122,8 @@ def run(argv: Sequence[str], timeout_s: float, env: Mapping[str, str] | None = N
                 child.wait()
     if child.returncode != 0:
         words = [line for line in (err.strip() or out.strip()).splitlines() if line.strip()]
-        raise TestbedError(f"{name} {' '.join(argv[1:4])}: exit {child.returncode}: {' '.join(words[-3:])[:600]}")
+        told = " ".join(" ".join(words[-3:]).split())
+        raise TestbedError(f"{name} {' '.join(argv[1:4])}: exit {child.returncode}: {told[:600]}")
     return out
 
 

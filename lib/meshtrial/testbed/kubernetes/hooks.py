@@ -40,7 +40,7 @@ class HookWatch:
         now = time.monotonic()
         hopeless = ""
         with contextlib.suppress(TestbedError):
-            pods = [p for name in self._namespaces for p in wait.live_pods(self._cluster, name)]
+            pods = [p for name in self._namespaces for p in evidence.pods_of(self._cluster, name)]
             for pod in filter(evidence.is_hook, pods):
                 said = evidence.trouble(pod)
                 if not said:
