@@ -30,6 +30,8 @@ RIGHTS = (
     ("patch", "services", ""),
     ("patch", "configmaps", ""),
     ("patch", "serviceaccounts", ""),
+    ("create", "leases", "coordination.k8s.io"),
+    ("patch", "leases", "coordination.k8s.io"),
 )
 MESH_RIGHTS = (
     ("create", "clusterroles", "rbac.authorization.k8s.io"),
