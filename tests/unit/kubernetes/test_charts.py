@@ -128,6 +128,8 @@ def test_a_chart_is_fetched_once_a_session(helm: str):
     assert len(asked(helm)) == 1
     assert asked(helm)[0].startswith("pull control-plane --repo https://there.test --version 1.2.3 -d ")
     assert charts.record()["linkerd"] == {name: found.record() for name in ("one", "two")}
+    assert charts.versions(mesh(first)) == {"chart one": f"1.2.3 (sha256:{found.sha256})"}
+    assert charts.versions(mesh(Release("three"))) == {}
     assert found.record()["source"] == "https://there.test control-plane 1.2.3"
     charts.close()
     assert not found.path.exists()

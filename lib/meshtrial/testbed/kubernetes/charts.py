@@ -96,6 +96,11 @@ class Charts:
         self._of[mesh.name, release.name] = found
         return found
 
+    def versions(self, mesh: Mesh) -> dict[str, str]:
+        """What a run of this mesh was installed from, for its record."""
+        found = [(release.name, self._of.get((mesh.name, release.name))) for release in mesh.releases]
+        return {f"chart {name}": f"{chart.version} (sha256:{chart.sha256})" for name, chart in found if chart}
+
     def record(self) -> dict[str, dict[str, dict[str, str]]]:
         """By mesh and release, what was fetched so far."""
         found: dict[str, dict[str, dict[str, str]]] = {}

@@ -42,7 +42,8 @@ class HookWatch:
         with contextlib.suppress(TestbedError):
             pods = [p for name in self._namespaces for p in evidence.pods_of(self._cluster, name)]
             for pod in filter(evidence.is_hook, pods):
-                said = evidence.trouble(pod)
+                final = wait.first_problem([pod], self._settle)
+                said = final or evidence.trouble(pod)
                 if not said:
                     continue
                 key = f"{pod['metadata']['uid']} {said}"
@@ -51,6 +52,6 @@ class HookWatch:
                     words = evidence.last_words(self._cluster, pod)
                     self.said = f"{said}; {words}" if words else said
                     self.evidence |= evidence.logs_of(self._cluster, pod)
-                if wait.first_problem([pod], self._settle) and now - self._since[key] > _HOPELESS_S:
+                if final and now - self._since[key] > _HOPELESS_S:
                     hopeless = self.said
         return hopeless

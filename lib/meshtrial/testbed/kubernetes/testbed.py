@@ -161,6 +161,8 @@ class KubernetesTestbed:
             self._last = self._fresh(treatment, load, app, mesh, key, kept)
             if kept:
                 self._standing[key] = self._last
+        if mesh is not None and mesh.name in self.installer.installed:
+            self._last.versions |= self.charts.versions(mesh)
         self._last.measured["policy"] = policy_record(self.options, self.installer, reinstalled, because)
         return self._last
 
