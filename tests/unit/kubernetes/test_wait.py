@@ -65,6 +65,14 @@ def test_a_crash_that_was_waited_out_speaks_at_the_time_out():
         wait.pods_ready(api, "mesh", "", 1, 0.1, settle=("CrashLoopBackOff",))
 
 
+def test_pods_beyond_those_that_were_asked_for_are_waited_for_and_counted():
+    api = FakeApi()
+    for name, ready in (("echo", True), ("load", True), ("waypoint", False)):
+        api.add(f"/api/v1/namespaces/trial/pods/{name}", fake_pod("trial", name, ready=ready))
+    with pytest.raises(TestbedError, match=r"2 of 3 pods ready after"):
+        wait.pods_ready(api, "trial", "", 2, 0.1)
+
+
 def test_ready_is_the_pods_own_condition():
     assert is_ready(pod(conditions=[{"type": "Ready", "status": "True"}]))
     assert not is_ready(pod(conditions=[{"type": "Ready", "status": "False"}]))

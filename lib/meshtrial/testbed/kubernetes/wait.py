@@ -87,7 +87,9 @@ def pods_ready(
         if time.monotonic() - began > timeout_s:
             ready = sum(is_ready(pod) for pod in pods)
             raise TestbedError(
-                _explain(cluster, namespace, pods, f"{ready} of {count} pods ready after {timeout_s:g} s")
+                _explain(
+                    cluster, namespace, pods, f"{ready} of {max(count, len(pods))} pods ready after {timeout_s:g} s"
+                )
             )
         time.sleep(0.2)
 
