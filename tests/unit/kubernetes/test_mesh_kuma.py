@@ -166,8 +166,8 @@ def test_the_collector_stands_outside_of_the_mesh_and_is_sent_to():
     # In place of the base's, whose page the proofs still read.
     assert page == find(render("kuma"), "MeshMetric", "metrics")["spec"]["default"]["backends"][0]
     config = yaml.safe_load(find(rendered, "ConfigMap", "collector")["data"]["envoy.yaml"])
-    ports = [listener["address"]["socket_address"]["port_value"] for listener in config["static_resources"]["listeners"]]
-    assert port["targetPort"] in ports
+    listeners = config["static_resources"]["listeners"]
+    assert port["targetPort"] in [item["address"]["socket_address"]["port_value"] for item in listeners]
 
 
 def test_both_sides_log_every_request():
@@ -226,7 +226,7 @@ def test_the_page_that_the_counters_read_is_there_without_a_certificate_and_hold
 @pytest.mark.parametrize(
     ("header", "seen"),
     [
-        ("By=spiffe://meshtrial/echo_x_svc_8080;By=kuma://app/echo;Hash=1f;URI=spiffe://meshtrial/load_x_svc_8099", True),
+        ("By=spiffe://meshtrial/echo_x_svc_8080;By=kuma://app/echo;URI=spiffe://meshtrial/load_x_svc_8099", True),
         ("By=spiffe://meshtrial/load_x_svc_8099;Hash=1f;URI=spiffe://meshtrial/echo_x_svc_8080", False),
         ("By=spiffe://default/echo_x_svc_8080;Hash=1f;URI=spiffe://default/load_x_svc_8099", False),
     ],
