@@ -7,7 +7,7 @@ from meshtrial.study import Load, Treatment
 from meshtrial.testbed.kubernetes import probing, proofs, workload
 from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.execs import PodRef
-from meshtrial.testbed.kubernetes.meshdata import PROOFS, Feature, Mesh
+from meshtrial.testbed.kubernetes.meshdata import PROOFS, Feature, Lines, Mesh
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.local.tokens import make_tokens
@@ -87,3 +87,28 @@ def test_an_identity_is_looked_for_in_what_the_app_echoes(monkeypatch: pytest.Mo
     answers(monkeypatch, 200, "GET /debug\n")
     (proof,) = proofs.prove(arm_of(mesh, feature), "before", 0)
     assert not proof.passed
+
+
+class Logs:
+    """A cluster whose pods' log grows from one reading to the next, as a proxy's does that writes every 10 s."""
+
+    def __init__(self, *lines: int) -> None:
+        self.lines = list(lines)
+
+    def text(self, path: str, **more: object) -> str:
+        assert path == "/api/v1/namespaces/trial/pods/echo-1/log"
+        return 'GET /echo "200"\n' * (self.lines.pop(0) if len(self.lines) > 1 else self.lines[0])
+
+
+@pytest.mark.parametrize(("written", "passed"), [((400,), True), ((370, 390, 400), True), ((370, 390), False)])
+def test_a_log_that_is_written_late_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, written: tuple[int, ...], passed: bool
+):
+    monkeypatch.setattr(proofs, "_LOG_PATIENCE_S", 1.2)
+    logged = Feature("logged", logs=(Lines("access log", "app", "tiny-proxy", "GET /"),))
+    arm = arm_of(replace(TINY, proofs=(), features={"logged": logged}), logged)
+    arm.cluster = Logs(*written)  # type: ignore[assignment]
+    arm.pods = {"app": [{"metadata": {"namespace": "trial", "name": "echo-1"}}]}
+    assert proofs.prove(arm, "before", 0) == ()
+    (proof,) = proofs.prove(arm, "after", 400)
+    assert (proof.passed, proof.observed) == (passed, f"{written[-1]} lines")

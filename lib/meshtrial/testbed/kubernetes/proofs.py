@@ -27,6 +27,7 @@ from meshtrial.testbed.local.tokens import Tokens
 # Headers that a proxy leaves on a request, of every mesh here.
 _PROXY_HEADERS = re.compile(r"(?mi)^(x-forwarded-client-cert|x-envoy-[\w-]+|l5d-[\w-]+|x-request-id|via): .*$")
 _LOOKED_AT = 500  # log lines
+_LOG_PATIENCE_S = 12.0  # Envoy writes its log when 64 KiB are full, or every 10 s
 _PATIENCE_S = 15.0  # the probe's node may learn of a new Service later than the generators' node
 
 
@@ -253,12 +254,18 @@ def _counter(arm: Arm, phase: str, requests: int, counter: Counter) -> list[Proo
 def _lines(arm: Arm, phase: str, requests: int, lines: Lines) -> list[Proof]:
     if phase == "before":
         return []
-    wanted, found = min(requests, _LOOKED_AT), 0
-    for pod in arm.pods.get(lines.pods, ()):
-        metadata = pod["metadata"]
-        path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
-        text = arm.cluster.text(path, container=lines.container, tailLines=2 * _LOOKED_AT)
-        found += len(re.findall(lines.pattern, text))
+    wanted = min(requests, _LOOKED_AT)
+
+    def read() -> float:
+        found = 0
+        for pod in arm.pods.get(lines.pods, ()):
+            metadata = pod["metadata"]
+            path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
+            text = arm.cluster.text(path, container=lines.container, tailLines=2 * _LOOKED_AT)
+            found += len(re.findall(lines.pattern, text))
+        return found
+
+    found = int(probing.grown(read, 0, wanted, _LOG_PATIENCE_S))
     return [Proof(lines.name, phase, found >= wanted > 0, f"at least {wanted} lines", f"{found} lines")]
 
 
