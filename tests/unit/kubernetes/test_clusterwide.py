@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 from unit.kubernetes.fakeapi import FakeApi
 
+from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes import clusterwide
 from meshtrial.testbed.kubernetes.apply import Owner
 from meshtrial.testbed.kubernetes.meshdata import Mesh, Release
@@ -79,9 +80,13 @@ def test_what_helm_does_not_remove_is_labelled_for_a_later_cleaning():
     assert set(api.objects) == {f"{ROLES}/kuma-cp", f"{ROLES}/stranger"}
 
 
-def test_kinds_that_may_not_be_listed_are_left_out():
+def test_what_cannot_be_seen_before_a_mesh_comes_is_not_taken_for_its_own():
     api = FakeApi()
-    api.add(f"{ROLES}/view")
-    api.add(f"{MUTATING}/kuma-injector")
+    api.add(f"{ROLES}/kuma-of-somebody", {"metadata": {"labels": {"meshtrial.dev/owner": "gone"}}})
+    api.add(f"{MUTATING}/kuma-hook", {"metadata": {"labels": {"meshtrial.dev/owner": "gone"}}})
     api.refused = {"clusterroles"}
-    assert list(clusterwide.look(api)) == [f"{MUTATING}/kuma-injector"]
+    with pytest.raises(TestbedError, match="clusterroles"):
+        clusterwide.look(api)
+    # Cleaning goes by our own label, and takes what it may.
+    assert clusterwide.remove_owned(api, "meshtrial.dev/owner") == []
+    assert set(api.objects) == {f"{ROLES}/kuma-of-somebody"}

@@ -181,6 +181,15 @@ def test_a_mesh_that_did_not_go_is_remembered(
     assert api.objects == {}
 
 
+def test_a_mesh_beside_it_keeps_its_crds(api: FakeApi, installer: MeshInstaller, mesh: Mesh, helms: list[str]):
+    installer.install(mesh)
+    others = CRD.replace("toy.test", "other.test")
+    api.add(others, {"spec": {"group": "other.test"}, "metadata": {"labels": {"meshtrial.dev/owner": "abc123"}}})
+    api.objects[others]["metadata"]["labels"]["meshtrial.dev/study"] = "study"
+    installer.uninstall("toy")
+    assert set(api.objects) == {others}
+
+
 def test_a_mesh_of_somebody_else_is_used_and_not_touched(api: FakeApi, mesh: Mesh, helms: list[str]):
     installer = MeshInstaller(api, KubernetesOptions(mesh_install="existing"), Applier(api, Owner("study")))
     body = pod("toy-system", "toy-1")

@@ -7,6 +7,7 @@ from meshtrial.testbed.kubernetes import testbed
 from meshtrial.testbed.kubernetes.apply import MESH
 from meshtrial.testbed.kubernetes.charts import Chart
 from meshtrial.testbed.kubernetes.lease import running
+from meshtrial.testbed.kubernetes.meshes import _Standing
 from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 
 SPACES = "/api/v1/namespaces"
@@ -63,6 +64,19 @@ def test_the_environment_says_which_charts_were_fetched(bed: KubernetesTestbed, 
             }
         }
     }
+
+
+def test_a_mesh_that_is_half_there_goes_before_anything_else_runs(
+    bed: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch
+):
+    removed: list[str] = []
+    monkeypatch.setattr(bed, "_uninstall", removed.append)
+    object.__setattr__(bed.options, "mesh_reinstall", "once")
+    for name in ("istio", "kuma"):
+        bed.installer._standing[name] = _Standing(bed.meshes[name], {})
+    bed.installer.installed["istio"] = 0.0
+    bed._remove_meshes(None, True)
+    assert removed == ["kuma"]
 
 
 def test_a_broken_mesh_is_removed_before_it_is_used_again(bed: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch):

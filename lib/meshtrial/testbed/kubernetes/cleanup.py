@@ -163,15 +163,28 @@ def remove_objects(
 
 
 def remove_crds(
-    cluster: Cluster, study: str | None = None, owner_id: str | None = None, spared: Collection[str] = ()
+    cluster: Cluster,
+    study: str | None = None,
+    owner_id: str | None = None,
+    spared: Collection[str] = (),
+    groups: Iterable[str] = ("",),
 ) -> list[str]:
-    """Delete the CRDs that came with a mesh of ours; one that was there before carries no label of ours."""
+    """Delete the CRDs that came with a mesh of ours; one that was there before carries no label of ours.
+
+    Parameters
+    ----------
+    spared : collection of str
+        Owners whose CRDs stay.
+    groups : iterable of str
+        Only API groups that end so: another mesh of this session may stand beside it.
+    """
+    suffixes = tuple(groups)
     lines = []
     try:
         found = {
             item["metadata"]["name"]: item["metadata"]["uid"]
             for item in cluster.items(_CRDS, labelSelector=_owned(study, owner_id))
-            if item["metadata"]["labels"].get(OWNER) not in spared
+            if item["metadata"]["labels"].get(OWNER) not in spared and item["spec"]["group"].endswith(suffixes)
         }
     except TestbedError:
         return []  # whoever may not read CRDs has made none

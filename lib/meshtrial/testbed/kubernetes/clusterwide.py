@@ -7,12 +7,13 @@ names, labels or references tie it to the mesh; whatever else appeared meanwhile
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Collection, Iterable, Mapping
 
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes.apply import OWNER, STUDY, Owner, label
-from meshtrial.testbed.kubernetes.client import Cluster, Json
+from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 
 WEBHOOKS = (
@@ -32,14 +33,18 @@ _HELM = "meta.helm.sh/release-namespace"
 
 
 def look(cluster: Cluster, kinds: Iterable[str] = KINDS, selector: str = "") -> dict[str, Json]:
-    """Path to object; kinds that this cluster does not have, or that may not be listed, are left out."""
+    """Path to object; kinds that this cluster does not have are left out.
+
+    Raises
+    ------
+    TestbedError
+        When a kind cannot be listed: whatever is not seen before a mesh comes would be taken for the mesh's own.
+    """
     found: dict[str, Json] = {}
     for kind in kinds:
-        try:
+        with contextlib.suppress(NotFoundError):
             items = cluster.items(kind, **({"labelSelector": selector} if selector else {}))
-        except TestbedError:
-            continue
-        found |= {f"{kind}/{item['metadata']['name']}": item for item in items}
+            found |= {f"{kind}/{item['metadata']['name']}": item for item in items}
     return found
 
 
@@ -96,8 +101,12 @@ def remove(cluster: Cluster, mesh: Mesh, before: Mapping[str, Json]) -> tuple[li
 
 def remove_owned(cluster: Cluster, selector: str, spared: Collection[str] = ()) -> list[str]:
     """Delete what carries an owner's label, for cleaning; what could not be deleted, one line each."""
-    lines = []
-    for path, item in look(cluster, selector=selector).items():
+    lines: list[str] = []
+    found: dict[str, Json] = {}
+    for kind in KINDS:
+        with contextlib.suppress(TestbedError):  # whoever may not list them has made none
+            found |= look(cluster, [kind], selector)
+    for path, item in found.items():
         if item["metadata"]["labels"].get(OWNER) in spared:
             continue
         try:

@@ -152,7 +152,7 @@ class MeshInstaller:
         clusterwide.remove(self.cluster, mesh, stood.before)
         for namespace in mesh.namespaces:
             delete_namespace(self.cluster, namespace, owner.id.__eq__, self.options.mesh_timeout_s)
-        lines = remove_crds(self.cluster, owner.study, owner.id)
+        lines = remove_crds(self.cluster, owner.study, owner.id, groups=mesh.crd_groups)
         # And after them: a control plane that is going may have made some again.
         _, self.appeared = clusterwide.remove(self.cluster, mesh, stood.before)
         if lines:

@@ -244,8 +244,10 @@ class KubernetesTestbed:
 
     def _remove_meshes(self, wanted: Mesh | None, new_block: bool) -> None:
         policy = self.options.mesh_reinstall
-        for name in list(self.installer.installed):
-            stale = policy == "run" or (policy == "block" and new_block)
+        for name in self.installer.standing:
+            # One that did not become ready, or did not go, would disturb whatever runs beside it.
+            half = name not in self.installer.installed
+            stale = half or policy == "run" or (policy == "block" and new_block)
             crowded = wanted is not None and name != wanted.name and not self.options.meshes_side_by_side
             if stale or crowded:
                 self._uninstall(name)
