@@ -70,6 +70,19 @@ def test_a_crash_comes_with_its_last_words(api: FakeApi):
     assert line.endswith("last log lines of dp: could not retrieve service account token from disk")
 
 
+def test_who_runs_and_is_not_ready_speaks_after_who_crashed():
+    api = FakeApi()
+    sidecar = container("proxy", state={"running": {}})
+    waiting = pod("x", "app-1", ready=False, initContainerStatuses=[sidecar], containerStatuses=[container("app")])
+    api.logs = {"x/app-1/proxy": "cannot resolve istiod\n", "x/app-1/app": "bye\n"}
+    assert evidence.last_words(api, waiting) == "last log lines of proxy: cannot resolve istiod"
+    waiting["status"]["containerStatuses"] = [container("app", state={"terminated": {"exitCode": 1}})]
+    assert evidence.last_words(api, waiting) == "last log lines of app: bye"
+    sidecar["ready"] = True
+    waiting["status"]["containerStatuses"] = []
+    assert evidence.last_words(api, waiting) == ""
+
+
 def test_without_a_bad_pod_the_newest_warning_speaks(api: FakeApi):
     for name in ("hook-1", "app-1"):
         del api.objects[f"/api/v1/namespaces/kuma-system/pods/{name}"]

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 from unit.kubernetes.fakeapi import FakeApi
 
+from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes import testbed
 from meshtrial.testbed.kubernetes.apply import MESH
 from meshtrial.testbed.kubernetes.charts import Chart
@@ -64,6 +65,18 @@ def test_the_environment_says_which_charts_were_fetched(bed: KubernetesTestbed, 
             }
         }
     }
+
+
+def test_what_befell_the_mesh_is_said_first(bed: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch):
+    error = TestbedError("0 of 1 pods ready", {"failed-x.txt": "all of it"})
+    istio = bed.meshes["istio"]
+    monkeypatch.setattr(bed.installer, "broken", lambda name: "istiod was killed")
+    assert bed._with_mesh(error, istio) is error
+    assert bed._with_mesh(error, None) is error
+    bed.installer.installed["istio"] = 0.0
+    told = bed._with_mesh(error, istio)
+    assert str(told) == "istiod was killed; 0 of 1 pods ready"
+    assert told.evidence == error.evidence
 
 
 def test_a_mesh_that_is_half_there_goes_before_anything_else_runs(

@@ -130,21 +130,31 @@ def trouble(pod: Json) -> str:
 
 
 def last_words(cluster: Cluster, pod: Json, lines: int = 3) -> str:
-    """The last log lines of the pod's container that crashed; empty where none did or nothing was said."""
+    """The last log lines of the pod's container that crashed, else of one that runs and is not ready; may be empty."""
     metadata = pod["metadata"]
     path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
-    for container in statuses(pod):
-        ended = (container.get("state") or {}).get("terminated") or {}
-        before = (container.get("lastState") or {}).get("terminated") or {}
-        if not ended.get("exitCode") and not (before.get("exitCode") and not container.get("ready")):
-            continue
-        previous = "false" if ended.get("exitCode") else "true"
-        query = {"container": container["name"], "previous": previous, "tailLines": lines}
+    for container, previous, _ in sorted(_speakers(pod), key=lambda found: found[2])[:3]:
+        query = {"container": container, "previous": previous, "tailLines": lines}
         with suppress(TestbedError):
             words = _line(_ask(cluster, path, query).decode(errors="replace"))
             if words:
-                return f"last log lines of {container['name']}: {words[-400:]}"
+                return f"last log lines of {container}: {words[-400:]}"
     return ""
+
+
+def _speakers(pod: Json) -> Iterator[tuple[str, str, int]]:
+    """Containers that may say why a pod is not ready: name, whether the log before counts, and how late to ask."""
+    for container in statuses(pod):
+        state = container.get("state") or {}
+        before = (container.get("lastState") or {}).get("terminated") or {}
+        if (state.get("terminated") or {}).get("exitCode"):
+            yield container["name"], "false", 0
+        elif container.get("ready"):
+            continue
+        elif before.get("exitCode"):
+            yield container["name"], "true", 0
+        elif "running" in state:
+            yield container["name"], "false", 1
 
 
 def statuses(pod: Json) -> list[Json]:

@@ -179,8 +179,19 @@ class KubernetesTestbed:
         made = KubernetesDeployment(
             self.cluster, self.applier, self.options, treatment, load, rendered, mesh, tokens, probe, kept
         )
-        made.stand_up()
+        try:
+            made.stand_up()
+        except TestbedError as error:
+            raise self._with_mesh(error, mesh) from None
         return made
+
+    def _with_mesh(self, error: TestbedError, mesh: Mesh | None) -> TestbedError:
+        """The error, with what has befallen the mesh where that may be why."""
+        with contextlib.suppress(TestbedError):
+            why = self.installer.broken(mesh.name) if mesh is not None and mesh.name in self.installer.installed else ""
+            if why:
+                return TestbedError(f"{why}; {error}", error.evidence)
+        return error
 
     def _free(self, namespace: str) -> str:
         """The name, or the next one where a namespace of ours hangs in its deletion (its node may be gone)."""
