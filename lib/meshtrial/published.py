@@ -20,6 +20,7 @@ from meshtrial.compare.pairing import blocks_of_table
 from meshtrial.compare.runs import Run, Sample
 from meshtrial.compare.tables import choose, read_table
 from meshtrial.errors import UsageError
+from meshtrial.margin import Margin
 
 FOLDER = paths.CHECKOUT / "data" / "published"
 AMBIENT, LINKERD, SCALE = "ambient_2024.csv", "linkerd_istio_2021.csv", "cpu_at_scale_2019.csv"
@@ -212,5 +213,5 @@ def _arms(experiment: str) -> dict[str, list[Run]]:
 def _analyse(arms: dict[str, list[Run]], settings: Settings) -> Outcome:
     metrics = metrics_of(METRICS)
     sample = Sample(arms, "none", blocks_of_table(arms), "paired as printed")
-    margins = {metric.name: stats.Margin(settings.margin) for metric in metrics}
+    margins = {metric.name: Margin(settings.margin) for metric in metrics}
     return analyse(sample, metrics, margins, alpha=settings.alpha)

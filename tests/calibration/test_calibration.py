@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from meshtrial.stats import Margin, analyse_family
+from meshtrial.stats import Family, Margin, analyse_family
 from meshtrial.stats.batch import signed_rank_p_rows
 from meshtrial.stats.calibration import BLOCKS, recorded_noise, run_all
 from meshtrial.stats.check import CheckResult
@@ -102,7 +102,7 @@ def test_whole_families_through_to_the_verdict() -> None:
     called = twins = 0
     for study in studies:
         values = {name: study[:, i] for i, name in enumerate(names)}
-        results = analyse_family(values, "none", twin="none-aa", margin=Margin(0.05))
+        results = analyse_family(values, Family("none", twin="none-aa", margin=Margin(0.05)))
         called += any(r.verdict.different for r in results if r.role == "primary")
         twins += results[-1].verdict.different
     allowed = 0.05 + 3 * (0.05 * 0.95 / 400) ** 0.5
@@ -117,7 +117,7 @@ def test_real_effects_reach_their_verdict() -> None:
     texts: dict[str, list[str]] = {name: [] for name in names}
     for study in studies:
         values = {name: study[:, i] for i, name in enumerate(names)}
-        for r in analyse_family(values, "none", twin="none-aa", margin=Margin(0.05)):
+        for r in analyse_family(values, Family("none", twin="none-aa", margin=Margin(0.05))):
             texts[r.treatment].append(r.verdict.text)
     assert texts["large"].count("slower (material)") >= 198
     assert texts["small"].count("equivalent") >= 170

@@ -1,7 +1,7 @@
 """What a margin costs on this machine, from a study that was recorded on it.
 
 Opinion: the noise that counts is that of the block differences of a real contrast, so every contrast gets its own
-line and the noisiest one is what a plan must be made for. Formulas: METHOD, "Planning".
+line and the noisiest one is what a plan must be made for. Formulas: `meshtrial.stats.power`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from meshtrial import stats
 from meshtrial.compare.slices import Slices, split_of
 from meshtrial.errors import UsageError
 from meshtrial.inference.values import block_values
+from meshtrial.margin import Margin
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.tables import Inclusion, include
@@ -93,8 +94,7 @@ class Ask:
     """What the user wants: margin, error level, power, contrasts of the family."""
 
     response: Response
-    relative: float
-    floor: float
+    margin: Margin
     alpha: float
     power: float
     contrasts: int
@@ -122,11 +122,6 @@ def plan_of(data: StudyData, ask: Ask) -> tuple[LoadPlan, ...]:
     return tuple(found)
 
 
-def margin_ratio(ask: Ask, baseline_median: float) -> float:
-    """The asked margin as a ratio minus one, at this baseline."""
-    return stats.Margin(ask.relative, ask.floor or None).ratio(baseline_median) - 1
-
-
 def _needs(data: StudyData, load: str, inclusion: Inclusion, ask: Ask) -> tuple[Need, ...]:
     study = data.plan.study
     arms = [t.name for t in study.treatments if t.name not in inclusion.set_aside]
@@ -139,7 +134,7 @@ def _needs(data: StudyData, load: str, inclusion: Inclusion, ask: Ask) -> tuple[
         if len(d) < 2:
             continue
         sd = float(d.std(ddof=1))
-        margin = margin_ratio(ask, float(np.median(base)))
+        margin = ask.margin.ratio(float(np.median(base))) - 1
         half, m = math.log1p(margin), ask.contrasts
         effect = stats.detectable_effect(len(d), alpha=ask.alpha, m=m, power=ask.power)
         found.append(

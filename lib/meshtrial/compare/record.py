@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from meshtrial import __version__
-from meshtrial.compare.analysis import Outcome
-from meshtrial.compare.limits import smallest_p_of
+from meshtrial.compare.analysis import Outcome, smallest_p_of
 from meshtrial.compare.runs import Run
 from meshtrial.records.store import write_json
 

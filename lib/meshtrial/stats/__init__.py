@@ -11,14 +11,15 @@ The limits. Randomised order is assumed, not checked: no test mends a sequential
 taken to be symmetric about their centre. `simulate` and `calibration` measure what both assumptions cost.
 """
 
+from meshtrial.margin import Margin
 from meshtrial.stats.calibration import run_all
 from meshtrial.stats.check import CheckResult
-from meshtrial.stats.comparison import PairedComparison, Scale
-from meshtrial.stats.contrast import compare_paired
+from meshtrial.stats.comparison import Comparison, Scale
+from meshtrial.stats.contrast import compare_paired, compare_unpaired
 from meshtrial.stats.datachecks import coarse_quantile, repeated_values, varying_factors, warm_up
 from meshtrial.stats.diagnostics import diagnose, previous_treatments
-from meshtrial.stats.equivalence import Margin, equivalence_p
-from meshtrial.stats.family import ContrastResult, analyse_family, analyse_unpaired
+from meshtrial.stats.equivalence import equivalence_p
+from meshtrial.stats.family import ContrastResult, Family, analyse_family
 from meshtrial.stats.hodges_lehmann import hodges_lehmann
 from meshtrial.stats.inversion import RankInterval
 from meshtrial.stats.knee import Knee, find_knee
@@ -33,7 +34,6 @@ from meshtrial.stats.scaling import PowerLaw, compare_exponents, growth, margina
 from meshtrial.stats.signedrank import SignedRank, signed_rank, smallest_p
 from meshtrial.stats.slopes import Slope
 from meshtrial.stats.stopping import FixedN, Precision, StoppingRule, TwoLooks, first_useful_n, stopping_rule
-from meshtrial.stats.unpaired import UnpairedComparison, compare_unpaired
 from meshtrial.stats.verdict import Verdict, decide
 from meshtrial.stats.warning import Warning
 
@@ -41,14 +41,15 @@ __all__ = [
     "Bracket",
     "Capacity",
     "CheckResult",
+    "Comparison",
     "ContrastResult",
     "Decision",
+    "Family",
     "FixedN",
     "Knee",
     "MannWhitney",
     "Margin",
     "NoiseFloor",
-    "PairedComparison",
     "PowerLaw",
     "Precision",
     "Progress",
@@ -61,12 +62,10 @@ __all__ = [
     "StoppingRule",
     "StudyCost",
     "TwoLooks",
-    "UnpairedComparison",
     "VarianceComponents",
     "Verdict",
     "Warning",
     "analyse_family",
-    "analyse_unpaired",
     "benjamini_hochberg",
     "best_slices",
     "blocks_for_difference",

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from meshtrial.errors import UsageError
-from meshtrial.stats.comparison import PairedComparison
+from meshtrial.stats.comparison import Comparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,12 @@ class NoiseFloor:
     scale: str
 
 
-def noise_floor(twin: PairedComparison) -> NoiseFloor:
+def noise_floor(twin: Comparison) -> NoiseFloor:
     """Noise floor from the contrast of the baseline's twin with the baseline.
 
     Parameters
     ----------
-    twin : PairedComparison
+    twin : Comparison
         ``compare_paired(none_aa, none)``.
 
     Returns

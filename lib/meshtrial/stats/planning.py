@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from meshtrial.stats.equivalence import Margin
+from meshtrial.margin import Margin
 from meshtrial.stats.noise import VarianceComponents, best_slices
 from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence, study_seconds
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from meshtrial.stats.comparison import PairedComparison
+from meshtrial.stats.comparison import Comparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Decision:
     reason: str
 
 
-def half_width(comparison: PairedComparison) -> float:
+def half_width(comparison: Comparison) -> float:
     """Half-width of an interval: relative, sqrt(high/low) - 1, or in the response's unit on the difference scale.
 
     Infinite below the floor: a provisional interval stops nothing.

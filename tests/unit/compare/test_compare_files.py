@@ -35,8 +35,8 @@ def test_three_a_side_cannot_go_below_a_tenth(bench):
     assert answer.code == 0
     assert answer.flat.startswith("3 against 3 runs, not paired: the smallest possible p is 2/20 = 0.10.")
     assert "Nothing below 0.10 is possible" in answer.flat
-    assert "at least 4 runs in each arm" in answer.flat
-    assert "inconclusive: at least 4 runs in each arm" in answer.flat
+    assert "at least 4 runs of each treatment" in answer.flat
+    assert "inconclusive: at least 4 runs of each treatment" in answer.flat
     assert "slower" not in answer.out
 
 
@@ -134,10 +134,10 @@ def test_gzip_and_several_treatments(six):
     assert "(istio, linkerd)" in answer.flat
     assert "0.0043 corrected over 2 contrasts" in answer.flat  # 2 x 2/924
     istio, linkerd = six.read("o.json")["verdicts"]
-    assert istio["p_holm"] == pytest.approx(4 / 924)
+    assert istio["p_adjusted"] == pytest.approx(4 / 924)
     assert istio["verdict"] == "slower"
     assert linkerd["verdict"] == "inconclusive"
-    assert "more runs in each arm" in linkerd["sentence"]
+    assert "more runs of each treatment" in linkerd["sentence"]
 
 
 def test_nighthawk_counts_as_strings(bench, make_result):

@@ -8,7 +8,7 @@ from scipy import stats
 
 from meshtrial.errors import UsageError
 from meshtrial.stats import Margin, compare_paired
-from meshtrial.stats.contrast import PairedComparison
+from meshtrial.stats.comparison import Comparison
 
 # fine values, and coarse ones with many ties and zeros in the ratios
 positive = st.one_of(st.floats(0.1, 10).map(lambda x: round(x, 3)), st.integers(95, 105).map(lambda x: x / 100))
@@ -17,7 +17,7 @@ arms = st.integers(2, 12).flatmap(
 )
 
 
-def codes(result: PairedComparison) -> list[str]:
+def codes(result: Comparison) -> list[str]:
     return [w.code for w in result.warnings]
 
 
@@ -42,7 +42,7 @@ def test_is_scipy_on_the_log_ratios() -> None:
     result = compare_paired(t, b, margin=Margin(0.2))
     assert result.p == pytest.approx(stats.wilcoxon(d, method="exact").pvalue)
     assert result.p_paired_t == pytest.approx(stats.ttest_1samp(d, 0).pvalue)
-    assert result.sd_log == pytest.approx(d.std(ddof=1))
+    assert result.sd == pytest.approx(d.std(ddof=1))
     half = math.log(1.2)
     above = stats.wilcoxon(d + half, alternative="greater", method="exact").pvalue
     below = stats.wilcoxon(d - half, alternative="less", method="exact").pvalue
@@ -106,7 +106,7 @@ def test_difference_scale_for_a_baseline_of_zero() -> None:
     assert (result.ci_low, result.ci_high) == (0.28, 0.35)
     assert (result.margin_low, result.margin_high) == (-0.02, 0.02)
     assert result.difference == result.estimate
-    assert result.sd_log is None
+    assert result.sd == pytest.approx(np.std(cores, ddof=1))
     assert result.excludes_no_effect
 
 
@@ -160,13 +160,13 @@ def test_frozen() -> None:
     result = compare_paired([1.0, 2], [1, 3])
     with pytest.raises(AttributeError):
         result.p = 0.0  # type: ignore[misc]
-    assert isinstance(result, PairedComparison)
+    assert isinstance(result, Comparison)
 
 
 @pytest.mark.parametrize(
     ("t", "b", "options", "word"),
     [
-        ([1, 2], [1, 2, 3], {}, "both arms"),
+        ([1, 2], [1, 2, 3], {}, "both treatments"),
         ([1], [1], {}, "one block"),
         ([1, 2], [0, 1], {}, "difference"),
         ([1, -2], [1, 1], {}, "difference"),

@@ -22,11 +22,12 @@ from meshtrial.report import frames, palette, wording
 from meshtrial.report.figure import Figure
 from meshtrial.report.figures.common import drawn, empty, key, log_value_axis, panels
 from meshtrial.report.palette import INK
+from meshtrial.responses import PERCENTILES
 from meshtrial.stats import Capacity, Rung
 from meshtrial.stats import capacity as capacity_of
 
 _BIN = 0.1
-_SHOWN = {"latency_p50_s": "p50", "latency_p99_s": "p99"}
+_SHOWN = {f"latency_{key}_s": PERCENTILES[key].label for key in ("p50", "p99")}  # what a search records
 
 
 @dataclass(frozen=True)

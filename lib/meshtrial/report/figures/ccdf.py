@@ -1,7 +1,7 @@
 """The whole distribution of latency: the body as a CDF, the tail as a CCDF on two logarithmic axes.
 
 Curves are step functions of the exact requests of all included runs put together. They show shape; the
-inference is over runs (METHOD, "Quantiles"), so pooled values are named so and stand beside the typical run's.
+inference is over runs, so pooled values are named so and stand beside the typical run's.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ from meshtrial.report.figures.common import (
     panel_title,
     panels,
 )
-from meshtrial.responses import QUANTILES
+from meshtrial.responses import MARKED
 
 STEPS = 260
-_SHOWN = {"p50": "p50", "p90": "p90", "p99": "p99", "p999": "p99.9"}
 
 
 @dataclass(frozen=True)
@@ -147,12 +146,12 @@ def _curves(body: Axes, tail: Axes, pool: _Pool, look: palette.Look, floor: floa
     body.step(x, 100 * (1 - beyond), where="post", color=look.colour, linestyle=look.dash, linewidth=1.5)
     kept = beyond > 0
     tail.step(x[kept], beyond[kept], where="post", color=look.colour, linestyle=look.dash, linewidth=1.5)
-    for name in _SHOWN:
-        at = pool.quantile(QUANTILES[name], floor)
+    for marked in MARKED:
+        at = pool.quantile(marked.q, floor)
         if at is not None:
             tail.plot(
                 [at],
-                [1 - QUANTILES[name]],
+                [1 - marked.q],
                 marker=look.marker,
                 markersize=5.5,
                 color=look.colour,
@@ -185,9 +184,9 @@ def _alt(data: StudyData, pools: list[_Pool]) -> str:
     parts = []
     for pool in pools:
         shown = [
-            f"{label} {wording.number(at)} ms"
-            for name, label in _SHOWN.items()
-            if (at := pool.quantile(QUANTILES[name], floor)) is not None
+            f"{marked.label} {wording.number(at)} ms"
+            for marked in MARKED
+            if (at := pool.quantile(marked.q, floor)) is not None
         ]
         where = f" at {pool.load}" if several else ""
         parts.append(f"{pool.treatment}{where}: " + (", ".join(shown) or "too few requests for any percentile"))
@@ -203,10 +202,10 @@ def _table(data: StudyData, pools: list[_Pool], corrected: bool) -> pl.DataFrame
         "runs": [pool.runs for pool in pools],
         "requests": [len(pool.values) for pool in pools],
     }
-    for name, label in _SHOWN.items():
-        columns[f"pooled {label} / ms"] = [pool.quantile(QUANTILES[name], floor) for pool in pools]
-        typical = frames.runs_of(data, f"latency_{infix}{name}_s")
-        columns[f"typical run's {label} / ms"] = [
+    for marked in MARKED:
+        columns[f"pooled {marked.label} / ms"] = [pool.quantile(marked.q, floor) for pool in pools]
+        typical = frames.runs_of(data, f"latency_{infix}{marked.key}_s")
+        columns[f"typical run's {marked.label} / ms"] = [
             None
             if (
                 middle := typical.filter((pl.col("treatment") == p.treatment) & (pl.col("load") == p.load))[

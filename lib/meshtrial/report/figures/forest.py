@@ -18,10 +18,10 @@ from meshtrial.report.figures.common import (
     drawn,
     empty,
     factor_axis,
-    load_title,
     panel_title,
     panels,
 )
+from meshtrial.report.frames import Contrasts
 from meshtrial.report.palette import INK, PAPER
 
 
@@ -34,7 +34,7 @@ class _Panel:
 
 
 def forest(data: StudyData, load: str | None = None) -> Figure:
-    """Every primary contrast: ratio to the baseline, interval, margin, verdict.
+    """Every primary contrast of a study: ratio to the baseline, interval, margin, verdict.
 
     Parameters
     ----------
@@ -42,47 +42,46 @@ def forest(data: StudyData, load: str | None = None) -> Figure:
     load : str, optional
         One load's label; all loads without it.
     """
-    groups = _groups(data, load)
-    found = [_panel(data, rows) for rows in groups if not all(frames.not_reported(data, row) for row in rows)]
-    if not found:
+    return forest_of(frames.contrasts(data, load=load, primary=True))
+
+
+def forest_of(contrasts: Contrasts) -> Figure:
+    """The same of any verdict rows, a panel a response, load and baseline."""
+    groups: dict[tuple[str, str, str], list[VerdictRow]] = {}
+    for row in contrasts.rows:
+        groups.setdefault((row.load, row.response, row.baseline), []).append(row)
+    shown = [rows for rows in groups.values() if any(contrasts.reported(row) for row in rows)]
+    if not shown:
         return empty("No verdict of a primary response has been computed yet.")
-    rows = [row for panel in found for row in panel.rows]
-    base = "its baseline" if frames.several_baselines(data) else data.plan.study.baseline.name
+    panels_shown = [_panel(contrasts, rows) for rows in shown]
+    rows = [row for panel in panels_shown for row in panel.rows]
     caption = (
-        f"Ratio of each treatment to {base}, estimated within blocks (Hodges-Lehmann), with its interval. The shaded "
-        "band is the margin: what the plan declared too small to matter. Right of 1 costs more. "
-        "The A/A twin is the baseline deployed a second time: how far it lies from 1 is what noise alone does."
+        f"Ratio of each treatment to {_base(contrasts)} (Hodges-Lehmann) with its interval. The shaded band is the "
+        "margin: what was declared too small to matter. Right of 1 costs more."
     )
-    absent = [rows[0] for rows in groups if all(frames.not_reported(data, row) for row in rows)]
+    if any(row.twin for row in rows):
+        caption += (
+            " The A/A twin is the baseline deployed a second time: how far it lies from 1 is what noise alone does."
+        )
+    absent = [rows[0] for rows in groups.values() if rows not in shown]
     if absent:
         named = wording.listing([f"{wording.short_label(row.response)} at {row.load}" for row in absent])
         caption += f" Not reported, and not drawn: {named}."
-    return drawn(lambda narrow: _draw(data, found, narrow), _alt(rows), caption, _table(rows))
+    return drawn(lambda narrow: _draw(contrasts, panels_shown, narrow), _alt(rows), caption, _table(rows))
 
 
-def _groups(data: StudyData, load: str | None) -> list[list[VerdictRow]]:
-    wanted = frames.loads(data) if load is None else [load]
-    found: list[list[VerdictRow]] = []
-    for one in wanted:
-        for name in data.plan.study.primary:
-            rows = frames.verdicts(data, load=one, response=name)
-            for base in dict.fromkeys(row.baseline for row in rows):
-                found.append([row for row in rows if row.baseline == base])
-    return found
+def _base(contrasts: Contrasts) -> str:
+    return contrasts.baselines[0] if len(contrasts.baselines) == 1 else "its baseline"
 
 
-def _panel(data: StudyData, rows: list[VerdictRow]) -> _Panel:
+def _panel(contrasts: Contrasts, rows: list[VerdictRow]) -> _Panel:
     ends = [value for row in rows for end in (row.ci_low, row.ci_high, row.ratio) for value in _drawable(end)]
     ends += [factor for row in rows for factor in _band(row)]
     low, high = min([0.9, *ends]), max([1.1, *ends])
     room = (math.log(high) - math.log(low)) * 0.05
-    against = f"against {rows[0].baseline}" if frames.several_baselines(data) else ""
-    title = panel_title(load_title(data, rows[0].load), _label(rows[0]), against)
+    against = f"against {rows[0].baseline}" if len(contrasts.baselines) > 1 else ""
+    title = panel_title(contrasts.load_title(rows[0].load), wording.typical(rows[0]), against)
     return _Panel(title, rows, math.exp(math.log(low) - room), math.exp(math.log(high) + room))
-
-
-def _label(row: VerdictRow) -> str:
-    return row.label + (", typical run" if row.response.startswith("latency_") else "")
 
 
 def _drawable(value: float | None) -> list[float]:
@@ -94,10 +93,9 @@ def _band(row: VerdictRow) -> tuple[float, ...]:
     return () if row.margin is None or row.ratio is None else (1 / (1 + row.margin), 1 + row.margin)
 
 
-def _draw(data: StudyData, found: list[_Panel], narrow: bool) -> Canvas:
+def _draw(contrasts: Contrasts, found: list[_Panel], narrow: bool) -> Canvas:
     step = 0.48 if narrow else 0.34
     figure, axes = panels(narrow, [0.62 + step * len(panel.rows) for panel in found])
-    looks = palette.looks(data.plan.study)
     for axis, panel in zip(axes, found, strict=True):
         axis.set_title(panel.title)
         factor_axis(axis, panel.low, panel.high, 5 if narrow else 8)
@@ -108,7 +106,7 @@ def _draw(data: StudyData, found: list[_Panel], narrow: bool) -> Canvas:
         axis.grid(axis="y", visible=False)
         axis.set_ylim(len(panel.rows) - 0.4, -0.6 if not narrow else -0.8)
         for place, row in enumerate(panel.rows):
-            _row(axis, place, row, palette.look_of(looks, row.treatment), panel, narrow)
+            _row(axis, place, row, palette.look_of(contrasts.looks, row.treatment), panel, narrow)
         axis.spines["left"].set_visible(False)
         axis.tick_params(axis="y", length=0)
         if narrow:
@@ -116,10 +114,9 @@ def _draw(data: StudyData, found: list[_Panel], narrow: bool) -> Canvas:
         else:
             axis.set_yticks(range(len(panel.rows)), [_name(row) for row in panel.rows])
             for text, row in zip(axis.get_yticklabels(), panel.rows, strict=True):
-                text.set_color(palette.look_of(looks, row.treatment).colour)
+                text.set_color(palette.look_of(contrasts.looks, row.treatment).colour)
                 text.set_fontweight("bold")
-    base = "the baseline" if frames.several_baselines(data) else data.plan.study.baseline.name
-    axes[-1].set_xlabel(f"ratio to {base} (log scale)")
+    axes[-1].set_xlabel(f"ratio to {_base(contrasts)} (log scale)")
     return figure
 
 
@@ -174,7 +171,7 @@ def _why_not_drawn(row: VerdictRow) -> str:
     if wording.kind(row) in ("invalid", "saturated"):
         return f"{wording.kind(row)}: no ratio is given"
     if row.difference is not None:
-        added = wording.in_unit(row.response, row.difference, sign=True)
+        added = wording.in_unit(wording.response_of(row), row.difference, sign=True)
         return f"{row.baseline} has none of it: {added}"
     return "not computed"
 
@@ -184,7 +181,7 @@ def _alt(rows: list[VerdictRow]) -> str:
     for row in rows:
         load = f" at {row.load}" if len({one.load for one in rows}) > 1 else ""
         against = f" against {row.baseline}" if len({one.baseline for one in rows}) > 1 else ""
-        where = f"{_name(row)}{against}{load}, {_label(row)}"
+        where = f"{_name(row)}{against}{load}, {wording.typical(row)}"
         parts.append(f"{where}: {_numbers(row) or _why_not_drawn(row)}, {wording.verdict_text(row)}")
     bases = wording.listing(list(dict.fromkeys(row.baseline for row in rows)))
     return f"Forest plot of ratios to {bases}. " + "; ".join(parts) + "."
@@ -196,7 +193,7 @@ def _table(rows: list[VerdictRow]) -> pl.DataFrame:
             "treatment": [_name(row) for row in rows],
             "against": [row.baseline for row in rows],
             "load": [row.load for row in rows],
-            "response": [_label(row) for row in rows],
+            "response": [wording.typical(row) for row in rows],
             "ratio": [row.ratio for row in rows],
             "low": [row.ci_low for row in rows],
             "high": [row.ci_high for row in rows],

@@ -18,14 +18,14 @@ from meshtrial.report import frames, palette, wording
 from meshtrial.report.figure import Figure
 from meshtrial.report.figures.common import SMALL, drawn, empty, key, panels
 from meshtrial.report.palette import INK
-from meshtrial.responses import REGISTRY, Response
+from meshtrial.responses import PERCENTILES, REGISTRY, Response
 
 COST = (
     *("total_cpu_cores", "data_plane_cpu_cores", "app_cpu_cores", "control_plane_cpu_cores"),
     *("total_memory_bytes", "data_plane_memory_bytes", "app_memory_bytes", "control_plane_memory_bytes"),
 )
 A_REQUEST = ("data_plane_cpu_s_per_request", "proxy_cpu_cores", "proxy_memory_bytes")
-LATENCY = tuple(f"latency_beyond_holds_{q}_s" for q in ("p50", "p90", "p95", "p99", "p999"))
+LATENCY = tuple(f"latency_beyond_holds_{key}_s" for key, found in PERCENTILES.items() if found.beyond_holds)
 CONFIGURATION = ("config_time_s", "config_cpu_s", "config_bytes", "push_time_s", "push_bytes")
 CURVE_POINTS = 25
 BEYOND = 1.5  # how far past the largest size a line is drawn, dashed

@@ -6,6 +6,7 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
 from meshtrial.report.markup import Fragment, bullets, heading
 from meshtrial.report.tables.headline import REFERENCE_NOTE
+from meshtrial.responses import MARKED
 from meshtrial.study import Study
 
 
@@ -83,7 +84,6 @@ def _limits(data: StudyData) -> list[str]:
 
 def _absent(data: StudyData) -> list[str]:
     recorded = set(data.table.filter(data.table["included"])["response"].to_list())
-    shown = {"p50": "p50", "p90": "p90", "p99": "p99", "p999": "p99.9"}
     if not recorded:
         return []
-    return [label for name, label in shown.items() if f"latency_{name}_s" not in recorded]
+    return [marked.label for marked in MARKED if f"latency_{marked.key}_s" not in recorded]
