@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshtrial import stats
-from meshtrial.compare.slices import Slices, split_of
+from meshtrial.compare.slices import Asked, Slices, split_of
 from meshtrial.errors import UsageError
 from meshtrial.inference.values import block_values
 from meshtrial.margin import Margin
@@ -174,21 +174,19 @@ def _load_plan(data: StudyData, load: str, inclusion: Inclusion, needs: tuple[Ne
     arms = len({run.treatment for run in runs})
     worst = max([need for need in needs if not need.twin] or needs, key=lambda need: need.sd)
 
-    def blocks_for(sd: float) -> int:
-        half = math.log1p(worst.margin)
-        return stats.blocks_for_difference(sd, half, alpha=ask.alpha, m=ask.contrasts, power=ask.power)
-
-    found = split_of(
-        data,
-        inclusion,
-        load,
-        (worst.treatment, worst.baseline),
-        ask.response.name,
-        worst.sd,
-        block_s / arms,
-        arms,
-        blocks_for,
+    asked = Asked(
+        response=ask.response.name,
+        load=load,
+        pair=(worst.treatment, worst.baseline),
+        sd=worst.sd,
+        ratio=1 + worst.margin,
+        seconds_per_run=block_s / arms,
+        treatments=arms,
+        m_family=ask.contrasts,
+        alpha=ask.alpha,
+        power=ask.power,
     )
+    found = split_of(data, inclusion, asked)
     slices, reason = (None, found) if isinstance(found, str) else (found, "")
     return LoadPlan(load, needs, block_s, len(runs) / len(distinct), arms, slices, reason)
 
@@ -200,7 +198,7 @@ def _block_seconds(data: StudyData, load: str) -> float:
         if run.load == load:
             own = _own_seconds(run)
             gap = own if after is None else after.start_unix_s - run.start_unix_s
-            # A study that was broken off and gone on with has gaps that no run filled.
+            # A study that was interrupted and resumed has gaps that no run filled.
             spans.setdefault(run.treatment, []).append(gap if own <= gap <= 3 * own + 60 else own)
     return math.fsum(float(np.median(found)) for found in spans.values())
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,58 +51,65 @@ class Slices:
     options: Mapping[int, tuple[int, float]]
 
 
-def split_of(
-    data: StudyData,
-    inclusion: Inclusion,
-    load: str,
-    pair: tuple[str, str],
-    response: str,
-    sd: float,
-    seconds_per_run: float,
-    arms: int,
-    blocks_for: Callable[[float], int],
-) -> Slices | str:
-    """The split of one load's deployments, or why there is none.
+@dataclass(frozen=True)
+class Asked:
+    """The contrast that a plan is made for.
 
-    Parameters
+    Attributes
     ----------
-    data : StudyData
-    inclusion : Inclusion
-    load : str
+    response, load : str
     pair : tuple of str
-        Treatment and baseline of the contrast that the plan is made for.
-    response : str
+        Treatment and baseline.
     sd : float
         Standard deviation of its block differences.
+    ratio : float
+        The margin as a ratio.
     seconds_per_run : float
-    arms : int
+    treatments : int
         Runs of a block.
-    blocks_for : callable
-        Standard deviation of block differences to the blocks that are needed.
+    m_family : int
+        Contrasts of the family.
+    alpha, power : float
     """
-    spec = next(one for one in data.plan.study.loads if one.label == load)
+
+    response: str
+    load: str
+    pair: tuple[str, str]
+    sd: float
+    ratio: float
+    seconds_per_run: float
+    treatments: int
+    m_family: int
+    alpha: float
+    power: float
+
+
+def split_of(data: StudyData, inclusion: Inclusion, asked: Asked) -> Slices | str:
+    """The split of one load's deployments, or why there is none."""
+    spec = next(one for one in data.plan.study.loads if one.label == asked.load)
     if spec.slices < 2:
         return (
             "recorded with one slice a deployment, so how many are worth their time cannot be told from it; record a "
             "pilot whose load has several"
         )
-    if not _SLICED.fullmatch(response):
+    if not _SLICED.fullmatch(asked.response):
         return "slices are recorded for latencies only"
-    runs = [run for (block, arm), run in inclusion.chosen.items() if arm in pair and block in inclusion.blocks]
-    deployments = [values for run in runs if len(values := _by_slice(data, run, response)) > 1]
+    runs = [run for (block, arm), run in inclusion.chosen.items() if arm in asked.pair and block in inclusion.blocks]
+    deployments = [values for run in runs if len(values := _by_slice(data, run, asked.response)) > 1]
     if len(deployments) < 2:
         return "fewer than 2 deployments have the response in every slice: lengthen the slices"
     within = stats.variance_components([np.asarray(values) for values in deployments]).within
     # Blocks take their own part out of a difference, so the variance between deployments is what is left of it.
-    between = max(0.0, sd**2 / 2 - within / spec.slices)
-    parts = stats.VarianceComponents(between, within, 0.0, len(deployments), float(spec.slices))
+    between = max(0.0, asked.sd**2 / 2 - within / spec.slices)
+    parts = stats.VarianceComponents(between, within, 0.0, len(deployments), spec.slices)
     inner_s = spec.duration_s
-    outer_s = max(0.0, seconds_per_run - spec.slices * inner_s)
+    outer_s = max(0.0, asked.seconds_per_run - spec.slices * inner_s)
+    budget = stats.Budget(asked.treatments, asked.m_family, outer_s, inner_s, asked.alpha, asked.power)
     best = stats.best_slices(parts, outer_s, inner_s)
     options: dict[int, tuple[int, float]] = {}
     for count in sorted({1, spec.slices, best}):
-        blocks = blocks_for(math.sqrt(2 * parts.run_variance(count)))
-        options[count] = (blocks, stats.study_seconds(blocks, arms, outer_s + count * inner_s))
+        cost = stats.cost_of_margin(parts, asked.ratio, budget, slices=count)
+        options[count] = (cost.blocks_difference, cost.seconds_difference)
     return Slices(spec.slices, best, between, within, outer_s, inner_s, options)
 
 

@@ -26,8 +26,15 @@ from meshtrial.stats.knee import Knee, find_knee
 from meshtrial.stats.mannwhitney import MannWhitney, hodges_lehmann_two, mann_whitney, smallest_p_unpaired
 from meshtrial.stats.multiplicity import benjamini_hochberg, holm, smallest_n, smallest_n_unpaired
 from meshtrial.stats.noise import NoiseFloor, VarianceComponents, best_slices, noise_floor, variance_components
-from meshtrial.stats.planning import StudyCost, cost_of_margin
-from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence, detectable_effect, study_seconds
+from meshtrial.stats.power import (
+    Budget,
+    StudyCost,
+    blocks_for_difference,
+    blocks_for_equivalence,
+    cost_of_margin,
+    detectable_effect,
+    study_seconds,
+)
 from meshtrial.stats.progress import Decision, Progress, half_width
 from meshtrial.stats.saturation import Bracket, Capacity, RateSearch, Rung, bracket, capacity
 from meshtrial.stats.scaling import PowerLaw, compare_exponents, growth, marginal_cost, marginal_costs, power_law
@@ -39,6 +46,7 @@ from meshtrial.stats.warning import Warning
 
 __all__ = [
     "Bracket",
+    "Budget",
     "Capacity",
     "CheckResult",
     "Comparison",

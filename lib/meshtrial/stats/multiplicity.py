@@ -17,14 +17,19 @@ from meshtrial.errors import UsageError
 from meshtrial.stats.ranknull import FloatArray
 
 
-def _p_values(p: ArrayLike, m: int | None) -> tuple[FloatArray, int]:
+def _adjusted(p: ArrayLike, m: int | None, method: str) -> FloatArray:
+    # statsmodels takes a moment to load, which commands that test nothing need not wait for
+    from statsmodels.stats.multitest import multipletests
+
     values = np.asarray(p, dtype=np.float64)
     if values.ndim != 1 or not ((values >= 0) & (values <= 1)).all():
         raise UsageError("p-values must be a list of numbers between 0 and 1")
-    family = len(values) if m is None else m
-    if family < len(values):
-        raise UsageError(f"a family of {family} contrasts cannot hold {len(values)} p-values")
-    return values, family
+    absent = 0 if m is None else m - len(values)
+    if absent < 0:
+        raise UsageError(f"a family of {m} contrasts cannot hold {len(values)} p-values")
+    # a contrast without a p-value shows nothing, and counts as one that never rejects
+    adjusted: FloatArray = multipletests(np.concatenate((values, np.ones(absent))), method=method)[1]
+    return adjusted[: len(values)]
 
 
 def holm(p: ArrayLike, m: int | None = None) -> FloatArray:
@@ -42,12 +47,7 @@ def holm(p: ArrayLike, m: int | None = None) -> FloatArray:
     (k,) array
         Reject where the adjusted p <= alpha.
     """
-    values, family = _p_values(p, m)
-    order = np.argsort(values, kind="stable")
-    steps = values[order] * (family - np.arange(len(values)))
-    adjusted = np.empty_like(values)
-    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(steps))
-    return adjusted
+    return _adjusted(p, m, "holm")
 
 
 def benjamini_hochberg(p: ArrayLike, m: int | None = None) -> FloatArray:
@@ -64,12 +64,7 @@ def benjamini_hochberg(p: ArrayLike, m: int | None = None) -> FloatArray:
     -------
     (k,) array
     """
-    values, family = _p_values(p, m)
-    order = np.argsort(values, kind="stable")
-    steps = values[order] * family / np.arange(1, len(values) + 1)
-    adjusted = np.empty_like(values)
-    adjusted[order] = np.minimum(1.0, np.minimum.accumulate(steps[::-1])[::-1])
-    return adjusted
+    return _adjusted(p, m, "fdr_bh")
 
 
 def _check(m: int, alpha: float) -> None:
