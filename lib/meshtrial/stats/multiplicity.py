@@ -17,23 +17,22 @@ from meshtrial.errors import UsageError
 from meshtrial.stats.ranknull import FloatArray
 
 
-def _adjusted(p: ArrayLike, m: int | None, method: str) -> FloatArray:
-    # statsmodels takes a moment to load, which commands that test nothing need not wait for
-    from statsmodels.stats.multitest import multipletests
-
+def _family(p: ArrayLike, m: int | None) -> FloatArray:
+    """The p-values of the whole family: a contrast without one shows nothing, and counts as one that never rejects."""
     values = np.asarray(p, dtype=np.float64)
     if values.ndim != 1 or not ((values >= 0) & (values <= 1)).all():
         raise UsageError("p-values must be a list of numbers between 0 and 1")
     absent = 0 if m is None else m - len(values)
     if absent < 0:
         raise UsageError(f"a family of {m} contrasts cannot hold {len(values)} p-values")
-    # a contrast without a p-value shows nothing, and counts as one that never rejects
-    adjusted: FloatArray = multipletests(np.concatenate((values, np.ones(absent))), method=method)[1]
-    return adjusted[: len(values)]
+    return np.concatenate((values, np.ones(absent)))
 
 
 def holm(p: ArrayLike, m: int | None = None) -> FloatArray:
     """Step-down adjusted p-values (Holm 1979): family-wise error under any dependence.
+
+    Equals ``statsmodels.stats.multitest.multipletests(p, method="holm")``, which runs Python's whole garbage collector
+    on every call: 75 ms, where a calibration corrects 8000 families.
 
     Parameters
     ----------
@@ -47,7 +46,12 @@ def holm(p: ArrayLike, m: int | None = None) -> FloatArray:
     (k,) array
         Reject where the adjusted p <= alpha.
     """
-    return _adjusted(p, m, "holm")
+    values = _family(p, m)
+    order = np.argsort(values, kind="stable")
+    steps = values[order] * np.arange(len(values), 0, -1)
+    adjusted = np.empty_like(values)
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(steps))
+    return adjusted[: np.size(p)]
 
 
 def benjamini_hochberg(p: ArrayLike, m: int | None = None) -> FloatArray:
@@ -64,7 +68,11 @@ def benjamini_hochberg(p: ArrayLike, m: int | None = None) -> FloatArray:
     -------
     (k,) array
     """
-    return _adjusted(p, m, "fdr_bh")
+    # statsmodels takes a moment to load, which commands that test nothing need not wait for
+    from statsmodels.stats.multitest import fdrcorrection
+
+    adjusted: FloatArray = fdrcorrection(_family(p, m))[1]
+    return adjusted[: np.size(p)]
 
 
 def _check(m: int, alpha: float) -> None:

@@ -160,7 +160,7 @@ def _reml(groups: Sequence[FloatArray]) -> tuple[float, float]:
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = MixedLM((values - values.mean()) / unit, np.ones(len(values)), labels)
         # Powell's search needs no gradient, which has no meaning on the boundary
-        fit = model.fit(reml=True, method="powell", ftol=1e-12, xtol=1e-10)
+        fit = model.fit(reml=True, method="powell", ftol=1e-12)
     between, within = (float(part) * unit**2 for part in (fit.cov_re[0, 0], fit.scale))
     return (between if between > _NOTHING * within else 0.0), within
 

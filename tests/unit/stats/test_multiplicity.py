@@ -1,6 +1,8 @@
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from statsmodels.stats.multitest import multipletests
 
 from meshtrial.errors import UsageError
 from meshtrial.stats.multiplicity import benjamini_hochberg, holm, smallest_n, smallest_n_unpaired
@@ -16,6 +18,13 @@ def test_holm_by_hand() -> None:
 def test_benjamini_hochberg_by_hand() -> None:
     # .01 * 3/1 = .03, .02 * 3/2 = .03, .04 * 3/3 = .04
     assert benjamini_hochberg([0.04, 0.01, 0.02]).tolist() == pytest.approx([0.04, 0.03, 0.03])
+
+
+@settings(max_examples=20)  # a full garbage collection a call
+@given(p_lists)
+def test_same_as_statsmodels(p: list[float]) -> None:
+    assert np.allclose(holm(p), multipletests(p, method="holm")[1])
+    assert np.allclose(benjamini_hochberg(p), multipletests(p, method="fdr_bh")[1])
 
 
 @given(p_lists, st.integers(0, 5))
