@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-import tempfile
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import nbformat
 import polars as pl
+from markupsafe import Markup
 from matplotlib.figure import Figure as Canvas
 
+from meshtrial import __version__
 from meshtrial.compare.analysis import Outcome
 from meshtrial.compare.text import method_sentence, notes
+from meshtrial.records.store import write_text
 from meshtrial.report import Figure, Fragment, palette, wording
 from meshtrial.report.figures.common import drawn, panels
 from meshtrial.report.figures.forest import forest_of
 from meshtrial.report.frames import Contrasts
-from meshtrial.report.html import notebook_to_html
-from meshtrial.report.markup import Cell, Column, Table, bullets, join, paragraph
+from meshtrial.report.markup import Cell, Column, Table, bullets, join, paragraph, render, style_sheet
 from meshtrial.report.tables.verdicts import contrast_tables
 from meshtrial.responses import Response
+
+
+@dataclass(frozen=True)
+class _Section:
+    title: str
+    parts: tuple[Markup, ...]
+
+    @property
+    def anchor(self) -> str:
+        return self.title.replace(" ", "-")
 
 
 def write(path: Path, outcome: Outcome, command: str) -> None:
@@ -32,31 +42,23 @@ def write(path: Path, outcome: Outcome, command: str) -> None:
     command : str
         What makes it again.
     """
-    against = " and ".join(outcome.sample.treatments)
-    parts: list[tuple[str, object | None]] = [
-        (f"# {against} against {outcome.sample.baseline}", limits(outcome)),
-        ("## Verdicts", verdicts(outcome)),
-        ("", ratios(outcome)),
-        ("## Every run", None),
-        *(("", every_run(outcome, metric)) for metric in outcome.metrics),
-        ("## Warnings, method and limits", warnings(outcome)),
-        ("## Provenance", provenance(outcome, command)),
-    ]
-    v4: Any = nbformat.v4  # its constructors carry no types
-    cells: list[Any] = []
-    for prose, shown in parts:
-        if prose:
-            cells.append(v4.new_markdown_cell(prose))
-        if shown is not None:
-            markup = shown._repr_html_()  # type: ignore[attr-defined]
-            output = v4.new_output("display_data", data={"text/html": markup, "text/plain": repr(shown)})
-            cells.append(v4.new_code_cell("", outputs=[output]))
-    notebook = v4.new_notebook(cells=cells, metadata={"title": f"{against} against {outcome.sample.baseline}"})
+    sections = (
+        _Section("", (limits(outcome).html,)),
+        _Section("Verdicts", (verdicts(outcome).html, ratios(outcome).html)),
+        _Section("Every run", tuple(every_run(outcome, metric).html for metric in outcome.metrics)),
+        _Section("Warnings, method and limits", (warnings(outcome).html,)),
+        _Section("Provenance", (provenance(outcome, command).html,)),
+    )
+    page = render(
+        "comparison.html.j2",
+        title=f"{' and '.join(outcome.sample.treatments)} against {outcome.sample.baseline}",
+        headings=[("2", section.anchor, section.title) for section in sections if section.title],
+        sections=sections,
+        sheets=[style_sheet("objects.css"), style_sheet("page.css")],
+        version=__version__,
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="meshtrial-compare-") as private:
-        source = Path(private) / "compare.ipynb"
-        source.write_text(v4.writes(notebook))
-        notebook_to_html(source, path)
+    write_text(path, page)
 
 
 def limits(outcome: Outcome) -> Fragment:
@@ -125,7 +127,7 @@ def every_run(outcome: Outcome, metric: Response) -> Figure:
 def warnings(outcome: Outcome) -> Fragment:
     """What a reader must know, and how it was computed."""
     found = notes(outcome)
-    html = (bullets(found) if found else "") + paragraph(method_sentence(outcome), "mt-prose")
+    html = (bullets(found) if found else Markup("")) + paragraph(method_sentence(outcome), "mt-prose")
     return Fragment(html, "\n".join([*found, method_sentence(outcome)]))
 
 
@@ -138,5 +140,5 @@ def provenance(outcome: Outcome, command: str) -> Fragment:
     ]
     columns = [Column("arm"), Column("pair"), Column("file"), Column("SHA-256")]
     table = Table("Files", columns, rows) if rows else None
-    html = paragraph(f"Made by: {command}") + (table.to_html() if table else "")
+    html = paragraph(f"Made by: {command}") + (table.to_html() if table else Markup(""))
     return Fragment(html, f"Made by: {command}" + (f"\n{table.to_text()}" if table else ""))

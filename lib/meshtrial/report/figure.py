@@ -11,12 +11,13 @@ import math
 from dataclasses import dataclass
 
 import polars as pl
+from markupsafe import Markup
 from matplotlib.figure import Figure as Canvas
 
 from meshtrial.errors import UsageError
 from meshtrial.report import svg as svg_tools
 from meshtrial.report import wording
-from meshtrial.report.markup import Cell, Column, Table, details, escape, style_element
+from meshtrial.report.markup import Cell, Column, Table, part, style_sheet
 
 WIDE_IN, NARROW_IN = 7.4, 3.8
 
@@ -72,15 +73,19 @@ class Figure:
         return cls(shown, alt, caption, table, small)
 
     def _repr_html_(self) -> str:
-        narrow = f' data-narrow="{svg_tools.data_uri(self.narrow)}"' if self.narrow else ""
-        image = f'<img class="mt-svg" alt="{escape(self.alt)}" src="{svg_tools.data_uri(self.svg)}"{narrow}>'
-        table = frame_table(self.table, "The numbers in this figure")
+        narrow = svg_tools.data_uri(self.narrow) if self.narrow else ""
+        image = part("image", self.alt, svg_tools.data_uri(self.svg), narrow)
+        return str(part("fragment", self._around(image), style_sheet()))
+
+    @property
+    def html(self) -> Markup:
+        """The figure for a page of its own: the drawings themselves, one for a wide screen, one for a phone."""
+        return self._around(Markup(svg_tools.for_page(self.svg, self.narrow)))
+
+    def _around(self, drawing: Markup) -> Markup:
         count = f"{self.table.height} row{'s' * (self.table.height != 1)}"
-        return (
-            f'{style_element()}<div class="mt"><figure class="mt-figure"><div class="mt-drawing">{image}</div>'
-            f"<figcaption>{escape(self.caption)}</figcaption>"
-            f"{details(f'Table: the numbers drawn ({count})', table.to_html(), css='mt-data')}</figure></div>"
-        )
+        numbers = frame_table(self.table, "The numbers in this figure")
+        return part("figure", drawing, self.caption, f"Table: the numbers drawn ({count})", numbers)
 
     def __repr__(self) -> str:
         return (

@@ -1,8 +1,10 @@
 """`meshtrial compare` on files, through the command line."""
 
 import gzip
+import html
 import json
 import math
+import re
 
 import pytest
 
@@ -237,6 +239,19 @@ def test_the_page_is_offline_and_says_the_same(six):
     assert "<script" not in page
     assert 'src="http' not in page
     assert "no difference" not in page.lower()
+
+
+@pytest.mark.parametrize("hostile", ["<img src=x onerror=alert(1)>", "<script>alert(1)<!--"])
+def test_the_name_of_a_folder_or_treatment_stays_text_on_the_page(six, hostile):
+    six.arm(hostile, [1.10, 1.11, 1.12, 1.13, 1.14, 1.15], start=1)
+    name = "<script>alert(2)<!--"
+    for given, shown in ((hostile, hostile), (f"{name}=istio", name)):
+        answer = six.compare("--baseline", "none", "--treatment", given, "--metrics", "p50", "--html", "o.html")
+        assert answer.code == 0, answer.err
+        page = (six.folder / "o.html").read_text()
+        assert "<img" not in page
+        assert "<script" not in page
+        assert html.unescape(re.search(r"<h1>(.*?)</h1>", page).group(1)) == f"{shown} against none"
 
 
 def test_bad_usage(six):

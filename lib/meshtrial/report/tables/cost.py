@@ -13,7 +13,7 @@ from statistics import median
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
 from meshtrial.report import frames, wording
-from meshtrial.report.markup import Cell, Column, Fragment, Table
+from meshtrial.report.markup import Cell, Column, Fragment, Table, join, paragraph
 
 PER_RPS = 1000.0
 _GIB = 2.0**30
@@ -31,8 +31,8 @@ def cost(data: StudyData) -> Fragment:
     found = [table for table in tables if table is not None]
     if not found:
         text = "No run that takes part in the inference has its CPU recorded."
-        return Fragment(f"<p>{text}</p>", text)
-    return Fragment("".join(table.to_html() for table in found), "\n\n".join(table.to_text() for table in found))
+        return Fragment(paragraph(text), text)
+    return join(*(table.fragment() for table in found))
 
 
 def _table(data: StudyData, load: str) -> Table | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, wording
-from meshtrial.report.markup import Cell, Column, Fragment, Table, details, escape
+from meshtrial.report.markup import Cell, Column, Fragment, Table, details, joined, part
 from meshtrial.study import Gates, Load, Study
 
 
@@ -23,7 +23,7 @@ def design(data: StudyData) -> Fragment:
         facts.to_html()
         + margins.to_html()
         + gates.to_html()
-        + details("The order in which the treatments ran, block by block", "".join(grid.to_html() for grid in grids))
+        + details("The order in which the treatments ran, block by block", joined(grid.to_html() for grid in grids))
     )
     text = "\n".join(
         [facts.to_text(), "", margins.to_text(), "", gates.to_text(), *("\n" + grid.to_text() for grid in grids)]
@@ -127,8 +127,7 @@ def _order(data: StudyData, load: str) -> Table:
         for position in positions:
             name = mine.get(position, "")
             colour = palette.VARIABLES.get(palette.look_of(looks, name).colour, "--mt-ink")
-            swatch = f'<span class="mt-swatch" style="color:var({colour})"></span>' if name else ""
-            cells.append(Cell(name, html=swatch + escape(name)))
+            cells.append(Cell(name, html=part("swatch", colour, name)) if name else Cell(""))
         rows.append(cells)
     columns = [Column("block"), *(Column(f"position {position}") for position in positions)]
     caption = "Order of the runs" + (f" at {load}" if len(frames.loads(data)) > 1 else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
-from meshtrial.report.markup import Fragment, bullets, heading
+from meshtrial.report.markup import Fragment, bullets, heading, prose
 from meshtrial.report.tables.headline import REFERENCE_NOTE
 from meshtrial.responses import MARKED
 from meshtrial.study import Study
@@ -13,8 +13,8 @@ from meshtrial.study import Study
 def method_and_limits(data: StudyData) -> Fragment:
     """Method and limits in prose, every figure of it from the plan."""
     method, limits = _method(data), _limits(data)
-    html = f'<div class="mt-prose">{heading("How")}{bullets(method)}{heading("Limits")}{bullets(limits)}</div>'
-    return Fragment(html, "\n".join(["How", *method, "", "Limits", *limits]))
+    html = heading("How") + bullets(method) + heading("Limits") + bullets(limits)
+    return Fragment(prose(html), "\n".join(["How", *method, "", "Limits", *limits]))
 
 
 def _method(data: StudyData) -> list[str]:

@@ -8,11 +8,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 import polars as pl
+from markupsafe import Markup
 
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import GateResult, Proof, RunRecord
 from meshtrial.report import frames, wording
-from meshtrial.report.markup import Cell, Column, Fragment, Table, bullets, details, escape, heading, paragraph
+from meshtrial.report.markup import Cell, Column, Fragment, Table, badge, box, bullets, details, heading, paragraph
 from meshtrial.report.tables.headline import twin_called, twin_sentences
 
 # Codes of warnings that speak of the machine's course rather than of one contrast.
@@ -29,7 +30,7 @@ def validity(data: StudyData) -> Fragment:
     left_out = _left_out(data)
     gates, proofs = _gates(data), _proofs(data)
     alarm = bool(twin_called(data) or left_out)
-    html = f'<div class="mt-box{" mt-alarm" if alarm else ""}">{bullets(summary)}</div>'
+    html = box(bullets(summary), alarm=alarm)
     if left_out:
         html += heading("What left the inference, and why") + bullets(left_out)
     html += gates.to_html() + _failed_runs(data) + proofs.to_html()
@@ -171,8 +172,8 @@ def _fraction(passed: int, total: int) -> Cell:
     return Cell(text) if passed == total else Cell(text, html=_failure(text))
 
 
-def _failure(text: str) -> str:
-    return f'<span class="mt-verdict mt-stopped">✕ {escape(text)}</span>'
+def _failure(text: str) -> Markup:
+    return badge("✕", text, "stopped")
 
 
 def _gate_value(name: str, value: float) -> str:
@@ -194,10 +195,10 @@ def _gate_cell(name: str, gates: list[GateResult]) -> Cell:
     return Cell(passed, html=_failure(passed), note=text)
 
 
-def _failed_runs(data: StudyData) -> str:
+def _failed_runs(data: StudyData) -> Markup:
     failed = [run for run in data.runs if not run.valid]
     if not failed:
-        return ""
+        return Markup("")
     rows = [
         [
             Cell(run.run_id),
@@ -229,7 +230,7 @@ def _proofs(data: StudyData) -> Table:
             rows.append(
                 [
                     Cell(name),
-                    Cell(passed, html=_failure(passed) if failed else ""),
+                    Cell(passed, html=_failure(passed) if failed else Markup("")),
                     Cell(_some(proof.expected for proof in shown)),
                     Cell(_some(proof.observed for proof in shown)),
                 ]

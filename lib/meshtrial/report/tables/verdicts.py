@@ -7,11 +7,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from markupsafe import Markup
+
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, wording
 from meshtrial.report.frames import Contrasts
-from meshtrial.report.markup import Cell, Column, Fragment, Table, bullets, details, escape, heading, paragraph
+from meshtrial.report.markup import (
+    Cell,
+    Column,
+    Fragment,
+    Table,
+    bullets,
+    details,
+    heading,
+    joined,
+    paragraph,
+    part,
+    prose,
+)
 from meshtrial.report.tables.headline import verdict_badge
 from meshtrial.report.wording import kind
 
@@ -31,7 +45,7 @@ def verdict_table(data: StudyData) -> Fragment:
     )
     parts = contrast_tables(found, note)
     words = details("The rows in words", bullets(_in_words(row) for row in found.rows))
-    html = "".join(part.to_html() for part in parts) + _warnings(found.rows) + _legend(found.rows) + words
+    html = joined(part.to_html() for part in parts) + _warnings(found.rows) + _legend(found.rows) + words
     return Fragment(html, "\n\n".join(part.to_text() for part in parts))
 
 
@@ -46,11 +60,11 @@ def exploratory_table(data: StudyData) -> Fragment:
         "a hint at what to ask next; a finding here is one to repeat in a study of its own."
     )
     parts = contrast_tables(found)
-    tables = "".join(part.to_html() for part in parts)
+    tables = joined(part.to_html() for part in parts)
     if len(found.rows) > FOLD_FROM:
         tables = details(f"All {len(found.rows)} exploratory contrasts", tables)
     tally = _tally(found.rows)
-    html = paragraph(lead, "mt-prose") + f'<div class="mt-prose">{bullets(tally)}</div>' + tables
+    html = paragraph(lead, "mt-prose") + prose(bullets(tally)) + tables
     return Fragment(html, "\n\n".join([lead, *tally, *(part.to_text() for part in parts)]))
 
 
@@ -146,10 +160,10 @@ def _cells(contrasts: Contrasts, row: VerdictRow, name_baseline: bool, usual: _U
     ]
 
 
-def _called(contrasts: Contrasts, row: VerdictRow) -> tuple[str, str, str]:
+def _called(contrasts: Contrasts, row: VerdictRow) -> tuple[str, str, Markup]:
     """The verdict as text, as it is stored, and as HTML; what was not reported has none to be read."""
     if not contrasts.reported(row):
-        return "not reported", row.verdict, '<span class="mt-quiet">not reported</span>'
+        return "not reported", row.verdict, part("quiet", "not reported")
     return wording.kind(row), row.verdict, verdict_badge(row)
 
 
@@ -180,10 +194,7 @@ def _values(row: VerdictRow) -> Cell:
         wording.in_unit(response, value).removesuffix(unit).strip()
         for value in (row.baseline_value, row.treatment_value)
     )
-    html = (
-        f'<data value="{row.baseline_value!r}">{escape(before)}</data> → '
-        f'<data value="{row.treatment_value!r}">{escape(after)}</data> {escape(unit)}'
-    )
+    html = part("data", row.baseline_value, before) + " → " + part("data", row.treatment_value, after) + f" {unit}"
     return Cell(f"{before} → {after} {unit}".strip(), html=html)
 
 
@@ -207,20 +218,11 @@ def _in_words(row: VerdictRow) -> str:
     return ", ".join(parts) + "."
 
 
-def _legend(rows: Sequence[VerdictRow]) -> str:
+def _legend(rows: Sequence[VerdictRow]) -> Markup:
     used = dict.fromkeys(kind(row) for row in rows)
-    items = "".join(
-        f'<li><span class="mt-verdict mt-{mark.tone}">{mark.glyph} {mark.word}</span>: {escape(mark.meaning)}</li>'
-        for mark in (wording.LOOKS[word] for word in used)
-    )
-    more = (
-        "<li>material: the whole interval lies beyond the margin; below margin: shown to differ, and shown to differ "
-        "by less than the margin</li><li>detects: the smallest effect that this many blocks with this much noise "
-        "would find four times out of five</li>"
-    )
-    return details("What the words mean", f"<ul>{items}{more}</ul>")
+    return details("What the words mean", part("legend", [wording.LOOKS[word] for word in used]))
 
 
-def _warnings(rows: Sequence[VerdictRow]) -> str:
+def _warnings(rows: Sequence[VerdictRow]) -> Markup:
     found = wording.warnings(rows)
-    return heading("Warnings") + bullets(found) if found else ""
+    return heading("Warnings") + bullets(found) if found else Markup("")
