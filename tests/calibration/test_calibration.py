@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from meshtrial.stats import Family, Margin, analyse_family
-from meshtrial.stats.batch import signed_rank_p_rows
-from meshtrial.stats.calibration import BLOCKS, recorded_noise, run_all
-from meshtrial.stats.check import CheckResult
+from meshtrial.stats.calibration import BLOCKS, CheckResult, recorded_noise, run_all
+from meshtrial.stats.intervals import signed_rank_p_rows
 from meshtrial.stats.simulate import Noise, simulate
 
 pytestmark = pytest.mark.calibration

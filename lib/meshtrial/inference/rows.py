@@ -27,7 +27,7 @@ def verdict_rows(plan: Plan, table: pl.DataFrame, load: str, inclusion: Inclusio
     study = plan.study
     measured = set(table.filter(pl.col("load") == load)["response"].unique().to_list())
     names = _primary(plan, load)
-    asked = load_of(plan, load)
+    asked = _labelled(plan, load)
     names += [
         name
         for name in REGISTRY
@@ -52,13 +52,13 @@ def primary_results(
     return found
 
 
-def load_of(plan: Plan, label: str) -> Load:
+def _labelled(plan: Plan, label: str) -> Load:
     """The load with this label."""
     return next(load for load in plan.study.loads if load.label == label)
 
 
 def _primary(plan: Plan, load: str) -> list[str]:
-    return [name for name in plan.study.primary if applies(name, load_of(plan, load))]
+    return [name for name in plan.study.primary if applies(name, _labelled(plan, load))]
 
 
 def _family_rows(

@@ -17,18 +17,20 @@ import polars as pl
 from meshtrial.errors import UsageError
 from meshtrial.inference.values import FloatArray
 from meshtrial.records.dataset import StudyData
-from meshtrial.stats.knee import Knee, find_knee
-from meshtrial.stats.multiplicity import smallest_n
-from meshtrial.stats.scaling import (
+from meshtrial.stats.growth import (
     Curve,
+    Knee,
     PowerLaw,
+    Slope,
     closest_curve,
     compare_exponents,
+    find_knee,
     marginal_cost,
     marginal_costs,
     power_law,
+    slope_over_blocks,
 )
-from meshtrial.stats.slopes import Slope, slope_over_blocks
+from meshtrial.stats.multiplicity import smallest_n
 from meshtrial.study import Load
 
 LINEAR_MARGIN = 0.10
@@ -105,13 +107,9 @@ class Growth:
     def predict(self, endpoints: float, alpha: float) -> Slope | None:
         """The curve's value at a size, with its interval over blocks.
 
-        Between the measured sizes it is an interpolation; :meth:`extrapolated` tells when it is not.
+        Beyond the measured sizes it is an extrapolation.
         """
         return None if self.curve is None else slope_over_blocks(self.curve.at(endpoints), 0.0, alpha)
-
-    def extrapolated(self, endpoints: float) -> bool:
-        """Whether a size lies outside what was measured."""
-        return not self.ladder.endpoints[0] <= endpoints <= self.ladder.endpoints[-1]
 
 
 @dataclass(frozen=True)

@@ -12,18 +12,23 @@ taken to be symmetric about their centre. `simulate` and `calibration` measure w
 """
 
 from meshtrial.margin import Margin
-from meshtrial.stats.calibration import run_all
-from meshtrial.stats.check import CheckResult
-from meshtrial.stats.comparison import Comparison, Scale
+from meshtrial.stats.calibration import CheckResult, run_all
+from meshtrial.stats.comparison import Comparison, Scale, Warning
 from meshtrial.stats.contrast import compare_paired, compare_unpaired
 from meshtrial.stats.datachecks import coarse_quantile, repeated_values, varying_factors, warm_up
 from meshtrial.stats.diagnostics import diagnose, previous_treatments
-from meshtrial.stats.equivalence import equivalence_p
 from meshtrial.stats.family import ContrastResult, Family, analyse_family
-from meshtrial.stats.hodges_lehmann import hodges_lehmann
-from meshtrial.stats.inversion import RankInterval
-from meshtrial.stats.knee import Knee, find_knee
-from meshtrial.stats.mannwhitney import MannWhitney, hodges_lehmann_two, mann_whitney, smallest_p_unpaired
+from meshtrial.stats.growth import (
+    Knee,
+    PowerLaw,
+    Slope,
+    compare_exponents,
+    find_knee,
+    marginal_cost,
+    marginal_costs,
+    power_law,
+)
+from meshtrial.stats.intervals import RankInterval, hodges_lehmann, hodges_lehmann_two
 from meshtrial.stats.multiplicity import benjamini_hochberg, holm, smallest_n, smallest_n_unpaired
 from meshtrial.stats.noise import NoiseFloor, VarianceComponents, best_slices, noise_floor, variance_components
 from meshtrial.stats.power import (
@@ -35,14 +40,27 @@ from meshtrial.stats.power import (
     detectable_effect,
     study_seconds,
 )
-from meshtrial.stats.progress import Decision, Progress, half_width
+from meshtrial.stats.ranktests import (
+    MannWhitney,
+    SignedRank,
+    equivalence_p,
+    mann_whitney,
+    signed_rank,
+    smallest_p,
+    smallest_p_unpaired,
+)
 from meshtrial.stats.saturation import Bracket, Capacity, RateSearch, Rung, bracket, capacity
-from meshtrial.stats.scaling import PowerLaw, compare_exponents, growth, marginal_cost, marginal_costs, power_law
-from meshtrial.stats.signedrank import SignedRank, signed_rank, smallest_p
-from meshtrial.stats.slopes import Slope
-from meshtrial.stats.stopping import FixedN, Precision, StoppingRule, TwoLooks, first_useful_n, stopping_rule
+from meshtrial.stats.stopping import (
+    Decision,
+    FixedN,
+    Precision,
+    Progress,
+    StoppingRule,
+    TwoLooks,
+    half_width,
+    stopping_rule,
+)
 from meshtrial.stats.verdict import Verdict, decide
-from meshtrial.stats.warning import Warning
 
 __all__ = [
     "Bracket",
@@ -90,8 +108,6 @@ __all__ = [
     "diagnose",
     "equivalence_p",
     "find_knee",
-    "first_useful_n",
-    "growth",
     "half_width",
     "hodges_lehmann",
     "hodges_lehmann_two",

@@ -14,23 +14,79 @@ import math
 import warnings
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import special
 from scipy import stats as reference
 
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
-from meshtrial.stats.comparison import Comparison, Design, Scale
-from meshtrial.stats.hodges_lehmann import hodges_lehmann, middle_of
-from meshtrial.stats.inversion import RankInterval
-from meshtrial.stats.mannwhitney import hodges_lehmann_two, mann_whitney, smallest_p_unpaired
+from meshtrial.stats.comparison import Comparison, Design, Scale, Warning
+from meshtrial.stats.intervals import RankInterval, hodges_lehmann, hodges_lehmann_two, middle_of
 from meshtrial.stats.multiplicity import smallest_n, smallest_n_unpaired
 from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence, detectable_effect
-from meshtrial.stats.ranknull import FloatArray
-from meshtrial.stats.signedrank import as_sample, signed_rank_p, smallest_p
-from meshtrial.stats.signflip import paired_t_interval, paired_t_p, sign_flip_p
-from meshtrial.stats.warning import Warning
+from meshtrial.stats.ranktests import (
+    FloatArray,
+    as_sample,
+    mann_whitney,
+    signed_rank_p,
+    smallest_p,
+    smallest_p_unpaired,
+)
+
+# 2^(36/2) sums a half is still instant; beyond that the normal limit of the flip distribution is exact enough to warn
+# by
+_EXACT_UP_TO = 36
+
+
+@lru_cache(maxsize=32)
+def _signs(n: int) -> FloatArray:
+    codes = np.arange(2**n)[:, None] >> np.arange(n)
+    signs: FloatArray = 1.0 - 2.0 * (codes & 1).astype(np.float64)
+    return signs
+
+
+def sign_flip_p(d: FloatArray) -> float:
+    """Two-sided p-value of the mean over all 2^n sign patterns (Fisher 1935); normal limit beyond n = 36.
+
+    Parameters
+    ----------
+    d : (n,) array
+        Finite differences.
+
+    Returns
+    -------
+    float
+    """
+    n = len(d)
+    observed = abs(float(d.sum()))
+    if n > _EXACT_UP_TO:
+        spread = math.sqrt(float((d * d).sum()))
+        return 1.0 if spread == 0 else 2.0 * float(special.ndtr(-observed / spread))
+    # meet in the middle: a sum over all signs is a sum of the first half plus a sum of the second
+    half = n // 2
+    first = _signs(half) @ d[:half]
+    second = np.sort(_signs(n - half) @ d[half:])
+    # sums that equal the observed one up to rounding count as equal
+    threshold = observed - 1e-12 * float(np.abs(d).sum())
+    as_large = len(first) * len(second) - int(np.searchsorted(second, threshold - first).sum())
+    return min(1.0, 2.0 * as_large / 2.0**n)
+
+
+def paired_t_p(mean: float, sd: float, n: int) -> float:
+    """Two-sided p-value of the one-sample t-test of the mean; 1.0 where nothing varies about zero."""
+    if sd == 0:
+        return 0.0 if mean else 1.0
+    return 2.0 * float(special.stdtr(n - 1, -abs(mean) / sd * math.sqrt(n)))
+
+
+def paired_t_interval(mean: float, sd: float, n: int, alpha: float) -> tuple[float, float]:
+    """Mean plus and minus t times its standard error."""
+    half = float(special.stdtrit(n - 1, 1 - alpha / 2)) * sd / math.sqrt(n)
+    return mean - half, mean + half
+
 
 # no meter resolves one part in 10^12: what is closer is equal up to rounding, whatever the unit
 RESOLUTION = 1e-12

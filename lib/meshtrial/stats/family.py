@@ -15,14 +15,13 @@ from numpy.typing import ArrayLike
 
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
-from meshtrial.stats.comparison import Comparison, Design, Scale
+from meshtrial.stats.comparison import Comparison, Design, Scale, Warning
 from meshtrial.stats.contrast import compare_paired, compare_unpaired
 from meshtrial.stats.influence import influence
 from meshtrial.stats.multiplicity import benjamini_hochberg, holm
 from meshtrial.stats.noise import NoiseFloor, noise_floor
-from meshtrial.stats.ranknull import FloatArray
+from meshtrial.stats.ranktests import FloatArray
 from meshtrial.stats.verdict import Kind, Verdict, decide
-from meshtrial.stats.warning import Warning
 
 Role = Literal["primary", "exploratory", "a/a"]
 Adjustment = Literal["holm", "benjamini-hochberg", "none"]

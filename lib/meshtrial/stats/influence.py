@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 
-from meshtrial.stats.comparison import Comparison
+from meshtrial.stats.comparison import Comparison, Warning
 from meshtrial.stats.contrast import block_differences
-from meshtrial.stats.ranknull import FloatArray
-from meshtrial.stats.signedrank import leave_one_out_p, smallest_p
+from meshtrial.stats.ranktests import FloatArray, leave_one_out_p, smallest_p
 from meshtrial.stats.verdict import Verdict
-from meshtrial.stats.warning import Warning
 
 
 def influence(

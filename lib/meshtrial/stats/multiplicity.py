@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from meshtrial.errors import UsageError
-from meshtrial.stats.ranknull import FloatArray
+from meshtrial.stats.ranktests import FloatArray
 
 
 def _family(p: ArrayLike, m: int | None) -> FloatArray:

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 
 from meshtrial.errors import UsageError
 from meshtrial.stats.comparison import Comparison
-from meshtrial.stats.ranknull import FloatArray
+from meshtrial.stats.ranktests import FloatArray
 
 # a share of the variance within that an optimiser cannot tell from none
 _NOTHING = 1e-6

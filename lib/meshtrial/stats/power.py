@@ -17,7 +17,7 @@ from scipy import special
 from meshtrial.errors import UsageError
 from meshtrial.stats.multiplicity import smallest_n
 from meshtrial.stats.noise import VarianceComponents, best_slices
-from meshtrial.stats.ranknull import FloatArray
+from meshtrial.stats.ranktests import FloatArray
 
 EFFICIENCY = 0.955
 _TABLE = 512

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from meshtrial.errors import UsageError
-from meshtrial.stats.ranknull import FloatArray
+from meshtrial.stats.ranktests import FloatArray
 
 Order = Literal["randomised", "sequential"]
 _BURN_IN = 40  # 0.8^40 = 1e-4 of the start is left

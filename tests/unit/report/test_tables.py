@@ -9,7 +9,6 @@ import pytest
 
 from meshtrial.records.schema import Proof
 from meshtrial.report import tables
-from meshtrial.report.tables.design import smallest_p
 from meshtrial.study import Load
 
 MAKE = {
@@ -175,12 +174,6 @@ def test_an_unfinished_plan_is_said(data):
     assert "12 of 40 planned runs were made" in tables.validity(half).text
     assert "28 runs are missing" in tables.validity(half).text
     assert tables.headline(half).startswith("No verdict: 3 of 10 planned blocks")
-
-
-def test_the_smallest_p_of_the_plan():
-    assert smallest_p(10) == 2 / 1024
-    assert smallest_p(5) == 0.0625
-    assert smallest_p(0) == 1
 
 
 def test_too_few_blocks_are_said_before_any_number(synth, tmp_path):

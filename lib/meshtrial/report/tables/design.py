@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+from meshtrial import stats
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table, details, joined, part
 from meshtrial.study import Gates, Load, Study
-
-
-def smallest_p(blocks: int) -> float:
-    """The smallest two-sided p that the exact signed-rank test can give with n blocks: 2^(1-n)."""
-    return min(1.0, 2.0 ** (1 - blocks)) if blocks > 0 else 1.0
 
 
 def design(data: StudyData) -> Fragment:
@@ -68,14 +64,14 @@ def _load(load: Load) -> str:
 
 def _smallest(planned: int, kept: int, family: int, alpha: float) -> str:
     blocks = kept or planned
-    lowest = smallest_p(blocks)
+    lowest = stats.smallest_p(blocks)
     corrected = min(1.0, family * lowest)
     text = (
         f"{wording.probability(lowest)} with {blocks} blocks by the exact test; the smallest of {family} "
         f"not below {wording.probability(corrected)} after correction"
     )
     if corrected > alpha:
-        needed = next(n for n in range(1, 60) if family * smallest_p(n) <= alpha)
+        needed = stats.smallest_n(family, alpha)
         return f"{text}: too few to call anything slower or faster; at least {needed} blocks are needed"
     return text
 

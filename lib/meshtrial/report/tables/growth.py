@@ -10,7 +10,7 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table, paragraph
 from meshtrial.responses import REGISTRY, Response
-from meshtrial.stats.slopes import Slope
+from meshtrial.stats.growth import Slope
 
 TOTALS = ("total_cpu_cores", "total_memory_bytes")
 COMPARED = (*TOTALS, "latency_beyond_holds_p50_s")
