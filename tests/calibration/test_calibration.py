@@ -1,4 +1,4 @@
-"""The whole calibration, seeded: every measured error rate, coverage and power against what METHOD.md promises."""
+"""The whole calibration, seeded: every measured error rate, coverage and power against what it should be."""
 
 import numpy as np
 import pytest
@@ -56,7 +56,7 @@ def test_power(rows: tuple[CheckResult, ...]) -> None:
 def test_the_sequential_order_fails(rows: tuple[CheckResult, ...]) -> None:
     sequential = next(r for r in of(rows, "5") if r.cell == "sequential order")
     assert sequential.observed > 0.10
-    assert 0.25 < sequential.observed < 0.40  # METHOD.md: 28-36 %
+    assert 0.25 < sequential.observed < 0.40
     peeking = next(r for r in of(rows, "5") if "every block" in r.cell)
     assert peeking.observed == pytest.approx(0.11, abs=0.02)
 

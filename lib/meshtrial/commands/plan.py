@@ -167,7 +167,7 @@ def _load(plan: LoadPlan, ask: Ask, several: bool) -> str:
         )
     )
     repeats = f", {100 * (plan.repeats - 1):.3g} % of the runs repeated" if plan.repeats > 1 else ""
-    lines.append(_wrap(f"A block of {plan.arms} arms takes {_time(plan.seconds_per_block)} here{repeats}."))
+    lines.append(_wrap(f"A block of {plan.treatments} treatments takes {_time(plan.seconds_per_block)} here{repeats}."))
     lines.append(_wrap(_slices(plan)))
     return "\n".join(lines)
 
@@ -182,7 +182,8 @@ def _slices(plan: LoadPlan) -> str:
     return (
         f"Slices: {found.best} a deployment is cheapest (Kalibera & Jones: a deployment costs {_time(found.outer_s)} "
         f"beside its slices of {_time(found.inner_s)}; noise {100 * found.between**0.5:.3g} % between deployments, "
-        f"{100 * found.within**0.5:.3g} % inside one). To find the margin: {listed}. They never count as more n."
+        f"{100 * found.within**0.5:.3g} % inside one). To find the margin: {listed}. "
+        "Slices are not replicates: they do not add to n."
     )
 
 

@@ -42,7 +42,7 @@ class Outcome:
     rows : tuple of VerdictRow
         A row a metric and treatment; the A/A twin's stand last in their metric.
     findings : tuple of Finding
-        Of the sample, and why a metric was withheld.
+        Of the sample, and why a metric is not reported.
     alpha : float
     """
 
@@ -79,13 +79,13 @@ def analyse(
         Where no metric is left, or a value cannot be compared.
     """
     twin = sample.baseline + TWIN_SUFFIX
-    twin = twin if twin in sample.arms and len(sample.treatments) > 1 else ""
+    twin = twin if twin in sample.by_treatment and len(sample.treatments) > 1 else ""
     names = [name for name in sample.treatments if name != twin]
     findings, kept = list(sample.findings), []
     for metric in metrics:
-        withheld = _withheld(sample, metric, sample_floor)
-        if withheld:
-            findings.append(Finding("not-reported", withheld, False))
+        reason = _unreported(sample, metric, sample_floor)
+        if reason:
+            findings.append(Finding("not-reported", reason, False))
         else:
             kept.append(metric)
     if not kept:
@@ -105,14 +105,14 @@ def analyse(
             )
             bounds = {
                 name: max((run.bounds.get(metric.name, 0.0) for run in runs), default=0.0)
-                for name, runs in sample.arms.items()
+                for name, runs in sample.by_treatment.items()
             }
             rows += _family_rows(sample, metric, family, bounds)
     limits = limit_sentences(sample, names, alpha)
     return Outcome(sample, tuple(limits), tuple(kept), tuple(rows), tuple(findings), alpha)
 
 
-def _withheld(sample: Sample, metric: Response, sample_floor: float) -> str:
+def _unreported(sample: Sample, metric: Response, sample_floor: float) -> str:
     """Why a metric cannot be compared; empty where it can."""
     lacking = [run for run in sample.runs if metric.name not in run.values]
     # A table's incomplete block leaves the inference as a whole; a file without the response stands for all of them.
@@ -128,13 +128,13 @@ def _withheld(sample: Sample, metric: Response, sample_floor: float) -> str:
     if len(lacking) == len(sample.runs):
         has = sorted({name for other in sample.runs for name in other.values})
         return f"{metric.label} ({metric.name}) is in no run; there are {', '.join(has)}"
-    return f"{metric.label} is missing in {len(lacking)} of {len(sample.runs)} runs, e.g. {run.name} of {run.arm}"
+    return f"{metric.label} is missing in {len(lacking)} of {len(sample.runs)} runs, e.g. {run.name} of {run.treatment}"
 
 
 def _family_rows(
     sample: Sample, metric: Response, family: stats.Family, bounds: Mapping[str, float]
 ) -> list[VerdictRow]:
-    values = {name: _values(sample, name, metric) for name in sample.arms}
+    values = {name: _values(sample, name, metric) for name in sample.by_treatment}
     scale = _scale(sample, metric, values)
     family = dataclasses.replace(family, scale=scale, margin=usable_margin(family.margin, scale))
     results = stats.analyse_family(values, family, blocks=sample.blocks, saturated=sample.set_aside)
@@ -166,8 +166,8 @@ def _coarse(
     return stats.coarse_quantile(*max(pairs, key=lambda pair: pair[0] / pair[1]), c.margin)
 
 
-def _values(sample: Sample, arm: str, metric: Response) -> FloatArray:
-    runs: Sequence[Run] = sample.arms[arm]
+def _values(sample: Sample, treatment: str, metric: Response) -> FloatArray:
+    runs: Sequence[Run] = sample.by_treatment[treatment]
     if sample.paired:
         by_block = {run.block: run.values.get(metric.name, math.nan) for run in runs}
         return np.array([by_block.get(block, math.nan) for block in sample.blocks], dtype=np.float64)
@@ -190,7 +190,7 @@ def smallest_p_of(sample: Sample, treatment: str) -> float:
     """The smallest possible p of one contrast, uncorrected."""
     if sample.paired:
         return stats.smallest_p(len(sample.blocks))
-    return stats.smallest_p_unpaired(len(sample.arms[sample.baseline]), len(sample.arms[treatment]))
+    return stats.smallest_p_unpaired(len(sample.by_treatment[sample.baseline]), len(sample.by_treatment[treatment]))
 
 
 def limit_sentences(sample: Sample, family: Sequence[str], alpha: float) -> list[str]:
@@ -206,7 +206,7 @@ def limit_sentences(sample: Sample, family: Sequence[str], alpha: float) -> list
     m = max(1, len(family))
     groups: dict[tuple[int, int], list[str]] = {}
     for name in family:
-        groups.setdefault((len(sample.arms[sample.baseline]), len(sample.arms[name])), []).append(name)
+        groups.setdefault((len(sample.by_treatment[sample.baseline]), len(sample.by_treatment[name])), []).append(name)
     return [_sentence(sample, sizes, names, m, alpha) for sizes, names in groups.items()]
 
 

@@ -70,7 +70,7 @@ def contrasts(outcome: Outcome) -> Contrasts:
     """The rows as the report's figures and tables take them."""
     sample = outcome.sample
     twin = next((row.treatment for row in outcome.rows if row.twin), None)
-    looks = palette.looks_of(sample.baseline, twin, list(sample.arms))
+    looks = palette.looks_of(sample.baseline, twin, list(sample.by_treatment))
     return Contrasts(outcome.rows, looks, ("",), counted="blocks" if sample.paired else "runs")
 
 
@@ -86,22 +86,22 @@ def ratios(outcome: Outcome) -> Figure:
 
 
 def every_run(outcome: Outcome, metric: Response) -> Figure:
-    """One metric of every run, a line an arm: what the verdict was computed from."""
+    """One metric of every run, a line a treatment: what the verdict was computed from."""
     unit = f" / {wording.unit(metric)}" if metric.unit else ""
     shown = [
         (name, run.name, run.block, run.values[metric.name] * metric.scale)
-        for name, runs in outcome.sample.arms.items()
+        for name, runs in outcome.sample.by_treatment.items()
         for run in runs
         if metric.name in run.values
     ]
     table = pl.DataFrame(shown, schema=["treatment", "run", "pair", metric.label + unit], orient="row")
-    arms, looks = list(outcome.sample.arms), contrasts(outcome).looks
+    by_treatment, looks = list(outcome.sample.by_treatment), contrasts(outcome).looks
 
     def draw(narrow: bool) -> Canvas:
-        figure, (axis,) = panels(narrow, [0.7 + 0.34 * len(arms)])
-        for place, arm in enumerate(arms):
-            points = [x for name, _, _, x in shown if name == arm]
-            look = looks[arm]
+        figure, (axis,) = panels(narrow, [0.7 + 0.34 * len(by_treatment)])
+        for place, treatment in enumerate(by_treatment):
+            points = [x for name, _, _, x in shown if name == treatment]
+            look = looks[treatment]
             axis.plot(
                 points,
                 [place] * len(points),
@@ -110,15 +110,15 @@ def every_run(outcome: Outcome, metric: Response) -> Figure:
                 color=look.colour,
                 markerfacecolor="none",
             )
-        axis.set_yticks(range(len(arms)), arms)
-        axis.set_ylim(len(arms) - 0.4, -0.6)
+        axis.set_yticks(range(len(by_treatment)), by_treatment)
+        axis.set_ylim(len(by_treatment) - 0.4, -0.6)
         axis.set_xlabel(metric.label + unit)
         return figure
 
     spans = [
-        f"{arm}: {len(p)} runs from {wording.number(min(p))} to {wording.number(max(p))}"
-        for arm in arms
-        if (p := [x for name, _, _, x in shown if name == arm])
+        f"{treatment}: {len(p)} runs from {wording.number(min(p))} to {wording.number(max(p))}"
+        for treatment in by_treatment
+        if (p := [x for name, _, _, x in shown if name == treatment])
     ]
     alt = f"{metric.label}{unit} of every run. " + "; ".join(spans)
     return drawn(draw, alt, f"{metric.label}{unit} of every run, a dot a run.", table)
@@ -134,11 +134,11 @@ def warnings(outcome: Outcome) -> Fragment:
 def provenance(outcome: Outcome, command: str) -> Fragment:
     """Every file that was read, and the command."""
     rows = [
-        [Cell(run.arm), Cell(run.block or "–"), Cell(str(path)), Cell(digest[:12], digest)]
+        [Cell(run.treatment), Cell(run.block or "–"), Cell(str(path)), Cell(digest[:12], digest)]
         for run in outcome.sample.runs
         for path, digest in run.sources.items()
     ]
-    columns = [Column("arm"), Column("pair"), Column("file"), Column("SHA-256")]
+    columns = [Column("treatment"), Column("pair"), Column("file"), Column("SHA-256")]
     table = Table("Files", columns, rows) if rows else None
     html = paragraph(f"Made by: {command}") + (table.to_html() if table else Markup(""))
     return Fragment(html, f"Made by: {command}" + (f"\n{table.to_text()}" if table else ""))

@@ -65,7 +65,7 @@ class LoadPlan:
     needs: tuple[Need, ...]
     seconds_per_block: float
     repeats: float
-    arms: int
+    treatments: int
     slices: Slices | None
     slices_reason: str
 
@@ -124,8 +124,8 @@ def plan_of(data: StudyData, ask: Ask) -> tuple[LoadPlan, ...]:
 
 def _needs(data: StudyData, load: str, inclusion: Inclusion, ask: Ask) -> tuple[Need, ...]:
     study = data.plan.study
-    arms = [t.name for t in study.treatments if t.name not in inclusion.set_aside]
-    values = block_values(data.table, load, ask.response.name, arms, inclusion.blocks)
+    names = [t.name for t in study.treatments if t.name not in inclusion.set_aside]
+    values = block_values(data.table, load, ask.response.name, names, inclusion.blocks)
     found = []
     for treatment, baseline, twin in _pairs(study):
         if treatment not in values or baseline not in values:
@@ -171,7 +171,7 @@ def _differences(
 def _load_plan(data: StudyData, load: str, inclusion: Inclusion, needs: tuple[Need, ...], ask: Ask) -> LoadPlan:
     runs = [run for run in data.runs if run.load == load]
     block_s, distinct = _block_seconds(data, load), {run.run_id for run in runs}
-    arms = len({run.treatment for run in runs})
+    count = len({run.treatment for run in runs})
     worst = max([need for need in needs if not need.twin] or needs, key=lambda need: need.sd)
 
     asked = Asked(
@@ -180,19 +180,19 @@ def _load_plan(data: StudyData, load: str, inclusion: Inclusion, needs: tuple[Ne
         pair=(worst.treatment, worst.baseline),
         sd=worst.sd,
         ratio=1 + worst.margin,
-        seconds_per_run=block_s / arms,
-        treatments=arms,
+        seconds_per_run=block_s / count,
+        treatments=count,
         m_family=ask.contrasts,
         alpha=ask.alpha,
         power=ask.power,
     )
     found = split_of(data, inclusion, asked)
     slices, reason = (None, found) if isinstance(found, str) else (found, "")
-    return LoadPlan(load, needs, block_s, len(runs) / len(distinct), arms, slices, reason)
+    return LoadPlan(load, needs, block_s, len(runs) / len(distinct), count, slices, reason)
 
 
 def _block_seconds(data: StudyData, load: str) -> float:
-    """Sum over the arms of what a run of theirs takes, from its start to the start of the next one."""
+    """Sum over the treatments of what a run of theirs takes, from its start to the start of the next one."""
     spans: dict[str, list[float]] = {}
     for run, after in zip(data.runs, [*data.runs[1:], None], strict=True):
         if run.load == load:

@@ -46,7 +46,7 @@ def _run(run: Run) -> dict[str, Any]:
         skipped = ("path", "latency", "errors", "url")
         load = {name: found for name, found in plain.items() if name not in skipped and found is not None}
     return {
-        "arm": run.arm,
+        "treatment": run.treatment,
         "run": run.name,
         "block": run.block,
         "kind": run.kind,

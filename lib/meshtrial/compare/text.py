@@ -53,8 +53,8 @@ def _metric(outcome: Outcome, metric: Response) -> str:
     base = to_ascii(wording.in_unit(metric, rows[0].baseline_value))
     lines = [
         ["", "blocks" if sample.paired else "runs", "median", "change", "interval", "p", corrected],
-        [sample.baseline, str(len(sample.arms[sample.baseline])), base, *[""] * 4],
-        *(_cells(row, len(sample.arms[row.treatment])) for row in rows),
+        [sample.baseline, str(len(sample.by_treatment[sample.baseline])), base, *[""] * 4],
+        *(_cells(row, len(sample.by_treatment[row.treatment])) for row in rows),
     ]
     below = ["", "", *(_said(row) for row in rows)]
     shown = [_title(rows)]

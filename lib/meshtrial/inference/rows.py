@@ -42,7 +42,7 @@ def verdict_rows(plan: Plan, table: pl.DataFrame, load: str, inclusion: Inclusio
 def primary_results(
     plan: Plan, table: pl.DataFrame, load: str, inclusion: Inclusion, alpha: float
 ) -> list[tuple[str, stats.ContrastResult]]:
-    """Results of the primary families at one load, the twin left out: what a stopping rule may look at."""
+    """Results of the primary families at one load, without the twin: what a stopping rule may look at."""
     found: list[tuple[str, stats.ContrastResult]] = []
     for name in _primary(plan, load):
         values = _values(plan, table, load, name, inclusion)

@@ -2,7 +2,7 @@
 
 nbconvert's own template loads four scripts from a network; this one has no script at all and a
 content security policy that forbids fetching. What is shown is what the notebook holds: errors first and
-loudest, code folded, library chatter on stderr left out.
+loudest, code folded, library chatter on stderr dropped.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Inference for randomised, blocked trials: pure functions of arrays.
 
-The opinion. The run is the unit and the block pairs the arms; requests and slices are never replicates. Tests are
+The opinion. The run is the unit and the block pairs the treatments; requests and slices are never replicates. Tests are
 exact, and an interval is the inversion of the test beside it, so that the two never disagree. A family of contrasts
 is declared before the first run and corrected together. What was not shown is `inconclusive`, with the blocks that
 would settle it: "no difference" is never a verdict, and "equivalent" has its own test against a declared margin.

@@ -25,7 +25,7 @@ LEVEL = 0.01
 
 
 def log_table(values: Mapping[str, ArrayLike], scale: Scale = "ratio") -> tuple[list[str], FloatArray]:
-    """Names and a (blocks, arms) array on the scale of the analysis; nan where a run is missing."""
+    """Names and a (blocks, treatments) array on the scale of the analysis; nan where a run is missing."""
     names = list(values)
     if not names:
         raise UsageError("diagnostics need at least one treatment")
@@ -40,13 +40,13 @@ def log_table(values: Mapping[str, ArrayLike], scale: Scale = "ratio") -> tuple[
 
 
 def without_arms(table: FloatArray) -> FloatArray:
-    """Residuals after each arm's median."""
+    """Residuals after each treatment's median."""
     rest: FloatArray = table - np.nanmedian(table, axis=0)
     return rest
 
 
 def without_blocks(table: FloatArray) -> FloatArray:
-    """Residuals after arms and blocks: one step of median polish (Tukey 1977)."""
+    """Residuals after treatments and blocks: one step of median polish (Tukey 1977)."""
     rest = without_arms(table)
     polished: FloatArray = rest - np.nanmedian(rest, axis=1, keepdims=True)
     return polished
@@ -127,7 +127,7 @@ def modes(values: ArrayLike) -> tuple[Warning, ...]:
     Parameters
     ----------
     values : (n,) array_like
-        Residuals of runs, arms and blocks taken out.
+        Residuals of runs, treatments and blocks taken out.
 
     Returns
     -------
@@ -153,7 +153,7 @@ def autocorrelation(baseline: ArrayLike, *, scale: Scale = "ratio") -> tuple[War
     Parameters
     ----------
     baseline : (blocks,) array_like
-        The control arm in order of time.
+        The control treatment in order of time.
     scale : {"ratio", "difference"}
         Scale of the analysis.
 
@@ -179,7 +179,7 @@ def dependent_blocks(treatment: ArrayLike, baseline: ArrayLike, *, scale: Scale 
     Parameters
     ----------
     treatment, baseline : (blocks,) array_like
-        The two arms in order of time.
+        The two treatments in order of time.
     scale : {"ratio", "difference"}
         Scale of the analysis.
 
@@ -194,7 +194,7 @@ def dependent_blocks(treatment: ArrayLike, baseline: ArrayLike, *, scale: Scale 
     if p > LEVEL:
         return ()
     text = (
-        f"the effect resembles its last block (lag-1 {r:.2f}, p = {p:.2g}): this arm feels the machine more than "
+        f"the effect resembles its last block (lag-1 {r:.2f}, p = {p:.2g}): this treatment feels the machine more than "
         "its baseline, and its p-value is too small; pause longer between blocks, or spread them over more time"
     )
     return (Warning("dependent-blocks", text),)
@@ -235,7 +235,7 @@ def drift(
 def position_effect(
     values: Mapping[str, ArrayLike], positions: Mapping[str, ArrayLike], *, scale: Scale = "ratio"
 ) -> tuple[Warning, ...]:
-    """Residuals (arms and blocks taken out) against the place of the run in its block.
+    """Residuals (treatments and blocks taken out) against the place of the run in its block.
 
     Parameters
     ----------
@@ -260,7 +260,7 @@ def position_effect(
 def carry_over(
     values: Mapping[str, ArrayLike], previous: Mapping[str, Sequence[str | None]], *, scale: Scale = "ratio"
 ) -> tuple[Warning, ...]:
-    """Residuals (arms and blocks taken out) against the treatment that ran before.
+    """Residuals (treatments and blocks taken out) against the treatment that ran before.
 
     Parameters
     ----------
@@ -347,7 +347,7 @@ def diagnose(
     values : mapping of treatment to (blocks,) array_like
         The response; nan where a run is missing.
     baseline : str
-        The control arm.
+        The control treatment.
     positions, times : mapping of treatment to (blocks,) array_like, optional
         Place in the block; seconds since the study began.
     previous : mapping of treatment to sequence, optional

@@ -80,7 +80,7 @@ def ladder(x: ArrayLike, y: ArrayLike, *, fewest: int = 2) -> tuple[FloatArray, 
     if len(np.unique(sizes)) < fewest or len(table) < 2:
         raise UsageError(f"need {fewest} different sizes and 2 blocks, got {len(np.unique(sizes))} and {len(table)}")
     if not (np.isfinite(sizes).all() and np.isfinite(table).all()):
-        raise UsageError("a size or a value is not finite: leave out the whole block")
+        raise UsageError("a size or a value is not finite: exclude the whole block")
     return sizes, table
 
 

@@ -82,7 +82,7 @@ class RankInterval:
 
 
 def distinct(ordered: FloatArray, atol: float) -> FloatArray:
-    """Sorted values with those within `atol` of their predecessor left out."""
+    """Sorted values without those within `atol` of their predecessor."""
     return ordered[np.concatenate(([True], np.diff(ordered) > atol))]
 
 
@@ -309,7 +309,7 @@ class IntervalRows:
     estimate, low, high, p : (k,) array
         As in `meshtrial.stats.inversion.RankInterval`, a sample an element.
     excludes_null : (k,) bool array
-        Whether the interval leaves out zero.
+        Whether zero lies outside the interval.
     """
 
     estimate: FloatArray

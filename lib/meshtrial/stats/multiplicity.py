@@ -104,7 +104,7 @@ def smallest_n(m: int, alpha: float = 0.05, test: Literal["difference", "equival
 
 @lru_cache(maxsize=1024)
 def smallest_n_unpaired(m: int, alpha: float = 0.05) -> int:
-    """Fewest runs in each of two unpaired arms: 2 / C(2n, n) <= alpha/m."""
+    """Fewest runs in each of two unpaired treatments: 2 / C(2n, n) <= alpha/m."""
     _check(m, alpha)
     n = 2
     while 2 / math.comb(2 * n, n) > alpha / m:

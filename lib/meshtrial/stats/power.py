@@ -200,7 +200,7 @@ class StudyCost:
     Attributes
     ----------
     slices : int
-        Interleaved slices of each deployment, averaged inside their run; they never count as n.
+        Interleaved slices of each deployment, averaged inside their run; they are no replicates.
     sd : float
         Standard deviation of a block difference (log ratio) with that many slices.
     blocks_difference, blocks_equivalence : int

@@ -154,7 +154,7 @@ def as_sample(values: ArrayLike, name: str = "differences") -> FloatArray:
         raise UsageError(f"{name}: expected a list of numbers, one a block, got shape {sample.shape}")
     if not np.isfinite(sample).all():
         bad = int((~np.isfinite(sample)).sum())
-        raise UsageError(f"{name}: {bad} of {len(sample)} values are not finite; leave out their whole blocks")
+        raise UsageError(f"{name}: {bad} of {len(sample)} values are not finite; exclude their whole blocks")
     return sample
 
 

@@ -260,7 +260,7 @@ def test_bad_usage(six):
         ((*BOTH, "--alpha", "0"), "--alpha 0: allowed"),
         ((*BOTH, "--margin", "p50=wide"), "margin"),
         ((*BOTH[:-1], "latency_max_s"), "described only"),
-        ((*BOTH, "--treatment", "istio/*.json"), "two arms are called 'istio'"),
+        ((*BOTH, "--treatment", "istio/*.json"), "two treatments are called 'istio'"),
         (("--baseline", "none/run-1.json", "none/run-1.json", "--treatment", "istio"), "is named twice"),
         ((*BOTH, "--where", "a=b"), "--where"),
         ((*BOTH, "--json", "none/run-1.json/o.json"), "cannot be written"),

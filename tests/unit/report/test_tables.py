@@ -20,7 +20,7 @@ MAKE = {
     "method_and_limits": tables.method_and_limits,
     "provenance": tables.provenance,
 }
-# METHOD: what is never said; and local arms are never given a product's name.
+# What is never said; and local treatments are never given a product's name.
 FORBIDDEN = (
     "no difference",
     "no impact",
@@ -142,7 +142,7 @@ def test_what_left_the_inference_is_named_with_its_reason(variants):
     text = tables.validity(variants["invalid"]).text
     assert "Block 3, for every treatment. sidecar+mtls: gate late sends: 11 % of sends were late" in text
     assert "Block 7" in text
-    assert "node-proxy: set aside as a whole" in text
+    assert "node-proxy: excluded as a whole" in text
     assert "proof plaintext refused (before): expected refused, saw HTTP 200" in text
     assert "The failures are mostly node-proxy's" in text
     assert "mt-alarm" in tables.validity(variants["invalid"]).html

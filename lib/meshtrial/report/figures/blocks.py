@@ -1,4 +1,4 @@
-"""Every run as a dot, block by block: what the verdict was computed from, with nothing left out of sight."""
+"""Every run as a dot, block by block: what the verdict was computed from, with nothing hidden."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def runs_by_block(data: StudyData, response: str) -> Figure:
         floor = data.plan.study.gates.sample_floor
         why = f": fewer than {floor:g} requests of a run lie beyond it" if name.startswith("latency_") else ""
         return empty(f"No run reports {wording.short_label(name)}{why}.")
-    left_out = rows.filter(~pl.col("included")).height
+    excluded = rows.filter(~pl.col("included")).height
     caption = (
         f"{_axis_label(name)} of every run, by block. Lines join the runs that take part in the inference: where "
         "they rise and fall together the machine moved, and pairing within blocks takes that out. "
         + (
-            f"Crosses mark {left_out} attempt{'s' * (left_out != 1)} outside the inference."
-            if left_out
+            f"Crosses mark {excluded} attempt{'s' * (excluded != 1)} excluded."
+            if excluded
             else "Every run takes part in the inference."
         )
     )
@@ -156,7 +156,7 @@ def _alt(data: StudyData, rows: pl.DataFrame, name: str) -> str:
             spread_text = f"{wording.in_unit(name, min(values))} to {wording.in_unit(name, max(values))}"
             parts.append(f"{treatment}{where}: {len(values)} runs from {spread_text}")
     gone = rows.filter(~pl.col("included")).height
-    return f"{_axis_label(name)} of every run by block. " + "; ".join(parts) + f". {gone} outside the inference."
+    return f"{_axis_label(name)} of every run by block. " + "; ".join(parts) + f". {gone} excluded."
 
 
 def _table(rows: pl.DataFrame, name: str) -> pl.DataFrame:

@@ -1,6 +1,6 @@
 """How much each treatment carries, and what its latency is at a given share of that.
 
-At one rate two arms stand at different shares of what they can do, which is part of the difference between
+At one rate two treatments stand at different shares of what they can do, which is part of the difference between
 them; at the same share they can be compared as users of a mesh that is sized to its load meet them.
 """
 

@@ -78,7 +78,7 @@ def latency_ccdf(data: StudyData, *, corrected: bool = False) -> Figure:
         f"Latency of {wording.count(total)} requests from their {since} send, pooled over the included runs of each "
         "treatment. Above: share of requests answered within a time. Below: share that took longer, on a logarithmic "
         "axis that spreads the tail out. Curves show shape; verdicts compare runs. The last few requests of a curve "
-        "are chance." + (f" Not readable and left out: {'; '.join(unreadable)}." if unreadable else "")
+        "are chance." + (f" Excluded, because not readable: {'; '.join(unreadable)}." if unreadable else "")
     )
     return drawn(
         lambda narrow: _draw(data, pools, narrow, since), _alt(data, pools), caption, _table(data, pools, corrected)
@@ -88,7 +88,7 @@ def latency_ccdf(data: StudyData, *, corrected: bool = False) -> Figure:
 def _pools(data: StudyData, column: str) -> tuple[list[_Pool], list[str]]:
     found: dict[tuple[str, str], list[NDArray[np.float64]]] = {}
     unreadable = []
-    # A search ends at a rate of each arm's own: there is nothing to lay over one another.
+    # A search ends at a rate of each treatment's own: there is nothing to lay over one another.
     searches = {load.label for load in data.plan.study.loads if load.search}
     for run in (run for run in data.included_runs() if run.load not in searches):
         try:

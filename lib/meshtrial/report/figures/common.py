@@ -152,5 +152,5 @@ def load_title(data: StudyData, label: str) -> str:
 
 
 def panel_title(*parts: str) -> str:
-    """Headings put together, empty ones left out."""
+    """Headings put together, without the empty ones."""
     return " · ".join(part for part in parts if part)

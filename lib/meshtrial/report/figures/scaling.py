@@ -54,7 +54,7 @@ def configuration_against_endpoints(data: StudyData) -> Figure:
 def _against(data: StudyData, responses: Sequence[str], what: str) -> Figure:
     found = growths(data, responses)
     if not found:
-        return empty(f"{what}: no arm was measured at two sizes.")
+        return empty(f"{what}: no treatment was measured at two sizes.")
     alpha = data.plan.study.alpha
     caption = (
         f"{what}. Dots are runs; marks with bars are the estimate over blocks and its {100 * (1 - alpha):g} % interval "
@@ -107,7 +107,7 @@ def _line(axis: Axes, one: Growth, response: Response, look: palette.Look, alpha
 
 
 def slopes_table(found: Sequence[Growth]) -> pl.DataFrame:
-    """A row an arm and response: exponent, verdict against 1, cost of an endpoint, knee, and a prediction."""
+    """A row a treatment and response: exponent, verdict against 1, cost of an endpoint, knee, and a prediction."""
     return pl.DataFrame([_row(one) for one in found], infer_schema_length=None)
 
 

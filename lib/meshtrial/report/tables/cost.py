@@ -20,7 +20,7 @@ _GIB = 2.0**30
 _PARTS = {"app": "app", "data plane": "data_plane", "policy server": "policy"}
 _NOTE = (
     "Cores that 1 000 requests a second keep busy, and PSS of the data plane and the policy server: medians over the "
-    "included runs, the load generator left out. CPU goes with the requests; memory does not, so the memory per "
+    "included runs, without the load generator. CPU goes with the requests; memory does not, so the memory per "
     "1 000 rps belongs to this rate alone and falls where more requests share the same proxies."
 )
 

@@ -16,8 +16,8 @@ from meshtrial.study import Load
 # Beyond this many clauses over all loads a headline is a table; then it speaks of the first primary response alone.
 MOST_CLAUSES = 12
 REFERENCE_NOTE = (
-    "The proxied arms are reference data planes built from plain Envoy on one machine. They show what an architecture "
-    "or a feature costs there; they are not a measurement of any mesh product."
+    "The proxied treatments are reference data planes built from plain Envoy on one machine. They show what an "
+    "architecture or a feature costs there; they are not a measurement of any mesh product."
 )
 
 

@@ -38,7 +38,7 @@ _NO_HOST = ("hostname", "user", "home", "cwd", "executable", "path")
 def reproduce_command(plan: Plan) -> str:
     """The command that draws the same plan and runs it.
 
-    Empty text and 0 stand for defaults and are left out. Paths are left out too: they belong to one machine.
+    Empty text and 0 stand for defaults and are not written. Nor are paths: they belong to one machine.
     """
     parameters = plan.study.options.get("parameters", {})
     words = ["meshtrial", "run", plan.study.name]
