@@ -14,10 +14,10 @@ from meshtrial.compare.analysis import Outcome
 from meshtrial.compare.text import method_sentence, notes
 from meshtrial.records.store import write_text
 from meshtrial.report import Figure, Fragment, palette, wording
-from meshtrial.report.figures.common import drawn, panels
 from meshtrial.report.figures.forest import forest_of
 from meshtrial.report.frames import Contrasts
 from meshtrial.report.markup import Cell, Column, Table, bullets, join, paragraph, render, style_sheet
+from meshtrial.report.sheet import Sheet
 from meshtrial.report.tables.verdicts import contrast_tables
 from meshtrial.responses import Response
 
@@ -97,8 +97,8 @@ def every_run(outcome: Outcome, metric: Response) -> Figure:
     table = pl.DataFrame(shown, schema=["treatment", "run", "pair", metric.label + unit], orient="row")
     by_treatment, looks = list(outcome.sample.by_treatment), contrasts(outcome).looks
 
-    def draw(narrow: bool) -> Canvas:
-        figure, (axis,) = panels(narrow, [0.7 + 0.34 * len(by_treatment)])
+    def draw(sheet: Sheet) -> Canvas:
+        figure, (axis,) = sheet.panels([0.7 + sheet.row_in * len(by_treatment)])
         for place, treatment in enumerate(by_treatment):
             points = [x for name, _, _, x in shown if name == treatment]
             look = looks[treatment]
@@ -110,8 +110,7 @@ def every_run(outcome: Outcome, metric: Response) -> Figure:
                 color=look.colour,
                 markerfacecolor="none",
             )
-        axis.set_yticks(range(len(by_treatment)), by_treatment)
-        axis.set_ylim(len(by_treatment) - 0.4, -0.6)
+        sheet.rows(axis, by_treatment, [looks[name].colour for name in by_treatment])
         axis.set_xlabel(metric.label + unit)
         return figure
 
@@ -121,7 +120,7 @@ def every_run(outcome: Outcome, metric: Response) -> Figure:
         if (p := [x for name, _, _, x in shown if name == treatment])
     ]
     alt = f"{metric.label}{unit} of every run. " + "; ".join(spans)
-    return drawn(draw, alt, f"{metric.label}{unit} of every run, a dot a run.", table)
+    return Figure(draw, alt, f"{metric.label}{unit} of every run, a dot a run.", table)
 
 
 def warnings(outcome: Outcome) -> Fragment:

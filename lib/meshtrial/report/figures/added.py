@@ -12,9 +12,10 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, palette, wording
 from meshtrial.report.figure import Figure
-from meshtrial.report.figures.common import drawn, empty, key, panel_title, panels
+from meshtrial.report.figures.common import empty, panel_title
 from meshtrial.report.frames import Contrasts
 from meshtrial.report.palette import INK
+from meshtrial.report.sheet import Sheet
 from meshtrial.responses import PERCENTILES
 
 
@@ -44,7 +45,7 @@ def added_latency_of(contrasts: Contrasts) -> Figure:
             f" Not shown: {wording.listing(missing)}, because fewer than {contrasts.sample_floor:g} requests of a run "
             "lie beyond or because it was not asked for."
         )
-    return drawn(lambda narrow: _draw(contrasts, rows, narrow), _alt(rows), caption, _table(rows))
+    return Figure(lambda sheet: _draw(contrasts, rows, sheet), _alt(rows), caption, _table(rows))
 
 
 def _bases(rows: list[VerdictRow]) -> str:
@@ -59,12 +60,12 @@ def _ms(value: float | None) -> float:
     return math.nan if value is None else 1e3 * value
 
 
-def _draw(contrasts: Contrasts, rows: list[VerdictRow], narrow: bool) -> Canvas:
+def _draw(contrasts: Contrasts, rows: list[VerdictRow], sheet: Sheet) -> Canvas:
     groups: dict[tuple[str, str], list[VerdictRow]] = {}
     for load in contrasts.loads:
         for row in (row for row in rows if row.load == load):
             groups.setdefault((load, row.baseline), []).append(row)
-    figure, axes = panels(narrow, [2.9] + [2.3] * (len(groups) - 1))
+    figure, axes = sheet.panels([2.9] + [2.3] * (len(groups) - 1))
     for axis, ((load, base), mine) in zip(axes, groups.items(), strict=True):
         names = contrasts.order([row.treatment for row in mine])
         shown = [name for name in PERCENTILES if any(_percentile(row) == name for row in mine)]
@@ -80,7 +81,7 @@ def _draw(contrasts: Contrasts, rows: list[VerdictRow], narrow: bool) -> Canvas:
         over = f"over {base}" if len(contrasts.baselines) > 1 else ""
         axis.set_title(panel_title(contrasts.load_title(load), over))
     names = contrasts.order([row.treatment for row in rows])
-    key(axes[0], [palette.look_of(contrasts.looks, n) for n in names], columns=2 if narrow else 4, lines=False)
+    sheet.key(axes[0], [palette.look_of(contrasts.looks, n) for n in names], lines=False)
     axes[-1].set_xlabel("percentile of a typical run")
     return figure
 

@@ -19,16 +19,8 @@ from meshtrial.errors import RecordError
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, wording
 from meshtrial.report.figure import Figure
-from meshtrial.report.figures.common import (
-    SMALL,
-    drawn,
-    empty,
-    key,
-    load_title,
-    log_value_axis,
-    panel_title,
-    panels,
-)
+from meshtrial.report.figures.common import empty, load_title, log_value_axis, panel_title
+from meshtrial.report.sheet import SMALL, Sheet
 from meshtrial.responses import MARKED
 
 STEPS = 260
@@ -80,8 +72,8 @@ def latency_ccdf(data: StudyData, *, corrected: bool = False) -> Figure:
         "axis that spreads the tail out. Curves show shape; verdicts compare runs. The last few requests of a curve "
         "are chance." + (f" Excluded, because not readable: {'; '.join(unreadable)}." if unreadable else "")
     )
-    return drawn(
-        lambda narrow: _draw(data, pools, narrow, since), _alt(data, pools), caption, _table(data, pools, corrected)
+    return Figure(
+        lambda sheet: _draw(data, pools, sheet, since), _alt(data, pools), caption, _table(data, pools, corrected)
     )
 
 
@@ -116,10 +108,10 @@ def _pools(data: StudyData, column: str) -> tuple[list[_Pool], list[str]]:
     return pools, unreadable
 
 
-def _draw(data: StudyData, pools: list[_Pool], narrow: bool, since: str) -> Canvas:
+def _draw(data: StudyData, pools: list[_Pool], sheet: Sheet, since: str) -> Canvas:
     looks = palette.looks(data.plan.study)
     present = list(dict.fromkeys(pool.load for pool in pools))
-    figure, axes = panels(narrow, [1.9, 2.7] * len(present))
+    figure, axes = sheet.panels([1.9, 2.7] * len(present))
     for index, load in enumerate(present):
         mine = [pool for pool in pools if pool.load == load]
         body, tail = axes[2 * index], axes[2 * index + 1]
@@ -130,14 +122,14 @@ def _draw(data: StudyData, pools: list[_Pool], narrow: bool, since: str) -> Canv
         for axis in (body, tail):
             axis.set_xscale("log")
             axis.set_xlim(low, high)
-            log_value_axis(axis.xaxis, low, high, 5 if narrow else 8)
+            log_value_axis(axis.xaxis, low, high, sheet.ticks)
         for pool in mine:
             _curves(body, tail, pool, palette.look_of(looks, pool.treatment), data.plan.study.gates.sample_floor)
         _axes_of(body, tail, mine)
         body.set_title(panel_title(load_title(data, load)))
         tail.set_xlabel(f"latency from the {since} send / ms (log scale)")
     names = frames.order(data, [pool.treatment for pool in pools])
-    key(axes[0], [palette.look_of(looks, name) for name in names], columns=2 if narrow else 4)
+    sheet.key(axes[0], [palette.look_of(looks, name) for name in names])
     return figure
 
 

@@ -13,16 +13,10 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, palette, wording
 from meshtrial.report.figure import Figure
-from meshtrial.report.figures.common import (
-    SMALL,
-    drawn,
-    empty,
-    factor_axis,
-    panel_title,
-    panels,
-)
+from meshtrial.report.figures.common import empty, factor_axis, panel_title
 from meshtrial.report.frames import Contrasts
 from meshtrial.report.palette import INK, PAPER
+from meshtrial.report.sheet import SMALL, Sheet
 
 
 @dataclass(frozen=True)
@@ -67,7 +61,7 @@ def forest_of(contrasts: Contrasts) -> Figure:
     if absent:
         named = wording.listing([f"{wording.short_label(row.response)} at {row.load}" for row in absent])
         caption += f" Not reported, and not drawn: {named}."
-    return drawn(lambda narrow: _draw(contrasts, panels_shown, narrow), _alt(rows), caption, _table(rows))
+    return Figure(lambda sheet: _draw(contrasts, panels_shown, sheet), _alt(rows), caption, _table(rows))
 
 
 def _base(contrasts: Contrasts) -> str:
@@ -93,44 +87,32 @@ def _band(row: VerdictRow) -> tuple[float, ...]:
     return () if row.margin is None or row.ratio is None else (1 / (1 + row.margin), 1 + row.margin)
 
 
-def _draw(contrasts: Contrasts, found: list[_Panel], narrow: bool) -> Canvas:
-    step = 0.48 if narrow else 0.34
-    figure, axes = panels(narrow, [0.62 + step * len(panel.rows) for panel in found])
+def _draw(contrasts: Contrasts, found: list[_Panel], sheet: Sheet) -> Canvas:
+    figure, axes = sheet.panels([0.62 + sheet.row_in * len(panel.rows) for panel in found])
     for axis, panel in zip(axes, found, strict=True):
         axis.set_title(panel.title)
-        factor_axis(axis, panel.low, panel.high, 5 if narrow else 8)
+        factor_axis(axis, panel.low, panel.high, sheet.ticks)
         band = next((_band(row) for row in panel.rows if _band(row)), ())
         if band:
             axis.axvspan(*band, color=INK, alpha=0.09, linewidth=0)
         axis.axvline(1, color=INK, linewidth=0.9)
-        axis.grid(axis="y", visible=False)
-        axis.set_ylim(len(panel.rows) - 0.4, -0.6 if not narrow else -0.8)
+        colours = [palette.look_of(contrasts.looks, row.treatment).colour for row in panel.rows]
+        sheet.rows(axis, [_name(row) for row in panel.rows], colours)
         for place, row in enumerate(panel.rows):
-            _row(axis, place, row, palette.look_of(contrasts.looks, row.treatment), panel, narrow)
+            _row(axis, place, row, palette.look_of(contrasts.looks, row.treatment), panel, sheet)
         axis.spines["left"].set_visible(False)
-        axis.tick_params(axis="y", length=0)
-        if narrow:
-            axis.set_yticks([])
-        else:
-            axis.set_yticks(range(len(panel.rows)), [_name(row) for row in panel.rows])
-            for text, row in zip(axis.get_yticklabels(), panel.rows, strict=True):
-                text.set_color(palette.look_of(contrasts.looks, row.treatment).colour)
-                text.set_fontweight("bold")
     axes[-1].set_xlabel(f"ratio to {_base(contrasts)} (log scale)")
     return figure
 
 
-def _row(axis: Axes, place: int, row: VerdictRow, look: palette.Look, panel: _Panel, narrow: bool) -> None:
+def _row(axis: Axes, place: int, row: VerdictRow, look: palette.Look, panel: _Panel, sheet: Sheet) -> None:
     mark = wording.look(row)
     said = f"{mark.glyph} {wording.verdict_text(row)}"
     numbers = _numbers(row)
-    if narrow:
-        across = axis.get_yaxis_transform()
-        name = f"{row.treatment} (twin)" if row.twin else row.treatment
-        axis.text(0, place - 0.38, name, transform=across, color=look.colour, weight="bold", size=SMALL, gid="halo")
+    if sheet.narrow:
         said = said.replace("(about ", "(").replace(" more blocks", " more")
         text = f"{wording.change(row.ratio, row.ci_high)}  {said}" if row.ratio is not None else said
-        axis.text(1, place - 0.38, text, transform=across, ha="right", size=SMALL, gid="halo")
+        axis.text(1, place - 0.38, text, transform=axis.get_yaxis_transform(), ha="right", size=SMALL, gid="halo")
     else:
         text = f"{numbers}\n{said}" if numbers else said
         axis.text(1.02, place, text, transform=axis.get_yaxis_transform(), va="center", size=SMALL, linespacing=1.15)

@@ -16,8 +16,9 @@ from meshtrial.inference.scaling import Growth, growths, judged
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, wording
 from meshtrial.report.figure import Figure
-from meshtrial.report.figures.common import SMALL, drawn, empty, key, panels
+from meshtrial.report.figures.common import empty
 from meshtrial.report.palette import INK
+from meshtrial.report.sheet import Sheet
 from meshtrial.responses import PERCENTILES, REGISTRY, Response
 
 COST = (
@@ -62,7 +63,7 @@ def _against(data: StudyData, responses: Sequence[str], what: str) -> Figure:
         "dashed beyond the largest size, where nothing was measured. Exponents and what one more endpoint costs are in "
         "the table."
     )
-    return drawn(lambda narrow: _draw(data, found, narrow), _alt(what, found), caption, slopes_table(found))
+    return Figure(lambda sheet: _draw(data, found, sheet), _alt(what, found), caption, slopes_table(found))
 
 
 def _groups(found: Sequence[Growth]) -> dict[str, list[Growth]]:
@@ -72,9 +73,9 @@ def _groups(found: Sequence[Growth]) -> dict[str, list[Growth]]:
     return groups
 
 
-def _draw(data: StudyData, found: Sequence[Growth], narrow: bool) -> Canvas:
+def _draw(data: StudyData, found: Sequence[Growth], sheet: Sheet) -> Canvas:
     groups = _groups(found)
-    figure, axes = panels(narrow, [1.9] * len(groups), sharex=True)
+    figure, axes = sheet.panels([1.9] * len(groups), sharex=True)
     looks = palette.looks(data.plan.study)
     for axis, (name, members) in zip(axes, groups.items(), strict=True):
         response = REGISTRY[name]
@@ -86,7 +87,7 @@ def _draw(data: StudyData, found: Sequence[Growth], narrow: bool) -> Canvas:
         axis.set_xlim(left=0)
     axes[-1].set_xlabel("endpoints")
     arms = list(dict.fromkeys(one.ladder.treatment for one in found))
-    key(axes[0], [palette.look_of(looks, arm) for arm in frames.order(data, arms)], columns=1 if narrow else 3)
+    sheet.key(axes[0], [palette.look_of(looks, arm) for arm in frames.order(data, arms)])
     return figure
 
 
@@ -167,11 +168,11 @@ def exponents(data: StudyData, responses: Sequence[str] = (*COST, *LATENCY, *CON
         for one in found
         if one.law is not None
     )
-    return drawn(lambda narrow: _forest(data, found, narrow), alt + ".", caption, slopes_table(found))
+    return Figure(lambda sheet: _forest(data, found, sheet), alt + ".", caption, slopes_table(found))
 
 
-def _forest(data: StudyData, found: Sequence[Growth], narrow: bool) -> Canvas:
-    figure, (axis,) = panels(narrow, [0.8 + (0.42 if narrow else 0.27) * len(found)])
+def _forest(data: StudyData, found: Sequence[Growth], sheet: Sheet) -> Canvas:
+    figure, (axis,) = sheet.panels([0.8 + 0.85 * sheet.row_in * len(found)])
     looks = palette.looks(data.plan.study)
     names = []
     for place, one in enumerate(found):
@@ -183,19 +184,13 @@ def _forest(data: StudyData, found: Sequence[Growth], narrow: bool) -> Canvas:
             slope.estimate, place, marker=look.marker, markersize=5.5, color=look.colour, markerfacecolor=look.face
         )
         names.append(REGISTRY[one.ladder.response].label)
-        if narrow:
-            axis.text(-0.25, place - 0.28, names[-1], size=SMALL, va="bottom", gid="halo")
     for at, dash in ((0.0, (0, (2, 2))), (1.0, "-")):
         axis.axvline(at, color=INK, linewidth=0.8, linestyle=dash)
     wide = [v for one in found if one.law for v in (one.law.exponent.low, one.law.exponent.high)]
     # An interval from two or three blocks may be absurdly wide; the axis shows what can be read.
     axis.set_xlim(max(min(-0.3, *wide), -1.5), min(max(1.5, *wide), 3.0))
-    axis.set_ylim(len(found) - 0.4, -0.8)
-    axis.set_yticks([] if narrow else range(len(names)), [] if narrow else names)
-    axis.grid(axis="y", visible=False)
+    sheet.rows(axis, names, [INK] * len(names))
     axis.set_xlabel("exponent against endpoints (1: in proportion)")
     arms = list(dict.fromkeys(one.ladder.treatment for one in found))
-    key(
-        axis, [palette.look_of(looks, arm) for arm in frames.order(data, arms)], columns=1 if narrow else 3, lines=False
-    )
+    sheet.key(axis, [palette.look_of(looks, arm) for arm in frames.order(data, arms)], lines=False)
     return figure
