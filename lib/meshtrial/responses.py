@@ -81,12 +81,18 @@ class Part:
         A treatment may have no such part at all: then the difference is compared, not the ratio.
     counts_switches : bool
         Context switches are counted too.
+    members : tuple of str
+        The roles that it sums up; its own alone by default.
     """
 
     role: str
     label: str
     optional: bool = False
     counts_switches: bool = False
+    members: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "members", self.members or (self.role,))
 
     @property
     def key(self) -> str:
@@ -94,14 +100,18 @@ class Part:
         return self.role.replace(" ", "_")
 
 
-PARTS = (
-    Part("path", "app and data plane", counts_switches=True),
-    Part("data plane", "data plane", optional=True, counts_switches=True),
-    Part("app", "app", counts_switches=True),
-    Part("load generator", "load generator", counts_switches=True),
-    Part("policy", "policy server", optional=True),
-    Part("control plane", "control plane", optional=True),
-)
+PARTS: dict[str, Part] = {
+    found.role: found
+    for found in (
+        Part("path", "app and data plane", counts_switches=True, members=("app", "data plane", "policy")),
+        Part("data plane", "data plane", optional=True, counts_switches=True),
+        Part("app", "app", counts_switches=True),
+        Part("load generator", "load generator", counts_switches=True),
+        Part("policy", "policy server", optional=True),
+        Part("control plane", "control plane", optional=True),
+    )
+}
+PATH_ROLES = PARTS["path"].members
 
 
 @dataclass(frozen=True)
@@ -163,12 +173,12 @@ def _resources() -> list[Response]:
         ("cpu_cores", "CPU", "cores", 1.0),
         ("memory_bytes", "memory (PSS)", "MiB", 1 / 2**20),
     )
-    return [_used(part, *measure) for part in PARTS for measure in measures]
+    return [_used(part, *measure) for part in PARTS.values() for measure in measures]
 
 
 def _switches() -> list[Response]:
     measure = ("switches_per_request", "context switches a request", "switches/request", 1.0)
-    return [_used(part, *measure) for part in PARTS if part.counts_switches]
+    return [_used(part, *measure) for part in PARTS.values() if part.counts_switches]
 
 
 def _used(part: Part, suffix: str, label: str, unit: str, scale: float) -> Response:

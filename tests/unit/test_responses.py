@@ -43,6 +43,8 @@ def test_a_percentile_is_registered_with_all_that_belongs_to_it():
     assert found.margin == Margin(0.20, 1e-4)
     assert REGISTRY["data_plane_cpu_cores"].part.role == "data plane"
     assert REGISTRY["data_plane_cpu_cores"].structural_zero
+    assert REGISTRY["path_cpu_cores"].part.members == ("app", "data plane", "policy")
+    assert REGISTRY["app_cpu_cores"].part.members == ("app",)
 
 
 def test_a_further_percentile_is_one_line(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import dataclasses
 import html
 import re
 import shlex
+import statistics
 
 import pytest
 
@@ -19,6 +20,7 @@ MAKE = {
     "design": tables.design,
     "method_and_limits": tables.method_and_limits,
     "provenance": tables.provenance,
+    "cost": tables.cost,
 }
 # What is never said; and local treatments are never given a product's name.
 FORBIDDEN = (
@@ -231,6 +233,17 @@ def test_nested_descriptions_of_the_host_are_read_too(data):
 def test_missing_percentiles_are_explained(variants):
     assert "Not reported: p99.9." in tables.method_and_limits(variants["usual"]).text
     assert "Not reported" not in tables.method_and_limits(variants["p999"]).text
+
+
+def test_cost_is_told_by_part_and_together(data):
+    text = tables.cost(data).text.replace("\u00a0", " ")
+    for heading in ("app / cores per 1 000 rps", "data plane / cores per 1 000 rps", "together", "over the baseline"):
+        assert heading in text
+    assert "policy server /" not in text
+    runs = [run for run in data.included_runs() if run.treatment == "node-proxy"]
+    cores = 1000 * statistics.median(run.responses["path_cpu_s_per_request"] for run in runs)
+    row = next(line for line in text.splitlines() if line.startswith("node-proxy"))
+    assert f"{cores:.4f}"[:5] in row
 
 
 def test_local_arms_are_called_what_they_are(data):

@@ -15,6 +15,7 @@ from meshtrial.report.figure import Figure
 from meshtrial.report.figures.common import empty, load_title, panel_title
 from meshtrial.report.palette import INK
 from meshtrial.report.sheet import SMALL, Sheet
+from meshtrial.responses import PATH_ROLES
 
 
 @dataclass(frozen=True)
@@ -24,16 +25,19 @@ class _RoleLook:
     role: str
     alpha: float
     hatch: str
-    in_path: bool
+
+    @property
+    def in_path(self) -> bool:
+        return self.role in PATH_ROLES
 
 
 # The load generator stands last and empty: it is measured, and it is no cost of the mesh.
 _ROLES = (
-    _RoleLook("app", 0.28, "", True),
-    _RoleLook("data plane", 0.95, "", True),
-    _RoleLook("policy", 0.6, "////", True),
-    _RoleLook("control plane", 0.6, "....", False),
-    _RoleLook("load generator", 0.0, "", False),
+    _RoleLook("app", 0.28, ""),
+    _RoleLook("data plane", 0.95, ""),
+    _RoleLook("policy", 0.6, "////"),
+    _RoleLook("control plane", 0.6, "...."),
+    _RoleLook("load generator", 0.0, ""),
 )
 _MEASURES = (
     ("cpu_s_per_request", "CPU a request / µs", 1e6),
@@ -141,9 +145,8 @@ def _bars(
 
 def _dots(axis: Axes, used: pl.DataFrame, which: tuple[str, str], measured: tuple[str, float], place: int) -> float:
     """Draw single runs; the largest of them."""
-    in_path = [role.role for role in _ROLES if role.in_path]
     totals = (
-        used.filter((pl.col("load") == which[0]) & (pl.col("treatment") == which[1]) & pl.col("role").is_in(in_path))
+        used.filter((pl.col("load") == which[0]) & (pl.col("treatment") == which[1]) & pl.col("role").is_in(PATH_ROLES))
         .group_by("run_id")
         .agg(pl.col(measured[0]).sum())[measured[0]]
         .drop_nulls()
