@@ -18,7 +18,7 @@ _GATES = Gates()
 
 
 def require_replicates(by_treatment: Mapping[str, Sequence[Run]]) -> None:
-    """Refuse a treatment of one run: nothing can be forced out of it.
+    """Refuse a treatment of one run, whatever the user insists on.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def _kinds(runs: Sequence[Run]) -> list[Finding]:
         )
         return [Finding("different-kinds", text, True)]
     if logs:
-        text = "access logs hold no settings: that rate, connections, client and payload were equal is yours to know"
+        text = "access logs hold no settings: make sure yourself that rate, connections, client and payload were equal"
         return [Finding("settings-unknown", text, False)]
     return []
 
@@ -135,7 +135,7 @@ def _order(by_treatment: Mapping[str, Sequence[Run]]) -> list[Finding]:
         f"all runs of {first} began before the first of {second}"
         + (f" (and {len(apart) - 1} more such pair{'s' * (len(apart) > 2)})" if len(apart) > 1 else "")
         + ": whatever drifted meanwhile reads as an effect, 28-36 % false positives at a nominal 5 %, and no test or "
-        "pairing mends it; repeat in randomised blocks"
+        "pairing corrects it; repeat in randomised blocks"
     )
     return [Finding("sequential-order", text, False)]
 

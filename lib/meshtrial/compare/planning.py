@@ -1,28 +1,37 @@
 """What a margin costs on this machine, from a study that was recorded on it.
 
 Opinion: the noise that counts is that of the block differences of a real contrast, so every contrast gets its own
-line and the noisiest one is what a plan must be made for. Formulas: `meshtrial.stats.power`.
+line and the noisiest one is what a plan must be made for. Formulas: `meshtrial.stats.power`. A slice of a deployment
+averages out what varies inside it, never what varies between two (Kalibera & Jones 2013, section 6.2); both parts are
+known only from a study that measured several slices of each deployment.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import math
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from meshtrial import stats
-from meshtrial.compare.slices import Asked, Slices, split_of
-from meshtrial.errors import UsageError
+from meshtrial.errors import RecordError, UsageError
 from meshtrial.inference.values import block_values
+from meshtrial.load.merge import successful
+from meshtrial.load.quantiles import exact
 from meshtrial.margin import Margin
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.tables import Inclusion, include
-from meshtrial.responses import Response
+from meshtrial.responses import QUANTILES, Response
 from meshtrial.study import Study
+
+_SLICED = re.compile(r"latency_(?P<corrected>corrected_)?(?P<what>p\d+|mean)_s")
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,31 @@ class Need:
     difference: int
     equivalence: int
     visible: float | None
+
+
+@dataclass(frozen=True)
+class Slices:
+    """How to split a deployment's time.
+
+    Attributes
+    ----------
+    recorded, best : int
+        Slices a deployment in the study, and the cheapest number.
+    between, within : float
+        Variance of logs between deployments (inside their block) and between the slices of one.
+    outer_s, inner_s : float
+        What a deployment costs beside its slices, and what a slice costs.
+    options : mapping of int to (int, float)
+        Slices to the blocks that they would need and the seconds that these would take.
+    """
+
+    recorded: int
+    best: int
+    between: float
+    within: float
+    outer_s: float
+    inner_s: float
+    options: Mapping[int, tuple[int, float]]
 
 
 @dataclass(frozen=True)
@@ -170,25 +204,13 @@ def _differences(
 
 def _load_plan(data: StudyData, load: str, inclusion: Inclusion, needs: tuple[Need, ...], ask: Ask) -> LoadPlan:
     runs = [run for run in data.runs if run.load == load]
-    block_s, distinct = _block_seconds(data, load), {run.run_id for run in runs}
-    count = len({run.treatment for run in runs})
-    worst = max([need for need in needs if not need.twin] or needs, key=lambda need: need.sd)
-
-    asked = Asked(
-        response=ask.response.name,
-        load=load,
-        pair=(worst.treatment, worst.baseline),
-        sd=worst.sd,
-        ratio=1 + worst.margin,
-        seconds_per_run=block_s / count,
-        treatments=count,
-        m_family=ask.contrasts,
-        alpha=ask.alpha,
-        power=ask.power,
-    )
-    found = split_of(data, inclusion, asked)
-    slices, reason = (None, found) if isinstance(found, str) else (found, "")
-    return LoadPlan(load, needs, block_s, len(runs) / len(distinct), count, slices, reason)
+    repeats = len(runs) / len({run.run_id for run in runs})
+    plan = LoadPlan(load, needs, _block_seconds(data, load), repeats, len({run.treatment for run in runs}), None, "")
+    worst = max(plan.judged, key=lambda need: need.sd)
+    found = _split(data, inclusion, plan, worst, ask)
+    if isinstance(found, str):
+        return dataclasses.replace(plan, slices_reason=found)
+    return dataclasses.replace(plan, slices=found)
 
 
 def _block_seconds(data: StudyData, load: str) -> float:
@@ -206,3 +228,53 @@ def _block_seconds(data: StudyData, load: str) -> float:
 def _own_seconds(run: RunRecord) -> float:
     started, finished = (datetime.datetime.fromisoformat(text) for text in (run.started_at, run.finished_at))
     return max(0.0, (finished - started).total_seconds())
+
+
+def _split(data: StudyData, inclusion: Inclusion, plan: LoadPlan, worst: Need, ask: Ask) -> Slices | str:
+    """The split of one load's deployments, or why there is none."""
+    spec = next(one for one in data.plan.study.loads if one.label == plan.load)
+    if spec.slices < 2:
+        return (
+            "recorded with one slice a deployment, so how many are worth their time cannot be told from it; record a "
+            "pilot whose load has several"
+        )
+    if not _SLICED.fullmatch(ask.response.name):
+        return "slices are recorded for latencies only"
+    pair = (worst.treatment, worst.baseline)
+    runs = [run for (block, name), run in inclusion.chosen.items() if name in pair and block in inclusion.blocks]
+    deployments = [values for run in runs if len(values := _by_slice(data, run, ask.response.name)) > 1]
+    if len(deployments) < 2:
+        return "fewer than 2 deployments have the response in every slice: lengthen the slices"
+    within = stats.variance_components([np.asarray(values) for values in deployments]).within
+    # Blocks take their own part out of a difference, so the variance between deployments is the rest of it.
+    between = max(0.0, worst.sd**2 / 2 - within / spec.slices)
+    parts = stats.VarianceComponents(between, within, 0.0, len(deployments), spec.slices)
+    inner_s = spec.duration_s
+    outer_s = max(0.0, plan.seconds_per_block / plan.treatments - spec.slices * inner_s)
+    budget = stats.Budget(plan.treatments, ask.contrasts, outer_s, inner_s, ask.alpha, ask.power)
+    best = stats.best_slices(parts, outer_s, inner_s)
+    options: dict[int, tuple[int, float]] = {}
+    for count in sorted({1, spec.slices, best}):
+        cost = stats.cost_of_margin(parts, 1 + worst.margin, budget, slices=count)
+        options[count] = (cost.blocks_difference, cost.seconds_difference)
+    return Slices(spec.slices, best, between, within, outer_s, inner_s, options)
+
+
+def _by_slice(data: StudyData, run: RunRecord, response: str) -> list[float]:
+    """Logs of a latency response in each slice of a run; empty where a slice lacks it."""
+    requests = data.latency(run)
+    found = _SLICED.fullmatch(response)
+    if "slice" not in requests.columns or found is None:
+        raise RecordError(f"{data.run_folder(run)}: latency.parquet has no column slice; it is of another version")
+    column, what = ("corrected_latency_s" if found["corrected"] else "latency_s"), found["what"]
+    logs: list[float] = []
+    for index in requests["slice"].unique().sort():
+        values = successful(requests.filter(pl.col("slice") == index), column).to_numpy()
+        if what == "mean":
+            value = float(values.mean()) if values.size else None
+        else:
+            value = exact(values, data.plan.study.gates.sample_floor, wanted={what: QUANTILES[what]}).get(what)
+        if value is None or not value > 0:
+            return []
+        logs.append(math.log(value))
+    return logs

@@ -1,4 +1,4 @@
-"""What the instrument sees of effects whose size is known: injected delays, and none at all."""
+"""What is detected of effects whose size is known: injected delays, and none at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a verdict hang on one block? Every block is left out once."""
+"""Does a verdict depend on one block? It is computed again without each block in turn."""
 
 from __future__ import annotations
 

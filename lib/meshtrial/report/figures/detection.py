@@ -28,8 +28,9 @@ def detection(data: StudyData) -> Figure:
     )
     caption = (
         "Delay added to the median request, estimated within blocks, against the mean delay that the relay says it "
-        "added. The line is where both are the same. Circles: called slower. Squares: proven to be below the margin. "
-        "Diamonds: open. The relay delays each request on its way in; a p50 can gain more or less than the mean."
+        "added. The line is where both are the same. Circles: called slower. Squares: shown to be below the "
+        "margin. Diamonds: inconclusive. The relay delays each request on its way in; a p50 can gain more or less than "
+        "the mean."
     )
     return Figure(lambda sheet: _draw(found, sheet), alt, caption, _table(found))
 

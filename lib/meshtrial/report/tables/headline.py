@@ -1,4 +1,4 @@
-"""The verdict in one sentence: what a reader takes home, in the words of the verdict table and no others."""
+"""The verdict in one sentence, in the words of the verdict table and no others."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _rests_on(data: StudyData) -> str:
     runs = len(data.included_runs())
     order = "one fixed order" if study.order == "sequential" else "a random order of its own"
     return (
-        f"Resting on {shown}, each with every treatment in {order}: {wording.count(runs)} runs, every one a fresh "
+        f"Based on {shown}, each with every treatment in {order}: {wording.count(runs)} runs, every one a fresh "
         "deployment. Percentiles are those of a typical run."
     )
 
@@ -175,7 +175,7 @@ def _spoken_of(data: StudyData) -> list[str]:
     others = [wording.short_label(name) for name in data.plan.study.primary if name != spoken]
     if not spoken or not others:
         return []
-    return [f"This speaks of {wording.short_label(spoken)} alone; {wording.listing(others)} stand in the table."]
+    return [f"This summary covers {wording.short_label(spoken)}; {wording.listing(others)}: see the table."]
 
 
 def _clause(rows: list[VerdictRow]) -> list[_Piece]:

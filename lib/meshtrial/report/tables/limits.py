@@ -35,7 +35,7 @@ def _method(data: StudyData) -> list[str]:
         "is inverted from the same test, so it and p never disagree; the confidence it achieves stands beside it.",
         f"A difference is called where the corrected p is at most {wording.plain(study.alpha)}; equivalence where two "
         "one-sided tests at that level put the effect inside the margin that the plan declared. Where neither is shown "
-        "the verdict is inconclusive, with the number of further blocks that would probably tell.",
+        "the verdict is inconclusive, with the number of further blocks that would probably settle it.",
         "Percentiles are exact, from every request of a run, and then compared over runs: the typical run's. Pooled "
         "percentiles put the requests of all runs together first; they appear beside the distribution only.",
         "Latency is given from the actual send and from the scheduled send. The second one also counts what requests "
@@ -66,7 +66,7 @@ def _limits(data: StudyData) -> list[str]:
         lines.append("The verdicts hold for this cluster, these versions, this placement and this load.")
     rates = wording.listing([load.label for load in study.loads])
     lines.append(
-        f"Only the loads that were measured are spoken of ({rates}); latency at another rate is another question."
+        f"The verdicts hold for the loads that were measured ({rates}); latency at another rate is another question."
     )
     absent = _absent(data)
     if absent:
@@ -77,7 +77,7 @@ def _limits(data: StudyData) -> list[str]:
     lines += [
         "Inconclusive says that this study cannot tell. Equivalent says that the effect lies within the margin, "
         "which is a choice of the plan and not a law of nature.",
-        "Exploratory rows were not the study's question: they are hints.",
+        "Exploratory rows were not the question of this study: treat them as hints.",
     ]
     return lines
 

@@ -77,13 +77,16 @@ def _times(count: int, what: str) -> str:
 
 
 def _mostly(failed: list[RunRecord]) -> str:
-    """Gates that fail mostly for one treatment are news about that treatment."""
+    """Gates that fail mostly for one treatment say something about that treatment."""
     if len(failed) < 2:
         return ""
     treatment, count = Counter(run.treatment for run in failed).most_common(1)[0]
     if 2 * count <= len(failed):
         return ""
-    return f"The failures are mostly {treatment}'s: {count} of {len(failed)}. That is news about this treatment."
+    return (
+        f"The failures are mostly {treatment}'s: {count} of {len(failed)}. This says something about the treatment, "
+        "not about the machine."
+    )
 
 
 def _stolen(runs: Sequence[RunRecord]) -> str:
@@ -242,8 +245,8 @@ def _proofs(data: StudyData) -> Table:
         Column("observed", wide=True),
     ]
     note = (
-        "Every treatment shows before and after each run that it is what its label says. A treatment without a row has "
-        "proven nothing."
+        "Every treatment is proven before and after each run to be what its label says. A treatment without a row has "
+        "no proof."
     )
     return Table("Proofs, by treatment", columns, rows, note, groups=groups)
 
