@@ -19,7 +19,6 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
-from scipy import stats as reference
 
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
@@ -394,8 +393,11 @@ def _welch_interval(x: FloatArray, y: FloatArray, alpha: float) -> tuple[float, 
     if np.ptp(x) == 0 and np.ptp(y) == 0:
         middle = float(x.mean() - y.mean())
         return middle, middle
+    # scipy.stats takes a moment to load, which only runs that are too few need
+    from scipy.stats import ttest_ind
+
     with warnings.catch_warnings():
         # equal values in one sample are no news here: the other one's noise makes the interval
         warnings.filterwarnings("ignore", "Precision loss", RuntimeWarning)
-        interval = reference.ttest_ind(x, y, equal_var=False).confidence_interval(1 - alpha)
+        interval = ttest_ind(x, y, equal_var=False).confidence_interval(1 - alpha)
     return float(interval.low), float(interval.high)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special, stats
+from scipy import special
 
 from meshtrial.errors import UsageError
 from meshtrial.stats.comparison import Scale, Warning
@@ -61,7 +61,9 @@ def spearman(x: FloatArray, y: FloatArray) -> tuple[float, float]:
     """Rank correlation and its two-sided p-value (t approximation); (0, 1) where either does not vary."""
     if len(x) < 5 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return 0.0, 1.0
-    found = stats.spearmanr(x, y)
+    from scipy.stats import spearmanr  # takes a moment to load
+
+    found = spearmanr(x, y)
     return float(found.statistic), float(found.pvalue)
 
 
@@ -70,7 +72,9 @@ def kruskal(groups: Sequence[FloatArray]) -> float:
     large = [g for g in groups if len(g) >= 3]
     if len(large) < 2 or np.ptp(np.concatenate(large)) == 0:
         return 1.0
-    return float(stats.kruskal(*large).pvalue)
+    from scipy.stats import kruskal as test  # takes a moment to load
+
+    return float(test(*large).pvalue)
 
 
 def lag_one(series: FloatArray) -> tuple[float, float]:
