@@ -20,6 +20,7 @@ from meshtrial.compare.pairing import blocks_of_table
 from meshtrial.compare.runs import Run, Sample
 from meshtrial.compare.tables import choose, read_table
 from meshtrial.errors import UsageError
+from meshtrial.margin import Margin
 
 FOLDER = paths.CHECKOUT / "data" / "published"
 AMBIENT, LINKERD, SCALE = "ambient_2024.csv", "linkerd_istio_2021.csv", "cpu_at_scale_2019.csv"
@@ -125,11 +126,11 @@ def repeated(experiment: str, settings: Settings) -> Outcome:
 
 def both_apps(settings: Settings) -> Outcome:
     """The six pairs of both apps as one question: asked after the numbers were seen, so a hint and no more."""
-    arms: dict[str, list[Run]] = {}
+    by_treatment: dict[str, list[Run]] = {}
     for experiment in REPEATED:
         for name, runs in _arms(experiment).items():
-            arms.setdefault(name, []).extend(replace(run, block=f"{experiment} {run.block}") for run in runs)
-    return _analyse(arms, settings)
+            by_treatment.setdefault(name, []).extend(replace(run, block=f"{experiment} {run.block}") for run in runs)
+    return _analyse(by_treatment, settings)
 
 
 def needed(settings: Settings) -> tuple[Needed, ...]:
@@ -137,9 +138,11 @@ def needed(settings: Settings) -> tuple[Needed, ...]:
     found = []
     half = math.log1p(settings.margin)
     for experiment in REPEATED:
-        arms = _arms(experiment)
+        by_treatment = _arms(experiment)
         for metric in metrics_of(METRICS):
-            treatment, baseline = (np.array([run.values[metric.name] for run in arms[a]]) for a in ("ambient", "none"))
+            treatment, baseline = (
+                np.array([run.values[metric.name] for run in by_treatment[a]]) for a in ("ambient", "none")
+            )
             c = stats.compare_paired(treatment, baseline, alpha=settings.alpha)
             effect = abs(math.log(c.estimate))
             found.append(
@@ -209,8 +212,8 @@ def _arms(experiment: str) -> dict[str, list[Run]]:
     return choose(found, path, "none", ["ambient"])
 
 
-def _analyse(arms: dict[str, list[Run]], settings: Settings) -> Outcome:
+def _analyse(by_treatment: dict[str, list[Run]], settings: Settings) -> Outcome:
     metrics = metrics_of(METRICS)
-    sample = Sample(arms, "none", blocks_of_table(arms), "paired as printed")
-    margins = {metric.name: stats.Margin(settings.margin) for metric in metrics}
+    sample = Sample(by_treatment, "none", blocks_of_table(by_treatment), "paired as printed")
+    margins = {metric.name: Margin(settings.margin) for metric in metrics}
     return analyse(sample, metrics, margins, alpha=settings.alpha)

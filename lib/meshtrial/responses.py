@@ -1,20 +1,117 @@
-"""The registry of responses: one number of a run each, with its unit, its kind and its default margin.
+"""The registry of responses: one number of a run each, with its unit, kind, part of the system and default margin.
 
-SI base units are stored; ``display`` says how a reader sees them. A response that is not listed here
-cannot be declared primary and gets no verdict.
+SI base units are stored; ``unit`` and ``scale`` say how a reader sees them. A response that is not listed here cannot
+be declared primary and gets no verdict. A further percentile is one line of `PERCENTILES`, a further part of the
+system one line of `PARTS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from meshtrial.errors import UsageError
-from meshtrial.study import Load, Margin
+from meshtrial.margin import Margin, margin_parts
+from meshtrial.study import Load
 
 LATENCY_FLOOR_S = 1e-4
-QUANTILES = {"p50": 0.50, "p75": 0.75, "p90": 0.90, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+
+
+@dataclass(frozen=True)
+class Percentile:
+    """A percentile of a run's latencies.
+
+    Attributes
+    ----------
+    q : float
+        The quantile, 0.99 for p99.
+    margin : float
+        Default relative margin.
+    marked : bool
+        Marked in the figure of the distribution, and named in a report where the runs were too short for it.
+    beyond_holds : bool
+        Reported beyond the application's own waiting times too, in studies that scale out.
+    """
+
+    q: float
+    margin: float
+    marked: bool = False
+    beyond_holds: bool = True
+
+    @property
+    def label(self) -> str:
+        """What a reader sees: ``p99.9``."""
+        return f"p{100 * self.q:.10g}"
+
+    @property
+    def key(self) -> str:
+        """Its part of a response's name: ``p999``."""
+        return self.label.replace(".", "")
+
+
+PERCENTILES: dict[str, Percentile] = {
+    found.key: found
+    for found in (
+        Percentile(0.50, 0.05, marked=True),
+        Percentile(0.75, 0.05, beyond_holds=False),
+        Percentile(0.90, 0.05, marked=True),
+        Percentile(0.95, 0.10),
+        Percentile(0.99, 0.10, marked=True),
+        Percentile(0.999, 0.20, marked=True),
+    )
+}
+QUANTILES = {key: found.q for key, found in PERCENTILES.items()}
+MARKED = tuple(found for found in PERCENTILES.values() if found.marked)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the system whose CPU and memory are counted.
+
+    Attributes
+    ----------
+    role : str
+        As records name it; ``path`` is app, data plane and policy server together.
+    label : str
+        What a reader sees.
+    optional : bool
+        A treatment may have no such part at all: then the difference is compared, not the ratio.
+    counts_switches : bool
+        Context switches are counted too.
+    members : tuple of str
+        The roles that it sums up; its own alone by default.
+    """
+
+    role: str
+    label: str
+    optional: bool = False
+    counts_switches: bool = False
+    members: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "members", self.members or (self.role,))
+
+    @property
+    def key(self) -> str:
+        """Its part of a response's name: ``data_plane``."""
+        return self.role.replace(" ", "_")
+
+
+PARTS: dict[str, Part] = {
+    found.role: found
+    for found in (
+        Part("path", "app and data plane", counts_switches=True, members=("app", "data plane", "policy")),
+        Part("data plane", "data plane", optional=True, counts_switches=True),
+        Part("app", "app", counts_switches=True),
+        Part("load generator", "load generator", counts_switches=True),
+        Part("policy", "policy server", optional=True),
+        Part("control plane", "control plane", optional=True),
+    )
+}
+PATH_ROLES = PARTS["path"].members
 
 
 @dataclass(frozen=True)
@@ -35,7 +132,11 @@ class Response:
     margin : Margin or None
         Default equivalence margin; None where no verdict is given.
     structural_zero : bool
-        May be zero because the arm has no such part; then the difference is compared, not the ratio.
+        May be zero because the treatment has no such part; then the difference is compared, not the ratio.
+    percentile : Percentile or None
+        Which percentile of a run's latencies it is.
+    part : Part or None
+        Which part of the system it is counted for.
     """
 
     name: str
@@ -45,84 +146,44 @@ class Response:
     scale: float
     margin: Margin | None = None
     structural_zero: bool = False
+    percentile: Percentile | None = None
+    part: Part | None = None
+
+
+def _latency(infix: str, found: Percentile, of: str = "") -> Response:
+    margin = Margin(found.margin, LATENCY_FLOOR_S)
+    name = f"latency_{infix}{found.key}_s"
+    return Response(name, f"{found.label} latency{of}", "latency", "ms", 1e3, margin, percentile=found)
 
 
 def _latencies() -> list[Response]:
-    relative = {"p50": 0.05, "p75": 0.05, "p90": 0.05, "p95": 0.10, "p99": 0.10, "p999": 0.20}
-    shown = {"p999": "p99.9"}
-    found = []
-    for q, margin in relative.items():
-        label = shown.get(q, q)
-        found.append(
-            Response(f"latency_{q}_s", f"{label} latency", "latency", "ms", 1e3, Margin(margin, LATENCY_FLOOR_S))
-        )
-        found.append(
-            Response(
-                f"latency_corrected_{q}_s",
-                f"{label} latency from the schedule",
-                "latency",
-                "ms",
-                1e3,
-                Margin(margin, LATENCY_FLOOR_S),
-            )
-        )
+    views = [(_latency("", q), _latency("corrected_", q, " from the schedule")) for q in PERCENTILES.values()]
+    found = [response for view in views for response in view]
     # Of a load that mixes HTTP and gRPC, each apart.
-    found += [
-        Response(
-            f"latency_{protocol}_{q}_s",
-            f"{shown.get(q, q)} latency, {label}",
-            "latency",
-            "ms",
-            1e3,
-            Margin(margin, LATENCY_FLOOR_S),
-        )
-        for protocol, label in (("http", "HTTP/1.1"), ("grpc", "gRPC"))
-        for q, margin in relative.items()
-    ]
+    for protocol, label in (("http", "HTTP/1.1"), ("grpc", "gRPC")):
+        found += [_latency(f"{protocol}_", q, f", {label}") for q in PERCENTILES.values()]
     found.append(Response("latency_mean_s", "mean latency", "latency", "ms", 1e3, Margin(0.05, LATENCY_FLOOR_S)))
     found.append(Response("latency_max_s", "largest latency (depends on N)", "quality", "ms", 1e3))
     return found
 
 
 def _resources() -> list[Response]:
-    margin = Margin(0.10)
-    roles = {
-        "path": "app and data plane",
-        "data_plane": "data plane",
-        "app": "app",
-        "load_generator": "load generator",
-        "policy": "policy server",
-        "control_plane": "control plane",
-    }
-    found = []
-    for role, label in roles.items():
-        zero = role in ("data_plane", "policy", "control_plane")
-        found.append(
-            Response(
-                f"{role}_cpu_s_per_request", f"CPU a request, {label}", "resource", "us/request", 1e6, margin, zero
-            )
-        )
-        found.append(Response(f"{role}_cpu_cores", f"CPU, {label}", "resource", "cores", 1.0, margin, zero))
-        found.append(
-            Response(f"{role}_memory_bytes", f"memory (PSS), {label}", "resource", "MiB", 1 / 2**20, margin, zero)
-        )
-    return found
+    measures = (
+        ("cpu_s_per_request", "CPU a request", "us/request", 1e6),
+        ("cpu_cores", "CPU", "cores", 1.0),
+        ("memory_bytes", "memory (PSS)", "MiB", 1 / 2**20),
+    )
+    return [_used(part, *measure) for part in PARTS.values() for measure in measures]
 
 
 def _switches() -> list[Response]:
-    roles = {"path": "app and data plane", "data_plane": "data plane", "app": "app", "load_generator": "load generator"}
-    return [
-        Response(
-            f"{role}_switches_per_request",
-            f"context switches a request, {label}",
-            "resource",
-            "switches/request",
-            1.0,
-            Margin(0.10),
-            role == "data_plane",
-        )
-        for role, label in roles.items()
-    ]
+    measure = ("switches_per_request", "context switches a request", "switches/request", 1.0)
+    return [_used(part, *measure) for part in PARTS.values() if part.counts_switches]
+
+
+def _used(part: Part, suffix: str, label: str, unit: str, scale: float) -> Response:
+    name, margin = f"{part.key}_{suffix}", Margin(0.10)
+    return Response(name, f"{label}, {part.label}", "resource", unit, scale, margin, part.optional, part=part)
 
 
 def _levels() -> list[Response]:
@@ -133,20 +194,9 @@ def _levels() -> list[Response]:
 
 
 def _scale_out() -> list[Response]:
-    margins = {"p50": 0.05, "p90": 0.05, "p95": 0.10, "p99": 0.10, "p999": 0.20}
-    found = [
-        Response(
-            f"latency_beyond_holds_{q}_s",
-            f"{q.replace('999', '99.9')} latency beyond the holds",
-            "latency",
-            "ms",
-            1e3,
-            Margin(margin, LATENCY_FLOOR_S),
-        )
-        for q, margin in margins.items()
-    ]
+    beyond = [_latency("beyond_holds_", q, " beyond the holds") for q in PERCENTILES.values() if q.beyond_holds]
     return [
-        *found,
+        *beyond,
         Response("total_cpu_cores", "CPU, app and whole mesh", "resource", "cores", 1.0, Margin(0.10)),
         Response("total_memory_bytes", "memory (PSS), app and whole mesh", "resource", "MiB", 1 / 2**20, Margin(0.10)),
         Response("proxy_cpu_cores", "CPU a proxy", "quality", "mcores", 1e3),
@@ -177,23 +227,68 @@ def _qualities() -> list[Response]:
 REGISTRY: dict[str, Response] = {
     r.name: r for r in (*_latencies(), *_levels(), *_resources(), *_switches(), *_scale_out(), *_qualities())
 }
+_SHORT = {found.key: found.key for found in PERCENTILES.values()}
+_SHORT |= {found.label: found.key for found in PERCENTILES.values()} | dict.fromkeys(("mean", "avg", "average"), "mean")
+_SHORT_NAME = re.compile(
+    rf"(?:latency_)?(?P<what>{'|'.join(map(re.escape, sorted(_SHORT, key=len, reverse=True)))})"
+    r"(?:_(?P<unit>s|ms|us|ns))?",
+    re.IGNORECASE,
+)
+
+
+def find_response(name: str, unit: str = "") -> tuple[Response, float | None]:
+    """A response by any of its names (``p50``, ``p99.9_ms``, ``mean``), and what a value is multiplied by to be stored.
+
+    Parameters
+    ----------
+    name : str
+    unit : str, optional
+        The unit that stands beside the value.
+
+    Returns
+    -------
+    tuple
+        The registered response, or a stand-in of kind ``level`` for one that is not known. The factor is None for a
+        latency without a unit: an absolute margin of 0.1 ms on seconds taken for milliseconds would decide the verdict
+        in silence.
+
+    Raises
+    ------
+    UsageError
+        If the unit of a latency is no time.
+    """
+    found = _SHORT_NAME.fullmatch(name.strip())
+    if found:
+        given = unit or (found["unit"] or "").lower() or ("s" if name in REGISTRY else "")
+        if given and given not in SECONDS:
+            raise UsageError(f"{name}: the unit {given!r} is no time; allowed are {', '.join(SECONDS)}")
+        return REGISTRY[f"latency_{_SHORT[found['what'].lower()]}_s"], SECONDS[given] if given else None
+    if name in REGISTRY:
+        known = REGISTRY[name]
+        return known, SECONDS.get(unit, 1.0) if known.unit == "ms" else 1.0
+    return Response(name, name, "level", unit, 1.0), 1.0
 
 
 def response(name: str) -> Response:
-    """Look up a response by its full name or a short one (``p50``)."""
-    if name in QUANTILES or name == "p99.9":
-        name = f"latency_{name.replace('.', '')}_s"
-    if name not in REGISTRY:
+    """Look up a registered response by its full name or a short one (``p50``).
+
+    Raises
+    ------
+    UsageError
+        Listing those that get a verdict.
+    """
+    found = find_response(name)[0]
+    if found.name not in REGISTRY:
         judged = ", ".join(r.name for r in REGISTRY.values() if r.margin)
         raise UsageError(f"response {name!r} is not known; known are {judged}")
-    return REGISTRY[name]
+    return found
 
 
 def applies(name: str, load: Load) -> bool:
     """Whether a response is judged at this load.
 
-    A search is judged by the levels that it found and nothing else: it ends at a rate of each arm's own, and what
-    was measured at different rates is not compared.
+    A search is judged by the levels that it found and nothing else: it ends at a rate of each treatment's own, and
+    what was measured at different rates is not compared.
     """
     return (name in REGISTRY and REGISTRY[name].kind == "level") == load.search
 
@@ -224,5 +319,38 @@ def added_responses(extra: Mapping[str, Any], measured: Mapping[str, float]) -> 
 
 
 def default_margins() -> dict[str, Margin]:
-    """Margins that METHOD declares by default, for every response that gets a verdict."""
+    """The margins in force where none is declared, for every response that gets a verdict."""
     return {r.name: r.margin for r in REGISTRY.values() if r.margin is not None}
+
+
+def declared_margins(
+    items: Iterable[str], margins: Mapping[str, Margin], find: Callable[[str], Response] = response
+) -> dict[str, Margin]:
+    """Margins with ``p50=5%`` or ``p50=0.2ms`` in their place; what an item does not give stays as it was.
+
+    Parameters
+    ----------
+    items : iterable of str
+        ``response=percentage`` or, for latencies, ``response=milliseconds``.
+    margins : mapping of str to Margin
+        Those in force otherwise.
+    find : callable
+        From a name to its response.
+
+    Raises
+    ------
+    UsageError
+        Naming the item and what is allowed.
+    """
+    found = dict(margins)
+    for item in items:
+        name, separator, value = (part.strip() for part in item.partition("="))
+        about = find(name)
+        if not separator or about.kind == "quality":
+            raise UsageError(
+                f"margin {item!r}: allowed is response=percentage or, for latencies, response=milliseconds"
+            )
+        parts = margin_parts(value, about.unit, f"margin {name}=")
+        known = found.get(about.name)
+        found[about.name] = replace(known, **parts) if known else Margin(**({"relative": 0.0} | parts))
+    return found

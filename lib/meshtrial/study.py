@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from meshtrial.errors import UsageError
+from meshtrial.margin import Margin
 
 TWIN_SUFFIX = "-aa"
 PROTOCOLS = ("http1", "h2", "grpc", "mixed")
@@ -165,20 +166,6 @@ class Contrast:
 
     treatment: str
     baseline: str
-
-
-@dataclass(frozen=True)
-class Margin:
-    """What is too small to matter: a ratio, and for latencies an absolute floor in the response's unit."""
-
-    relative: float
-    floor: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.relative < 10 or self.floor < 0:
-            raise UsageError(
-                f"margin {self.relative:g}, floor {self.floor:g}: a margin is above 0, its floor not below 0"
-            )
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,11 @@
-"""The whole calibration, seeded: every measured error rate, coverage and power against what METHOD.md promises."""
+"""The whole calibration, seeded: every measured error rate, coverage and power against what it should be."""
 
 import numpy as np
 import pytest
 
-from meshtrial.stats import Margin, analyse_family
-from meshtrial.stats.batch import signed_rank_p_rows
-from meshtrial.stats.calibration import BLOCKS, recorded_noise, run_all
-from meshtrial.stats.check import CheckResult
+from meshtrial.stats import Family, Margin, analyse_family
+from meshtrial.stats.calibration import BLOCKS, CheckResult, recorded_noise, run_all
+from meshtrial.stats.intervals import signed_rank_p_rows
 from meshtrial.stats.simulate import Noise, simulate
 
 pytestmark = pytest.mark.calibration
@@ -57,7 +56,7 @@ def test_power(rows: tuple[CheckResult, ...]) -> None:
 def test_the_sequential_order_fails(rows: tuple[CheckResult, ...]) -> None:
     sequential = next(r for r in of(rows, "5") if r.cell == "sequential order")
     assert sequential.observed > 0.10
-    assert 0.25 < sequential.observed < 0.40  # METHOD.md: 28-36 %
+    assert 0.25 < sequential.observed < 0.40
     peeking = next(r for r in of(rows, "5") if "every block" in r.cell)
     assert peeking.observed == pytest.approx(0.11, abs=0.02)
 
@@ -102,7 +101,7 @@ def test_whole_families_through_to_the_verdict() -> None:
     called = twins = 0
     for study in studies:
         values = {name: study[:, i] for i, name in enumerate(names)}
-        results = analyse_family(values, "none", twin="none-aa", margin=Margin(0.05))
+        results = analyse_family(values, Family("none", twin="none-aa", margin=Margin(0.05)))
         called += any(r.verdict.different for r in results if r.role == "primary")
         twins += results[-1].verdict.different
     allowed = 0.05 + 3 * (0.05 * 0.95 / 400) ** 0.5
@@ -117,7 +116,7 @@ def test_real_effects_reach_their_verdict() -> None:
     texts: dict[str, list[str]] = {name: [] for name in names}
     for study in studies:
         values = {name: study[:, i] for i, name in enumerate(names)}
-        for r in analyse_family(values, "none", twin="none-aa", margin=Margin(0.05)):
+        for r in analyse_family(values, Family("none", twin="none-aa", margin=Margin(0.05))):
             texts[r.treatment].append(r.verdict.text)
     assert texts["large"].count("slower (material)") >= 198
     assert texts["small"].count("equivalent") >= 170

@@ -78,7 +78,7 @@ def test_blocks_for_a_margin(record_study, call, tmp_path):
     half = math.log(1.05)
     t_test = TTestPower().solve_power(half / SD, alpha=0.05, power=0.8)
     assert need["difference"] == math.ceil(t_test / 0.955)
-    # ((1.6449 + 1.2816) sd / margin)^2 / .955, METHOD
+    # ((1.6449 + 1.2816) sd / margin)^2 / .955
     assert need["equivalence"] == math.ceil(((1.6449 + 1.2816) * SD / half) ** 2 / 0.955)
     assert (twin["treatment"], twin["twin"], twin["sd"]) == ("none-aa", True, pytest.approx(0.2 * SD))
     # The quiet A/A pair does not decide.
@@ -109,7 +109,7 @@ def test_time_is_that_of_the_recorded_runs(record_study, call, tmp_path):
     load = made["loads"][0]
     assert load["seconds_per_block"] == pytest.approx(30, abs=10)  # the last run has no next one
     assert load["difference_s"] == pytest.approx(load["difference_blocks"] * load["seconds_per_block"])
-    assert re.search(r"A block of 3 arms takes \d+ s here", out)
+    assert re.search(r"A block of 3 treatments takes \d+ s here", out)
 
 
 def test_margins(record_study, call, tmp_path):
@@ -145,7 +145,7 @@ def test_slices(record_study, call, tmp_path):
     # With the recorded number of slices the blocks are those of the recorded noise.
     assert slices["options"]["4"][0] == load["difference_blocks"]
     assert slices["options"]["1"][0] > load["difference_blocks"]
-    assert "They never count as more n" in out
+    assert "Slices are not replicates" in out
 
 
 def test_bad_usage(record_study, call, tmp_path):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import shutil
 
 import pytest
 
 from meshtrial import cli, paths
+from meshtrial.errors import RecordError
 from meshtrial.inference import read_study
 from meshtrial.records.store import StudyStore
 
@@ -31,3 +33,12 @@ def test_it_finds_the_node_proxy_slower_and_the_twin_not_different(plan):
         "none-aa": False,
         "node-proxy": True,
     }
+
+
+def test_verdicts_of_another_version_are_refused_with_what_to_do(tmp_path):
+    folder = tmp_path / "study"
+    shutil.copytree(SAMPLES[0].parent, folder)
+    path = folder / "verdicts.json"
+    path.write_text(path.read_text().replace('"p_adjusted"', '"p_holm"'))
+    with pytest.raises(RecordError, match=r"another version.*meshtrial report"):
+        read_study(StudyStore.open(folder))

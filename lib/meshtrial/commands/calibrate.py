@@ -5,15 +5,12 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-import numpy as np
-
-from meshtrial import stats
 from meshtrial.errors import UsageError
-from meshtrial.inference.values import block_values
-from meshtrial.records.store import StudyStore
-from meshtrial.records.tables import include, runs_table
+
+if TYPE_CHECKING:
+    import numpy as np
 
 FULL, QUICK = 4000, 1000
 
@@ -31,6 +28,9 @@ def add(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command; exit 1 when a check does not hold."""
+    # scipy takes a moment to load, which other commands need not wait for.
+    from meshtrial import stats
+
     began = time.monotonic()
     recorded = None if arguments.source is None else recorded_logs(arguments.source)
     rows = stats.run_all(arguments.seed, FULL if arguments.full else QUICK, recorded=recorded)
@@ -50,6 +50,12 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 def recorded_logs(folder: Path) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Logs of p50 of a recorded study's baseline and twin, a row a block: the machine's own noise."""
+    import numpy as np
+
+    from meshtrial.inference.values import block_values
+    from meshtrial.records.store import StudyStore
+    from meshtrial.records.tables import include, runs_table
+
     store = StudyStore.open(folder.resolve())
     study, records = store.plan.study, store.records()
     if study.twin is None:

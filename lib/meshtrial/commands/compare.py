@@ -39,7 +39,9 @@ def add(verbs: Any) -> None:
         "--where", action="append", default=[], metavar="COLUMN=VALUE", help="only these rows of the table"
     )
     command.add_argument(
-        "--pair-by", choices=("order", "label", "name"), help="runs of the arms that belong together; else unpaired"
+        "--pair-by",
+        choices=("order", "label", "name"),
+        help="runs of the treatments that belong together; else unpaired",
     )
     command.add_argument("--merge", action="store_true", help="the files of one folder are generators of one run")
     command.add_argument("--metrics", default="", metavar="LIST", help="p50,p99 (default); the first three are primary")

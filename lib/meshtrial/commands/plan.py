@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from meshtrial import paths
 from meshtrial.errors import UsageError
+from meshtrial.margin import Margin, margin_parts
 
 if TYPE_CHECKING:
     from meshtrial.compare.planning import Ask, LoadPlan
@@ -71,8 +72,8 @@ def ask_of(arguments: argparse.Namespace, data: StudyData) -> Ask:
     UsageError
         Naming the option and what is allowed.
     """
-    from meshtrial.compare.names import find_response
     from meshtrial.compare.planning import Ask
+    from meshtrial.responses import find_response
 
     response, _ = find_response(arguments.response)
     recorded = set(data.table["response"].to_list())
@@ -90,29 +91,10 @@ def ask_of(arguments: argparse.Namespace, data: StudyData) -> Ask:
         )
     if contrasts < 1 and arguments.contrasts is not None:
         raise UsageError(f"--contrasts {contrasts}: allowed is 1 or more")
-    declared = study.margins.get(response.name, response.margin)
-    relative, floor = declared.relative, declared.floor
+    margin = study.margins.get(response.name, response.margin)
     if arguments.margin is not None:
-        relative, floor = _margin(arguments.margin, response.unit)
-    return Ask(response, relative, floor, alpha, arguments.power, max(1, contrasts))
-
-
-def _margin(text: str, unit: str) -> tuple[float, float]:
-    relative = floor = 0.0
-    try:
-        for item in text.replace(" ", "").split(","):
-            if item.endswith("%"):
-                relative = float(item[:-1]) / 100
-            elif item.endswith("ms") and unit == "ms":
-                floor = float(item[:-2]) / 1e3
-            else:
-                raise ValueError(item)
-        if not (0 <= relative < 10 and floor >= 0 and relative + floor > 0):
-            raise ValueError(text)
-    except ValueError:
-        allowed = "e.g. 5%" + (" or 0.2ms or 5%,0.2ms" if unit == "ms" else "")
-        raise UsageError(f"--margin {text}: allowed is {allowed}") from None
-    return relative, floor
+        margin = Margin(**({"relative": 0.0} | margin_parts(arguments.margin, response.unit, "--margin ")))
+    return Ask(response, margin, alpha, arguments.power, max(1, contrasts))
 
 
 def to_dict(data: StudyData, ask: Ask, plans: tuple[LoadPlan, ...]) -> dict[str, Any]:
@@ -122,7 +104,7 @@ def to_dict(data: StudyData, ask: Ask, plans: tuple[LoadPlan, ...]) -> dict[str,
         "study": str(paths.shown(data.path)),
         "plan_sha256": data.plan.sha256,
         "response": ask.response.name,
-        "margin": {"relative": ask.relative, "floor": ask.floor},
+        "margin": dataclasses.asdict(ask.margin),
         "alpha": ask.alpha,
         "power": ask.power,
         "contrasts": ask.contrasts,
@@ -144,7 +126,10 @@ def _head(data: StudyData, ask: Ask) -> str:
 
     sized = " or ".join(
         text
-        for text in (f"{100 * ask.relative:g} %" * bool(ask.relative), f"{ask.floor * 1e3:g} ms" * bool(ask.floor))
+        for text in (
+            f"{100 * ask.margin.relative:g} %" * bool(ask.margin.relative),
+            f"{ask.margin.floor * 1e3:g} ms" * bool(ask.margin.floor),
+        )
         if text
     )
     floor_d = stats.smallest_n(ask.contrasts, ask.alpha)
@@ -182,7 +167,7 @@ def _load(plan: LoadPlan, ask: Ask, several: bool) -> str:
         )
     )
     repeats = f", {100 * (plan.repeats - 1):.3g} % of the runs repeated" if plan.repeats > 1 else ""
-    lines.append(_wrap(f"A block of {plan.arms} arms takes {_time(plan.seconds_per_block)} here{repeats}."))
+    lines.append(_wrap(f"A block of {plan.treatments} treatments takes {_time(plan.seconds_per_block)} here{repeats}."))
     lines.append(_wrap(_slices(plan)))
     return "\n".join(lines)
 
@@ -197,7 +182,8 @@ def _slices(plan: LoadPlan) -> str:
     return (
         f"Slices: {found.best} a deployment is cheapest (Kalibera & Jones: a deployment costs {_time(found.outer_s)} "
         f"beside its slices of {_time(found.inner_s)}; noise {100 * found.between**0.5:.3g} % between deployments, "
-        f"{100 * found.within**0.5:.3g} % inside one). To find the margin: {listed}. They never count as more n."
+        f"{100 * found.within**0.5:.3g} % inside one). To find the margin: {listed}. "
+        "Slices are not replicates: they do not add to n."
     )
 
 

@@ -84,7 +84,7 @@ def _value(text: str) -> Any:
 
 
 def run_notebook(study: str, given: Mapping[str, Any], out: TextIO) -> int:
-    """Run a study's notebook, write HTML, sidecar and index, print what it says and where it lies."""
+    """Run a study's notebook, write HTML, its entry and the index, print what it says and where it lies."""
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
     folder = paths.reports_root()
     folder.mkdir(parents=True, exist_ok=True)
@@ -145,7 +145,7 @@ def _publish(
     status = "whole" if error is None else "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
     if notebook.exists():
         html.notebook_to_html(notebook, page, index="index.html")
-        site.write_sidecar(
+        site.write_entry(
             page,
             study=study,
             status=status,

@@ -1,7 +1,7 @@
 """From a sample to verdict rows: a family a metric, compared, corrected and judged by `meshtrial.stats`.
 
 Opinion: the first three metrics are the question and are corrected by Holm; whatever is asked beyond them is
-exploratory (METHOD: at most three primary responses). Here both were chosen after the runs, which no correction sees.
+exploratory. Here both were chosen after the runs, which no correction sees.
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshtrial import stats
-from meshtrial.compare.limits import limit_sentences
-from meshtrial.compare.rows import verdict_row
 from meshtrial.compare.runs import Finding, Run, Sample
 from meshtrial.errors import UsageError
+from meshtrial.inference.rows import kind_of, median_of, usable_margin, verdict_row
 from meshtrial.load.quantiles import requests_needed
+from meshtrial.margin import Margin
 from meshtrial.records.schema import VerdictRow
-from meshtrial.responses import QUANTILES, Response
-from meshtrial.stats.comparison import Scale
-from meshtrial.stats.verdict import Kind
+from meshtrial.responses import Response
 from meshtrial.study import TWIN_SUFFIX
 
 MOST_PRIMARY = 3
@@ -44,7 +42,7 @@ class Outcome:
     rows : tuple of VerdictRow
         A row a metric and treatment; the A/A twin's stand last in their metric.
     findings : tuple of Finding
-        Of the sample, and why a metric was withheld.
+        Of the sample, and why a metric is not reported.
     alpha : float
     """
 
@@ -59,7 +57,7 @@ class Outcome:
 def analyse(
     sample: Sample,
     metrics: Sequence[Response],
-    margins: Mapping[str, stats.Margin],
+    margins: Mapping[str, Margin],
     *,
     alpha: float = 0.05,
     sample_floor: float = 0.0,
@@ -81,13 +79,13 @@ def analyse(
         Where no metric is left, or a value cannot be compared.
     """
     twin = sample.baseline + TWIN_SUFFIX
-    twin = twin if twin in sample.arms and len(sample.treatments) > 1 else ""
-    family = [name for name in sample.treatments if name != twin]
+    twin = twin if twin in sample.by_treatment and len(sample.treatments) > 1 else ""
+    names = [name for name in sample.treatments if name != twin]
     findings, kept = list(sample.findings), []
     for metric in metrics:
-        withheld = _withheld(sample, metric, sample_floor)
-        if withheld:
-            findings.append(Finding("not-reported", withheld, False))
+        reason = _unreported(sample, metric, sample_floor)
+        if reason:
+            findings.append(Finding("not-reported", reason, False))
         else:
             kept.append(metric)
     if not kept:
@@ -96,106 +94,87 @@ def analyse(
     rows: list[VerdictRow] = []
     for place, metric in enumerate(metrics):
         if metric in kept:
-            rows += _family(sample, metric, margins.get(metric.name), family, twin, alpha, place < MOST_PRIMARY)
-    limits = limit_sentences(sample, family, alpha)
+            family = stats.Family(
+                sample.baseline,
+                twin=twin or None,
+                design="paired" if sample.paired else "unpaired",
+                alpha=alpha,
+                margin=margins.get(metric.name),
+                kind=kind_of(metric),
+                primary=place < MOST_PRIMARY,
+            )
+            bounds = {
+                name: max((run.bounds.get(metric.name, 0.0) for run in runs), default=0.0)
+                for name, runs in sample.by_treatment.items()
+            }
+            rows += _family_rows(sample, metric, family, bounds)
+    limits = limit_sentences(sample, names, alpha)
     return Outcome(sample, tuple(limits), tuple(kept), tuple(rows), tuple(findings), alpha)
 
 
-def _withheld(sample: Sample, metric: Response, sample_floor: float) -> str:
+def _unreported(sample: Sample, metric: Response, sample_floor: float) -> str:
     """Why a metric cannot be compared; empty where it can."""
     lacking = [run for run in sample.runs if metric.name not in run.values]
     # A table's incomplete block leaves the inference as a whole; a file without the response stands for all of them.
     if not lacking or (sample.paired and lacking[0].kind == "table" and len(lacking) < len(sample.runs)):
         return ""
     run = lacking[0]
-    q = next((q for name, q in QUANTILES.items() if metric.name == f"latency_{name}_s"), None)
-    if q is not None and run.requests is not None:
+    if metric.percentile is not None and run.requests is not None:
+        needed = requests_needed(metric.percentile.q, sample_floor)
         return (
-            f"{metric.label} is not reported: it needs {requests_needed(q, sample_floor)} good requests in every run, "
+            f"{metric.label} is not reported: it needs {needed} good requests in every run, "
             f"{run.name} has {run.requests}; measure longer, or lower --sample-floor and trust it less"
         )
     if len(lacking) == len(sample.runs):
         has = sorted({name for other in sample.runs for name in other.values})
         return f"{metric.label} ({metric.name}) is in no run; there are {', '.join(has)}"
-    return f"{metric.label} is missing in {len(lacking)} of {len(sample.runs)} runs, e.g. {run.name} of {run.arm}"
+    return f"{metric.label} is missing in {len(lacking)} of {len(sample.runs)} runs, e.g. {run.name} of {run.treatment}"
 
 
-def _family(
-    sample: Sample,
-    metric: Response,
-    margin: stats.Margin | None,
-    family: Sequence[str],
-    twin: str,
-    alpha: float,
-    primary: bool,
+def _family_rows(
+    sample: Sample, metric: Response, family: stats.Family, bounds: Mapping[str, float]
 ) -> list[VerdictRow]:
-    values = {name: _values(sample, name, metric) for name in sample.arms}
+    values = {name: _values(sample, name, metric) for name in sample.by_treatment}
     scale = _scale(sample, metric, values)
-    if scale == "difference" and margin is not None and not margin.floor:
-        margin = None  # a margin relative to zero means nothing
-    kind: Kind = "latency" if metric.kind == "latency" else "resource" if metric.kind == "resource" else "level"
-    if sample.paired:
-        results: Sequence[stats.ContrastResult] = stats.analyse_family(
-            values,
-            sample.baseline,
-            twin=twin or None,
-            alpha=alpha,
-            margin=margin,
-            kind=kind,
-            primary=primary,
-            scale=scale,
-            blocks=sample.blocks,
-            saturated=sample.set_aside,
+    family = dataclasses.replace(family, scale=scale, margin=usable_margin(family.margin, scale))
+    results = stats.analyse_family(values, family, blocks=sample.blocks, saturated=sample.set_aside)
+    medians = {name: median_of(found) for name, found in values.items()}
+    return [
+        verdict_row(
+            result,
+            metric,
+            medians,
+            study="compare",
+            load="",
+            exploratory=not family.primary,
+            warnings=_coarse(result, metric, medians, bounds),
         )
-    else:
-        results = _unpaired(sample, values, twin, alpha, margin, kind, primary, scale)
-    medians = {name: float(np.nanmedian(v)) if np.isfinite(v).any() else None for name, v in values.items()}
-    bounds = {
-        name: max((r.bounds.get(metric.name, 0.0) for r in runs), default=0.0) for name, runs in sample.arms.items()
-    }
-    return [verdict_row(metric, result, medians, bounds, twin=result.treatment == twin) for result in results]
+        for result in results
+    ]
 
 
-def _unpaired(
-    sample: Sample,
-    values: Mapping[str, FloatArray],
-    twin: str,
-    alpha: float,
-    margin: stats.Margin | None,
-    kind: Kind,
-    primary: bool,
-    scale: Scale,
-) -> list[stats.ContrastResult]:
-    """The family, and the A/A twin as one of its own: it is never corrected with the others."""
-    found: list[stats.ContrastResult] = []
-    for names in ([n for n in values if n != twin], [sample.baseline, twin] if twin else []):
-        if names:
-            chosen = {name: values[name] for name in names}
-            found += stats.analyse_unpaired(
-                chosen, sample.baseline, alpha=alpha, margin=margin, kind=kind, primary=primary, scale=scale
-            )
-    return [_saturated(result, sample.set_aside) for result in found]
+def _coarse(
+    result: stats.ContrastResult, metric: Response, medians: Mapping[str, float | None], bounds: Mapping[str, float]
+) -> tuple[stats.Warning, ...]:
+    """A ratio is as coarse as the coarser of its two quantiles, each against its own size."""
+    c = result.comparison
+    if metric.kind != "latency" or c is None or c.scale != "ratio" or c.margin is None:
+        return ()
+    pairs = [
+        (bounds.get(name, 0.0), medians.get(name) or c.baseline_median) for name in (result.treatment, result.baseline)
+    ]
+    return stats.coarse_quantile(*max(pairs, key=lambda pair: pair[0] / pair[1]), c.margin)
 
 
-def _saturated(result: stats.ContrastResult, set_aside: Mapping[str, str]) -> stats.ContrastResult:
-    reason = next((set_aside[name] for name in (result.treatment, result.baseline) if name in set_aside), None)
-    if reason is None:
-        return result
-    verdict = stats.decide(None, p_adjusted=None, saturated=reason)
-    return dataclasses.replace(
-        result, comparison=None, p_adjusted=None, p_equivalence_adjusted=None, verdict=verdict, warnings=()
-    )
-
-
-def _values(sample: Sample, arm: str, metric: Response) -> FloatArray:
-    runs: Sequence[Run] = sample.arms[arm]
+def _values(sample: Sample, treatment: str, metric: Response) -> FloatArray:
+    runs: Sequence[Run] = sample.by_treatment[treatment]
     if sample.paired:
         by_block = {run.block: run.values.get(metric.name, math.nan) for run in runs}
         return np.array([by_block.get(block, math.nan) for block in sample.blocks], dtype=np.float64)
     return np.array([run.values[metric.name] for run in runs], dtype=np.float64)
 
 
-def _scale(sample: Sample, metric: Response, values: Mapping[str, FloatArray]) -> Scale:
+def _scale(sample: Sample, metric: Response, values: Mapping[str, FloatArray]) -> stats.Scale:
     """Ratios; differences where the baseline has none of it at all."""
     base = values[sample.baseline]
     if metric.kind != "latency" and np.isfinite(base).any() and not np.nan_to_num(base).any():
@@ -205,3 +184,53 @@ def _scale(sample: Sample, metric: Response, values: Mapping[str, FloatArray]) -
         if value is not None and not value > 0:
             raise UsageError(f"{run.name}: {metric.name} is {value:g}; a ratio needs values above 0 in every run")
     return "ratio"
+
+
+def smallest_p_of(sample: Sample, treatment: str) -> float:
+    """The smallest possible p of one contrast, uncorrected."""
+    if sample.paired:
+        return stats.smallest_p(len(sample.blocks))
+    return stats.smallest_p_unpaired(len(sample.by_treatment[sample.baseline]), len(sample.by_treatment[treatment]))
+
+
+def limit_sentences(sample: Sample, family: Sequence[str], alpha: float) -> list[str]:
+    """The floor of every contrast, one sentence for those of equal size.
+
+    Parameters
+    ----------
+    sample : Sample
+    family : sequence of str
+        Treatments that are corrected together.
+    alpha : float
+    """
+    m = max(1, len(family))
+    groups: dict[tuple[int, int], list[str]] = {}
+    for name in family:
+        groups.setdefault((len(sample.by_treatment[sample.baseline]), len(sample.by_treatment[name])), []).append(name)
+    return [_sentence(sample, sizes, names, m, alpha) for sizes, names in groups.items()]
+
+
+def _sentence(sample: Sample, sizes: tuple[int, int], names: Sequence[str], m: int, alpha: float) -> str:
+    n_b, n_t = sizes
+    p = smallest_p_of(sample, names[0])
+    if sample.paired:
+        n = len(sample.blocks)
+        head, fraction = f"{n} blocks", f"2/{2**n}"
+        needed, unit = stats.smallest_n(m, alpha), "blocks"
+    else:
+        head, fraction = f"{n_b} against {n_t} runs, not paired", f"2/{math.comb(n_b + n_t, n_b)}"
+        needed, unit = stats.smallest_n_unpaired(m, alpha), "runs of each treatment"
+    whose = f" ({', '.join(names)})" if m > 1 else ""
+    text = f"{head}{whose}: the smallest possible p is {fraction} = {_p(p)}"
+    if m > 1:
+        text += f", and {_p(min(1.0, m * p))} corrected over {m} contrasts"
+    if m * p <= alpha:
+        return text + "."
+    return (
+        f"{text}. Nothing below {_p(min(1.0, m * p))} is possible, so nothing can be called at {alpha:g}: "
+        f"it takes at least {needed} {unit}."
+    )
+
+
+def _p(value: float) -> str:
+    return f"{value:.2g}" if value != 0.1 else "0.10"

@@ -17,26 +17,26 @@ from meshtrial.study import Gates
 _GATES = Gates()
 
 
-def require_replicates(arms: Mapping[str, Sequence[Run]]) -> None:
-    """Refuse an arm of one run: nothing can be forced out of it.
+def require_replicates(by_treatment: Mapping[str, Sequence[Run]]) -> None:
+    """Refuse a treatment of one run, whatever the user insists on.
 
     Raises
     ------
     UsageError
     """
-    sizes = {name: len(runs) for name, runs in arms.items()}
+    sizes = {name: len(runs) for name, runs in by_treatment.items()}
     if min(sizes.values()) < 2:
         listed = " against ".join(f"{n} run{'s' * (n != 1)} of {name}" for name, n in sizes.items())
         raise UsageError(
-            f"{listed}: one run shows no noise, so nothing tells an effect from it; give at least 2 runs an arm "
+            f"{listed}: one run shows no noise, so nothing tells an effect from it; give at least 2 runs a treatment "
             "(6 a side for p = 2/924; requests are not replicates)"
         )
 
 
-def check(arms: Mapping[str, Sequence[Run]]) -> tuple[Finding, ...]:
-    """All findings on the files of all arms, those that forbid first."""
-    runs = [run for arm in arms.values() for run in arm]
-    found = [*_copies(runs), *_settings(runs), *_kinds(runs), *_gates(runs), *_order(arms), *_notes(runs)]
+def check(by_treatment: Mapping[str, Sequence[Run]]) -> tuple[Finding, ...]:
+    """All findings on the files of all treatments, those that forbid first."""
+    runs = [run for treatment in by_treatment.values() for run in treatment]
+    found = [*_copies(runs), *_settings(runs), *_kinds(runs), *_gates(runs), *_order(by_treatment), *_notes(runs)]
     return tuple(sorted(found, key=lambda finding: not finding.blocking))
 
 
@@ -76,7 +76,7 @@ def _kinds(runs: Sequence[Run]) -> list[Finding]:
         )
         return [Finding("different-kinds", text, True)]
     if logs:
-        text = "access logs hold no settings: that rate, connections, client and payload were equal is yours to know"
+        text = "access logs hold no settings: make sure yourself that rate, connections, client and payload were equal"
         return [Finding("settings-unknown", text, False)]
     return []
 
@@ -103,20 +103,20 @@ def delivered(run: Run) -> float | None:
     return settings.actual_rps / settings.requested_rps
 
 
-def set_aside(arms: Mapping[str, Sequence[Run]]) -> dict[str, str]:
-    """Arms in which more than half of the runs missed the asked rate: saturated, a result and not a latency."""
+def set_aside(by_treatment: Mapping[str, Sequence[Run]]) -> dict[str, str]:
+    """Treatments in which more than half of the runs missed the asked rate: saturated, a result and not a latency."""
     found = {}
-    for name, runs in arms.items():
+    for name, runs in by_treatment.items():
         missed = [run for run in runs if (delivered(run) or 1.0) < 1 - _GATES.rate_tolerance]
         if 2 * len(missed) > len(runs):
             found[name] = f"{len(missed)} of {len(runs)} runs of {name} did not deliver the asked rate"
     return found
 
 
-def _order(arms: Mapping[str, Sequence[Run]]) -> list[Finding]:
+def _order(by_treatment: Mapping[str, Sequence[Run]]) -> list[Finding]:
     """The order of the runs, where every file says when it began."""
     spans = {}
-    for name, runs in arms.items():
+    for name, runs in by_treatment.items():
         starts = [run.start_unix_s for run in runs if run.start_unix_s is not None]
         if len(starts) < len(runs):
             return []
@@ -135,7 +135,7 @@ def _order(arms: Mapping[str, Sequence[Run]]) -> list[Finding]:
         f"all runs of {first} began before the first of {second}"
         + (f" (and {len(apart) - 1} more such pair{'s' * (len(apart) > 2)})" if len(apart) > 1 else "")
         + ": whatever drifted meanwhile reads as an effect, 28-36 % false positives at a nominal 5 %, and no test or "
-        "pairing mends it; repeat in randomised blocks"
+        "pairing corrects it; repeat in randomised blocks"
     )
     return [Finding("sequential-order", text, False)]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from meshtrial import published
 from meshtrial.published import AMBIENT, LINKERD, SCALE, Settings
 
-ONE_RUN = "cannot be tested: one run an arm"
+ONE_RUN = "cannot be tested: one run a treatment"
 A_MEAN = "cannot be tested: means alone are printed, and runs were discarded by their maximum"
 
 

@@ -30,7 +30,7 @@ _TABLES = (".csv", ".parquet")
 
 
 def read_arm(tokens: Sequence[str], sample_floor: float, *, merge: bool, fallback: str) -> tuple[str, list[Run]]:
-    """An arm from ``NAME=PATTERN [PATTERN ...]``.
+    """A treatment from ``NAME=PATTERN [PATTERN ...]``.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def read_arm(tokens: Sequence[str], sample_floor: float, *, merge: bool, fallbac
     merge : bool
         The files of one folder are the generators of one run.
     fallback : str
-        The arm's name where neither the user nor the files' common folder gives one.
+        The treatment's name where neither the user nor the files' common folder gives one.
 
     Raises
     ------
@@ -103,10 +103,10 @@ def _read(file: Path, sample_floor: float) -> Recorded:
         raise InputFileError(file, f"is not a whole fortio result: a field has another shape ({error})") from error
 
 
-def _run(arm: str, file: Path, read: Recorded) -> Run:
+def _run(treatment: str, file: Path, read: Recorded) -> Run:
     result = read.result
     return Run(
-        arm=arm,
+        treatment=treatment,
         name=paths.shown(file),
         kind=read.kind,
         values=read.responses,
@@ -128,10 +128,10 @@ def _good(read: Recorded) -> int:
     return round(count * (1 - read.responses["error_ratio"]))
 
 
-def _merged(arm: str, files: Sequence[Path], sample_floor: float) -> Run:
+def _merged(treatment: str, files: Sequence[Path], sample_floor: float) -> Run:
     parts = [_read(file, sample_floor) for file in files]
     if len(parts) == 1:
-        return dataclasses.replace(_run(arm, files[0], parts[0]), name=paths.shown(files[0].parent))
+        return dataclasses.replace(_run(treatment, files[0], parts[0]), name=paths.shown(files[0].parent))
     kinds = {part.kind for part in parts}
     if len(kinds) > 1:
         raise UsageError(
@@ -139,7 +139,7 @@ def _merged(arm: str, files: Sequence[Path], sample_floor: float) -> Run:
             "merge results or access logs, not both (a result and its log are the same requests)"
         )
     results = [part.result for part in parts if part.result is not None]
-    runs = [_run(arm, file, part) for file, part in zip(files, parts, strict=True)]
+    runs = [_run(treatment, file, part) for file, part in zip(files, parts, strict=True)]
     if not results:
         values, bounds = _merged_logs(files, parts, sample_floor)
         settings = None
@@ -148,7 +148,7 @@ def _merged(arm: str, files: Sequence[Path], sample_floor: float) -> Run:
         values, bounds = merge_results(results, sample_floor)
         values |= _totals(parts)
     return Run(
-        arm=arm,
+        treatment=treatment,
         name=paths.shown(files[0].parent),
         kind=parts[0].kind,
         values=values,

@@ -17,20 +17,21 @@ from meshtrial.errors import UsageError
 WAYS = ("order", "label", "name")
 
 
-def pair(arms: Mapping[str, Sequence[Run]], how: str) -> tuple[dict[str, list[Run]], tuple[str, ...], str]:
+def pair(by_treatment: Mapping[str, Sequence[Run]], how: str) -> tuple[dict[str, list[Run]], tuple[str, ...], str]:
     """Give every run a block.
 
     Parameters
     ----------
-    arms : mapping of str to sequence of Run
+    by_treatment : mapping of str to sequence of Run
     how : {"order", "label", "name"}
-        ``order``: the k-th run of each arm, by its start where all files say it, else as listed. ``label``: fortio's
-        ``Labels``; ``name``: the file's (or folder's, or run's) name; in both the arm's own name is left out.
+        ``order``: the k-th run of each treatment, by its start where all files say it, else as listed. ``label``:
+        fortio's ``Labels``; ``name``: the file's (or folder's, or run's) name; in both the treatment's own name is
+        ignored.
 
     Returns
     -------
     tuple
-        The arms with their blocks, the blocks in order, and the pairing in words.
+        The treatments with their blocks, the blocks in order, and the pairing in words.
 
     Raises
     ------
@@ -38,75 +39,79 @@ def pair(arms: Mapping[str, Sequence[Run]], how: str) -> tuple[dict[str, list[Ru
         Naming the run that has no counterpart, or two that claim the same place.
     """
     if how == "order":
-        return _by_order(arms)
+        return _by_order(by_treatment)
     keys = {"label": _label, "name": _name}[how]
-    found = {name: _keyed(name, runs, keys, how) for name, runs in arms.items()}
+    found = {name: _keyed(name, runs, keys, how) for name, runs in by_treatment.items()}
     first, *others = found
     blocks = tuple(found[first])
     for other in others:
         _same(first, found[first], other, found[other], how)
-    paired = {name: [dataclasses.replace(found[name][block], block=block) for block in blocks] for name in arms}
+    paired = {name: [dataclasses.replace(found[name][block], block=block) for block in blocks] for name in by_treatment}
     return paired, blocks, f"paired by {how}"
 
 
-def blocks_of_table(arms: Mapping[str, Sequence[Run]]) -> tuple[str, ...]:
+def blocks_of_table(by_treatment: Mapping[str, Sequence[Run]]) -> tuple[str, ...]:
     """The blocks of a table in their order; empty where it has none.
 
     Raises
     ------
     UsageError
-        Where some runs have a block and others have none, or an arm has two runs in one.
+        Where some runs have a block and others have none, or a treatment has two runs in one.
     """
-    runs = [run for arm in arms.values() for run in arm]
+    runs = [run for treatment in by_treatment.values() for run in treatment]
     without = [run for run in runs if run.block is None]
     if len(without) == len(runs):
         return ()
     if without:
         raise UsageError(
-            f"run {without[0].name} of {without[0].arm} has no block, others have: fill the column or empty it"
+            f"run {without[0].name} of {without[0].treatment} has no block, others have: fill the column or empty it"
         )
-    for arm, own in arms.items():
+    for treatment, own in by_treatment.items():
         names = [run.block for run in own]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise UsageError(f"{arm} has two runs in block {twice}: a block holds one run of each arm")
+            raise UsageError(f"{treatment} has two runs in block {twice}: a block holds one run of each treatment")
     return tuple(dict.fromkeys(str(run.block) for run in runs))
 
 
-def _by_order(arms: Mapping[str, Sequence[Run]]) -> tuple[dict[str, list[Run]], tuple[str, ...], str]:
-    sizes = {name: len(runs) for name, runs in arms.items()}
+def _by_order(by_treatment: Mapping[str, Sequence[Run]]) -> tuple[dict[str, list[Run]], tuple[str, ...], str]:
+    sizes = {name: len(runs) for name, runs in by_treatment.items()}
     if len(set(sizes.values())) > 1:
         listed = ", ".join(f"{name} {n}" for name, n in sizes.items())
         raise UsageError(
-            f"--pair-by order: needs as many runs in every arm, there are {listed}; leave it out, or --pair-by name"
+            f"--pair-by order: needs as many runs of every treatment, there are {listed}; give --pair-by name "
+            "or nothing"
         )
-    timed = all(run.start_unix_s is not None for runs in arms.values() for run in runs)
+    timed = all(run.start_unix_s is not None for runs in by_treatment.values() for run in runs)
     count = next(iter(sizes.values()))
     blocks = tuple(str(i + 1) for i in range(count))
     paired = {}
-    for name, runs in arms.items():
+    for name, runs in by_treatment.items():
         ordered = sorted(runs, key=lambda run: run.start_unix_s or 0.0) if timed else runs
         paired[name] = [dataclasses.replace(run, block=block) for run, block in zip(ordered, blocks, strict=True)]
     return paired, blocks, "paired by order of their " + ("start" if timed else "names")
 
 
-def _keyed(arm: str, runs: Sequence[Run], key: Callable[[Run], str], how: str) -> dict[str, Run]:
+def _keyed(treatment: str, runs: Sequence[Run], key: Callable[[Run], str], how: str) -> dict[str, Run]:
     found: dict[str, Run] = {}
     for run in runs:
         own = key(run)
         if own in found:
-            raise UsageError(f"--pair-by {how}: {found[own].name} and {run.name} of {arm} have the same {how} {own!r}")
+            raise UsageError(
+                f"--pair-by {how}: {found[own].name} and {run.name} of {treatment} have the same {how} {own!r}"
+            )
         found[own] = run
     return found
 
 
 def _same(first: str, ours: Mapping[str, Run], other: str, theirs: Mapping[str, Run], how: str) -> None:
-    for left, arm, right in ((ours, other, theirs), (theirs, first, ours)):
+    for left, treatment, right in ((ours, other, theirs), (theirs, first, ours)):
         lone = [key for key in left if key not in right]
         if lone:
             raise UsageError(
-                f"--pair-by {how}: {left[lone[0]].name} ({how} {lone[0]!r}) has no counterpart in {arm}, which has "
-                f"{', '.join(repr(key) for key in list(right)[:6])}; a run is not dropped in silence: give both or none"
+                f"--pair-by {how}: {left[lone[0]].name} ({how} {lone[0]!r}) has no counterpart in {treatment}, which "
+                f"has {', '.join(repr(key) for key in list(right)[:6])}; a run is never dropped in silence: "
+                "give both or none"
             )
 
 
@@ -114,14 +119,14 @@ def _label(run: Run) -> str:
     label = run.settings.labels if run.settings is not None else None
     if not label:
         raise UsageError(f"--pair-by label: {run.name} has no label (fortio -labels); pair by name or order")
-    return _without_arm(label, run.arm)
+    return _without_arm(label, run.treatment)
 
 
 def _name(run: Run) -> str:
-    return _without_arm(Path(run.name).name.split(".")[0] or run.name, run.arm)
+    return _without_arm(Path(run.name).name.split(".")[0] or run.name, run.treatment)
 
 
-def _without_arm(text: str, arm: str) -> str:
-    """The text without the arm's name as a word of its own, and without what then dangles."""
-    bare = re.sub(rf"(?<![a-z0-9]){re.escape(arm.lower())}(?![a-z0-9])", "", text.lower())
+def _without_arm(text: str, treatment: str) -> str:
+    """The text without the treatment's name as a word of its own, and without what then dangles."""
+    bare = re.sub(rf"(?<![a-z0-9]){re.escape(treatment.lower())}(?![a-z0-9])", "", text.lower())
     return re.sub(r"[\s_.-]+", "-", bare).strip("-")

@@ -6,7 +6,7 @@ from meshtrial import published
 from meshtrial.compare.claims import claims
 from meshtrial.published import Settings
 from meshtrial.report import Fragment, wording
-from meshtrial.report.markup import Cell, Column, Table, escape
+from meshtrial.report.markup import Cell, Column, Table, part
 
 # Beyond this a number of pairs only says: out of reach.
 MOST = 1000
@@ -23,7 +23,7 @@ def sources_table() -> Fragment:
     rows = [
         [
             Cell(f"data/published/{row['file']}"),
-            Cell(row["source"], html=f'<a href="{escape(row["url"])}">{escape(row["source"])}</a>'),
+            Cell(row["source"], html=part("link", row["url"], row["source"])),
             Cell(str(row["numbers"]), row["numbers"]),
             Cell(str(row["of repeated runs"]), row["of repeated runs"]),
         ]

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from meshtrial import __version__
-from meshtrial.compare.analysis import Outcome
-from meshtrial.compare.limits import smallest_p_of
+from meshtrial.compare.analysis import Outcome, smallest_p_of
 from meshtrial.compare.runs import Run
 from meshtrial.records.store import write_json
 
@@ -47,7 +46,7 @@ def _run(run: Run) -> dict[str, Any]:
         skipped = ("path", "latency", "errors", "url")
         load = {name: found for name, found in plain.items() if name not in skipped and found is not None}
     return {
-        "arm": run.arm,
+        "treatment": run.treatment,
         "run": run.name,
         "block": run.block,
         "kind": run.kind,

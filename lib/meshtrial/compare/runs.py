@@ -1,4 +1,4 @@
-"""A run of a named arm, as plain data, and what was found wrong with a set of them."""
+"""A run of a named treatment, as plain data, and what was found wrong with a set of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Run:
 
     Attributes
     ----------
-    arm, name : str
+    treatment, name : str
         The treatment, and what the user knows the run by: its file (or folder), or the table's column ``run``.
     kind : str
         ``fortio``, ``nighthawk``, ``access log`` or ``table``.
@@ -36,7 +36,7 @@ class Run:
     notes : tuple of str
     """
 
-    arm: str
+    treatment: str
     name: str
     kind: str
     values: Mapping[str, float]
@@ -73,11 +73,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class Sample:
-    """The runs of all arms.
+    """The runs of all treatments.
 
     Attributes
     ----------
-    arms : mapping of str to sequence of Run
+    by_treatment : mapping of str to sequence of Run
         The baseline first.
     baseline : str
     blocks : tuple of str
@@ -86,10 +86,10 @@ class Sample:
         In words, how the pairs were formed; empty where they are not.
     findings : tuple of Finding
     set_aside : mapping of str to str
-        Arms that did not deliver the asked rate in most of their runs, with the reason.
+        Treatments that did not deliver the asked rate in most of their runs, with the reason.
     """
 
-    arms: Mapping[str, Sequence[Run]]
+    by_treatment: Mapping[str, Sequence[Run]]
     baseline: str
     blocks: tuple[str, ...] = ()
     pairing: str = ""
@@ -103,13 +103,13 @@ class Sample:
 
     @property
     def runs(self) -> list[Run]:
-        """The runs of all arms, the baseline's first."""
-        return [run for arm in self.arms.values() for run in arm]
+        """The runs of all treatments, the baseline's first."""
+        return [run for treatment in self.by_treatment.values() for run in treatment]
 
     @property
     def treatments(self) -> list[str]:
-        """Every arm but the baseline."""
-        return [name for name in self.arms if name != self.baseline]
+        """Every treatment but the baseline."""
+        return [name for name in self.by_treatment if name != self.baseline]
 
 
 def refuse(findings: Sequence[Finding], force: bool) -> None:

@@ -15,7 +15,7 @@ DEFAULT_METRICS = "p50,p99"
 
 
 def collect(arguments: argparse.Namespace) -> tuple[Sample, tuple[Response, ...]]:
-    """Read all arms, refuse what cannot be compared, and pair what the user or the table pairs.
+    """Read all treatments, refuse what cannot be compared, and pair what the user or the table pairs.
 
     Returns
     -------
@@ -28,22 +28,22 @@ def collect(arguments: argparse.Namespace) -> tuple[Sample, tuple[Response, ...]
         With every reason; ``--force`` turns those that can be forced into warnings.
     """
     if arguments.table is None:
-        arms, default = _from_files(arguments), metrics_of(DEFAULT_METRICS)
+        by_treatment, default = _from_files(arguments), metrics_of(DEFAULT_METRICS)
         blocks: tuple[str, ...] = ()
     else:
-        arms, default = _from_table(arguments)
-        blocks = pairing.blocks_of_table(arms)
-    checks.require_replicates(arms)
-    findings = checks.check(arms)
+        by_treatment, default = _from_table(arguments)
+        blocks = pairing.blocks_of_table(by_treatment)
+    checks.require_replicates(by_treatment)
+    findings = checks.check(by_treatment)
     refuse(findings, arguments.force)
-    baseline = next(iter(arms))
+    baseline = next(iter(by_treatment))
     words = "paired by the table's blocks" if blocks else ""
     if arguments.pair_by:
         if blocks:
             raise UsageError("--pair-by: the table's column block pairs the runs already; leave one of them out")
-        arms, blocks, words = pairing.pair(arms, arguments.pair_by)
-    set_aside = {} if arguments.force else checks.set_aside(arms)
-    return Sample(arms, baseline, blocks, words, findings, set_aside), default
+        by_treatment, blocks, words = pairing.pair(by_treatment, arguments.pair_by)
+    set_aside = {} if arguments.force else checks.set_aside(by_treatment)
+    return Sample(by_treatment, baseline, blocks, words, findings, set_aside), default
 
 
 def _from_files(arguments: argparse.Namespace) -> dict[str, list[Run]]:
@@ -51,14 +51,14 @@ def _from_files(arguments: argparse.Namespace) -> dict[str, list[Run]]:
         raise UsageError("--where: chooses rows of a table; give --table FILE")
     if not arguments.treatment:
         raise UsageError("--treatment: is needed, e.g. --treatment istio='istio/*.json'")
-    arms: dict[str, list[Run]] = {}
+    by_treatment: dict[str, list[Run]] = {}
     for place, tokens in enumerate([arguments.baseline, *arguments.treatment]):
         fallback = "treatment" if place else "baseline"
         name, runs = files.read_arm(tokens, arguments.sample_floor, merge=arguments.merge, fallback=fallback)
-        if name in arms:
-            raise UsageError(f"two arms are called {name!r}: name them, e.g. --treatment istio='istio/*.json'")
-        arms[name] = runs
-    return arms
+        if name in by_treatment:
+            raise UsageError(f"two treatments are called {name!r}: name them, e.g. --treatment istio='istio/*.json'")
+        by_treatment[name] = runs
+    return by_treatment
 
 
 def _from_table(arguments: argparse.Namespace) -> tuple[dict[str, list[Run]], tuple[Response, ...]]:
@@ -68,8 +68,8 @@ def _from_table(arguments: argparse.Namespace) -> tuple[dict[str, list[Run]], tu
         raise UsageError(f"--baseline: with --table it is one name of the table, not {' '.join(arguments.baseline)}")
     found, responses = tables.read_table(arguments.table, arguments.where)
     named = [name for tokens in arguments.treatment for name in tokens]
-    arms = tables.choose(found, arguments.table, arguments.baseline[0], named)
-    return arms, _judged(responses)
+    by_treatment = tables.choose(found, arguments.table, arguments.baseline[0], named)
+    return by_treatment, _judged(responses)
 
 
 def _judged(responses: Mapping[str, Response]) -> tuple[Response, ...]:

@@ -1,7 +1,7 @@
 """From a tidy table to runs: columns run, block, treatment, response, value, and a unit beside it where there is one.
 
-A study's own ``runs.parquet`` is such a table too: ``run_id`` stands for run, and rows that its inference left out
-stay out.
+A study's own ``runs.parquet`` is such a table too: ``run_id`` stands for run, and rows that its inference
+excluded stay excluded.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from pathlib import Path
 
 import polars as pl
 
-from meshtrial.compare.names import find_response
 from meshtrial.compare.runs import Run
 from meshtrial.errors import UsageError
 from meshtrial.load.files import InputFileError, read_bytes
 from meshtrial.parameters import split_list
-from meshtrial.responses import Response
+from meshtrial.responses import Response, find_response
 
 NEEDED = ("run", "treatment", "response", "value")
 
@@ -39,14 +38,14 @@ def read_table(path: Path, where: Sequence[str] = ()) -> tuple[dict[str, list[Ru
         With the file and the reason.
     """
     frame = _shaped(_read(path), path, where)
-    arms: dict[str, dict[str, dict[str, float]]] = {}
+    by_treatment: dict[str, dict[str, dict[str, float]]] = {}
     blocks: dict[tuple[str, str], str | None] = {}
     responses: dict[str, Response] = {}
     for row in frame.iter_rows(named=True):
         response, value = _value(row, path)
         responses.setdefault(response.name, response)
         key = (row["treatment"], row["run"])
-        values = arms.setdefault(key[0], {}).setdefault(key[1], {})
+        values = by_treatment.setdefault(key[0], {}).setdefault(key[1], {})
         if response.name in values:
             raise InputFileError(
                 path,
@@ -57,8 +56,10 @@ def read_table(path: Path, where: Sequence[str] = ()) -> tuple[dict[str, list[Ru
         if blocks.setdefault(key, row["block"]) != row["block"]:
             raise InputFileError(path, f"run {key[1]} of {key[0]} stands in two blocks")
     return {
-        arm: [Run(arm, name, "table", values, block=blocks[arm, name]) for name, values in runs.items()]
-        for arm, runs in arms.items()
+        treatment: [
+            Run(treatment, name, "table", values, block=blocks[treatment, name]) for name, values in runs.items()
+        ]
+        for treatment, runs in by_treatment.items()
     }, responses
 
 
@@ -119,14 +120,18 @@ def _value(row: Mapping[str, str | None], path: Path) -> tuple[Response, float]:
     return response, value
 
 
-def choose(arms: Mapping[str, list[Run]], path: Path, baseline: str, treatments: Sequence[str]) -> dict[str, list[Run]]:
-    """The named arms, the baseline first; without named treatments all the others."""
-    wanted = [item for text in treatments for item in split_list(text)] or [name for name in arms if name != baseline]
+def choose(
+    by_treatment: Mapping[str, list[Run]], path: Path, baseline: str, treatments: Sequence[str]
+) -> dict[str, list[Run]]:
+    """The named treatments, the baseline first; without named treatments all the others."""
+    wanted = [item for text in treatments for item in split_list(text)] or [
+        name for name in by_treatment if name != baseline
+    ]
     for name in (baseline, *wanted):
-        if name not in arms:
-            raise UsageError(f"{path}: has no treatment {name!r}; it has {', '.join(arms)}")
+        if name not in by_treatment:
+            raise UsageError(f"{path}: has no treatment {name!r}; it has {', '.join(by_treatment)}")
     if baseline in wanted or len(set(wanted)) < len(wanted):
         raise UsageError(f"a treatment is named twice: {', '.join((baseline, *wanted))}")
     if not wanted:
         raise UsageError(f"{path}: holds {baseline} alone; there is nothing to compare it with")
-    return {name: list(arms[name]) for name in (baseline, *wanted)}
+    return {name: list(by_treatment[name]) for name in (baseline, *wanted)}

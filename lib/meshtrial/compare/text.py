@@ -1,23 +1,21 @@
 """The comparison for a terminal: the smallest possible p first, then a table a metric, readable at 100 columns.
 
-Plain ASCII but for the user's own names, so that it can be piped and diffed. The words are METHOD's: what was not
-shown is inconclusive, with what would settle it.
+Plain ASCII but for the user's own names, so that it can be piped and compared line by line. What was not shown is
+inconclusive, with what would settle it.
 """
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Sequence
 
 from meshtrial.compare.analysis import Outcome
-from meshtrial.compare.rows import is_coarse
 from meshtrial.records.schema import VerdictRow
+from meshtrial.report import wording
+from meshtrial.report.wording import is_coarse, response_of, to_ascii
 from meshtrial.responses import Response
 
 WIDTH = 100
-_LATENCY_NAMES = ("latency_p", "latency_corrected_p")
-FACTOR_FROM = 2.0
 
 
 def render(outcome: Outcome) -> str:
@@ -39,24 +37,29 @@ def wrap(text: str, first: str = "", rest: str = "") -> str:
     )
 
 
+def columns_in_line(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of text in columns: the first to the left, the others to the right."""
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    return [
+        "  ".join([first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True))])
+        for first, *rest in lines
+    ]
+
+
 def _metric(outcome: Outcome, metric: Response) -> str:
     rows = [row for row in outcome.rows if row.response == metric.name]
     sample = outcome.sample
     corrected = "q" if rows[0].exploratory else "p Holm"
-    head = [sample.baseline, str(len(sample.arms[sample.baseline])), value(metric, rows[0].baseline_value), *[""] * 4]
-    lines = [["", "blocks" if sample.paired else "runs", "median", "change", "interval", "p", corrected], head]
-    below: list[str] = ["", ""]
-    for row in rows:
-        lines.append(_cells(row, metric, len(sample.arms[row.treatment])))
-        below.append(_said(row, metric))
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    shown = [_title(metric, rows)]
-    for line, verdict in zip(lines, below, strict=True):
-        cells = [
-            line[0].ljust(widths[0]),
-            *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)),
-        ]
-        shown.append(("  " + "  ".join(cells)).rstrip())
+    base = to_ascii(wording.in_unit(metric, rows[0].baseline_value))
+    lines = [
+        ["", "blocks" if sample.paired else "runs", "median", "change", "interval", "p", corrected],
+        [sample.baseline, str(len(sample.by_treatment[sample.baseline])), base, *[""] * 4],
+        *(_cells(row, len(sample.by_treatment[row.treatment])) for row in rows),
+    ]
+    below = ["", "", *(_said(row) for row in rows)]
+    shown = [_title(rows)]
+    for line, verdict in zip(columns_in_line(lines), below, strict=True):
+        shown.append(f"  {line}".rstrip())
         if verdict:
             shown.append(wrap(verdict, "    ", "      "))
     if any(is_coarse(row) for row in rows):
@@ -64,38 +67,46 @@ def _metric(outcome: Outcome, metric: Response) -> str:
     return "\n".join(shown)
 
 
-def _title(metric: Response, rows: Sequence[VerdictRow]) -> str:
-    typical = ", typical run's" if metric.name.startswith(_LATENCY_NAMES) else ""
-    margins = {f"{percent(row.margin)}" for row in rows if row.margin is not None and row.ratio is not None}
+def _title(rows: Sequence[VerdictRow]) -> str:
+    margins = {
+        to_ascii(wording.rounded_percent(row.margin))
+        for row in rows
+        if row.margin is not None and row.ratio is not None
+    }
     margin = f"; margin {' or '.join(sorted(margins))}" if margins else "; no margin"
-    exploratory = "; exploratory" if rows[0].exploratory else ""
-    return f"{metric.label}{typical}{margin}{exploratory}"
+    return wording.typical(rows[0]) + margin + ("; exploratory" if rows[0].exploratory else "")
 
 
-def _cells(row: VerdictRow, metric: Response, runs: int) -> list[str]:
-    flag = " [bucket]" if is_coarse(row) else ""
-    p = "" if row.twin else probability(row.p_holm)
+def _cells(row: VerdictRow, runs: int) -> list[str]:
+    response = response_of(row)
     if row.ratio is None:
-        change, interval = (
-            (_signed(metric, row.difference), _between(metric, row)) if row.difference is not None else ("", "")
-        )
+        change = "" if row.difference is None else wording.in_unit(response, row.difference, sign=True)
+        interval = "" if row.difference is None else _added_interval(row)
     else:
-        change, interval = change_of(row.ratio, row.ci_high), interval_of(row.ci_low, row.ci_high)
+        change = wording.change(row.ratio, row.ci_high)
+        interval = wording.change_interval(row.ci_low, row.ci_high)
     if row.confidence is not None:
-        interval += f" at {percent(row.confidence)}"
-    name = row.treatment + (" (A/A twin)" if row.twin else "")
-    return [name, str(runs), value(metric, row.treatment_value) + flag, change, interval, probability(row.p), p]
+        interval += f" at {wording.percent(row.confidence)}"
+    value = wording.in_unit(response, row.treatment_value) + (" [bucket]" if is_coarse(row) else "")
+    corrected = "" if row.twin else wording.probability(row.p_adjusted)
+    numbers = [value, change, interval, wording.probability(row.p), corrected]
+    return [row.treatment + (" (A/A twin)" if row.twin else ""), str(runs), *map(to_ascii, numbers)]
 
 
-def _said(row: VerdictRow, metric: Response) -> str:
+def _said(row: VerdictRow) -> str:
     parts = [row.sentence]
-    if row.ratio is not None and metric.unit:
-        parts.append(f"added {_signed(metric, row.difference)} ({_between(metric, row)})")
-    if row.p_equivalence_holm is not None and row.verdict in ("equivalent", "inconclusive"):
-        parts.append(f"equivalence p {probability(row.p_equivalence_holm)}")
+    response = response_of(row)
+    if row.ratio is not None and response.unit:
+        parts.append(f"added {wording.in_unit(response, row.difference, sign=True)} ({_added_interval(row)})")
+    if row.p_equivalence_adjusted is not None and row.verdict in ("equivalent", "inconclusive"):
+        parts.append(f"equivalence p {wording.probability(row.p_equivalence_adjusted)}")
     if row.mde is not None and row.ratio is not None:
-        parts.append(f"detects {percent(row.mde)}")
-    return "; ".join(parts)
+        parts.append(f"detects {wording.mde_text(row)}")
+    return to_ascii("; ".join(parts))
+
+
+def _added_interval(row: VerdictRow) -> str:
+    return wording.interval_in_unit(response_of(row), row.difference_low, row.difference_high)
 
 
 def notes(outcome: Outcome) -> list[str]:
@@ -113,8 +124,8 @@ def method_sentence(outcome: Outcome) -> str:
     """What was computed."""
     methods = list(dict.fromkeys(row.method for row in outcome.rows if row.method))
     pairing = f", {outcome.sample.pairing}" if outcome.sample.pairing else ", not paired"
-    sizes = {row.p_holm is not None for row in outcome.rows}
-    family = "Holm over the treatments of a metric" if any(sizes) else "not corrected"
+    corrected = any(row.p_adjusted is not None for row in outcome.rows)
+    family = "Holm over the treatments of a metric" if corrected else "not corrected"
     exact = "The interval is the inversion of the test beside it and says the confidence that it reaches. "
     model = "Below the smallest n the interval is model-based and only to be looked at. "
     provisional = [method for method in methods if "provisional" in method]
@@ -123,55 +134,3 @@ def method_sentence(outcome: Outcome) -> str:
         f"Method: {'; '.join(methods) or 'none'}{pairing}; {family}; alpha {outcome.alpha:g}. {interval}Metrics and "
         "margins were chosen after the runs: what this shows is to be confirmed by a trial that declares them first."
     )
-
-
-def probability(p: float | None) -> str:
-    """A p-value."""
-    if p is None:
-        return "-"
-    return "<0.0001" if p < 1e-4 else f"{p:.2g}"
-
-
-def number(x: float, digits: int = 3) -> str:
-    """Significant digits without an exponent."""
-    if x == 0 or not math.isfinite(x):
-        return f"{x:g}"
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(float(f"{x:.{digits}g}")))))
-    return f"{x:.{min(decimals, 5)}f}"
-
-
-def percent(share: float | None) -> str:
-    """A share as a percentage."""
-    return "-" if share is None else f"{100 * share:.3g} %"
-
-
-def value(metric: Response, stored: float | None) -> str:
-    """A stored value in its display unit."""
-    return "-" if stored is None else f"{number(stored * metric.scale)} {metric.unit}".rstrip()
-
-
-def change_of(ratio: float, high: float | None = None) -> str:
-    """A ratio as a reader thinks of it: +38 %, or 2.4x where its interval reaches that far."""
-    if max(ratio, ratio if high is None else high) >= FACTOR_FROM:
-        return f"{number(ratio)}x"
-    return f"{100 * (ratio - 1):+.1f} %"
-
-
-def interval_of(low: float | None, high: float | None) -> str:
-    """An interval of ratios in one notation."""
-    if low is None or high is None:
-        return ""
-    if high >= FACTOR_FROM:
-        return f"{number(low)} to {number(high)}x"
-    return f"{100 * (low - 1):+.1f} to {100 * (high - 1):+.1f} %"
-
-
-def _signed(metric: Response, stored: float | None) -> str:
-    return "" if stored is None else ("+" if stored > 0 else "") + value(metric, stored)
-
-
-def _between(metric: Response, row: VerdictRow) -> str:
-    if row.difference_low is None or row.difference_high is None:
-        return "-"
-    low, high = (("+" if x > 0 else "") + number(x * metric.scale) for x in (row.difference_low, row.difference_high))
-    return f"{low} to {high} {metric.unit}".rstrip()

@@ -55,7 +55,12 @@ def read_study(store: StudyStore) -> StudyData:
     path = store.path / "verdicts.json"
     if not path.exists():
         raise RecordError(f"{path}: is missing; `meshtrial report {store.path}` makes it from the records")
-    rows = tuple(VerdictRow(**row | {"warnings": tuple(row["warnings"])}) for row in read_verdicts(store))
+    try:
+        rows = tuple(VerdictRow(**row | {"warnings": tuple(row["warnings"])}) for row in read_verdicts(store))
+    except (KeyError, TypeError) as error:
+        raise RecordError(
+            f"{path}: was written by another version ({error}); `meshtrial report {store.path}` makes it again"
+        ) from None
     table = pl.read_parquet(store.path / "runs.parquet")
     return StudyData(store.path, store.plan, store.environment, store.records(), table, rows)
 

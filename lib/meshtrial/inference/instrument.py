@@ -1,4 +1,4 @@
-"""What the instrument sees of effects whose size is known: injected delays, and none at all."""
+"""What is detected of effects whose size is known: injected delays, and none at all."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Detection:
 
 
 def detections(data: StudyData, response: str = "latency_p50_s") -> tuple[Detection, ...]:
-    """Every arm of a calibration study against the relay at delay 0, smallest delay first."""
+    """Every treatment of a calibration study against the relay at delay 0, smallest delay first."""
     found = []
     for row in data.verdicts:
         if row.response != response:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -12,6 +11,7 @@ import polars as pl
 from meshtrial import stats
 from meshtrial.inference.diagnosis import diagnose_family
 from meshtrial.inference.values import FloatArray, block_values
+from meshtrial.margin import Margin
 from meshtrial.plan import Plan
 from meshtrial.records.schema import VerdictRow
 from meshtrial.records.tables import Inclusion
@@ -27,7 +27,7 @@ def verdict_rows(plan: Plan, table: pl.DataFrame, load: str, inclusion: Inclusio
     study = plan.study
     measured = set(table.filter(pl.col("load") == load)["response"].unique().to_list())
     names = _primary(plan, load)
-    asked = load_of(plan, load)
+    asked = _labelled(plan, load)
     names += [
         name
         for name in REGISTRY
@@ -42,7 +42,7 @@ def verdict_rows(plan: Plan, table: pl.DataFrame, load: str, inclusion: Inclusio
 def primary_results(
     plan: Plan, table: pl.DataFrame, load: str, inclusion: Inclusion, alpha: float
 ) -> list[tuple[str, stats.ContrastResult]]:
-    """Results of the primary families at one load, the twin left out: what a stopping rule may look at."""
+    """Results of the primary families at one load, without the twin: what a stopping rule may look at."""
     found: list[tuple[str, stats.ContrastResult]] = []
     for name in _primary(plan, load):
         values = _values(plan, table, load, name, inclusion)
@@ -52,13 +52,13 @@ def primary_results(
     return found
 
 
-def load_of(plan: Plan, label: str) -> Load:
+def _labelled(plan: Plan, label: str) -> Load:
     """The load with this label."""
     return next(load for load in plan.study.loads if load.label == label)
 
 
 def _primary(plan: Plan, load: str) -> list[str]:
-    return [name for name in plan.study.primary if applies(name, load_of(plan, load))]
+    return [name for name in plan.study.primary if applies(name, _labelled(plan, load))]
 
 
 def _family_rows(
@@ -66,12 +66,20 @@ def _family_rows(
 ) -> list[VerdictRow]:
     study = plan.study
     values = _values(plan, table, load, response.name, inclusion)
-    medians = {name: _median(found) for name, found in values.items()}
-    results = _results(plan, response, inclusion, values, alpha)
-    found = diagnose_family(table, load, response, values, study.baseline.name, inclusion.blocks, study.margins)
-    said = tuple(f"{w.code}: {w.message}" for w in found)
-    rows = [_row(plan, load, response, result, medians) for result in results]
-    return [replace(row, warnings=(*row.warnings, *said)) for row in rows]
+    medians = {name: median_of(found) for name, found in values.items()}
+    data = diagnose_family(table, load, response, values, study.baseline.name, inclusion.blocks, study.margins)
+    return [
+        verdict_row(
+            result,
+            response,
+            medians,
+            study=study.name,
+            load=load,
+            exploratory=response.name not in study.primary,
+            warnings=data,
+        )
+        for result in _results(plan, response, inclusion, values, alpha)
+    ]
 
 
 def _values(plan: Plan, table: pl.DataFrame, load: str, response: str, inclusion: Inclusion) -> dict[str, FloatArray]:
@@ -106,34 +114,40 @@ def _analysed(
     alpha: float,
 ) -> tuple[stats.ContrastResult, ...]:
     study = plan.study
-    # Two arms that both lack the part say nothing about noise, also where other contrasts are ratios.
+    # Two treatments that both lack the part say nothing about noise, also where other contrasts are ratios.
     twin = None if scale == "difference" or _without(response, values[study.baseline.name]) else study.twin
-    declared = study.margins.get(response.name)
-    # A margin relative to zero means nothing: without a floor a structurally zero baseline has no equivalence test.
-    margin = stats.Margin(declared.relative, declared.floor or None) if declared and scale == "ratio" else None
     invalid = {arm: _why(inclusion, arm) for arm, state in inclusion.set_aside.items() if state == "invalid"}
     saturated = {arm: _why(inclusion, arm) for arm, state in inclusion.set_aside.items() if state == "saturated"}
     for arm, found in values.items():
-        # An arm without this response (too few requests for its quantile) must not take the others' blocks.
+        # A treatment without this response (too few requests for its quantile) must not take the others' blocks.
         if arm not in inclusion.set_aside and (found.size == 0 or np.isnan(found).all()):
             invalid[arm] = _not_measured(plan, response) if found.size else "no complete block"
-    return stats.analyse_family(
-        dict(values),
+    family = stats.Family(
         study.baseline.name,
         twin=twin.name if twin else None,
         contrasts=[(c.treatment, c.baseline) for c in members],
         alpha=alpha,
-        margin=margin,
-        kind=_KINDS.get(response.kind, "level"),
+        margin=usable_margin(study.margins.get(response.name), scale),
+        kind=kind_of(response),
         primary=response.name in study.primary,
         scale=scale,
         # One family, though its contrasts may lie on two scales: all of them count in the correction.
         m_family=len(study.all_contrasts()),
-        # With no arm left there are no values for the labels to belong to.
-        blocks=list(inclusion.blocks) if len({*invalid, *saturated}) < len(values) else [],
-        invalid=invalid,
-        saturated=saturated,
     )
+    return stats.analyse_family(values, family, blocks=inclusion.blocks, invalid=invalid, saturated=saturated)
+
+
+def usable_margin(margin: Margin | None, scale: stats.Scale) -> Margin | None:
+    """The margin that a contrast can be tested against.
+
+    A margin relative to zero means nothing: without a floor a structurally zero baseline has no equivalence test.
+    """
+    return margin if margin is not None and (scale == "ratio" or margin.floor) else None
+
+
+def kind_of(response: Response) -> Kind:
+    """Which words a response's direction gets."""
+    return _KINDS.get(response.kind, "level")
 
 
 def _not_measured(plan: Plan, response: Response) -> str:
@@ -150,17 +164,35 @@ def _why(inclusion: Inclusion, arm: str) -> str:
     return failed[0].reasons[0] if failed and failed[0].reasons else "gates or proofs failed"
 
 
-def _row(
-    plan: Plan, load: str, response: Response, result: stats.ContrastResult, medians: Mapping[str, float | None]
+def verdict_row(
+    result: stats.ContrastResult,
+    response: Response,
+    medians: Mapping[str, float | None],
+    *,
+    study: str,
+    load: str,
+    exploratory: bool,
+    warnings: Sequence[stats.Warning] = (),
 ) -> VerdictRow:
-    c, study = result.comparison, plan.study
-    ratio = c is not None and c.scale == "ratio"
-    primary = response.name in study.primary
-    difference = None if c is None else c.difference
-    to_ms = response.kind == "latency" and difference is not None
-    verdict = result.verdict
+    """A judged contrast as a row of ``verdicts.json``, of a study or of a comparison.
+
+    Parameters
+    ----------
+    result : ContrastResult
+    response : Response
+    medians : mapping of str to float or None
+        Of every treatment's values, in the response's stored unit.
+    study, load : str
+        What the row belongs to.
+    exploratory : bool
+        Whether the response was not declared primary.
+    warnings : sequence of Warning
+        Beside the result's own.
+    """
+    c, verdict = result.comparison, result.verdict
+    ratio = c if c is not None and c.scale == "ratio" else None
     return VerdictRow(
-        study=study.name,
+        study=study,
         load=load,
         response=response.name,
         label=response.label,
@@ -168,23 +200,23 @@ def _row(
         treatment=result.treatment,
         baseline=result.baseline,
         twin=result.role == "a/a",
-        exploratory=not primary,
+        exploratory=exploratory,
         n_blocks=0 if c is None else c.n,
-        ratio=c.estimate if c is not None and ratio else None,
-        ci_low=c.ci_low if c is not None and ratio else None,
-        ci_high=c.ci_high if c is not None and ratio else None,
+        ratio=None if ratio is None else ratio.estimate,
+        ci_low=None if ratio is None else _finite(ratio.ci_low),
+        ci_high=None if ratio is None else _finite(ratio.ci_high),
         confidence=None if c is None else c.confidence,
-        difference=difference,
+        difference=None if c is None else c.difference,
         difference_low=None if c is None else _finite(c.difference_low),
         difference_high=None if c is None else _finite(c.difference_high),
-        difference_ms=difference * 1e3 if to_ms and difference is not None else None,
+        difference_ms=c.difference * 1e3 if c is not None and response.kind == "latency" else None,
         baseline_value=medians.get(result.baseline),
         treatment_value=medians.get(result.treatment),
         p=None if c is None else c.p,
-        p_holm=result.p_adjusted,
+        p_adjusted=result.p_adjusted,
         p_equivalence=None if c is None else c.p_equivalence,
-        p_equivalence_holm=result.p_equivalence_adjusted,
-        margin=None if c is None or c.margin_high is None else c.margin_high - c.no_effect,
+        p_equivalence_adjusted=result.p_equivalence_adjusted,
+        margin=None if c is None else c.margin,
         noise_floor=None if result.noise is None else result.noise.floor,
         mde=None if c is None else c.mde,
         blocks_needed=verdict.more,
@@ -192,7 +224,7 @@ def _row(
         qualifier=verdict.qualifier,
         sentence=verdict.text,
         method="" if c is None else c.method,
-        warnings=tuple(f"{w.code}: {w.message}" for w in result.warnings),
+        warnings=tuple(str(w) for w in (*result.warnings, *warnings)),
     )
 
 
@@ -200,6 +232,7 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _median(found: FloatArray) -> float | None:
-    kept = found[~np.isnan(found)]
+def median_of(values: FloatArray) -> float | None:
+    """Median of the values that are there; None without any."""
+    kept = values[~np.isnan(values)]
     return float(np.median(kept)) if kept.size else None

@@ -1,8 +1,8 @@
 """How a study's responses grow with its endpoints: exponents, marginal costs, knees, predictions.
 
 The block is the unit, as everywhere: one slope from each pass over the sizes, then a test over the blocks. Only
-blocks in which an arm was measured at every size take part, and a size that the arm could not hold leaves its ladder
-by name. What lies beyond the largest measured size is a prediction and says so.
+blocks in which a treatment was measured at every size are included, and a size that the treatment could not hold is
+excluded from its ladder and named. What lies beyond the largest measured size is a prediction and says so.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ import polars as pl
 from meshtrial.errors import UsageError
 from meshtrial.inference.values import FloatArray
 from meshtrial.records.dataset import StudyData
-from meshtrial.stats.knee import Knee, find_knee
-from meshtrial.stats.multiplicity import smallest_n
-from meshtrial.stats.scaling import (
+from meshtrial.stats.growth import (
     Curve,
+    Knee,
     PowerLaw,
+    Slope,
     closest_curve,
     compare_exponents,
+    find_knee,
     marginal_cost,
     marginal_costs,
     power_law,
+    slope_over_blocks,
 )
-from meshtrial.stats.slopes import Slope, slope_over_blocks
+from meshtrial.stats.multiplicity import smallest_n
 from meshtrial.study import Load
 
 LINEAR_MARGIN = 0.10
@@ -38,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Ladder:
-    """One response of one arm on all its sizes.
+    """One response of one treatment on all its sizes.
 
     Attributes
     ----------
@@ -51,7 +53,7 @@ class Ladder:
     values : tuple of tuple of float
         A row a block, a column a size; the response's stored unit.
     missing : tuple of int
-        Planned sizes at which this arm has no included run.
+        Planned sizes at which this treatment has no included run.
     """
 
     treatment: str
@@ -105,18 +107,14 @@ class Growth:
     def predict(self, endpoints: float, alpha: float) -> Slope | None:
         """The curve's value at a size, with its interval over blocks.
 
-        Between the measured sizes it is an interpolation; :meth:`extrapolated` tells when it is not.
+        Beyond the measured sizes it is an extrapolation.
         """
         return None if self.curve is None else slope_over_blocks(self.curve.at(endpoints), 0.0, alpha)
-
-    def extrapolated(self, endpoints: float) -> bool:
-        """Whether a size lies outside what was measured."""
-        return not self.ladder.endpoints[0] <= endpoints <= self.ladder.endpoints[-1]
 
 
 @dataclass(frozen=True)
 class SlopeContrast:
-    """Two arms' growth of one response, paired by block.
+    """Two treatments' growth of one response, paired by block.
 
     Attributes
     ----------
@@ -172,7 +170,7 @@ def growth(data: StudyData, treatment: str, response: str, rps: float | None = N
     why: list[str] = []
     if found.missing:
         sizes = ", ".join(map(str, found.missing))
-        why.append(f"not measured at {sizes} endpoints, or set aside there: the ladder leaves these sizes out")
+        why.append(f"not measured at {sizes} endpoints, or excluded there: the ladder lacks these sizes")
     law = _tried(lambda: power_law(found.x, found.y, alpha=alpha, margin=LINEAR_MARGIN), "exponent", why)
     cost = _tried(lambda: marginal_cost(found.x, found.y, alpha=alpha), "marginal cost", why)
     knee = _tried(lambda: find_knee(found.x, found.y, np.random.default_rng(seed), alpha=alpha), "knee", why)
@@ -180,14 +178,14 @@ def growth(data: StudyData, treatment: str, response: str, rps: float | None = N
 
 
 def growths(data: StudyData, responses: Sequence[str]) -> list[Growth]:
-    """Every arm (the twin left out) and rate that has the response at two sizes or more."""
+    """Every treatment but the twin and rate that has the response at two sizes or more."""
     arms = [t.name for t in data.plan.study.treatments if not t.twin]
     found = [growth(data, arm, name, rps) for name in responses for arm in arms for rps in rates(data)]
     return [one for one in found if len(one.ladder.endpoints) > 1 and _has_any(one.ladder)]
 
 
 def compare(data: StudyData, treatment: str, baseline: str, response: str) -> SlopeContrast | None:
-    """Two arms' slopes on the sizes and blocks that both have; None where that is too little."""
+    """Two treatments' slopes on the sizes and blocks that both have; None where that is too little."""
     rate = rates(data)[0]
     one, other = (ladder(data, arm, response, rate) for arm in (treatment, baseline))
     sizes = [at for at in one.endpoints if at in other.endpoints]

@@ -21,7 +21,7 @@ LEAST_IDLE = 0.10
 
 @dataclass(frozen=True)
 class Limit:
-    """One arm at one size and rate, over every run that was made of it, the repeated ones too.
+    """One treatment at one size and rate, over every run that was made of it, the repeated ones too.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Limit:
 
 
 def limits(data: StudyData) -> list[Limit]:
-    """Every arm at every load, as planned."""
+    """Every treatment at every load, as planned."""
     return [
         _limit(arm.name, endpoints_of(load), load.rps, runs)
         for load in data.plan.study.loads

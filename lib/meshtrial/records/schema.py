@@ -187,9 +187,10 @@ class VerdictRow:
         Confidence that the interval actually achieves.
     difference, difference_low, difference_high : float or None
         In the response's stored unit; ``difference_ms`` repeats a latency's in milliseconds.
-    p, p_holm, p_equivalence, p_equivalence_holm : float or None
-        Two-sided signed-rank; corrected inside the family (``p_holm`` is Benjamini-Hochberg's q where
-        ``exploratory``); two one-sided tests against the margin.
+    p, p_equivalence : float or None
+        Exact two-sided test of no effect; two one-sided tests against the margin.
+    p_adjusted, p_equivalence_adjusted : float or None
+        The same, corrected for the family by :attr:`adjustment`.
     mde : float or None
         Minimum detectable effect at 80 % power, as a ratio minus one.
     baseline_value, treatment_value : float or None
@@ -217,9 +218,9 @@ class VerdictRow:
     baseline_value: float | None
     treatment_value: float | None
     p: float | None
-    p_holm: float | None
+    p_adjusted: float | None
     p_equivalence: float | None
-    p_equivalence_holm: float | None
+    p_equivalence_adjusted: float | None
     margin: float | None
     noise_floor: float | None
     mde: float | None
@@ -229,6 +230,11 @@ class VerdictRow:
     sentence: str
     method: str
     warnings: tuple[str, ...] = ()
+
+    @property
+    def adjustment(self) -> str:
+        """How ``p_adjusted`` was made: Holm, Benjamini-Hochberg (then it is a q), or not at all for the twin."""
+        return "none" if self.twin else "benjamini-hochberg" if self.exploratory else "holm"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""

@@ -146,8 +146,13 @@ class StudyStore:
 
 def write_json(path: Path, data: Any) -> None:
     """Write JSON so that the file is whole or not there; NaN is refused."""
+    write_text(path, json.dumps(data, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file so that it is whole or not there."""
     temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(data, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+    temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)
 
 

@@ -2,9 +2,9 @@
 
 from meshtrial.report.figure import Figure
 from meshtrial.report.figures import added_latency, drift, forest, latency_ccdf, resources, runs_by_block
-from meshtrial.report.html import notebook_to_html, report_seal, sign_notebook
+from meshtrial.report.html import notebook_to_html, report_seal
 from meshtrial.report.markup import Fragment
-from meshtrial.report.site import read_sidecar, write_index, write_sidecar
+from meshtrial.report.site import read_entry, write_entry, write_index
 from meshtrial.report.tables import (
     design,
     exploratory_table,
@@ -33,16 +33,15 @@ __all__ = [
     "method_and_limits",
     "notebook_to_html",
     "provenance",
-    "read_sidecar",
+    "read_entry",
     "report_seal",
     "reproduce_command",
     "resources",
     "runs_by_block",
-    "sign_notebook",
     "validity",
     "verdict_sentence",
     "verdict_table",
     "verdicts_sha256",
+    "write_entry",
     "write_index",
-    "write_sidecar",
 ]

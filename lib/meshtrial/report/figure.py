@@ -2,85 +2,77 @@
 
 In a notebook the drawing is an image (JupyterLab strips SVG elements from outputs it does not trust,
 and every notebook that papermill ran is one of those). The exported page puts the SVG itself in its
-place: text that can be selected, in the page's own colours, and a narrower drawing on a phone.
+place: text that can be selected, in the page's own colours, and the same drawn narrower on a phone.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import polars as pl
+from markupsafe import Markup
 from matplotlib.figure import Figure as Canvas
 
 from meshtrial.errors import UsageError
 from meshtrial.report import svg as svg_tools
 from meshtrial.report import wording
-from meshtrial.report.markup import Cell, Column, Table, details, escape, style_element
-
-WIDE_IN, NARROW_IN = 7.4, 3.8
+from meshtrial.report.markup import Cell, Column, Table, part, style_sheet
+from meshtrial.report.sheet import NARROW, WIDE, Sheet
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing with everything that belongs to it.
+    """What a figure is: a drawing, what it shows in words, how to read it, and its numbers.
 
     Attributes
     ----------
-    svg : str
-        An ``<svg>`` element.
+    draw : callable
+        Draws on a `Sheet` of any width. It is called at once, so that what cannot be drawn fails where it is made.
     alt : str
         What is seen, in numbers.
     caption : str
         How to read it.
     table : polars.DataFrame
         The numbers that are drawn, in display units named in the columns.
-    narrow : str
-        The same drawing for a phone; empty where the wide one serves.
+    svg, narrow : str
+        The drawing as an ``<svg>`` element for a page, and for a phone.
     """
 
-    svg: str
+    draw: Callable[[Sheet], Canvas]
     alt: str
     caption: str
     table: pl.DataFrame
-    narrow: str = ""
+    svg: str = field(init=False, repr=False)
+    narrow: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.alt.strip() or not self.caption.strip():
             raise UsageError("a figure needs alt text and a caption; say what is seen, in numbers")
+        object.__setattr__(self, "svg", self._drawn(WIDE))
+        object.__setattr__(self, "narrow", self._drawn(NARROW))
 
-    @classmethod
-    def from_matplotlib(
-        cls, fig: Canvas, alt: str, caption: str, table: pl.DataFrame, narrow: Canvas | None = None
-    ) -> Figure:
-        """Take over a matplotlib drawing.
-
-        Parameters
-        ----------
-        fig : matplotlib.figure.Figure
-            Best made by :func:`meshtrial.report.svg.canvas` inside :func:`meshtrial.report.svg.style`. A figure of
-            pyplot is closed, so that it is neither shown twice nor left open.
-        alt, caption : str
-        table : polars.DataFrame
-        narrow : matplotlib.figure.Figure, optional
-            Drawn at :data:`NARROW_IN`.
-        """
-        shown = svg_tools.to_svg(fig, alt)
-        small = svg_tools.to_svg(narrow, alt) if narrow is not None else ""
-        for drawing in (fig, narrow):
-            _close(drawing)
-        return cls(shown, alt, caption, table, small)
+    def _drawn(self, sheet: Sheet) -> str:
+        with svg_tools.style():
+            canvas = self.draw(sheet)
+        shown = svg_tools.to_svg(canvas, self.alt)
+        _close(canvas)
+        return shown
 
     def _repr_html_(self) -> str:
-        narrow = f' data-narrow="{svg_tools.data_uri(self.narrow)}"' if self.narrow else ""
-        image = f'<img class="mt-svg" alt="{escape(self.alt)}" src="{svg_tools.data_uri(self.svg)}"{narrow}>'
-        table = frame_table(self.table, "The numbers in this figure")
+        image = part("image", self.alt, svg_tools.data_uri(self.svg), svg_tools.data_uri(self.narrow))
+        return str(part("fragment", self._around(image), style_sheet()))
+
+    @property
+    def html(self) -> Markup:
+        """The figure for a page of its own: the drawings themselves, one for a wide screen, one for a phone."""
+        return self._around(Markup(svg_tools.for_page(self.svg, self.narrow)))
+
+    def _around(self, drawing: Markup) -> Markup:
         count = f"{self.table.height} row{'s' * (self.table.height != 1)}"
-        return (
-            f'{style_element()}<div class="mt"><figure class="mt-figure"><div class="mt-drawing">{image}</div>'
-            f"<figcaption>{escape(self.caption)}</figcaption>"
-            f"{details(f'Table: the numbers drawn ({count})', table.to_html(), css='mt-data')}</figure></div>"
-        )
+        numbers = frame_table(self.table, "The numbers in this figure")
+        return part("figure", drawing, self.caption, f"Table: the numbers drawn ({count})", numbers)
 
     def __repr__(self) -> str:
         return (
@@ -107,8 +99,9 @@ def _cell(value: object) -> Cell:
     return Cell(str(value))
 
 
-def _close(fig: Canvas | None) -> None:
-    if fig is None or getattr(fig, "number", None) is None:
+def _close(fig: Canvas) -> None:
+    """A figure of pyplot is closed, so that it is neither shown twice nor left open."""
+    if getattr(fig, "number", None) is None:
         return
     from matplotlib import pyplot
 

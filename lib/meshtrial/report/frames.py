@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -12,21 +13,21 @@ from meshtrial.records.schema import RunRecord, VerdictRow
 from meshtrial.report import palette
 from meshtrial.responses import REGISTRY
 
-PERCENTILES = ("p50", "p75", "p90", "p95", "p99", "p999")
-
 
 def for_seaborn(frame: pl.DataFrame) -> dict[str, list[Any]]:
-    """What ``sns.*(data=...)`` takes: seaborn 0.13.2 raises TypeError for a polars frame (FACTS)."""
+    """What ``sns.*(data=...)`` takes: seaborn 0.13.2 raises TypeError for a polars frame."""
     columns: dict[str, list[Any]] = frame.to_dict(as_series=False)
     return columns
 
 
 def order(data: StudyData, present: Iterable[str] | None = None) -> list[str]:
     """Treatments as figures and tables list them: baseline, twin, the others as planned, strangers last."""
-    names = list(palette.looks(data.plan.study))
-    if present is None:
-        return names
-    seen = set(present)
+    names = palette.looks(data.plan.study)
+    return list(names) if present is None else _ordered(names, present)
+
+
+def _ordered(looks: Iterable[str], present: Iterable[str]) -> list[str]:
+    names, seen = list(looks), set(present)
     return [name for name in names if name in seen] + sorted(seen - set(names))
 
 
@@ -75,9 +76,68 @@ def verdicts(
     )
 
 
-def several_baselines(data: StudyData) -> bool:
-    """Whether the study's contrasts have more than one baseline."""
-    return len({contrast.baseline for contrast in data.plan.study.all_contrasts()}) > 1
+@dataclass(frozen=True)
+class Contrasts:
+    """Verdict rows with what a figure or a table of them needs to know, of a study or of a comparison.
+
+    Attributes
+    ----------
+    rows : tuple of VerdictRow
+        In the order in which they are shown.
+    looks : mapping of str to Look
+        Of every treatment, in the order in which figures list them.
+    loads : tuple of str
+        Labels of the loads, in order.
+    unreported : frozenset of (load, response, treatment)
+        Contrasts without a verdict because the response was not recorded in runs that are otherwise good.
+    sample_floor : float
+        Requests of a run that must lie beyond a percentile.
+    counted : str
+        What ``n_blocks`` counts: blocks, or runs.
+    """
+
+    rows: tuple[VerdictRow, ...]
+    looks: Mapping[str, palette.Look]
+    loads: tuple[str, ...]
+    unreported: frozenset[tuple[str, str, str]] = frozenset()
+    sample_floor: float = 0.0
+    counted: str = "blocks"
+
+    def where(self, wanted: Callable[[VerdictRow], bool]) -> Contrasts:
+        """Only the rows that are wanted."""
+        return replace(self, rows=tuple(row for row in self.rows if wanted(row)))
+
+    def reported(self, row: VerdictRow) -> bool:
+        """Whether the response of this row was recorded."""
+        return (row.load, row.response, row.treatment) not in self.unreported
+
+    @property
+    def baselines(self) -> list[str]:
+        """The baselines of all rows, each once."""
+        return list(dict.fromkeys(row.baseline for row in self.rows))
+
+    def load_title(self, label: str) -> str:
+        """A panel's heading where there are several loads."""
+        return label if len(self.loads) > 1 else ""
+
+    def order(self, names: Iterable[str]) -> list[str]:
+        """Treatments as figures list them, strangers last."""
+        return _ordered(self.looks, names)
+
+
+def contrasts(
+    data: StudyData, *, load: str | None = None, response: str | None = None, primary: bool | None = None
+) -> Contrasts:
+    """A study's verdict rows that match; with ``primary`` those of declared responses, or all others."""
+    declared = data.plan.study.primary
+    rows = tuple(
+        row
+        for row in verdicts(data, load=load, response=response)
+        if primary is None or (row.response in declared) == primary
+    )
+    missing = frozenset((row.load, row.response, row.treatment) for row in rows if not_reported(data, row))
+    floor = data.plan.study.gates.sample_floor
+    return Contrasts(rows, palette.looks(data.plan.study), tuple(loads(data)), missing, floor)
 
 
 def not_reported(data: StudyData, row: VerdictRow) -> bool:

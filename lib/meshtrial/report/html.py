@@ -1,8 +1,8 @@
 """An executed notebook as one offline page.
 
-nbconvert's own template loads four scripts from a network (FACTS); this one has no script at all and a
+nbconvert's own template loads four scripts from a network; this one has no script at all and a
 content security policy that forbids fetching. What is shown is what the notebook holds: errors first and
-loudest, code folded, library chatter on stderr left out.
+loudest, code folded, library chatter on stderr dropped.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import nbformat
+from markupsafe import Markup
 from nbconvert import HTMLExporter
 
 from meshtrial import __version__
 from meshtrial.errors import RecordError
-from meshtrial.report.markup import TEMPLATES, escape, style_sheet
+from meshtrial.records.store import write_text
+from meshtrial.report import svg
+from meshtrial.report.markup import TEMPLATES, part, style_sheet
 
 # papermill puts its own banner into a failed notebook; the page has a better one.
 _PAPERMILL_ERROR_TAGS = {"papermill-error-cell-tag"}
@@ -53,20 +56,8 @@ def notebook_to_html(ipynb_path: Path, html_path: Path, *, index: str = "") -> P
     page = _export(notebook, index, ipynb_path.stem)
     page = _finish(page, _errors(notebook))
     html_path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = html_path.with_name(html_path.name + ".tmp")
-    temporary.write_text(page, encoding="utf-8")
-    temporary.replace(html_path)
+    write_text(html_path, page)
     return html_path
-
-
-def sign_notebook(ipynb_path: Path) -> None:
-    """Tell Jupyter on this machine that the outputs are ours, so that JupyterLab shows them in full.
-
-    The signature goes to Jupyter's data folder (``JUPYTER_DATA_DIR``), never into the notebook.
-    """
-    from nbformat.sign import NotebookNotary
-
-    cast(Any, NotebookNotary)().sign(_read(ipynb_path))
 
 
 def report_seal(html_path: Path) -> dict[str, str]:
@@ -146,7 +137,9 @@ def _is_visible(output: Any) -> bool:
 
 def _export(notebook: Any, index: str, stem: str) -> str:
     numbers = itertools.count(1)
-    exporter = cast(Any, HTMLExporter)(template_name="meshtrial", extra_template_basedirs=[str(TEMPLATES)])
+    exporter = cast(Any, HTMLExporter)(
+        template_name="meshtrial", extra_template_basedirs=[str(TEMPLATES)], extra_template_paths=[str(TEMPLATES)]
+    )
     exporter.exclude_input_prompt = True
     exporter.exclude_output_prompt = True
     exporter.anchor_link_text = ""
@@ -186,50 +179,29 @@ def _finish(page: str, errors: list[str]) -> str:
     # nbconvert puts attributes in an order of its own, so only the class is relied on.
     page = re.sub(r'<img\b[^>]*\bclass="mt-svg"[^>]*>', _inline, page)
     page = re.sub(r'<a class="anchor-link"[^>]*></a>', "", page)
-    page = page.replace("<!--mt-contents-->", _contents(page), 1)
-    return page.replace("<!--mt-banner-->", _banner(errors), 1)
+    page = page.replace("<!--mt-contents-->", str(_contents(page)), 1)
+    return page.replace("<!--mt-banner-->", str(part("banner", errors)), 1)
 
 
 def _inline(match: re.Match[str]) -> str:
     """A figure's image back to the SVG elements it was made of: one for the page, one for a phone."""
     found = re.findall(r'(src|data-narrow)="data:image/svg\+xml;base64,([^"]*)"', match.group())
     drawings = {name: _body(base64.b64decode(code).decode()) for name, code in found}
-    wide, narrow = drawings.get("src", ""), drawings.get("data-narrow", "")
-    if not narrow:
-        return wide
-    return wide.replace('class="mt-chart"', 'class="mt-chart mt-wide-chart"', 1) + narrow.replace(
-        'class="mt-chart"', 'class="mt-chart mt-narrow"', 1
-    )
+    return svg.for_page(drawings.get("src", ""), drawings.get("data-narrow", ""))
 
 
-def _body(svg: str) -> str:
+def _body(drawing: str) -> str:
     # The rule that makes the image readable by itself would reach the whole page here.
-    return re.sub(r"^(<svg[^>]*>)<style>.*?</style>", r"\1", svg, count=1, flags=re.DOTALL)
+    return re.sub(r"^(<svg[^>]*>)<style>.*?</style>", r"\1", drawing, count=1, flags=re.DOTALL)
 
 
-def _contents(page: str) -> str:
+def _contents(page: str) -> Markup:
     """Table of contents from the headings of the notebook's prose."""
-    items = []
+    found = []
     for level, attributes, inner in re.findall(r"<h([23])([^>]*)>(.*?)</h\1>", page, flags=re.DOTALL):
         anchor = re.search(r'id="([^"]+)"', attributes)
         text = re.sub(r"<[^>]+>", "", inner).strip()
         if anchor and text:
-            items.append(f'<li class="h{level}"><a href="#{anchor.group(1)}">{text}</a></li>')
-    if not items:
-        return ""
-    entries = "".join(items)
-    # Two lists, of which a screen shows one: folded on a phone, open beside the report where there is room.
-    return (
-        f'<nav class="contents folded" aria-label="Contents"><details><summary>Contents</summary><ul>{entries}</ul>'
-        f'</details></nav><nav class="contents beside" aria-label="Contents"><ul>{entries}</ul></nav>'
-    )
-
-
-def _banner(errors: list[str]) -> str:
-    if not errors:
-        return ""
-    count = f"{len(errors)} cell{'s' * (len(errors) != 1)}"
-    return (
-        f'<section class="banner" role="alert"><p><strong>This report is not whole.</strong> {count} failed: '
-        f'<a href="#error-1">{escape(errors[0])}</a></p></section>'
-    )
+            # Both come out of a rendered page, so they are escaped already.
+            found.append((level, Markup(anchor.group(1)), Markup(text)))
+    return part("contents", found)

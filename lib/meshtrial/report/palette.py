@@ -6,7 +6,7 @@ neighbouring pairs, and each has a light and a dark value of at least 3:1 agains
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,14 +52,12 @@ class Look:
 
 def looks(study: Study) -> dict[str, Look]:
     """The look of every treatment by name, in the order in which figures list them: baseline, twin, the others."""
-    return {look.name: look for look in _make(study.baseline.name, _twin(study), [t.name for t in study.treatments])}
+    twin = study.twin.name if study.twin else None
+    return looks_of(study.baseline.name, twin, [t.name for t in study.treatments])
 
 
-def _twin(study: Study) -> str | None:
-    return study.twin.name if study.twin else None
-
-
-def _make(baseline: str, twin: str | None, names: Sequence[str]) -> list[Look]:
+def looks_of(baseline: str, twin: str | None, names: Sequence[str]) -> dict[str, Look]:
+    """The look of every named treatment: the baseline and its twin in grey, the others in the hues' order."""
     found = [Look(baseline, GREY, "o", "-", True)]
     if twin is not None:
         found.append(Look(twin, GREY, "o", (0, (2, 1.6)), False))
@@ -69,9 +67,9 @@ def _make(baseline: str, twin: str | None, names: Sequence[str]) -> list[Look]:
         turn, place = divmod(index, len(HUES))
         dash = _DASHES[(place + turn) % len(_DASHES)]
         found.append(Look(name, HUES[place], _MARKERS[place % len(_MARKERS)], dash, turn % 2 == 0))
-    return found
+    return {look.name: look for look in found}
 
 
-def look_of(all_looks: dict[str, Look], name: str) -> Look:
+def look_of(all_looks: Mapping[str, Look], name: str) -> Look:
     """A treatment's look; a name that the plan does not hold gets plain ink, so that a figure is still drawn."""
     return all_looks.get(name, Look(name, INK, "o", "-", False))

@@ -16,7 +16,7 @@ import matplotlib
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Canvas
 
-from meshtrial.report.markup import escape
+from meshtrial.report.markup import part
 from meshtrial.report.palette import INK, PAPER, VARIABLES
 
 STYLE: dict[str, Any] = {
@@ -103,11 +103,7 @@ def adapt(svg: str, alt: str) -> str:
     svg = re.sub(r"\s*\n\s*", " ", svg)
     box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
     width, height = box.groups() if box else ("0", "0")
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" class="mt-chart" '
-        f'role="img" aria-label="{escape(alt)}" viewBox="0 0 {width} {height}" '
-        f'style="max-width:{float(width) / 72:.2f}in;stroke-linejoin:round;stroke-linecap:butt" fill="currentColor">'
-    )
+    head = str(part("svg_start", alt, width, height, f"{float(width) / 72:.2f}"))
     return re.sub(r"^<svg[^>]*>", lambda _: head, svg, count=1)
 
 
@@ -115,6 +111,15 @@ def standalone(svg: str) -> str:
     """The same as a file of its own, on white: for places that strip SVG out of HTML."""
     rule = "<style>svg{color:#1c2128;background:#fff;font-family:system-ui,sans-serif}</style>"
     return re.sub(r"^(<svg[^>]*>)", lambda m: m.group(1) + rule, svg, count=1)
+
+
+def for_page(wide: str, narrow: str) -> str:
+    """Both drawings of a figure for one page, of which a screen shows one."""
+    if not narrow:
+        return wide
+    return wide.replace('class="mt-chart"', 'class="mt-chart mt-wide-chart"', 1) + narrow.replace(
+        'class="mt-chart"', 'class="mt-chart mt-narrow"', 1
+    )
 
 
 def data_uri(svg: str) -> str:

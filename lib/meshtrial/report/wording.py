@@ -1,7 +1,8 @@
 """Numbers and verdicts in words, and nowhere else: stored values stay in SI base units until they come here.
 
-The words follow METHOD: what was not shown is inconclusive, equivalence always names its margin, and a
-percentile over runs is called the typical run's.
+Numbers get significant digits, thousands apart, a unit that stays on its line and a sign where it matters; for a
+terminal, `to_ascii` writes them in plain ASCII. What was not shown is inconclusive, equivalence always names its
+margin, and a percentile over runs is called the typical run's.
 """
 
 from __future__ import annotations
@@ -11,66 +12,110 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from meshtrial.errors import UsageError
+from meshtrial.margin import Margin
 from meshtrial.records.schema import VerdictRow
-from meshtrial.report.numerals import (
-    MINUS,
-    NBSP,
-    TIMES,
-    count,
-    declared_percent,
-    duration,
-    equation,
-    listing,
-    mebibytes,
-    number,
-    percent,
-    plain,
-    probability,
-    rounded_percent,
-    signed,
-)
-from meshtrial.responses import Response, response
-from meshtrial.study import Load, Margin
+from meshtrial.responses import REGISTRY, Response, find_response
+from meshtrial.study import Load
 
-# Numerals are offered here too: a table needs one module for everything it writes.
-__all__ = [
-    "DIFFERENT",
-    "FACTOR_FROM",
-    "LOOKS",
-    "MINUS",
-    "NBSP",
-    "TIMES",
-    "VerdictLook",
-    "change",
-    "change_interval",
-    "count",
-    "decimals",
-    "declared_percent",
-    "duration",
-    "equation",
-    "in_unit",
-    "interval_in_unit",
-    "kind",
-    "known",
-    "listing",
-    "load_text",
-    "look",
-    "margin_text",
-    "mde_text",
-    "mebibytes",
-    "number",
-    "percent",
-    "plain",
-    "probability",
-    "qualifier",
-    "rounded_percent",
-    "short_label",
-    "signed",
-    "unit",
-    "verdict_text",
-    "warnings",
-]
+MINUS = "−"
+TIMES = "×"
+NBSP = "\u00a0"  # a number keeps its unit on its line
+_THIN = "\u202f"
+_ASCII = str.maketrans(
+    {MINUS: "-", TIMES: "x", NBSP: " ", _THIN: "", "–": "-", "∞": "inf", "µ": "u", "±": "+-", "→": "->"}
+)
+
+
+def to_ascii(text: str) -> str:
+    """What this module writes, for a terminal: it can be piped and compared line by line."""
+    return text.translate(_ASCII)
+
+
+def number(value: float | None, digits: int = 3, most: int = 12) -> str:
+    """Significant digits without an exponent, at most so many decimals; thousands set apart."""
+    if value is None or math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else MINUS + "∞"
+    if value == 0:
+        return "0"
+    size = math.floor(math.log10(abs(float(f"{value:.{digits}g}"))))
+    decimals = min(most, max(0, digits - 1 - size))
+    text = f"{abs(value):,.{decimals}f}".replace(",", _THIN)
+    if not text.strip("0."):
+        return "0"
+    return (MINUS if value < 0 else "") + text
+
+
+def count(value: float) -> str:
+    """A whole number, thousands set apart."""
+    return f"{value:,.0f}".replace(",", _THIN).replace("-", MINUS)
+
+
+def signed(value: float | None, digits: int = 3, most: int = 12) -> str:
+    """A difference: its sign is always written."""
+    text = number(value, digits, most)
+    return text if value is None or not value > 0 or text == "0" else "+" + text
+
+
+def plain(value: float) -> str:
+    """A declared number as it was declared: 5, 0.05, 2 000."""
+    return f"{value:,.10g}".replace(",", _THIN).replace("-", MINUS)
+
+
+def percent(share: float | None, digits: int = 3) -> str:
+    """A measured share as a percentage."""
+    return "–" if share is None else f"{number(100 * share, digits)}{NBSP}%"
+
+
+def rounded_percent(share: float) -> str:
+    """A margin in force: 5 %, 89.3 %; a floor can make it any number."""
+    return f"{plain(float(f'{100 * share:.3g}'))}{NBSP}%"
+
+
+def declared_percent(share: float) -> str:
+    """A declared share as it was declared: 5 %, not 5.00 %."""
+    return f"{plain(100 * share)}{NBSP}%"
+
+
+def probability(p: float | None) -> str:
+    """A p-value."""
+    if p is None:
+        return "–"
+    return "< 0.0001" if p < 1e-4 else f"{p:.2g}"
+
+
+def equation(symbol: str, p: float) -> str:
+    """``p = 0.0039`` or ``p < 0.0001``, on one line."""
+    text = probability(p)
+    return f"{symbol} {text}".replace(" ", NBSP) if text.startswith("<") else f"{symbol}{NBSP}={NBSP}{text}"
+
+
+def duration(seconds: float) -> str:
+    """A span of time, e.g. ``5 min 12 s``."""
+    whole = round(seconds)
+    hours, rest = divmod(whole, 3600)
+    minutes, rest = divmod(rest, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    if minutes:
+        return f"{minutes} min {rest:02d} s"
+    return f"{number(seconds, most=1).removesuffix('.0')} s"
+
+
+def mebibytes(value: float | None) -> str:
+    """Bytes as MiB, or GiB where that reads better."""
+    if value is None:
+        return "–"
+    return f"{number(value / 2**30)} GiB" if value >= 4 * 2**30 else f"{number(value / 2**20)} MiB"
+
+
+def listing(items: list[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    if len(items) < 2:
+        return "".join(items)
+    return ", ".join(items[:-1]) + " and " + items[-1]
+
 
 # Above this a percentage is harder to read than a factor.
 FACTOR_FROM = 2.0
@@ -127,9 +172,10 @@ def qualifier(row: VerdictRow) -> str:
     """What stands behind the verdict's word: material, below margin, how many more blocks."""
     if row.qualifier:
         return row.qualifier
-    inside = re.search(r"\((.+)\)\s*$", row.verdict) or re.search(r":\s*(.+)$", row.verdict)
-    if inside:
-        return inside.group(1)
+    for text in (row.sentence, row.verdict):
+        found = re.fullmatch(rf"{kind(row)}(?: \((?P<inside>.+)\)|: (?P<after>.+))", text.strip())
+        if found:
+            return found["inside"] or found["after"]
     if kind(row) in _OPEN and row.blocks_needed:
         return f"about {row.blocks_needed} more block{'s' * (row.blocks_needed != 1)}"
     return ""
@@ -145,29 +191,36 @@ def verdict_text(row: VerdictRow) -> str:
 
 def known(name: str) -> Response:
     """A response, or a plain stand-in for one that this version does not know."""
-    try:
-        return response(name)
-    except UsageError:
-        return Response(name, name, "quality", "", 1.0)
+    found = find_response(name)[0]
+    return found if found.name in REGISTRY else Response(name, name, "quality", "", 1.0)
 
 
-def in_unit(name: str, value: float | None, *, sign: bool = False) -> str:
+def response_of(row: VerdictRow) -> Response:
+    """The response of a row; one that is not registered is shown as it is stored."""
+    return REGISTRY.get(row.response) or Response(row.response, row.label, "quality", row.unit, 1.0)
+
+
+def _response(what: str | Response) -> Response:
+    return what if isinstance(what, Response) else known(what)
+
+
+def in_unit(what: str | Response, value: float | None, *, sign: bool = False) -> str:
     """A stored value in the unit that its response is read in, e.g. ``0.52 ms``."""
     if value is None:
         return "–"
-    shown = known(name)
-    text = (signed if sign else number)(value * shown.scale, most=decimals(name))
-    return f"{text}{NBSP}{unit(name)}".strip()
+    text = (signed if sign else number)(value * _response(what).scale, most=decimals(what))
+    return f"{text}{NBSP}{unit(what)}".strip()
 
 
-def decimals(name: str) -> int:
+def decimals(what: str | Response) -> int:
     """Decimals beyond which a unit's digits mean nothing: the load generator's clock ticks in microseconds."""
-    return _DECIMALS.get(known(name).unit, 3)
+    shown = _response(what)
+    return _DECIMALS.get(shown.unit, 3 if shown.name in REGISTRY else 12)
 
 
-def unit(name: str) -> str:
+def unit(what: str | Response) -> str:
     """Display unit: ``ms``, ``µs/request``, ``MiB``."""
-    return known(name).unit.replace("us/", "µs/")
+    return _response(what).unit.replace("us/", "µs/")
 
 
 def change(ratio: float | None, high: float | None = None) -> str:
@@ -188,12 +241,18 @@ def change_interval(low: float | None, high: float | None) -> str:
     return f"{change(low).removesuffix('%').strip()} to {change(high)}"
 
 
-def interval_in_unit(name: str, low: float | None, high: float | None) -> str:
+def interval_in_unit(what: str | Response, low: float | None, high: float | None) -> str:
     """An interval of differences in the response's display unit, the unit written once."""
     if low is None or high is None:
         return "–"
-    scale, most = known(name).scale, decimals(name)
-    return f"{signed(low * scale, most=most)} to {signed(high * scale, most=most)}{NBSP}{unit(name)}".strip()
+    scale, most = _response(what).scale, decimals(what)
+    return f"{signed(low * scale, most=most)} to {signed(high * scale, most=most)}{NBSP}{unit(what)}".strip()
+
+
+def typical(row: VerdictRow) -> str:
+    """The response's label, and for a percentile whose it is."""
+    shown = response_of(row)
+    return (row.label or shown.label) + (", typical run's" if shown.percentile else "")
 
 
 def warnings(rows: Sequence[VerdictRow], wanted: Callable[[str], bool] = bool) -> list[str]:
@@ -226,7 +285,7 @@ def mde_text(row: VerdictRow) -> str:
     """Minimum detectable effect: a ratio where there is one, else in the response's unit."""
     if row.mde is None:
         return "–"
-    return in_unit(row.response, row.mde) if row.ratio is None else percent(row.mde, 2)
+    return in_unit(response_of(row), row.mde) if row.ratio is None else percent(row.mde, 2)
 
 
 def load_text(load: Load) -> str:
@@ -249,3 +308,8 @@ def load_text(load: Load) -> str:
 def short_label(name: str) -> str:
     """A response's label inside a sentence: ``CPU a request of app and data plane``."""
     return known(name).label.replace(", ", " of ")
+
+
+def is_coarse(row: VerdictRow) -> bool:
+    """Whether a quantile of this row is known less well than its margin."""
+    return any(warning.startswith("coarse-quantile") for warning in row.warnings)

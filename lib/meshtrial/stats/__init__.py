@@ -1,6 +1,6 @@
 """Inference for randomised, blocked trials: pure functions of arrays.
 
-The opinion. The run is the unit and the block pairs the arms; requests and slices are never replicates. Tests are
+The opinion. The run is the unit and the block pairs the treatments; requests and slices are never replicates. Tests are
 exact, and an interval is the inversion of the test beside it, so that the two never disagree. A family of contrasts
 is declared before the first run and corrected together. What was not shown is `inconclusive`, with the blocks that
 would settle it: "no difference" is never a verdict, and "equivalent" has its own test against a declared margin.
@@ -11,44 +11,71 @@ The limits. Randomised order is assumed, not checked: no test mends a sequential
 taken to be symmetric about their centre. `simulate` and `calibration` measure what both assumptions cost.
 """
 
-from meshtrial.stats.calibration import run_all
-from meshtrial.stats.check import CheckResult
-from meshtrial.stats.comparison import PairedComparison, Scale
-from meshtrial.stats.contrast import compare_paired
+from meshtrial.margin import Margin
+from meshtrial.stats.calibration import CheckResult, run_all
+from meshtrial.stats.comparison import Comparison, Scale, Warning
+from meshtrial.stats.contrast import compare_paired, compare_unpaired
 from meshtrial.stats.datachecks import coarse_quantile, repeated_values, varying_factors, warm_up
 from meshtrial.stats.diagnostics import diagnose, previous_treatments
-from meshtrial.stats.equivalence import Margin, equivalence_p
-from meshtrial.stats.family import ContrastResult, analyse_family, analyse_unpaired
-from meshtrial.stats.hodges_lehmann import hodges_lehmann
-from meshtrial.stats.inversion import RankInterval
-from meshtrial.stats.knee import Knee, find_knee
-from meshtrial.stats.mannwhitney import MannWhitney, hodges_lehmann_two, mann_whitney, smallest_p_unpaired
+from meshtrial.stats.family import ContrastResult, Family, analyse_family
+from meshtrial.stats.growth import (
+    Knee,
+    PowerLaw,
+    Slope,
+    compare_exponents,
+    find_knee,
+    marginal_cost,
+    marginal_costs,
+    power_law,
+)
+from meshtrial.stats.intervals import RankInterval, hodges_lehmann, hodges_lehmann_two
 from meshtrial.stats.multiplicity import benjamini_hochberg, holm, smallest_n, smallest_n_unpaired
 from meshtrial.stats.noise import NoiseFloor, VarianceComponents, best_slices, noise_floor, variance_components
-from meshtrial.stats.planning import StudyCost, cost_of_margin
-from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence, detectable_effect, study_seconds
-from meshtrial.stats.progress import Decision, Progress, half_width
+from meshtrial.stats.power import (
+    Budget,
+    StudyCost,
+    blocks_for_difference,
+    blocks_for_equivalence,
+    cost_of_margin,
+    detectable_effect,
+    study_seconds,
+)
+from meshtrial.stats.ranktests import (
+    MannWhitney,
+    SignedRank,
+    equivalence_p,
+    mann_whitney,
+    signed_rank,
+    smallest_p,
+    smallest_p_unpaired,
+)
 from meshtrial.stats.saturation import Bracket, Capacity, RateSearch, Rung, bracket, capacity
-from meshtrial.stats.scaling import PowerLaw, compare_exponents, growth, marginal_cost, marginal_costs, power_law
-from meshtrial.stats.signedrank import SignedRank, signed_rank, smallest_p
-from meshtrial.stats.slopes import Slope
-from meshtrial.stats.stopping import FixedN, Precision, StoppingRule, TwoLooks, first_useful_n, stopping_rule
-from meshtrial.stats.unpaired import UnpairedComparison, compare_unpaired
+from meshtrial.stats.stopping import (
+    Decision,
+    FixedN,
+    Precision,
+    Progress,
+    StoppingRule,
+    TwoLooks,
+    half_width,
+    stopping_rule,
+)
 from meshtrial.stats.verdict import Verdict, decide
-from meshtrial.stats.warning import Warning
 
 __all__ = [
     "Bracket",
+    "Budget",
     "Capacity",
     "CheckResult",
+    "Comparison",
     "ContrastResult",
     "Decision",
+    "Family",
     "FixedN",
     "Knee",
     "MannWhitney",
     "Margin",
     "NoiseFloor",
-    "PairedComparison",
     "PowerLaw",
     "Precision",
     "Progress",
@@ -61,12 +88,10 @@ __all__ = [
     "StoppingRule",
     "StudyCost",
     "TwoLooks",
-    "UnpairedComparison",
     "VarianceComponents",
     "Verdict",
     "Warning",
     "analyse_family",
-    "analyse_unpaired",
     "benjamini_hochberg",
     "best_slices",
     "blocks_for_difference",
@@ -83,8 +108,6 @@ __all__ = [
     "diagnose",
     "equivalence_p",
     "find_knee",
-    "first_useful_n",
-    "growth",
     "half_width",
     "hodges_lehmann",
     "hodges_lehmann_two",

@@ -1,27 +1,95 @@
-"""The instrument tested on known truth: checks 1 to 6 of METHOD.md, "Calibration that ships with the product".
+"""The instrument tested on known truth.
 
-Nobody can trust an error rate that was never measured. Each check simulates studies, runs the shipped test on them,
-and compares the share of errors with the nominal one, allowing three Monte-Carlo standard errors. Check 5 is the
-negative control: the sequential order must fail check 1, or the checks have no teeth.
+Nobody can trust an error rate that was never measured. Each of six numbered checks, and those of the stopping rules and
+of the design's limits, simulates studies, runs the shipped test on them, and compares the share of errors with the
+nominal one, allowing three Monte-Carlo standard errors. Check 5 is the negative control: the sequential order must fail
+check 1, or the checks have no teeth.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from meshtrial.stats.batch import hodges_lehmann_rows, signed_rank_p_rows
-from meshtrial.stats.check import CheckResult, check_row
 from meshtrial.stats.contrast import compare_paired
+from meshtrial.stats.intervals import hodges_lehmann_rows, signed_rank_p_rows
 from meshtrial.stats.multiplicity import holm
-from meshtrial.stats.ranknull import FloatArray
+from meshtrial.stats.ranktests import FloatArray
 from meshtrial.stats.simulate import Noise, bootstrap, simulate
 from meshtrial.stats.stopping import Precision, TwoLooks
+
+Rule = Literal["at most", "at least", "more than", "about", "exactly"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """One measured error rate, coverage or power.
+
+    Attributes
+    ----------
+    check : str
+        Number and name of the check.
+    cell : str
+        The simulated situation.
+    rule : str
+        How `observed` must stand to `nominal`.
+    nominal, observed : float
+        Shares of studies.
+    mc_se : float
+        Monte-Carlo standard error at the nominal value.
+    repetitions : int
+        Simulated studies.
+    passed : bool
+        Whether the rule holds, three standard errors allowed.
+    """
+
+    check: str
+    cell: str
+    rule: Rule
+    nominal: float
+    observed: float
+    mc_se: float
+    repetitions: int
+    passed: bool
+
+
+# power is compared with a rounded figure, and the sizes of two parts of the noise were chosen to match it
+_ABOUT = 0.04
+
+
+def check_row(check: str, cell: str, rule: Rule, nominal: float, hits: NDArray[np.bool_]) -> CheckResult:
+    """Judge the share of `hits` by a rule: three Monte-Carlo standard errors are allowed.
+
+    Parameters
+    ----------
+    check, cell : str
+        What was simulated.
+    rule : str
+        ``"at most"``, ``"at least"``, ``"about"`` (within 0.04 beside the standard errors), ``"more than"`` or
+        ``"exactly"`` (no allowance).
+    nominal : float
+        The share to hold against.
+    hits : (repetitions,) bool array
+        One outcome a simulated study.
+    """
+    n = len(hits)
+    observed = float(hits.mean())
+    se = math.sqrt(nominal * (1 - nominal) / n)
+    passed = {
+        "at most": observed <= nominal + 3 * se,
+        "at least": observed >= nominal - 3 * se,
+        "more than": observed > nominal,
+        "about": abs(observed - nominal) <= _ABOUT + 3 * se,
+        "exactly": observed == nominal,
+    }[rule]
+    return CheckResult(check, cell, rule, nominal, observed, se, n, passed)
+
 
 ARMS = 6
 BLOCKS = 10
@@ -39,7 +107,7 @@ def _differences(
     noisier: float = 1.0,
     feels: float = 1.0,
 ) -> FloatArray:
-    """Block differences of the second arm of a six-arm study against its baseline: (repetitions, blocks)."""
+    """Block differences of the second of six treatments against the baseline: (repetitions, blocks)."""
     second = np.arange(ARMS) == 1
     scales, feelings = np.where(second, noisier, 1.0), np.where(second, feels, 1.0)
     values = simulate(
@@ -54,7 +122,7 @@ def false_positives(rng: np.random.Generator, repetitions: int) -> tuple[CheckRe
     rows = []
     for rho, drift, shocks, noisier in product((0.0, 0.8), (0.0, 0.6), (0.0, 0.05), (1.0, 4.0)):
         d = _differences(0.0, rng, repetitions, noise=Noise(rho=rho, drift=drift, shock_rate=shocks), noisier=noisier)
-        cell = f"rho {rho:g}, drift {drift:g}, shocks {shocks:.0%}, arm x{noisier:g}"
+        cell = f"rho {rho:g}, drift {drift:g}, shocks {shocks:.0%}, treatment x{noisier:g}"
         rows.append(check_row("1 false positives", cell, "at most", ALPHA, signed_rank_p_rows(d) <= ALPHA))
     return tuple(rows)
 
@@ -67,7 +135,7 @@ def coverage(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, .
         found = hodges_lehmann_rows(_differences(truth, rng, repetitions, noisier=noisier), ALPHA)
         holds = (found.low <= truth) & (truth <= found.high)
         rows.append(
-            check_row("2 coverage", f"effect {effect - 1:+.0%}, arm x{noisier:g}", "at least", 1 - ALPHA, holds)
+            check_row("2 coverage", f"effect {effect - 1:+.0%}, treatment x{noisier:g}", "at least", 1 - ALPHA, holds)
         )
     return tuple(rows)
 
@@ -76,7 +144,7 @@ def errors_at_the_margin(rng: np.random.Generator, repetitions: int) -> tuple[Ch
     """Check 3: `equivalent` said of an effect exactly at the margin, and errors anywhere in a family."""
     rows = []
     quiet = Noise(ar_sd=0.02, tail_sd=0.01, drift=0.02, shock_rate=0.0)  # or nothing would ever be called equivalent
-    for margin, noise, name in ((1.05, quiet, "quiet"), (1.10, quiet, "quiet"), (1.10, Noise(), "METHOD's noise")):
+    for margin, noise, name in ((1.05, quiet, "quiet"), (1.10, quiet, "quiet"), (1.10, Noise(), "usual noise")):
         half = math.log(margin)
         d = _differences(half, rng, repetitions, noise=noise)
         p = np.maximum(signed_rank_p_rows(d + half, "greater"), signed_rank_p_rows(d - half, "less"))
@@ -114,7 +182,7 @@ def power(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]
 
 
 def negative_control(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]:
-    """Check 5: all runs of one arm, then all of the next, must fail check 1; so must looking after every block."""
+    """Check 5: treatments one after the other must fail check 1; so must looking after every block."""
     sequential = signed_rank_p_rows(_differences(0.0, rng, repetitions, order="sequential")) <= ALPHA
     d = _differences(0.0, rng, repetitions, blocks=12)
     peeking = np.any([signed_rank_p_rows(d[:, :n]) <= ALPHA for n in range(6, 13)], axis=0)
@@ -146,17 +214,17 @@ def stopping_rules(rng: np.random.Generator, repetitions: int) -> tuple[CheckRes
 
 
 def limits(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]:
-    """What the design does not protect from, shown: an arm that feels the machine's slow wander more than its baseline.
+    """What the design does not protect from: a treatment that feels the machine's drift more than its baseline.
 
     Its block differences inherit the autocorrelation, and false positives exceed alpha. The diagnostic
     `dependent_blocks` looks for that, but sees little of it at ten blocks: pauses between blocks are the remedy.
     """
     p = signed_rank_p_rows(_differences(0.0, rng, repetitions, feels=4.0))
-    return (check_row("limit", "an arm feels the AR(1) wander x4", "more than", ALPHA, p <= ALPHA),)
+    return (check_row("limit", "a treatment feels the AR(1) wander x4", "more than", ALPHA, p <= ALPHA),)
 
 
 def agreement(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]:
-    """Check 6: interval and p agree; units and the order of the arms change nothing; with ties and zeros too."""
+    """Check 6: interval and p agree; units and the order of the treatments change nothing; with ties and zeros too."""
     rows = []
     for digits, name in ((None, "continuous"), (2, "rounded to 1 %: ties and zeros")):
         logs = simulate(np.zeros(2), BLOCKS, repetitions, rng)
@@ -167,7 +235,7 @@ def agreement(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, 
             apart.append(here.excludes_no_effect != (here.p <= ALPHA))
             unit.append(here.p != there.p or not math.isclose(here.ci_low, there.ci_low, rel_tol=1e-9))
             swapped.append(here.p != back.p or not math.isclose(here.ci_low * back.ci_high, 1.0, rel_tol=1e-9))
-        for what, bad in (("interval against p", apart), ("another unit", unit), ("arms swapped", swapped)):
+        for what, bad in (("interval against p", apart), ("another unit", unit), ("treatments swapped", swapped)):
             rows.append(check_row("6 agreement", f"{what}, {name}", "exactly", 0.0, np.array(bad)))
     return tuple(rows)
 
@@ -177,8 +245,8 @@ def recorded_noise(recorded: ArrayLike, rng: np.random.Generator, repetitions: i
 
     Parameters
     ----------
-    recorded : (blocks, arms) array_like
-        Natural logs of identical arms, one row a block.
+    recorded : (blocks, treatments) array_like
+        Natural logs of identical treatments, one row a block.
     rng, repetitions
         As everywhere here.
     """
@@ -208,7 +276,7 @@ def run_all(rng_seed: int, repetitions: int = 4000, *, recorded: ArrayLike | Non
         Every check draws from its own stream of this seed, so that one check's size does not change another's numbers.
     repetitions : int
         Simulated studies a cell.
-    recorded : (blocks, arms) array_like, optional
+    recorded : (blocks, treatments) array_like, optional
         Logs of a recorded A/A study, for the same checks under its residuals.
 
     Returns

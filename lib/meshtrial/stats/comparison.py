@@ -1,23 +1,44 @@
-"""The result of one paired contrast, as data."""
+"""The result of one contrast, as data: the same for paired and for unpaired runs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-from meshtrial.stats.warning import Warning
-
-Scale = Literal["ratio", "difference"]
-
 
 @dataclass(frozen=True, slots=True)
-class PairedComparison:
-    """A treatment against a baseline, paired by block.
+class Warning:
+    """Something a reader of the result must know.
 
     Attributes
     ----------
-    n : int
-        Complete blocks.
+    code : str
+        Stable, machine-readable name such as ``"below-floor"``.
+    message : str
+        What was seen, and what to do next.
+    """
+
+    code: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"
+
+
+Scale = Literal["ratio", "difference"]
+Design = Literal["paired", "unpaired"]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A treatment against a baseline.
+
+    Attributes
+    ----------
+    design : {"paired", "unpaired"}
+        Paired by block: exact signed-rank test. Unpaired runs: exact Mann-Whitney test.
+    n_treatment, n_baseline : int
+        Values compared: complete blocks (the same number twice), or runs of each treatment.
     scale : {"ratio", "difference"}
         Scale of `estimate`, `ci_low`, `ci_high`, `margin_low`, `margin_high` and `mde`.
     estimate : float
@@ -29,30 +50,32 @@ class PairedComparison:
     confidence : float
         Confidence the interval actually achieves.
     p : float
-        Exact two-sided signed-rank p-value, not corrected for the family. p <= alpha exactly where the interval
-        excludes "no effect" (`excludes_no_effect`), except for a provisional interval.
+        Exact two-sided p-value, not corrected for the family. p <= alpha exactly where the interval excludes "no
+        effect" (`excludes_no_effect`), except for a provisional interval.
     smallest_p : float
-        The smallest p that n blocks can give.
+        The smallest p that so many values can give.
     p_equivalence : float or None
         Two one-sided tests against the margin; None without a margin.
     difference, difference_low, difference_high : float
         The effect and its interval in the response's own unit, at the median baseline: on the ratio scale
         ``(ratio - 1) * baseline_median``, so that it never tells another story than the ratio.
     baseline_median : float
-        Median of the baseline over the blocks, in the response's unit.
+        Median of the baseline, in the response's unit.
     margin_low, margin_high : float or None
         Effective equivalence bounds.
-    p_sign_flip, p_paired_t : float
-        Cross-checks; they only warn.
+    p_sign_flip, p_paired_t : float or None
+        Cross-checks of a paired contrast; they only warn.
     sd : float
-        Standard deviation of the block differences: of the log ratios (``sd_log``), or in the response's unit.
+        Standard deviation of the difference of two runs: of the block differences where paired, else sqrt(2) times
+        the pooled one; of the log ratios, or in the response's unit.
     mde : float or None
         Minimum detectable effect at power 0.8 and alpha/m_family: ratio - 1, or the response's unit. None below the
         floor.
     needed_difference, needed_equivalence : int or None
-        Blocks that would find an effect the size of the margin (power 0.8), or show equivalence if there is no effect.
+        Blocks, or runs of each treatment, that would find an effect the size of the margin (power 0.8), or show
+        equivalence if there is no effect.
     floor_n : int
-        Fewest blocks that can reach alpha in this family.
+        Fewest blocks, or runs of each treatment, that can reach alpha in this family.
     alpha : float
         Nominal error rate.
     m_family : int
@@ -63,7 +86,9 @@ class PairedComparison:
         What a reader must know.
     """
 
-    n: int
+    design: Design
+    n_treatment: int
+    n_baseline: int
     scale: Scale
     estimate: float
     ci_low: float
@@ -80,8 +105,8 @@ class PairedComparison:
     baseline_median: float
     margin_low: float | None
     margin_high: float | None
-    p_sign_flip: float
-    p_paired_t: float
+    p_sign_flip: float | None
+    p_paired_t: float | None
     sd: float
     mde: float | None
     needed_difference: int | None
@@ -93,9 +118,14 @@ class PairedComparison:
     warnings: tuple[Warning, ...]
 
     @property
-    def sd_log(self) -> float | None:
-        """Standard deviation of the log ratios; None on the difference scale."""
-        return self.sd if self.scale == "ratio" else None
+    def n(self) -> int:
+        """Complete blocks, or runs of the smaller sample."""
+        return min(self.n_treatment, self.n_baseline)
+
+    @property
+    def unit(self) -> str:
+        """What `n` counts, in words."""
+        return "blocks" if self.design == "paired" else "runs of each treatment"
 
     @property
     def no_effect(self) -> float:
@@ -104,13 +134,18 @@ class PairedComparison:
 
     @property
     def provisional(self) -> bool:
-        """Whether there are too few blocks for the exact inference."""
-        return self.n < self.floor_n
+        """Whether there are too few values for the exact inference."""
+        return self.smallest_p > self.alpha / self.m_family
 
     @property
     def excludes_no_effect(self) -> bool:
-        """Whether the interval leaves out "no effect", open ends counting as left out."""
+        """Whether "no effect" lies outside the interval, an open end counting as outside."""
         null = self.no_effect
         below = self.ci_low > null or (self.ci_low_open and self.ci_low == null)
         above = self.ci_high < null or (self.ci_high_open and self.ci_high == null)
         return below or above
+
+    @property
+    def margin(self) -> float | None:
+        """Effective margin: a ratio minus one, or the response's unit; None without one."""
+        return None if self.margin_high is None else self.margin_high - self.no_effect

@@ -1,33 +1,198 @@
-"""One paired contrast: a treatment against a baseline over complete blocks (METHOD.md, "Analysis of one contrast").
+"""One contrast: a treatment against a baseline, over complete blocks or over runs that are not paired.
 
-The block difference is d = ln(treatment/baseline), so the effect is a ratio. Where the baseline is structurally zero
-(the data-plane CPU of no mesh at all) a ratio means nothing, and the caller asks for ``scale="difference"``.
+The difference is d = ln(treatment/baseline), so the effect is a ratio. Where the baseline is structurally zero (the
+data-plane CPU of no mesh at all) a ratio means nothing, and the caller asks for ``scale="difference"``.
+
+The exact Mann-Whitney test of unpaired runs treats all runs as exchangeable. It cannot know whether one treatment ran
+in the morning and the other in the afternoon; that order alone gives 28-36 % false positives, so every such result
+carries a warning.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import special
 
 from meshtrial.errors import UsageError
-from meshtrial.stats.comparison import PairedComparison, Scale
-from meshtrial.stats.equivalence import Margin
-from meshtrial.stats.hodges_lehmann import hodges_lehmann, middle_of
-from meshtrial.stats.multiplicity import smallest_n
+from meshtrial.margin import Margin
+from meshtrial.stats.comparison import Comparison, Design, Scale, Warning
+from meshtrial.stats.intervals import RankInterval, hodges_lehmann, hodges_lehmann_two, middle_of
+from meshtrial.stats.multiplicity import smallest_n, smallest_n_unpaired
 from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence, detectable_effect
-from meshtrial.stats.ranknull import FloatArray
-from meshtrial.stats.signedrank import as_sample, signed_rank_p, smallest_p
-from meshtrial.stats.signflip import paired_t_interval, paired_t_p, sign_flip_p
-from meshtrial.stats.warning import Warning
+from meshtrial.stats.ranktests import (
+    FloatArray,
+    as_sample,
+    mann_whitney,
+    signed_rank_p,
+    smallest_p,
+    smallest_p_unpaired,
+)
+
+# 2^(36/2) sums a half is still instant; beyond that the normal limit of the flip distribution is exact enough to warn
+# by
+_EXACT_UP_TO = 36
+
+
+@lru_cache(maxsize=32)
+def _signs(n: int) -> FloatArray:
+    codes = np.arange(2**n)[:, None] >> np.arange(n)
+    signs: FloatArray = 1.0 - 2.0 * (codes & 1).astype(np.float64)
+    return signs
+
+
+def sign_flip_p(d: FloatArray) -> float:
+    """Two-sided p-value of the mean over all 2^n sign patterns (Fisher 1935); normal limit beyond n = 36.
+
+    Parameters
+    ----------
+    d : (n,) array
+        Finite differences.
+
+    Returns
+    -------
+    float
+    """
+    n = len(d)
+    observed = abs(float(d.sum()))
+    if n > _EXACT_UP_TO:
+        spread = math.sqrt(float((d * d).sum()))
+        return 1.0 if spread == 0 else 2.0 * float(special.ndtr(-observed / spread))
+    # meet in the middle: a sum over all signs is a sum of the first half plus a sum of the second
+    half = n // 2
+    first = _signs(half) @ d[:half]
+    second = np.sort(_signs(n - half) @ d[half:])
+    # sums that equal the observed one up to rounding count as equal
+    threshold = observed - 1e-12 * float(np.abs(d).sum())
+    as_large = len(first) * len(second) - int(np.searchsorted(second, threshold - first).sum())
+    return min(1.0, 2.0 * as_large / 2.0**n)
+
+
+def paired_t_p(mean: float, sd: float, n: int) -> float:
+    """Two-sided p-value of the one-sample t-test of the mean; 1.0 where nothing varies about zero."""
+    if sd == 0:
+        return 0.0 if mean else 1.0
+    return 2.0 * float(special.stdtr(n - 1, -abs(mean) / sd * math.sqrt(n)))
+
+
+def paired_t_interval(mean: float, sd: float, n: int, alpha: float) -> tuple[float, float]:
+    """Mean plus and minus t times its standard error."""
+    half = float(special.stdtrit(n - 1, 1 - alpha / 2)) * sd / math.sqrt(n)
+    return mean - half, mean + half
+
 
 # no meter resolves one part in 10^12: what is closer is equal up to rounding, whatever the unit
 RESOLUTION = 1e-12
 
-EXACT_METHOD = "exact signed-rank, Hodges-Lehmann"
-PROVISIONAL_METHOD = "paired t, model-based, provisional"
+METHODS: dict[Design, tuple[str, str]] = {
+    "paired": ("exact signed-rank, Hodges-Lehmann", "paired t, model-based, provisional"),
+    "unpaired": ("exact Mann-Whitney, Hodges-Lehmann", "Welch t, model-based, provisional"),
+}
+
+ORDER_UNKNOWN = Warning(
+    "order-unknown",
+    "the runs are not paired and their order is unknown: if all runs of one treatment came before the other's, a third "
+    "of such verdicts is false; repeat in randomised blocks (`meshtrial plan`) before acting on this",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a design's own test gives, on the scale of the analysis.
+
+    `ends` is the model-based interval that stands in below the floor, else None; `bound` the margin; `effect` the
+    standardised effect that so many values can find.
+    """
+
+    design: Design
+    sizes: tuple[int, int]
+    exact: RankInterval
+    ends: tuple[float, float] | None
+    smallest_p: float
+    floor: int
+    sd: float
+    effect: float | None
+    bound: float | None
+    p_equivalence: float | None
+    needed: tuple[int | None, int | None]
+    cross_checks: tuple[float | None, float | None] = (None, None)
+
+
+def _comparison(
+    found: _Found, scale: Scale, typical: float, alpha: float, m_family: int, notes: Sequence[Warning]
+) -> Comparison:
+    """The result in a reader's terms: ratios, or the response's unit."""
+    exact, bound = found.exact, found.bound
+    provisional = found.ends is not None
+    low, high = found.ends or (exact.low, exact.high)
+    as_ratio = scale == "ratio"
+    # expm1 keeps small effects exact; the interval stays the image of the tested one
+    shown = [_exp(v) if as_ratio else v for v in (exact.estimate, low, high)]
+    added = [_expm1(v) * typical if as_ratio else v for v in (exact.estimate, low, high)]
+    mde = None if found.effect is None or provisional else found.effect * found.sd
+    return Comparison(
+        design=found.design,
+        n_treatment=found.sizes[0],
+        n_baseline=found.sizes[1],
+        scale=scale,
+        estimate=shown[0],
+        ci_low=shown[1],
+        ci_high=shown[2],
+        ci_low_open=exact.low_open and not provisional,
+        ci_high_open=exact.high_open and not provisional,
+        confidence=1 - alpha if provisional else exact.confidence,
+        p=exact.p,
+        smallest_p=found.smallest_p,
+        p_equivalence=found.p_equivalence,
+        difference=added[0],
+        difference_low=added[1],
+        difference_high=added[2],
+        baseline_median=typical,
+        margin_low=None if bound is None else (_exp(-bound) if as_ratio else -bound),
+        margin_high=None if bound is None else (_exp(bound) if as_ratio else bound),
+        p_sign_flip=found.cross_checks[0],
+        p_paired_t=found.cross_checks[1],
+        sd=found.sd,
+        mde=_expm1(mde) if mde is not None and as_ratio else mde,
+        needed_difference=found.needed[0],
+        needed_equivalence=found.needed[1],
+        floor_n=found.floor,
+        alpha=alpha,
+        m_family=m_family,
+        method=METHODS[found.design][provisional],
+        warnings=tuple(notes),
+    )
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < 700 else math.inf
+
+
+def _expm1(value: float) -> float:
+    return math.expm1(value) if value < 700 else math.inf
+
+
+def _check_scale(treatment: FloatArray, baseline: FloatArray, scale: Scale) -> None:
+    if scale not in ("ratio", "difference"):
+        raise UsageError(f"scale must be 'ratio' or 'difference', got {scale!r}")
+    if scale == "ratio" and not (treatment.min() > 0 and baseline.min() > 0):
+        raise UsageError(
+            "a ratio needs positive values in every run; where the baseline is zero by construction "
+            "(data-plane CPU of no mesh), compare with scale='difference'"
+        )
+
+
+def _tolerance(treatment: FloatArray, baseline: FloatArray, scale: Scale) -> float:
+    """The tolerance below which two values on the scale of the analysis are tied."""
+    if scale == "ratio":
+        return RESOLUTION
+    return RESOLUTION * float(max(np.abs(treatment).max(), np.abs(baseline).max()))
 
 
 def block_differences(treatment: FloatArray, baseline: FloatArray, scale: Scale) -> tuple[FloatArray, float]:
@@ -38,22 +203,14 @@ def block_differences(treatment: FloatArray, baseline: FloatArray, scale: Scale)
     UsageError
         If a ratio is asked of values that are not all positive.
     """
-    if scale == "difference":
-        return treatment - baseline, RESOLUTION * float(max(np.abs(treatment).max(), np.abs(baseline).max()))
-    if scale != "ratio":
-        raise UsageError(f"scale must be 'ratio' or 'difference', got {scale!r}")
-    if not (treatment.min() > 0 and baseline.min() > 0):
-        raise UsageError(
-            "a ratio needs positive values in every block; where the baseline is zero by construction "
-            "(data-plane CPU of no mesh), compare with scale='difference'"
-        )
-    return np.log(treatment / baseline), RESOLUTION
+    _check_scale(treatment, baseline, scale)
+    d: FloatArray = treatment - baseline if scale == "difference" else np.log(treatment / baseline)
+    return d, _tolerance(treatment, baseline, scale)
 
 
-def margin_bounds(margin: Margin, baseline_median: float, scale: Scale) -> tuple[float, float]:
-    """Equivalence bounds on the scale of the block differences (natural log, or the response's unit)."""
-    half = math.log(margin.ratio(baseline_median)) if scale == "ratio" else margin.difference(baseline_median)
-    return -half, half
+def _bound(margin: Margin, baseline_median: float, scale: Scale) -> float:
+    """Equivalence bound on the scale of the analysis (natural log, or the response's unit)."""
+    return math.log(margin.ratio(baseline_median)) if scale == "ratio" else margin.difference(baseline_median)
 
 
 def _paired_samples(
@@ -61,7 +218,7 @@ def _paired_samples(
 ) -> tuple[FloatArray, FloatArray]:
     t, b = as_sample(treatment, "treatment"), as_sample(baseline, "baseline")
     if len(t) != len(b):
-        raise UsageError(f"paired data need one value a block in both arms, got {len(t)} and {len(b)}")
+        raise UsageError(f"paired data need one value a block of both treatments, got {len(t)} and {len(b)}")
     if len(t) < 2:
         raise UsageError("one block shows no noise: at least 2 complete blocks are needed to compare anything")
     if blocks is not None and (len(blocks) != len(t) or len(set(blocks)) != len(blocks)):
@@ -70,38 +227,6 @@ def _paired_samples(
             "average the slices of a run first: the run is the unit"
         )
     return t, b
-
-
-def _cross_check(
-    p: float, p_flip: float, p_t: float, n: int, zeros: int, provisional: bool, floor: int, m: int, alpha: float
-) -> tuple[Warning, ...]:
-    """Warnings of the contrast itself."""
-    found: list[Warning] = []
-    if provisional:
-        found.append(
-            Warning(
-                "below-floor",
-                f"{n} blocks cannot go below p = {smallest_p(n):.3g}; a family of {m} needs at least {floor}: "
-                f"run {floor - n} more",
-            )
-        )
-    elif (p <= alpha) != (p_flip <= alpha) or (p <= alpha) != (p_t <= alpha):
-        found.append(
-            Warning(
-                "tests-disagree",
-                f"signed-rank p = {p:.3g}, sign-flip p = {p_flip:.3g}, paired t p = {p_t:.3g}: a few blocks carry the "
-                "mean; look at the dots by block, and add blocks before acting on this contrast",
-            )
-        )
-    if zeros:
-        found.append(
-            Warning(
-                "zeros",
-                f"{zeros} of {n} blocks show exactly no change and are dropped by the test: the meter is too coarse; "
-                "use a finer quantile or counter",
-            )
-        )
-    return tuple(found)
 
 
 def compare_paired(
@@ -113,8 +238,8 @@ def compare_paired(
     margin: Margin | None = None,
     scale: Scale = "ratio",
     m_family: int = 1,
-) -> PairedComparison:
-    """Compare two arms over complete blocks.
+) -> Comparison:
+    """Compare two treatments over complete blocks.
 
     Parameters
     ----------
@@ -133,7 +258,7 @@ def compare_paired(
 
     Returns
     -------
-    PairedComparison
+    Comparison
 
     Raises
     ------
@@ -147,65 +272,132 @@ def compare_paired(
     mean = math.fsum(d.tolist()) / n
     rest = d - mean
     sd = math.sqrt(float(rest @ rest) / (n - 1))
-    floor = smallest_n(m_family, alpha)
-    provisional = n < floor
-    exact = hodges_lehmann(d, alpha, atol=atol)
-    low, high, confidence = exact.low, exact.high, exact.confidence
-    if provisional:
-        low, high = paired_t_interval(mean, sd, n, alpha)
-        confidence = 1 - alpha
-
     p_eq = bound = blocks_d = blocks_e = None
     if margin is not None:
-        lower, bound = margin_bounds(margin, typical, scale)
-        p_eq = max(signed_rank_p(d - lower, "greater", atol), signed_rank_p(d - bound, "less", atol))
+        bound = _bound(margin, typical, scale)
+        p_eq = max(signed_rank_p(d + bound, "greater", atol), signed_rank_p(d - bound, "less", atol))
         blocks_d = blocks_for_difference(sd, bound, alpha=alpha, m=m_family)
         blocks_e = blocks_for_equivalence(sd, bound, alpha=alpha, m=m_family)
-    effect = detectable_effect(n, alpha=alpha, m=m_family)
-    p_flip, p_t = sign_flip_p(d), paired_t_p(mean, sd, n)
-
-    # expm1 keeps small effects exact; the interval stays the image of the tested one
-    as_ratio = scale == "ratio"
-    shown = [_exp(v) if as_ratio else v for v in (exact.estimate, low, high)]
-    added = [_expm1(v) * typical if as_ratio else v for v in (exact.estimate, low, high)]
-    mde = None if effect is None else effect * sd
-    return PairedComparison(
-        n=n,
-        scale=scale,
-        estimate=shown[0],
-        ci_low=shown[1],
-        ci_high=shown[2],
-        ci_low_open=exact.low_open and not provisional,
-        ci_high_open=exact.high_open and not provisional,
-        confidence=confidence,
-        p=exact.p,
+    found = _Found(
+        design="paired",
+        sizes=(n, n),
+        exact=hodges_lehmann(d, alpha, atol=atol),
+        ends=paired_t_interval(mean, sd, n, alpha) if smallest_p(n) > alpha / m_family else None,
         smallest_p=smallest_p(n),
-        p_equivalence=p_eq,
-        difference=added[0],
-        difference_low=added[1],
-        difference_high=added[2],
-        baseline_median=typical,
-        margin_low=None if bound is None else (_exp(-bound) if as_ratio else -bound),
-        margin_high=None if bound is None else (_exp(bound) if as_ratio else bound),
-        p_sign_flip=p_flip,
-        p_paired_t=p_t,
+        floor=smallest_n(m_family, alpha),
         sd=sd,
-        mde=_expm1(mde) if mde is not None and as_ratio else mde,
-        needed_difference=blocks_d,
-        needed_equivalence=blocks_e,
-        floor_n=floor,
-        alpha=alpha,
-        m_family=m_family,
-        method=PROVISIONAL_METHOD if provisional else EXACT_METHOD,
-        warnings=_cross_check(
-            exact.p, p_flip, p_t, n, int((np.abs(d) <= atol).sum()), provisional, floor, m_family, alpha
-        ),
+        effect=detectable_effect(n, alpha=alpha, m=m_family),
+        bound=bound,
+        p_equivalence=p_eq,
+        needed=(blocks_d, blocks_e),
+        cross_checks=(sign_flip_p(d), paired_t_p(mean, sd, n)),
     )
+    zeros = int((np.abs(d) <= atol).sum())
+    return _comparison(found, scale, typical, alpha, m_family, _paired_warnings(found, zeros, alpha, m_family))
 
 
-def _exp(value: float) -> float:
-    return math.exp(value) if value < 700 else math.inf
+def _paired_warnings(found: _Found, zeros: int, alpha: float, m_family: int) -> list[Warning]:
+    notes = []
+    n, p = found.sizes[0], found.exact.p
+    p_flip, p_t = (check or 0.0 for check in found.cross_checks)
+    if found.ends is not None:
+        text = (
+            f"{n} blocks cannot go below p = {found.smallest_p:.3g}; a family of {m_family} needs at least "
+            f"{found.floor}: run {found.floor - n} more"
+        )
+        notes.append(Warning("below-floor", text))
+    elif (p <= alpha) != (p_flip <= alpha) or (p <= alpha) != (p_t <= alpha):
+        text = (
+            f"signed-rank p = {p:.3g}, sign-flip p = {p_flip:.3g}, paired t p = {p_t:.3g}: a few blocks carry the "
+            "mean; look at the dots by block, and add blocks before acting on this contrast"
+        )
+        notes.append(Warning("tests-disagree", text))
+    if zeros:
+        text = (
+            f"{zeros} of {n} blocks show exactly no change and are dropped by the test: the meter is too coarse; "
+            "use a finer quantile or counter"
+        )
+        notes.append(Warning("zeros", text))
+    return notes
 
 
-def _expm1(value: float) -> float:
-    return math.expm1(value) if value < 700 else math.inf
+def compare_unpaired(
+    treatment: ArrayLike,
+    baseline: ArrayLike,
+    *,
+    alpha: float = 0.05,
+    margin: Margin | None = None,
+    scale: Scale = "ratio",
+    m_family: int = 1,
+) -> Comparison:
+    """Compare two treatments whose runs are not paired: the second best, for runs that somebody already has.
+
+    Parameters
+    ----------
+    treatment, baseline : (n_t,), (n_b,) array_like
+        One value a run, in the same (SI) unit.
+    alpha, margin, scale, m_family
+        As in `compare_paired`.
+
+    Returns
+    -------
+    Comparison
+        Always with the warning ``order-unknown``.
+
+    Raises
+    ------
+    UsageError
+        If a sample is not finite, has fewer than 2 runs, or is not positive on the ratio scale.
+    """
+    t, b = as_sample(treatment, "treatment"), as_sample(baseline, "baseline")
+    if min(len(t), len(b)) < 2:
+        raise UsageError(f"{len(t)} run(s) against {len(b)}: one run shows no noise; each treatment needs at least 2")
+    _check_scale(t, b, scale)
+    x, y = (np.log(t), np.log(b)) if scale == "ratio" else (t, b)
+    atol = _tolerance(t, b, scale)
+    typical = middle_of(np.sort(b))
+    pooled = (x.var(ddof=1) * (len(x) - 1) + y.var(ddof=1) * (len(y) - 1)) / (len(x) + len(y) - 2)
+    sd = math.sqrt(2 * float(pooled))
+    least, floor = smallest_p_unpaired(len(t), len(b)), smallest_n_unpaired(m_family, alpha)
+    p_eq = bound = runs_d = runs_e = None
+    if margin is not None:
+        bound = _bound(margin, typical, scale)
+        above = mann_whitney(x + bound, y, "greater", atol=atol).p
+        p_eq = max(above, mann_whitney(x - bound, y, "less", atol=atol).p)
+        runs_d = max(floor, blocks_for_difference(sd, bound, alpha=alpha, m=m_family))
+        runs_e = max(floor, blocks_for_equivalence(sd, bound, alpha=alpha, m=m_family))
+    found = _Found(
+        design="unpaired",
+        sizes=(len(t), len(b)),
+        exact=hodges_lehmann_two(x, y, alpha, atol=atol),
+        ends=_welch_interval(x, y, alpha) if least > alpha / m_family else None,
+        smallest_p=least,
+        floor=floor,
+        sd=sd,
+        effect=detectable_effect(max(min(len(t), len(b)), 4), alpha=alpha, m=m_family),
+        bound=bound,
+        p_equivalence=p_eq,
+        needed=(runs_d, runs_e),
+    )
+    notes = [ORDER_UNKNOWN]
+    if found.ends is not None:
+        text = (
+            f"{len(t)} against {len(b)} runs cannot go below p = {least:.3g}; {floor} of each treatment can reach "
+            f"{alpha:g} in a family of {m_family}: add runs, in randomised blocks"
+        )
+        notes.append(Warning("below-floor", text))
+    return _comparison(found, scale, typical, alpha, m_family, notes)
+
+
+def _welch_interval(x: FloatArray, y: FloatArray, alpha: float) -> tuple[float, float]:
+    if np.ptp(x) == 0 and np.ptp(y) == 0:
+        middle = float(x.mean() - y.mean())
+        return middle, middle
+    # scipy.stats takes a moment to load, which only runs that are too few need
+    from scipy.stats import ttest_ind
+
+    with warnings.catch_warnings():
+        # equal values in one sample are no news here: the other one's noise makes the interval
+        warnings.filterwarnings("ignore", "Precision loss", RuntimeWarning)
+        interval = ttest_ind(x, y, equal_var=False).confidence_interval(1 - alpha)
+    return float(interval.low), float(interval.high)

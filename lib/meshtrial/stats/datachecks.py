@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from meshtrial.errors import UsageError
+from meshtrial.stats.comparison import Warning
 from meshtrial.stats.contrast import RESOLUTION, block_differences
-from meshtrial.stats.hodges_lehmann import hodges_lehmann
-from meshtrial.stats.signedrank import as_sample
-from meshtrial.stats.warning import Warning
+from meshtrial.stats.intervals import hodges_lehmann
+from meshtrial.stats.ranktests import as_sample
 
 _LEVEL = 0.01
 _SMALLEST_CHANGE = 0.02

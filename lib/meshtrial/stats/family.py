@@ -10,20 +10,103 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 from numpy.typing import ArrayLike
 
-from meshtrial.stats.blocks import complete_blocks, declared_contrasts
-from meshtrial.stats.comparison import PairedComparison, Scale
-from meshtrial.stats.contrast import compare_paired
-from meshtrial.stats.equivalence import Margin
+from meshtrial.errors import UsageError
+from meshtrial.margin import Margin
+from meshtrial.stats.comparison import Comparison, Design, Scale, Warning
+from meshtrial.stats.contrast import compare_paired, compare_unpaired
 from meshtrial.stats.influence import influence
 from meshtrial.stats.multiplicity import benjamini_hochberg, holm
 from meshtrial.stats.noise import NoiseFloor, noise_floor
-from meshtrial.stats.unpaired import UnpairedComparison, compare_unpaired
+from meshtrial.stats.ranktests import FloatArray
 from meshtrial.stats.verdict import Kind, Verdict, decide
-from meshtrial.stats.warning import Warning
 
 Role = Literal["primary", "exploratory", "a/a"]
+Adjustment = Literal["holm", "benjamini-hochberg", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What is declared of a family of contrasts before its values are seen.
+
+    Attributes
+    ----------
+    baseline : str
+        The control treatment.
+    twin : str, optional
+        The baseline's A/A twin: analysed by itself, never corrected, never in the family.
+    contrasts : sequence of (treatment, baseline), optional
+        The declared pairs; by default every treatment against the baseline.
+    design : {"paired", "unpaired"}
+        One value a block, in the same blocks for every treatment; or runs that are not paired.
+    alpha : float
+        Family-wise error rate.
+    margin : Margin, optional
+        Equivalence margin of this response.
+    kind : {"latency", "resource", "level"}
+        Words for the direction.
+    primary : bool
+        A declared primary response is corrected by Holm; any other is exploratory, Benjamini-Hochberg.
+    scale : {"ratio", "difference"}
+        ``"difference"`` where a baseline is zero by construction.
+    m_family : int, optional
+        Contrasts corrected together, where these are only a part of them.
+    """
+
+    baseline: str
+    twin: str | None = None
+    contrasts: Sequence[tuple[str, str]] | None = None
+    design: Design = "paired"
+    alpha: float = 0.05
+    margin: Margin | None = None
+    kind: Kind = "latency"
+    primary: bool = True
+    scale: Scale = "ratio"
+    m_family: int | None = None
+
+    def pairs(self, names: Sequence[str]) -> list[tuple[str, str]]:
+        """The declared pairs, or every treatment but the twin against the baseline.
+
+        Raises
+        ------
+        UsageError
+            If a name is unknown, a pair repeats, a contrast is of a treatment with itself, or the twin is in the
+            family.
+        """
+        for name in [self.baseline, *([self.twin] if self.twin else [])]:
+            if name not in names:
+                raise UsageError(f"no treatment {name!r}; there are {', '.join(sorted(names))}")
+        if self.contrasts is None:
+            return [(name, self.baseline) for name in names if name not in (self.baseline, self.twin)]
+        pairs = list(self.contrasts)
+        for a, b in pairs:
+            unknown = sorted({a, b} - set(names))
+            if unknown:
+                known = ", ".join(sorted(names))
+                raise UsageError(f"contrast {a} - {b}: no treatment {unknown[0]!r}; there are {known}")
+            if a == b or self.twin in (a, b):
+                raise UsageError(
+                    f"contrast {a} - {b}: neither a treatment against itself nor the A/A twin belongs to a family"
+                )
+        if len({frozenset(pair) for pair in pairs}) < len(pairs):
+            raise UsageError("a contrast is declared twice")
+        return pairs
+
+    @property
+    def role(self) -> Role:
+        """What the verdicts of the declared pairs count for."""
+        return "primary" if self.primary else "exploratory"
+
+    def corrected(self, p: Sequence[float | None], m: int) -> list[float | None]:
+        """p-values corrected over m contrasts; those that gave none still count."""
+        known = [value for value in p if value is not None]
+        adjusted = iter((holm(known, m) if self.primary else benjamini_hochberg(known, m)).tolist() if known else [])
+        return [None if value is None else next(adjusted) for value in p]
+
+
+_ADJUSTMENTS: dict[Role, Adjustment] = {"primary": "holm", "exploratory": "benjamini-hochberg", "a/a": "none"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +119,18 @@ class ContrastResult:
         The pair.
     role : {"primary", "exploratory", "a/a"}
         What the verdict counts for.
-    comparison : PairedComparison or UnpairedComparison or None
+    comparison : Comparison or None
         None where the treatment is invalid or saturated, or fewer than 2 complete blocks are left.
     p_adjusted, p_equivalence_adjusted : float or None
         Corrected by `adjustment`.
-    adjustment : {"holm", "benjamini-hochberg", "none"}
-        Holm for a primary response, Benjamini-Hochberg for an exploratory one, none for the twin.
     m_family : int
         Contrasts corrected together.
     verdict : Verdict
         What may be said.
     noise : NoiseFloor or None
-        Noise floor of this response and load, where the family has a twin.
-    left_out : tuple
-        Labels of the blocks that left the inference for every treatment.
+        Noise floor of this response and load, where a paired family has a twin.
+    excluded : tuple
+        Labels of the blocks that are excluded for every treatment.
     warnings : tuple of Warning
         Of the comparison and of the family.
     """
@@ -57,48 +138,72 @@ class ContrastResult:
     treatment: str
     baseline: str
     role: Role
-    comparison: PairedComparison | UnpairedComparison | None
+    comparison: Comparison | None
     p_adjusted: float | None
     p_equivalence_adjusted: float | None
-    adjustment: Literal["holm", "benjamini-hochberg", "none"]
     m_family: int
     verdict: Verdict
     noise: NoiseFloor | None
-    left_out: tuple[Hashable, ...]
+    excluded: tuple[Hashable, ...]
     warnings: tuple[Warning, ...]
 
     @property
-    def p_holm(self) -> float | None:
-        """Holm-corrected p-value; None for a contrast that was not corrected by Holm."""
-        return self.p_adjusted if self.adjustment == "holm" else None
+    def adjustment(self) -> Adjustment:
+        """Holm for a primary response, Benjamini-Hochberg for an exploratory one, none for the twin."""
+        return _ADJUSTMENTS[self.role]
 
 
-def _corrected(p: list[float | None], m: int, primary: bool) -> list[float | None]:
-    known = [value for value in p if value is not None]
-    adjusted = iter((holm(known, m) if primary else benjamini_hochberg(known, m)).tolist() if known else [])
-    return [None if value is None else next(adjusted) for value in p]
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """The values that enter a family, and the labels of the blocks that they belong to."""
+
+    treatments: dict[str, FloatArray]
+    blocks: list[Hashable]
+    excluded: tuple[Hashable, ...]
 
 
-def _family_warnings(
-    aa: PairedComparison | None, noise: NoiseFloor | None, gone: tuple[Hashable, ...], n: int
-) -> tuple[Warning, ...]:
+def _complete_blocks(values: Mapping[str, FloatArray], blocks: Sequence[Hashable] | None) -> _Values:
+    """The values over the blocks that are complete for every treatment."""
+    if not values:
+        return _Values({}, [], ())
+    shapes = {name: v.shape for name, v in values.items()}
+    if len(set(shapes.values())) > 1 or any(len(s) != 1 for s in shapes.values()):
+        raise UsageError(f"every treatment needs one value a block (nan where it has none), got shapes {shapes}")
+    n = next(iter(shapes.values()))[0]
+    labels = list(range(1, n + 1)) if blocks is None else list(blocks)
+    if len(labels) != n or len(set(labels)) != n:
+        raise UsageError(
+            f"{n} values a treatment need {n} different block labels, got {len(labels)}; average slices first"
+        )
+    if any(bool(np.isinf(v).any()) for v in values.values()):
+        raise UsageError("a value is infinite; mark a run without a value by nan")
+    whole = np.ones(n, dtype=bool)
+    for v in values.values():
+        whole &= ~np.isnan(v)
+    kept = [label for label, ok in zip(labels, whole, strict=True) if ok]
+    gone = tuple(label for label, ok in zip(labels, whole, strict=True) if not ok)
+    return _Values({name: v[whole] for name, v in values.items()}, kept, gone)
+
+
+def _warnings(twin: Comparison | None, noise: NoiseFloor | None, values: _Values) -> tuple[Warning, ...]:
     found: list[Warning] = []
+    gone, n = values.excluded, len(values.blocks)
     if gone:
         names = ", ".join(str(g) for g in gone)
-        text = f"{len(gone)} of {n + len(gone)} blocks left the inference for all treatments ({names}): see their gates"
-        found.append(Warning("blocks-left-out", text))
-    if aa is None or noise is None or aa.provisional:
+        text = f"{len(gone)} of {n + len(gone)} blocks are excluded for all treatments ({names}): see their gates"
+        found.append(Warning("blocks-excluded", text))
+    if twin is None or noise is None or twin.provisional:
         return tuple(found)
-    if aa.p <= aa.alpha:
+    if twin.p <= twin.alpha:
         text = (
-            f"the baseline and its identical twin differ (p = {aa.p:.3g}), as chance alone does in {aa.alpha:.0%} of "
-            "studies: look for what else changes between runs, and repeat before acting on small effects"
+            f"the baseline and its identical twin differ (p = {twin.p:.3g}), as chance alone does in {twin.alpha:.0%} "
+            "of studies: look for what else changes between runs, and repeat before acting on small effects"
         )
         found.append(Warning("aa-differs", text))
-    if aa.margin_high is not None and noise.floor > aa.margin_high - aa.no_effect:
+    if twin.margin is not None and noise.floor > twin.margin:
         text = (
-            f"the A/A arms differ by {noise.floor:.3g}, more than the margin {aa.margin_high - aa.no_effect:.3g}: "
-            "quieten the machine, measure longer or add blocks; only effects beyond the noise floor are called"
+            f"baseline and twin differ by {noise.floor:.3g}, more than the margin {twin.margin:.3g}: quieten the "
+            "machine, measure longer or add blocks; only effects beyond the noise floor are called"
         )
         found.append(Warning("noise-floor", text))
     return tuple(found)
@@ -106,43 +211,21 @@ def _family_warnings(
 
 def analyse_family(
     values: Mapping[str, ArrayLike],
-    baseline: str,
+    family: Family,
     *,
-    twin: str | None = None,
-    contrasts: Sequence[tuple[str, str]] | None = None,
-    alpha: float = 0.05,
-    margin: Margin | None = None,
-    kind: Kind = "latency",
-    primary: bool = True,
-    scale: Scale = "ratio",
     blocks: Sequence[Hashable] | None = None,
     invalid: Mapping[str, str] | None = None,
     saturated: Mapping[str, str] | None = None,
-    m_family: int | None = None,
 ) -> tuple[ContrastResult, ...]:
     """Compare, correct and judge all contrasts of one response at one load.
 
     Parameters
     ----------
-    values : mapping of treatment to (blocks,) array_like
-        One value a block and treatment, in the same order of blocks; nan where a run has none. A block with a nan
-        leaves the inference for every treatment.
-    baseline : str
-        The control arm.
-    twin : str, optional
-        The baseline's A/A twin: analysed by itself, never corrected, never in the family.
-    contrasts : sequence of (treatment, baseline), optional
-        The declared pairs; by default every treatment against the baseline.
-    alpha : float
-        Family-wise error rate.
-    margin : Margin, optional
-        Equivalence margin of this response.
-    kind : {"latency", "resource", "level"}
-        Words for the direction.
-    primary : bool
-        A declared primary response is corrected by Holm; any other is exploratory, Benjamini-Hochberg.
-    scale : {"ratio", "difference"}
-        ``"difference"`` where a baseline is zero by construction.
+    values : mapping of treatment to array_like
+        Paired: one value a block, in the same order of blocks; nan where a run has none. A block with a nan is
+        excluded for every treatment. Unpaired: one value a run; treatments may differ in length.
+    family : Family
+        What was declared.
     blocks : sequence, optional
         Labels of the blocks.
     invalid, saturated : mapping of treatment to reason, optional
@@ -160,94 +243,56 @@ def analyse_family(
         If names, shapes or values cannot be used.
     """
     invalid, saturated = invalid or {}, saturated or {}
-    pairs = declared_contrasts(list(values), baseline, twin, contrasts)
-    arms, labels, gone = complete_blocks(values, {*invalid, *saturated}, blocks)
-    m = max(1, len(pairs), m_family or 0)
+    pairs = family.pairs(list(values))
+    taken = {name: np.asarray(v, dtype=np.float64) for name, v in values.items() if name not in {*invalid, *saturated}}
+    paired = family.design == "paired"
+    found = _complete_blocks(taken, blocks) if paired else _Values(taken, [], ())
+    m = max(1, len(pairs), family.m_family or 0)
 
-    def compare(treatment: str, control: str, m_family: int) -> PairedComparison | None:
-        if treatment not in arms or control not in arms or len(labels) < 2:
+    def compare(treatment: str, control: str, m_family: int) -> Comparison | None:
+        if treatment not in taken or control not in taken or (paired and len(found.blocks) < 2):
             return None
-        return compare_paired(
-            arms[treatment], arms[control], alpha=alpha, margin=margin, scale=scale, m_family=m_family
+        test = compare_paired if paired else compare_unpaired
+        return test(
+            found.treatments[treatment],
+            found.treatments[control],
+            alpha=family.alpha,
+            margin=family.margin,
+            scale=family.scale,
+            m_family=m_family,
         )
 
-    aa = compare(twin, baseline, 1) if twin else None
-    noise = noise_floor(aa) if aa else None
-    shared = _family_warnings(aa, noise, gone, len(labels))
-    found = [compare(a, b, m) for a, b in pairs]
-    p = _corrected([c.p if c else None for c in found], m, primary)
-    p_eq = _corrected([c.p_equivalence if c else None for c in found], m, primary)
+    twin = compare(family.twin, family.baseline, 1) if family.twin else None
+    noise = noise_floor(twin) if twin and paired else None
+    shared = _warnings(twin, noise, found)
+    compared = [compare(a, b, m) for a, b in pairs]
+    p = family.corrected([c.p if c else None for c in compared], m)
+    p_eq = family.corrected([c.p_equivalence if c else None for c in compared], m)
 
     def judge(
-        pair: tuple[str, str], c: PairedComparison | None, role: Role, p_adj: float | None, p_eq_adj: float | None
+        pair: tuple[str, str], c: Comparison | None, role: Role, p_adj: float | None, p_eq_adj: float | None
     ) -> ContrastResult:
         verdict = decide(
             c,
             p_adjusted=p_adj,
             p_equivalence_adjusted=p_eq_adj,
             noise=noise,
-            kind=kind,
+            kind=family.kind,
             invalid=next((invalid[name] for name in pair if name in invalid), None),
             saturated=next((saturated[name] for name in pair if name in saturated), None),
         )
         warnings = shared
         if c is not None:
-            flips = influence(arms[pair[0]], arms[pair[1]], c, verdict, p_adj, p_eq_adj, labels)
-            warnings = (*c.warnings, *flips, *shared)
-        adjustment: Literal["holm", "benjamini-hochberg", "none"] = (
-            "none" if role == "a/a" else "holm" if role == "primary" else "benjamini-hochberg"
-        )
+            warnings = (*c.warnings, *shared)
+            if paired:
+                t, b = (found.treatments[name] for name in pair)
+                flips = influence(t, b, c, verdict, p_adj, p_eq_adj, found.blocks)
+                warnings = (*c.warnings, *flips, *shared)
         size = 1 if role == "a/a" else m
-        return ContrastResult(
-            pair[0], pair[1], role, c, p_adj, p_eq_adj, adjustment, size, verdict, noise, gone, warnings
-        )
+        return ContrastResult(*pair, role, c, p_adj, p_eq_adj, size, verdict, noise, found.excluded, warnings)
 
-    role: Role = "primary" if primary else "exploratory"
-    results = [judge(pair, c, role, a, e) for pair, c, a, e in zip(pairs, found, p, p_eq, strict=True)]
-    if twin:
-        own_p, own_eq = (aa.p, aa.p_equivalence) if aa else (None, None)
-        results.append(judge((twin, baseline), aa, "a/a", own_p, own_eq))
+    results = [judge(pair, c, family.role, a, e) for pair, c, a, e in zip(pairs, compared, p, p_eq, strict=True)]
+    if family.twin:
+        own_p, own_eq = (twin.p, twin.p_equivalence) if twin else (None, None)
+        results.append(judge((family.twin, family.baseline), twin, "a/a", own_p, own_eq))
     return tuple(results)
-
-
-def analyse_unpaired(
-    values: Mapping[str, ArrayLike],
-    baseline: str,
-    *,
-    alpha: float = 0.05,
-    margin: Margin | None = None,
-    kind: Kind = "latency",
-    primary: bool = True,
-    scale: Scale = "ratio",
-) -> tuple[ContrastResult, ...]:
-    """Like `analyse_family`, for runs that are not paired: every treatment against the baseline by the exact
-    Mann-Whitney test.
-
-    Parameters
-    ----------
-    values : mapping of treatment to (runs,) array_like
-        One value a run; the arms may differ in length.
-    baseline, alpha, margin, kind, primary, scale
-        As in `analyse_family`.
-
-    Returns
-    -------
-    tuple of ContrastResult
-        Each with the warning ``order-unknown``.
-    """
-    pairs = declared_contrasts(list(values), baseline, None, None)
-    m = max(1, len(pairs))
-    found = [
-        compare_unpaired(values[a], values[b], alpha=alpha, margin=margin, scale=scale, m_family=m) for a, b in pairs
-    ]
-    p = _corrected([c.p for c in found], m, primary)
-    p_eq = _corrected([c.p_equivalence for c in found], m, primary)
-    role: Role = "primary" if primary else "exploratory"
-    adjustment: Literal["holm", "benjamini-hochberg"] = "holm" if primary else "benjamini-hochberg"
-    return tuple(
-        ContrastResult(
-            a, b, role, c, p_a, p_e, adjustment, m,
-            decide(c, p_adjusted=p_a, p_equivalence_adjusted=p_e, kind=kind), None, (), c.warnings,
-        )
-        for (a, b), c, p_a, p_e in zip(pairs, found, p, p_eq, strict=True)
-    )  # fmt: skip

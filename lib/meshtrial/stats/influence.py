@@ -1,22 +1,20 @@
-"""Does a verdict hang on one block? Every block is left out once."""
+"""Does a verdict depend on one block? It is computed again without each block in turn."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
 
-from meshtrial.stats.comparison import PairedComparison
+from meshtrial.stats.comparison import Comparison, Warning
 from meshtrial.stats.contrast import block_differences
-from meshtrial.stats.ranknull import FloatArray
-from meshtrial.stats.signedrank import leave_one_out_p, smallest_p
+from meshtrial.stats.ranktests import FloatArray, leave_one_out_p, smallest_p
 from meshtrial.stats.verdict import Verdict
-from meshtrial.stats.warning import Warning
 
 
 def influence(
     treatment: FloatArray,
     baseline: FloatArray,
-    comparison: PairedComparison,
+    comparison: Comparison,
     verdict: Verdict,
     p_adjusted: float | None,
     p_equivalence_adjusted: float | None,
@@ -31,7 +29,7 @@ def influence(
     ----------
     treatment, baseline : (n,) array
         The complete blocks.
-    comparison : PairedComparison
+    comparison : Comparison
         Of the two.
     verdict : Verdict
         On the comparison.
@@ -78,18 +76,18 @@ def influence(
     return (Warning("influential-block", text),)
 
 
-def _cannot_flip(d: FloatArray, c: PairedComparison, shown: bool) -> bool:
+def _cannot_flip(d: FloatArray, c: Comparison, shown: bool) -> bool:
     """A difference with every block on one side stays shown without any of them, if n - 1 blocks can show it."""
     one_sided = bool((d > 0).all() or (d < 0).all())
     return shown and one_sided and smallest_p(c.n - 1) * c.m_family <= c.alpha
 
 
-def _factor(p: float, adjusted: float, smallest: float, c: PairedComparison) -> float:
+def _factor(p: float, adjusted: float, smallest: float, c: Comparison) -> float:
     factor = min(adjusted / p, float(c.m_family)) if p > 0 else float(c.m_family)
     return factor if smallest * factor <= c.alpha else 1.0
 
 
-def _log_margin(c: PairedComparison) -> float | None:
+def _log_margin(c: Comparison) -> float | None:
     if c.margin_high is None:
         return None
     return math.log(c.margin_high) if c.scale == "ratio" else c.margin_high

@@ -14,21 +14,25 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from meshtrial.errors import UsageError
-from meshtrial.stats.ranknull import FloatArray
+from meshtrial.stats.ranktests import FloatArray
 
 
-def _p_values(p: ArrayLike, m: int | None) -> tuple[FloatArray, int]:
+def _family(p: ArrayLike, m: int | None) -> FloatArray:
+    """The p-values of the whole family: a contrast without one shows nothing, and counts as one that never rejects."""
     values = np.asarray(p, dtype=np.float64)
     if values.ndim != 1 or not ((values >= 0) & (values <= 1)).all():
         raise UsageError("p-values must be a list of numbers between 0 and 1")
-    family = len(values) if m is None else m
-    if family < len(values):
-        raise UsageError(f"a family of {family} contrasts cannot hold {len(values)} p-values")
-    return values, family
+    absent = 0 if m is None else m - len(values)
+    if absent < 0:
+        raise UsageError(f"a family of {m} contrasts cannot hold {len(values)} p-values")
+    return np.concatenate((values, np.ones(absent)))
 
 
 def holm(p: ArrayLike, m: int | None = None) -> FloatArray:
     """Step-down adjusted p-values (Holm 1979): family-wise error under any dependence.
+
+    Equals ``statsmodels.stats.multitest.multipletests(p, method="holm")``, which runs Python's whole garbage collector
+    on every call: 75 ms, where a calibration corrects 8000 families.
 
     Parameters
     ----------
@@ -42,12 +46,12 @@ def holm(p: ArrayLike, m: int | None = None) -> FloatArray:
     (k,) array
         Reject where the adjusted p <= alpha.
     """
-    values, family = _p_values(p, m)
+    values = _family(p, m)
     order = np.argsort(values, kind="stable")
-    steps = values[order] * (family - np.arange(len(values)))
+    steps = values[order] * np.arange(len(values), 0, -1)
     adjusted = np.empty_like(values)
     adjusted[order] = np.minimum(1.0, np.maximum.accumulate(steps))
-    return adjusted
+    return adjusted[: np.size(p)]
 
 
 def benjamini_hochberg(p: ArrayLike, m: int | None = None) -> FloatArray:
@@ -64,12 +68,11 @@ def benjamini_hochberg(p: ArrayLike, m: int | None = None) -> FloatArray:
     -------
     (k,) array
     """
-    values, family = _p_values(p, m)
-    order = np.argsort(values, kind="stable")
-    steps = values[order] * family / np.arange(1, len(values) + 1)
-    adjusted = np.empty_like(values)
-    adjusted[order] = np.minimum(1.0, np.minimum.accumulate(steps[::-1])[::-1])
-    return adjusted
+    # statsmodels takes a moment to load, which commands that test nothing need not wait for
+    from statsmodels.stats.multitest import fdrcorrection
+
+    adjusted: FloatArray = fdrcorrection(_family(p, m))[1]
+    return adjusted[: np.size(p)]
 
 
 def _check(m: int, alpha: float) -> None:
@@ -101,7 +104,7 @@ def smallest_n(m: int, alpha: float = 0.05, test: Literal["difference", "equival
 
 @lru_cache(maxsize=1024)
 def smallest_n_unpaired(m: int, alpha: float = 0.05) -> int:
-    """Fewest runs in each of two unpaired arms: 2 / C(2n, n) <= alpha/m."""
+    """Fewest runs in each of two unpaired treatments: 2 / C(2n, n) <= alpha/m."""
     _check(m, alpha)
     n = 2
     while 2 / math.comb(2 * n, n) > alpha / m:

@@ -14,13 +14,19 @@ and never count as n (Kalibera & Jones 2013, sections 4 and 6).
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from meshtrial.errors import UsageError
-from meshtrial.stats.comparison import PairedComparison
+from meshtrial.stats.comparison import Comparison
+from meshtrial.stats.ranktests import FloatArray
+
+# a share of the variance within that an optimiser cannot tell from none
+_NOTHING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +58,12 @@ class NoiseFloor:
     scale: str
 
 
-def noise_floor(twin: PairedComparison) -> NoiseFloor:
+def noise_floor(twin: Comparison) -> NoiseFloor:
     """Noise floor from the contrast of the baseline's twin with the baseline.
 
     Parameters
     ----------
-    twin : PairedComparison
+    twin : Comparison
         ``compare_paired(none_aa, none)``.
 
     Returns
@@ -86,40 +92,32 @@ class VarianceComponents:
     ----------
     between, within : float
         Variances between deployments and between the slices of one, in the square of the data's unit (log data:
-        relative variances). `between` is cut at zero.
+        relative variances).
     mean : float
         Grand mean over deployments.
     deployments : int
         Deployments.
-    slices : float
-        Slices a deployment (the effective number where they are unequal).
+    slices : int
+        Fewest slices of a deployment.
     """
 
     between: float
     within: float
     mean: float
     deployments: int
-    slices: float
-
-    @property
-    def intraclass(self) -> float:
-        """Share of the variance that only fresh deployments show."""
-        total = self.between + self.within
-        return self.between / total if total > 0 else 0.0
+    slices: int
 
     def run_variance(self, slices: int) -> float:
         """Variance of a run that averages `slices` slices of one deployment."""
         return self.between + self.within / slices
 
 
-def variance_components(deployments: list[ArrayLike]) -> VarianceComponents:
-    """Method of moments for a one-way nested design (Searle, Casella & McCulloch 1992, section 3.6).
-
-    Equals REML for equal numbers of slices where the estimate is positive.
+def variance_components(deployments: Sequence[ArrayLike]) -> VarianceComponents:
+    """Restricted maximum likelihood for slices nested in deployments (statsmodels' ``MixedLM``).
 
     Parameters
     ----------
-    deployments : list of (slices,) array_like
+    deployments : sequence of (slices,) array_like
         The slices of each deployment, on the scale of the analysis (logs for ratios).
 
     Returns
@@ -134,21 +132,37 @@ def variance_components(deployments: list[ArrayLike]) -> VarianceComponents:
     groups = [np.asarray(values, dtype=np.float64) for values in deployments]
     if any(g.ndim != 1 or len(g) == 0 or not np.isfinite(g).all() for g in groups):
         raise UsageError("every deployment needs at least one finite slice")
-    a = len(groups)
-    sizes = np.array([len(g) for g in groups], dtype=np.float64)
-    total = float(sizes.sum())
-    if a < 2 or total == a:
+    sizes = [len(g) for g in groups]
+    if len(groups) < 2 or sum(sizes) == len(groups):
         raise UsageError(
-            f"{a} deployments with {int(total)} slices cannot tell the two levels apart: "
+            f"{len(groups)} deployments with {sum(sizes)} slices cannot tell the two levels apart: "
             "measure at least 2 fresh deployments, one of them at least twice"
         )
     means = np.array([g.mean() for g in groups])
-    grand = float((sizes * means).sum() / total)
-    within = float(sum(((g - g.mean()) ** 2).sum() for g in groups)) / (total - a)
-    mean_square = float((sizes * (means - grand) ** 2).sum()) / (a - 1)
-    effective = (total - float((sizes**2).sum()) / total) / (a - 1)
-    between = max(0.0, (mean_square - within) / effective)
-    return VarianceComponents(between, within, float(means.mean()), a, effective)
+    if all(np.ptp(g) == 0 for g in groups):  # nothing varies inside a deployment: there is nothing to fit
+        return VarianceComponents(float(means.var(ddof=1)), 0.0, float(means.mean()), len(groups), min(sizes))
+    between, within = _reml(groups)
+    return VarianceComponents(between, within, float(means.mean()), len(groups), min(sizes))
+
+
+def _reml(groups: Sequence[FloatArray]) -> tuple[float, float]:
+    """Variances between and within groups."""
+    # statsmodels takes a second to load, which only plans with several slices need
+    from statsmodels.regression.mixed_linear_model import MixedLM
+    from statsmodels.tools.sm_exceptions import ConvergenceWarning
+
+    values = np.concatenate(groups)
+    # in units of the whole spread, so that the optimiser's tolerance suits latencies and megabytes alike
+    unit = float(values.std())
+    labels = np.repeat(np.arange(len(groups)), [len(g) for g in groups])
+    with warnings.catch_warnings():
+        # deployments that hardly differ put the estimate on the boundary, which is an answer and not a failure
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = MixedLM((values - values.mean()) / unit, np.ones(len(values)), labels)
+        # Powell's search needs no gradient, which has no meaning on the boundary
+        fit = model.fit(reml=True, method="powell", ftol=1e-12)
+    between, within = (float(part) * unit**2 for part in (fit.cov_re[0, 0], fit.scale))
+    return (between if between > _NOTHING * within else 0.0), within
 
 
 def best_slices(components: VarianceComponents, cost_outer: float, cost_inner: float, *, most: int = 100) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import special
 
 from meshtrial.errors import UsageError
-from meshtrial.stats.warning import Warning
+from meshtrial.stats.comparison import Warning
 
 
 @dataclass(frozen=True, slots=True)

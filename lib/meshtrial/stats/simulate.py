@@ -1,9 +1,8 @@
-"""Studies with a known truth: the noise of METHOD.md, drawn for many repetitions at once.
+"""Studies with a known truth, drawn for many repetitions at once.
 
-A run's log value is the sum of its arm's effect, an AR(1) process over the runs in time, a linear drift, heavy-tailed
-(t3) noise of its own, and now and then a positive shock. METHOD.md fixes rho, the sizes of AR(1) noise and drift and
-the rate of the shocks; the size of the t3 noise (sd 0.055) and of the shocks (exponential, mean 0.25) were chosen so
-that the power at ten blocks is the stated one, about .62 for +10 % and .89 for +20 %.
+A run's log value is the sum of its treatment's effect, an AR(1) process over the runs in time, a linear drift,
+heavy-tailed (t3) noise of its own, and now and then a positive shock. The size of the t3 noise (sd 0.055) and of the
+shocks (exponential, mean 0.25) were chosen so that the power at ten blocks is about .62 for +10 % and .89 for +20 %.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from meshtrial.errors import UsageError
-from meshtrial.stats.ranknull import FloatArray
+from meshtrial.stats.ranktests import FloatArray
 
 Order = Literal["randomised", "sequential"]
 _BURN_IN = 40  # 0.8^40 = 1e-4 of the start is left
@@ -69,26 +68,27 @@ def simulate(
 
     Parameters
     ----------
-    effects : (arms,) array_like
-        Log effect of each arm; ``ln 1.2`` for +20 %. The first is the baseline.
+    effects : (treatments,) array_like
+        Log effect of each treatment; ``ln 1.2`` for +20 %. The first is the baseline.
     blocks, repetitions : int
         Blocks a study, and studies.
     rng : numpy.random.Generator
         Source of randomness.
     noise : Noise, optional
-        METHOD's noise by default.
+        `Noise()` by default.
     order : {"randomised", "sequential"}
-        Randomised complete blocks; or all runs of the first arm, then all of the next: the order that gives false
+        Randomised complete blocks; or all runs of the first treatment, then all of the next: the order that gives false
         positives.
-    scales : (arms,) array_like, optional
-        Factor on each arm's own t3 noise, 1 by default; 4 for an arm four times noisier.
-    sensitivities : (arms,) array_like, optional
-        Factor on the machine's AR(1) wander as each arm feels it, 1 by default. Where an arm feels it more than its
-        baseline does, block differences inherit its autocorrelation, and no test for exchangeable blocks is exact.
+    scales : (treatments,) array_like, optional
+        Factor on each treatment's own t3 noise, 1 by default; 4 for a treatment four times noisier.
+    sensitivities : (treatments,) array_like, optional
+        Factor on the machine's AR(1) wander as each treatment feels it, 1 by default. Where a treatment feels it
+        more than its baseline does, block differences inherit its autocorrelation, and no test for exchangeable
+        blocks is exact.
 
     Returns
     -------
-    (repetitions, blocks, arms) array
+    (repetitions, blocks, treatments) array
         Natural logs of the responses.
     """
     noise = noise or Noise()
@@ -96,7 +96,7 @@ def simulate(
     arms = len(effect)
     if arms < 2 or blocks < 1 or repetitions < 1:
         raise UsageError(
-            f"a simulated study needs 2 arms, a block and a repetition, got {arms}, {blocks}, {repetitions}"
+            f"a simulated study needs 2 treatments, a block and a repetition, got {arms}, {blocks}, {repetitions}"
         )
     scale = np.ones(arms) if scales is None else np.asarray(scales, dtype=np.float64)
     feels = np.ones(arms) if sensitivities is None else np.asarray(sensitivities, dtype=np.float64)
@@ -112,7 +112,7 @@ def simulate(
 
 
 def run_places(repetitions: int, blocks: int, arms: int, order: Order, rng: np.random.Generator) -> NDArray[np.int64]:
-    """When each run takes place: (repetitions, blocks, arms) indices into the runs in time."""
+    """When each run takes place: (repetitions, blocks, treatments) indices into the runs in time."""
     if order == "randomised":
         within = rng.random((repetitions, blocks, arms)).argsort(axis=2)
         return np.asarray(within + np.arange(blocks)[:, None] * arms, dtype=np.int64)
@@ -135,13 +135,13 @@ def bootstrap(
     """Draw studies from the residuals of a recorded A/A study instead of from a model.
 
     Whole blocks are drawn with replacement, in stretches of neighbours, so that what a block shares and how
-    neighbours resemble each other is kept. Within a drawn block its runs are dealt to the arms in random order; where
-    there are more arms than recorded runs, with replacement.
+    neighbours resemble each other is kept. Within a drawn block its runs are dealt to the treatments in random order;
+    where there are more treatments than recorded runs, with replacement.
 
     Parameters
     ----------
     recorded : (recorded blocks, runs of a block) array_like
-        Natural logs of identical arms (``none`` and ``none-aa``), one row a block in order of time.
+        Natural logs of identical treatments (``none`` and ``none-aa``), one row a block in order of time.
     effects, blocks, repetitions, rng
         As in `simulate`.
     stretch : int
@@ -149,22 +149,24 @@ def bootstrap(
 
     Returns
     -------
-    (repetitions, blocks, arms) array
+    (repetitions, blocks, treatments) array
         Natural logs.
 
     Raises
     ------
     UsageError
-        If the recorded array has fewer than 2 blocks or 2 arms, or is not finite.
+        If the recorded array has fewer than 2 blocks or 2 treatments, or is not finite.
     """
     source = np.asarray(recorded, dtype=np.float64)
     effect = np.asarray(effects, dtype=np.float64)
     if source.ndim != 2 or min(source.shape) < 2 or not np.isfinite(source).all():
-        raise UsageError(f"an A/A record is at least 2 blocks by 2 identical arms, finite; got shape {source.shape}")
+        raise UsageError(
+            f"an A/A record is at least 2 blocks by 2 identical treatments, finite; got shape {source.shape}"
+        )
     if not 1 <= stretch <= len(source):
         raise UsageError(f"stretch must lie between 1 and the {len(source)} recorded blocks, got {stretch}")
     width, arms = source.shape[1], len(effect)
-    # an arm mean is no noise: leave the arms without a systematic difference
+    # a treatment mean is no noise: leave the treatments without a systematic difference
     source = source - source.mean(axis=0) + source.mean()
     pieces = -(-blocks // stretch)
     starts = rng.integers(0, len(source), (repetitions, pieces))

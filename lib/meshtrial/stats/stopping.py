@@ -5,18 +5,72 @@
   sign or the p-value, so it does not hunt for significance.
 - ``two-looks``: at n = 10 and n = 16, spending .01 and then .04 of the error rate (a union bound: .05 in all).
 
-Looking after every block from 6 to 12 and stopping at the first p <= .05 gives 11 % false positives (METHOD.md).
+Looking after every block from 6 to 12 and stopping at the first p <= .05 gives 11 % false positives (simulated).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
 from meshtrial.errors import UsageError
-from meshtrial.stats.multiplicity import smallest_n
-from meshtrial.stats.progress import Decision, Progress
+from meshtrial.stats.comparison import Comparison
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a rule may know of a running study.
+
+    Attributes
+    ----------
+    run : int
+        Blocks that were run.
+    complete : int
+        Blocks that are complete for every treatment.
+    half_widths : mapping of str to float
+        Relative half-width of every primary interval (`half_width`), by contrast; for the precision rule.
+    conclusive : bool
+        Whether every primary contrast is settled at the level of the present look; for two looks.
+    """
+
+    run: int
+    complete: int
+    half_widths: Mapping[str, float] = field(default_factory=dict)
+    conclusive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Go on or stop.
+
+    Attributes
+    ----------
+    stop : bool
+        Whether no further block is run.
+    alpha : float
+        Error rate of the analysis at this point: that of the final one where `stop`, of the interim look where not.
+    reason : str
+        Why, with the numbers.
+    """
+
+    stop: bool
+    alpha: float
+    reason: str
+
+
+def half_width(comparison: Comparison) -> float:
+    """Half-width of an interval: relative, sqrt(high/low) - 1, or in the response's unit on the difference scale.
+
+    Infinite below the floor: a provisional interval stops nothing.
+    """
+    c = comparison
+    if c.provisional:
+        return math.inf
+    if c.scale == "ratio":
+        return math.sqrt(c.ci_high / c.ci_low) - 1
+    return (c.ci_high - c.ci_low) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +243,6 @@ def stopping_rule(data: Mapping[str, Any]) -> StoppingRule:
         return kind(**options)
     except TypeError:
         raise UsageError(f"stopping rule {name!r} needs a value for target") from None
-
-
-def first_useful_n(rule: StoppingRule, m: int) -> int:
-    """Fewest blocks with which the rule's first analysis can show anything in a family of m contrasts."""
-    return smallest_n(m, rule.alpha_first if isinstance(rule, TwoLooks) else rule.alpha)
 
 
 def _require(good: bool, message: str) -> None:

@@ -1,8 +1,7 @@
-"""The verdict table of METHOD.md, in its order. There is no verdict "no difference": what was not shown is
-`inconclusive`.
+"""The verdict table, in its order. There is no verdict "no difference": what was not shown is `inconclusive`.
 
 One reading is needed that the table leaves open. A noise floor beyond the margin makes a contrast `unstable` unless
-its whole interval lies beyond the floor: a threefold latency stays `slower` when the A/A arms differ by 12 %.
+its whole interval lies beyond the floor: a threefold latency stays `slower` when baseline and twin differ by 12 %.
 """
 
 from __future__ import annotations
@@ -11,10 +10,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from meshtrial.stats.comparison import PairedComparison
+from meshtrial.stats.comparison import Comparison
 from meshtrial.stats.noise import NoiseFloor, effect_size
 from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence
-from meshtrial.stats.unpaired import UnpairedComparison
 
 Kind = Literal["latency", "resource", "level"]
 Label = Literal[
@@ -36,9 +34,6 @@ _WORDS: dict[Kind, tuple[Label, Label]] = {
     "resource": ("more", "less"),
     "level": ("higher", "lower"),
 }
-
-
-Comparison = PairedComparison | UnpairedComparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +89,7 @@ def decide(
 
     Parameters
     ----------
-    comparison : PairedComparison or UnpairedComparison or None
+    comparison : Comparison or None
         None where too few blocks are left to compare.
     p_adjusted, p_equivalence_adjusted : float or None
         Corrected for the family (Holm, or Benjamini-Hochberg for what is exploratory).
@@ -116,16 +111,15 @@ def decide(
     if comparison is None or p_adjusted is None:
         return Verdict("invalid", "", "invalid", "fewer than 2 complete blocks are left", None, None)
     c = comparison
-    unit = "blocks" if isinstance(c, PairedComparison) else "runs in each arm"
     if c.provisional:
         reason = f"with n = {c.n} the exact test cannot go below p = {c.smallest_p:.3g}"
-        # unequal unpaired arms can be below the floor although the smaller one is not
+        # unpaired samples of unequal size can be below the floor although the smaller one is not
         more = max(1, c.floor_n - c.n)
-        return Verdict("inconclusive", "", f"inconclusive: at least {c.floor_n} {unit}", reason, more, None)
-    margin = _margin_size(c)
+        return Verdict("inconclusive", "", f"inconclusive: at least {c.floor_n} {c.unit}", reason, more, None)
+    margin = c.margin
     if noise is not None and margin is not None and noise.floor > margin and not _beyond(c, noise.floor):
         reason = f"the A/A noise floor {_size(noise.floor, c)} exceeds the margin {_size(margin, c)}"
-        return _open("unstable", reason, c, unit)
+        return _open("unstable", reason, c)
 
     equivalent = p_equivalence_adjusted is not None and p_equivalence_adjusted <= c.alpha
     if p_adjusted <= c.alpha:
@@ -140,13 +134,13 @@ def decide(
     if equivalent:
         reason = f"adjusted equivalence p = {p_equivalence_adjusted:.3g} within the margin {_size(margin or 0.0, c)}"
         return Verdict("equivalent", "", "equivalent", reason, None, c.mde)
-    return _open("inconclusive", f"adjusted p = {p_adjusted:.3g}", c, unit)
+    return _open("inconclusive", f"adjusted p = {p_adjusted:.3g}", c)
 
 
-def _open(label: Literal["unstable", "inconclusive"], reason: str, c: Comparison, unit: str) -> Verdict:
+def _open(label: Literal["unstable", "inconclusive"], reason: str, c: Comparison) -> Verdict:
     """What is not settled, with what would probably settle it; more blocks also narrow the A/A noise floor."""
     more = more_needed(c)
-    text = label if more is None else f"{label} (about {_count(more)} more {unit})"
+    text = label if more is None else f"{label} (about {_count(more)} more {c.unit})"
     return Verdict(label, "", text, reason, more, c.mde)
 
 
@@ -171,12 +165,6 @@ def more_needed(c: Comparison) -> int | None:
     if effect < half:
         ways.append(blocks_for_equivalence(c.sd, half, effect=effect, alpha=c.alpha, m=c.m_family))
     return max(1, min(ways) - c.n)
-
-
-def _margin_size(c: Comparison) -> float | None:
-    if c.margin_high is None:
-        return None
-    return c.margin_high - 1 if c.scale == "ratio" else c.margin_high
 
 
 def _beyond(c: Comparison, size: float) -> bool:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from meshtrial import stats
 from meshtrial.errors import UsageError
 from meshtrial.load.fortio import require_possible
+from meshtrial.margin import Margin
 from meshtrial.parameters import Parameter, split_list
-from meshtrial.responses import default_margins, response
-from meshtrial.study import PROTOCOLS, Load, Margin, Study, Treatment
+from meshtrial.responses import declared_margins, default_margins, response
+from meshtrial.study import PROTOCOLS, Load, Study, Treatment
 
 PROFILES = ("quick", "standard", "full")
 
@@ -118,30 +119,11 @@ def baseline_of(treatments: tuple[Treatment, ...]) -> Treatment:
 
 
 def margins_of(text: str) -> dict[str, Margin]:
-    """The method's default margins with the given ones in their place.
+    """The default margins with the given ones in their place.
 
     ``p50=5%`` keeps the floor of the default; ``p50=0.2ms`` replaces the floor and keeps the ratio.
     """
-    margins = default_margins()
-    for item in split_list(text):
-        name, separator, value = item.partition("=")
-        found = response(name.strip())
-        if not separator or found.name not in margins:
-            raise UsageError(
-                f"margin {item!r}: allowed is response=percentage or, for latencies, response=milliseconds"
-            )
-        try:
-            if value.endswith("%"):
-                margins[found.name] = replace(margins[found.name], relative=float(value[:-1]) / 100)
-            elif value.endswith("ms") and found.unit == "ms":
-                margins[found.name] = replace(margins[found.name], floor=float(value[:-2]) / 1e3)
-            else:
-                raise ValueError(value)
-        except ValueError:
-            raise UsageError(
-                f"margin {item!r}: allowed is e.g. {name}=5%" + " or 0.2ms" * (found.unit == "ms")
-            ) from None
-    return margins
+    return declared_margins(split_list(text), default_margins())
 
 
 def stopping_of(text: str, blocks: int, alpha: float) -> stats.StoppingRule:

@@ -77,7 +77,7 @@ class Bench:
     def _call(self, *arguments: str) -> Answer:
         out, err = io.StringIO(), io.StringIO()
         code = cli.main(list(arguments), out, err)
-        # The one phrase that no verdict may ever be (METHOD).
+        # The one phrase that no verdict may ever be.
         assert "no difference" not in out.getvalue().lower()
         return Answer(code, out.getvalue(), err.getvalue())
 

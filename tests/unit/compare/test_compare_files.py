@@ -1,8 +1,10 @@
 """`meshtrial compare` on files, through the command line."""
 
 import gzip
+import html
 import json
 import math
+import re
 
 import pytest
 
@@ -35,8 +37,8 @@ def test_three_a_side_cannot_go_below_a_tenth(bench):
     assert answer.code == 0
     assert answer.flat.startswith("3 against 3 runs, not paired: the smallest possible p is 2/20 = 0.10.")
     assert "Nothing below 0.10 is possible" in answer.flat
-    assert "at least 4 runs in each arm" in answer.flat
-    assert "inconclusive: at least 4 runs in each arm" in answer.flat
+    assert "at least 4 runs of each treatment" in answer.flat
+    assert "inconclusive: at least 4 runs of each treatment" in answer.flat
     assert "slower" not in answer.out
 
 
@@ -134,10 +136,10 @@ def test_gzip_and_several_treatments(six):
     assert "(istio, linkerd)" in answer.flat
     assert "0.0043 corrected over 2 contrasts" in answer.flat  # 2 x 2/924
     istio, linkerd = six.read("o.json")["verdicts"]
-    assert istio["p_holm"] == pytest.approx(4 / 924)
+    assert istio["p_adjusted"] == pytest.approx(4 / 924)
     assert istio["verdict"] == "slower"
     assert linkerd["verdict"] == "inconclusive"
-    assert "more runs in each arm" in linkerd["sentence"]
+    assert "more runs of each treatment" in linkerd["sentence"]
 
 
 def test_nighthawk_counts_as_strings(bench, make_result):
@@ -239,13 +241,26 @@ def test_the_page_is_offline_and_says_the_same(six):
     assert "no difference" not in page.lower()
 
 
+@pytest.mark.parametrize("hostile", ["<img src=x onerror=alert(1)>", "<script>alert(1)<!--"])
+def test_the_name_of_a_folder_or_treatment_stays_text_on_the_page(six, hostile):
+    six.arm(hostile, [1.10, 1.11, 1.12, 1.13, 1.14, 1.15], start=1)
+    name = "<script>alert(2)<!--"
+    for given, shown in ((hostile, hostile), (f"{name}=istio", name)):
+        answer = six.compare("--baseline", "none", "--treatment", given, "--metrics", "p50", "--html", "o.html")
+        assert answer.code == 0, answer.err
+        page = (six.folder / "o.html").read_text()
+        assert "<img" not in page
+        assert "<script" not in page
+        assert html.unescape(re.search(r"<h1>(.*?)</h1>", page).group(1)) == f"{shown} against none"
+
+
 def test_bad_usage(six):
     for arguments, reason in (
         (BOTH[:2], "--treatment: is needed"),
         ((*BOTH, "--alpha", "0"), "--alpha 0: allowed"),
         ((*BOTH, "--margin", "p50=wide"), "margin"),
         ((*BOTH[:-1], "latency_max_s"), "described only"),
-        ((*BOTH, "--treatment", "istio/*.json"), "two arms are called 'istio'"),
+        ((*BOTH, "--treatment", "istio/*.json"), "two treatments are called 'istio'"),
         (("--baseline", "none/run-1.json", "none/run-1.json", "--treatment", "istio"), "is named twice"),
         ((*BOTH, "--where", "a=b"), "--where"),
         ((*BOTH, "--json", "none/run-1.json/o.json"), "cannot be written"),

@@ -16,7 +16,7 @@ def test_six_pairs(six, how):
     assert "order-unknown" not in answer.out
 
 
-def test_pairs_by_name_leave_the_arms_own_name_out(bench, make_result):
+def test_pairs_by_name_ignore_the_treatments_own_name(bench, make_result):
     for k in (1, 2, 10):
         bench.write(f"r/none-{k}.json", make_result(0.80 + k / 100, minute=k))
         bench.write(f"r/istio-{k}.json", make_result(1.00 + k / 100, minute=k))

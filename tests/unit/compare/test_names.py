@@ -1,29 +1,7 @@
 import pytest
 
-from meshtrial.compare.names import find_response, margins_for, metrics_of
-from meshtrial.errors import UsageError
-
-
-@pytest.mark.parametrize(
-    ("name", "unit", "found", "factor"),
-    [
-        ("p50", "ms", "latency_p50_s", 1e-3),
-        ("p99.9_ms", "", "latency_p999_s", 1e-3),
-        ("average", "us", "latency_mean_s", 1e-6),
-        ("latency_p99_s", "", "latency_p99_s", 1.0),
-        ("p50", "", "latency_p50_s", None),
-        ("path_cpu_cores", "", "path_cpu_cores", 1.0),
-        ("cores", "cores", "cores", 1.0),
-    ],
-)
-def test_responses_by_any_name(name, unit, found, factor):
-    response, scale = find_response(name, unit)
-    assert (response.name, scale) == (found, factor)
-
-
-def test_a_unit_that_is_no_time():
-    with pytest.raises(UsageError, match="'MB' is no time"):
-        find_response("p50", "MB")
+from meshtrial.compare.names import margins_for, metrics_of
+from meshtrial.responses import PERCENTILES
 
 
 def test_margins():
@@ -36,3 +14,15 @@ def test_margins():
     assert given["latency_p99_s"].relative == 0.2
     everywhere = margins_for(["3%"], metrics)
     assert {margin.relative for margin in everywhere.values()} == {0.03}
+
+
+def test_every_percentile_of_the_registry_is_a_metric():
+    assert [metric.name for metric in metrics_of("p95")] == ["latency_p95_s"]
+    for key, found in PERCENTILES.items():
+        assert metrics_of(key) == metrics_of(found.label)
+
+
+def test_a_margin_of_its_own_for_what_is_not_registered():
+    (metric,) = metrics_of("fps")
+    assert margins_for([], [metric]) == {}
+    assert margins_for(["fps=5%"], [metric])["fps"].relative == pytest.approx(0.05)

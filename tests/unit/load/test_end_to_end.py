@@ -101,7 +101,7 @@ def test_a_known_effect_arrives_at_the_verdict(rows):
     assert slower.difference_ms == pytest.approx(0.4, abs=0.08)
     # Twelve blocks all on one side: p = 2 / 2^12, doubled by Holm over two contrasts.
     assert slower.p == pytest.approx(2 / 2**12)
-    assert slower.p_holm == pytest.approx(4 / 2**12)
+    assert slower.p_adjusted == pytest.approx(4 / 2**12)
 
 
 def test_where_there_is_no_effect_none_is_called(rows):

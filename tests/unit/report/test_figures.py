@@ -81,7 +81,7 @@ def test_a_treatment_looks_the_same_in_every_figure(drawn, data):
 
 def test_looks_stay_apart_beyond_the_last_hue():
     names = ["none", *(f"arm-{i}" for i in range(20))]
-    looks = palette._make("none", None, names)
+    looks = palette.looks_of("none", None, names).values()
     assert len({(look.colour, look.marker, look.filled, str(look.dash)) for look in looks}) == 21
 
 
@@ -238,7 +238,9 @@ def test_a_zero_baseline_gets_the_difference_in_words(data):
 
 def test_a_response_that_was_not_reported_is_named_and_not_drawn(data):
     table = data.table.filter(pl.col("response") != "latency_p99_s")
-    nothing = dict.fromkeys(("ratio", "ci_low", "ci_high", "difference", "difference_low", "difference_high", "p_holm"))
+    nothing = dict.fromkeys(
+        ["ratio", "ci_low", "ci_high", "difference", "difference_low", "difference_high", "p_adjusted"]
+    )
     rows = tuple(
         dataclasses.replace(row, **nothing, n_blocks=0, verdict="invalid", qualifier="")
         if row.response == "latency_p99_s"

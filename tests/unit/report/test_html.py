@@ -260,7 +260,8 @@ def test_an_error_stands_first_and_is_escaped(tmp_path):
     assert 'href="#error-1"' in text
     assert 'id="error-1"' in text
     assert 'id="error-2"' in text
-    assert "rps = &#x27;&lt;b&gt;&#x27;" in text or "rps = '&lt;b&gt;'" in text
+    assert "rps = &#39;&lt;b&gt;&#39;" in text  # in the banner
+    assert "rps = '&lt;b&gt;'" in text  # at the cell
     assert "<script" not in text
     assert "\x1b" not in text
     assert Page(text).wrong == []
@@ -296,16 +297,6 @@ def test_an_unreadable_notebook_names_the_file(tmp_path):
     with pytest.raises(RecordError, match=r"bad\.ipynb"):
         html.notebook_to_html(tmp_path / "bad.ipynb", tmp_path / "bad.html")
     assert not (tmp_path / "bad.html").exists()
-
-
-def test_signing_leaves_the_notebook_alone(tmp_path, monkeypatch):
-    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "jupyter"))
-    path = tmp_path / "n.ipynb"
-    nbformat.write(new_notebook(cells=[code("a")]), path)
-    before = path.read_bytes()
-    html.sign_notebook(path)
-    assert path.read_bytes() == before
-    assert any((tmp_path / "jupyter").iterdir())
 
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")

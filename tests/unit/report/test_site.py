@@ -7,7 +7,7 @@ from urllib.parse import unquote
 import pytest
 
 from meshtrial.errors import UsageError
-from meshtrial.report import read_sidecar, write_index, write_sidecar
+from meshtrial.report import read_entry, write_entry, write_index
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def runs(tmp_path):
 def report(runs, name: str, data, **changes):
     (runs / f"{name}.html").write_text("<p>report</p>")
     (runs / f"{name}.ipynb").write_text("{}")
-    return write_sidecar(runs / f"{name}.html", **{"study": "ambient", "status": "whole", "data": data} | changes)
+    return write_entry(runs / f"{name}.html", **{"study": "ambient", "status": "whole", "data": data} | changes)
 
 
 def entries(runs, *more) -> list[str]:
@@ -67,7 +67,7 @@ def test_newest_first(runs, data):
         ),
     ],
 )
-def test_a_broken_sidecar_is_listed_with_its_reason(runs, data, content, reason):
+def test_a_broken_entry_is_listed_with_its_reason(runs, data, content, reason):
     path = report(runs, "a", data)
     if content is None:
         path.unlink()
@@ -77,12 +77,12 @@ def test_a_broken_sidecar_is_listed_with_its_reason(runs, data, content, reason)
     assert reason in entry
     assert 'href="./a.html"' in entry
     with pytest.raises(UsageError, match=r"a\.json"):
-        read_sidecar(path)
+        read_entry(path)
 
 
 def test_failed_and_interrupted_runs_are_listed(runs, data):
-    write_sidecar(runs / "x.html", study="s", status="failed", message="rps = -1: allowed is 0 or more")
-    write_sidecar(runs / "y.html", study="s", status="interrupted", plan=data.plan, data_dir=data.path)
+    write_entry(runs / "x.html", study="s", status="failed", message="rps = -1: allowed is 0 or more")
+    write_entry(runs / "y.html", study="s", status="interrupted", plan=data.plan, data_dir=data.path)
     texts = entries(runs)
     assert any("✕ failed" in text and "rps = -1" in text for text in texts)
     stopped = next(text for text in texts if "◇ interrupted" in text)
@@ -92,10 +92,10 @@ def test_failed_and_interrupted_runs_are_listed(runs, data):
 
 def test_an_unknown_status_is_refused(runs):
     with pytest.raises(UsageError, match="whole, failed, interrupted"):
-        write_sidecar(runs / "x.html", study="s", status="fine")
+        write_entry(runs / "x.html", study="s", status="fine")
 
 
-def test_sidecars_hold_no_machine_path(runs, data):
+def test_entries_hold_no_machine_path(runs, data):
     text = report(runs, "a", data).read_text()
     assert str(runs) not in text
     assert json.loads(text)["html"] == "a.html"
@@ -125,7 +125,7 @@ def test_hostile_names_and_messages_are_escaped(runs, data):
     assert "<script" not in write_index(runs).read_text()
 
 
-def test_a_sidecar_cannot_send_the_reader_elsewhere(runs, data):
+def test_an_entry_cannot_send_the_reader_elsewhere(runs, data):
     path = report(runs, "a", data)
     path.write_text(
         json.dumps(json.loads(path.read_text()) | {"html": "javascript:alert(1)", "notebook": "https://x/"})

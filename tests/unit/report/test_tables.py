@@ -4,12 +4,12 @@ import dataclasses
 import html
 import re
 import shlex
+import statistics
 
 import pytest
 
 from meshtrial.records.schema import Proof
 from meshtrial.report import tables
-from meshtrial.report.tables.design import smallest_p
 from meshtrial.study import Load
 
 MAKE = {
@@ -20,8 +20,9 @@ MAKE = {
     "design": tables.design,
     "method_and_limits": tables.method_and_limits,
     "provenance": tables.provenance,
+    "cost": tables.cost,
 }
-# METHOD: what is never said; and local arms are never given a product's name.
+# What is never said; and local treatments are never given a product's name.
 FORBIDDEN = (
     "no difference",
     "no impact",
@@ -143,7 +144,7 @@ def test_what_left_the_inference_is_named_with_its_reason(variants):
     text = tables.validity(variants["invalid"]).text
     assert "Block 3, for every treatment. sidecar+mtls: gate late sends: 11 % of sends were late" in text
     assert "Block 7" in text
-    assert "node-proxy: set aside as a whole" in text
+    assert "node-proxy: excluded as a whole" in text
     assert "proof plaintext refused (before): expected refused, saw HTTP 200" in text
     assert "The failures are mostly node-proxy's" in text
     assert "mt-alarm" in tables.validity(variants["invalid"]).html
@@ -175,12 +176,6 @@ def test_an_unfinished_plan_is_said(data):
     assert "12 of 40 planned runs were made" in tables.validity(half).text
     assert "28 runs are missing" in tables.validity(half).text
     assert tables.headline(half).startswith("No verdict: 3 of 10 planned blocks")
-
-
-def test_the_smallest_p_of_the_plan():
-    assert smallest_p(10) == 2 / 1024
-    assert smallest_p(5) == 0.0625
-    assert smallest_p(0) == 1
 
 
 def test_too_few_blocks_are_said_before_any_number(synth, tmp_path):
@@ -238,6 +233,17 @@ def test_nested_descriptions_of_the_host_are_read_too(data):
 def test_missing_percentiles_are_explained(variants):
     assert "Not reported: p99.9." in tables.method_and_limits(variants["usual"]).text
     assert "Not reported" not in tables.method_and_limits(variants["p999"]).text
+
+
+def test_cost_is_told_by_part_and_together(data):
+    text = tables.cost(data).text.replace("\u00a0", " ")
+    for heading in ("app / cores per 1 000 rps", "data plane / cores per 1 000 rps", "together", "over the baseline"):
+        assert heading in text
+    assert "policy server /" not in text
+    runs = [run for run in data.included_runs() if run.treatment == "node-proxy"]
+    cores = 1000 * statistics.median(run.responses["path_cpu_s_per_request"] for run in runs)
+    row = next(line for line in text.splitlines() if line.startswith("node-proxy"))
+    assert f"{cores:.4f}"[:5] in row
 
 
 def test_local_arms_are_called_what_they_are(data):

@@ -5,10 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from statsmodels.stats.power import TTestIndPower
 
 from meshtrial.errors import UsageError
-from meshtrial.stats import Margin, compare_paired
-from meshtrial.stats.contrast import PairedComparison
+from meshtrial.stats import Margin, compare_paired, compare_unpaired
+from meshtrial.stats.comparison import Comparison
+from meshtrial.stats.contrast import paired_t_interval, paired_t_p, sign_flip_p
 
 # fine values, and coarse ones with many ties and zeros in the ratios
 positive = st.one_of(st.floats(0.1, 10).map(lambda x: round(x, 3)), st.integers(95, 105).map(lambda x: x / 100))
@@ -17,7 +19,7 @@ arms = st.integers(2, 12).flatmap(
 )
 
 
-def codes(result: PairedComparison) -> list[str]:
+def codes(result: Comparison) -> list[str]:
     return [w.code for w in result.warnings]
 
 
@@ -42,7 +44,7 @@ def test_is_scipy_on_the_log_ratios() -> None:
     result = compare_paired(t, b, margin=Margin(0.2))
     assert result.p == pytest.approx(stats.wilcoxon(d, method="exact").pvalue)
     assert result.p_paired_t == pytest.approx(stats.ttest_1samp(d, 0).pvalue)
-    assert result.sd_log == pytest.approx(d.std(ddof=1))
+    assert result.sd == pytest.approx(d.std(ddof=1))
     half = math.log(1.2)
     above = stats.wilcoxon(d + half, alternative="greater", method="exact").pvalue
     below = stats.wilcoxon(d - half, alternative="less", method="exact").pvalue
@@ -106,7 +108,7 @@ def test_difference_scale_for_a_baseline_of_zero() -> None:
     assert (result.ci_low, result.ci_high) == (0.28, 0.35)
     assert (result.margin_low, result.margin_high) == (-0.02, 0.02)
     assert result.difference == result.estimate
-    assert result.sd_log is None
+    assert result.sd == pytest.approx(np.std(cores, ddof=1))
     assert result.excludes_no_effect
 
 
@@ -160,13 +162,13 @@ def test_frozen() -> None:
     result = compare_paired([1.0, 2], [1, 3])
     with pytest.raises(AttributeError):
         result.p = 0.0  # type: ignore[misc]
-    assert isinstance(result, PairedComparison)
+    assert isinstance(result, Comparison)
 
 
 @pytest.mark.parametrize(
     ("t", "b", "options", "word"),
     [
-        ([1, 2], [1, 2, 3], {}, "both arms"),
+        ([1, 2], [1, 2, 3], {}, "both treatments"),
         ([1], [1], {}, "one block"),
         ([1, 2], [0, 1], {}, "difference"),
         ([1, -2], [1, 1], {}, "difference"),
@@ -179,3 +181,104 @@ def test_frozen() -> None:
 def test_refuses(t: list[float], b: list[float], options: dict[str, object], word: str) -> None:
     with pytest.raises(UsageError, match=word):
         compare_paired(t, b, **options)  # type: ignore[arg-type]
+
+
+positive_unpaired = st.lists(st.floats(0.1, 10).map(lambda x: round(x, 2)), min_size=2, max_size=6)
+
+
+def test_six_against_six_completely_apart() -> None:
+    result = compare_unpaired([20, 21, 22, 23, 24, 25], [10, 10.5, 11, 11.5, 12, 12.5])
+    assert result.p == result.smallest_p == 2 / 924
+    # 36 ratios; U <= 5 rejects at .05 (sizes 2/924 .. 26/924 = .028), U = 6 has 36/924 = .039, U = 7 has 50/924 = .054
+    assert result.confidence == pytest.approx(1 - 38 / 924)
+    assert result.ci_low > 1
+    assert [w.code for w in result.warnings] == ["order-unknown"]
+
+
+def test_the_table_of_mann_and_whitney() -> None:
+    # number of the 924 splits with U <= 5 is 19, twice that over 924 is .0411 (Mann & Whitney 1947, table I)
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=6), rng.normal(size=6)
+    result = compare_unpaired(np.exp(x), np.exp(y))
+    assert result.confidence == pytest.approx(1 - 2 * 19 / 924)
+    assert result.p == pytest.approx(stats.mannwhitneyu(x, y, method="exact").pvalue)
+
+
+def test_three_against_three_cannot_say() -> None:
+    result = compare_unpaired([2, 3, 4], [0.2, 0.3, 0.41])
+    assert result.p == result.smallest_p == 0.1
+    assert result.provisional
+    assert [w.code for w in result.warnings] == ["order-unknown", "below-floor"]
+    assert "0.1" in result.warnings[1].message
+    reference = stats.ttest_ind(np.log([2, 3, 4]), np.log([0.2, 0.3, 0.41]), equal_var=False).confidence_interval()
+    assert (result.ci_low, result.ci_high) == pytest.approx((np.exp(reference.low), np.exp(reference.high)))
+
+
+@given(positive_unpaired, positive_unpaired)
+def test_interval_and_p_never_disagree_of_unpaired(t: list[float], b: list[float]) -> None:
+    result = compare_unpaired(t, b, alpha=0.1)
+    if not result.provisional:
+        assert result.excludes_no_effect == (result.p <= 0.1)
+
+
+@given(positive_unpaired, positive_unpaired)
+def test_antisymmetric_of_unpaired(t: list[float], b: list[float]) -> None:
+    forth, back = compare_unpaired(t, b, margin=Margin(0.3)), compare_unpaired(b, t, margin=Margin(0.3))
+    assert forth.estimate * back.estimate == pytest.approx(1)
+    assert forth.p == pytest.approx(back.p)
+    assert forth.p_equivalence == pytest.approx(back.p_equivalence)
+
+
+def test_noise_and_runs_needed() -> None:
+    # both arms have the log variance of 0 1 2 3 4 5, 3.5, times .01^2; the difference of two runs has twice that
+    x = np.exp(np.arange(6) / 100)
+    result = compare_unpaired(x, x[::-1] * 1.001, margin=Margin(0.05))
+    assert result.sd == pytest.approx(np.sqrt(2 * 3.5) / 100)
+    assert result.needed_difference is not None
+    # two-sample t-test at the same power, over .955
+    expected = TTestIndPower().solve_power(np.log(1.05) / (np.sqrt(3.5) / 100), alpha=0.05, power=0.8) / 0.955
+    assert result.needed_difference == pytest.approx(expected, abs=3)
+
+
+def test_equivalence_of_tight_arms() -> None:
+    t, b = 1 + np.arange(8) / 1000, 1.0005 + np.arange(8) / 1000
+    result = compare_unpaired(t, b, margin=Margin(0.05))
+    assert result.p_equivalence is not None
+    assert result.p_equivalence <= 0.001
+    assert result.p > 0.05
+
+
+@pytest.mark.parametrize(("t", "b"), [([1], [1, 2]), ([0, 1], [1, 2])])
+def test_refuses_of_unpaired(t: list[float], b: list[float]) -> None:
+    with pytest.raises(UsageError):
+        compare_unpaired(t, b)
+
+
+def test_by_hand() -> None:
+    # 1 2 4 with all signs: sums +-7 +-5 +-3 +-1; only +-7 reach 7
+    assert sign_flip_p(np.array([1.0, 2, 4])) == 2 / 8
+    assert sign_flip_p(np.array([1.0, -2, 4])) == 6 / 8  # |sum| = 3 is reached by 7, 5, 3
+    assert sign_flip_p(np.zeros(4)) == 1.0
+
+
+@pytest.mark.parametrize("n", [2, 5, 9, 12])
+def test_same_as_scipy(n: int) -> None:
+    d = np.random.default_rng(n).normal(0.3, 1, n)
+    expected = stats.permutation_test((d,), np.mean, permutation_type="samples", n_resamples=math.inf).pvalue  # type: ignore[arg-type]
+    assert sign_flip_p(d) == pytest.approx(expected)
+
+
+def test_large_samples_use_the_normal_limit() -> None:
+    d = np.random.default_rng(0).normal(0.2, 1, 100)
+    assert sign_flip_p(d) == pytest.approx(stats.ttest_1samp(d, 0).pvalue, rel=0.15)
+
+
+def test_paired_t_is_scipy() -> None:
+    d = np.random.default_rng(7).normal(0.3, 1, 8)
+    reference = stats.ttest_1samp(d, 0)
+    mean, sd = float(d.mean()), float(d.std(ddof=1))
+    assert paired_t_p(mean, sd, 8) == pytest.approx(reference.pvalue)
+    interval = reference.confidence_interval(0.95)
+    assert paired_t_interval(mean, sd, 8, 0.05) == pytest.approx((interval.low, interval.high))
+    assert paired_t_p(0.0, 0.0, 5) == 1.0
+    assert paired_t_p(1.0, 0.0, 5) == 0.0

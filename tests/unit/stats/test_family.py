@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshtrial.errors import UsageError
-from meshtrial.stats import Margin, analyse_family, analyse_unpaired, compare_paired, holm
+from meshtrial.stats import Family, Margin, analyse_family, compare_paired, holm
 from meshtrial.stats.family import ContrastResult
 
 MARGIN = Margin(0.05)
+AA = Family("none", twin="none-aa", margin=MARGIN)
 
 
 def study(n: int = 10, seed: int = 0, sd: float = 0.01, **ratios: float) -> dict[str, np.ndarray]:
@@ -25,7 +26,7 @@ def named(results: tuple[ContrastResult, ...]) -> dict[str, ContrastResult]:
 
 def test_a_whole_family() -> None:
     values = study(seed=1, sidecar=1.4, ambient=1.0, slim=1.001)
-    results = analyse_family(values, "none", twin="none-aa", margin=MARGIN)
+    results = analyse_family(values, AA)
     assert [r.treatment for r in results] == ["sidecar", "ambient", "slim", "none-aa"]
     found = named(results)
     assert found["sidecar"].verdict.text == "slower (material)"
@@ -38,7 +39,7 @@ def test_a_whole_family() -> None:
 
 def test_holm_over_the_family_without_the_twin() -> None:
     values = study(sd=0.1, a=1.1, b=1.05, c=0.95)
-    results = analyse_family(values, "none", twin="none-aa", margin=MARGIN)
+    results = analyse_family(values, AA)
     raw = [compare_paired(values[k], values["none"]).p for k in ("a", "b", "c")]
     assert [r.p_adjusted for r in results[:3]] == holm(raw).tolist()
     assert [r.adjustment for r in results] == ["holm"] * 3 + ["none"]
@@ -46,33 +47,30 @@ def test_holm_over_the_family_without_the_twin() -> None:
     aa = results[3]
     assert aa.comparison is not None
     assert aa.p_adjusted == aa.comparison.p
-    assert aa.p_holm is None
+    assert aa.adjustment == "none"
 
 
 def test_exploratory_is_labelled_and_corrected_by_benjamini_hochberg() -> None:
-    results = analyse_family(study(sd=0.1, a=1.1, b=1.05), "none", twin="none-aa", primary=False)
+    results = analyse_family(study(sd=0.1, a=1.1, b=1.05), Family("none", twin="none-aa", primary=False))
     assert {r.role for r in results} == {"exploratory", "a/a"}
     assert results[0].adjustment == "benjamini-hochberg"
-    assert results[0].p_holm is None
 
 
 def test_a_missing_run_takes_its_block_from_every_treatment() -> None:
     values = study(n=11, a=1.2, b=1.2)
     values["b"][4] = math.nan
-    results = analyse_family(values, "none", twin="none-aa", margin=MARGIN, blocks=[f"B{i}" for i in range(11)])
+    results = analyse_family(values, AA, blocks=[f"B{i}" for i in range(11)])
     for r in results:
         assert r.comparison is not None
         assert r.comparison.n == 10
-        assert r.left_out == ("B4",)
-        assert "blocks-left-out" in [w.code for w in r.warnings]
+        assert r.excluded == ("B4",)
+        assert "blocks-excluded" in [w.code for w in r.warnings]
 
 
 def test_an_invalid_treatment_keeps_its_blocks_to_itself_and_counts() -> None:
     values = study(a=1.2, b=1.2, c=1.2)
     values["c"][:] = math.nan
-    found = named(
-        analyse_family(values, "none", twin="none-aa", margin=MARGIN, invalid={"c": "plaintext was not refused"})
-    )
+    found = named(analyse_family(values, AA, invalid={"c": "plaintext was not refused"}))
     assert found["c"].verdict.label == "invalid"
     assert found["c"].verdict.reason == "plaintext was not refused"
     assert found["c"].comparison is None
@@ -85,7 +83,9 @@ def test_an_invalid_treatment_keeps_its_blocks_to_itself_and_counts() -> None:
 
 def test_saturated() -> None:
     found = named(
-        analyse_family(study(a=1.2, b=9.0), "none", twin="none-aa", saturated={"b": "achieved 61 % of the rate"})
+        analyse_family(
+            study(a=1.2, b=9.0), Family("none", twin="none-aa"), saturated={"b": "achieved 61 % of the rate"}
+        )
     )
     assert found["b"].verdict.label == "saturated"
     assert found["a"].verdict.label == "slower"
@@ -94,14 +94,14 @@ def test_saturated() -> None:
 def test_too_few_blocks_left() -> None:
     values = study(n=3, a=1.2)
     values["a"][:2] = math.nan
-    results = analyse_family(values, "none", twin="none-aa")
+    results = analyse_family(values, Family("none", twin="none-aa"))
     assert [r.verdict.label for r in results] == ["invalid", "invalid"]
 
 
 def test_a_noisy_twin_makes_small_effects_unstable_and_leaves_large_ones() -> None:
     values = study(a=1.06, b=2.0)
     values["none-aa"] = values["none"] * np.exp(np.linspace(0.08, 0.14, 10))
-    found = named(analyse_family(values, "none", twin="none-aa", margin=MARGIN))
+    found = named(analyse_family(values, AA))
     assert found["a"].verdict.label == "unstable"
     assert found["b"].verdict.label == "slower"
     assert {"aa-differs", "noise-floor"} <= {w.code for w in found["b"].warnings}
@@ -109,24 +109,24 @@ def test_a_noisy_twin_makes_small_effects_unstable_and_leaves_large_ones() -> No
 
 def test_declared_pairs() -> None:
     values = study(a=1.2, b=1.0)
-    results = analyse_family(values, "none", contrasts=[("a", "b")], margin=MARGIN)
+    results = analyse_family(values, Family("none", contrasts=[("a", "b")], margin=MARGIN))
     assert [(r.treatment, r.baseline, r.m_family) for r in results] == [("a", "b", 1)]
     assert results[0].verdict.label == "slower"
     assert results[0].noise is None
 
 
 @given(st.permutations(["a", "b", "c"]))
-def test_the_order_of_the_arms_does_not_matter(order: list[str]) -> None:
+def test_the_order_of_the_treatments_does_not_matter(order: list[str]) -> None:
     values = study(sd=0.1, a=1.1, b=1.05, c=0.95)
     shuffled = {k: values[k] for k in ["none", *order, "none-aa"]}
-    a = named(analyse_family(values, "none", twin="none-aa", margin=MARGIN))
-    b = named(analyse_family(shuffled, "none", twin="none-aa", margin=MARGIN))
+    a = named(analyse_family(values, AA))
+    b = named(analyse_family(shuffled, AA))
     assert {k: r.verdict for k, r in a.items()} == {k: r.verdict for k, r in b.items()}
 
 
 def test_a_part_of_a_family_is_corrected_for_the_whole() -> None:
     values = study(a=1.2)
-    alone, part = (analyse_family(values, "none", contrasts=[("a", "none")], m_family=m)[0] for m in (None, 4))
+    alone, part = (analyse_family(values, Family("none", contrasts=[("a", "none")], m_family=m))[0] for m in (None, 4))
     assert alone.comparison is not None
     assert alone.p_adjusted == alone.comparison.p
     assert part.p_adjusted == 4 * alone.comparison.p
@@ -138,7 +138,7 @@ def test_a_part_of_a_family_is_corrected_for_the_whole() -> None:
 def test_the_twin_has_a_floor_of_its_own() -> None:
     # 7 blocks are too few for five treatments, and enough for one A/A contrast
     values = study(n=7, a=1.2, b=1.0, c=1.0, d=1.0, e=1.0)
-    found = named(analyse_family(values, "none", twin="none-aa", margin=MARGIN))
+    found = named(analyse_family(values, AA))
     assert found["a"].verdict.text == "inconclusive: at least 8 blocks"
     twin = found["none-aa"].comparison
     assert twin is not None
@@ -149,9 +149,10 @@ def test_the_twin_has_a_floor_of_its_own() -> None:
 def test_unpaired() -> None:
     rng = np.random.default_rng(0)
     values = {"none": rng.normal(1, 0.01, 6), "a": rng.normal(1.5, 0.01, 6), "b": rng.normal(1, 0.01, 5)}
-    a, b = analyse_unpaired(values, "none", margin=MARGIN)
+    a, b = analyse_family(values, Family("none", design="unpaired", margin=MARGIN))
     assert a.verdict.label == "slower"
-    assert a.p_holm == pytest.approx(2 * 2 / 924)
+    assert a.adjustment == "holm"
+    assert a.p_adjusted == pytest.approx(2 * 2 / 924)
     assert b.verdict.label != "slower"
     assert all(r.warnings[0].code == "order-unknown" for r in (a, b))
 
@@ -165,16 +166,44 @@ def test_unpaired() -> None:
         ({"baseline": "none", "contrasts": [("a", "a")]}, "itself"),
         ({"baseline": "none", "twin": "none-aa", "contrasts": [("none-aa", "none")]}, "twin"),
         ({"baseline": "none", "contrasts": [("a", "none"), ("none", "a")]}, "twice"),
-        ({"baseline": "none", "blocks": [1, 2]}, "labels"),
     ],
 )
 def test_refuses(options: dict[str, object], word: str) -> None:
     with pytest.raises(UsageError, match=word):
-        analyse_family(study(a=1.0), **options)  # type: ignore[arg-type]
+        analyse_family(study(a=1.0), Family(**options))  # type: ignore[arg-type]
+
+
+def test_refuses_labels_that_are_not_those_of_the_blocks() -> None:
+    with pytest.raises(UsageError, match="labels"):
+        analyse_family(study(a=1.0), Family("none"), blocks=[1, 2])
 
 
 def test_refuses_arms_of_unequal_length() -> None:
     values = study(a=1.0)
     values["a"] = values["a"][:5]
     with pytest.raises(UsageError, match="one value a block"):
-        analyse_family(values, "none")
+        analyse_family(values, Family("none"))
+
+
+def test_unpaired_runs_of_a_saturated_treatment_are_not_compared_and_still_count() -> None:
+    rng = np.random.default_rng(0)
+    values = {"none": rng.normal(1, 0.01, 6), "a": rng.normal(1.5, 0.01, 6), "b": rng.normal(9, 0.01, 5)}
+    family = Family("none", design="unpaired", margin=MARGIN)
+    a, b = analyse_family(values, family, saturated={"b": "4 of 5 runs of b did not deliver the asked rate"})
+    assert a.p_adjusted == pytest.approx(2 * 2 / 924)
+    assert (b.verdict.label, b.comparison, b.p_adjusted) == ("saturated", None, None)
+
+
+def test_the_twin_of_unpaired_runs_is_not_corrected() -> None:
+    rng = np.random.default_rng(0)
+    values = {name: rng.normal(level, 0.01, 6) for name, level in {"none": 1, "none-aa": 1, "a": 1.5, "b": 1.2}.items()}
+    *_, twin = analyse_family(values, Family("none", twin="none-aa", design="unpaired", margin=MARGIN))
+    assert (twin.treatment, twin.role, twin.adjustment, twin.m_family) == ("none-aa", "a/a", "none", 1)
+    assert twin.comparison is not None
+    assert twin.p_adjusted == twin.comparison.p
+
+
+def test_a_family_without_a_usable_treatment_is_judged_too() -> None:
+    reasons = dict.fromkeys(("none", "none-aa", "a"), "gates failed")
+    results = analyse_family(study(a=1.2), AA, blocks=list(range(10)), invalid=reasons)
+    assert [r.verdict.label for r in results] == ["invalid", "invalid"]

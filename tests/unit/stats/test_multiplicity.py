@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.multitest import multipletests
 
@@ -20,10 +20,24 @@ def test_benjamini_hochberg_by_hand() -> None:
     assert benjamini_hochberg([0.04, 0.01, 0.02]).tolist() == pytest.approx([0.04, 0.03, 0.03])
 
 
+@settings(max_examples=20)  # a full garbage collection a call
 @given(p_lists)
 def test_same_as_statsmodels(p: list[float]) -> None:
     assert np.allclose(holm(p), multipletests(p, method="holm")[1])
     assert np.allclose(benjamini_hochberg(p), multipletests(p, method="fdr_bh")[1])
+
+
+@given(p_lists, st.integers(0, 5))
+def test_the_definitions_also_where_some_gave_no_p(p: list[float], absent: int) -> None:
+    m = len(p) + absent
+    ranked = sorted(range(len(p)), key=lambda i: p[i])
+    for place, i in enumerate(ranked):
+        # Holm: the largest of (m - rank + 1) p over all up to this one; Benjamini-Hochberg: the smallest of m p / rank
+        # over all from this one on
+        step_down = max((m - rank) * p[j] for rank, j in enumerate(ranked[: place + 1]))
+        step_up = min(m * p[j] / (rank + 1) for rank, j in enumerate(ranked) if rank >= place)
+        assert holm(p, m)[i] == pytest.approx(min(1.0, step_down))
+        assert benjamini_hochberg(p, m)[i] == pytest.approx(min(1.0, step_up))
 
 
 def test_a_contrast_without_a_p_still_counts() -> None:

@@ -3,8 +3,8 @@ import pytest
 
 from meshtrial.errors import UsageError
 from meshtrial.stats import compare_paired
-from meshtrial.stats.progress import Progress, half_width
-from meshtrial.stats.stopping import FixedN, Precision, StoppingRule, TwoLooks, first_useful_n, stopping_rule
+from meshtrial.stats.multiplicity import smallest_n
+from meshtrial.stats.stopping import FixedN, Precision, Progress, StoppingRule, TwoLooks, half_width, stopping_rule
 
 
 def test_fixed_stops_at_n_whatever_is_seen() -> None:
@@ -42,9 +42,9 @@ def test_two_looks_and_no_others() -> None:
 
 
 def test_the_first_look_has_its_own_floor() -> None:
-    assert first_useful_n(FixedN(), 5) == 8
-    assert first_useful_n(TwoLooks(), 5) == 10  # 2^-9 = .00195 <= .01/5
-    assert first_useful_n(TwoLooks(), 6) == 11  # more than the first look has
+    assert smallest_n(5, FixedN().alpha) == 8
+    assert smallest_n(5, TwoLooks().alpha_first) == 10  # 2^-9 = .00195 <= .01/5
+    assert smallest_n(6, TwoLooks().alpha_first) == 11  # more than the first look has
 
 
 @pytest.mark.parametrize("rule", [FixedN(12), Precision(0.05), TwoLooks(8, 14, 0.02, 0.03)])

@@ -2,17 +2,17 @@ import numpy as np
 import pytest
 
 from meshtrial.stats import Margin, compare_paired, compare_unpaired, decide, noise_floor
-from meshtrial.stats.contrast import PairedComparison
+from meshtrial.stats.comparison import Comparison
 from meshtrial.stats.noise import NoiseFloor
 from meshtrial.stats.verdict import Verdict
 
 
-def contrast(ratio: float, sd: float = 0.01, n: int = 10, margin: float | None = 0.05, m: int = 1) -> PairedComparison:
+def contrast(ratio: float, sd: float = 0.01, n: int = 10, margin: float | None = 0.05, m: int = 1) -> Comparison:
     d = np.log(ratio) + sd * np.linspace(-1.5, 1.5, n)
     return compare_paired(np.exp(d), np.ones(n), margin=None if margin is None else Margin(margin), m_family=m)
 
 
-def judged(c: PairedComparison, **options: object) -> Verdict:
+def judged(c: Comparison, **options: object) -> Verdict:
     return decide(c, p_adjusted=c.p, p_equivalence_adjusted=c.p_equivalence, **options)  # type: ignore[arg-type]
 
 
@@ -123,7 +123,7 @@ def test_the_corrected_p_decides() -> None:
 def test_unpaired_counts_runs() -> None:
     c = compare_unpaired([1, 1.5, 2], [1.1, 1.4, 2.1], margin=Margin(0.05))
     verdict = decide(c, p_adjusted=c.p)
-    assert verdict.text == "inconclusive: at least 4 runs in each arm"
+    assert verdict.text == "inconclusive: at least 4 runs of each treatment"
 
 
 def test_no_verdict_ever_says_no_difference() -> None:

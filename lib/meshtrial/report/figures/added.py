@@ -12,24 +12,29 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, palette, wording
 from meshtrial.report.figure import Figure
-from meshtrial.report.figures.common import drawn, empty, key, load_title, panel_title, panels
+from meshtrial.report.figures.common import empty, panel_title
+from meshtrial.report.frames import Contrasts
 from meshtrial.report.palette import INK
-
-_LABELS = {"p50": "p50", "p75": "p75", "p90": "p90", "p95": "p95", "p99": "p99", "p999": "p99.9"}
+from meshtrial.report.sheet import Sheet
+from meshtrial.responses import PERCENTILES
 
 
 def added_latency(data: StudyData) -> Figure:
-    """Added milliseconds over the baseline by percentile, with intervals from the verdict rows."""
+    """Added milliseconds over the baseline by percentile, with intervals from a study's verdict rows."""
+    return added_latency_of(frames.contrasts(data))
+
+
+def added_latency_of(contrasts: Contrasts) -> Figure:
+    """The same of any verdict rows."""
     rows = [
         row
-        for name in frames.PERCENTILES
-        for row in frames.verdicts(data, response=f"latency_{name}_s")
-        if row.difference is not None
+        for name in PERCENTILES
+        for row in contrasts.rows
+        if row.response == f"latency_{name}_s" and row.difference is not None
     ]
     if not rows:
         return empty("No latency contrast has been computed yet.")
-    missing = [label for name, label in _LABELS.items() if not any(_percentile(row) == name for row in rows)]
-    floor = data.plan.study.gates.sample_floor
+    missing = [found.label for name, found in PERCENTILES.items() if not any(_percentile(row) == name for row in rows)]
     caption = (
         f"Milliseconds added over {_bases(rows)} at each percentile of a typical run, with the "
         "interval of the contrast. Filled: a primary response, corrected for the family. Open: exploratory. "
@@ -37,10 +42,10 @@ def added_latency(data: StudyData) -> Figure:
     )
     if missing:
         caption += (
-            f" Not shown: {wording.listing(missing)}, because fewer than {floor:g} requests of a run lie beyond "
-            "or because it was not asked for."
+            f" Not shown: {wording.listing(missing)}, because fewer than {contrasts.sample_floor:g} requests of a run "
+            "lie beyond or because it was not asked for."
         )
-    return drawn(lambda narrow: _draw(data, rows, narrow), _alt(rows), caption, _table(rows))
+    return Figure(lambda sheet: _draw(contrasts, rows, sheet), _alt(rows), caption, _table(rows))
 
 
 def _bases(rows: list[VerdictRow]) -> str:
@@ -55,29 +60,28 @@ def _ms(value: float | None) -> float:
     return math.nan if value is None else 1e3 * value
 
 
-def _draw(data: StudyData, rows: list[VerdictRow], narrow: bool) -> Canvas:
-    looks = palette.looks(data.plan.study)
+def _draw(contrasts: Contrasts, rows: list[VerdictRow], sheet: Sheet) -> Canvas:
     groups: dict[tuple[str, str], list[VerdictRow]] = {}
-    for load in frames.loads(data):
+    for load in contrasts.loads:
         for row in (row for row in rows if row.load == load):
             groups.setdefault((load, row.baseline), []).append(row)
-    figure, axes = panels(narrow, [2.9] + [2.3] * (len(groups) - 1))
+    figure, axes = sheet.panels([2.9] + [2.3] * (len(groups) - 1))
     for axis, ((load, base), mine) in zip(axes, groups.items(), strict=True):
-        names = frames.order(data, [row.treatment for row in mine])
-        shown = [name for name in frames.PERCENTILES if any(_percentile(row) == name for row in mine)]
+        names = contrasts.order([row.treatment for row in mine])
+        shown = [name for name in PERCENTILES if any(_percentile(row) == name for row in mine)]
         for index, treatment in enumerate(names):
             shift = (index - (len(names) - 1) / 2) * min(0.2, 0.7 / len(names))
             for row in (row for row in mine if row.treatment == treatment):
-                _point(axis, shown.index(_percentile(row)) + shift, row, palette.look_of(looks, treatment))
+                _point(axis, shown.index(_percentile(row)) + shift, row, palette.look_of(contrasts.looks, treatment))
         axis.axhline(0, color=INK, linewidth=0.9)
-        axis.set_xticks(range(len(shown)), [_LABELS[name] for name in shown])
+        axis.set_xticks(range(len(shown)), [PERCENTILES[name].label for name in shown])
         axis.set_xlim(-0.5, len(shown) - 0.5)
         axis.grid(axis="x", visible=False)
         axis.set_ylabel("added / ms")
-        over = f"over {base}" if frames.several_baselines(data) else ""
-        axis.set_title(panel_title(load_title(data, load), over))
-    names = frames.order(data, [row.treatment for row in rows])
-    key(axes[0], [palette.look_of(looks, n) for n in names], columns=2 if narrow else 4, lines=False)
+        over = f"over {base}" if len(contrasts.baselines) > 1 else ""
+        axis.set_title(panel_title(contrasts.load_title(load), over))
+    names = contrasts.order([row.treatment for row in rows])
+    sheet.key(axes[0], [palette.look_of(contrasts.looks, n) for n in names], lines=False)
     axes[-1].set_xlabel("percentile of a typical run")
     return figure
 
@@ -105,14 +109,14 @@ def _alt(rows: list[VerdictRow]) -> str:
         where = f" at {row.load}" if several else ""
         added = wording.in_unit(row.response, row.difference, sign=True)
         over = f" over {row.baseline}" if len({one.baseline for one in rows}) > 1 else ""
-        parts.append(f"{row.treatment}{over}{where} {_LABELS[_percentile(row)]} {added} ({interval})")
+        parts.append(f"{row.treatment}{over}{where} {PERCENTILES[_percentile(row)].label} {added} ({interval})")
     return f"Latency added over {_bases(rows)} by percentile: " + "; ".join(parts) + "."
 
 
 def _table(rows: list[VerdictRow]) -> pl.DataFrame:
     return pl.DataFrame(
         {
-            "percentile of a typical run": [_LABELS[_percentile(row)] for row in rows],
+            "percentile of a typical run": [PERCENTILES[_percentile(row)].label for row in rows],
             "load": [row.load for row in rows],
             "treatment": [row.treatment for row in rows],
             "over": [row.baseline for row in rows],

@@ -1,4 +1,4 @@
-"""Every run as a dot, block by block: what the verdict was computed from, with nothing left out of sight."""
+"""Every run as a dot, block by block: what the verdict was computed from, with nothing hidden."""
 
 from __future__ import annotations
 
@@ -11,18 +11,9 @@ from matplotlib.ticker import MaxNLocator
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, wording
 from meshtrial.report.figure import Figure
-from meshtrial.report.figures.common import (
-    SMALL,
-    drawn,
-    empty,
-    key,
-    load_title,
-    log_value_axis,
-    panel_title,
-    panels,
-    spread,
-)
+from meshtrial.report.figures.common import empty, load_title, log_value_axis, panel_title, spread
 from meshtrial.report.palette import INK
+from meshtrial.report.sheet import SMALL, Sheet
 
 
 def runs_by_block(data: StudyData, response: str) -> Figure:
@@ -40,17 +31,17 @@ def runs_by_block(data: StudyData, response: str) -> Figure:
         floor = data.plan.study.gates.sample_floor
         why = f": fewer than {floor:g} requests of a run lie beyond it" if name.startswith("latency_") else ""
         return empty(f"No run reports {wording.short_label(name)}{why}.")
-    left_out = rows.filter(~pl.col("included")).height
+    excluded = rows.filter(~pl.col("included")).height
     caption = (
         f"{_axis_label(name)} of every run, by block. Lines join the runs that take part in the inference: where "
         "they rise and fall together the machine moved, and pairing within blocks takes that out. "
         + (
-            f"Crosses mark {left_out} attempt{'s' * (left_out != 1)} outside the inference."
-            if left_out
+            f"Crosses mark {excluded} attempt{'s' * (excluded != 1)} excluded."
+            if excluded
             else "Every run takes part in the inference."
         )
     )
-    return drawn(lambda narrow: _draw(data, rows, name, narrow), _alt(data, rows, name), caption, _table(rows, name))
+    return Figure(lambda sheet: _draw(data, rows, name, sheet), _alt(data, rows, name), caption, _table(rows, name))
 
 
 def _with_excluded(data: StudyData, name: str) -> pl.DataFrame:
@@ -64,22 +55,22 @@ def _axis_label(name: str) -> str:
     return f"{label} / {wording.unit(name)}" if wording.unit(name) else label
 
 
-def _draw(data: StudyData, rows: pl.DataFrame, name: str, narrow: bool) -> Canvas:
+def _draw(data: StudyData, rows: pl.DataFrame, name: str, sheet: Sheet) -> Canvas:
     looks = palette.looks(data.plan.study)
     present = [label for label in frames.loads(data) if not rows.filter(pl.col("load") == label).is_empty()]
-    figure, axes = panels(narrow, [2.9 if narrow else 2.7] + [2.2] * (len(present) - 1))
+    figure, axes = sheet.panels([2.8] + [2.2] * (len(present) - 1))
     for axis, load in zip(axes, present, strict=True):
         part = rows.filter(pl.col("load") == load)
         axis.set_title(panel_title(load_title(data, load)))
-        _panel(data, axis, part, looks, name, narrow)
-    if narrow:
-        key(axes[0], [palette.look_of(looks, n) for n in frames.order(data, rows["treatment"].to_list())], columns=2)
+        _panel(data, axis, part, looks, name, sheet)
+    if sheet.narrow:
+        sheet.key(axes[0], [palette.look_of(looks, n) for n in frames.order(data, rows["treatment"].to_list())])
     axes[-1].set_xlabel("block")
     return figure
 
 
 def _panel(
-    data: StudyData, axis: Axes, part: pl.DataFrame, looks: dict[str, palette.Look], name: str, narrow: bool
+    data: StudyData, axis: Axes, part: pl.DataFrame, looks: dict[str, palette.Look], name: str, sheet: Sheet
 ) -> None:
     names = frames.order(data, part["treatment"].to_list())
     kept = part.filter(pl.col("included"))
@@ -116,7 +107,7 @@ def _panel(
     axis.set_xlabel("")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=10, min_n_ticks=1))
     axis.grid(axis="x", visible=False)
-    if not narrow:
+    if not sheet.narrow:
         _names_beside(axis, part, names, looks)
 
 
@@ -156,7 +147,7 @@ def _alt(data: StudyData, rows: pl.DataFrame, name: str) -> str:
             spread_text = f"{wording.in_unit(name, min(values))} to {wording.in_unit(name, max(values))}"
             parts.append(f"{treatment}{where}: {len(values)} runs from {spread_text}")
     gone = rows.filter(~pl.col("included")).height
-    return f"{_axis_label(name)} of every run by block. " + "; ".join(parts) + f". {gone} outside the inference."
+    return f"{_axis_label(name)} of every run by block. " + "; ".join(parts) + f". {gone} excluded."
 
 
 def _table(rows: pl.DataFrame, name: str) -> pl.DataFrame:

@@ -1,6 +1,6 @@
 """How much each treatment carries, and what its latency is at a given share of that.
 
-At one rate two arms stand at different shares of what they can do, which is part of the difference between
+At one rate two treatments stand at different shares of what they can do, which is part of the difference between
 them; at the same share they can be compared as users of a mesh that is sized to its load meet them.
 """
 
@@ -20,13 +20,15 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
 from meshtrial.report import frames, palette, wording
 from meshtrial.report.figure import Figure
-from meshtrial.report.figures.common import drawn, empty, key, log_value_axis, panels
+from meshtrial.report.figures.common import empty, log_value_axis
 from meshtrial.report.palette import INK
+from meshtrial.report.sheet import Sheet
+from meshtrial.responses import PERCENTILES
 from meshtrial.stats import Capacity, Rung
 from meshtrial.stats import capacity as capacity_of
 
 _BIN = 0.1
-_SHOWN = {"latency_p50_s": "p50", "latency_p99_s": "p99"}
+_SHOWN = {f"latency_{key}_s": PERCENTILES[key].label for key in ("p50", "p99")}  # what a search records
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ def capacity(data: StudyData) -> Figure:
         "of the study's fixed rates. Lines join medians. Where generators, proxies and app share one machine, this is "
         "what they carry together." + _limits(arms)
     )
-    return drawn(lambda narrow: _draw(data, arms, points, narrow), _alt(arms), caption, _table(arms))
+    return Figure(lambda sheet: _draw(data, arms, points, sheet), _alt(arms), caption, _table(arms))
 
 
 def _names(data: StudyData, runs: Sequence[RunRecord]) -> list[str]:
@@ -113,21 +115,21 @@ def _latencies(treatment: str, share: float, values: Mapping[str, Any]) -> list[
     ]
 
 
-def _draw(data: StudyData, arms: Sequence[_Arm], points: pl.DataFrame, narrow: bool) -> Canvas:
+def _draw(data: StudyData, arms: Sequence[_Arm], points: pl.DataFrame, sheet: Sheet) -> Canvas:
     looks = palette.looks(data.plan.study)
     quantiles = [label for label in _SHOWN.values() if label in points["quantile"].to_list()]
-    figure, axes = panels(narrow, [0.9 + 0.3 * len(arms), *([2.5] * len(quantiles))])
-    _intervals(axes[0], arms, looks)
+    figure, axes = sheet.panels([0.9 + sheet.row_in * len(arms), *([2.5] * len(quantiles))])
+    _intervals(sheet, axes[0], arms, looks)
     for axis, label in zip(axes[1:], quantiles, strict=True):
         _against_share(axis, points.filter(pl.col("quantile") == label), arms, looks)
         axis.set_ylabel(f"{label} / ms")
     if quantiles:
-        key(axes[1], [palette.look_of(looks, arm.treatment) for arm in arms], columns=2 if narrow else 4)
+        sheet.key(axes[1], [palette.look_of(looks, arm.treatment) for arm in arms])
         axes[-1].set_xlabel("share of the treatment's own capacity / %")
     return figure
 
 
-def _intervals(axis: Axes, arms: Sequence[_Arm], looks: dict[str, palette.Look]) -> None:
+def _intervals(sheet: Sheet, axis: Axes, arms: Sequence[_Arm], looks: dict[str, palette.Look]) -> None:
     largest = max(max(arm.found.estimate, arm.closed_rps) for arm in arms)
     for index, arm in enumerate(arms):
         look = palette.look_of(looks, arm.treatment)
@@ -143,9 +145,8 @@ def _intervals(axis: Axes, arms: Sequence[_Arm], looks: dict[str, palette.Look])
             markerfacecolor=palette.PAPER,
             linestyle="none",
         )
-    axis.set_yticks(range(len(arms)), [arm.treatment for arm in arms])
-    axis.set_ylim(len(arms) - 0.4, -0.6)
-    axis.grid(axis="y", visible=False)
+    names = [arm.treatment for arm in arms]
+    sheet.rows(axis, names, [palette.look_of(looks, name).colour for name in names])
     axis.set_xlim(0, None)
     axis.xaxis.set_major_formatter(lambda value, _: wording.count(value))
     axis.set_xlabel("requests a second")

@@ -1,7 +1,7 @@
 """The whole distribution of latency: the body as a CDF, the tail as a CCDF on two logarithmic axes.
 
 Curves are step functions of the exact requests of all included runs put together. They show shape; the
-inference is over runs (METHOD, "Quantiles"), so pooled values are named so and stand beside the typical run's.
+inference is over runs, so pooled values are named so and stand beside the typical run's.
 """
 
 from __future__ import annotations
@@ -19,20 +19,11 @@ from meshtrial.errors import RecordError
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, wording
 from meshtrial.report.figure import Figure
-from meshtrial.report.figures.common import (
-    SMALL,
-    drawn,
-    empty,
-    key,
-    load_title,
-    log_value_axis,
-    panel_title,
-    panels,
-)
-from meshtrial.responses import QUANTILES
+from meshtrial.report.figures.common import empty, load_title, log_value_axis, panel_title
+from meshtrial.report.sheet import SMALL, Sheet
+from meshtrial.responses import MARKED
 
 STEPS = 260
-_SHOWN = {"p50": "p50", "p90": "p90", "p99": "p99", "p999": "p99.9"}
 
 
 @dataclass(frozen=True)
@@ -79,17 +70,17 @@ def latency_ccdf(data: StudyData, *, corrected: bool = False) -> Figure:
         f"Latency of {wording.count(total)} requests from their {since} send, pooled over the included runs of each "
         "treatment. Above: share of requests answered within a time. Below: share that took longer, on a logarithmic "
         "axis that spreads the tail out. Curves show shape; verdicts compare runs. The last few requests of a curve "
-        "are chance." + (f" Not readable and left out: {'; '.join(unreadable)}." if unreadable else "")
+        "are chance." + (f" Excluded, because not readable: {'; '.join(unreadable)}." if unreadable else "")
     )
-    return drawn(
-        lambda narrow: _draw(data, pools, narrow, since), _alt(data, pools), caption, _table(data, pools, corrected)
+    return Figure(
+        lambda sheet: _draw(data, pools, sheet, since), _alt(data, pools), caption, _table(data, pools, corrected)
     )
 
 
 def _pools(data: StudyData, column: str) -> tuple[list[_Pool], list[str]]:
     found: dict[tuple[str, str], list[NDArray[np.float64]]] = {}
     unreadable = []
-    # A search ends at a rate of each arm's own: there is nothing to lay over one another.
+    # A search ends at a rate of each treatment's own: there is nothing to lay over one another.
     searches = {load.label for load in data.plan.study.loads if load.search}
     for run in (run for run in data.included_runs() if run.load not in searches):
         try:
@@ -117,10 +108,10 @@ def _pools(data: StudyData, column: str) -> tuple[list[_Pool], list[str]]:
     return pools, unreadable
 
 
-def _draw(data: StudyData, pools: list[_Pool], narrow: bool, since: str) -> Canvas:
+def _draw(data: StudyData, pools: list[_Pool], sheet: Sheet, since: str) -> Canvas:
     looks = palette.looks(data.plan.study)
     present = list(dict.fromkeys(pool.load for pool in pools))
-    figure, axes = panels(narrow, [1.9, 2.7] * len(present))
+    figure, axes = sheet.panels([1.9, 2.7] * len(present))
     for index, load in enumerate(present):
         mine = [pool for pool in pools if pool.load == load]
         body, tail = axes[2 * index], axes[2 * index + 1]
@@ -131,14 +122,14 @@ def _draw(data: StudyData, pools: list[_Pool], narrow: bool, since: str) -> Canv
         for axis in (body, tail):
             axis.set_xscale("log")
             axis.set_xlim(low, high)
-            log_value_axis(axis.xaxis, low, high, 5 if narrow else 8)
+            log_value_axis(axis.xaxis, low, high, sheet.ticks)
         for pool in mine:
             _curves(body, tail, pool, palette.look_of(looks, pool.treatment), data.plan.study.gates.sample_floor)
         _axes_of(body, tail, mine)
         body.set_title(panel_title(load_title(data, load)))
         tail.set_xlabel(f"latency from the {since} send / ms (log scale)")
     names = frames.order(data, [pool.treatment for pool in pools])
-    key(axes[0], [palette.look_of(looks, name) for name in names], columns=2 if narrow else 4)
+    sheet.key(axes[0], [palette.look_of(looks, name) for name in names])
     return figure
 
 
@@ -147,12 +138,12 @@ def _curves(body: Axes, tail: Axes, pool: _Pool, look: palette.Look, floor: floa
     body.step(x, 100 * (1 - beyond), where="post", color=look.colour, linestyle=look.dash, linewidth=1.5)
     kept = beyond > 0
     tail.step(x[kept], beyond[kept], where="post", color=look.colour, linestyle=look.dash, linewidth=1.5)
-    for name in _SHOWN:
-        at = pool.quantile(QUANTILES[name], floor)
+    for marked in MARKED:
+        at = pool.quantile(marked.q, floor)
         if at is not None:
             tail.plot(
                 [at],
-                [1 - QUANTILES[name]],
+                [1 - marked.q],
                 marker=look.marker,
                 markersize=5.5,
                 color=look.colour,
@@ -185,9 +176,9 @@ def _alt(data: StudyData, pools: list[_Pool]) -> str:
     parts = []
     for pool in pools:
         shown = [
-            f"{label} {wording.number(at)} ms"
-            for name, label in _SHOWN.items()
-            if (at := pool.quantile(QUANTILES[name], floor)) is not None
+            f"{marked.label} {wording.number(at)} ms"
+            for marked in MARKED
+            if (at := pool.quantile(marked.q, floor)) is not None
         ]
         where = f" at {pool.load}" if several else ""
         parts.append(f"{pool.treatment}{where}: " + (", ".join(shown) or "too few requests for any percentile"))
@@ -203,10 +194,10 @@ def _table(data: StudyData, pools: list[_Pool], corrected: bool) -> pl.DataFrame
         "runs": [pool.runs for pool in pools],
         "requests": [len(pool.values) for pool in pools],
     }
-    for name, label in _SHOWN.items():
-        columns[f"pooled {label} / ms"] = [pool.quantile(QUANTILES[name], floor) for pool in pools]
-        typical = frames.runs_of(data, f"latency_{infix}{name}_s")
-        columns[f"typical run's {label} / ms"] = [
+    for marked in MARKED:
+        columns[f"pooled {marked.label} / ms"] = [pool.quantile(marked.q, floor) for pool in pools]
+        typical = frames.runs_of(data, f"latency_{infix}{marked.key}_s")
+        columns[f"typical run's {marked.label} / ms"] = [
             None
             if (
                 middle := typical.filter((pl.col("treatment") == p.treatment) & (pl.col("load") == p.load))[

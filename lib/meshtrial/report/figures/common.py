@@ -1,57 +1,35 @@
-"""What the figures share: drawing twice (page and phone), axes in a reader's units, labels that keep clear."""
+"""What the figures share: axes in a reader's units, labels that keep clear of one another."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from meshtrial.records.dataset import StudyData
-from meshtrial.report import palette, svg, wording
-from meshtrial.report.figure import NARROW_IN, WIDE_IN, Figure
+from meshtrial.report import wording
+from meshtrial.report.figure import Figure
+from meshtrial.report.sheet import Sheet
 
-SMALL = 8.0
 _BELOW = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)
 _FACTORS = (1.0, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0)
-
-
-def drawn(draw: Callable[[bool], Canvas], alt: str, caption: str, table: pl.DataFrame) -> Figure:
-    """Draw for the page and for a phone.
-
-    Parameters
-    ----------
-    draw : callable
-        Takes whether the drawing is the narrow one.
-    """
-    with svg.style():
-        return Figure.from_matplotlib(draw(False), alt, caption, table, narrow=draw(True))
-
-
-def panels(narrow: bool, heights_in: Sequence[float], *, sharex: bool = False) -> tuple[Canvas, list[Axes]]:
-    """Panels below one another: what a phone can show, a page can too."""
-    figure = svg.canvas(NARROW_IN if narrow else WIDE_IN, sum(heights_in))
-    axes = figure.subplots(
-        len(heights_in), 1, squeeze=False, sharex=sharex, gridspec_kw={"height_ratios": list(heights_in)}
-    )
-    return figure, [row[0] for row in axes]
 
 
 def empty(message: str) -> Figure:
     """A figure that says why there is nothing to see."""
 
-    def draw(narrow: bool) -> Canvas:
-        figure, (axes,) = panels(narrow, [0.7])
+    def draw(sheet: Sheet) -> Canvas:
+        figure, (axes,) = sheet.panels([0.7])
         axes.set_axis_off()
         axes.text(0, 0.5, "Nothing to draw.", va="center")
         return figure
 
-    return drawn(draw, message, message, pl.DataFrame({"reason": [message]}))
+    return Figure(draw, message, message, pl.DataFrame({"reason": [message]}))
 
 
 def tick_values(low: float, high: float, most: int = 7) -> list[float]:
@@ -98,36 +76,6 @@ def log_value_axis(axis: Any, low: float, high: float, most: int = 6) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}".replace(",", "\u202f")))
 
 
-def key(axes: Axes, all_looks: Iterable[palette.Look], *, columns: int, lines: bool = True) -> None:
-    """Name the treatments above a panel, each with its line and marker; the panel's title moves up."""
-    handles = [
-        Line2D(
-            [],
-            [],
-            color=look.colour,
-            linestyle=look.dash if lines else "none",
-            marker=look.marker,
-            markersize=5,
-            markerfacecolor=look.face,
-            label=look.name,
-        )
-        for look in all_looks
-    ]
-    axes.legend(
-        handles=handles,
-        loc="lower left",
-        bbox_to_anchor=(0, 1.0),
-        ncols=columns,
-        borderaxespad=0.2,
-        handlelength=2.4,
-        columnspacing=1.2,
-        labelcolor="linecolor",
-        handletextpad=0.5,
-    )
-    if axes.get_title(loc="left"):
-        axes.set_title(axes.get_title(loc="left"), pad=8 + 14 * -(-len(handles) // columns))
-
-
 def spread(values: Sequence[float], gap: float, low: float, high: float) -> list[float]:
     """Positions near ``values`` that are at least ``gap`` apart and lie between two bounds."""
     ranked = sorted(range(len(values)), key=lambda i: values[i])
@@ -152,5 +100,5 @@ def load_title(data: StudyData, label: str) -> str:
 
 
 def panel_title(*parts: str) -> str:
-    """Headings put together, empty ones left out."""
+    """Headings put together, without the empty ones."""
     return " · ".join(part for part in parts if part)

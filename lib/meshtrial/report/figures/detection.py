@@ -9,8 +9,9 @@ from meshtrial.inference.instrument import Detection, detections
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
 from meshtrial.report.figure import Figure
-from meshtrial.report.figures.common import SMALL, drawn, empty, panels
+from meshtrial.report.figures.common import empty
 from meshtrial.report.palette import INK
+from meshtrial.report.sheet import SMALL, Sheet
 
 _MARKS = {"slower": "o", "equivalent": "s", "inconclusive": "D"}
 
@@ -27,14 +28,15 @@ def detection(data: StudyData) -> Figure:
     )
     caption = (
         "Delay added to the median request, estimated within blocks, against the mean delay that the relay says it "
-        "added. The line is where both are the same. Circles: called slower. Squares: proven to be below the margin. "
-        "Diamonds: open. The relay delays each request on its way in; a p50 can gain more or less than the mean."
+        "added. The line is where both are the same. Circles: called slower. Squares: shown to be below the "
+        "margin. Diamonds: inconclusive. The relay delays each request on its way in; a p50 can gain more or less than "
+        "the mean."
     )
-    return drawn(lambda narrow: _draw(found, narrow), alt, caption, _table(found))
+    return Figure(lambda sheet: _draw(found, sheet), alt, caption, _table(found))
 
 
-def _draw(found: list[Detection], narrow: bool) -> Canvas:
-    figure, (axes,) = panels(narrow, [3.2])
+def _draw(found: list[Detection], sheet: Sheet) -> Canvas:
+    figure, (axes,) = sheet.panels([3.2])
     most = max(max(one.applied_s, one.row.difference_high or 0.0) for one in found) * 1e6
     axes.plot([0, most], [0, most], color=INK, linewidth=0.8, linestyle=":")
     for one in found:

@@ -12,8 +12,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, wording
 from meshtrial.report.figure import Figure
-from meshtrial.report.figures.common import drawn, empty, key, panels
+from meshtrial.report.figures.common import empty
 from meshtrial.report.palette import INK
+from meshtrial.report.sheet import Sheet
 
 
 def drift(data: StudyData, response: str | None = None) -> Figure:
@@ -42,8 +43,8 @@ def drift(data: StudyData, response: str | None = None) -> Figure:
     )
     if len(data.plan.study.loads) > 1:
         caption += " Values are shown relative to their load's middle, so that loads can stand on one axis."
-    return drawn(
-        lambda narrow: _draw(data, rows, residuals, name, narrow),
+    return Figure(
+        lambda sheet: _draw(data, rows, residuals, name, sheet),
         _alt(data, rows, residuals, name),
         caption,
         _table(rows, residuals, name),
@@ -72,8 +73,8 @@ def _relative(rows: pl.DataFrame, arms: list[str]) -> pl.DataFrame:
     )
 
 
-def _draw(data: StudyData, rows: pl.DataFrame, residuals: pl.DataFrame, name: str, narrow: bool) -> Canvas:
-    figure, (time, place) = panels(narrow, [2.3, 2.0])
+def _draw(data: StudyData, rows: pl.DataFrame, residuals: pl.DataFrame, name: str, sheet: Sheet) -> Canvas:
+    figure, (time, place) = sheet.panels([2.3, 2.0])
     looks = palette.looks(data.plan.study)
     several = len(data.plan.study.loads) > 1
     arms = _arms(data)
@@ -97,7 +98,7 @@ def _draw(data: StudyData, rows: pl.DataFrame, residuals: pl.DataFrame, name: st
     time.set_ylim(0, high * 1.15)
     time.set_ylabel(f"relative {wording.short_label(name)}" if several else _axis(name))
     time.set_xlabel("minutes since the first run")
-    key(time, [palette.look_of(looks, arm) for arm in arms], columns=2)
+    sheet.key(time, [palette.look_of(looks, arm) for arm in arms])
     _positions(place, residuals)
     return figure
 

@@ -13,16 +13,10 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, palette, wording
 from meshtrial.report.figure import Figure
-from meshtrial.report.figures.common import (
-    SMALL,
-    drawn,
-    empty,
-    factor_axis,
-    load_title,
-    panel_title,
-    panels,
-)
+from meshtrial.report.figures.common import empty, factor_axis, panel_title
+from meshtrial.report.frames import Contrasts
 from meshtrial.report.palette import INK, PAPER
+from meshtrial.report.sheet import SMALL, Sheet
 
 
 @dataclass(frozen=True)
@@ -34,7 +28,7 @@ class _Panel:
 
 
 def forest(data: StudyData, load: str | None = None) -> Figure:
-    """Every primary contrast: ratio to the baseline, interval, margin, verdict.
+    """Every primary contrast of a study: ratio to the baseline, interval, margin, verdict.
 
     Parameters
     ----------
@@ -42,47 +36,46 @@ def forest(data: StudyData, load: str | None = None) -> Figure:
     load : str, optional
         One load's label; all loads without it.
     """
-    groups = _groups(data, load)
-    found = [_panel(data, rows) for rows in groups if not all(frames.not_reported(data, row) for row in rows)]
-    if not found:
+    return forest_of(frames.contrasts(data, load=load, primary=True))
+
+
+def forest_of(contrasts: Contrasts) -> Figure:
+    """The same of any verdict rows, a panel a response, load and baseline."""
+    groups: dict[tuple[str, str, str], list[VerdictRow]] = {}
+    for row in contrasts.rows:
+        groups.setdefault((row.load, row.response, row.baseline), []).append(row)
+    shown = [rows for rows in groups.values() if any(contrasts.reported(row) for row in rows)]
+    if not shown:
         return empty("No verdict of a primary response has been computed yet.")
-    rows = [row for panel in found for row in panel.rows]
-    base = "its baseline" if frames.several_baselines(data) else data.plan.study.baseline.name
+    panels_shown = [_panel(contrasts, rows) for rows in shown]
+    rows = [row for panel in panels_shown for row in panel.rows]
     caption = (
-        f"Ratio of each treatment to {base}, estimated within blocks (Hodges-Lehmann), with its interval. The shaded "
-        "band is the margin: what the plan declared too small to matter. Right of 1 costs more. "
-        "The A/A twin is the baseline deployed a second time: how far it lies from 1 is what noise alone does."
+        f"Ratio of each treatment to {_base(contrasts)} (Hodges-Lehmann) with its interval. The shaded band is the "
+        "margin: what was declared too small to matter. Right of 1 costs more."
     )
-    absent = [rows[0] for rows in groups if all(frames.not_reported(data, row) for row in rows)]
+    if any(row.twin for row in rows):
+        caption += (
+            " The A/A twin is the baseline deployed a second time: how far it lies from 1 is what noise alone does."
+        )
+    absent = [rows[0] for rows in groups.values() if rows not in shown]
     if absent:
         named = wording.listing([f"{wording.short_label(row.response)} at {row.load}" for row in absent])
         caption += f" Not reported, and not drawn: {named}."
-    return drawn(lambda narrow: _draw(data, found, narrow), _alt(rows), caption, _table(rows))
+    return Figure(lambda sheet: _draw(contrasts, panels_shown, sheet), _alt(rows), caption, _table(rows))
 
 
-def _groups(data: StudyData, load: str | None) -> list[list[VerdictRow]]:
-    wanted = frames.loads(data) if load is None else [load]
-    found: list[list[VerdictRow]] = []
-    for one in wanted:
-        for name in data.plan.study.primary:
-            rows = frames.verdicts(data, load=one, response=name)
-            for base in dict.fromkeys(row.baseline for row in rows):
-                found.append([row for row in rows if row.baseline == base])
-    return found
+def _base(contrasts: Contrasts) -> str:
+    return contrasts.baselines[0] if len(contrasts.baselines) == 1 else "its baseline"
 
 
-def _panel(data: StudyData, rows: list[VerdictRow]) -> _Panel:
+def _panel(contrasts: Contrasts, rows: list[VerdictRow]) -> _Panel:
     ends = [value for row in rows for end in (row.ci_low, row.ci_high, row.ratio) for value in _drawable(end)]
     ends += [factor for row in rows for factor in _band(row)]
     low, high = min([0.9, *ends]), max([1.1, *ends])
     room = (math.log(high) - math.log(low)) * 0.05
-    against = f"against {rows[0].baseline}" if frames.several_baselines(data) else ""
-    title = panel_title(load_title(data, rows[0].load), _label(rows[0]), against)
+    against = f"against {rows[0].baseline}" if len(contrasts.baselines) > 1 else ""
+    title = panel_title(contrasts.load_title(rows[0].load), wording.typical(rows[0]), against)
     return _Panel(title, rows, math.exp(math.log(low) - room), math.exp(math.log(high) + room))
-
-
-def _label(row: VerdictRow) -> str:
-    return row.label + (", typical run" if row.response.startswith("latency_") else "")
 
 
 def _drawable(value: float | None) -> list[float]:
@@ -94,46 +87,32 @@ def _band(row: VerdictRow) -> tuple[float, ...]:
     return () if row.margin is None or row.ratio is None else (1 / (1 + row.margin), 1 + row.margin)
 
 
-def _draw(data: StudyData, found: list[_Panel], narrow: bool) -> Canvas:
-    step = 0.48 if narrow else 0.34
-    figure, axes = panels(narrow, [0.62 + step * len(panel.rows) for panel in found])
-    looks = palette.looks(data.plan.study)
+def _draw(contrasts: Contrasts, found: list[_Panel], sheet: Sheet) -> Canvas:
+    figure, axes = sheet.panels([0.62 + sheet.row_in * len(panel.rows) for panel in found])
     for axis, panel in zip(axes, found, strict=True):
         axis.set_title(panel.title)
-        factor_axis(axis, panel.low, panel.high, 5 if narrow else 8)
+        factor_axis(axis, panel.low, panel.high, sheet.ticks)
         band = next((_band(row) for row in panel.rows if _band(row)), ())
         if band:
             axis.axvspan(*band, color=INK, alpha=0.09, linewidth=0)
         axis.axvline(1, color=INK, linewidth=0.9)
-        axis.grid(axis="y", visible=False)
-        axis.set_ylim(len(panel.rows) - 0.4, -0.6 if not narrow else -0.8)
+        colours = [palette.look_of(contrasts.looks, row.treatment).colour for row in panel.rows]
+        sheet.rows(axis, [_name(row) for row in panel.rows], colours)
         for place, row in enumerate(panel.rows):
-            _row(axis, place, row, palette.look_of(looks, row.treatment), panel, narrow)
+            _row(axis, place, row, palette.look_of(contrasts.looks, row.treatment), panel, sheet)
         axis.spines["left"].set_visible(False)
-        axis.tick_params(axis="y", length=0)
-        if narrow:
-            axis.set_yticks([])
-        else:
-            axis.set_yticks(range(len(panel.rows)), [_name(row) for row in panel.rows])
-            for text, row in zip(axis.get_yticklabels(), panel.rows, strict=True):
-                text.set_color(palette.look_of(looks, row.treatment).colour)
-                text.set_fontweight("bold")
-    base = "the baseline" if frames.several_baselines(data) else data.plan.study.baseline.name
-    axes[-1].set_xlabel(f"ratio to {base} (log scale)")
+    axes[-1].set_xlabel(f"ratio to {_base(contrasts)} (log scale)")
     return figure
 
 
-def _row(axis: Axes, place: int, row: VerdictRow, look: palette.Look, panel: _Panel, narrow: bool) -> None:
+def _row(axis: Axes, place: int, row: VerdictRow, look: palette.Look, panel: _Panel, sheet: Sheet) -> None:
     mark = wording.look(row)
     said = f"{mark.glyph} {wording.verdict_text(row)}"
     numbers = _numbers(row)
-    if narrow:
-        across = axis.get_yaxis_transform()
-        name = f"{row.treatment} (twin)" if row.twin else row.treatment
-        axis.text(0, place - 0.38, name, transform=across, color=look.colour, weight="bold", size=SMALL, gid="halo")
+    if sheet.narrow:
         said = said.replace("(about ", "(").replace(" more blocks", " more")
         text = f"{wording.change(row.ratio, row.ci_high)}  {said}" if row.ratio is not None else said
-        axis.text(1, place - 0.38, text, transform=across, ha="right", size=SMALL, gid="halo")
+        axis.text(1, place - 0.38, text, transform=axis.get_yaxis_transform(), ha="right", size=SMALL, gid="halo")
     else:
         text = f"{numbers}\n{said}" if numbers else said
         axis.text(1.02, place, text, transform=axis.get_yaxis_transform(), va="center", size=SMALL, linespacing=1.15)
@@ -174,7 +153,7 @@ def _why_not_drawn(row: VerdictRow) -> str:
     if wording.kind(row) in ("invalid", "saturated"):
         return f"{wording.kind(row)}: no ratio is given"
     if row.difference is not None:
-        added = wording.in_unit(row.response, row.difference, sign=True)
+        added = wording.in_unit(wording.response_of(row), row.difference, sign=True)
         return f"{row.baseline} has none of it: {added}"
     return "not computed"
 
@@ -184,7 +163,7 @@ def _alt(rows: list[VerdictRow]) -> str:
     for row in rows:
         load = f" at {row.load}" if len({one.load for one in rows}) > 1 else ""
         against = f" against {row.baseline}" if len({one.baseline for one in rows}) > 1 else ""
-        where = f"{_name(row)}{against}{load}, {_label(row)}"
+        where = f"{_name(row)}{against}{load}, {wording.typical(row)}"
         parts.append(f"{where}: {_numbers(row) or _why_not_drawn(row)}, {wording.verdict_text(row)}")
     bases = wording.listing(list(dict.fromkeys(row.baseline for row in rows)))
     return f"Forest plot of ratios to {bases}. " + "; ".join(parts) + "."
@@ -196,7 +175,7 @@ def _table(rows: list[VerdictRow]) -> pl.DataFrame:
             "treatment": [_name(row) for row in rows],
             "against": [row.baseline for row in rows],
             "load": [row.load for row in rows],
-            "response": [_label(row) for row in rows],
+            "response": [wording.typical(row) for row in rows],
             "ratio": [row.ratio for row in rows],
             "low": [row.ci_low for row in rows],
             "high": [row.ci_high for row in rows],

@@ -12,8 +12,10 @@ from matplotlib.patches import Patch
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, wording
 from meshtrial.report.figure import Figure
-from meshtrial.report.figures.common import SMALL, drawn, empty, load_title, panel_title, panels
+from meshtrial.report.figures.common import empty, load_title, panel_title
 from meshtrial.report.palette import INK
+from meshtrial.report.sheet import SMALL, Sheet
+from meshtrial.responses import PATH_ROLES
 
 
 @dataclass(frozen=True)
@@ -23,16 +25,19 @@ class _RoleLook:
     role: str
     alpha: float
     hatch: str
-    in_path: bool
+
+    @property
+    def in_path(self) -> bool:
+        return self.role in PATH_ROLES
 
 
 # The load generator stands last and empty: it is measured, and it is no cost of the mesh.
 _ROLES = (
-    _RoleLook("app", 0.28, "", True),
-    _RoleLook("data plane", 0.95, "", True),
-    _RoleLook("policy", 0.6, "////", True),
-    _RoleLook("control plane", 0.6, "....", False),
-    _RoleLook("load generator", 0.0, "", False),
+    _RoleLook("app", 0.28, ""),
+    _RoleLook("data plane", 0.95, ""),
+    _RoleLook("policy", 0.6, "////"),
+    _RoleLook("control plane", 0.6, "...."),
+    _RoleLook("load generator", 0.0, ""),
 )
 _MEASURES = (
     ("cpu_s_per_request", "CPU a request / µs", 1e6),
@@ -51,7 +56,7 @@ def resources(data: StudyData) -> Figure:
         "colour: data plane. Pale: the app. The empty box at the end is the load generator, which a mesh does not "
         "pay for. Numbers: app, data plane and policy server together, + what stands beside them."
     )
-    return drawn(lambda narrow: _draw(data, used, roles, narrow), _alt(data, roles), caption, _table(data, used))
+    return Figure(lambda sheet: _draw(data, used, roles, sheet), _alt(data, roles), caption, _table(data, used))
 
 
 def _by_role(used: pl.DataFrame) -> pl.DataFrame:
@@ -69,16 +74,15 @@ def _value(roles: pl.DataFrame, load: str, treatment: str, role: str, measure: s
     return float(value) if value is not None else 0.0
 
 
-def _draw(data: StudyData, used: pl.DataFrame, roles: pl.DataFrame, narrow: bool) -> Canvas:
+def _draw(data: StudyData, used: pl.DataFrame, roles: pl.DataFrame, sheet: Sheet) -> Canvas:
     present = [load for load in frames.loads(data) if not roles.filter(pl.col("load") == load).is_empty()]
     names = frames.order(data, roles["treatment"].to_list())
-    step = 0.46 if narrow else 0.34
-    heights = [0.75 + step * len(names)] * (len(present) * len(_MEASURES))
-    figure, axes = panels(narrow, heights)
+    heights = [0.75 + sheet.row_in * len(names)] * (len(present) * len(_MEASURES))
+    figure, axes = sheet.panels(heights)
     for number, axis in enumerate(axes):
         load, (measure, label, scale) = present[number // 2], _MEASURES[number % 2]
         axis.set_title(panel_title(load_title(data, load), label.partition(" / ")[0]))
-        _bars(data, axis, (used, roles), (load, names), (measure, scale), narrow)
+        _bars(data, axis, (used, roles), (load, names), (measure, scale), sheet)
         axis.set_xlabel(label.partition(" / ")[2])
     seen = set(roles["role"].to_list())
     handles = [
@@ -86,15 +90,7 @@ def _draw(data: StudyData, used: pl.DataFrame, roles: pl.DataFrame, narrow: bool
         for look in _ROLES
         if look.role in seen
     ]
-    axes[0].legend(
-        handles=handles,
-        loc="lower right",
-        bbox_to_anchor=(1, 1.0),
-        ncols=2 if narrow else len(handles),
-        handlelength=1.3,
-    )
-    if narrow:
-        axes[0].set_title(axes[0].get_title(loc="left"), pad=36)
+    sheet.legend(axes[0], handles, loc="lower right", bbox_to_anchor=(1, 1.0), handlelength=1.3)
     return figure
 
 
@@ -109,7 +105,7 @@ def _bars(
     tables: tuple[pl.DataFrame, pl.DataFrame],
     what: tuple[str, list[str]],
     measured: tuple[str, float],
-    narrow: bool,
+    sheet: Sheet,
 ) -> None:
     (used, roles), (load, names), (measure, scale) = tables, what, measured
     looks = palette.looks(data.plan.study)
@@ -125,7 +121,7 @@ def _bars(
                 place,
                 width,
                 left=left,
-                height=0.5 if not narrow else 0.36,
+                height=0.17 / sheet.row_in,
                 facecolor=(*_rgb(look.colour), role.alpha) if role.alpha else "none",
                 edgecolor=look.colour,
                 linewidth=0.8,
@@ -143,26 +139,14 @@ def _bars(
             va="center",
             size=SMALL,
         )
-        if narrow:
-            axis.text(0, place - 0.3, treatment, color=look.colour, weight="bold", size=SMALL, va="bottom", gid="halo")
-    axis.set_xlim(0, widest * (1.28 if narrow else 1.14) if widest else 1)
-    axis.set_ylim(len(names) - 0.5, -0.8 if narrow else -0.5)
-    axis.grid(axis="y", visible=False)
-    axis.tick_params(axis="y", length=0)
-    if narrow:
-        axis.set_yticks([])
-        return
-    axis.set_yticks(range(len(names)), names)
-    for text, name in zip(axis.get_yticklabels(), names, strict=True):
-        text.set_color(palette.look_of(looks, name).colour)
-        text.set_fontweight("bold")
+    axis.set_xlim(0, widest * (1 + 1.0 / sheet.width_in) if widest else 1)  # room for the numbers
+    sheet.rows(axis, names, [palette.look_of(looks, name).colour for name in names])
 
 
 def _dots(axis: Axes, used: pl.DataFrame, which: tuple[str, str], measured: tuple[str, float], place: int) -> float:
     """Draw single runs; the largest of them."""
-    in_path = [role.role for role in _ROLES if role.in_path]
     totals = (
-        used.filter((pl.col("load") == which[0]) & (pl.col("treatment") == which[1]) & pl.col("role").is_in(in_path))
+        used.filter((pl.col("load") == which[0]) & (pl.col("treatment") == which[1]) & pl.col("role").is_in(PATH_ROLES))
         .group_by("run_id")
         .agg(pl.col(measured[0]).sum())[measured[0]]
         .drop_nulls()

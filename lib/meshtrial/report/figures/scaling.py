@@ -16,16 +16,17 @@ from meshtrial.inference.scaling import Growth, growths, judged
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, wording
 from meshtrial.report.figure import Figure
-from meshtrial.report.figures.common import SMALL, drawn, empty, key, panels
+from meshtrial.report.figures.common import empty
 from meshtrial.report.palette import INK
-from meshtrial.responses import REGISTRY, Response
+from meshtrial.report.sheet import Sheet
+from meshtrial.responses import PERCENTILES, REGISTRY, Response
 
 COST = (
     *("total_cpu_cores", "data_plane_cpu_cores", "app_cpu_cores", "control_plane_cpu_cores"),
     *("total_memory_bytes", "data_plane_memory_bytes", "app_memory_bytes", "control_plane_memory_bytes"),
 )
 A_REQUEST = ("data_plane_cpu_s_per_request", "proxy_cpu_cores", "proxy_memory_bytes")
-LATENCY = tuple(f"latency_beyond_holds_{q}_s" for q in ("p50", "p90", "p95", "p99", "p999"))
+LATENCY = tuple(f"latency_beyond_holds_{key}_s" for key, found in PERCENTILES.items() if found.beyond_holds)
 CONFIGURATION = ("config_time_s", "config_cpu_s", "config_bytes", "push_time_s", "push_bytes")
 CURVE_POINTS = 25
 BEYOND = 1.5  # how far past the largest size a line is drawn, dashed
@@ -54,7 +55,7 @@ def configuration_against_endpoints(data: StudyData) -> Figure:
 def _against(data: StudyData, responses: Sequence[str], what: str) -> Figure:
     found = growths(data, responses)
     if not found:
-        return empty(f"{what}: no arm was measured at two sizes.")
+        return empty(f"{what}: no treatment was measured at two sizes.")
     alpha = data.plan.study.alpha
     caption = (
         f"{what}. Dots are runs; marks with bars are the estimate over blocks and its {100 * (1 - alpha):g} % interval "
@@ -62,7 +63,7 @@ def _against(data: StudyData, responses: Sequence[str], what: str) -> Figure:
         "dashed beyond the largest size, where nothing was measured. Exponents and what one more endpoint costs are in "
         "the table."
     )
-    return drawn(lambda narrow: _draw(data, found, narrow), _alt(what, found), caption, slopes_table(found))
+    return Figure(lambda sheet: _draw(data, found, sheet), _alt(what, found), caption, slopes_table(found))
 
 
 def _groups(found: Sequence[Growth]) -> dict[str, list[Growth]]:
@@ -72,9 +73,9 @@ def _groups(found: Sequence[Growth]) -> dict[str, list[Growth]]:
     return groups
 
 
-def _draw(data: StudyData, found: Sequence[Growth], narrow: bool) -> Canvas:
+def _draw(data: StudyData, found: Sequence[Growth], sheet: Sheet) -> Canvas:
     groups = _groups(found)
-    figure, axes = panels(narrow, [1.9] * len(groups), sharex=True)
+    figure, axes = sheet.panels([1.9] * len(groups), sharex=True)
     looks = palette.looks(data.plan.study)
     for axis, (name, members) in zip(axes, groups.items(), strict=True):
         response = REGISTRY[name]
@@ -86,7 +87,7 @@ def _draw(data: StudyData, found: Sequence[Growth], narrow: bool) -> Canvas:
         axis.set_xlim(left=0)
     axes[-1].set_xlabel("endpoints")
     arms = list(dict.fromkeys(one.ladder.treatment for one in found))
-    key(axes[0], [palette.look_of(looks, arm) for arm in frames.order(data, arms)], columns=1 if narrow else 3)
+    sheet.key(axes[0], [palette.look_of(looks, arm) for arm in frames.order(data, arms)])
     return figure
 
 
@@ -107,7 +108,7 @@ def _line(axis: Axes, one: Growth, response: Response, look: palette.Look, alpha
 
 
 def slopes_table(found: Sequence[Growth]) -> pl.DataFrame:
-    """A row an arm and response: exponent, verdict against 1, cost of an endpoint, knee, and a prediction."""
+    """A row a treatment and response: exponent, verdict against 1, cost of an endpoint, knee, and a prediction."""
     return pl.DataFrame([_row(one) for one in found], infer_schema_length=None)
 
 
@@ -167,11 +168,11 @@ def exponents(data: StudyData, responses: Sequence[str] = (*COST, *LATENCY, *CON
         for one in found
         if one.law is not None
     )
-    return drawn(lambda narrow: _forest(data, found, narrow), alt + ".", caption, slopes_table(found))
+    return Figure(lambda sheet: _forest(data, found, sheet), alt + ".", caption, slopes_table(found))
 
 
-def _forest(data: StudyData, found: Sequence[Growth], narrow: bool) -> Canvas:
-    figure, (axis,) = panels(narrow, [0.8 + (0.42 if narrow else 0.27) * len(found)])
+def _forest(data: StudyData, found: Sequence[Growth], sheet: Sheet) -> Canvas:
+    figure, (axis,) = sheet.panels([0.8 + 0.85 * sheet.row_in * len(found)])
     looks = palette.looks(data.plan.study)
     names = []
     for place, one in enumerate(found):
@@ -183,19 +184,13 @@ def _forest(data: StudyData, found: Sequence[Growth], narrow: bool) -> Canvas:
             slope.estimate, place, marker=look.marker, markersize=5.5, color=look.colour, markerfacecolor=look.face
         )
         names.append(REGISTRY[one.ladder.response].label)
-        if narrow:
-            axis.text(-0.25, place - 0.28, names[-1], size=SMALL, va="bottom", gid="halo")
     for at, dash in ((0.0, (0, (2, 2))), (1.0, "-")):
         axis.axvline(at, color=INK, linewidth=0.8, linestyle=dash)
     wide = [v for one in found if one.law for v in (one.law.exponent.low, one.law.exponent.high)]
     # An interval from two or three blocks may be absurdly wide; the axis shows what can be read.
     axis.set_xlim(max(min(-0.3, *wide), -1.5), min(max(1.5, *wide), 3.0))
-    axis.set_ylim(len(found) - 0.4, -0.8)
-    axis.set_yticks([] if narrow else range(len(names)), [] if narrow else names)
-    axis.grid(axis="y", visible=False)
+    sheet.rows(axis, names, [INK] * len(names))
     axis.set_xlabel("exponent against endpoints (1: in proportion)")
     arms = list(dict.fromkeys(one.ladder.treatment for one in found))
-    key(
-        axis, [palette.look_of(looks, arm) for arm in frames.order(data, arms)], columns=1 if narrow else 3, lines=False
-    )
+    sheet.key(axis, [palette.look_of(looks, arm) for arm in frames.order(data, arms)], lines=False)
     return figure

@@ -11,8 +11,9 @@ from meshtrial.inference.scaling_limits import LEAST_IDLE, Limit, limits
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import palette
 from meshtrial.report.figure import Figure
-from meshtrial.report.figures.common import drawn, empty, key, panels
+from meshtrial.report.figures.common import empty
 from meshtrial.report.palette import INK
+from meshtrial.report.sheet import Sheet
 
 _PANELS: tuple[tuple[str, Callable[[Limit], float | None]], ...] = (
     ("machine idle / %", lambda one: None if one.idle is None else 100 * one.idle),
@@ -33,7 +34,7 @@ def machine_limits(data: StudyData) -> Figure:
     alt = "Idle share of the machine, achieved rate and failed requests against endpoints. " + "; ".join(
         f"{one.treatment}, {one.endpoints} endpoints: {one.sentence}" for one in found
     )
-    return drawn(lambda narrow: _draw(data, found, narrow), alt + ".", caption, _table(found))
+    return Figure(lambda sheet: _draw(data, found, sheet), alt + ".", caption, _table(found))
 
 
 def _where(found: Sequence[Limit]) -> str:
@@ -47,8 +48,8 @@ def _where(found: Sequence[Limit]) -> str:
     return f"The machine was the limit for {'; '.join(places)}."
 
 
-def _draw(data: StudyData, found: Sequence[Limit], narrow: bool) -> Canvas:
-    figure, axes = panels(narrow, [1.7] * len(_PANELS), sharex=True)
+def _draw(data: StudyData, found: Sequence[Limit], sheet: Sheet) -> Canvas:
+    figure, axes = sheet.panels([1.7] * len(_PANELS), sharex=True)
     looks = palette.looks(data.plan.study)
     for axis, (title, value) in zip(axes, _PANELS, strict=True):
         for name, look in looks.items():
@@ -67,7 +68,7 @@ def _draw(data: StudyData, found: Sequence[Limit], narrow: bool) -> Canvas:
         axis.set_ylim(-6 if whole else -0.06, 106 if whole else max(1.05 * axis.get_ylim()[1], 1.06))
     axes[0].axhline(100 * LEAST_IDLE, color=INK, linewidth=0.8, linestyle=":")
     axes[-1].set_xlabel("endpoints")
-    key(axes[0], looks.values(), columns=1 if narrow else 4)
+    sheet.key(axes[0], looks.values())
     return figure
 
 

@@ -13,14 +13,14 @@ from statistics import median
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
 from meshtrial.report import frames, wording
-from meshtrial.report.markup import Cell, Column, Fragment, Table
+from meshtrial.report.markup import Cell, Column, Fragment, Table, join, paragraph
+from meshtrial.responses import PARTS, PATH_ROLES
 
 PER_RPS = 1000.0
 _GIB = 2.0**30
-_PARTS = {"app": "app", "data plane": "data_plane", "policy server": "policy"}
 _NOTE = (
     "Cores that 1 000 requests a second keep busy, and PSS of the data plane and the policy server: medians over the "
-    "included runs, the load generator left out. CPU goes with the requests; memory does not, so the memory per "
+    "included runs, without the load generator. CPU goes with the requests; memory does not, so the memory per "
     "1 000 rps belongs to this rate alone and falls where more requests share the same proxies."
 )
 
@@ -31,8 +31,8 @@ def cost(data: StudyData) -> Fragment:
     found = [table for table in tables if table is not None]
     if not found:
         text = "No run that takes part in the inference has its CPU recorded."
-        return Fragment(f"<p>{text}</p>", text)
-    return Fragment("".join(table.to_html() for table in found), "\n\n".join(table.to_text() for table in found))
+        return Fragment(paragraph(text), text)
+    return join(*(table.fragment() for table in found))
 
 
 def _table(data: StudyData, load: str) -> Table | None:
@@ -42,9 +42,9 @@ def _table(data: StudyData, load: str) -> Table | None:
         return None
     by_arm = {arm: [run for run in runs if run.treatment == arm] for arm in arms}
     base = by_arm.get(data.plan.study.baseline.name)
-    parts = [name for name in _PARTS if any(_cores(mine, name) is not None for mine in by_arm.values())]
+    parts = [role for role in PATH_ROLES if any(_cores(mine, role) is not None for mine in by_arm.values())]
     columns = [Column("treatment"), Column("achieved / rps", numeric=True)]
-    columns += [Column(f"{name} / cores per 1 000 rps", numeric=True) for name in parts]
+    columns += [Column(f"{PARTS[role].label} / cores per 1 000 rps", numeric=True) for role in parts]
     columns += [Column("together", numeric=True), Column("over the baseline", numeric=True)]
     columns += [Column("added memory / GiB", numeric=True), Column("GiB per 1 000 rps", numeric=True)]
     rows = [_row(arm, by_arm[arm], base, parts) for arm in arms]
@@ -68,8 +68,8 @@ def _row(arm: str, mine: Sequence[RunRecord], base: Sequence[RunRecord] | None, 
     ]
 
 
-def _cores(runs: Sequence[RunRecord], part: str) -> float | None:
-    return _times(_median(runs, f"{_PARTS[part]}_cpu_s_per_request"), PER_RPS)
+def _cores(runs: Sequence[RunRecord], role: str) -> float | None:
+    return _times(_median(runs, f"{PARTS[role].key}_cpu_s_per_request"), PER_RPS)
 
 
 def _memory(runs: Sequence[RunRecord]) -> float | None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+from meshtrial import stats
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, wording
-from meshtrial.report.markup import Cell, Column, Fragment, Table, details, escape
+from meshtrial.report.markup import Cell, Column, Fragment, Table, details, joined, part
 from meshtrial.study import Gates, Load, Study
-
-
-def smallest_p(blocks: int) -> float:
-    """The smallest two-sided p that the exact signed-rank test can give with n blocks: 2^(1-n)."""
-    return min(1.0, 2.0 ** (1 - blocks)) if blocks > 0 else 1.0
 
 
 def design(data: StudyData) -> Fragment:
@@ -23,7 +19,7 @@ def design(data: StudyData) -> Fragment:
         facts.to_html()
         + margins.to_html()
         + gates.to_html()
-        + details("The order in which the treatments ran, block by block", "".join(grid.to_html() for grid in grids))
+        + details("The order in which the treatments ran, block by block", joined(grid.to_html() for grid in grids))
     )
     text = "\n".join(
         [facts.to_text(), "", margins.to_text(), "", gates.to_text(), *("\n" + grid.to_text() for grid in grids)]
@@ -68,14 +64,14 @@ def _load(load: Load) -> str:
 
 def _smallest(planned: int, kept: int, family: int, alpha: float) -> str:
     blocks = kept or planned
-    lowest = smallest_p(blocks)
+    lowest = stats.smallest_p(blocks)
     corrected = min(1.0, family * lowest)
     text = (
         f"{wording.probability(lowest)} with {blocks} blocks by the exact test; the smallest of {family} "
         f"not below {wording.probability(corrected)} after correction"
     )
     if corrected > alpha:
-        needed = next(n for n in range(1, 60) if family * smallest_p(n) <= alpha)
+        needed = stats.smallest_n(family, alpha)
         return f"{text}: too few to call anything slower or faster; at least {needed} blocks are needed"
     return text
 
@@ -127,8 +123,7 @@ def _order(data: StudyData, load: str) -> Table:
         for position in positions:
             name = mine.get(position, "")
             colour = palette.VARIABLES.get(palette.look_of(looks, name).colour, "--mt-ink")
-            swatch = f'<span class="mt-swatch" style="color:var({colour})"></span>' if name else ""
-            cells.append(Cell(name, html=swatch + escape(name)))
+            cells.append(Cell(name, html=part("swatch", colour, name)) if name else Cell(""))
         rows.append(cells)
     columns = [Column("block"), *(Column(f"position {position}") for position in positions)]
     caption = "Order of the runs" + (f" at {load}" if len(frames.loads(data)) > 1 else "")

@@ -10,7 +10,7 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table, paragraph
 from meshtrial.responses import REGISTRY, Response
-from meshtrial.stats.slopes import Slope
+from meshtrial.stats.growth import Slope
 
 TOTALS = ("total_cpu_cores", "total_memory_bytes")
 COMPARED = (*TOTALS, "latency_beyond_holds_p50_s")
@@ -18,14 +18,14 @@ _THOUSAND = 1000.0
 
 
 def growth_contrasts(data: StudyData, responses: Sequence[str] = COMPARED) -> Fragment:
-    """Every arm's slopes against the baseline's, and against those of the arm before it, block by block."""
+    """Every treatment's slopes against the baseline's, and against those of the treatment before it, block by block."""
     arms = [t.name for t in data.plan.study.treatments if not t.twin]
     baseline = data.plan.study.baseline.name
     pairs = [(arm, baseline) for arm in arms if arm != baseline]
     pairs += [(later, earlier) for earlier, later in pairwise(arms[1:])]
     found = [one for name in responses for pair in pairs if (one := compare(data, *pair, name)) is not None]
     if not found:
-        text = "Slopes are not compared: no two arms share two sizes and two blocks."
+        text = "Slopes are not compared: no two treatments share two sizes and two blocks."
         return Fragment(paragraph(text), text)
     columns = [
         Column("response", wide=True),
@@ -38,8 +38,8 @@ def growth_contrasts(data: StudyData, responses: Sequence[str] = COMPARED) -> Fr
     ]
     note = (
         "Slopes are taken within each block and paired by block, in brackets their interval; exploratory, not "
-        "corrected. p is of the cost of an endpoint being the same in both arms; a p that is not small does not show "
-        "that it is."
+        "corrected. p is of the cost of an endpoint being the same in both treatments; a p that is not small does not "
+        "show that it is."
     )
     return Table("Growth compared", columns, [_contrast(one) for one in found], note).fragment()
 

@@ -1,21 +1,23 @@
-"""The verdict in one sentence: what a reader takes home, in the words that METHOD allows and no others."""
+"""The verdict in one sentence, in the words of the verdict table and no others."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, wording
-from meshtrial.report.markup import Fragment, bullets, escape
+from meshtrial.report.markup import Fragment, badge, box, bullets, joined, part
 from meshtrial.report.wording import kind
 from meshtrial.study import Load
 
 # Beyond this many clauses over all loads a headline is a table; then it speaks of the first primary response alone.
 MOST_CLAUSES = 12
 REFERENCE_NOTE = (
-    "The proxied arms are reference data planes built from plain Envoy on one machine. They show what an architecture "
-    "or a feature costs there; they are not a measurement of any mesh product."
+    "The proxied treatments are reference data planes built from plain Envoy on one machine. They show what an "
+    "architecture or a feature costs there; they are not a measurement of any mesh product."
 )
 
 
@@ -37,38 +39,29 @@ class _Piece:
     weight: str = ""
     tone: str = ""
 
-    def html(self) -> str:
-        shown = escape(self.text)
-        if self.weight == "strong":
-            return f'<strong class="{self.tone}">{shown}</strong>' if self.tone else f"<strong>{shown}</strong>"
-        return f'<span class="mt-quiet">{shown}</span>' if self.weight == "quiet" else shown
-
 
 def _sentences(data: StudyData) -> list[list[_Piece]]:
     found = [_sentence(data, load) for load in data.plan.study.loads] if data.verdicts else []
     return [sentence for sentence in found if sentence] or [[_Piece(_nothing_yet(data))]]
 
 
-def _sentence_html(sentence: list[_Piece]) -> str:
-    """One sentence still, each treatment's clause on a line of its own."""
+def _sentence_html(sentence: list[_Piece]) -> Markup:
     lines: list[list[_Piece]] = [[]]
     for piece in sentence:
         if piece.weight == "clause":
             lines.append([])
         lines[-1].append(piece)
-    spans = ["".join(piece.html() for piece in line) for line in lines if line]
-    return '<p class="mt-headline">' + "".join(f'<span class="mt-clause">{span}</span>' for span in spans) + "</p>"
+    return part("headline", [line for line in lines if line])
 
 
 def verdict_sentence(data: StudyData) -> Fragment:
     """The headline: a sentence a load, what the A/A twin says, and what the whole rests on."""
-    html = "".join(_sentence_html(sentence) for sentence in _sentences(data))
+    html = joined(_sentence_html(sentence) for sentence in _sentences(data))
     twin = twin_sentences(data)
     rest = [*_spoken_of(data), *twin, _rests_on(data), *_not_reported(data)]
     if data.plan.study.backend == "local":
         rest.append(REFERENCE_NOTE)
-    html += f'<div class="mt-box{" mt-alarm" if twin_called(data) else ""}">{bullets(rest)}</div>'
-    return Fragment(html, "\n".join([*headlines(data), *rest]))
+    return Fragment(html + box(bullets(rest), alarm=bool(twin_called(data))), "\n".join([*headlines(data), *rest]))
 
 
 def twin_called(data: StudyData) -> list[VerdictRow]:
@@ -121,7 +114,7 @@ def _rests_on(data: StudyData) -> str:
     runs = len(data.included_runs())
     order = "one fixed order" if study.order == "sequential" else "a random order of its own"
     return (
-        f"Resting on {shown}, each with every treatment in {order}: {wording.count(runs)} runs, every one a fresh "
+        f"Based on {shown}, each with every treatment in {order}: {wording.count(runs)} runs, every one a fresh "
         "deployment. Percentiles are those of a typical run."
     )
 
@@ -182,7 +175,7 @@ def _spoken_of(data: StudyData) -> list[str]:
     others = [wording.short_label(name) for name in data.plan.study.primary if name != spoken]
     if not spoken or not others:
         return []
-    return [f"This speaks of {wording.short_label(spoken)} alone; {wording.listing(others)} stand in the table."]
+    return [f"This summary covers {wording.short_label(spoken)}; {wording.listing(others)}: see the table."]
 
 
 def _clause(rows: list[VerdictRow]) -> list[_Piece]:
@@ -237,7 +230,7 @@ def _size(row: VerdictRow) -> str:
     return ", ".join(parts)
 
 
-def verdict_badge(row: VerdictRow) -> str:
-    """A verdict as HTML: glyph and word first, colour only besides."""
+def verdict_badge(row: VerdictRow) -> Markup:
+    """A verdict as HTML."""
     mark = wording.look(row)
-    return f'<span class="mt-verdict mt-{mark.tone}">{mark.glyph} {escape(mark.word)}</span>'
+    return badge(mark.glyph, mark.word, mark.tone)

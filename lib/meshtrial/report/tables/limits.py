@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
-from meshtrial.report.markup import Fragment, bullets, heading
+from meshtrial.report.markup import Fragment, bullets, heading, prose
 from meshtrial.report.tables.headline import REFERENCE_NOTE
+from meshtrial.responses import MARKED
 from meshtrial.study import Study
 
 
 def method_and_limits(data: StudyData) -> Fragment:
     """Method and limits in prose, every figure of it from the plan."""
     method, limits = _method(data), _limits(data)
-    html = f'<div class="mt-prose">{heading("How")}{bullets(method)}{heading("Limits")}{bullets(limits)}</div>'
-    return Fragment(html, "\n".join(["How", *method, "", "Limits", *limits]))
+    html = heading("How") + bullets(method) + heading("Limits") + bullets(limits)
+    return Fragment(prose(html), "\n".join(["How", *method, "", "Limits", *limits]))
 
 
 def _method(data: StudyData) -> list[str]:
@@ -34,7 +35,7 @@ def _method(data: StudyData) -> list[str]:
         "is inverted from the same test, so it and p never disagree; the confidence it achieves stands beside it.",
         f"A difference is called where the corrected p is at most {wording.plain(study.alpha)}; equivalence where two "
         "one-sided tests at that level put the effect inside the margin that the plan declared. Where neither is shown "
-        "the verdict is inconclusive, with the number of further blocks that would probably tell.",
+        "the verdict is inconclusive, with the number of further blocks that would probably settle it.",
         "Percentiles are exact, from every request of a run, and then compared over runs: the typical run's. Pooled "
         "percentiles put the requests of all runs together first; they appear beside the distribution only.",
         "Latency is given from the actual send and from the scheduled send. The second one also counts what requests "
@@ -65,7 +66,7 @@ def _limits(data: StudyData) -> list[str]:
         lines.append("The verdicts hold for this cluster, these versions, this placement and this load.")
     rates = wording.listing([load.label for load in study.loads])
     lines.append(
-        f"Only the loads that were measured are spoken of ({rates}); latency at another rate is another question."
+        f"The verdicts hold for the loads that were measured ({rates}); latency at another rate is another question."
     )
     absent = _absent(data)
     if absent:
@@ -76,14 +77,13 @@ def _limits(data: StudyData) -> list[str]:
     lines += [
         "Inconclusive says that this study cannot tell. Equivalent says that the effect lies within the margin, "
         "which is a choice of the plan and not a law of nature.",
-        "Exploratory rows were not the study's question: they are hints.",
+        "Exploratory rows were not the question of this study: treat them as hints.",
     ]
     return lines
 
 
 def _absent(data: StudyData) -> list[str]:
     recorded = set(data.table.filter(data.table["included"])["response"].to_list())
-    shown = {"p50": "p50", "p90": "p90", "p99": "p99", "p999": "p99.9"}
     if not recorded:
         return []
-    return [label for name, label in shown.items() if f"latency_{name}_s" not in recorded]
+    return [marked.label for marked in MARKED if f"latency_{marked.key}_s" not in recorded]

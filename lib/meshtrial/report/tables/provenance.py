@@ -10,11 +10,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from meshtrial import __version__
 from meshtrial.plan import Plan
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
-from meshtrial.report.markup import Cell, Column, Fragment, Table, escape, heading, paragraph
+from meshtrial.report.markup import Cell, Column, Fragment, Table, part
 
 # What environment.json usually holds, in a reader's order and words; anything else follows under its own name.
 _LABELS = {
@@ -36,7 +38,7 @@ _NO_HOST = ("hostname", "user", "home", "cwd", "executable", "path")
 def reproduce_command(plan: Plan) -> str:
     """The command that draws the same plan and runs it.
 
-    Empty text and 0 stand for defaults and are left out. Paths are left out too: they belong to one machine.
+    Empty text and 0 stand for defaults and are not written. Nor are paths: they belong to one machine.
     """
     parameters = plan.study.options.get("parameters", {})
     words = ["meshtrial", "run", plan.study.name]
@@ -76,21 +78,8 @@ def provenance(data: StudyData) -> Fragment:
     plan = data.plan
     command, again = reproduce_command(plan), f"meshtrial report {shlex.quote(recorded_at(data))}"
     record, machine = _record_table(data), _machine_table(data)
-    seal = (
-        f'<div class="mt-seal" data-mt-plan="{escape(plan.sha256)}" data-mt-verdicts="{verdicts_sha256(data)}" '
-        f'data-mt-records="{escape(recorded_at(data))}">'
-    )
-    html = (
-        seal
-        + heading("Measure it again")
-        + f'<code class="mt-command">{escape(command)}</code>'
-        + paragraph("The same seed draws the same order of runs; the numbers will be those of your machine.", "mt-note")
-        + heading("Make this report again from its records")
-        + f'<code class="mt-command">{escape(again)}</code>'
-        + record.to_html()
-        + machine.to_html()
-        + "</div>"
-    )
+    seal = {"plan": plan.sha256, "verdicts": verdicts_sha256(data), "records": recorded_at(data)}
+    html = part("provenance", seal, command, again, [record, machine])
     return Fragment(html, "\n".join([command, again, "", record.to_text(), "", machine.to_text()]))
 
 
@@ -168,7 +157,7 @@ def _pairs(caption: str, rows: list[tuple[str, str]]) -> Table:
     cells = [
         [
             Cell(label.replace("_", " ")),
-            Cell(text, html=f'<code class="mt-hash">{escape(text)}</code>' * _is_hash(text)),
+            Cell(text, html=part("hash", text) if _is_hash(text) else Markup("")),
         ]
         for label, text in rows
     ]

@@ -1,4 +1,4 @@
-"""Whether the measurement deserves belief: gates, proofs, the A/A twin, drift, and what left the inference."""
+"""Whether the measurement can be trusted: gates, proofs, the A/A twin, drift, and what was excluded."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 import polars as pl
+from markupsafe import Markup
 
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import GateResult, Proof, RunRecord
 from meshtrial.report import frames, wording
-from meshtrial.report.markup import Cell, Column, Fragment, Table, bullets, details, escape, heading, paragraph
+from meshtrial.report.markup import Cell, Column, Fragment, Table, badge, box, bullets, details, heading, paragraph
 from meshtrial.report.tables.headline import twin_called, twin_sentences
 
 # Codes of warnings that speak of the machine's course rather than of one contrast.
@@ -26,12 +27,12 @@ _COURSE = ("drift", "autocorrelation", "carry-over", "dependent-blocks", "positi
 def validity(data: StudyData) -> Fragment:
     """Everything that could make a verdict wrong, failures first."""
     summary = _summary(data)
-    left_out = _left_out(data)
+    excluded = _excluded(data)
     gates, proofs = _gates(data), _proofs(data)
-    alarm = bool(twin_called(data) or left_out)
-    html = f'<div class="mt-box{" mt-alarm" if alarm else ""}">{bullets(summary)}</div>'
-    if left_out:
-        html += heading("What left the inference, and why") + bullets(left_out)
+    alarm = bool(twin_called(data) or excluded)
+    html = box(bullets(summary), alarm=alarm)
+    if excluded:
+        html += heading("What was excluded, and why") + bullets(excluded)
     html += gates.to_html() + _failed_runs(data) + proofs.to_html()
     warnings, others = _drift_warnings(data, primary=True), _drift_warnings(data, primary=False)
     html += heading("Drift and order") + (
@@ -41,7 +42,7 @@ def validity(data: StudyData) -> Fragment:
     )
     if others:
         html += details(f"Of exploratory responses ({len(others)})", bullets(others))
-    text = "\n".join([*summary, *left_out, "", gates.to_text(), "", proofs.to_text(), "", *warnings])
+    text = "\n".join([*summary, *excluded, "", gates.to_text(), "", proofs.to_text(), "", *warnings])
     return Fragment(html, text)
 
 
@@ -76,13 +77,16 @@ def _times(count: int, what: str) -> str:
 
 
 def _mostly(failed: list[RunRecord]) -> str:
-    """Gates that fail mostly for one arm are news about that arm (METHOD, gates)."""
+    """Gates that fail mostly for one treatment say something about that treatment."""
     if len(failed) < 2:
         return ""
     treatment, count = Counter(run.treatment for run in failed).most_common(1)[0]
     if 2 * count <= len(failed):
         return ""
-    return f"The failures are mostly {treatment}'s: {count} of {len(failed)}. That is news about this arm."
+    return (
+        f"The failures are mostly {treatment}'s: {count} of {len(failed)}. This says something about the treatment, "
+        "not about the machine."
+    )
 
 
 def _stolen(runs: Sequence[RunRecord]) -> str:
@@ -103,8 +107,8 @@ def _stolen(runs: Sequence[RunRecord]) -> str:
     )
 
 
-def _left_out(data: StudyData) -> list[str]:
-    """Blocks and arms outside the inference, each with its reason in words."""
+def _excluded(data: StudyData) -> list[str]:
+    """Blocks and treatments that are excluded, each with its reason in words."""
     found = []
     by_run = {(run.run_id, run.attempt): run for run in data.runs}
     for load in frames.loads(data):
@@ -118,7 +122,7 @@ def _left_out(data: StudyData) -> list[str]:
             bad = [run for (name, _), run in final.items() if name == arm and run is not None and not run.valid]
             if kept_blocks and arm not in kept_arms and bad:
                 why = _reasons(bad)
-                found.append(f"{arm}{where}: set aside as a whole, {len(bad)} runs failed twice. {why}")
+                found.append(f"{arm}{where}: excluded as a whole, {len(bad)} runs failed twice. {why}")
         for block in sorted({block for _, block in final} - kept_blocks):
             bad = [
                 run
@@ -171,8 +175,8 @@ def _fraction(passed: int, total: int) -> Cell:
     return Cell(text) if passed == total else Cell(text, html=_failure(text))
 
 
-def _failure(text: str) -> str:
-    return f'<span class="mt-verdict mt-stopped">✕ {escape(text)}</span>'
+def _failure(text: str) -> Markup:
+    return badge("✕", text, "stopped")
 
 
 def _gate_value(name: str, value: float) -> str:
@@ -194,10 +198,10 @@ def _gate_cell(name: str, gates: list[GateResult]) -> Cell:
     return Cell(passed, html=_failure(passed), note=text)
 
 
-def _failed_runs(data: StudyData) -> str:
+def _failed_runs(data: StudyData) -> Markup:
     failed = [run for run in data.runs if not run.valid]
     if not failed:
-        return ""
+        return Markup("")
     rows = [
         [
             Cell(run.run_id),
@@ -229,7 +233,7 @@ def _proofs(data: StudyData) -> Table:
             rows.append(
                 [
                     Cell(name),
-                    Cell(passed, html=_failure(passed) if failed else ""),
+                    Cell(passed, html=_failure(passed) if failed else Markup("")),
                     Cell(_some(proof.expected for proof in shown)),
                     Cell(_some(proof.observed for proof in shown)),
                 ]
@@ -241,8 +245,8 @@ def _proofs(data: StudyData) -> Table:
         Column("observed", wide=True),
     ]
     note = (
-        "Every arm shows before and after each run that it is what its label says. An arm without a row has "
-        "proven nothing."
+        "Every treatment is proven before and after each run to be what its label says. A treatment without a row has "
+        "no proof."
     )
     return Table("Proofs, by treatment", columns, rows, note, groups=groups)
 

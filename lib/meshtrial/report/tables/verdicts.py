@@ -7,10 +7,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from markupsafe import Markup
+
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, wording
-from meshtrial.report.markup import Cell, Column, Fragment, Table, bullets, details, escape, heading, paragraph
+from meshtrial.report.frames import Contrasts
+from meshtrial.report.markup import (
+    Cell,
+    Column,
+    Fragment,
+    Table,
+    bullets,
+    details,
+    heading,
+    joined,
+    paragraph,
+    part,
+    prose,
+)
 from meshtrial.report.tables.headline import verdict_badge
 from meshtrial.report.wording import kind
 
@@ -20,39 +35,37 @@ _T = TypeVar("_T")
 
 def verdict_table(data: StudyData) -> Fragment:
     """Primary contrasts: values, change, added, interval, margin, corrected p, verdict."""
-    study = data.plan.study
-    rows = [row for row in frames.verdicts(data) if row.response in study.primary]
-    if not rows:
+    found = frames.contrasts(data, primary=True)
+    if not found.rows:
         return Fragment(paragraph("No verdict has been computed yet."), "No verdict has been computed yet.")
     note = (
-        "Baseline and treatment are medians over the runs in the inference; the change is estimated within blocks, so "
-        "it need not be their quotient. p is corrected for the contrasts of one response at one load (Holm). The A/A "
-        "twin stands outside every family."
+        "Baseline and treatment are medians over the included runs; the change is estimated within blocks, so it need "
+        "not be their quotient. p is corrected for the contrasts of one response at one load (Holm). The A/A twin "
+        "stands outside every family."
     )
-    parts = _tables(data, rows, note)
-    legend = _legend(rows)
-    warnings = _warnings(rows)
-    words = details("The rows in words", bullets(_in_words(row) for row in rows))
-    html = "".join(part.to_html() for part in parts) + warnings + legend + words
+    parts = contrast_tables(found, note)
+    words = details("The rows in words", bullets(_in_words(row) for row in found.rows))
+    html = joined(part.to_html() for part in parts) + _warnings(found.rows) + _legend(found.rows) + words
     return Fragment(html, "\n\n".join(part.to_text() for part in parts))
 
 
 def exploratory_table(data: StudyData) -> Fragment:
     """Everything measured beside the primary responses, with the warning that belongs to it."""
-    rows = [row for row in frames.verdicts(data) if row.response not in data.plan.study.primary]
-    if not rows:
+    found = frames.contrasts(data, primary=False)
+    if not found.rows:
         text = "No response beside the primary ones was compared."
         return Fragment(paragraph(text), text)
     lead = (
         "Exploratory: not planned as the study's question, corrected together by Benjamini-Hochberg (q). Read it as "
         "a hint at what to ask next; a finding here is one to repeat in a study of its own."
     )
-    parts = _tables(data, rows, "")
-    tables = "".join(part.to_html() for part in parts)
-    if len(rows) > FOLD_FROM:
-        tables = details(f"All {len(rows)} exploratory contrasts", tables)
-    html = paragraph(lead, "mt-prose") + f'<div class="mt-prose">{bullets(_tally(rows))}</div>' + tables
-    return Fragment(html, "\n\n".join([lead, *_tally(rows), *(part.to_text() for part in parts)]))
+    parts = contrast_tables(found)
+    tables = joined(part.to_html() for part in parts)
+    if len(found.rows) > FOLD_FROM:
+        tables = details(f"All {len(found.rows)} exploratory contrasts", tables)
+    tally = _tally(found.rows)
+    html = paragraph(lead, "mt-prose") + prose(bullets(tally)) + tables
+    return Fragment(html, "\n\n".join([lead, *tally, *(part.to_text() for part in parts)]))
 
 
 def _tally(rows: Sequence[VerdictRow]) -> list[str]:
@@ -67,16 +80,18 @@ def _tally(rows: Sequence[VerdictRow]) -> list[str]:
     return [f"{len(judged)} contrasts: {told}.", *(f"{who}: {', '.join(names)}" for who, names in called.items())]
 
 
-def _tables(data: StudyData, rows: Sequence[VerdictRow], note: str) -> list[Table]:
-    by_load = ((load, [row for row in rows if row.load == load]) for load in frames.loads(data))
-    return [_table(data, load, mine, note) for load, mine in by_load if mine]
+def contrast_tables(contrasts: Contrasts, note: str = "") -> list[Table]:
+    """Verdict rows as tables, one a load."""
+    by_load = ((load, [row for row in contrasts.rows if row.load == load]) for load in contrasts.loads)
+    return [_table(contrasts, load, rows, note) for load, rows in by_load if rows]
 
 
-def _table(data: StudyData, load: str, rows: Sequence[VerdictRow], note: str) -> Table:
+def _table(contrasts: Contrasts, load: str, rows: Sequence[VerdictRow], note: str) -> Table:
     several = len({row.baseline for row in rows}) > 1
     usual = _Usual(
         _most_common(row.confidence for row in rows if row.confidence is not None),
         _most_common(row.n_blocks for row in rows if row.n_blocks),
+        contrasts.counted,
     )
     columns = [
         Column("treatment"),
@@ -86,17 +101,23 @@ def _table(data: StudyData, load: str, rows: Sequence[VerdictRow], note: str) ->
         Column("baseline → treatment", numeric=True),
         Column("margin", numeric=True),
     ]
-    exploratory = all(row.response not in data.plan.study.primary for row in rows)
-    caption = ("Exploratory contrasts" if exploratory else "Verdicts") + f" at {load}"
+    caption = "Exploratory contrasts" if all(row.exploratory for row in rows) else "Verdicts"
+    if load:
+        caption += f" at {load}"
     if not several:
         caption += f", against {rows[0].baseline}"
     if usual.confidence is not None and usual.blocks is not None:
-        caption += f"; {usual.blocks} blocks, intervals at {wording.percent(usual.confidence)}"
+        caption += f"; {usual.blocks} {usual.counted}, intervals at {wording.percent(usual.confidence)}"
         if any(_unusual(row, usual) for row in rows):
             caption += " where nothing else is said"
     keys = [f"{row.load}|{row.response}|{row.treatment}|{row.baseline}" for row in rows]
-    cells = [_cells(data, row, several, usual) for row in rows]
-    return Table(caption, columns, cells, note, keys, [_group(row) for row in rows])
+    cells = [_cells(contrasts, row, several, usual) for row in rows]
+    return Table(caption, columns, cells, note, keys, [_group(row, rows) for row in rows])
+
+
+def _group(row: VerdictRow, rows: Sequence[VerdictRow]) -> str:
+    mixed = any(not one.exploratory for one in rows)
+    return wording.typical(row) + (" (exploratory)" if row.exploratory and mixed else "")
 
 
 @dataclass(frozen=True)
@@ -105,6 +126,7 @@ class _Usual:
 
     confidence: float | None
     blocks: int | None
+    counted: str
 
 
 def _most_common(values: Iterable[_T]) -> _T | None:
@@ -116,26 +138,20 @@ def _unusual(row: VerdictRow, usual: _Usual) -> bool:
     return row.n_blocks > 0 and (row.n_blocks != usual.blocks or row.confidence != usual.confidence)
 
 
-def _group(row: VerdictRow) -> str:
-    """The response, and for a percentile whose it is."""
-    percentile = row.response.startswith(("latency_p", "latency_corrected_p"))
-    return (row.label or wording.known(row.response).label) + (", typical run's" if percentile else "")
-
-
-def _cells(data: StudyData, row: VerdictRow, name_baseline: bool, usual: _Usual) -> list[Cell]:
+def _cells(contrasts: Contrasts, row: VerdictRow, name_baseline: bool, usual: _Usual) -> list[Cell]:
     odd = row.confidence is not None and row.confidence != usual.confidence
     confidence = f" at {wording.percent(row.confidence)}" if odd else ""
     interval = wording.change_interval(row.ci_low, row.ci_high)
-    added = wording.interval_in_unit(row.response, row.difference_low, row.difference_high)
+    added = wording.interval_in_unit(wording.response_of(row), row.difference_low, row.difference_high)
     name = row.treatment + (" (A/A twin)" if row.twin else "")
     return [
         Cell(name, note=f"against {row.baseline}" if name_baseline else ""),
-        Cell(*_called(data, row), note=_behind(data, row, usual)),
+        Cell(*_called(contrasts, row), note=_behind(contrasts, row, usual)),
         Cell(
             wording.change(row.ratio, row.ci_high), row.ratio, note="" if row.ratio is None else interval + confidence
         ),
         Cell(
-            wording.in_unit(row.response, row.difference, sign=True),
+            wording.in_unit(wording.response_of(row), row.difference, sign=True),
             row.difference,
             note="" if row.difference_low is None else added,
         ),
@@ -144,27 +160,27 @@ def _cells(data: StudyData, row: VerdictRow, name_baseline: bool, usual: _Usual)
     ]
 
 
-def _called(data: StudyData, row: VerdictRow) -> tuple[str, str, str]:
+def _called(contrasts: Contrasts, row: VerdictRow) -> tuple[str, str, Markup]:
     """The verdict as text, as it is stored, and as HTML; what was not reported has none to be read."""
-    if frames.not_reported(data, row):
-        return "not reported", row.verdict, '<span class="mt-quiet">not reported</span>'
+    if not contrasts.reported(row):
+        return "not reported", row.verdict, part("quiet", "not reported")
     return wording.kind(row), row.verdict, verdict_badge(row)
 
 
-def _why_stopped(data: StudyData, row: VerdictRow) -> str:
-    if frames.not_reported(data, row):
+def _why_stopped(contrasts: Contrasts, row: VerdictRow) -> str:
+    if not contrasts.reported(row):
         return "too few requests" if row.response.startswith("latency_") else "not measured"
     return {"saturated": "asked rate not held", "invalid": "see validity"}.get(wording.kind(row), "")
 
 
-def _behind(data: StudyData, row: VerdictRow, usual: _Usual) -> str:
+def _behind(contrasts: Contrasts, row: VerdictRow, usual: _Usual) -> str:
     """What a verdict rests on: qualifier, corrected p, blocks where they differ."""
-    corrected = "q" if row.exploratory and not row.twin else "p"
+    corrected = "q" if row.adjustment == "benjamini-hochberg" else "p"
     parts = [
         wording.qualifier(row),
-        wording.equation(corrected, row.p_holm) if row.p_holm is not None else "",
-        f"{row.n_blocks} blocks" if row.n_blocks and row.n_blocks != usual.blocks else "",
-        _why_stopped(data, row),
+        wording.equation(corrected, row.p_adjusted) if row.p_adjusted is not None else "",
+        f"{row.n_blocks} {usual.counted}" if row.n_blocks and row.n_blocks != usual.blocks else "",
+        _why_stopped(contrasts, row),
     ]
     return ", ".join(part for part in parts if part)
 
@@ -172,15 +188,13 @@ def _behind(data: StudyData, row: VerdictRow, usual: _Usual) -> str:
 def _values(row: VerdictRow) -> Cell:
     if row.baseline_value is None or row.treatment_value is None:
         return Cell("–")
-    unit = wording.unit(row.response)
+    response = wording.response_of(row)
+    unit = wording.unit(response)
     before, after = (
-        wording.in_unit(row.response, value).removesuffix(unit).strip()
+        wording.in_unit(response, value).removesuffix(unit).strip()
         for value in (row.baseline_value, row.treatment_value)
     )
-    html = (
-        f'<data value="{row.baseline_value!r}">{escape(before)}</data> → '
-        f'<data value="{row.treatment_value!r}">{escape(after)}</data> {escape(unit)}'
-    )
+    html = part("data", row.baseline_value, before) + " → " + part("data", row.treatment_value, after) + f" {unit}"
     return Cell(f"{before} → {after} {unit}".strip(), html=html)
 
 
@@ -193,30 +207,22 @@ def _margin(row: VerdictRow) -> Cell:
 
 def _in_words(row: VerdictRow) -> str:
     """A row as a sentence that stands by itself."""
-    said = f"{row.treatment} against {row.baseline} at {row.load}, {_group(row)}: {wording.verdict_text(row)}"
+    said = f"{row.treatment} against {row.baseline} at {row.load}, {wording.typical(row)}: {wording.verdict_text(row)}"
     parts = [said]
     if row.ratio is not None:
         interval = wording.change_interval(row.ci_low, row.ci_high)
         parts.append(f"{wording.change(row.ratio, row.ci_high)} ({interval})")
     if row.difference is not None:
-        parts.append(f"{wording.in_unit(row.response, row.difference, sign=True)} over {row.n_blocks} blocks")
+        added = wording.in_unit(wording.response_of(row), row.difference, sign=True)
+        parts.append(f"{added} over {row.n_blocks} blocks")
     return ", ".join(parts) + "."
 
 
-def _legend(rows: Sequence[VerdictRow]) -> str:
+def _legend(rows: Sequence[VerdictRow]) -> Markup:
     used = dict.fromkeys(kind(row) for row in rows)
-    items = "".join(
-        f'<li><span class="mt-verdict mt-{mark.tone}">{mark.glyph} {mark.word}</span>: {escape(mark.meaning)}</li>'
-        for mark in (wording.LOOKS[word] for word in used)
-    )
-    more = (
-        "<li>material: the whole interval lies beyond the margin; below margin: shown to differ, and shown to differ "
-        "by less than the margin</li><li>detects: the smallest effect that this many blocks with this much noise "
-        "would find four times out of five</li>"
-    )
-    return details("What the words mean", f"<ul>{items}{more}</ul>")
+    return details("What the words mean", part("legend", [wording.LOOKS[word] for word in used]))
 
 
-def _warnings(rows: Sequence[VerdictRow]) -> str:
+def _warnings(rows: Sequence[VerdictRow]) -> Markup:
     found = wording.warnings(rows)
-    return heading("Warnings") + bullets(found) if found else ""
+    return heading("Warnings") + bullets(found) if found else Markup("")

@@ -1,4 +1,4 @@
-"""What the index knows of one report: a small JSON file beside its HTML, believed only as far as it can be read."""
+"""An entry of the index over all reports: a small JSON file beside a report, trusted only as far as it can be read."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 from meshtrial.errors import UsageError
 from meshtrial.plan import Plan
 from meshtrial.records.dataset import StudyData
+from meshtrial.records.store import write_json
 from meshtrial.report import frames
 from meshtrial.report.tables.headline import headlines
 
@@ -20,7 +21,7 @@ STATUSES = ("whole", "failed", "interrupted")
 
 
 @dataclass(frozen=True)
-class Sidecar:
+class Entry:
     """What the index knows of one report.
 
     Attributes
@@ -34,7 +35,7 @@ class Sidecar:
     headlines : tuple of str
         A sentence a load.
     html, notebook, data : str
-        Relative to the sidecar's folder; empty where there is none.
+        Relative to the entry's folder; empty where there is none.
     """
 
     study: str
@@ -54,7 +55,7 @@ class Sidecar:
     schema: str = SCHEMA
 
 
-def write_sidecar(
+def write_entry(
     html_path: Path,
     *,
     study: str,
@@ -63,7 +64,6 @@ def write_sidecar(
     data: StudyData | None = None,
     plan: Plan | None = None,
     data_dir: Path | None = None,
-    title: str = "",
     message: str = "",
 ) -> Path:
     """Write ``<stem>.json`` beside a report.
@@ -81,7 +81,7 @@ def write_sidecar(
         With it everything else is known.
     plan, data_dir : optional
         What is known of a study that did not come far enough to be read back.
-    title, message : str
+    message : str
         The reason, where the status is not ``whole``.
 
     Returns
@@ -94,9 +94,9 @@ def write_sidecar(
     folder = html_path.parent
     records = data.path if data is not None else data_dir
     kept = min((frames.blocks_of(data, load)[0] for load in frames.loads(data)), default=0) if data is not None else 0
-    sidecar = Sidecar(
+    entry = Entry(
         study=study,
-        title=title or (plan.study.title if plan is not None else study),
+        title=plan.study.title if plan is not None else study,
         status=status,
         date=_date(data),
         message=message,
@@ -112,13 +112,11 @@ def write_sidecar(
     )
     path = html_path.with_suffix(".json")
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(asdict(sidecar), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    write_json(path, asdict(entry))
     return path
 
 
-def read_sidecar(path: Path) -> Sidecar:
+def read_entry(path: Path) -> Entry:
     """Read one back.
 
     Raises
@@ -134,19 +132,19 @@ def read_sidecar(path: Path) -> Sidecar:
         raise UsageError(f"{path.name} cannot be read ({error})") from None
     if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
         raise UsageError(f"{path.name} is not of the form {SCHEMA}")
-    known = {field.name for field in fields(Sidecar)}
+    known = {field.name for field in fields(Entry)}
     values: dict[str, Any] = {name: value for name, value in raw.items() if name in known}
     for name in ("treatments", "loads", "headlines"):
         values[name] = tuple(str(item) for item in _list(values.get(name, ()), path, name))
     try:
-        sidecar = Sidecar(**values)
+        entry = Entry(**values)
     except TypeError as error:
         raise UsageError(f"{path.name} is not whole ({error})") from None
-    wrong = [f.name for f in fields(Sidecar) if f.type == "str" and not isinstance(getattr(sidecar, f.name), str)]
-    wrong += [f.name for f in fields(Sidecar) if f.type == "int" and not isinstance(getattr(sidecar, f.name), int)]
+    wrong = [f.name for f in fields(Entry) if f.type == "str" and not isinstance(getattr(entry, f.name), str)]
+    wrong += [f.name for f in fields(Entry) if f.type == "int" and not isinstance(getattr(entry, f.name), int)]
     if wrong:
         raise UsageError(f"{path.name}: {', '.join(wrong)} of the wrong kind")
-    return sidecar
+    return entry
 
 
 def _list(value: Any, path: Path, name: str) -> list[Any]:

@@ -5,8 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshtrial.stats.hodges_lehmann import hodges_lehmann, walsh_averages
-from meshtrial.stats.signedrank import signed_rank_p
+from meshtrial.stats.intervals import (
+    RankInterval,
+    hodges_lehmann,
+    hodges_lehmann_rows,
+    settle,
+    signed_rank_p_rows,
+    walsh_averages,
+)
+from meshtrial.stats.ranktests import signed_rank, signed_rank_p
 
 coarse = st.lists(st.integers(-5, 7), min_size=2, max_size=10)
 fine = st.lists(st.floats(-100, 100).map(lambda x: round(x, 6)), min_size=2, max_size=12)
@@ -19,7 +26,7 @@ def test_by_hand() -> None:
     result = hodges_lehmann([1, 2, 4])
     assert result.estimate == 2.25
     assert (result.low, result.high, result.confidence) == (-math.inf, math.inf, 1.0)
-    assert not result.bounded
+    assert (result.low, result.high) == (-math.inf, math.inf)
 
 
 def test_six_values_give_the_range_at_31_32() -> None:
@@ -105,3 +112,66 @@ def test_wider_at_higher_confidence() -> None:
     d = np.random.default_rng(0).normal(0, 1, 12)
     wide, narrow = hodges_lehmann(d, 0.01), hodges_lehmann(d, 0.2)
     assert wide.low < narrow.low < narrow.high < wide.high
+
+
+def test_extended_to_a_null_that_is_not_rejected() -> None:
+    # dropping the zero makes p jump up at 0 alone: a little to the right of it every shift is rejected
+    d = np.array([1.0, 0, 2, 6, -4, 5, 3, 3, 2])
+    assert signed_rank_p(d) > 0.1 >= signed_rank_p(d - 0.25)
+    result = hodges_lehmann(d, 0.1)
+    assert (result.low, result.low_open, result.high) == (0, False, 4)
+    assert not result.excludes(0)
+
+
+def test_cut_at_a_null_that_is_rejected() -> None:
+    # here it makes p jump down: shifts on both sides of 0 are accepted
+    d = np.array([4.0, -1, -3, 0, 5, 7, -3, 7])
+    assert signed_rank_p(d) <= 0.2 < min(signed_rank_p(d - 0.25), signed_rank_p(d + 0.25))
+    result = hodges_lehmann(d, 0.2)
+    assert (result.low, result.low_open, result.high) == (0, True, 4.5)
+    assert result.excludes(0)
+    assert not result.excludes(0.25)
+    # and mirrored
+    mirrored = hodges_lehmann(-d, 0.2)
+    assert (mirrored.low, mirrored.high, mirrored.high_open) == (-4.5, 0, True)
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.1, 0.2])
+def test_agreement_on_very_coarse_data(alpha: float) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(400):
+        result = hodges_lehmann(rng.integers(-4, 8, rng.integers(4, 12)), alpha)
+        assert result.excludes(0) == (result.p <= alpha)
+        assert result.low <= result.high
+
+
+def test_an_end_within_rounding_of_the_null_lies_on_it() -> None:
+    result = settle(RankInterval(0.5, 1e-17, 1.0, 0.95, p=0.2, n=8, alpha=0.05, null=0.0), atol=1e-12)
+    assert result.low == 0
+    assert not result.excludes(0)
+
+
+@pytest.mark.parametrize("alternative", ["two-sided", "greater", "less"])
+def test_rows_are_the_scalar_test(alternative: str) -> None:
+    rng = np.random.default_rng(0)
+    d = np.concatenate((rng.normal(0.5, 1, (20, 9)), rng.integers(-3, 4, (20, 9))))  # half of them with ties and zeros
+    expected = [signed_rank(row, alternative).p for row in d]  # type: ignore[arg-type]
+    assert signed_rank_p_rows(d, alternative).tolist() == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("n", [4, 6, 9, 10])
+def test_rows_are_the_scalar_interval(n: int) -> None:
+    rng = np.random.default_rng(n)
+    d = np.concatenate((rng.normal(0.5, 1, (20, n)), rng.integers(-3, 4, (20, n)), rng.integers(1, 3, (5, n))))
+    rows = hodges_lehmann_rows(d, 0.1)
+    for i, row in enumerate(d):
+        one = hodges_lehmann(row, 0.1)
+        assert (rows.estimate[i], rows.low[i], rows.high[i], rows.p[i]) == (one.estimate, one.low, one.high, one.p)
+        assert rows.excludes_null[i] == one.excludes(0.0)
+
+
+def test_the_interval_excludes_zero_exactly_where_the_test_rejects() -> None:
+    d = np.random.default_rng(1).normal(0.03, 0.1, (20_000, 10))
+    rows = hodges_lehmann_rows(d, 0.05)
+    assert (rows.excludes_null == (rows.p <= 0.05)).all()
+    assert 0 < rows.excludes_null.mean() < 1

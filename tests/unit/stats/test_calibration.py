@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from meshtrial.stats.check import Rule, check_row
+from meshtrial.stats.calibration import Rule, check_row
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,94 @@
+"""What is too small to matter: the one margin that plans, tests and figures speak of."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from meshtrial.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Margin:
+    """The largest change that nobody would act on.
+
+    Attributes
+    ----------
+    relative : float
+        Relative change, 0.05 for 5 %.
+    floor : float
+        Absolute change in the response's stored unit, below which a relative change does not matter either
+        (0.0001 s on a p50 of 0.0005 s is 20 %); 0 for none.
+
+    Raises
+    ------
+    UsageError
+        If a value is negative or both are zero.
+    """
+
+    relative: float
+    floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        good = 0 <= self.relative < 10 and 0 <= self.floor < math.inf
+        if not good or self.relative + self.floor == 0:
+            raise UsageError(
+                f"margin {self.relative:g}, floor {self.floor:g}: a margin is a positive fraction below 10, or a "
+                "positive floor in the response's unit, or both"
+            )
+
+    def ratio(self, baseline_median: float) -> float:
+        """Upper bound of the ratio; the lower bound is its reciprocal, so swapping the treatments changes nothing."""
+        if not baseline_median > 0:
+            raise UsageError(
+                f"a ratio needs a positive baseline median, got {baseline_median}; use the difference scale"
+            )
+        return 1 + max(self.relative, self.floor / baseline_median)
+
+    def difference(self, baseline_median: float) -> float:
+        """Largest difference in the response's unit; the bounds are minus and plus this.
+
+        Raises
+        ------
+        UsageError
+            If the baseline is zero and no floor was declared.
+        """
+        size = max(self.relative * abs(baseline_median), self.floor)
+        if not size > 0:
+            raise UsageError(
+                "the baseline is zero, so a relative margin means nothing: declare a floor in the response's unit"
+            )
+        return size
+
+
+def margin_parts(text: str, unit: str, where: str = "margin ") -> dict[str, float]:
+    """Read ``5%``, ``0.2ms`` or ``5%,0.2ms``: the fields of a `Margin` that the text gives.
+
+    Parameters
+    ----------
+    text : str
+        A relative margin, for responses in milliseconds an absolute floor, or both.
+    unit : str
+        The response's display unit.
+    where : str
+        What stands before the text in a message.
+
+    Raises
+    ------
+    UsageError
+        With what is allowed.
+    """
+    parts: dict[str, float] = {}
+    try:
+        for item in text.replace(" ", "").split(","):
+            if item.endswith("%"):
+                parts["relative"] = float(item[:-1]) / 100
+            elif item.endswith("ms") and unit == "ms":
+                parts["floor"] = float(item[:-2]) / 1e3
+            else:
+                raise ValueError(item)
+        Margin(**({"relative": 0.0} | parts))
+    except (ValueError, UsageError):
+        allowed = "e.g. 5%" + (" or 0.2ms or 5%,0.2ms" if unit == "ms" else "")
+        raise UsageError(f"{where}{text}: allowed is {allowed}") from None
+    return parts

@@ -1,0 +1,106 @@
+"""The sheet that a figure is drawn on: it knows its width, and what adapts to that.
+
+A figure has one drawing, for any sheet. Whether names stand beside their rows or over them, how many keys fit on a line
+and how close ticks may come is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
+
+from meshtrial.report import svg
+from meshtrial.report.palette import Look
+
+SMALL = 8.0
+_CHARACTER_IN, _HANDLE_IN = 0.075, 0.65  # of a small label, and what stands before and after it
+_ROOMY_IN = 5.0
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Something to draw on.
+
+    Attributes
+    ----------
+    width_in : float
+    """
+
+    width_in: float
+
+    @property
+    def narrow(self) -> bool:
+        """Whether names have no room beside what they name: a phone."""
+        return self.width_in < _ROOMY_IN
+
+    @property
+    def row_in(self) -> float:
+        """Height of a row with a name; the name may need a line of its own."""
+        return 0.48 if self.narrow else 0.34
+
+    @property
+    def ticks(self) -> int:
+        """Labelled ticks that fit along the width."""
+        return max(3, round(self.width_in + 1))
+
+    def panels(self, heights_in: Sequence[float], *, sharex: bool = False) -> tuple[Canvas, list[Axes]]:
+        """Panels below one another: what a phone can show, a page can too."""
+        figure = svg.canvas(self.width_in, sum(heights_in))
+        axes = figure.subplots(
+            len(heights_in), 1, squeeze=False, sharex=sharex, gridspec_kw={"height_ratios": list(heights_in)}
+        )
+        return figure, [row[0] for row in axes]
+
+    def rows(self, axes: Axes, names: Sequence[str], colours: Sequence[str]) -> None:
+        """Name the rows of a panel, the first on top: beside them where there is room, else over them."""
+        axes.set_ylim(len(names) - 0.4, -0.8 if self.narrow else -0.6)
+        axes.grid(axis="y", visible=False)
+        axes.tick_params(axis="y", length=0)
+        if self.narrow:
+            axes.set_yticks([])
+            for place, (name, colour) in enumerate(zip(names, colours, strict=True)):
+                across = axes.get_yaxis_transform()
+                axes.text(0, place - 0.38, name, transform=across, color=colour, weight="bold", size=SMALL, gid="halo")
+            return
+        axes.set_yticks(range(len(names)), names)
+        for text, colour in zip(axes.get_yticklabels(), colours, strict=True):
+            text.set_color(colour)
+            text.set_fontweight("bold")
+
+    def columns(self, labels: Iterable[str]) -> int:
+        """How many keys with these labels fit on a line."""
+        longest = max(map(len, labels), default=0)
+        return max(1, min(4, int(self.width_in / (_HANDLE_IN + _CHARACTER_IN * longest))))
+
+    def key(self, axes: Axes, looks: Iterable[Look], *, lines: bool = True) -> None:
+        """Name the treatments above a panel, each with its line and marker; the panel's title moves up."""
+        handles = [
+            Line2D(
+                [],
+                [],
+                color=look.colour,
+                linestyle=look.dash if lines else "none",
+                marker=look.marker,
+                markersize=5,
+                markerfacecolor=look.face,
+                label=look.name,
+            )
+            for look in looks
+        ]
+        self.legend(axes, handles, loc="lower left", bbox_to_anchor=(0, 1.0), labelcolor="linecolor", handlelength=2.4)
+
+    def legend(self, axes: Axes, handles: Sequence[Artist], **options: Any) -> None:
+        """Keys above a panel, as many on a line as fit; the panel's title moves up."""
+        columns = self.columns([str(handle.get_label()) for handle in handles])
+        axes.legend(handles=handles, ncols=columns, borderaxespad=0.2, columnspacing=1.2, handletextpad=0.5, **options)
+        if axes.get_title(loc="left"):
+            axes.set_title(axes.get_title(loc="left"), pad=8 + 14 * -(-len(handles) // columns))
+
+
+WIDE, NARROW = Sheet(7.4), Sheet(3.8)

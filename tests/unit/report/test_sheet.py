@@ -1,0 +1,48 @@
+"""What adapts to the width of a drawing."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshtrial.report import palette
+from meshtrial.report.sheet import NARROW, WIDE, Sheet
+
+LOOKS = palette.looks_of("none", "none-aa", ["none", "none-aa", "node-proxy", "sidecar+mtls"])
+
+
+def texts(sheet: Sheet) -> tuple[list[str], list[str]]:
+    _, (axes,) = sheet.panels([2.0])
+    sheet.rows(axes, list(LOOKS), [look.colour for look in LOOKS.values()])
+    return [tick.get_text() for tick in axes.get_yticklabels()], [text.get_text() for text in axes.texts]
+
+
+def test_names_stand_beside_their_rows_where_there_is_room_else_over_them():
+    assert texts(WIDE) == (list(LOOKS), [])
+    assert texts(NARROW) == ([], list(LOOKS))
+    assert NARROW.row_in > WIDE.row_in
+
+
+def test_as_many_keys_stand_on_a_line_as_fit():
+    short, long = ["none", "sidecar"], ["none", "a very long name of a treatment"]
+    assert WIDE.columns(short) == 4
+    assert NARROW.columns(short) == 3
+    assert NARROW.columns(long) == 1
+    assert WIDE.columns([]) == 4
+
+
+@pytest.mark.parametrize("sheet", [WIDE, NARROW, Sheet(5.5)])
+def test_the_key_moves_the_title_up_by_its_lines(sheet):
+    figure, (axes,) = sheet.panels([2.0])
+    axes.set_title("title", loc="left")
+    sheet.key(axes, LOOKS.values())
+    legend = axes.get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == list(LOOKS)
+    figure.canvas.draw()
+    title = axes.get_title(loc="left")
+    assert title == "title"
+    assert axes._left_title.get_window_extent().y0 >= legend.get_window_extent().y0
+    assert legend.get_window_extent().width <= figure.bbox.width
+
+
+def test_ticks_come_closer_on_a_wider_sheet():
+    assert (NARROW.ticks, WIDE.ticks) == (5, 8)

@@ -1,0 +1,48 @@
+"""The one margin, and how it is written."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from meshtrial.errors import UsageError
+from meshtrial.margin import Margin, margin_parts
+
+
+def test_the_floor_widens_the_margin_of_a_small_baseline() -> None:
+    margin = Margin(0.05, 0.0001)
+    assert margin.ratio(0.010) == pytest.approx(1.05)  # .1 ms on 10 ms is 1 % only
+    assert margin.ratio(0.0005) == pytest.approx(1.2)  # .1 ms on .5 ms is 20 %
+    assert margin.difference(0.010) == pytest.approx(0.0005)
+    assert margin.difference(0.0005) == pytest.approx(0.0001)
+    assert margin.difference(0.0) == 0.0001
+
+
+@pytest.mark.parametrize(
+    ("relative", "floor"), [(-0.1, 0.0), (0.0, 0.0), (0.1, -1.0), (math.nan, 0.0), (0.1, math.nan), (10.0, 0.0)]
+)
+def test_refuses_a_margin_that_is_none(relative: float, floor: float) -> None:
+    with pytest.raises(UsageError):
+        Margin(relative, floor)
+
+
+def test_refuses_what_a_zero_baseline_cannot_mean() -> None:
+    with pytest.raises(UsageError, match="difference"):
+        Margin(0.1).ratio(0.0)
+    with pytest.raises(UsageError, match="floor"):
+        Margin(0.1).difference(0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [("5%", {"relative": 0.05}), ("0.2ms", {"floor": 2e-4}), ("5%, 0.2ms", {"relative": 0.05, "floor": 2e-4})],
+)
+def test_only_what_is_written_is_given(text: str, parts: dict[str, float]) -> None:
+    assert margin_parts(text, "ms") == pytest.approx(parts)
+
+
+@pytest.mark.parametrize(("text", "unit"), [("5", "ms"), ("x%", "ms"), ("0%", "ms"), ("-5%", "ms"), ("1ms", "rps")])
+def test_another_form_is_refused_with_what_is_allowed(text: str, unit: str) -> None:
+    with pytest.raises(UsageError, match=f"--margin {text}: allowed is e.g. 5%"):
+        margin_parts(text, unit, "--margin ")
