@@ -19,7 +19,7 @@ from meshtrial.testbed.kubernetes.client import Cluster as Api
 
 FOLDER = KubernetesOptions().folder
 FILES = [p for p in sorted(FOLDER.rglob("*.yaml")) if p.name != "mesh.yaml" and not p.name.startswith("values")]
-# Groups whose CRDs come with charts of others: where the chart is not here, the files are read and rendered, not judged.
+# Groups whose CRDs come with charts of others: where a chart is not here, its files are read and rendered, not judged.
 CHARTS = {"kuma.io": "kuma", "linkerd.io": "linkerd-crds", "consul.hashicorp.com": "consul"}
 
 
