@@ -101,6 +101,23 @@ class Ground:
             if name not in chosen and (self.cluster is not None or reference.startswith("meshtrial/")):
                 pytest.skip(f"{app}: its image {name} is not here")
 
+    @contextmanager
+    def crds_for(self, mesh: Mesh) -> Iterator[None]:
+        """Bring what features ask of a cluster (the Gateway API's CRDs), then take it away; an own one has its own."""
+        wanted = {kind for feature in mesh.features.values() for kind in feature.requires}
+        if self.cluster is None or not wanted:
+            yield
+            return
+        folder = str(self.cluster.istio().gateway_crds)
+        self.kubectl("apply", "--server-side", "-f", folder)
+        self.kubectl(
+            "wait", "--for=condition=Established", "--timeout=30s", *(f"crd/{kind}" for kind in sorted(wanted))
+        )
+        try:
+            yield
+        finally:
+            self.kubectl("delete", "-f", folder, "--ignore-not-found")
+
     # --- what is on it ------------------------------------------------------------------------------------------------
 
     def remains(self) -> Remains:

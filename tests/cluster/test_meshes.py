@@ -123,13 +123,14 @@ def standing(request: pytest.FixtureRequest, ground: Ground) -> Iterator[Standin
     """A mesh, for all of its tests; with it goes everything that came with it."""
     mesh = request.param
     ground.require(mesh)
-    before = ground.remains()
     bed = KubernetesTestbed(ground.options(namespace="meshes", mesh_reinstall="once"))
-    try:
-        yield Standing(ground, bed, bed.meshes[mesh], before)
-    finally:
-        bed.close()
-        left = ground.remains().beyond(before)
+    with ground.crds_for(bed.meshes[mesh]):
+        before = ground.remains()
+        try:
+            yield Standing(ground, bed, bed.meshes[mesh], before)
+        finally:
+            bed.close()
+            left = ground.remains().beyond(before)
     assert left == []
 
 
