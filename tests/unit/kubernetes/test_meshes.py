@@ -206,6 +206,20 @@ def test_a_mesh_of_somebody_else_is_used_and_not_touched(api: FakeApi, mesh: Mes
         installer.install(mesh)
 
 
+@pytest.mark.parametrize("labels", [{}, {"app.kubernetes.io/managed-by": "meshtrial", "meshtrial.dev/owner": "other"}])
+def test_a_mesh_in_somebody_elses_namespace_is_refused_and_stays(
+    api: FakeApi, installer: MeshInstaller, mesh: Mesh, helms: list[str], labels: dict[str, str]
+):
+    api.add("/api/v1/namespaces/toy-system", {"metadata": {"labels": labels}})
+    api.add(HOOK, {"webhooks": [{"clientConfig": {"service": {"namespace": "toy-system"}}}]})
+    stood = set(api.objects)
+    with pytest.raises(TestbedError, match="namespace toy-system"):
+        installer.install(replace(mesh, namespaces=("toy-first", "toy-system")))
+    assert helms == []  # no release of theirs was uninstalled
+    assert set(api.objects) == stood
+    assert installer.standing == ()
+
+
 def test_values_that_a_chart_does_not_have_are_problems_before_the_study(
     installer: MeshInstaller, mesh: Mesh, helms: list[str]
 ):

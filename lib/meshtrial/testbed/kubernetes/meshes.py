@@ -142,6 +142,12 @@ class MeshInstaller:
         if stood is None:
             return
         mesh, owner = stood.mesh, self.applier.owner
+        if any(verdict(self.applier.find_namespace(name), owner, self.cluster.context) for name in mesh.namespaces):
+            # Somebody else's, and refused before anything of ours was in it: a release of that name is theirs too.
+            for namespace in mesh.namespaces:
+                delete_namespace(self.cluster, namespace, owner.id.__eq__, self.options.mesh_timeout_s)
+            del self._standing[name]
+            return
         with evidence.kept(self.cluster, mesh.namespaces):
             if mesh.method == "command":
                 self._run(mesh, mesh.uninstall)
