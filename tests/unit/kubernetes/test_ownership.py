@@ -1,6 +1,11 @@
-import pytest
+from collections.abc import Callable
 
-from meshtrial.testbed.kubernetes.apply import Owner, label, verdict
+import pytest
+from kubernetes.client.exceptions import ApiException
+from unit.kubernetes.fakeapi import FakeApi
+
+from meshtrial.errors import TestbedError
+from meshtrial.testbed.kubernetes.apply import Applier, Owner, label, verdict
 
 OWNER = Owner("mesh comparison", "abc123")
 
@@ -37,3 +42,49 @@ def test_owners_are_unique_and_their_labels_are_legal():
     assert label("Scale-out to 600 endpoints! (full)") == "scale-out-to-600-endpoints-full"
     assert label("***") == "study"
     assert len(label("x" * 99)) <= 40
+
+
+MESHES = "/apis/kuma.io/v1alpha1/meshes"
+LATE = 'admission webhook "v.kuma.io" denied the request: there are still some dataplanes attached'
+
+
+class Meshes:
+    """A kind without a namespace, as the dynamic client has it."""
+
+    namespaced = False
+
+    def path(self, name: str, namespace: str | None) -> str:
+        return f"{MESHES}/{name}"
+
+
+def guarded(times: int, words: str) -> tuple[FakeApi, Callable[[float], None]]:
+    """A cluster whose webhook refuses a deletion some times, and what deletes there."""
+    api = FakeApi()
+    api.add(f"{MESHES}/trial")
+    applier = Applier(api, OWNER)
+    applier._outside["Mesh /trial"] = (Meshes(), {"metadata": {"name": "trial"}})
+    good, left = api.request, [None] * times
+
+    def request(method: str, path: str, *rest: object, **more: object) -> bytes:
+        if method == "DELETE" and left:
+            left.pop()
+            raise ApiException(status=400, reason=words)
+        return good(method, path, *rest, **more)  # type: ignore[arg-type]
+
+    api.request = request  # type: ignore[method-assign]
+    return api, applier.delete_outside
+
+
+@pytest.mark.parametrize("words", [LATE, 'Internal error: failed calling webhook "v.kuma.io": connection refused'])
+def test_a_webhook_that_sees_late_what_is_gone_is_asked_again(words: str):
+    api, delete = guarded(2, words)
+    delete(5.0)
+    assert api.objects == {}
+
+
+@pytest.mark.parametrize(("words", "patience_s"), [(LATE, 0.0), ("the object is not valid", 5.0)])
+def test_any_other_refusal_is_told_at_once(words: str, patience_s: float):
+    api, delete = guarded(2, words)
+    with pytest.raises(TestbedError, match=words.split(":")[-1]):
+        delete(patience_s)
+    assert f"{MESHES}/trial" in api.objects

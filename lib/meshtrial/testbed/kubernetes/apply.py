@@ -11,6 +11,7 @@ import contextlib
 import re
 import secrets
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,8 @@ MANAGER = "meshtrial"
 STUDY = f"{manifests.NOTE}study"
 OWNER = f"{manifests.NOTE}owner"
 MESH = f"{manifests.NOTE}mesh"
+# The API server's words for an admission webhook that says no, or does not answer.
+_WEBHOOK = re.compile(r"denied the request|failed calling webhook")
 
 
 @dataclass(frozen=True)
@@ -169,14 +172,28 @@ class Applier:
             raise self.cluster.translate(what, error) from None
         return resource, body
 
-    def delete_outside(self) -> None:
-        """Delete what was applied elsewhere than at home, last first; it does not go with the namespace."""
+    def delete_outside(self, patience_s: float = 20.0) -> None:
+        """Delete what was applied elsewhere than at home, last first; it does not go with the namespace.
+
+        Parameters
+        ----------
+        patience_s : float
+            How long a webhook may refuse: a control plane sees late that nothing leans on the object any more.
+        """
+        deadline = time.monotonic() + patience_s
         for key, (resource, body) in reversed(list(self._outside.items())):
             where = body["metadata"].get("namespace", "") if resource.namespaced else ""
             self._outside.pop(key)
             path = resource.path(name=body["metadata"]["name"], namespace=where or None)
-            with contextlib.suppress(NotFoundError):
-                self.cluster.delete(path if path.startswith("/") else f"/{path}")
+            path = path if path.startswith("/") else f"/{path}"
+            while True:
+                try:
+                    self.cluster.delete(path)
+                    break
+                except TestbedError as error:
+                    if not _WEBHOOK.search(str(error)) or time.monotonic() > deadline:
+                        raise
+                time.sleep(0.5)
 
     def _resource(self, what: str, item: Json) -> Any:
         def look() -> Any:
