@@ -68,7 +68,7 @@ def test_the_api_server_takes_every_manifest_as_it_lies(cluster: Cluster, api: A
     try:
         for name in accounts if pods else ():
             cluster.kubectl("create", "serviceaccount", name)
-        applier.apply_as_is(objects, dry_run=True)
+        applier.apply(objects, dry_run=True)
     finally:
         applier.close()
         for name in accounts if pods else ():

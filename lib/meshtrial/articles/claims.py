@@ -94,8 +94,8 @@ def _bookinfo() -> list[Claim]:
     one = [_single(small, name) for name in ("mean", "p90")]
     four = [_single(large, name) for name in ("mean", "p90")]
     factors = [
-        published.value(AMBIENT, old, arm, name) / published.value(AMBIENT, small, arm, name)
-        for arm in ("none", "ambient")
+        published.value(AMBIENT, old, mesh, name) / published.value(AMBIENT, small, mesh, name)
+        for mesh in ("none", "ambient")
         for name in ("mean", "p50", "p75", "p90", "p99")
     ]
     usual = [
@@ -204,7 +204,7 @@ def _slower(experiment: str, response: str) -> list[float]:
 
 def _single(experiment: str, response: str) -> float:
     """By how many per cent the one ambient run is slower than the one without a mesh."""
-    ambient, none = (published.value(AMBIENT, experiment, arm, response) for arm in ("ambient", "none"))
+    ambient, none = (published.value(AMBIENT, experiment, mesh, response) for mesh in ("ambient", "none"))
     return 100 * (ambient / none - 1)
 
 

@@ -121,14 +121,14 @@ def sources() -> pl.DataFrame:
 
 def repeated(experiment: str, settings: Settings) -> Outcome:
     """One experiment whose runs were printed, three pairs, through the paired analysis."""
-    return _analyse(_arms(experiment), settings)
+    return _analyse(_printed_runs(experiment), settings)
 
 
 def both_apps(settings: Settings) -> Outcome:
     """The six pairs of both apps as one question: asked after the numbers were seen, so a hint and no more."""
     by_treatment: dict[str, list[Run]] = {}
     for experiment in REPEATED:
-        for name, runs in _arms(experiment).items():
+        for name, runs in _printed_runs(experiment).items():
             by_treatment.setdefault(name, []).extend(replace(run, block=f"{experiment} {run.block}") for run in runs)
     return _analyse(by_treatment, settings)
 
@@ -138,7 +138,7 @@ def needed(settings: Settings) -> tuple[Needed, ...]:
     found = []
     half = math.log1p(settings.margin)
     for experiment in REPEATED:
-        by_treatment = _arms(experiment)
+        by_treatment = _printed_runs(experiment)
         for metric in metrics_of(METRICS):
             treatment, baseline = (
                 np.array([run.values[metric.name] for run in by_treatment[a]]) for a in ("ambient", "none")
@@ -206,7 +206,7 @@ def values(file: str, experiment: str, treatment: str, response: str) -> list[fl
     return [float(x) for x in rows["value"].to_list()]
 
 
-def _arms(experiment: str) -> dict[str, list[Run]]:
+def _printed_runs(experiment: str) -> dict[str, list[Run]]:
     path = FOLDER / AMBIENT
     found, _ = read_table(path, [f"experiment={experiment}"])
     return choose(found, path, "none", ["ambient"])

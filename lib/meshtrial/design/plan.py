@@ -57,7 +57,7 @@ class Plan:
 
     def load_of(self, run: PlannedRun) -> Load:
         """The load of a planned run."""
-        return next(load for load in self.study.loads if load.label == run.load)
+        return self.study.load(run.load)
 
     def treatment_of(self, run: PlannedRun) -> Treatment:
         """The treatment of a planned run."""

@@ -31,9 +31,9 @@ class Treatment:
     features : tuple of str
         In the order written; ``delay-50us`` carries its size in its name.
     app : str
-        The application behind it where arms differ in it; empty means the study's own.
+        The application behind it where treatments differ in it; empty means the study's own.
     twin : bool
-        The A/A twin: deployed and measured like every other arm, identical to the baseline.
+        The A/A twin: deployed and measured like every other treatment, identical to the baseline.
     """
 
     dataplane: str
@@ -94,7 +94,7 @@ class Load:
     replicas : int
         Endpoints a role, in studies that scale out; 1 elsewhere.
     slices : int
-        Interleaved measurements of one deployment: averaged inside the run, never more n.
+        Interleaved measurements of one deployment: averaged inside the run, so they add nothing to n.
     search : bool
         The run searches the highest rate kept, in steps of ``duration_s``; ``rps`` then is 0.
     """
@@ -162,7 +162,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Contrast:
-    """A treatment against the arm it is compared with, both by name."""
+    """A treatment against the one it is compared with, both by name."""
 
     treatment: str
     baseline: str
@@ -170,7 +170,7 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Gates:
-    """Thresholds every run is held to before any statistic is computed (METHOD: gates).
+    """Thresholds every run is held to before any statistic is computed.
 
     Attributes
     ----------
@@ -235,10 +235,10 @@ class Study:
         if self.order not in ("randomised", "ascending", "sequential"):
             raise UsageError(f"order = {self.order!r}: allowed is randomised, ascending or sequential")
         for contrast in self.contrasts:
-            for arm in (contrast.treatment, contrast.baseline):
-                if arm not in names:
+            for name in (contrast.treatment, contrast.baseline):
+                if name not in names:
                     raise UsageError(
-                        f"contrast {contrast.treatment} against {contrast.baseline}: {arm} is not a treatment"
+                        f"contrast {contrast.treatment} against {contrast.baseline}: {name} is not a treatment"
                     )
 
     @property
@@ -247,8 +247,12 @@ class Study:
         wanted = self.baseline.as_twin()
         return wanted if wanted in self.treatments else None
 
+    def load(self, label: str) -> Load:
+        """The load with this label."""
+        return next(load for load in self.loads if load.label == label)
+
     def all_contrasts(self) -> tuple[Contrast, ...]:
-        """Declared contrasts; without any, every arm but the twin against the baseline."""
+        """Declared contrasts; without any, every treatment but the twin against the baseline."""
         if self.contrasts:
             return self.contrasts
         return tuple(Contrast(t.name, self.baseline.name) for t in self.treatments if t != self.baseline and not t.twin)

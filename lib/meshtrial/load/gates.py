@@ -1,4 +1,4 @@
-"""The gates that are about load, evaluated after a run and before any statistic (METHOD, "Gates").
+"""The gates that are about load, evaluated after a run and before any statistic.
 
 ``value`` passes while it is at most ``threshold`` (the generator's CPU: while it is below). A message
 says what to do next; a gate that could not be measured passes with ``value`` None and says so. A failed

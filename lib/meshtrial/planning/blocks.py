@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -29,7 +30,8 @@ from meshtrial.load.quantiles import exact
 from meshtrial.margin import Margin
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
-from meshtrial.records.tables import Inclusion, include
+from meshtrial.records.store import StudyStore
+from meshtrial.records.tables import Inclusion, include, runs_table
 
 _SLICED = re.compile(r"latency_(?P<corrected>corrected_)?(?P<what>p\d+|mean)_s")
 
@@ -134,6 +136,15 @@ class Ask:
     contrasts: int
 
 
+def read(path: Path) -> StudyData:
+    """A study's runs and their table, whether or not it was ever analysed."""
+    store = StudyStore.open(path.resolve())
+    records = store.records()
+    if not records:
+        raise UsageError(f"{path}: holds no run yet; `meshtrial status` lists the recorded studies")
+    return StudyData(store.path, store.plan, {}, records, runs_table(store.plan, records))
+
+
 def plan_of(data: StudyData, ask: Ask) -> tuple[LoadPlan, ...]:
     """The plan of every load that the study recorded.
 
@@ -232,7 +243,7 @@ def _own_seconds(run: RunRecord) -> float:
 
 def _split(data: StudyData, inclusion: Inclusion, plan: LoadPlan, worst: Need, ask: Ask) -> Slices | str:
     """The split of one load's deployments, or why there is none."""
-    spec = next(one for one in data.plan.study.loads if one.label == plan.load)
+    spec = data.plan.study.load(plan.load)
     if spec.slices < 2:
         return (
             "recorded with one slice a deployment, so how many are worth their time cannot be told from it; record a "

@@ -23,6 +23,7 @@ from meshtrial.errors import MeshtrialError
 from meshtrial.load.merge import successful
 from meshtrial.run import stage
 from meshtrial.stats import RateSearch, Rung, bracket
+from meshtrial.stats.saturation import tidy
 from meshtrial.testbed.base import Deployment, Testbed
 
 # An open rate is held below what a closed loop reaches, for a late answer leaves no time to catch up.
@@ -92,7 +93,7 @@ class Found:
 
     @property
     def responses(self) -> dict[str, float]:
-        """The run's numbers. Latencies are left out: at a rate of each arm's own they compare nothing."""
+        """The run's numbers. Latencies are left out: at a rate of each treatment's own they compare nothing."""
         kept = {k: v for k, v in self.confirmed.responses.items() if not k.startswith("latency_")}
         closed = next(step for step in self.steps if step.stage == "closed loop")
         return kept | {"capacity_rps": self.load.rps, "closed_loop_rps": closed.achieved_rps}
@@ -165,14 +166,14 @@ class _Finder:
                 break
             _forget(measured)
             # Each failure goes down twice as far as the last: what is wrong is seldom the last step alone.
-            rate = _tidy(rate / (1 + RESOLUTION) ** 2 ** (attempt - 1))
+            rate = tidy(rate / (1 + RESOLUTION) ** 2 ** (attempt - 1))
         return Found(load, measured, tuple(self.steps), self.sent)
 
     def search(self, closed_rps: float) -> float:
         """The highest rate kept in a short step."""
         # fortio needs two requests a connection, or it silently uses fewer connections.
         lowest = 2.1 * self.load.connections / self.load.duration_s
-        start = max(_tidy(START * closed_rps), lowest)
+        start = max(tidy(START * closed_rps), lowest)
         search = RateSearch(
             start, max(HIGHEST * closed_rps, start), lowest, FACTOR, RESOLUTION, self.gates.rate_tolerance
         )
@@ -226,8 +227,3 @@ def _step(name: str, load: Load, measured: stage.Stage, gates: Gates) -> Step:
 
 def _quantile(latencies: Sequence[float] | np.ndarray, q: float, floor: float) -> float | None:
     return float(np.quantile(latencies, q)) if len(latencies) * (1 - q) >= floor else None
-
-
-def _tidy(rate: float) -> float:
-    """Three significant digits: finer than any step of the search."""
-    return float(f"{rate:.3g}")

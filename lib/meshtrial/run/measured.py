@@ -1,4 +1,4 @@
-"""One run, from its deployment to its record; several at once where their slices lie between each other's.
+"""One run, from its deployment to its record; several at once where their slices take turns.
 
 What fails in a run is recorded as its reason, not raised; an interruption is raised, and leaves nothing behind.
 """
@@ -46,7 +46,7 @@ def run_once(store: StudyStore, testbed: Testbed, planned: PlannedRun, attempt: 
 def run_interleaved(store: StudyStore, testbed: Testbed, block: Sequence[PlannedRun]) -> list[RunRecord]:
     """Deploy all runs of a block, take their slices in turn, each turn in a random order, and record them all.
 
-    An arm that fails on the way is recorded with its reason; the others go on.
+    A treatment that fails on the way is recorded with its reason; the others go on.
     """
     with ExitStack() as stack:
         running: list[tuple[_Measured, Iterator[None]]] = []

@@ -45,7 +45,7 @@ class Trial:
     Attributes
     ----------
     plan : Plan
-        Sealed; for a study that is gone on with, the plan of its folder.
+        Sealed; where a recorded study is continued, the plan of its folder.
     """
 
     def __init__(self, name: str, given: Mapping[str, Any]) -> None:
@@ -141,7 +141,7 @@ def make_testbed(plan: Plan) -> Testbed:
 
 
 def _must_agree(plan: Plan, name: str, given: Mapping[str, Any], parameters: Mapping[str, Any], folder: str) -> None:
-    """A study that is gone on with keeps its plan: a parameter that says otherwise is refused, not ignored."""
+    """A study that is continued keeps its plan: a parameter that says otherwise is refused, not ignored."""
     if plan.study.name != name:
         raise UsageError(f"study_dir = {folder!r}: holds the study {plan.study.name}, not {name}")
     sealed = plan.study.options.get("parameters", {})

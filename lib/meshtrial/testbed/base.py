@@ -28,7 +28,7 @@ class Deployment(Protocol):
         """Versions of everything that takes part, by name."""
 
     def prove(self, phase: str, requests: int) -> tuple[Proof, ...]:
-        """Demonstrate that the arm is what its label says; ``requests`` were sent since ``before``."""
+        """Demonstrate that the treatment is what its label says; ``requests`` were sent since ``before``."""
 
     def snapshot(self) -> Mapping[str, ComponentUsage]:
         """Counters of every component, cumulative; :func:`usage_between` subtracts two of them."""

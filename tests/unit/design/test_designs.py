@@ -59,7 +59,7 @@ def test_a_closed_loop_has_no_rate():
         module.build(read_parameters(module.PARAMETERS, {"closed_loop": True, "rps": 100}))
 
 
-def test_with_one_app_every_arm_is_compared_with_the_baseline():
+def test_with_one_app_every_treatment_is_compared_with_the_baseline():
     module = study_module("ambient_vs_no_mesh")
     study = module.build(read_parameters(module.PARAMETERS, {"app": "counter-api", "protocol": "h2"}))
     assert study.contrasts == ()

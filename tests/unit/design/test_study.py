@@ -53,7 +53,7 @@ def test_a_study_survives_json(make_study):
     assert again == study
 
 
-def test_by_default_every_arm_but_the_twin_is_compared_with_the_baseline(make_study):
+def test_by_default_every_treatment_but_the_twin_is_compared_with_the_baseline(make_study):
     assert make_study().all_contrasts() == (Contrast("node-proxy", "none"),)
 
 

@@ -1,4 +1,4 @@
-"""METHOD's seventh check: synthetic fortio results with a known effect go through ingest to the verdict.
+"""Synthetic fortio results with a known effect go through ingest to the verdict.
 
 The whole spine runs (plan, runner, gates, records, tables, inference); only processes and their clock are
 replaced by files that look like fortio's, so the truth behind every number is known.

@@ -104,7 +104,7 @@ def test_below_the_floor_nothing_is_visible(record_study, call):
 
 
 def test_time_is_that_of_the_recorded_runs(record_study, call, tmp_path):
-    # A run starts every 10 s; a block has three arms.
+    # A run starts every 10 s; a block has three treatments.
     _, out, _, made = call("--from", record_study(), "--margin", "5%", "--json", tmp_path / "plan.json")
     load = made["loads"][0]
     assert load["seconds_per_block"] == pytest.approx(30, abs=10)  # the last run has no next one

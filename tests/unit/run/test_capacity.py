@@ -109,7 +109,7 @@ def test_which_responses_belong_to_which_load(make_study):
     assert applies("latency_p50_s", plain)
     assert not applies("latency_p50_s", LOAD)
     assert applies("path_cpu_s_per_request", plain)
-    # At a rate of each arm's own, costs are recorded but not compared.
+    # At a rate of each treatment's own, costs are recorded but not compared.
     assert not applies("path_cpu_s_per_request", LOAD)
     assert response("capacity_rps").kind == "level"
     study = make_study(loads=(plain, LOAD))

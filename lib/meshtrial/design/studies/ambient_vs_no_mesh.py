@@ -1,8 +1,8 @@
 """What does the ambient architecture cost against no mesh, and against a pair of sidecars?
 
 Locally a node-proxy pair (HTTP/2 CONNECT over mutual TLS) stands for the architecture; it is a reference
-data plane built from Envoy. On a cluster the arms are real meshes. The application is a factor (arms such
-as ``node-proxy@details`` inside the blocks, each against its own app without a mesh), and so are the
+data plane built from Envoy. On a cluster the treatments are real meshes. The application is a factor (treatments
+such as ``node-proxy@details`` inside the blocks, each against its own app without a mesh), and so are the
 connection's life and the protocol (each a family of its own).
 """
 
@@ -22,7 +22,7 @@ from meshtrial.design.studies.common import (
     PROTOCOL,
     Profile,
     baseline_of,
-    load_of,
+    load_from,
     study_of,
     treatments_of,
 )
@@ -63,7 +63,7 @@ def build(values: Mapping[str, Any]) -> Study:
         question="What do node proxies, and a pair of sidecars, add to latency, CPU and memory?",
         app=values["app"],
         blocks=profile.blocks,
-        loads=loads_of(load_of(values, profile), values["connection"]),
+        loads=loads_of(load_from(values, profile), values["connection"]),
         treatments=treatments,
         primary=PRIMARY,
         contrasts=contrasts_of(treatments),
@@ -83,15 +83,18 @@ def loads_of(load: Load, connection: str) -> tuple[Load, ...]:
 
 
 def contrasts_of(treatments: tuple[Treatment, ...]) -> tuple[Contrast, ...]:
-    """Where arms differ in the app: every data plane against the baseline's on the same app, and app against app.
+    """Where treatments differ in the app: every data plane against the baseline's on the same app, and app against app.
 
-    With one app there is nothing to say beyond the default, every arm against the baseline.
+    With one app there is nothing to say beyond the default, every treatment against the baseline.
     """
     baseline = baseline_of(treatments)
-    arms = [t for t in treatments if t != baseline and not t.twin]
-    if all(arm.app == baseline.app for arm in arms):
+    others = [t for t in treatments if t != baseline and not t.twin]
+    if all(treatment.app == baseline.app for treatment in others):
         return ()
     plain = {t.app: t for t in treatments if not t.twin and replace(t, app="") == replace(baseline, app="")}
-    return tuple(
-        Contrast(arm.name, (baseline if plain.get(arm.app) in (None, arm) else plain[arm.app]).name) for arm in arms
-    )
+
+    def compared_with(treatment: Treatment) -> Treatment:
+        same_app = plain.get(treatment.app, baseline)
+        return baseline if same_app == treatment else same_app
+
+    return tuple(Contrast(t.name, compared_with(t).name) for t in others)

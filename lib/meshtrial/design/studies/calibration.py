@@ -1,6 +1,6 @@
 """Does the instrument see what is there, and nothing else? Injected delays of known size on this very machine.
 
-Every arm goes through the same relay; the relay adds nothing in the baseline and its twin, and a known
+Every treatment goes through the same relay; the relay adds nothing in the baseline and its twin, and a known
 delay to every request in the others. What it really added is read back from it.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from meshtrial.design.parameters import Parameter, read_number_list
-from meshtrial.design.studies.common import GENERAL, LOAD, Profile, load_of, study_of, treatments_of
+from meshtrial.design.studies.common import GENERAL, LOAD, Profile, load_from, study_of, treatments_of
 from meshtrial.design.study import Study
 
 PARAMETERS: tuple[Parameter, ...] = (
@@ -33,7 +33,7 @@ def build(values: Mapping[str, Any]) -> Study:
     delays = read_number_list(
         "delays_us", values["delays_us"], lambda us: us >= 1 and us == int(us), "whole numbers from 1, e.g. 20,50,100"
     )
-    arms = ("relay", "relay-aa", *(f"relay+delay-{int(us)}us" for us in delays))
+    default = ("relay", "relay-aa", *(f"relay+delay-{int(us)}us" for us in delays))
     return study_of(
         "calibration",
         values,
@@ -41,7 +41,7 @@ def build(values: Mapping[str, Any]) -> Study:
         question="Which injected delays are seen, and is nothing seen where nothing was injected?",
         app="echo",
         blocks=profile.blocks,
-        loads=(load_of(values, profile),),
-        treatments=treatments_of(values["treatments"], arms),
+        loads=(load_from(values, profile),),
+        treatments=treatments_of(values["treatments"], default),
         primary=PRIMARY,
     )

@@ -1,7 +1,7 @@
 """What does each feature of a sidecar cost: mTLS, observability, JWT, OPA?
 
-Every feature is compared with the arm that has all but it, and with no mesh. Each arm proves before and
-after every run that its toggle really toggles something.
+Every feature is compared with the treatment that has all but it, and with no mesh. Each treatment proves
+before and after every run that its feature really is on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from meshtrial.design.studies.common import (
     PROTOCOL,
     Profile,
     baseline_of,
-    load_of,
+    load_from,
     study_of,
     treatments_of,
 )
@@ -32,12 +32,12 @@ PARAMETERS: tuple[Parameter, ...] = (
     APP,
     PROTOCOL,
     Parameter(
-        "trace_sampling", 100.0, "percent of requests that are traced in the observability arm", low=0.1, high=100
+        "trace_sampling", 100.0, "percent of requests that are traced where observability is on", low=0.1, high=100
     ),
 )
-# Eight arms in under eight minutes leave 3 s a run: 1500 requests, enough for p90 but not for p99. Eleven contrasts
-# take nine blocks, so two may be lost. The rate is one that every arm holds on two cores: at 800 the policy server's
-# arm fell behind in every fourth run.
+# Eight treatments in under eight minutes leave 3 s a run: 1500 requests, enough for p90 but not for p99. Eleven
+# contrasts take nine blocks, so two may be lost. The rate is one that every treatment holds on two cores: at 800 the
+# one with the policy server fell behind in every fourth run.
 PROFILES = {
     "quick": Profile(blocks=11, rps=500, connections=10, duration_s=3, warmup_s=0.5),
     "standard": Profile(blocks=16, rps=500, connections=10, duration_s=24, warmup_s=3),
@@ -51,7 +51,7 @@ TREATMENTS = {
 }
 PRIMARY = {"quick": ("latency_p50_s", "latency_p90_s", "path_cpu_s_per_request")}
 PRIMARY_LONG = ("latency_p50_s", "latency_p99_s", "path_cpu_s_per_request")
-# Which arm a feature is added to, where that is not the arm without the feature.
+# What the parent has in place of the last feature; elsewhere the parent just lacks it.
 PARENT = {"opa-log": "opa"}
 
 
@@ -69,7 +69,7 @@ def build(values: Mapping[str, Any]) -> Study:
         question="What do mTLS, observability, JWT and OPA each add to latency, CPU and memory?",
         app=values["app"],
         blocks=profile.blocks,
-        loads=(load_of(values, profile),),
+        loads=(load_from(values, profile),),
         treatments=treatments,
         primary=PRIMARY.get(values["profile"], PRIMARY_LONG),
         contrasts=contrasts_of(treatments),
@@ -77,25 +77,26 @@ def build(values: Mapping[str, Any]) -> Study:
 
 
 def contrasts_of(treatments: tuple[Treatment, ...]) -> tuple[Contrast, ...]:
-    """Every arm against its parent, and against no mesh where that is not the parent itself."""
+    """Every treatment against its parent, and against no mesh where that is not the parent itself."""
     baseline = baseline_of(treatments)
-    arms = [t for t in treatments if t != baseline and not t.twin]
-    if not arms:
-        raise UsageError("treatments: names no arm besides the baseline, e.g. none,sidecar,sidecar+mtls")
+    others = [t for t in treatments if t != baseline and not t.twin]
+    if not others:
+        raise UsageError("treatments: names none besides the baseline, e.g. none,sidecar,sidecar+mtls")
     found: list[Contrast] = []
-    for arm in arms:
-        parent = parent_of(arm, treatments)
+    for treatment in others:
+        parent = parent_of(treatment, treatments)
         if parent is not None and parent != baseline:
-            found.append(Contrast(arm.name, parent.name))
-        found.append(Contrast(arm.name, baseline.name))
+            found.append(Contrast(treatment.name, parent.name))
+        found.append(Contrast(treatment.name, baseline.name))
     return tuple(found)
 
 
-def parent_of(arm: Treatment, treatments: tuple[Treatment, ...]) -> Treatment | None:
-    """The arm that lacks just this arm's last feature, if the study has it."""
-    if not arm.features:
+def parent_of(treatment: Treatment, treatments: tuple[Treatment, ...]) -> Treatment | None:
+    """The treatment that lacks just this one's last feature, if the study has it."""
+    if not treatment.features:
         return None
-    *rest, last = arm.features
+    *rest, last = treatment.features
     instead = PARENT.get(last)
     wanted = tuple(rest) + ((instead,) if instead else ())
-    return next((t for t in treatments if (t.dataplane, t.features, t.app) == (arm.dataplane, wanted, arm.app)), None)
+    parent = (treatment.dataplane, wanted, treatment.app)
+    return next((t for t in treatments if (t.dataplane, t.features, t.app) == parent), None)

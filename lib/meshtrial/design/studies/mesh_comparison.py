@@ -1,8 +1,8 @@
 """Meshes against each other and against none, at several rates; each rate is a family of its own.
 
-Locally the arms are reference data planes; on a cluster they are Istio, Linkerd, Kuma and Consul. A rate
-that an arm cannot hold is reported as saturated, not as a latency. Beside the rates every arm's capacity
-is searched, as a family of its own.
+Locally the treatments are reference data planes; on a cluster they are Istio, Linkerd, Kuma and Consul. A rate
+that a treatment cannot hold is reported as saturated, not as a latency. Beside the rates every treatment's
+capacity is searched, as a family of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from meshtrial.design.studies.common import (
     LOAD,
     PROTOCOL,
     Profile,
-    load_of,
+    load_from,
     study_of,
     treatments_of,
 )
@@ -29,7 +29,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     *GENERAL,
     *CLUSTER,
     Parameter("rates", "", "comma-separated requests a second; empty is as the profile says"),
-    Parameter("capacity", True, "search every arm's capacity too, in a family of its own"),
+    Parameter("capacity", True, "search every treatment's capacity too, in a family of its own"),
     *(parameter for parameter in LOAD if parameter.name != "rps"),
     APP,
     PROTOCOL,
@@ -59,7 +59,7 @@ def build(values: Mapping[str, Any]) -> Study:
     profile = PROFILES[values["profile"]]
     text = values["rates"] or RATES[values["profile"]]
     rates = read_number_list("rates", text, lambda rate: rate > 0, "numbers above 0, e.g. 20,200,2000")
-    one = load_of({**values, "rps": rates[0] if rates else 1.0}, profile)
+    one = load_from({**values, "rps": rates[0] if rates else 1.0}, profile)
     loads = [replace(one, rps=rate) for rate in rates]
     primary = PRIMARY.get(values["profile"], PRIMARY_LONG)
     if values["capacity"]:

@@ -70,7 +70,7 @@ def build(values: Mapping[str, Any]) -> Study:
     loads = loads_of(values, profile)
     most = TIERS * max(load.replicas for load in loads)
     full_mesh, scoped = TREATMENTS[values["backend"]]
-    arms = ("none", "none-aa", full_mesh) + ((scoped,) if values["profile"] != "quick" else ())
+    default = ("none", "none-aa", full_mesh) + ((scoped,) if values["profile"] != "quick" else ())
     reduced = any(load.rps < ORIGINAL_RATE_PER_REPLICA * load.replicas for load in loads)
     return study_of(
         "scale_out",
@@ -80,7 +80,7 @@ def build(values: Mapping[str, Any]) -> Study:
         app="tiers",
         blocks=profile.blocks,
         loads=loads,
-        treatments=treatments_of(values["treatments"], arms),
+        treatments=treatments_of(values["treatments"], default),
         primary=PRIMARY.get(values["profile"], PRIMARY_LONG),
         order=values["order"],
     )

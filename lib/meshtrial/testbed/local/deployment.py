@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 from meshtrial import native
 from meshtrial.design.study import Load, Treatment
 from meshtrial.envoy.bootstrap import Proxy
-from meshtrial.errors import TestbedError
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
 from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.testbed.local import apps, proc
@@ -164,12 +162,3 @@ class LocalDeployment:
             # Proxies first in the list stop together with the app: one grace period for all.
             stop_all(self._children)
             shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 10.0) -> None:
-    """Poll a condition; TestbedError naming ``what`` when it does not come true."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TestbedError(f"{what}: not reached within {timeout_s:g} s")
-        time.sleep(0.01)
