@@ -14,7 +14,6 @@ from meshtrial import __version__, paths
 from meshtrial.commands import calibrate, clean, compare, doctor, plan, probe, report, run, site, status, verify
 from meshtrial.errors import MeshtrialError
 
-INVALID_RUNS = 3
 INTERRUPTED = 130
 COMMANDS = (doctor, run, report, verify, status, site, compare, plan, probe, calibrate, clean)
 
