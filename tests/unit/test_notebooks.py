@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from meshtrial import paths
-from meshtrial.studies import STUDIES
+from meshtrial.design.studies import STUDIES
 
 NOTEBOOKS = sorted(paths.NOTEBOOKS.glob("*.ipynb"))
 LONGEST = 15

@@ -13,7 +13,7 @@ from meshtrial.errors import UsageError
 from meshtrial.margin import Margin, margin_parts
 
 if TYPE_CHECKING:
-    from meshtrial.compare.planning import Ask, LoadPlan
+    from meshtrial.planning.blocks import Ask, LoadPlan
     from meshtrial.records.dataset import StudyData
 
 SCHEMA = "meshtrial.planning/1"
@@ -34,7 +34,7 @@ def add(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
-    from meshtrial.compare.planning import plan_of
+    from meshtrial.planning.blocks import plan_of
     from meshtrial.records.store import write_json
 
     data = read(arguments.study_dir)
@@ -72,8 +72,8 @@ def ask_of(arguments: argparse.Namespace, data: StudyData) -> Ask:
     UsageError
         Naming the option and what is allowed.
     """
-    from meshtrial.compare.planning import Ask
-    from meshtrial.responses import find_response
+    from meshtrial.design.responses import find_response
+    from meshtrial.planning.blocks import Ask
 
     response, _ = find_response(arguments.response)
     recorded = set(data.table["response"].to_list())

@@ -9,15 +9,15 @@ import numpy as np
 import polars as pl
 
 from meshtrial import stats
+from meshtrial.design.plan import Plan
+from meshtrial.design.responses import REGISTRY, Response, applies
+from meshtrial.design.study import Contrast, Load
 from meshtrial.inference.diagnosis import diagnose_family
 from meshtrial.inference.values import FloatArray, block_values
 from meshtrial.margin import Margin
-from meshtrial.plan import Plan
 from meshtrial.records.schema import VerdictRow
 from meshtrial.records.tables import Inclusion
-from meshtrial.responses import REGISTRY, Response, applies
 from meshtrial.stats.verdict import Kind
-from meshtrial.study import Contrast, Load
 
 _KINDS: dict[str, Kind] = {"latency": "latency", "resource": "resource"}
 

@@ -7,10 +7,10 @@ gate never drops a run: the runner flags and repeats it.
 
 from __future__ import annotations
 
-from meshtrial.load.fortio import split_connections
+from meshtrial.design.shares import split_connections
+from meshtrial.design.study import Gates, Load
 from meshtrial.load.ingest import Measurement
 from meshtrial.records.schema import GateResult
-from meshtrial.study import Gates, Load
 
 _WHOLE = 0.98
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from meshtrial import native
+from meshtrial.design.study import Load, Treatment
+from meshtrial.envoy.bootstrap import Proxy
 from meshtrial.errors import TestbedError
+from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
 from meshtrial.records.schema import ComponentUsage, Proof
-from meshtrial.study import Load, Treatment
-from meshtrial.testbed.base import GeneratorCall, GeneratorOutput, Target
 from meshtrial.testbed.local import apps, proc
-from meshtrial.testbed.local.envoy import Proxy
 from meshtrial.testbed.local.generator import run_generators
 from meshtrial.testbed.local.processes import Child, free_port, stop_all, wait_listening
 
