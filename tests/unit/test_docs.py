@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from pathlib import Path
@@ -10,10 +11,11 @@ import pytest
 import yaml
 
 from meshtrial import __version__, paths, stats
-from meshtrial.responses import default_margins
-from meshtrial.study import Gates
+from meshtrial.design.responses import default_margins
+from meshtrial.design.study import Gates
 
 PAGES = [*sorted(paths.CHECKOUT.glob("*.md")), *sorted(paths.CHECKOUT.glob("docs/*.md")), paths.MANIFESTS / "README.md"]
+LIBRARY = Path(paths.__file__).parent
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 METHOD = " ".join((paths.CHECKOUT / "docs" / "method.md").read_text().split())
 
@@ -60,3 +62,25 @@ def test_gates_margins_and_looks_as_the_method_gives_them():
         f"after {looks.second} at four fifths",
     ):
         assert said.replace("%", " %") in METHOD, said
+
+
+def imported(room: Path) -> set[str]:
+    """The other rooms that a room's modules import."""
+    found = set()
+    for path in room.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "meshtrial":
+                _, _, below = (node.module or "").partition(".")
+                found |= {below.split(".")[0]} if below else {alias.name for alias in node.names}
+    return {name for name in found if (LIBRARY / name).is_dir()} - {room.name}
+
+
+def test_the_rooms_import_what_the_architecture_says():
+    rows = re.findall(
+        r"^\| `(\w+)` \|[^|]*\|([^|]*)\|$", (paths.CHECKOUT / "docs" / "architecture.md").read_text(), re.M
+    )
+    listed = [name for name, _ in rows]
+    assert sorted(listed) == sorted(path.parent.name for path in LIBRARY.glob("*/__init__.py"))
+    for place, (name, allowed) in enumerate(rows):
+        above = {"all of the above": set(listed[:place]), "everything": set(listed)}.get(allowed.strip())
+        assert imported(LIBRARY / name) <= (set(re.findall(r"`(\w+)`", allowed)) if above is None else above), name
