@@ -17,9 +17,7 @@ FULL, QUICK = 4000, 1000
 
 def add(verbs: Any) -> None:
     """Declare the command."""
-    command = verbs.add_parser(
-        "calibrate", help="error rates, coverage and power of the inference on simulated studies"
-    )
+    command = verbs.add_parser("calibrate")
     command.add_argument("--full", action="store_true", help=f"{FULL} studies a cell instead of {QUICK}")
     command.add_argument("--seed", type=int, default=1)
     command.add_argument("--from", dest="source", type=Path, metavar="DIR", help="also under a recorded study's noise")
