@@ -17,7 +17,7 @@ export JUPYTER_DATA_DIR := $(CURDIR)/.cache/jupyter/data
 export JUPYTER_RUNTIME_DIR := $(CURDIR)/.cache/jupyter/runtime
 export MPLCONFIGDIR := $(CURDIR)/.cache/matplotlib
 
-.PHONY: help setup doctor study studies lab test test-cluster lint calibrate clean
+.PHONY: help setup doctor study studies lab test test-cluster test-meshes lint calibrate clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -63,7 +63,10 @@ test: setup lint ## unit, calibration and local tests
 	@$(BIN)/python -m pytest tests/local
 
 test-cluster: setup ## the studies on a real Kubernetes (needs root; says why where it cannot run)
-	@$(BIN)/python -m pytest tests/cluster
+	@$(BIN)/python -m pytest tests/cluster $(ARGS)
+
+test-meshes: setup ## every mesh, feature, protocol and application really run (MESHTRIAL_MESH_IMAGES, or your own cluster)
+	@$(BIN)/python -m pytest tests/cluster/test_meshes.py --all $(ARGS)
 
 calibrate: setup ## error rates, coverage and power of the inference on simulated studies
 	@$(BIN)/meshtrial calibrate $(ARGS)

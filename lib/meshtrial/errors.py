@@ -1,5 +1,9 @@
 """The one exception root. A message says what went wrong, where, and what to do next."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+
 
 class MeshtrialError(Exception):
     """Anything a user can mend; the command line prints its message alone, without a traceback.
@@ -8,9 +12,15 @@ class MeshtrialError(Exception):
     ----------
     exit_code : int
         What the command exits with: 1 failed, 2 bad usage.
+    evidence : mapping
+        File name to text: what a message is too short for (events, logs). A run keeps it beside its own logs.
     """
 
     exit_code = 1
+
+    def __init__(self, message: str = "", evidence: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.evidence: Mapping[str, str] = dict(evidence or {})
 
 
 class UsageError(MeshtrialError):

@@ -100,6 +100,8 @@ class _Measured:
             return False
         except MeshtrialError as error:
             self.reasons.append(str(error))
+            for name, text in error.evidence.items():
+                (self.folder / "logs" / name).write_text(text)
             return False
         return True
 

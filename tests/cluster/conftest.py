@@ -1,8 +1,8 @@
 """A real two-node Kubernetes for the tests beside this file. See README.md for what it is and how to use it by hand.
 
-Fixtures: ``cluster``, ``kubeconfig``, ``images``, ``namespace``, ``kwok``, ``istio``. The cluster is started once for
-a session and brought down at its end, also after Ctrl-C or SIGTERM. Where it cannot run, tests skip with the reason; in
-CI (CI=true) they fail instead.
+Fixtures: ``cluster``, ``kubeconfig``, ``images``, ``namespace``, ``kwok``, ``istio``, ``ground``, ``require_mesh``. The
+cluster is started once for a session and brought down at its end, also after Ctrl-C or SIGTERM. Where it cannot run,
+tests skip with the reason; in CI (CI=true) they fail instead.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import pytest
 
@@ -29,22 +29,45 @@ from clusterenv.build import build  # noqa: E402
 from clusterenv.settings import Options, in_ci  # noqa: E402
 from clusterenv.state import State  # noqa: E402
 from clusterenv.teardown import raise_interrupt  # noqa: E402
+from owncluster import OWN_KUBECONFIG, own_kubeconfig  # noqa: E402
+
+if TYPE_CHECKING:
+    from ground import Ground
 
 # A test's own time; starting and ending the cluster is not counted.
 TEST_TIMEOUT_S = 600
 LAST = "test_down_leaves_nothing"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is here, and put the test that ends the cluster behind all others, of whatever file."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--all``: what is marked ``wide`` too, which shows once more, in full, what other tests show already."""
+    parser.addoption("--all", action="store_true", help="run the tests marked wide as well")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what is here, leave out what is wide, and order it: a mesh's tests together, the cluster's end last."""
     ours = [item for item in items if HERE in item.path.parents]
+    wide = [] if config.getoption("--all") else [item for item in ours if item.get_closest_marker("wide")]
+    if wide:
+        config.hook.pytest_deselected(items=wide)
+        items[:] = [item for item in items if item not in wide]
+        ours = [item for item in ours if item not in wide]
     for item in ours:
         item.add_marker(pytest.mark.cluster)
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S, func_only=True))
+    # Where they stand now, in an order by mesh: pytest's own puts tests of one feature of two meshes together.
+    by_mesh = [(i, item) for i, item in enumerate(items) if item in ours and "standing" in _parameters(item)]
+    for (i, _), (_, item) in zip(by_mesh, sorted(by_mesh, key=lambda p: _parameters(p[1])["standing"]), strict=True):
+        items[i] = item
     last = [item for item in ours if item.name == LAST]
     if last:
         items[:] = [item for item in items if item not in last] + last
+
+
+def _parameters(item: pytest.Item) -> Mapping[str, object]:
+    return item.callspec.params if hasattr(item, "callspec") else {}
 
 
 def _cannot_run(reason: str) -> None:
@@ -78,8 +101,11 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     ``MESHTRIAL_CLUSTER_REUSE=1`` takes the one that was started by hand, and leaves it up.
     ``MESHTRIAL_CLUSTER_PIN=1`` gives each node's pods half of the CPUs.
     ``MESHTRIAL_CLUSTER_WAIT_S`` (1800) is how long another session of the same home is waited for.
+    ``MESHTRIAL_MESH_IMAGES`` names a folder of images and charts of further meshes.
     """
     try:
+        if own_kubeconfig():
+            pytest.skip(f"{OWN_KUBECONFIG} is set, and this test is for the test cluster alone")
         layout = Layout.default()
     except ClusterError as error:
         pytest.fail(str(error), pytrace=False)
@@ -131,6 +157,27 @@ def kubeconfig(cluster: Cluster) -> Path:
 def images(cluster: Cluster) -> Mapping[str, str]:
     """References of the images that every node has: ``images["fortio"]``."""
     return cluster.images
+
+
+@pytest.fixture(scope="session")
+def ground(request: pytest.FixtureRequest) -> Ground:
+    """Return the cluster of the conformance tests: the test cluster, or with ``MESHTRIAL_TEST_KUBECONFIG`` that one.
+
+    ``MESHTRIAL_TEST_CLUSTER_FILE`` names the user's options for it, as ``cluster_file`` of a study does.
+    """
+    from ground import ground_on, own_ground  # the tests of the cluster itself do not need the library
+
+    try:
+        own = own_kubeconfig()
+        return own_ground(own) if own else ground_on(request.getfixturevalue("cluster"))
+    except ClusterError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def require_mesh(ground: Ground) -> Callable[[str], None]:
+    """Return what a test calls first: ``require_mesh("kuma")`` skips it by name where Kuma's images are not."""
+    return ground.require
 
 
 @pytest.fixture

@@ -82,7 +82,12 @@ def test_clean_after_a_crash(cluster: Cluster, tmp_path: Path):
         options = KubernetesOptions.read(options_for(cluster))
         api = Api(options.kubeconfig)
         assert clean_cluster(api, options, study="another-study").removed == ()
-        done = clean_cluster(api, options)
+        # Its Lease is still fresh: for a minute nobody can tell it from a session that runs.
+        refused = clean_cluster(api, options, study="study")
+        assert refused.removed == ()
+        assert {"crashed", "crashed-probe", "istio-system"} <= set(refused.remaining)
+        assert "is running (owner " in refused.lines[0]
+        done = clean_cluster(api, options, study="study", force=True)
         assert done.remaining == ()
         assert {"crashed", "crashed-probe", "istio-system"} <= set(done.removed)
         assert owned_namespaces(cluster) == []

@@ -95,8 +95,14 @@ def test_reference_sidecar_with_opa(bed: KubernetesTestbed, tmp_path: Path):
 @pytest.mark.parametrize(
     ("treatment", "proofs"),
     [
-        ("istio", {"plaintext from outside the mesh accepted", "no identity between the proxies"}),
-        ("istio+mtls+jwt-filter", {"JWT: no token", "JWT: forged token", "JWT: good token"}),
+        pytest.param(
+            "istio",
+            {"plaintext from outside the mesh accepted", "no identity between the proxies"},
+            marks=pytest.mark.wide,
+        ),
+        pytest.param(
+            "istio+mtls+jwt-filter", {"JWT: no token", "JWT: forged token", "JWT: good token"}, marks=pytest.mark.wide
+        ),
         ("istio+mtls+observability", {"access log of the server's sidecar", "spans sent by the server's sidecar"}),
     ],
 )

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,14 @@ import polars as pl
 import pytest
 import yaml
 from clusterenv import Cluster
+from ground import Ground
 from test_backend_support import options_for, owned_namespaces
 
 from meshtrial.inference import read_study
 from meshtrial.inference.scaling import growths
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import StudyStore
+from meshtrial.study import Treatment
 
 _PATIENCE_S = 1800
 # A run takes half a minute: a namespace made and removed, two kubelet readings; the suite's own limit is for one test.
@@ -50,10 +52,13 @@ class Done:
         return {(row.treatment, row.baseline) for row in self.data.verdicts if row.response == response}
 
 
-def start(cluster: Cluster, folder: Path, name: str, **given: Any) -> subprocess.Popen[str]:
+def start(
+    cluster: Cluster, folder: Path, name: str, options: Mapping[str, Any] | None = None, **given: Any
+) -> subprocess.Popen[str]:
     """``meshtrial run`` with this cluster's file."""
     file = folder / "cluster.yaml"
-    file.write_text(yaml.safe_dump(options_for(cluster, mesh_reinstall="once")["kubernetes"]))
+    chosen = options_for(cluster, **{"mesh_reinstall": "once", **(options or {})})
+    file.write_text(yaml.safe_dump(chosen["kubernetes"]))
     pairs = {"backend": "kubernetes", "cluster_file": str(file), **given}
     argv = [str(Path(sys.executable).with_name("meshtrial")), "run", name]
     argv += [part for key, value in pairs.items() for part in ("-p", f"{key}={value}")]
@@ -67,10 +72,11 @@ def run_study(
     folder: Path,
     name: str,
     during: Callable[[subprocess.Popen[str]], None] = lambda _: None,
+    options: Mapping[str, Any] | None = None,
     **given: Any,
 ) -> Done:
     """A study to its end."""
-    child = start(cluster, folder, name, **given)
+    child = start(cluster, folder, name, options, **given)
     timer = threading.Timer(_PATIENCE_S, child.terminate)
     timer.start()
     watcher = threading.Thread(target=during, args=(child,))
@@ -95,7 +101,40 @@ def components(done: Done, treatment: str) -> set[tuple[str, str]]:
     return {one for one in seen if one[0] != "load generator"}
 
 
-def test_meshes_against_each_other(cluster: Cluster, tmp_path: Path):
+def test_meshes_against_each_other(ground: Ground, cluster: Cluster, tmp_path: Path):
+    """All that are here in the same blocks; those that need a folder of images are named where it is missing."""
+    meshes = {"istio-ambient": "istio-ambient", "linkerd": "linkerd", "kuma": "kuma+mtls"}
+    arms = [arm for name, arm in meshes.items() if name in ground.meshes]
+    if len(arms) < len(meshes):
+        for name in meshes:
+            ground.require(name)
+    done = run_study(
+        cluster,
+        tmp_path,
+        "mesh_comparison",
+        options={"meshes_side_by_side": True},
+        treatments=",".join(["none", "none-aa", *arms]),
+        rates="50",
+        capacity="false",
+        **SHORT,
+    )
+    assert done.failed_proofs == []
+    contrasts = {(arm, "none") for arm in [*arms, "none-aa"]}
+    assert done.rows("latency_p50_s") == done.rows("path_cpu_s_per_request") == contrasts
+    sidecars = {("data plane", "server sidecar"), ("data plane", "client sidecar")}
+    wanted = {
+        "istio-ambient": {("data plane", "ztunnel"), ("data plane", "istio-cni"), ("control plane", "istiod")},
+        "linkerd": sidecars | {("control plane", f"linkerd-{part}") for part in ("destination", "identity")},
+        "kuma+mtls": sidecars | {("control plane", "kuma-control-plane")},
+    }
+    for arm in arms:
+        assert wanted[arm] <= components(done, arm)
+    assert "own build" in done.html  # what was run is named, and by whom it was built
+    assert owned_namespaces(cluster) == []
+
+
+@pytest.mark.wide
+def test_a_mesh_is_called_where_there_are_blocks_enough(cluster: Cluster, tmp_path: Path):
     done = run_study(
         cluster,
         tmp_path,
@@ -121,6 +160,7 @@ def test_meshes_against_each_other(cluster: Cluster, tmp_path: Path):
     assert owned_namespaces(cluster) == []
 
 
+@pytest.mark.wide
 def test_features_of_istio(cluster: Cluster, tmp_path: Path):
     done = run_study(
         cluster,
@@ -142,6 +182,53 @@ def test_features_of_istio(cluster: Cluster, tmp_path: Path):
     common = {("app", "server"), ("control plane", "istiod")} | sidecars
     assert components(done, "istio+mtls+jwt") == common
     assert components(done, "istio+mtls+opa") == common | {("policy", "server opa")}
+    assert owned_namespaces(cluster) == []
+
+
+@pytest.mark.wide
+def test_features_of_kuma(ground: Ground, cluster: Cluster, tmp_path: Path):
+    ground.require("kuma")
+    arms = ["kuma+mtls", "kuma+mtls+jwt", "kuma+mtls+opa", "kuma+mtls+observability"]
+    given = {"treatments": ",".join(["none", "none-aa", *arms]), "rps": 50}
+    done = run_study(cluster, tmp_path, "feature_impact", **given, **SHORT)
+    assert done.failed_proofs == []
+    assert {(arm, "kuma+mtls") for arm in arms[1:]} <= done.rows("latency_p50_s")
+    assert ("policy", "server opa") in components(done, "kuma+mtls+opa")
+    assert owned_namespaces(cluster) == []
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize(
+    ("arm", "namespace", "selector", "words"),
+    [
+        ("istio+mtls", "istio-system", "app=istiod", "control plane pod istiod"),
+        ("istio-ambient", "istio-system", "app=ztunnel", "ztunnel"),
+        (
+            "linkerd",
+            "linkerd",
+            "linkerd.io/control-plane-component=destination",
+            "control plane pod linkerd-destination",
+        ),
+        ("kuma+mtls", "kuma-system", "app=kuma-control-plane", "control plane pod kuma-control-plane"),
+    ],
+)
+def test_a_study_goes_on_when_a_part_of_its_mesh_is_killed(
+    ground: Ground, cluster: Cluster, tmp_path: Path, arm: str, namespace: str, selector: str, words: str
+):
+    """In the first run under load; the mesh is installed again for the next one."""
+    ground.require(Treatment.parse(arm).dataplane)
+
+    def fault(child: subprocess.Popen[str]) -> None:
+        remove = ("-n", namespace, "delete", "pod", "-l", selector, "--wait=false")
+        _when_load_runs(child, lambda: cluster.kubectl(*remove))
+
+    given = {"treatments": arm, "rates": "50", "capacity": "false", "duration_s": 8}
+    done = run_study(cluster, tmp_path, "mesh_comparison", during=fault, **(SHORT | given))
+    hit = [run for run in done.data.runs if any(words in reason for reason in run.reasons)]
+    first = min(done.data.runs, key=lambda run: (run.attempt, run.sequence))
+    assert hit == [first], [run.reasons for run in done.data.runs]
+    assert sum(run.attempt == 2 for run in done.data.runs) >= 1
+    assert done.failed_proofs == []
     assert owned_namespaces(cluster) == []
 
 
@@ -203,7 +290,7 @@ def test_a_study_goes_on_after_what_befell_its_runs(cluster: Cluster, tmp_path: 
     assert owned_namespaces(cluster) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.wide)])
 def test_an_interrupted_study_leaves_nothing_on_the_cluster(cluster: Cluster, tmp_path: Path, number: int):
     more = SHORT | {"duration_s": 20}
     child = start(cluster, tmp_path, "mesh_comparison", treatments="none", rates="50", capacity="false", **more)

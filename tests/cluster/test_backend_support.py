@@ -2,39 +2,150 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clusterenv import Cluster
+from clusterenv import Cluster, ClusterError
+from clusterenv.settings import REGISTRY
 
 from meshtrial.load import fortio
 from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.study import Load, Study, Treatment
-from meshtrial.testbed.base import GeneratorOutput, usage_between
-from meshtrial.testbed.kubernetes import KubernetesTestbed
+from meshtrial.testbed.base import Deployment, GeneratorOutput, usage_between
+from meshtrial.testbed.kubernetes import KubernetesOptions, KubernetesTestbed, manifests
 
 LOAD = Load(rps=100, connections=4, duration_s=4, warmup_s=1)
 MANAGED = "app.kubernetes.io/managed-by=meshtrial"
 
 
-def options_for(cluster: Cluster, **more: Any) -> dict[str, Any]:
-    """Options of a study on the test cluster: images and charts that were made here, nothing is pulled."""
+_OWN_BUILD = "own build"
+
+
+def _split(reference: str) -> tuple[str, str]:
+    """Repository and tag: ``x.test/kuma/kuma-cp:2`` is ``x.test/kuma/kuma-cp`` and ``2``."""
+    repository, _, tag = reference.rpartition(":")
+    return repository, tag
+
+
+def _common(cluster: Cluster, *images: str) -> tuple[str, str]:
+    """Registry with folder, and tag, that a mesh's images share: its charts take no more than one of each."""
+    found = {name: _split(cluster.foreign.reference(name)) for name in images}
+    hubs = {repository.rpartition("/")[0] for repository, _ in found.values()}
+    tags = {tag for _, tag in found.values()}
+    if len(hubs) != 1 or len(tags) != 1:
+        raise ClusterError(
+            f"{', '.join(images)}: must lie under one name and have one tag, not "
+            f"{', '.join(':'.join(pair) for pair in found.values())}; tag them alike before 'docker save'"
+        )
+    return hubs.pop(), tags.pop()
+
+
+def _build(hub: str) -> dict[str, str]:
+    """Who built it: a registry that cannot exist holds own builds, any other one releases."""
+    return {"build": _OWN_BUILD} if hub.startswith(f"{REGISTRY}/") else {}
+
+
+def _istio(cluster: Cluster) -> dict[str, Any]:
     istio = cluster.istio()
-    chosen = {
-        "istio": {
-            "version": istio.version,
-            "charts": {
-                "istio-base": {"path": str(istio.charts / "base")},
-                "istiod": {"path": str(istio.charts / "istiod")},
-            },
-            "values": {"istiod": str(istio.values_file())},
-        }
+    return {
+        "version": istio.version,
+        "build": _OWN_BUILD,
+        "charts": {name: {"path": str(istio.charts / chart)} for name, chart in _ISTIO_CHARTS.items()},
+        "values": {"istiod": str(istio.values_file())},
     }
-    names = {"fortio": "fortio", "busybox": "busybox", "envoy": "envoy", "counter-api": "counter-api"}
-    images = {name: cluster.images[key] for name, key in names.items() if key in cluster.images}
+
+
+_ISTIO_CHARTS = {"istio-base": "base", "istiod": "istiod"}
+_AMBIENT_CHARTS = {**_ISTIO_CHARTS, "istio-cni": "cni", "ztunnel": "ztunnel"}
+
+
+def _ambient(cluster: Cluster) -> dict[str, Any]:
+    istio = cluster.istio()
+    hub, tag = _common(cluster, "ztunnel", "install-cni")
+    return {
+        # istiod is the one that is built here, whatever the nodes' proxies are.
+        "version": istio.version if tag == istio.tag else f"{istio.version}, ztunnel {tag}",
+        "build": _OWN_BUILD,
+        "charts": {name: {"path": str(istio.charts / chart)} for name, chart in _AMBIENT_CHARTS.items()},
+        # After the parameters, so istiod and the waypoints are the images that are built here.
+        "values": {"istiod": str(istio.values_file())},
+        "parameters": {
+            "image_hub": hub,
+            "image_tag": tag,
+            "image_pull_policy": "Never",
+            # Where every node of the test cluster has them, private to it (clusterenv/node-init.sh).
+            "cni_bin_dir": "/opt/cni/bin",
+            "cni_conf_dir": "/etc/cni/net.d",
+            "cni_netns_dir": "/run/netns",
+        },
+    }
+
+
+def _linkerd(cluster: Cluster) -> dict[str, Any]:
+    hub, tag = _common(cluster, "controller", "proxy")
+    return {
+        "version": tag,
+        **_build(hub),
+        "charts": {name: {"path": str(cluster.charts[name])} for name in ("linkerd-crds", "linkerd-control-plane")},
+        "parameters": {
+            "image_tag": tag,
+            "controller_image": f"{hub}/controller",
+            "proxy_image": f"{hub}/proxy",
+            "image_pull_policy": "Never",
+        },
+    }
+
+
+def _kuma(cluster: Cluster) -> dict[str, Any]:
+    hub, tag = _common(cluster, "kuma-cp", "kuma-dp", "kuma-init")
+    kubectl, kubectl_tag = _split(cluster.images["kubectl"])
+    registry, _, repository = kubectl.partition("/")
+    return {
+        "version": tag,
+        **_build(hub),
+        "charts": {"kuma": {"path": str(cluster.charts["kuma"])}},
+        "parameters": {
+            "image_hub": hub,
+            "image_tag": tag,
+            "image_pull_policy": "Never",
+            "kubectl_image_registry": registry,
+            "kubectl_image_repository": repository,
+            "kubectl_image_tag": kubectl_tag,
+        },
+    }
+
+
+# Meshes whose images come from the folder of meshes, and what a study on the test cluster must say of each.
+_FOREIGN = {"istio-ambient": _ambient, "linkerd": _linkerd, "kuma": _kuma}
+
+
+# Names of this cluster's images as the manifests' own images are called.
+_OWN_IMAGES = ("fortio", "busybox", "envoy", "counter-api", "webrick-details")
+
+
+def images_of(app: str) -> dict[str, str]:
+    """Images that an application's manifests name, by name."""
+    objects = manifests.read(KubernetesOptions().folder / "apps" / f"{app}.yaml")
+    references = [container["image"] for item in objects for container in manifests.containers(item)]
+    return {manifests.image_name(reference): reference for reference in references}
+
+
+def _of_apps() -> set[str]:
+    folder = KubernetesOptions().folder / "apps"
+    return {name for path in folder.glob("*.yaml") for name in images_of(path.stem)}
+
+
+def options_for(cluster: Cluster, **more: Any) -> dict[str, Any]:
+    """Options of a study on the test cluster: images and charts that are there, nothing is pulled."""
+    chosen = {"istio": _istio(cluster)}
+    chosen |= {name: said(cluster) for name, said in _FOREIGN.items() if cluster.has_mesh(name)}
+    images = {name: cluster.images[name] for name in _OWN_IMAGES if name in cluster.images}
+    images |= {manifests.image_name(ref): ref for ref in cluster.mesh_images if manifests.image_name(ref) in _of_apps()}
     for key in ("opa-extauthz", "opa-ext-authz"):
         if key in cluster.images:
             images["opa-extauthz"] = images["opa"] = cluster.images[key]
@@ -106,27 +217,28 @@ class Run:
         return {p.name for p in self.proofs}
 
 
+def load_and_prove(deployment: Deployment, load: Load, folder: Path, deploy_s: float = 0.0) -> Run:
+    """What the runner does with a deployment between its birth and its end."""
+    proofs = list(deployment.prove("before", 0))
+    warm = deployment.generate(fortio.calls(load, "warmup"), folder, 60)
+    before = deployment.snapshot()
+    outputs = deployment.generate(fortio.calls(load, "measure"), folder, 60)
+    after = deployment.snapshot()
+    counts = [json.loads(o.json_path.read_text())["DurationHistogram"]["Count"] for o in (*warm, *outputs)]
+    proofs += deployment.prove("after", sum(counts))
+    deployment.collect_logs(folder / "logs")
+    usage = {u.component: u for u in usage_between(before, after)}
+    requests = sum(counts[len(warm) :])
+    return Run(tuple(proofs), outputs, usage, deployment.extra(), deployment.versions, requests, deploy_s)
+
+
 def one_run(bed: KubernetesTestbed, treatment: str, folder: Path, load: Load = LOAD, app: str = "echo") -> Run:
     """What the runner does with a deployment, from its birth to its end."""
-    import json
-    import time
-
     began = time.monotonic()
     deployment = bed.deploy(Treatment.parse(treatment), load, app)
     deploy_s = time.monotonic() - began
     try:
-        proofs = list(deployment.prove("before", 0))
-        warm = deployment.generate(fortio.calls(load, "warmup"), folder, 60)
-        before = deployment.snapshot()
-        outputs = deployment.generate(fortio.calls(load, "measure"), folder, 60)
-        after = deployment.snapshot()
-        counts = [json.loads(o.json_path.read_text())["DurationHistogram"]["Count"] for o in (*warm, *outputs)]
-        proofs += deployment.prove("after", sum(counts))
-        deployment.collect_logs(folder / "logs")
-        usage = {u.component: u for u in usage_between(before, after)}
-        return Run(
-            tuple(proofs), outputs, usage, deployment.extra(), deployment.versions, sum(counts[len(warm) :]), deploy_s
-        )
+        return load_and_prove(deployment, load, folder, deploy_s)
     finally:
         deployment.close()
 

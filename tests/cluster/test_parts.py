@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from clusterenv import cgroups, host, pki, procs
 from clusterenv.images import Image, write_image
-from clusterenv.recipes import BY_HAND, FILES, PROGRAMS, fingerprint
+from clusterenv.recipes import BY_HAND, FILES, PROGRAMS, Files, fingerprint
 from clusterenv.settings import CHECKOUT, HERE, NODES, ClusterError, Layout, node_address, node_pods
 from clusterenv.state import State
 from interrupted_build import interrupt
@@ -37,6 +37,20 @@ def test_every_program_is_pinned() -> None:
     programs = (*PROGRAMS, *BY_HAND)
     assert len({item.key() for item in programs}) == len(programs)
     assert fingerprint() == fingerprint()
+
+
+def test_copied_files_are_adapted_or_the_build_says_what_changed(tmp_path: Path) -> None:
+    recipe, swaps = "manifests/base.yaml", {"text": {"{{ if .it }}": "{{ if false }}"}}
+    files = Files("x", "tools", "x.test/x", {}, swaps, {recipe: "more"})
+    (tmp_path / "text").write_text("{{ if .it }}a{{ end }}{{ if .it }}b{{ end }}")
+    files.adapt(tmp_path)
+    assert (tmp_path / "text").read_text() == "{{ if false }}a{{ end }}{{ if false }}b{{ end }}"
+    assert (tmp_path / "more").read_text() == (HERE / recipe).read_text()
+    with pytest.raises(ClusterError, match=r"x.test/x: text has no '{{ if .it }}' any more"):
+        files.adapt(tmp_path)
+    # What is added or swapped is part of the key: a stamp of before it is not current.
+    assert files.key() != Files("x", "tools", "x.test/x", {}).key()
+    assert files.key() != Files("x", "tools", "x.test/x", {}, swaps).key()
 
 
 def test_an_image_is_a_function_of_its_content(tmp_path: Path) -> None:

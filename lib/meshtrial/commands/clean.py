@@ -11,15 +11,22 @@ def add(verbs: Any) -> None:
     command = verbs.add_parser("clean")
     command.add_argument("--context", default="", help="empty is the current one")
     command.add_argument("--kubeconfig", default="", help="empty is KUBECONFIG or the usual file")
+    command.add_argument(
+        "--cluster-file", default="", metavar="FILE", help="the studies' own: helm, context, meshes; other options win"
+    )
     command.add_argument("--study", default=None, help="only what this study made")
+    command.add_argument("--force", action="store_true", help="also what a running study owns")
     command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Execute the command; exit 1 when something of ours remains."""
+    """Execute the command; exit 1 when something of ours remains, of a running study too."""
     # The Kubernetes client takes a second to load, which other commands need not wait for.
     from meshtrial.testbed.kubernetes.cleanup import clean
+    from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
-    done = clean(arguments.context, arguments.study, kubeconfig=arguments.kubeconfig)
+    said = {"context": arguments.context, "kubeconfig": arguments.kubeconfig, "cluster_file": arguments.cluster_file}
+    options = KubernetesOptions.read({name: value for name, value in said.items() if value})
+    done = clean(study=arguments.study, options=options, force=arguments.force)
     print("\n".join(done.lines), file=out)
     return 1 if done.remaining else 0

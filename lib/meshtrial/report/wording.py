@@ -173,9 +173,9 @@ def qualifier(row: VerdictRow) -> str:
     if row.qualifier:
         return row.qualifier
     for text in (row.sentence, row.verdict):
-        inside = re.fullmatch(rf"{kind(row)}(?: \((?P<a>.+)\)|: (?P<b>.+))", text.strip())
-        if inside:
-            return inside["a"] or inside["b"]
+        found = re.fullmatch(rf"{kind(row)}(?: \((?P<inside>.+)\)|: (?P<after>.+))", text.strip())
+        if found:
+            return found["inside"] or found["after"]
     if kind(row) in _OPEN and row.blocks_needed:
         return f"about {row.blocks_needed} more block{'s' * (row.blocks_needed != 1)}"
     return ""

@@ -37,7 +37,7 @@ SEARCH_WARMUP_S = {"quick": 0.3, "standard": 1.0, "full": 10.0}
 GENERATORS = 2
 TREATMENTS = {
     "local": ("none", "none-aa", "sidecar", "sidecar+mtls", "node-proxy"),
-    "kubernetes": ("none", "none-aa", "istio+mtls", "istio-ambient", "linkerd", "kuma+mtls", "consul"),
+    "kubernetes": ("none", "none-aa", "istio+mtls", "istio-ambient", "linkerd", "kuma+mtls", "consul+l7"),
 }
 PRIMARY = {"quick": ("latency_p50_s", "path_cpu_s_per_request")}
 PRIMARY_LONG = ("latency_p50_s", "latency_p99_s", "path_cpu_s_per_request")

@@ -7,6 +7,7 @@ Nothing here is imported by the library.
 from clusterenv.handle import Cluster
 from clusterenv.istio import Istio
 from clusterenv.kwok import Kwok
+from clusterenv.meshimages import MeshImages
 from clusterenv.settings import ClusterError, Layout
 
-__all__ = ["Cluster", "ClusterError", "Istio", "Kwok", "Layout"]
+__all__ = ["Cluster", "ClusterError", "Istio", "Kwok", "Layout", "MeshImages"]

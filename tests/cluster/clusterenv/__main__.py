@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from clusterenv import clients, host, teardown
 from clusterenv.build import build, missing
-from clusterenv.images import built_images
+from clusterenv.images import built_images, node_images
 from clusterenv.lifecycle import up
+from clusterenv.meshimages import MeshImages, prepare
 from clusterenv.recipes import BY_HAND, fingerprint
 from clusterenv.settings import CannotRunError, ClusterError, Layout, Options, in_ci
 from clusterenv.state import State
@@ -84,8 +85,12 @@ def _run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     elif command == "status":
         return _status(layout)
     elif command == "images":
-        for name, reference in built_images(layout).items():
+        own = built_images(layout)
+        foreign = MeshImages.load(layout) if layout.run.exists() else prepare(layout, own, _say)
+        for name, reference in node_images(layout, meshes=bool(foreign.archives)).items():
             print(f"{name}\t{reference}")
+        for reference in foreign.references:
+            print(f"(mesh)\t{reference}")
     elif command == "fingerprint":
         print(fingerprint())
     else:

@@ -112,6 +112,7 @@ def _copy_files(layout: Layout, go: Path, files: Files) -> None:
             raise ClusterError(f"{files.source} has no {inside}: its layout changed")
     for path in partial.rglob("*"):  # the module cache is read-only, and these are to be deleted one day
         path.chmod(0o755 if path.is_dir() else 0o644)
+    files.adapt(partial)
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
     _write_stamp(layout, f"share-{files.name}", files.key(), 0)

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from clusterenv import clients, controlplane, nodes, procs, teardown
-from clusterenv.images import built_images
+from clusterenv.images import node_images
 from clusterenv.istio import Istio
 from clusterenv.kwok import Kwok
 from clusterenv.lifecycle import up
+from clusterenv.meshimages import MeshImages
 from clusterenv.settings import (
     NODES,
     ClusterError,
@@ -71,8 +72,27 @@ class Cluster:
     def images(self) -> Mapping[str, str]:
         """References of the images that every node has, by name."""
         if not self._images:
-            self._images = built_images(self.layout)
+            self._images = node_images(self.layout, meshes=bool(self.foreign.archives))
         return self._images
+
+    @property
+    def foreign(self) -> MeshImages:
+        """Images and charts of others' meshes that it was started with."""
+        return MeshImages.load(self.layout)
+
+    @property
+    def mesh_images(self) -> tuple[str, ...]:
+        """References of the images that came from the folder of meshes."""
+        return self.foreign.references
+
+    @property
+    def charts(self) -> Mapping[str, Path]:
+        """Paths of the charts that came from the folder of meshes, by name."""
+        return {name: Path(path) for name, path in self.foreign.charts.items()}
+
+    def has_mesh(self, name: str) -> bool:
+        """Tell whether all images and charts of a mesh are there; true of those that are built here."""
+        return not self.foreign.lacks(name)
 
     @property
     def logs(self) -> Path:
@@ -118,6 +138,11 @@ class Cluster:
         """Delete a namespace and wait until it is gone."""
         arguments = ("delete", "namespace", name, "--ignore-not-found", "--wait", f"--timeout={timeout_s:g}s")
         self.kubectl(*arguments, timeout_s=timeout_s + 10)
+
+    def marks(self) -> list[str]:
+        """Lines about what meshes change on the nodes: pod network, its plugins, packet rules."""
+        state = self.state()
+        return [line for node in NODES for line in nodes.marks(self.layout, state, node)]
 
     # --- hurting it ---------------------------------------------------------------------------------------------------
 

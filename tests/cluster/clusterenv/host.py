@@ -12,6 +12,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 
 from clusterenv import cgroups
+from clusterenv.meshimages import needs_zstd
 from clusterenv.procs import call
 from clusterenv.settings import (
     HOST_LINK,
@@ -87,6 +88,8 @@ def missing_packages() -> list[str]:
     missing = {package for program, package in _PROGRAMS.items() if which(program) is None}
     if plugin_folder() is None:
         missing.add("containernetworking-plugins")
+    if needs_zstd() and which("zstd") is None:
+        missing.add("zstd")
     return sorted(missing)
 
 

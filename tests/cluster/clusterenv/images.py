@@ -41,6 +41,8 @@ _FILES = {
 }
 # The project's own programs become images when they are there: the cluster does not need them to start.
 NATIVE_PROGRAMS = ("opa-extauthz", "counter-api")
+# Only hooks of foreign charts call it: a cluster without such charts does not wait for its 135 MB.
+BESIDE_MESHES = ("kubectl",)
 
 
 @dataclass(frozen=True)
@@ -182,6 +184,14 @@ def catalogue(layout: Layout) -> tuple[Image, ...]:
             },
             links=iptables_links,
         ),
+        # Hooks of charts (Kuma's) run as this user, and need nothing else.
+        Image(
+            "kubectl",
+            f"{REGISTRY}/kubectl:{KUBERNETES_VERSION}",
+            ["/usr/local/bin/kubectl"],
+            {"/usr/local/bin/kubectl": program("kubectl").resolve()},
+            user="65534:65534",
+        ),
         Image(
             "busybox",
             f"{REGISTRY}/busybox:debian",
@@ -202,13 +212,16 @@ def catalogue(layout: Layout) -> tuple[Image, ...]:
                     {f"/usr/local/bin/{name}": native, **shared_libraries(native)},
                 )
             )
-    return tuple(images)
+    from clusterenv.ruby import webrick_details  # made of this module's parts
+
+    details = webrick_details()
+    return (*images, details) if details else tuple(images)
 
 
 # --- writing them -----------------------------------------------------------------------------------------------------
 
 
-class _Hashes:
+class Hashes:
     """SHA-256 of files, remembered by size and modification time: envoy alone is 100 MB."""
 
     def __init__(self, store: Path) -> None:
@@ -217,6 +230,7 @@ class _Hashes:
         self._used: dict[str, str] = {}
 
     def of(self, path: Path) -> str:
+        """SHA-256 of a file, in hexadecimal."""
         try:
             status = path.stat()
         except OSError:
@@ -230,6 +244,7 @@ class _Hashes:
         return self._used[key]
 
     def save(self) -> None:
+        """Remember those that were asked for."""
         self._store.write_text(json.dumps(self._used, indent=1))
 
 
@@ -297,7 +312,7 @@ def build_images(layout: Layout, say: Any) -> dict[str, str]:
     layout.images.mkdir(parents=True, exist_ok=True)
     index_path = layout.images / "index.json"
     index: dict[str, dict[str, str]] = json.loads(index_path.read_text()) if index_path.exists() else {}
-    hashes = _Hashes(layout.images / "hashes.json")
+    hashes = Hashes(layout.images / "hashes.json")
     fresh: dict[str, dict[str, str]] = {}
     for image in catalogue(layout):
         content = {name: [hashes.of(path), os.access(path, os.X_OK)] for name, path in image.files.items()}
@@ -324,6 +339,11 @@ def built_images(layout: Layout) -> dict[str, str]:
     except OSError:
         raise ClusterError(f"no images in {layout.images}; build them first") from None
     return {name: entry["ref"] for name, entry in index.items()}
+
+
+def node_images(layout: Layout, *, meshes: bool) -> dict[str, str]:
+    """Those of them that nodes get, with foreign meshes or without."""
+    return {name: ref for name, ref in built_images(layout).items() if meshes or name not in BESIDE_MESHES}
 
 
 def archives(layout: Layout, names: Iterable[str]) -> list[Path]:

@@ -17,6 +17,7 @@ from clusterenv import cgroups, host, pki
 from clusterenv.clients import kubectl
 from clusterenv.controlplane import start_control_plane
 from clusterenv.images import built_images
+from clusterenv.meshimages import MeshImages, prepare
 from clusterenv.networks import make_networks
 from clusterenv.nodes import start_node, wait_imported, wait_node_ready, write_node
 from clusterenv.procs import call, wait_for
@@ -66,9 +67,10 @@ def up(layout: Layout, say: Say, *, owner: str = "hand", options: Options | None
     if problems := host.reasons(layout):
         raise CannotRunError("; ".join(problems))
     images = built_images(layout)
+    foreign = prepare(layout, images, say)
     started = time.monotonic()
     try:
-        _start(layout, say, State.new(layout, owner), options or Options(), images)
+        _start(layout, say, State.new(layout, owner), options or Options(), images, foreign)
     except BaseException:  # Ctrl-C as well: half a cluster is of no use to anybody
         with shielded():
             down(layout, say)
@@ -76,7 +78,10 @@ def up(layout: Layout, say: Say, *, owner: str = "hand", options: Options | None
     say(f"up in {time.monotonic() - started:.1f} s: KUBECONFIG={layout.kubeconfig}")
 
 
-def _start(layout: Layout, say: Say, state: State, options: Options, images: dict[str, str]) -> None:
+def _start(
+    layout: Layout, say: Say, state: State, options: Options, images: dict[str, str], foreign: MeshImages
+) -> None:
+    foreign.save(layout)
     shutil.rmtree(layout.logs / "cluster", ignore_errors=True)
     (layout.logs / "cluster").mkdir(parents=True)
     machine = host.inspect(layout)
@@ -97,6 +102,8 @@ def _start(layout: Layout, say: Say, state: State, options: Options, images: dic
     _apply_base(layout, images)
     for node in NODES:
         wait_imported(layout, node)
+    if foreign.references:
+        say(f"{len(foreign.references)} mesh images on every node after {time.monotonic() - started:.1f} s")
     kubectl(layout, "-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=60s")
     state.ready = True
     state.save()

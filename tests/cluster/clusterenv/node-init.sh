@@ -51,7 +51,8 @@ keep() {
 import() {
   local archive
   for archive in "$@"; do
-    ctr --namespace k8s.io images import "$archive" >> "$logs/import-$node.log" 2>&1 || echo "$archive" >> "$folder/import-failed"
+    ctr --namespace k8s.io images import "$archive" >> "$logs/import-$node.log" 2>&1 ||
+      echo "$archive: $(tail -n 1 "$logs/import-$node.log")" >> "$folder/import-failed"
   done
 }
 

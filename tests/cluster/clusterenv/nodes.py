@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -12,7 +13,8 @@ from typing import Any
 from clusterenv import cgroups, host, pki, procs
 from clusterenv.clients import kubectl
 from clusterenv.controlplane import end
-from clusterenv.images import archives, built_images
+from clusterenv.images import archives, node_images
+from clusterenv.meshimages import MeshImages
 from clusterenv.procs import wait_for
 from clusterenv.settings import (
     CGROUP_PREFIX,
@@ -140,13 +142,14 @@ oom_score = 0
 def start_node(layout: Layout, state: State, node: str) -> None:
     """Start a node's processes in namespaces of their own; not yet Ready when this returns."""
     folder = layout.run / node
-    images = list(built_images(layout))
+    foreign = MeshImages.load(layout).archives
+    images = list(node_images(layout, meshes=bool(foreign)))
     first = archives(layout, [name for name in images if name in _FIRST_IMAGES])
     rest = archives(layout, [name for name in images if name not in _FIRST_IMAGES])
     init: list[str | Path] = [
         *("unshare", "--mount", "--pid", "--fork", "--uts", "--ipc", "--kill-child", "--"),
         *(HERE / "node-init.sh", node, node_address(node), folder, layout.bin, layout.logs / "cluster"),
-        *(state.options["plugins"], state.options["housekeeping"], *first, "--", *rest),
+        *(state.options["plugins"], state.options["housekeeping"], *first, "--", *rest, *foreign),
     ]
     environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
     log = layout.logs / "cluster" / f"node-{node}.log"
@@ -193,8 +196,27 @@ def wait_node_ready(layout: Layout, node: str, *, since: str = "", timeout_s: fl
 def wait_imported(layout: Layout, node: str) -> None:
     """Wait until a node has every image."""
     folder = layout.run / node
-    wait_for(f"image import on {node}", (folder / "imported").exists, 180)
+    timeout_s = 900 if MeshImages.load(layout).archives else 180  # a gigabyte of others' images on a slow disk
+    wait_for(f"image import on {node}", (folder / "imported").exists, timeout_s)
     failed = folder / "import-failed"
     if failed.exists():
         log = layout.logs / "cluster" / f"import-{node}.log"
-        raise ClusterError(f"{node} cannot import {failed.read_text().split()[0]}: {procs.last_line(log)} ({log})")
+        raise ClusterError(f"{node} cannot import {failed.read_text().splitlines()[0][:500]} ({log})")
+
+
+def marks(layout: Layout, state: State, node: str) -> list[str]:
+    """What meshes change on a node beside its containers, a line each: pod network, its plugins, packet rules.
+
+    Rules of the proxy of Services are left out: they follow every Service that comes and goes.
+    """
+    found = []
+    for inside, path in (("cni-config", "/etc/cni/net.d"), ("cni-plugins", "/opt/cni/bin")):
+        folder = layout.run / node / inside
+        for item in sorted(item for item in folder.rglob("*") if item.is_file()):
+            digest = hashlib.sha256(item.read_bytes()).hexdigest()[:12]
+            found.append(f"{node}: {path}/{item.relative_to(folder)} {digest}")
+    for save in (["iptables-save"], ["ip6tables-save"], ["ip", "rule"], ["ip", "-6", "rule"]):
+        answer = procs.call(["nsenter", f"--net={layout.netns(node)}", "--", *save])
+        rules = [line.partition(" [")[0] for line in answer.splitlines() if line and line[0] not in "#*"]
+        found += [f"{node}: {save[0]}: {line}" for line in rules if "KUBE-" not in line and line != "COMMIT"]
+    return list(dict.fromkeys(found))

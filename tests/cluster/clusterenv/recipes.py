@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from clusterenv.settings import (
@@ -20,6 +21,7 @@ from clusterenv.settings import (
     ISTIO_VERSION,
     KUBERNETES_VERSION,
     KWOK_VERSION,
+    ClusterError,
 )
 
 _RECIPE = 1  # raised when the way programs are built changes
@@ -122,18 +124,49 @@ BY_HAND = (
 
 @dataclass(frozen=True)
 class Files:
-    """Files copied out of a Go module: charts and the like, which the module carries but no program embeds."""
+    """Files copied out of a Go module: charts and the like, which the module carries but no program embeds.
+
+    Attributes
+    ----------
+    copies : mapping
+        A file or folder of the module to its name here.
+    swaps : mapping
+        A copied file's name to the texts that are replaced in it; each must be there.
+    added : mapping
+        A file beside this one to its name among the copies.
+    """
 
     name: str
     module: str
     source: str
     copies: Mapping[str, str]
+    swaps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    added: Mapping[str, str] = field(default_factory=dict)
 
     def key(self) -> str:
-        """Changes when the module's version or the list does."""
+        """Changes when the module's version, the list or a file of ours does."""
         folder = HERE / "go" / self.module
         content = (folder / "go.mod").read_text() + (folder / "go.sum").read_text()
+        content += "".join((HERE / path).read_text() for path in self.added)
         return hashlib.sha256(repr((_RECIPE, self, content)).encode()).hexdigest()
+
+    def adapt(self, copied: Path) -> None:
+        """Make the replacements and the additions in the copies.
+
+        Raises
+        ------
+        ClusterError
+            When a text is not there: a newer module needs another adaptation, or none.
+        """
+        for name, texts in self.swaps.items():
+            content = (copied / name).read_text()
+            for old, new in texts.items():
+                if old not in content:
+                    raise ClusterError(f"{self.source}: {name} has no {old!r} any more; correct recipes.py")
+                content = content.replace(old, new)
+            (copied / name).write_text(content)
+        for path, name in self.added.items():
+            shutil.copyfile(HERE / path, copied / name)
 
 
 FILES = (
@@ -150,6 +183,9 @@ FILES = (
             "tools/packaging/common/envoy_bootstrap.json": "envoy_bootstrap.json",
             "LICENSE": "LICENSE",
         },
+        # Waypoints on a vanilla Envoy. The agent asks for this extension in every waypoint, whatever its options say.
+        swaps={"envoy_bootstrap.json": {"{{- if .metadata_discovery }}": "{{- if false }}"}},
+        added={"manifests/vanilla-waypoints.yaml": "charts/istiod/templates/vanilla-waypoints.yaml"},
     ),
     Files("gateway-api", "tools", "sigs.k8s.io/gateway-api", {"config/crd/standard": "crds", "LICENSE": "LICENSE"}),
     Files(

@@ -1,4 +1,6 @@
 import contextlib
+import http.server
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -100,3 +102,33 @@ def test_what_is_a_blink():
     assert all(is_blink(ApiException(status=code)) for code in (0, 429, 500, 503))
     assert is_blink(ConnectionResetError())
     assert not any(is_blink(ApiException(status=code)) for code in (401, 403, 404, 409, 422))
+
+
+class _Dated(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.0"
+
+    def do_GET(self) -> None:
+        self.send_response_only(200)
+        if self.server.date:  # type: ignore[attr-defined]
+            self.send_header("Date", self.server.date)  # type: ignore[attr-defined]
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("date", ["Sun, 22 Nov 2026 18:00:45 GMT", ""])
+def test_the_servers_clock_is_its_own_not_this_machines(kubeconfig: str, date: str):
+    with http.server.HTTPServer(("127.0.0.1", 0), _Dated) as server:
+        server.date = date  # type: ignore[attr-defined]
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        cluster = Cluster(kubeconfig)
+        cluster._configuration.host = f"http://127.0.0.1:{server.server_port}"
+        if date:
+            assert cluster.server_time() == 1795370445
+        else:
+            with pytest.raises(TestbedError, match="does not say what time it is"):
+                cluster.server_time()
+        thread.join()

@@ -59,6 +59,19 @@ def test_a_mesh_is_added_by_adding_a_folder(tmp_path: Path):
     assert [f.name for f in mesh.check(Treatment.parse("tiny+mtls"))] == ["mtls"]
 
 
+def test_a_build_of_ones_own_is_named_beside_the_version(tmp_path: Path):
+    folders = (str(write(tmp_path / "tiny")),)
+    assert find_meshes(KubernetesOptions(mesh_folders=folders))["tiny"].called == "1.0.0"
+    chosen = KubernetesOptions(mesh_folders=folders, meshes={"tiny": {"build": "own build"}})
+    assert find_meshes(chosen)["tiny"].called == "1.0.0 (own build)"
+
+
+def test_a_feature_that_is_shown_by_its_counters_alone_is_proven(tmp_path: Path):
+    counter = {"name": "bytes", "pods": "app", "url": "1/metrics", "pattern": "(x)"}
+    mesh = read_mesh(write(tmp_path, features={"wide": {"counters": [counter]}}))
+    assert mesh.features["wide"].proofs == ()
+
+
 @pytest.mark.parametrize(
     ("treatment", "words"),
     [
@@ -91,6 +104,9 @@ def test_what_cannot_be_toggled_is_said_and_never_faked(treatment: str, words: s
         ({"features": {"mtls": {}}}, "has no proof"),
         ({"not_toggles": {"mtls": "no"}}, "both a feature and not a toggle"),
         ({"parameters": {"image_tag": {"other": ["tag"]}}}, "release 'other' is not among the releases"),
+        ({"protocols": ["http3"]}, "protocol 'http3': allowed are http1, h2, grpc, mixed"),
+        ({"app_protocols": {"http3": "x"}}, "app_protocols: 'http3' is not among http1, h2, grpc"),
+        ({"open_values": {"other": ["x"]}}, "release 'other' is not among the releases"),
         ({"releases": []}, "neither releases (Helm) nor install"),
         ({"schema": "meshtrial.mesh/9"}, "must begin with"),
         ({"title": None, "name": None, "releases": [{"chart": "x"}]}, "name"),

@@ -54,6 +54,35 @@ def test_an_eviction_says_why():
     assert lost(POD, pod).endswith("was evicted or deleted during the run: node drain")
 
 
+@pytest.mark.parametrize(
+    ("metadata", "start"),
+    [
+        (
+            {"name": "istiod-1", "namespace": "istio-system", "ownerReferences": [{"kind": "ReplicaSet"}]},
+            "control plane pod istiod-1 in istio-system on node n1 was deleted during the run",
+        ),
+        (
+            {"name": "ztunnel-1", "namespace": "istio-system", "ownerReferences": [{"kind": "DaemonSet"}]},
+            "node agent pod ztunnel-1 in istio-system on node n1 was deleted during the run",
+        ),
+        (
+            {
+                "name": "waypoint-1",
+                "namespace": "trial",
+                "labels": {"gateway.networking.k8s.io/gateway-name": "waypoint", "meshtrial.dev/part": "app"},
+            },
+            "waypoint pod waypoint-1 on node n1 was deleted during the run",
+        ),
+    ],
+)
+def test_pods_of_a_mesh_are_named_by_what_they_are(metadata: dict, start: str):
+    assert lost({"metadata": metadata, "spec": {"nodeName": "n1"}, "status": {}}, None) == start
+
+
+def test_since_when_is_said_too():
+    assert lost(POD, None, "since its installation") == "load pod load-1 on node n1 was deleted since its installation"
+
+
 def test_versions_carry_the_digest_that_the_node_resolved():
     assert versions([POD]) == {"image fortio": "fortio:1 (sha256:ab)"}
     assert str(pod_ref(POD, "fortio")) == "trial/load-1"

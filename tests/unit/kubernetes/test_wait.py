@@ -1,5 +1,8 @@
 import pytest
+from unit.kubernetes.fakeapi import FakeApi
+from unit.kubernetes.fakeapi import pod as fake_pod
 
+from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes import wait
 from meshtrial.testbed.kubernetes.wait import first_problem, is_ready
 
@@ -23,6 +26,11 @@ def waiting(reason: str, message: str = "") -> dict:
         (waiting("CrashLoopBackOff"), "CrashLoopBackOff"),
         (waiting("ErrImageNeverPull"), "load the image onto every node"),
         (
+            waiting("CreateContainerConfigError", "container has runAsNonRoot and image will run as root"),
+            "image will run as root (set runAsUser",
+        ),
+        (waiting("CreateContainerConfigError", 'configmap "x" not found'), "that it names is missing"),
+        (
             pod(conditions=[{"type": "PodScheduled", "reason": "Unschedulable", "message": "0/2 nodes are available"}]),
             "unschedulable: 0/2 nodes are available",
         ),
@@ -38,6 +46,31 @@ def test_what_waiting_will_not_mend_is_said(status: dict, words: str):
 def test_what_waiting_will_mend_is_waited_for():
     assert first_problem([waiting("ContainerCreating"), waiting("PodInitializing"), pod(phase="Running")]) == ""
     assert first_problem([waiting("CrashLoopBackOff")], settle=("CrashLoopBackOff",)) == ""
+
+
+def test_a_crash_that_was_waited_out_speaks_at_the_time_out():
+    api = FakeApi()
+    crashed = {
+        "name": "agent",
+        "restartCount": 3,
+        "ready": False,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": {"exitCode": 1}},
+    }
+    api.add(
+        "/api/v1/namespaces/mesh/pods/cni-1", fake_pod("mesh", "cni-1", ready=False, initContainerStatuses=[crashed])
+    )
+    api.logs["mesh/cni-1/agent previous"] = "no certificate yet\n"
+    with pytest.raises(TestbedError, match=r"0 of 1 pods ready .*last log lines of agent: no certificate yet$"):
+        wait.pods_ready(api, "mesh", "", 1, 0.1, settle=("CrashLoopBackOff",))
+
+
+def test_pods_beyond_those_that_were_asked_for_are_waited_for_and_counted():
+    api = FakeApi()
+    for name, ready in (("echo", True), ("load", True), ("waypoint", False)):
+        api.add(f"/api/v1/namespaces/trial/pods/{name}", fake_pod("trial", name, ready=ready))
+    with pytest.raises(TestbedError, match=r"2 of 3 pods ready after"):
+        wait.pods_ready(api, "trial", "", 2, 0.1)
 
 
 def test_ready_is_the_pods_own_condition():

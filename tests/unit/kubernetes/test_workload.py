@@ -1,12 +1,13 @@
 import json
+from pathlib import Path
 
 import pytest
 import yaml
 
 from meshtrial.errors import UsageError
 from meshtrial.study import Load, Treatment
-from meshtrial.testbed.kubernetes import workload
-from meshtrial.testbed.kubernetes.apps import read_app
+from meshtrial.testbed.kubernetes import manifests, workload
+from meshtrial.testbed.kubernetes.apps import note, read_app
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.local.tokens import make_tokens
@@ -216,3 +217,114 @@ def test_images_are_replaced_everywhere():
     options = KubernetesOptions(images={"fortio": "r.test/f:1", "busybox": "r.test/b:1"}, image_pull_policy="Never")
     rendered = render("none", options=options)
     assert rendered.images == ("r.test/b:1", "r.test/f:1")
+
+
+def mesh_folder(folder: Path, **changed: object) -> KubernetesOptions:
+    data = {
+        "schema": "meshtrial.mesh/1",
+        "name": "tiny",
+        "title": "A mesh of a test",
+        "version": "1",
+        "namespaces": ["tiny-system"],
+        "releases": [{"name": "tiny", "path": "/charts/tiny", "namespace": "tiny-system"}],
+        "proxy_containers": ["tiny-proxy"],
+        "base": ["base.yaml"],
+        "features": {"mtls": {"manifests": ["mtls.yaml"], "absent": [], "proofs": ["plaintext-refused"]}},
+    }
+    base = [
+        {
+            "apiVersion": "tiny/v1",
+            "kind": "Realm",
+            "metadata": {"name": "trial", "namespace": "tiny-system"},
+            "spec": {},
+        },
+        {"apiVersion": "tiny/v1", "kind": "Route", "metadata": {"name": "app"}, "spec": {"to": "x", "port": 1}},
+    ]
+    mtls = [{**base[0], "spec": {"mtls": True}}, {**base[1], "kind": "Other", "metadata": {"name": "more"}}]
+    folder.mkdir()
+    (folder / "mesh.yaml").write_text(yaml.safe_dump(data | changed))
+    (folder / "base.yaml").write_text(yaml.safe_dump_all(base))
+    (folder / "mtls.yaml").write_text(yaml.safe_dump_all(mtls))
+    return KubernetesOptions(mesh_folders=(str(folder),))
+
+
+def test_a_features_object_takes_the_place_of_the_bases(tmp_path: Path):
+    options = mesh_folder(tmp_path / "tiny")
+    without, with_it = render("tiny", options=options), render("tiny+mtls", options=options)
+    assert find(without, "Realm", "trial")["spec"] == {}
+    assert find(with_it, "Realm", "trial")["spec"] == {"mtls": True}
+    # In its place: what leans on it comes behind it, and it is applied once.
+    assert [o["kind"] for o in with_it.objects][:3] == ["Realm", "Route", "Other"]
+
+
+def test_run_time_values_reach_the_objects_that_are_named(tmp_path: Path):
+    settings = [
+        {"kind": "Route", "name": "app", "path": "spec.to", "value": "service"},
+        {"kind": "Route", "name": "app", "path": "spec.port", "value": "http_port"},
+        {"kind": "Route", "name": "app", "path": "metadata.name", "value": "service_account"},
+    ]
+    route = find(render("tiny", options=mesh_folder(tmp_path / "tiny", settings=settings)), "Route", "echo")
+    assert route["spec"] == {"to": "echo", "port": 8080}
+    wrong = mesh_folder(tmp_path / "wrong", settings=[{**settings[0], "name": "gone"}])
+    with pytest.raises(UsageError, match="there is no Route gone to set service in"):
+        render("tiny", options=wrong)
+
+
+def test_a_sidecar_that_signs_on_gets_its_accounts_token(tmp_path: Path):
+    plain = render("tiny", options=mesh_folder(tmp_path / "plain"))
+    signing = render("tiny", options=mesh_folder(tmp_path / "signing", enrol={"service_account_token": True}))
+    for name in ("echo", "load"):
+        assert find(plain, "Deployment", name)["spec"]["template"]["spec"]["automountServiceAccountToken"] is False
+        assert find(signing, "Deployment", name)["spec"]["template"]["spec"]["automountServiceAccountToken"] is True
+
+
+@pytest.mark.parametrize(
+    ("protocol", "wanted"), [("http1", ["http", "grpc"]), ("h2", ["http2", "grpc"]), ("grpc", ["http", "grpc"])]
+)
+def test_ports_say_what_they_carry(protocol: str, wanted: list[str], tmp_path: Path):
+    load = Load(rps=100, connections=4, duration_s=5, protocol=protocol)
+    ports = find(render("none", load=load), "Service", "echo")["spec"]["ports"]
+    assert [port["appProtocol"] for port in ports] == wanted
+    quiet = mesh_folder(tmp_path / "quiet", app_protocols={"http1": "", "h2": "kubernetes.io/h2c"})
+    ports = find(render("tiny", load=load, options=quiet), "Service", "echo")["spec"]["ports"]
+    first = {"http1": None, "h2": "kubernetes.io/h2c", "grpc": None}[protocol]
+    assert [port.get("appProtocol") for port in ports] == [first, "grpc"]
+
+
+def test_a_protocol_that_a_mesh_does_not_carry_is_refused(tmp_path: Path):
+    load = Load(rps=100, connections=4, duration_s=5, protocol="grpc")
+    with pytest.raises(UsageError, match="tiny carries http1, h2 here, not grpc"):
+        render("tiny", load=load, options=mesh_folder(tmp_path / "tiny", protocols=["http1", "h2"]))
+
+
+def test_what_nothing_can_prove_on_an_app_is_refused_before_the_study(tmp_path: Path):
+    blind = {"mtls": {"manifests": ["mtls.yaml"], "proofs": ["peer-identity"], "expect": {"header": "x"}}}
+    options = mesh_folder(tmp_path / "blind", features=blind)
+    assert render("tiny+mtls", options=options)
+    with pytest.raises(UsageError, match="nothing can prove that it is with mtls on the app details"):
+        render("tiny+mtls", app="details", options=options)
+    off = {"mtls": {**blind["mtls"], "absent": ["base.yaml"], "absent_proofs": ["no-peer-identity"]}}
+    options = mesh_folder(tmp_path / "off", features=off)
+    with pytest.raises(UsageError, match="nothing can prove that it is without mtls on the app details"):
+        render("tiny", app="details", options=options)
+
+
+@pytest.mark.parametrize("path", sorted((KubernetesOptions().folder / "apps").glob("*.yaml")), ids=lambda p: p.stem)
+def test_no_probe_asks_the_path_that_is_measured(path: Path):
+    objects = manifests.read(path)
+    asked = {
+        c["readinessProbe"]["httpGet"]["path"]
+        for o in objects
+        for c in manifests.containers(o)
+        if "httpGet" in c.get("readinessProbe", {})
+    }
+    (entry,) = [o for o in objects if note(o, "entry") == "true"]
+    assert not asked & {note(entry, "path"), note(entry, "headers-path"), "/echo"}
+
+
+@pytest.mark.parametrize("path", sorted(KubernetesOptions().folder.glob("*/*.yaml")), ids=lambda p: p.stem)
+def test_a_meshs_init_container_may_be_root(path: Path):
+    for item in manifests.read(path):
+        pod = manifests.template(item)
+        if pod is not None:
+            assert "runAsNonRoot" not in pod["spec"].get("securityContext", {})

@@ -36,6 +36,21 @@ class App:
         """Names of its Deployments."""
         return tuple(o["metadata"]["name"] for o in self.objects if o["kind"] == "Deployment")
 
+    @property
+    def service_account(self) -> str:
+        """The account that the pods behind the entry Service run under."""
+        (service,) = (o for o in self.objects if o["kind"] == "Service" and o["metadata"]["name"] == self.service)
+        wanted = service["spec"]["selector"].items()
+        for item in self.objects:
+            pod = manifests.template(item)
+            if pod is not None and wanted <= pod["metadata"]["labels"].items():
+                return str(pod["spec"].get("serviceAccountName", "default"))
+        raise UsageError(f"app {self.name}: the Service {self.service} selects no pod of it")
+
+    def gives(self, need: str) -> bool:
+        """Whether it has what a proof needs: an echo of the request's headers, three tiers, or nothing."""
+        return {"": True, "headers": bool(self.headers_path), "tiers": self.tiers}[need]
+
 
 def read_app(options: KubernetesOptions, name: str, speaks: Sequence[str]) -> App:
     """Read ``apps/<name>.yaml``.

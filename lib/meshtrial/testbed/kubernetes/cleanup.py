@@ -1,17 +1,21 @@
 """Removal of what meshtrial made, also after a crash; nothing else is touched.
 
 What is ours is told by its labels alone, so a session that died, on another machine even, can be cleaned up
-after. A mesh is uninstalled by its own data before its namespace goes: webhooks that outlive their control
-plane would stop every new pod of the cluster.
+after; one that lives says so by its Lease, and what it owns is left alone. Applications go first, then what was
+applied beside them, then the meshes: a control plane clears the finalizers of what it watches over. A mesh is
+uninstalled by its own data before its namespace goes: webhooks that outlive their control plane would stop every new
+pod of the cluster.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from meshtrial.errors import TestbedError
+from meshtrial.testbed.kubernetes import clusterwide, lease
 from meshtrial.testbed.kubernetes.apply import MANAGED_BY, MANAGER, MESH, OWNER, STUDY, delete_namespace, label
-from meshtrial.testbed.kubernetes.client import Cluster, Json
+from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 from meshtrial.testbed.kubernetes.helm import uninstall_release
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.meshread import find_meshes
@@ -19,6 +23,7 @@ from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.wait import gone
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_GATEWAY_API = "gateway.networking.k8s.io"
 
 
 @dataclass(frozen=True)
@@ -39,32 +44,56 @@ class Cleaned:
 
 
 def clean(
-    context: str = "", study: str | None = None, *, kubeconfig: str = "", options: KubernetesOptions | None = None
+    context: str = "",
+    study: str | None = None,
+    *,
+    kubeconfig: str = "",
+    options: KubernetesOptions | None = None,
+    force: bool = False,
 ) -> Cleaned:
     """Remove every mesh and namespace that meshtrial made in a cluster, or those of one study.
 
     Parameters
     ----------
     context, kubeconfig : str
-        Empty for the user's defaults.
+        Empty for those of the options, or the user's defaults.
     study : str, optional
         Only what this study made.
+    options : KubernetesOptions, optional
+        What a study on this cluster is told besides: the Helm program, folders of meshes.
+    force : bool
+        Also what a running study owns.
     """
-    chosen = options or KubernetesOptions(kubeconfig=kubeconfig, context=context)
+    chosen = options or KubernetesOptions()
     cluster = Cluster(kubeconfig or chosen.kubeconfig, context or chosen.context, chosen.api_patience_s)
-    return clean_cluster(cluster, chosen, study)
+    return clean_cluster(cluster, chosen, study, force=force)
 
 
 def clean_cluster(
-    cluster: Cluster, options: KubernetesOptions, study: str | None = None, owner_id: str | None = None
+    cluster: Cluster,
+    options: KubernetesOptions,
+    study: str | None = None,
+    owner_id: str | None = None,
+    *,
+    force: bool = False,
 ) -> Cleaned:
     """The same on a cluster that is already known; ``owner_id`` limits it to one session."""
     removed, remaining, lines = [], [], []
-    for namespace in owned_namespaces(cluster, study, owner_id):
-        name = namespace["metadata"]["name"]
-        owner = str(namespace["metadata"]["labels"].get(OWNER))
+    alive = {} if force else lease.running(cluster)
+    namespaces, left_alone = [], set()
+    for item in owned_namespaces(cluster, study, owner_id):
+        owner = str(item["metadata"]["labels"].get(OWNER))
+        if owner in alive:
+            remaining.append(item["metadata"]["name"])
+            left_alone.add(owner)
+        else:
+            namespaces.append(item)
+    lines += [f"{alive[owner]}: left alone; --force removes it all the same" for owner in sorted(left_alone)]
+
+    def remove(item: Json) -> None:
+        name, owner = item["metadata"]["name"], str(item["metadata"]["labels"].get(OWNER))
         try:
-            _uninstall_in(cluster, options, namespace)
+            _uninstall_in(cluster, options, item)
             delete_namespace(cluster, name, owner.__eq__, options.mesh_timeout_s)
         except TestbedError as error:
             remaining.append(name)
@@ -72,7 +101,18 @@ def clean_cluster(
         else:
             removed.append(name)
             lines.append(f"namespace {name} removed")
-    lines += remove_crds(cluster, study, owner_id)
+
+    for item in namespaces:
+        if not mesh_of(item):
+            remove(item)
+    meshes = find_meshes(options)
+    groups = {group for mesh in meshes.values() for group in mesh.crd_groups} | {_GATEWAY_API}
+    lines += remove_objects(cluster, groups, study, owner_id, spared=alive)
+    for item in namespaces:
+        if mesh_of(item):
+            remove(item)
+    lines += remove_crds(cluster, study, owner_id, spared=alive)
+    lines += clusterwide.remove_owned(cluster, _owned(study, owner_id), spared=alive)
     if not lines:
         lines.append(f"nothing of meshtrial's in {cluster.where()}")
     return Cleaned(tuple(removed), tuple(remaining), tuple(lines))
@@ -81,16 +121,70 @@ def clean_cluster(
 def owned_namespaces(cluster: Cluster, study: str | None = None, owner_id: str | None = None) -> list[Json]:
     """Our namespaces, applications before the meshes that serve them."""
     found = cluster.items("/api/v1/namespaces", labelSelector=_selector(study, owner_id))
-    return sorted(found, key=lambda item: bool((item["metadata"].get("annotations") or {}).get(MESH)))
+    return sorted(found, key=lambda item: bool(mesh_of(item)))
 
 
-def remove_crds(cluster: Cluster, study: str | None = None, owner_id: str | None = None) -> list[str]:
-    """Delete the CRDs that came with a mesh of ours; one that was there before carries no label of ours."""
-    selector = _selector(study, owner_id).replace(f"{MANAGED_BY}={MANAGER}", OWNER)
+def mesh_of(namespace: Json) -> str:
+    """The mesh that a namespace of ours was made for; empty for others."""
+    return str((namespace["metadata"].get("annotations") or {}).get(MESH) or "")
+
+
+def remove_objects(
+    cluster: Cluster,
+    groups: Iterable[str],
+    study: str | None = None,
+    owner_id: str | None = None,
+    spared: Collection[str] = (),
+) -> list[str]:
+    """Delete custom resources of ours that lie in namespaces of others or in none: no namespace takes them along."""
+    suffixes = tuple(groups)
+    try:
+        kinds = [crd["spec"] for crd in cluster.items(_CRDS) if crd["spec"]["group"].endswith(suffixes)]
+    except TestbedError:
+        return []  # whoever may not read CRDs applied none of theirs
+    lines = []
+    for spec in kinds:
+        version = next((v["name"] for v in spec["versions"] if v.get("served")), "")
+        group, kind = f"/apis/{spec['group']}/{version}", spec["names"]["plural"]
+        try:
+            found = cluster.items(f"{group}/{kind}", labelSelector=_selector(study, owner_id) + f",{OWNER}")
+            for item in found:
+                metadata = item["metadata"]
+                if metadata["labels"].get(OWNER) in spared:
+                    continue
+                where = f"/namespaces/{metadata['namespace']}" if metadata.get("namespace") else ""
+                if cluster.delete(f"{group}{where}/{kind}/{metadata['name']}", uid=metadata["uid"]):
+                    lines.append(f"{kind} {metadata['name']} removed")
+        except NotFoundError:
+            continue  # its CRD is going
+        except TestbedError as error:
+            lines.append(f"{kind} of {spec['group']}: {error}")
+    return lines
+
+
+def remove_crds(
+    cluster: Cluster,
+    study: str | None = None,
+    owner_id: str | None = None,
+    spared: Collection[str] = (),
+    groups: Iterable[str] = ("",),
+) -> list[str]:
+    """Delete the CRDs that came with a mesh of ours; one that was there before carries no label of ours.
+
+    Parameters
+    ----------
+    spared : collection of str
+        Owners whose CRDs stay.
+    groups : iterable of str
+        Only API groups that end so: another mesh of this session may stand beside it.
+    """
+    suffixes = tuple(groups)
     lines = []
     try:
         found = {
-            item["metadata"]["name"]: item["metadata"]["uid"] for item in cluster.items(_CRDS, labelSelector=selector)
+            item["metadata"]["name"]: item["metadata"]["uid"]
+            for item in cluster.items(_CRDS, labelSelector=_owned(study, owner_id))
+            if item["metadata"]["labels"].get(OWNER) not in spared and item["spec"]["group"].endswith(suffixes)
         }
     except TestbedError:
         return []  # whoever may not read CRDs has made none
@@ -117,8 +211,13 @@ def _selector(study: str | None, owner_id: str | None) -> str:
     return ",".join(parts)
 
 
+def _owned(study: str | None, owner_id: str | None) -> str:
+    # Of what Helm manages as well, the owner's label is ours alone.
+    return _selector(study, owner_id).replace(f"{MANAGED_BY}={MANAGER}", OWNER)
+
+
 def _uninstall_in(cluster: Cluster, options: KubernetesOptions, namespace: Json) -> None:
-    name = (namespace["metadata"].get("annotations") or {}).get(MESH)
+    name = mesh_of(namespace)
     if not name:
         return
     mesh: Mesh | None = find_meshes(options).get(name)

@@ -7,6 +7,7 @@ swaps ``call_api`` of the client that it is given. An API server that does not a
 
 from __future__ import annotations
 
+import email.utils
 import json
 import threading
 import time
@@ -79,6 +80,25 @@ class Cluster:
         timeout: tuple[float, float] = _TIMEOUT,
     ) -> bytes:
         """One request, no second try; raises what the client raises."""
+        data: bytes = self._answer(method, path, query, body, content_type, timeout).read()
+        return data
+
+    def server_time(self) -> float:
+        """The API server's own clock, in seconds since 1970: clocks of other machines may differ from it."""
+        found = self.call("get /version", lambda: self._answer("GET", "/version").getheader("Date"))
+        if not found:
+            raise TestbedError(f"{self.server} ({self.where()}) does not say what time it is (no Date in its answers)")
+        return email.utils.parsedate_to_datetime(str(found)).timestamp()
+
+    def _answer(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        content_type: str = "application/json",
+        timeout: tuple[float, float] = _TIMEOUT,
+    ) -> Any:
         client = self.client()
         parts = client.param_serialize(
             method,
@@ -89,10 +109,10 @@ class Cluster:
             auth_settings=["BearerToken"],
         )
         answer = client.call_api(*parts, _request_timeout=timeout)
-        data: bytes = answer.read()
+        answer.read()
         if not 200 <= answer.status <= 299:
             raise ApiException(status=answer.status, reason=answer.reason, http_resp=answer)
-        return data
+        return answer
 
     def call(self, what: str, work: Callable[[], T], patience_s: float | None = None) -> T:
         """Do something that may be done twice; wait for a blinking API server; translate errors."""

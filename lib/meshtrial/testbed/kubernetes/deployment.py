@@ -16,7 +16,7 @@ from meshtrial.load.failures import failures_of
 from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.study import Load, Treatment
 from meshtrial.testbed.base import GeneratorCall, GeneratorOutput, Target
-from meshtrial.testbed.kubernetes import loadgen, probing, proofs, wait
+from meshtrial.testbed.kubernetes import evidence, loadgen, probing, proofs, wait, waypoints
 from meshtrial.testbed.kubernetes.apply import Applier, delete_namespace
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 from meshtrial.testbed.kubernetes.execs import PodRef
@@ -65,11 +65,14 @@ class KubernetesDeployment:
         self._arm: proofs.Arm | None = None
         self._meter: Meter | None = None
         self._pods: list[Json] = []
+        self._mesh_pods: list[Json] = []
 
     def stand_up(self) -> None:
         """Apply everything and wait until a request comes through; on failure nothing stays."""
+        places = (self.rendered.namespace, *(self.mesh.namespaces if self.mesh is not None else ()))
         try:
-            self._stand_up()
+            with evidence.kept(self.cluster, places):
+                self._stand_up()
         except BaseException:
             with contextlib.suppress(TestbedError):
                 self.remove()
@@ -80,14 +83,19 @@ class KubernetesDeployment:
         rendered, name = self.rendered, self.rendered.namespace
         self.applier.namespace(name, rendered.namespace_labels, rendered.namespace_annotations)
         apps = [o for o in rendered.objects if o["kind"] == "Deployment" and label(template(o) or o, PART) == "app"]
-        self.applier.apply([o for o in rendered.objects if o not in apps], home=name)
+        late = [*(o for o in rendered.objects if waypoints.is_late(o)), *apps]
+        self.applier.apply([o for o in rendered.objects if o not in late], home=name)
         wait.pods_placed(self.cluster, name, f"{PART}=load", rendered.load_pods, self.options.deploy_timeout_s)
-        self.applier.apply(apps, home=name)
+        self.applier.apply(late, home=name)
         applied_s = time.monotonic() - began
-        count = rendered.app_pods + rendered.load_pods
         settle = self.mesh.settle if self.mesh is not None else ()
         timeout_s = self.options.deploy_timeout_s
-        wait.pods_ready(self.cluster, name, "", count, timeout_s, settle)
+        # The application's own pods are counted: a waypoint or a collector must not stand in for one of them.
+        wait.pods_ready(self.cluster, name, f"{PART}=app", rendered.app_pods, timeout_s, settle)
+        wait.pods_ready(self.cluster, name, "", rendered.app_pods + rendered.load_pods, timeout_s, settle)
+        for feature in self.mesh.check(self.treatment) if self.mesh is not None else ():
+            if feature.waits:
+                wait.pods_ready(self.cluster, name, feature.waits, 1, timeout_s, settle)
         ready_s = time.monotonic() - began
         self.look()
         self._wait_path(timeout_s)
@@ -102,13 +110,13 @@ class KubernetesDeployment:
         name, mesh = self.rendered.namespace, self.mesh
         everything = wait.live_pods(self.cluster, name)
         by_part = {part: [p for p in everything if label(p, PART) == part] for part in PARTS}
-        waypoints = wait.live_pods(self.cluster, name, mesh.waypoints) if mesh and mesh.waypoints else []
+        between = wait.live_pods(self.cluster, name, mesh.waypoints) if mesh and mesh.waypoints else []
         agents = {a.component: self._members(a) for a in (mesh.agents if mesh else ())}
         control = {c.component: self._members(c) for c in (mesh.control_plane if mesh else ())}
         if not by_part["app"] or not by_part["load"]:
             raise TestbedError(f"namespace {name}: its pods are gone")
         self._pods = [pod for part in PARTS for pod in by_part[part]]
-        pods = Pods(self._pods, agents, control, waypoints)
+        pods = Pods(self._pods, agents, control, between)
         self._meter = Meter(self.cluster, parts_of(pods, mesh), self.options.sample_patience_s)
         features = mesh.check(self.treatment) if mesh else ()
         self._arm = proofs.Arm(
@@ -117,19 +125,21 @@ class KubernetesDeployment:
             mesh,
             features,
             self._tokens,
-            {**by_part, "waypoint": waypoints, **agents},
+            {**by_part, "waypoint": between, **agents, **control},
             self._load_pods()[0],
             self._probe,
         )
+        self._mesh_pods = [*between, *chain(*agents.values(), *control.values())]
         if self.rendered.app.tiers:
             names = set(mesh.proxy_containers if mesh is not None else ())
             proxied = sum(bool(names & set(container_names(pod))) for pod in self._pods)
             hold_s = 2 * self.options.hold_ms / 1e3
             self.measured |= {"hold_s": hold_s, "endpoints": len(self._pods), "proxies": proxied}
-        self.versions = versions([*self._pods, *waypoints, *chain(*agents.values(), *control.values())])
+        self.versions = versions([*self._pods, *self._mesh_pods])
         if mesh is not None:
-            self.versions[f"mesh {mesh.name}"] = mesh.version
-        self.measured["placement"] = {p["metadata"]["name"]: p["spec"].get("nodeName") for p in self._pods[:100]}
+            self.versions[f"mesh {mesh.name}"] = mesh.called
+        told = [*between, *self._pods[:100]]
+        self.measured["placement"] = {p["metadata"]["name"]: p["spec"].get("nodeName") for p in told}
         parts = {part.component: part for part in (mesh.control_plane if mesh else ())}
         self.measured["control_plane"] = {c: autoscaling(self.cluster, s) for c, s in parts.items()}
 
@@ -155,6 +165,9 @@ class KubernetesDeployment:
         """Deployment times, placement, the windows of the resource samples and what was missing."""
         meter = self._standing(self._meter)
         missing = list(meter.notes)
+        if self.mesh is not None:
+            _, unasked = proofs.named(self.mesh, self.mesh.check(self.treatment), self.rendered.app)
+            self.measured["proofs_not_asked"] = list(unasked)
         self.measured["resources"] = {"windows": meter.windows, "missing": missing, "memory": MEMORY_NOTE}
         return self.measured
 
@@ -186,9 +199,10 @@ class KubernetesDeployment:
         """Delete the namespace and what was applied outside of it, and wait until they are gone."""
         name = self.rendered.namespace
         try:
-            self.applier.delete_outside()
             wait.force_lost_pods(self.cluster, name)
             delete_namespace(self.cluster, name, self.applier.owner.id.__eq__, self.options.deploy_timeout_s)
+            # After the pods: a control plane may refuse to let go of what they still lean on (Kuma's Mesh).
+            self.applier.delete_outside()
         except KeyboardInterrupt:
             study = self.applier.owner.study
             print(
@@ -200,16 +214,24 @@ class KubernetesDeployment:
 
     def why_spoilt(self) -> str:
         """Why the run cannot be used any more; asked once, without patience."""
-        path = f"/api/v1/namespaces/{self.rendered.namespace}/pods"
-        try:
-            answer = self.cluster.call(path, lambda: self.cluster.request("GET", path, timeout=(1.0, 3.0)), 0.0)
-        except NotFoundError:
-            return f"namespace {self.rendered.namespace} is gone"
-        now = {uid(pod): pod for pod in json.loads(answer)["items"]}
-        return next((why for why in (lost(pod, now.get(uid(pod))) for pod in self._pods) if why), "")
+        everything = [*self._pods, *self._mesh_pods]
+        now: dict[str, Json] = {}
+        for namespace in dict.fromkeys(pod["metadata"]["namespace"] for pod in everything):
+            path = f"/api/v1/namespaces/{namespace}/pods"
+
+            def ask(path: str = path) -> bytes:
+                return self.cluster.request("GET", path, timeout=(1.0, 3.0))
+
+            try:
+                answer = self.cluster.call(path, ask, 0.0)
+            except NotFoundError:
+                return f"namespace {namespace} is gone"
+            now |= {uid(pod): pod for pod in json.loads(answer)["items"]}
+        return next((why for why in (lost(pod, now.get(uid(pod))) for pod in everything) if why), "")
 
     def _placement(self, phase: str) -> Proof:
-        apps = {p["spec"].get("nodeName") for p in self._pods if label(p, PART) == "app"}
+        apart = [p for p in self._pods if label(p, PART) == "app"] + list(self._standing(self._arm).pods["waypoint"])
+        apps = {p["spec"].get("nodeName") for p in apart}
         loads = {p["spec"].get("nodeName") for p in self._pods if label(p, PART) == "load"}
         shared = apps & loads
         wanted = self.options.load_separation == "required"

@@ -25,10 +25,18 @@ class Blocks:
         return new
 
 
-def policy_record(options: KubernetesOptions, installer: MeshInstaller, reinstalled: bool) -> dict[str, Any]:
-    """The reinstall policy and what it came to, for ``run.json``."""
+def policy_record(
+    options: KubernetesOptions, installer: MeshInstaller, reinstalled: bool, because: str = ""
+) -> dict[str, Any]:
+    """The reinstall policy and what it came to, for ``run.json``.
+
+    Parameters
+    ----------
+    because : str
+        What had befallen the mesh that stood, where it was reinstalled out of turn.
+    """
     now = time.time()
-    return {
+    found: dict[str, Any] = {
         "mesh_install": options.mesh_install,
         "mesh_reinstall": options.mesh_reinstall,
         "app_reinstall": options.app_reinstall,
@@ -36,3 +44,8 @@ def policy_record(options: KubernetesOptions, installer: MeshInstaller, reinstal
         "installed_meshes": {name: round(now - at, 1) for name, at in installer.installed.items()},
         "install_s": {name: round(s, 2) for name, s in installer.install_s.items()},
     }
+    if because:
+        found["reinstalled_because"] = because
+    if installer.appeared:
+        found["appeared_and_left_alone"] = list(installer.appeared)
+    return found

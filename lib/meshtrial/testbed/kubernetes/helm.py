@@ -8,7 +8,8 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from meshtrial.errors import MissingToolError, TestbedError
 from meshtrial.testbed.kubernetes.client import Cluster
 from meshtrial.testbed.kubernetes.meshdata import Mesh, Release
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
+
+Watch = Callable[[], str]
+_WATCH_S = 1.0
 
 
 def program(options: KubernetesOptions) -> str:
@@ -43,35 +47,41 @@ def version(options: KubernetesOptions) -> str:
 
 
 def install_release(
-    cluster: Cluster, options: KubernetesOptions, mesh: Mesh, release: Release, values: Mapping[str, Any]
+    cluster: Cluster,
+    options: KubernetesOptions,
+    mesh: Mesh,
+    release: Release,
+    chart: Path,
+    values: Mapping[str, Any],
+    watch: Watch | None = None,
 ) -> None:
     """Install or upgrade; readiness is waited for by whoever can give reasons."""
-    chart = [release.path] if release.path else [release.chart]
-    if not release.path:
-        if release.repository.startswith("oci://"):
-            chart = [f"{release.repository.rstrip('/')}/{release.chart}"]
-        elif release.repository:
-            chart += ["--repo", release.repository]
-        if release.version or mesh.version:
-            chart += ["--version", release.version or mesh.version]
     with tempfile.TemporaryDirectory(prefix="meshtrial-helm-") as folder:
         own = Path(folder) / "values.yaml"
         own.write_text(yaml.safe_dump(dict(values)))
         own.chmod(0o600)  # keys may be among them
         files = [part for name in release.values for part in ("-f", str(mesh.folder / name))]
-        argv = [program(options), "upgrade", "--install", release.name, *chart, "-n", release.namespace, *files]
+        argv = [program(options), "upgrade", "--install", release.name, str(chart), "-n", release.namespace, *files]
         argv += ["-f", str(own), "--timeout", f"{options.mesh_timeout_s:g}s", *_cluster_flags(cluster)]
-        run(argv, options.mesh_timeout_s + 30)
+        run(argv, options.mesh_timeout_s + 30, watch=watch)
 
 
-def uninstall_release(cluster: Cluster, options: KubernetesOptions, release: Release) -> None:
+def uninstall_release(
+    cluster: Cluster, options: KubernetesOptions, release: Release, watch: Watch | None = None
+) -> None:
     """Uninstall; a release that is not there is fine."""
     argv = [program(options), "uninstall", release.name, "-n", release.namespace, "--ignore-not-found", "--wait"]
-    run([*argv, "--timeout", f"{options.mesh_timeout_s:g}s", *_cluster_flags(cluster)], options.mesh_timeout_s + 30)
+    argv += ["--timeout", f"{options.mesh_timeout_s:g}s", *_cluster_flags(cluster)]
+    run(argv, options.mesh_timeout_s + 30, watch=watch)
 
 
-def run(argv: Sequence[str], timeout_s: float, env: Mapping[str, str] | None = None) -> str:
+def run(argv: Sequence[str], timeout_s: float, env: Mapping[str, str] | None = None, watch: Watch | None = None) -> str:
     """Run a program in a session of its own, so that Ctrl-C reaches this process first, which then ends it.
+
+    Parameters
+    ----------
+    watch : callable, optional
+        Asked every second; a text that it returns is why the program is waited for no longer.
 
     Raises
     ------
@@ -88,10 +98,19 @@ def run(argv: Sequence[str], timeout_s: float, env: Mapping[str, str] | None = N
         start_new_session=True,
         env={**os.environ, **(env or {})},
     )
+    began = time.monotonic()
     try:
-        out, err = child.communicate(timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        raise TestbedError(f"{name} {argv[1]}: no end within {timeout_s:g} s") from None
+        while True:
+            left_s = timeout_s - (time.monotonic() - began)
+            try:
+                out, err = child.communicate(timeout=min(left_s, _WATCH_S) if watch else left_s)
+                break
+            except subprocess.TimeoutExpired:
+                if left_s <= _WATCH_S or watch is None:
+                    raise TestbedError(f"{name} {argv[1]}: no end within {timeout_s:g} s") from None
+                hopeless = watch()
+                if hopeless:
+                    raise TestbedError(f"{name} {' '.join(argv[1:4])}: given up: {hopeless}") from None
     finally:
         if child.poll() is None:
             with contextlib.suppress(ProcessLookupError):
@@ -103,7 +122,8 @@ def run(argv: Sequence[str], timeout_s: float, env: Mapping[str, str] | None = N
                 child.wait()
     if child.returncode != 0:
         words = [line for line in (err.strip() or out.strip()).splitlines() if line.strip()]
-        raise TestbedError(f"{name} {' '.join(argv[1:4])}: exit {child.returncode}: {' '.join(words[-3:])[:600]}")
+        told = " ".join(" ".join(words[-3:]).split())
+        raise TestbedError(f"{name} {' '.join(argv[1:4])}: exit {child.returncode}: {told[:600]}")
     return out
 
 

@@ -246,6 +246,52 @@ def with_container(source: Json) -> Callable[[Json], None]:
     return patch
 
 
+def app_protocols(wanted: Mapping[str, str], entry: str, protocol: str) -> Callable[[Json], None]:
+    """Say what the Services' ports carry in this study, in the words that the mesh understands.
+
+    Parameters
+    ----------
+    wanted : mapping
+        ``http1``, ``h2`` and ``grpc`` to a value of ``appProtocol``; an empty text leaves it out.
+    entry : str
+        The Service that the generators call: its HTTP port carries what they send, every other one HTTP/1.1.
+    protocol : str
+        What the generators send.
+    """
+
+    def patch(manifest: Json) -> None:
+        if manifest["kind"] != "Service":
+            return
+        http = "h2" if protocol == "h2" and manifest["metadata"]["name"] == entry else "http1"
+        for port in manifest["spec"]["ports"]:
+            if "appProtocol" in port:
+                port["appProtocol"] = wanted["grpc" if port["appProtocol"] == "grpc" else http]
+                if not port["appProtocol"]:
+                    del port["appProtocol"]
+
+    return patch
+
+
+def with_account_token(manifest: Json) -> None:
+    """Mount the pods' service-account token in them."""
+    pod = template(manifest)
+    if pod is not None:
+        pod["spec"]["automountServiceAccountToken"] = True
+
+
+def replaced(base: Iterable[Json], more: Iterable[Json]) -> list[Json]:
+    """Both in order; one of ``more`` takes the place of the same object (kind, namespace, name) in ``base``."""
+    found = {_identity(item): item for item in base}
+    for item in more:
+        found[_identity(item)] = item
+    return list(found.values())
+
+
+def _identity(item: Json) -> tuple[str, str, str]:
+    metadata = item["metadata"]
+    return item["kind"], metadata.get("namespace", "default"), metadata["name"]
+
+
 def set_path(manifest: Json, path: str, value: Any) -> None:
     """Set ``spec.jwtRules.0.jwks``: what is there already is replaced, nothing is invented.
 

@@ -15,20 +15,23 @@ from meshtrial.study import Treatment
 from meshtrial.testbed.kubernetes import manifests
 
 SCHEMA = "meshtrial.mesh/1"
-PROOFS = (
-    "proxied",
-    "plaintext-refused",
-    "plaintext-accepted",
-    "peer-identity",
-    "no-peer-identity",
-    "jwt",
-    "opa",
-    "observability",
-    "hbone",
-    "waypoint",
-    "scoped",
-    "unscoped",
-)
+# What each proof needs of the application beside a path to ask: an echo of the request's headers, or three tiers.
+PROOFS = {
+    "proxied": "",
+    "plaintext-refused": "",
+    "plaintext-accepted": "",
+    "peer-identity": "headers",
+    "no-peer-identity": "headers",
+    "jwt": "",
+    "opa": "",
+    "denied": "",
+    "allowed": "",
+    "scoped": "tiers",
+    "unscoped": "tiers",
+}
+PROTOCOLS = ("http1", "h2", "grpc", "mixed")
+# Kubernetes' names for what a port carries, where a mesh says nothing else.
+APP_PROTOCOLS = {"http1": "http", "h2": "http2", "grpc": "grpc"}
 
 
 @dataclass(frozen=True)
@@ -71,21 +74,35 @@ class Selector:
 
 @dataclass(frozen=True)
 class Enrolment:
-    """What makes a namespace and its pods part of the mesh; ``{proxy_cpu}`` and the like are filled in."""
+    """What makes a namespace and its pods part of the mesh; ``{proxy_cpu}`` and the like are filled in.
+
+    Attributes
+    ----------
+    service_account_token : bool
+        The pods' account is mounted in them, for a sidecar that signs on with it.
+    """
 
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
     namespace_annotations: Mapping[str, str] = field(default_factory=dict)
     pod_labels: Mapping[str, str] = field(default_factory=dict)
     pod_annotations: Mapping[str, str] = field(default_factory=dict)
+    service_account_token: bool = False
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A place in a feature's manifests that gets a run-time value (``jwks``, ``rego``...)."""
+    """A place in a feature's manifests that gets a run-time value (``jwks``, ``service``...).
+
+    Attributes
+    ----------
+    name : str
+        Of the object as it lies in its file; empty is every object of that kind.
+    """
 
     kind: str
     path: str
     value: str
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,7 +112,7 @@ class Counter:
     Attributes
     ----------
     pods : str
-        ``app``, ``load``, ``collector``, ``waypoint``, or the component of an agent.
+        ``app``, ``load``, ``collector``, ``waypoint``, or the component of an agent or of the control plane.
     url : str
         ``port/path`` on each of the pods; read from outside the mesh.
     pattern : str
@@ -128,14 +145,17 @@ class Feature:
     Attributes
     ----------
     manifests, absent : tuple of str
-        Applied with, and without the feature: an arm without it must really be without it.
+        Applied with, and without the feature: a treatment without it must really be without it. An object of the
+        mesh's base that has the same kind, namespace and name is replaced.
     proofs, absent_proofs : tuple of str
         Names of :data:`PROOFS`.
     expect : mapping
         What a proof looks for: ``header`` (regular expression in the echoed request), ``missing`` and ``bad``
-        (status codes of a JWT arm, or of OPA's).
+        (status codes of a JWT treatment, or of OPA's), ``path`` and ``denied`` (a path and its status codes).
     counters, logs : tuple
-        Evidence besides, of the arms with the feature.
+        Evidence besides, of the treatments with the feature.
+    waits : str
+        Label selector: the treatment stands when such a pod of the study's namespace is ready.
     requires : tuple of str
         CRDs that the cluster must have besides.
     apps : tuple of str
@@ -162,16 +182,36 @@ class Feature:
     expect: Mapping[str, Any] = field(default_factory=dict)
     counters: tuple[Counter, ...] = ()
     logs: tuple[Lines, ...] = ()
+    waits: str = ""
 
 
 @dataclass(frozen=True)
 class Mesh:
-    """Everything the backend knows of a mesh."""
+    """Everything the backend knows of a mesh.
+
+    Attributes
+    ----------
+    build : str
+        Who built it, where that is not its project ("own build"): reports say it beside the version.
+    settings : tuple of Setting
+        In the base's own objects.
+    protocols : tuple of str
+        Which of :data:`PROTOCOLS` it carries as what they are; a study of another one is refused.
+    app_protocols : mapping
+        ``appProtocol`` of the application's ports by what they carry; an empty text leaves it out.
+    open_values : mapping
+        By release, where its chart takes keys that its own values do not list.
+    storage : bool
+        It claims a volume, for which the cluster needs a default StorageClass.
+    remarks : tuple of str
+        What a user should know before choosing it (licence, channel); kept in the record.
+    """
 
     name: str
     title: str
     version: str
     folder: Path
+    build: str = ""
     architecture: str = "sidecar"
     tested: bool = False
     reference: bool = False
@@ -190,6 +230,7 @@ class Mesh:
     agents: tuple[Selector, ...] = ()
     waypoints: str = ""
     base: tuple[str, ...] = ()
+    settings: tuple[Setting, ...] = ()
     proofs: tuple[str, ...] = ("proxied",)
     counters: tuple[Counter, ...] = ()
     expect: Mapping[str, Any] = field(default_factory=dict)
@@ -197,8 +238,18 @@ class Mesh:
     not_toggles: Mapping[str, str] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
     generated: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    protocols: tuple[str, ...] = PROTOCOLS
+    app_protocols: Mapping[str, str] = field(default_factory=lambda: dict(APP_PROTOCOLS))
+    open_values: Mapping[str, Any] = field(default_factory=dict)
+    storage: bool = False
+    remarks: tuple[str, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
     chosen: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def called(self) -> str:
+        """Its version as records and reports name it, with who built it where that is not its project."""
+        return f"{self.version} ({self.build})" if self.build else self.version
 
     def objects(self, names: tuple[str, ...]) -> list[manifests.Json]:
         """The documents of these files of the mesh's folder."""

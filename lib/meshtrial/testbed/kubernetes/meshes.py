@@ -1,46 +1,86 @@
 """Meshes installed and uninstalled from their data, owned by namespace, and never one that somebody else runs.
 
-CRDs that came with an installation are labelled as ours the moment they appear; those that were there before
-are somebody else's and stay.
+What came with an installation and Helm does not remove (CRDs, objects that a hook or the control plane made) is
+labelled as ours the moment it appears; what was there before is somebody else's and stays. A mesh that stands is
+compared with what stood after its installation before it is used again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import yaml
 
-from meshtrial.errors import TestbedError, UsageError
-from meshtrial.testbed.kubernetes import helm, wait
+from meshtrial.errors import MissingToolError, TestbedError, UsageError
+from meshtrial.testbed.kubernetes import clusterwide, evidence, helm, wait
 from meshtrial.testbed.kubernetes.apply import MESH, OWNER, STUDY, Applier, delete_namespace, label, verdict
+from meshtrial.testbed.kubernetes.charts import Charts
 from meshtrial.testbed.kubernetes.cleanup import remove_crds
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
-from meshtrial.testbed.kubernetes.issuer import issuer_chain
-from meshtrial.testbed.kubernetes.meshdata import Command, Mesh, Release, Selector
+from meshtrial.testbed.kubernetes.hooks import HookWatch
+from meshtrial.testbed.kubernetes.meshdata import Command, Mesh, Selector
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.testbed.kubernetes.pods import lost, uid
+from meshtrial.testbed.kubernetes.values import Values, unknown_values
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """A mesh of ours, and the cluster before and after it came.
+
+    Attributes
+    ----------
+    before : mapping
+        What belongs to no namespace and was there before, by path.
+    pods : tuple
+        Control plane and agents after the installation.
+    webhooks : tuple of str
+        The mesh's webhook configurations after the installation.
+    """
+
+    mesh: Mesh
+    before: Mapping[str, Json]
+    pods: tuple[Json, ...] = ()
+    webhooks: tuple[str, ...] = ()
 
 
 class MeshInstaller:
     """Installs meshes as one owner.
 
+    Parameters
+    ----------
+    charts : Charts, optional
+        The session's, where it has fetched some already.
+
     Attributes
     ----------
     installed : dict
         Mesh name to the moment (``time.time``) it became ready.
+    appeared : list of str
+        Objects of no namespace that appeared while a mesh stood, and that nothing ties to it: they were left alone.
     """
 
-    def __init__(self, cluster: Cluster, options: KubernetesOptions, applier: Applier) -> None:
+    def __init__(
+        self, cluster: Cluster, options: KubernetesOptions, applier: Applier, charts: Charts | None = None
+    ) -> None:
         self.cluster = cluster
         self.options = options
         self.applier = applier
+        self.charts = charts or Charts(options)
         self.installed: dict[str, float] = {}
         self.install_s: dict[str, float] = {}
-        self._meshes: dict[str, Mesh] = {}
+        self.appeared: list[str] = []
+        self._standing: dict[str, _Standing] = {}
+
+    @property
+    def standing(self) -> tuple[str, ...]:
+        """Meshes that are there by us, also those that did not become ready or did not go."""
+        return tuple(self._standing)
 
     def install(self, mesh: Mesh) -> None:
         """Install a mesh and wait until it is ready; on failure nothing of it stays."""
@@ -48,46 +88,98 @@ class MeshInstaller:
             self._check_existing(mesh)
             return
         began = time.monotonic()
-        self._meshes[mesh.name] = mesh
-        before = self._crds(mesh)
+        crds, earlier = self._crds(mesh), self._standing.get(mesh.name)
+        # Of one that did not go whole, what was there before it counts.
+        before = earlier.before if earlier else clusterwide.look(self.cluster)
+        self._standing[mesh.name] = _Standing(mesh, before)
         try:
-            for name in mesh.namespaces:
-                self.applier.namespace(name, {}, {MESH: mesh.name})
-            if mesh.method == "command":
-                self._run(mesh, mesh.install)
-            else:
-                values = _Values(self.options, mesh)
-                for release in mesh.releases:
-                    helm.install_release(self.cluster, self.options, mesh, release, values.of(release))
-                    self._own_crds(mesh, before)
-            self._own_crds(mesh, before)
-            self._wait(mesh)
+            with evidence.kept(self.cluster, mesh.namespaces):
+                self._install(mesh, crds)
         except BaseException:
             with contextlib.suppress(TestbedError):
-                self._own_crds(mesh, before)  # those of a release that was cut short
+                self._own(mesh, crds)  # of a release that was cut short
                 self.uninstall(mesh.name)
             raise
+        pods = tuple(pod for part in (*mesh.control_plane, *mesh.agents) for pod in self._members(part))
+        self._standing[mesh.name] = _Standing(mesh, before, pods, clusterwide.webhooks(self.cluster, mesh))
         self.installed[mesh.name] = time.time()
         self.install_s[mesh.name] = time.monotonic() - began
 
-    def uninstall(self, name: str) -> None:
-        """Uninstall a mesh of ours: releases, namespaces, CRDs."""
-        mesh = self._meshes.pop(name, None)
-        self.installed.pop(name, None)
-        if mesh is None:
-            return
-        owner = self.applier.owner
-        # Custom resources first: a control plane that is gone cannot clear their finalizers.
+    def _install(self, mesh: Mesh, crds: Mapping[str, Json]) -> None:
+        for name in mesh.namespaces:
+            self.applier.namespace(name, {}, {MESH: mesh.name})
         if mesh.method == "command":
-            self._run(mesh, mesh.uninstall)
+            self._run(mesh, mesh.install)
         else:
-            for release in reversed(mesh.releases):
-                helm.uninstall_release(self.cluster, self.options, release)
+            values = Values(self.options, mesh)
+            for release in mesh.releases:
+                chart, own = self.charts.of(mesh, release).path, values.of(release)
+                with self._explained(mesh) as watch:
+                    helm.install_release(self.cluster, self.options, mesh, release, chart, own, watch)
+                self._own(mesh, crds)
+        self._own(mesh, crds)
+        self._wait(mesh)
+        self._own(mesh, crds)  # what the control plane made meanwhile
+
+    def broken(self, name: str) -> str:
+        """Why a mesh that stands is not as it was installed, empty when it is: it is not used for another run then."""
+        stood = self._standing[name]
+        now = {uid(pod): pod for part in (*stood.mesh.control_plane, *stood.mesh.agents) for pod in self._members(part)}
+        for pod in stood.pods:
+            why = lost(pod, now.get(uid(pod)), "since its installation")
+            if why:
+                return why
+        gone = sorted(set(stood.webhooks) - set(clusterwide.webhooks(self.cluster, stood.mesh)))
+        return f"{clusterwide.shown(gone[0])} is gone since its installation" if gone else ""
+
+    def uninstall(self, name: str) -> None:
+        """Uninstall a mesh of ours: releases, what they left in the cluster, namespaces, CRDs.
+
+        The namespaces of the study are to be gone before: a control plane that is gone clears no finalizers.
+        """
+        self.installed.pop(name, None)
+        stood = self._standing.get(name)
+        if stood is None:
+            return
+        mesh, owner = stood.mesh, self.applier.owner
+        if any(verdict(self.applier.find_namespace(name), owner, self.cluster.context) for name in mesh.namespaces):
+            # Somebody else's, and refused before anything of ours was in it: a release of that name is theirs too.
+            for namespace in mesh.namespaces:
+                delete_namespace(self.cluster, namespace, owner.id.__eq__, self.options.mesh_timeout_s)
+            del self._standing[name]
+            return
+        with evidence.kept(self.cluster, mesh.namespaces):
+            if mesh.method == "command":
+                self._run(mesh, mesh.uninstall)
+            for release in reversed(mesh.releases if mesh.method != "command" else ()):
+                with self._explained(mesh) as watch:
+                    helm.uninstall_release(self.cluster, self.options, release, watch)
+        # Before the namespaces: a webhook whose service is gone refuses what the cluster does meanwhile.
+        clusterwide.remove(self.cluster, mesh, stood.before)
         for namespace in mesh.namespaces:
             delete_namespace(self.cluster, namespace, owner.id.__eq__, self.options.mesh_timeout_s)
-        lines = remove_crds(self.cluster, owner.study, owner.id)
+        lines = remove_crds(self.cluster, owner.study, owner.id, groups=mesh.crd_groups)
+        # And after them: a control plane that is going may have made some again.
+        _, self.appeared = clusterwide.remove(self.cluster, mesh, stood.before)
         if lines:
             raise TestbedError("; ".join(lines))
+        del self._standing[name]
+
+    @contextlib.contextmanager
+    def _explained(self, mesh: Mesh) -> Iterator[HookWatch]:
+        """Where Helm fails inside, the pods that it waited for say why."""
+        watch = HookWatch(self.cluster, mesh.namespaces, mesh.settle)
+        try:
+            yield watch
+        except MissingToolError:
+            raise
+        except TestbedError as error:
+            why = watch.said or evidence.reason(self.cluster, mesh.namespaces)
+            told = str(error) if not why or why in str(error) else f"{error}; {why}"
+            raise TestbedError(f"mesh {mesh.name}: {told}", watch.evidence) from None
+
+    def _members(self, part: Selector) -> list[Json]:
+        return wait.live_pods(self.cluster, part.namespace, part.selector)
 
     def _run(self, mesh: Mesh, steps: tuple[Command, ...]) -> None:
         env = {"KUBECONFIG": self.cluster.kubeconfig} if self.cluster.kubeconfig else {}
@@ -99,10 +191,16 @@ class MeshInstaller:
 
     def _check_existing(self, mesh: Mesh) -> None:
         for part in mesh.control_plane:
-            if not wait.live_pods(self.cluster, part.namespace, part.selector):
+            pods = self._members(part)
+            if not pods:
                 raise TestbedError(
                     f"mesh {mesh.name}: no {part.component} ({part.selector} in {part.namespace}); "
                     "install it, or let meshtrial do it with mesh_install=managed"
+                )
+            if not any(wait.is_ready(pod) for pod in pods):
+                why = evidence.reason(self.cluster, [part.namespace])
+                raise TestbedError(
+                    f"mesh {mesh.name}: no {part.component} is ready in {part.namespace}; {why}".rstrip("; ")
                 )
 
     def _wait(self, mesh: Mesh) -> None:
@@ -119,11 +217,12 @@ class MeshInstaller:
         ours = [c for c in found if c["spec"]["group"].endswith(tuple(mesh.crd_groups))]
         return {item["metadata"]["name"]: item for item in ours}
 
-    def _own_crds(self, mesh: Mesh, before: Mapping[str, Json]) -> None:
+    def _own(self, mesh: Mesh, crds: Mapping[str, Json]) -> None:
         owner = self.applier.owner
+        clusterwide.own(self.cluster, mesh, owner, self._standing[mesh.name].before)
         for name, item in self._crds(mesh).items():
             labels = item["metadata"].get("labels") or {}
-            if name not in before and labels.get(OWNER) != owner.id:
+            if name not in crds and labels.get(OWNER) != owner.id:
                 body = {"metadata": {"labels": {OWNER: owner.id, STUDY: label(owner.study)}}}
                 self.cluster.merge(f"{_CRDS}/{name}", body)
 
@@ -139,10 +238,7 @@ class MeshInstaller:
                 found.append(str(error))
             return found
         if mesh.method == "helm":
-            try:
-                helm.program(self.options)
-            except Exception as error:  # noqa: BLE001 - any failure here is the line that the user needs
-                found.append(f"mesh {mesh.name}: {error}")
+            found += self._chart_problems(mesh)
         for name in mesh.namespaces:
             refusal = verdict(self.applier.find_namespace(name), self.applier.owner, self.cluster.context)
             if refusal:
@@ -154,6 +250,29 @@ class MeshInstaller:
                 found.append(f"mesh {mesh.name}: needs the CRD {kind}, which this cluster does not have; install it")
         return found
 
+    def _chart_problems(self, mesh: Mesh) -> list[str]:
+        """Charts that cannot be had, and values that they do not have."""
+        try:
+            helm.program(self.options)
+            values = Values(self.options, mesh)
+            layers = {release.name: values.layers(release) for release in mesh.releases}
+        except (MissingToolError, UsageError) as error:
+            return [f"mesh {mesh.name}: {error}"]
+        found = []
+        for release in mesh.releases:
+            try:
+                chart = self.charts.of(mesh, release)
+            except TestbedError as error:
+                found.append(str(error))
+                continue
+            for where, given in layers[release.name]:
+                found += [
+                    f"mesh {mesh.name}, release {release.name}: {where}: {line}; "
+                    f"chart {chart.name} {chart.version} would ignore it in silence"
+                    for line in unknown_values(given, chart.values, mesh.open_values.get(release.name, ()))
+                ]
+        return list(dict.fromkeys(found))
+
 
 def _wanted(cluster: Cluster, part: Selector) -> int:
     """How many pods a DaemonSet wants; 1 for anything else."""
@@ -164,59 +283,3 @@ def _wanted(cluster: Cluster, part: Selector) -> int:
         if all(chosen.get(k, item["spec"]["template"]["metadata"]["labels"].get(k)) == v for k, v in wanted.items()):
             return max(1, int(item.get("status", {}).get("desiredNumberScheduled") or 1))
     return 1
-
-
-class _Values:
-    """Values of one installation: fairness and choices by the mesh's own paths, generated keys, the user's own."""
-
-    def __init__(self, options: KubernetesOptions, mesh: Mesh) -> None:
-        self._mesh = mesh
-        self._said: dict[str, Any] = {
-            "proxy_cpu": options.proxy_cpu,
-            "proxy_memory": options.proxy_memory,
-            **mesh.chosen,
-        }
-        self._generated = issuer_chain() if mesh.generated else {}
-
-    def of(self, release: Release) -> Json:
-        """The values that come after the release's own files."""
-        values: Json = {}
-        for name, value in self._said.items():
-            if value in ("", None):
-                continue
-            for path in self._mesh.parameters.get(name, {}).get(release.name, ()):
-                put(values, path, value)
-        for name, path in self._mesh.generated.get(release.name, {}).items():
-            put(values, path, self._generated[name])
-        return merged(values, _user_values(self._mesh, release))
-
-
-def _user_values(mesh: Mesh, release: Release) -> Json:
-    given = mesh.values.get(release.name, {})
-    if isinstance(given, str):
-        try:
-            with open(given, encoding="utf-8") as file:  # noqa: PTH123 - a path as the user wrote it
-                given = yaml.safe_load(file)
-        except OSError as error:
-            raise UsageError(f"meshes.{mesh.name}.values.{release.name}: {given!r}: {error.strerror}") from None
-    if not isinstance(given, dict):
-        raise UsageError(f"meshes.{mesh.name}.values.{release.name}: allowed is a mapping or a YAML file of one")
-    return given
-
-
-def put(values: Json, path: str, value: Any) -> None:
-    """Set ``global.proxy.resources.limits.cpu`` in nested mappings."""
-    *way, last = path.split(".")
-    at = values
-    for key in way:
-        at = at.setdefault(key, {})
-    at[last] = value
-
-
-def merged(first: Json, second: Json) -> Json:
-    """Helm's own rule: mappings merge, all else is replaced by the second."""
-    found = dict(first)
-    for key, value in second.items():
-        both = isinstance(value, dict) and isinstance(found.get(key), dict)
-        found[key] = merged(found[key], value) if both else value
-    return found

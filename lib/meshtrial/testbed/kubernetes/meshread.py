@@ -16,7 +16,9 @@ import yaml
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes import manifests
 from meshtrial.testbed.kubernetes.meshdata import (
+    APP_PROTOCOLS,
     PROOFS,
+    PROTOCOLS,
     SCHEMA,
     Command,
     Counter,
@@ -71,7 +73,9 @@ def read_mesh(folder: Path) -> Mesh:
         "control_plane": _each(Selector, data.pop("control_plane", []), where),
         "agents": _each(Selector, data.pop("agents", []), where),
         "counters": _each(Counter, data.pop("counters", []), where),
+        "settings": _each(Setting, data.pop("settings", []), where),
         "enrol": _made(Enrolment, data.pop("enrol", {}) or {}, where),
+        "app_protocols": APP_PROTOCOLS | (data.pop("app_protocols", None) or {}),
     }
     mesh = _made(Mesh, {**data, **parts, "features": features, "folder": folder}, where)
     _validate(mesh, where)
@@ -97,12 +101,17 @@ def _validate(mesh: Mesh, where: str) -> None:
         problems.append(f"{', '.join(sorted(both))}: both a feature and not a toggle")
     used = [*mesh.proofs, *(p for f in mesh.features.values() for p in (*f.proofs, *f.absent_proofs))]
     problems += [f"proof {name!r} is not known; known are {', '.join(PROOFS)}" for name in used if name not in PROOFS]
-    problems += [f"feature {f.name}: has no proof" for f in mesh.features.values() if not f.proofs]
+    problems += [
+        f"feature {f.name}: has no proof" for f in mesh.features.values() if not (f.proofs or f.counters or f.logs)
+    ]
+    problems += [f"protocol {p!r}: allowed are {', '.join(PROTOCOLS)}" for p in mesh.protocols if p not in PROTOCOLS]
+    strange = sorted(set(mesh.app_protocols) - set(APP_PROTOCOLS))
+    problems += [f"app_protocols: {name!r} is not among {', '.join(APP_PROTOCOLS)}" for name in strange]
     files = [*mesh.base, *(n for f in mesh.features.values() for n in (*f.manifests, *f.absent))]
     files += [name for release in mesh.releases for name in release.values]
     problems += [f"file {name} is not in the folder" for name in files if not (mesh.folder / name).is_file()]
     known = {release.name for release in mesh.releases}
-    mentioned = {r for targets in mesh.parameters.values() for r in targets} | set(mesh.generated)
+    mentioned = {r for targets in mesh.parameters.values() for r in targets} | {*mesh.generated, *mesh.open_values}
     problems += [f"release {name!r} is not among the releases" for name in sorted(mentioned - known)]
     others = {n for f in mesh.features.values() for n in (*f.needs, *f.excludes)}
     problems += [
@@ -110,7 +119,7 @@ def _validate(mesh: Mesh, where: str) -> None:
     ]
     if not mesh.reference and not mesh.releases and not mesh.install:
         problems.append("says neither releases (Helm) nor install (commands)")
-    places = {"app", "load", "waypoint", "collector", *(agent.component for agent in mesh.agents)}
+    places = {"app", "load", "waypoint", "collector", *(p.component for p in (*mesh.agents, *mesh.control_plane))}
     evidence: list[Counter | Lines] = list(mesh.counters)
     for feature in mesh.features.values():
         evidence += [*feature.counters, *feature.logs]
@@ -129,7 +138,7 @@ def _chosen(mesh: Mesh, choice: Any) -> Mesh:
     """The user's own version, charts, values and parameters over the folder's."""
     if not isinstance(choice, Mapping):
         raise UsageError(f"meshes.{mesh.name}: allowed is a mapping")
-    allowed = ("version", "method", "charts", "values", "parameters")
+    allowed = ("version", "build", "method", "charts", "values", "parameters")
     for key in choice:
         if key not in allowed:
             raise UsageError(f"meshes.{mesh.name}.{key}: allowed are {', '.join(allowed)}")
@@ -149,6 +158,7 @@ def _chosen(mesh: Mesh, choice: Any) -> Mesh:
     return dataclasses.replace(
         mesh,
         version=version,
+        build=str(choice.get("build", mesh.build)),
         method=str(choice.get("method", mesh.method)),
         releases=tuple(releases),
         values=dict(choice.get("values", {})),

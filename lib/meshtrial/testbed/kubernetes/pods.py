@@ -64,19 +64,30 @@ def autoscaling(cluster: Cluster, part: Selector) -> dict[str, Any]:
     return found
 
 
-def lost(pod: Json, now: Json | None) -> str:
-    """How a pod differs now from the one that the run began with; empty when it is as it was."""
-    name = f"{label(pod, PART)} pod {pod['metadata']['name']} on node {pod['spec'].get('nodeName')}"
+def role(pod: Json) -> str:
+    """What a pod is to a study: a part of ours by its label, else a part of a mesh."""
+    if label(pod, "gateway.networking.k8s.io/gateway-name"):
+        return "waypoint"
+    part = label(pod, PART)
+    owners = pod["metadata"].get("ownerReferences") or []
+    return part or ("node agent" if any(owner.get("kind") == "DaemonSet" for owner in owners) else "control plane")
+
+
+def lost(pod: Json, now: Json | None, when: str = "during the run") -> str:
+    """How a pod differs now from the one that was looked at before; empty when it is as it was."""
+    metadata, part = pod["metadata"], role(pod)
+    where = f" in {metadata['namespace']}" if part in ("control plane", "node agent") else ""
+    name = f"{part} pod {metadata['name']}{where} on node {pod['spec'].get('nodeName')}"
     if now is None:
-        return f"{name} was deleted during the run"
+        return f"{name} was deleted {when}"
     status = now["status"]
     if status.get("phase") == "Failed":
-        return f"{name} failed during the run: {status.get('reason', '')} {status.get('message', '')}".strip()
+        return f"{name} failed {when}: {status.get('reason', '')} {status.get('message', '')}".strip()
     if now["metadata"].get("deletionTimestamp"):
         why: Json = next((c for c in status.get("conditions") or [] if c["type"] == "DisruptionTarget"), {})
-        return f"{name} was evicted or deleted during the run{': ' + why['message'] if why.get('message') else ''}"
+        return f"{name} was evicted or deleted {when}{': ' + why['message'] if why.get('message') else ''}"
     if restarts(now) > restarts(pod):
-        return f"{name}: a container was restarted during the run"
+        return f"{name}: a container was restarted {when}"
     for condition in status.get("conditions") or []:
         if condition["type"] == "Ready" and condition["status"] != "True":
             lost = condition.get("reason", "") or condition.get("message", "")

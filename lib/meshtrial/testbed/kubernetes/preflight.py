@@ -30,6 +30,8 @@ RIGHTS = (
     ("patch", "services", ""),
     ("patch", "configmaps", ""),
     ("patch", "serviceaccounts", ""),
+    ("create", "leases", "coordination.k8s.io"),
+    ("patch", "leases", "coordination.k8s.io"),
 )
 MESH_RIGHTS = (
     ("create", "clusterroles", "rbac.authorization.k8s.io"),
@@ -192,6 +194,8 @@ def mesh_problems(cluster: Cluster, installer: MeshInstaller, study: Study, mesh
     problems: list[str] = []
     for name in dict.fromkeys(t.dataplane for t in study.treatments if t.dataplane in meshes):
         problems += installer.problems(meshes[name])
+        if meshes[name].storage and installer.options.mesh_install == "managed":
+            problems += storage_problems(cluster, name)
     wanted = {
         kind
         for treatment in study.treatments
@@ -207,6 +211,18 @@ def mesh_problems(cluster: Cluster, installer: MeshInstaller, study: Study, mesh
         except TestbedError as error:
             problems.append(str(error))
     return problems
+
+
+def storage_problems(cluster: Cluster, mesh: str) -> list[str]:
+    """A mesh that claims a volume would wait for ever where nothing provides one."""
+    found = cluster.items("/apis/storage.k8s.io/v1/storageclasses")
+    default = "storageclass.kubernetes.io/is-default-class"
+    if any((item["metadata"].get("annotations") or {}).get(default) == "true" for item in found):
+        return []
+    return [
+        f"mesh {mesh}: claims a volume, and this cluster has no default StorageClass; "
+        f"mark one with the annotation {default}: 'true'"
+    ]
 
 
 def namespace_problems(applier: Applier, names: Iterable[str]) -> list[str]:

@@ -15,9 +15,11 @@ from typing import Any
 from meshtrial.errors import TestbedError
 from meshtrial.records.schema import Proof
 from meshtrial.testbed.kubernetes import probing
+from meshtrial.testbed.kubernetes.apps import App
 from meshtrial.testbed.kubernetes.client import Cluster, Json
 from meshtrial.testbed.kubernetes.execs import PodRef
-from meshtrial.testbed.kubernetes.meshdata import Counter, Feature, Lines, Mesh
+from meshtrial.testbed.kubernetes.manifests import containers
+from meshtrial.testbed.kubernetes.meshdata import PROOFS, Counter, Feature, Lines, Mesh
 from meshtrial.testbed.kubernetes.resources import container_names
 from meshtrial.testbed.kubernetes.workload import Rendered
 from meshtrial.testbed.local.tokens import Tokens
@@ -25,6 +27,7 @@ from meshtrial.testbed.local.tokens import Tokens
 # Headers that a proxy leaves on a request, of every mesh here.
 _PROXY_HEADERS = re.compile(r"(?mi)^(x-forwarded-client-cert|x-envoy-[\w-]+|l5d-[\w-]+|x-request-id|via): .*$")
 _LOOKED_AT = 500  # log lines
+_LOG_PATIENCE_S = 12.0  # Envoy writes its log when 64 KiB are full, or every 10 s
 _PATIENCE_S = 15.0  # the probe's node may learn of a new Service later than the generators' node
 
 
@@ -35,7 +38,7 @@ class Arm:
     Attributes
     ----------
     pods : mapping
-        ``app``, ``load``, ``waypoint`` and agents' components to their pods.
+        ``app``, ``load``, ``waypoint`` and the components of agents and control plane to their pods.
     """
 
     cluster: Cluster
@@ -55,14 +58,8 @@ def prove(arm: Arm, phase: str, requests: int) -> tuple[Proof, ...]:
     if arm.mesh is None:
         todo.append(("no proxy in the path", lambda: _no_proxy(arm, phase)))
     else:
-        chosen = {feature.name for feature in arm.features}
-        names = [(name, arm.mesh.expect) for name in arm.mesh.proofs]
-        for feature in arm.mesh.features.values():
-            wanted = feature.proofs if feature.name in chosen else feature.absent_proofs
-            names += [(name, feature.expect) for name in wanted]
-        for name, expect in dict(names).items():
-            if name in _PROOFS:
-                todo.append((name, lambda n=name, e=expect: _PROOFS[n](arm, phase, e)))  # type: ignore[misc]
+        asked, _ = named(arm.mesh, arm.features, arm.rendered.app)
+        todo += [(name, lambda n=name, e=expect: _PROOFS[n](arm, phase, e)) for name, expect in asked]  # type: ignore[misc]
         evidence = [*arm.mesh.counters, *(c for f in arm.features for c in f.counters), *_policy_counters(arm)]
         todo += [(c.name, lambda c=c: _counter(arm, phase, requests, c)) for c in evidence]  # type: ignore[misc]
         lines = [line for feature in arm.features for line in feature.logs]
@@ -76,9 +73,29 @@ def prove(arm: Arm, phase: str, requests: int) -> tuple[Proof, ...]:
     return tuple(found)
 
 
+def named(
+    mesh: Mesh, features: Sequence[Feature], app: App
+) -> tuple[list[tuple[str, Mapping[str, Any]]], tuple[str, ...]]:
+    """The named proofs of a treatment on this application, with what each expects; and those it cannot make.
+
+    A proof that needs an echo of the request's headers cannot be made on an application without one. Whether enough
+    is left is decided before the study (:func:`meshtrial.testbed.kubernetes.workload.provable`).
+    """
+    chosen = {feature.name for feature in features}
+    wanted: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for name in mesh.proofs:
+        wanted[name, str(mesh.expect)] = mesh.expect
+    for feature in mesh.features.values():
+        for name in feature.proofs if feature.name in chosen else feature.absent_proofs:
+            # Two features may ask one thing with one expectation: it is asked once.
+            wanted[name, str(feature.expect)] = feature.expect
+    asked = [(name, expect) for (name, _), expect in wanted.items() if app.gives(PROOFS[name])]
+    return asked, tuple(dict.fromkeys(name for name, _ in wanted if not app.gives(PROOFS[name])))
+
+
 def _no_proxy(arm: Arm, phase: str) -> list[Proof]:
     extra = [f"{pod['metadata']['name']}/{name}" for pod in _workload(arm) for name in container_names(pod)]
-    planned = {str(c["name"]) for o in arm.rendered.objects for c in _containers(o)}
+    planned = {str(c["name"]) for o in arm.rendered.objects for c in containers(o)}
     injected = [name for name in extra if name.rsplit("/", 1)[1] not in planned]
     proofs = [Proof("no proxy container", phase, not injected, "none", ", ".join(injected[:3]) or "none")]
     if arm.rendered.app.headers_path:
@@ -112,8 +129,6 @@ def _plaintext_accepted(arm: Arm, phase: str, _expect: Mapping[str, Any]) -> lis
 
 
 def _peer_identity(arm: Arm, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
-    if not arm.rendered.app.headers_path:
-        return []  # an app that echoes no headers is proven by the refusal alone
     answer = _inside(arm, arm.rendered.app.headers_path)
     found = re.search(str(expect["header"]), answer.body)
     seen = found.group(0).strip() if found else f"{answer.detail}, no such header"
@@ -121,8 +136,6 @@ def _peer_identity(arm: Arm, phase: str, expect: Mapping[str, Any]) -> list[Proo
 
 
 def _no_peer_identity(arm: Arm, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
-    if not arm.rendered.app.headers_path:
-        return []
     answer = _inside(arm, arm.rendered.app.headers_path)
     found = re.search(str(expect.get("header", "(?mi)^X-Forwarded-Client-Cert:.*URI=")), answer.body)
     passed = answer.status == 200 and found is None
@@ -155,17 +168,23 @@ def _opa(arm: Arm, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
     ]
 
 
+def _denied(arm: Arm, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
+    path, codes = str(expect["path"]), [int(code) for code in expect["denied"]]
+    return [_status(arm, phase, f"{path} denied", arm.rendered.target.headers, codes, path=path)]
+
+
+def _allowed(arm: Arm, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
+    path = str(expect["path"])
+    return [_status(arm, phase, f"{path} allowed", arm.rendered.target.headers, [200], path=path)]
+
+
 def _scoped(arm: Arm, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
     """A proxy that was not told of a service sends plain text to it, which the service's own proxy refuses."""
-    if not arm.rendered.app.tiers:
-        return []
     answer = _beyond(arm, expect)
     return [Proof("a tier that is not called is unknown to the proxy", phase, answer.refused, "refused", answer.detail)]
 
 
 def _unscoped(arm: Arm, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
-    if not arm.rendered.app.tiers:
-        return []
     answer = _beyond(arm, expect)
     return [
         Proof("a tier that is not called is known to the proxy", phase, answer.status == 200, "HTTP 200", answer.detail)
@@ -186,15 +205,23 @@ _PROOFS: dict[str, Callable[[Arm, str, Mapping[str, Any]], list[Proof]]] = {
     "no-peer-identity": _no_peer_identity,
     "jwt": _jwt,
     "opa": _opa,
+    "denied": _denied,
+    "allowed": _allowed,
     "scoped": _scoped,
     "unscoped": _unscoped,
 }
 
 
 def _status(
-    arm: Arm, phase: str, name: str, headers: Sequence[tuple[str, str]], allowed: Sequence[int], method: str = ""
+    arm: Arm,
+    phase: str,
+    name: str,
+    headers: Sequence[tuple[str, str]],
+    allowed: Sequence[int],
+    method: str = "",
+    path: str = "",
 ) -> Proof:
-    url = arm.rendered.inside + arm.rendered.app.path
+    url = arm.rendered.inside + (path or arm.rendered.app.path)
     answer = probing.request(arm.cluster, arm.load, url, headers, method)
     expected = "HTTP " + " or ".join(str(code) for code in dict.fromkeys(allowed))
     return Proof(name, phase, answer.status in allowed, expected, answer.detail)
@@ -202,9 +229,10 @@ def _status(
 
 def _policy_counters(arm: Arm) -> list[Counter]:
     if arm.rendered.policy_counter is None:
-        return []
+        return []  # no policy server in this treatment
     url, pattern = arm.rendered.policy_counter
-    return [Counter("decisions of the policy servers", "app", url, pattern)]
+    pods = "waypoint" if arm.mesh is not None and arm.mesh.waypoints else "app"
+    return [Counter("decisions of the policy servers", pods, url, pattern)]
 
 
 def _counter(arm: Arm, phase: str, requests: int, counter: Counter) -> list[Proof]:
@@ -226,12 +254,18 @@ def _counter(arm: Arm, phase: str, requests: int, counter: Counter) -> list[Proo
 def _lines(arm: Arm, phase: str, requests: int, lines: Lines) -> list[Proof]:
     if phase == "before":
         return []
-    wanted, found = min(requests, _LOOKED_AT), 0
-    for pod in arm.pods.get(lines.pods, ()):
-        metadata = pod["metadata"]
-        path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
-        text = arm.cluster.text(path, container=lines.container, tailLines=2 * _LOOKED_AT)
-        found += len(re.findall(lines.pattern, text))
+    wanted = min(requests, _LOOKED_AT)
+
+    def read() -> float:
+        found = 0
+        for pod in arm.pods.get(lines.pods, ()):
+            metadata = pod["metadata"]
+            path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
+            text = arm.cluster.text(path, container=lines.container, tailLines=2 * _LOOKED_AT)
+            found += len(re.findall(lines.pattern, text))
+        return found
+
+    found = int(probing.grown(read, 0, wanted, _LOG_PATIENCE_S))
     return [Proof(lines.name, phase, found >= wanted > 0, f"at least {wanted} lines", f"{found} lines")]
 
 
@@ -256,9 +290,3 @@ def _bearer(token: str) -> tuple[tuple[str, str], ...]:
 
 def _workload(arm: Arm) -> list[Json]:
     return [*arm.pods.get("app", ()), *arm.pods.get("load", ())]
-
-
-def _containers(manifest: Json) -> list[Json]:
-    from meshtrial.testbed.kubernetes.manifests import containers
-
-    return containers(manifest)

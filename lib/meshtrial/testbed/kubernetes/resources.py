@@ -62,7 +62,11 @@ def parts_of(pods: Pods, mesh: Mesh | None) -> tuple[Part, ...]:
             elif part != "load":
                 found.append(_part(pod, name, component, "app"))
     for pod in pods.waypoints:
-        found += [_part(pod, name, "waypoint", "data plane") for name in container_names(pod)]
+        for name in container_names(pod):
+            if mesh is not None and name in mesh.policy_containers:
+                found.append(_part(pod, name, f"waypoint {name}", "policy"))
+            else:
+                found.append(_part(pod, name, "waypoint", "data plane"))
     # An agent works for its own node's pods: those of nodes that carry none of ours are not on the path.
     nodes = {pod["spec"].get("nodeName") for pod in [*pods.workload, *pods.waypoints]}
     for component, members in pods.agents.items():

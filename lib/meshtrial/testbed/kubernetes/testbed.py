@@ -19,11 +19,13 @@ from meshtrial.testbed.base import MachineUse
 from meshtrial.testbed.kubernetes import helm, manifests, preflight, wait, workload
 from meshtrial.testbed.kubernetes.apply import Applier, Owner, delete_namespace, label
 from meshtrial.testbed.kubernetes.apps import read_app
-from meshtrial.testbed.kubernetes.cleanup import owned_namespaces
+from meshtrial.testbed.kubernetes.charts import Charts
+from meshtrial.testbed.kubernetes.cleanup import mesh_of, owned_namespaces
 from meshtrial.testbed.kubernetes.client import Cluster
 from meshtrial.testbed.kubernetes.deployment import KubernetesDeployment
 from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.freshness import Blocks, policy_record
+from meshtrial.testbed.kubernetes.lease import SessionLease
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.meshes import MeshInstaller
 from meshtrial.testbed.kubernetes.meshread import find_meshes
@@ -50,6 +52,8 @@ class KubernetesTestbed:
         self.options = KubernetesOptions.read(options or {})
         self.meshes = find_meshes(self.options)
         self.cluster = Cluster(self.options.kubeconfig, self.options.context, self.options.api_patience_s)
+        self.charts = Charts(self.options)
+        self._lease: SessionLease | None = None
         self._use(Owner("study"))
         self._probe: PodRef | None = None
         self._block = Blocks()
@@ -61,7 +65,7 @@ class KubernetesTestbed:
 
     def _use(self, owner: Owner) -> None:
         self.applier = Applier(self.cluster, owner)
-        self.installer = MeshInstaller(self.cluster, self.options, self.applier)
+        self.installer = MeshInstaller(self.cluster, self.options, self.applier, self.charts)
         self.namespace = self.options.namespace or f"meshtrial-{label(owner.study)}"
 
     def preflight(self, study: Study) -> tuple[str, ...]:
@@ -93,12 +97,12 @@ class KubernetesTestbed:
         for treatment in study.treatments:
             rendered = self._render(treatment, largest, treatment.app or study.app, self.namespace, tokens)
             room += preflight.room_problems(self.cluster, largest, rendered, nodes, self._mesh(treatment))
-        problems += list(dict.fromkeys(room))
+        problems += room
         if nodes and not self._nodes.read([nodes[0].name]):
             problems.append(
                 f"node {nodes[0].name}: its kubelet's metrics cannot be read; no CPU or memory without them"
             )
-        return problems
+        return list(dict.fromkeys(problems))
 
     def environment(self) -> dict[str, Any]:
         """Cluster, nodes, versions and every option."""
@@ -108,6 +112,7 @@ class KubernetesTestbed:
             "kubernetes": self.cluster.get("/version").get("gitVersion"),
             "nodes": [describe(item) for item in self.cluster.items("/api/v1/nodes")],
             "meshes": {name: mesh.version for name, mesh in self.meshes.items()},
+            "charts": self.charts.record(),
             "options": json.loads(json.dumps(self.options.echo())),
             "owner": self.applier.owner.id,
         }
@@ -138,8 +143,10 @@ class KubernetesTestbed:
         mesh = self._mesh(treatment)
         app = treatment.app or app
         self._touched = True
+        self._hold()
         new_block = self._block.enter(load.label, treatment.name)
         self._remove_meshes(mesh, new_block)
+        because = self._remove_broken(mesh)
         key = f"{treatment.name} {load.label} {app}"
         self._remove_standing(new_block)
         reinstalled = False
@@ -154,7 +161,9 @@ class KubernetesTestbed:
             self._last = self._fresh(treatment, load, app, mesh, key, kept)
             if kept:
                 self._standing[key] = self._last
-        self._last.measured["policy"] = policy_record(self.options, self.installer, reinstalled)
+        if mesh is not None and mesh.name in self.installer.installed:
+            self._last.versions |= self.charts.versions(mesh)
+        self._last.measured["policy"] = policy_record(self.options, self.installer, reinstalled, because)
         return self._last
 
     def _fresh(
@@ -170,8 +179,19 @@ class KubernetesTestbed:
         made = KubernetesDeployment(
             self.cluster, self.applier, self.options, treatment, load, rendered, mesh, tokens, probe, kept
         )
-        made.stand_up()
+        try:
+            made.stand_up()
+        except TestbedError as error:
+            raise self._with_mesh(error, mesh) from None
         return made
+
+    def _with_mesh(self, error: TestbedError, mesh: Mesh | None) -> TestbedError:
+        """The error, with what has befallen the mesh where that may be why."""
+        with contextlib.suppress(TestbedError):
+            why = self.installer.broken(mesh.name) if mesh is not None and mesh.name in self.installer.installed else ""
+            if why:
+                return TestbedError(f"{why}; {error}", error.evidence)
+        return error
 
     def _free(self, namespace: str) -> str:
         """The name, or the next one where a namespace of ours hangs in its deletion (its node may be gone)."""
@@ -188,11 +208,12 @@ class KubernetesTestbed:
         self._closed = True
         atexit.unregister(self.close)
         if self.options.keep or not self._touched:
-            self.applier.close()
+            self._let_go()
             return
         failures: list[str] = []
         steps = [made.remove for made in self._standing.values()]
-        steps += [lambda n=name: self.installer.uninstall(n) for name in list(self.installer.installed)]  # type: ignore[misc]
+        self._standing.clear()
+        steps += [lambda n=name: self._uninstall(n) for name in self.installer.standing]  # type: ignore[misc]
         steps.append(self._remove_probe)
         try:
             for step in steps:
@@ -205,10 +226,16 @@ class KubernetesTestbed:
         except TestbedError as error:
             failures.append(str(error))
         finally:
-            self.applier.close()
+            self._let_go()
         if failures:
             hint = f"'meshtrial clean --context {self.cluster.context} --study {self.applier.owner.study}'"
             raise TestbedError(f"not everything could be removed: {'; '.join(failures)}; try {hint}")
+
+    def _let_go(self) -> None:
+        if self._lease is not None:
+            self._lease.release()
+        self.charts.close()
+        self.applier.close()
 
     def _mesh(self, treatment: Treatment) -> Mesh | None:
         if treatment.dataplane == "none":
@@ -228,14 +255,45 @@ class KubernetesTestbed:
 
     def _remove_meshes(self, wanted: Mesh | None, new_block: bool) -> None:
         policy = self.options.mesh_reinstall
-        for name in list(self.installer.installed):
-            stale = policy == "run" or (policy == "block" and new_block)
+        for name in self.installer.standing:
+            # One that did not become ready, or did not go, would disturb whatever runs beside it.
+            half = name not in self.installer.installed
+            stale = half or policy == "run" or (policy == "block" and new_block)
             crowded = wanted is not None and name != wanted.name and not self.options.meshes_side_by_side
             if stale or crowded:
-                for key, made in list(self._standing.items()):
-                    if made.mesh is not None and made.mesh.name == name:
-                        self._standing.pop(key).remove()
-                self.installer.uninstall(name)
+                self._uninstall(name)
+
+    def _remove_broken(self, wanted: Mesh | None) -> str:
+        """Uninstall the wanted mesh where it stands and is not as it was installed; why."""
+        because = ""
+        if wanted is not None and wanted.name in self.installer.installed:
+            because = self.installer.broken(wanted.name)
+            if because:
+                self._uninstall(wanted.name)
+        return because
+
+    def _uninstall(self, name: str) -> None:
+        """Uninstall a mesh, after everything of the study that leans on it: its control plane clears finalizers."""
+        for key, made in list(self._standing.items()):
+            if made.mesh is not None and made.mesh.name == name:
+                self._standing.pop(key).remove()
+        kept = {f"{self.namespace}-probe", *(made.rendered.namespace for made in self._standing.values())}
+        for item in owned_namespaces(self.cluster, owner_id=self.applier.owner.id):
+            left = item["metadata"]["name"]
+            # One of an arm that could not be removed; where it hangs in its deletion, waiting again mends nothing.
+            if left not in kept and not mesh_of(item) and item["status"].get("phase") != "Terminating":
+                delete_namespace(self.cluster, left, self.applier.owner.id.__eq__, self.options.deploy_timeout_s)
+        if not self._standing:
+            self.applier.delete_outside()
+        self.installer.uninstall(name)
+
+    def _hold(self) -> None:
+        """Show that this session lives, from its first deployment on: nobody then cleans up under it."""
+        if self._lease is None:
+            name = f"{self.namespace}-probe"
+            self.applier.namespace(name)
+            self._lease = SessionLease(self.cluster, self.applier.owner, name)
+            self._lease.hold()
 
     def _remove_standing(self, new_block: bool) -> None:
         if self.options.app_reinstall == "block" and new_block:

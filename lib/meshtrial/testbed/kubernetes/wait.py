@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from meshtrial.errors import TestbedError
+from meshtrial.testbed.kubernetes import evidence
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 
 # Reasons after which no waiting helps, and what to do next.
@@ -14,12 +15,12 @@ _HOPELESS = {
     "ErrImagePull": "check images=NAME=REFERENCE and the node's access to the registry",
     "ErrImageNeverPull": "load the image onto every node, or set image_pull_policy=IfNotPresent",
     "InvalidImageName": "check images=NAME=REFERENCE",
-    "CrashLoopBackOff": "its last words follow",
+    "CrashLoopBackOff": "its last log lines follow, where it wrote any",
     "CreateContainerConfigError": "a ConfigMap or Secret that it names is missing",
     "CreateContainerError": "the container runtime refused it",
     "RunContainerError": "the container runtime refused it",
 }
-
+_AS_ROOT = "set runAsUser in its manifest or its chart's values, or take an image that names its user"
 
 _UNSCHEDULABLE = "unschedulable: "
 # A scheduler may still count pods that have just been deleted (its view lags, most of all when the API server was
@@ -86,7 +87,9 @@ def pods_ready(
         if time.monotonic() - began > timeout_s:
             ready = sum(is_ready(pod) for pod in pods)
             raise TestbedError(
-                _explain(cluster, namespace, pods, f"{ready} of {count} pods ready after {timeout_s:g} s")
+                _explain(
+                    cluster, namespace, pods, f"{ready} of {max(count, len(pods))} pods ready after {timeout_s:g} s"
+                )
             )
         time.sleep(0.2)
 
@@ -140,7 +143,9 @@ def _problem(pod: Json, settle: Sequence[str]) -> str:
         waiting = container.get("state", {}).get("waiting") or {}
         reason = waiting.get("reason", "")
         if reason in _HOPELESS and reason not in settle:
-            return f"container {container['name']}: {reason}: {waiting.get('message', '')} ({_HOPELESS[reason]})"
+            message = str(waiting.get("message", ""))
+            next_step = _AS_ROOT if "runAsNonRoot" in message else _HOPELESS[reason]
+            return f"container {container['name']}: {reason}: {message} ({next_step})"
     return ""
 
 
@@ -169,22 +174,9 @@ def _explain(cluster: Cluster, namespace: str, pods: Sequence[Json], problem: st
     fresh = [text for text in dict.fromkeys(events) if text not in problem][:2]
     if fresh:
         lines.append("events: " + " | ".join(text[:300] for text in fresh))
-    if "CrashLoopBackOff" in problem:
-        lines.append(_last_words(cluster, namespace, pods))
+    # Also of a container that is waited for although it crashes: at the time-out its words are what explains it.
+    lines.append(next((words for words in (evidence.last_words(cluster, pod) for pod in pods) if words), ""))
     return "; ".join(line for line in lines if line)
-
-
-def _last_words(cluster: Cluster, namespace: str, pods: Sequence[Json]) -> str:
-    for pod in pods:
-        for container in pod.get("status", {}).get("containerStatuses") or []:
-            if (container.get("state", {}).get("waiting") or {}).get("reason") == "CrashLoopBackOff":
-                path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}/log"
-                try:
-                    text = cluster.text(path, container=container["name"], previous="true", tailLines=3)
-                except TestbedError:
-                    return ""
-                return f"last log lines: {' '.join(text.split())[:400]}"
-    return ""
 
 
 def force_lost_pods(cluster: Cluster, namespace: str) -> None:

@@ -11,14 +11,15 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from meshtrial.errors import UsageError
 from meshtrial.study import Load, Treatment
 from meshtrial.testbed.base import Target
-from meshtrial.testbed.kubernetes import manifests, reference
+from meshtrial.testbed.kubernetes import manifests, reference, waypoints
 from meshtrial.testbed.kubernetes.apps import App, note
 from meshtrial.testbed.kubernetes.manifests import NOTE, Json
-from meshtrial.testbed.kubernetes.meshdata import Feature, Mesh
+from meshtrial.testbed.kubernetes.meshdata import APP_PROTOCOLS, PROOFS, Feature, Mesh
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.local.features import jwt_filters
 from meshtrial.testbed.local.tokens import AUDIENCE, ISSUER, Tokens
@@ -65,7 +66,13 @@ def render(
     tokens: Tokens | None,
     load_hosts: Sequence[str] = (),
 ) -> Rendered:
-    """Render one deployment; its generators only on these hosts, where there are any."""
+    """Render one deployment; its generators only on these hosts, where there are any.
+
+    Raises
+    ------
+    UsageError
+        For a treatment, an application and a load that do not go together, or that nothing could prove.
+    """
     features = mesh.check(treatment) if mesh is not None else _none(treatment)
     if mesh is not None and mesh.reference and (len(app.deployments) > 1 or "grpc" in load.protocols):
         raise UsageError(f"treatment {treatment.name}: the reference sidecar has one hop of HTTP, not {app.name}'s")
@@ -73,12 +80,16 @@ def render(
         if feature.apps and app.name not in feature.apps:
             allowed = ", ".join(feature.apps)
             raise UsageError(f"treatment {treatment.name}: {feature.name} is for the app {allowed}, not {app.name}")
+    if mesh is not None:
+        _carried(mesh, treatment, load)
+        provable(mesh, treatment, features, app)
     host = f"{app.service}.{namespace}.svc.cluster.local"
     server = Path(f"policy/{options.opa_server}.yaml")
     policy = manifests.read(options.folder / server) if any(f.policy for f in features) else []
     policies = manifests.patched(
-        [*_policies(mesh, features, tokens), *_policy_config(policy, tokens)],
+        [*_policies(mesh, features, tokens, app, namespace, load.protocol), *_policy_config(policy, tokens)],
         manifests.placed(options.app_node_selector, options.app_tolerations),
+        waypoints.overlaid(*_waypoint(options, mesh, policy)),
     )
     apps = _app(options, app, load, mesh, features, policy)
     loads = _load(options, load, app, mesh, load_hosts)
@@ -116,6 +127,36 @@ def render(
     )
 
 
+def _carried(mesh: Mesh, treatment: Treatment, load: Load) -> None:
+    if load.protocol not in mesh.protocols:
+        raise UsageError(
+            f"treatment {treatment.name}: {mesh.name} carries {', '.join(mesh.protocols)} here, not {load.protocol}"
+        )
+
+
+def provable(mesh: Mesh, treatment: Treatment, features: Sequence[Feature], app: App) -> None:
+    """Refuse a treatment of which some part could not be shown to be there, or not there, on this application.
+
+    Raises
+    ------
+    UsageError
+        Naming the feature.
+    """
+    chosen = {feature.name for feature in features}
+    for feature in mesh.features.values():
+        on = feature.name in chosen
+        names = feature.proofs if on else feature.absent_proofs
+        if (on and (feature.counters or feature.logs or feature.policy)) or any(app.gives(PROOFS[n]) for n in names):
+            continue
+        # What is absent needs a proof only where something could be there without the feature.
+        if on or (feature.absent and names):
+            state = "with" if on else "without"
+            raise UsageError(
+                f"treatment {treatment.name}: nothing can prove that it is {state} {feature.name} "
+                f"on the app {app.name}; take the app echo, which answers with the request's headers"
+            )
+
+
 def load_pods(load: Load, app: App) -> int:
     """How many generator pods: one a generator; in a scale-out study one an endpoint of that role."""
     return max(load.generators, load.replicas) if app.tiers else load.generators
@@ -134,11 +175,11 @@ def _app(
         manifests.replicas(load.replicas) if load.replicas > 1 else lambda _: None,
         manifests.held(options.hold_ms) if app.tiers else lambda _: None,
         manifests.limits(options.app_cpu, options.app_memory),
+        manifests.app_protocols(mesh.app_protocols if mesh else APP_PROTOCOLS, app.service, load.protocol),
         *_enrolment(options, mesh, features),
     ]
-    if policy:
-        source = next(o for o in policy if o["kind"] == "Pod")
-        patches.append(manifests.with_container(source))
+    if policy and not (mesh is not None and mesh.waypoints):
+        patches.append(_policy_server(options, policy))
     if mesh is not None and mesh.reference:
         patches += [_sidecar(options, mesh, "server"), reference.behind_sidecar]
     # The generators keep away from the application; said again from this side, for a scheduler that refused a pod by
@@ -148,6 +189,29 @@ def _app(
         manifests.placed(options.app_node_selector, options.app_tolerations, "load", options.load_separation)
     )
     return manifests.patched(app.objects, *patches)
+
+
+def _waypoint(options: KubernetesOptions, mesh: Mesh | None, policy: Sequence[Json]) -> list[Callable[[Json], None]]:
+    """What waypoints are told: to keep away from the generators, their limits, and the policy server that they ask."""
+    if mesh is None or not mesh.waypoints:
+        return []
+    return [
+        manifests.placed(options.app_node_selector, options.app_tolerations, "load", options.load_separation),
+        waypoints.limited(_said(options, mesh), ("istio-proxy",)),
+        *([_policy_server(options, policy)] if policy else []),
+    ]
+
+
+def _policy_server(options: KubernetesOptions, policy: Sequence[Json]) -> Callable[[Json], None]:
+    """The policy server joins the pods whose proxies ask it, so that no network lies between the two."""
+    source = [o for o in policy if o["kind"] == "Pod"]
+    return manifests.with_container(
+        manifests.patched(source, manifests.images(options.images, options.image_pull_policy))[0]
+    )
+
+
+def _said(options: KubernetesOptions, mesh: Mesh) -> dict[str, object]:
+    return {"proxy_cpu": options.proxy_cpu, "proxy_memory": options.proxy_memory, **mesh.chosen}
 
 
 def _load(options: KubernetesOptions, load: Load, app: App, mesh: Mesh | None, load_hosts: Sequence[str]) -> list[Json]:
@@ -176,13 +240,15 @@ def _enrolment(
 ) -> list[Callable[[Json], None]]:
     if mesh is None:
         return []
-    said = {"proxy_cpu": options.proxy_cpu, "proxy_memory": options.proxy_memory, **mesh.chosen}
+    said = _said(options, mesh)
     annotations = dict(mesh.enrol.pod_annotations)
     for feature in features:
         annotations.update(feature.pod_annotations)
     filled = {key: _filled(mesh, key, text, said) for key, text in annotations.items()}
     kept = {key: text for key, text in filled.items() if text}
-    return [manifests.pod_metadata(mesh.enrol.pod_labels, kept)]
+    labels = {key: _filled(mesh, key, text, said) for key, text in mesh.enrol.pod_labels.items()}
+    patches = [manifests.pod_metadata(labels, kept)]
+    return [*patches, manifests.with_account_token] if mesh.enrol.service_account_token else patches
 
 
 def _filled(mesh: Mesh, key: str, text: str, said: dict[str, object]) -> str:
@@ -192,36 +258,50 @@ def _filled(mesh: Mesh, key: str, text: str, said: dict[str, object]) -> str:
         raise UsageError(f"mesh {mesh.name}: annotation {key}: {text!r} names a parameter that nobody set") from None
 
 
-def _policies(mesh: Mesh | None, features: Sequence[Feature], tokens: Tokens | None) -> list[Json]:
+def _policies(
+    mesh: Mesh | None, features: Sequence[Feature], tokens: Tokens | None, app: App, namespace: str, protocol: str
+) -> list[Json]:
     """The mesh's own resources: its base, each feature's, and the opposite of each that is absent."""
     if mesh is None:
         return []
     found = mesh.objects(mesh.base)
     chosen = {feature.name for feature in features}
     for feature in mesh.features.values():
-        if feature.name not in chosen:
-            found += mesh.objects(feature.absent)
-            continue
-        own = mesh.objects(feature.manifests)
-        for setting in feature.settings:
-            targets = [o for o in own if o["kind"] == setting.kind]
-            if not targets or tokens is None:
-                raise UsageError(f"mesh {mesh.name}, feature {feature.name}: nothing to set {setting.value} in")
-            for target in targets:
-                manifests.set_path(target, setting.path, _runtime(setting.value, tokens))
-        found += own
+        own = mesh.objects(feature.manifests if feature.name in chosen else feature.absent)
+        found = manifests.replaced(found, own)
+    # Places are named by the objects as they lie in their files, so a name is set after everything else.
+    targets = [(item, item["kind"], item["metadata"]["name"]) for item in found]
+    settings = [(f"mesh {mesh.name}", one) for one in mesh.settings]
+    settings += [(f"mesh {mesh.name}, feature {f.name}", one) for f in features for one in f.settings]
+    for what, setting in settings:
+        aimed = [item for item, kind, name in targets if kind == setting.kind and setting.name in ("", name)]
+        if not aimed:
+            raise UsageError(f"{what}: there is no {setting.kind} {setting.name} to set {setting.value} in")
+        for item in aimed:
+            manifests.set_path(item, setting.path, _runtime(setting.value, tokens, app, namespace, protocol))
     return found
 
 
-def _runtime(name: str, tokens: Tokens) -> str:
-    jwks = json.dumps(tokens.jwks)
-    known = {
-        "jwks": jwks,
-        "jwks_base64": base64.b64encode(jwks.encode()).decode(),
-        "issuer": ISSUER,
-        "audience": AUDIENCE,
-        "envoy_jwt_filter": json.dumps(jwt_filters(tokens, cache=False)[0]).replace("typed_config", "typedConfig"),
+def _runtime(name: str, tokens: Tokens | None, app: App, namespace: str, protocol: str) -> Any:
+    known: dict[str, Any] = {
+        "service": app.service,
+        "service_account": app.service_account,
+        "namespace": namespace,
+        "port": app.port,
+        "http_port": app.http_port,
+        "grpc_port": app.grpc_port,
+        # What the generators send, in Kubernetes' names (http, http2, grpc), which meshes have in common.
+        "app_protocol": APP_PROTOCOLS.get("http1" if protocol == "mixed" else protocol, ""),
     }
+    if tokens is not None:
+        jwks = json.dumps(tokens.jwks)
+        known |= {
+            "jwks": jwks,
+            "jwks_base64": base64.b64encode(jwks.encode()).decode(),
+            "issuer": ISSUER,
+            "audience": AUDIENCE,
+            "envoy_jwt_filter": json.dumps(jwt_filters(tokens, cache=False)[0]).replace("typed_config", "typedConfig"),
+        }
     if name not in known:
         raise UsageError(f"run-time value {name!r} is not known; known are {', '.join(known)}")
     return known[name]

@@ -55,7 +55,7 @@ def _counter(address: str, http_port: int, _: int) -> tuple[str, ...]:
 
 
 def _details(address: str, http_port: int, _: int) -> tuple[str, ...]:
-    return (_ruby()[0], str(_DETAILS), address, str(http_port))
+    return (_ruby()[0], str(_DETAILS), f"--listen={address}:{http_port}")
 
 
 def _details_nodelay(address: str, http_port: int, _: int) -> tuple[str, ...]:

@@ -1,12 +1,14 @@
 # A book-details service on WEBrick, after the details service of Istio's Bookinfo sample: small JSON over
 # HTTP/1.1 with keep-alive. The sample ran without TCP_NODELAY for years; --nodelay sets it.
 #
-# usage: ruby details.rb ADDRESS PORT [--nodelay]
+# usage: ruby details.rb --listen=ADDRESS:PORT [--nodelay]
 require "json"
 require "webrick"
 
-address, port, flag = ARGV
-abort "usage: ruby details.rb ADDRESS PORT [--nodelay]" unless address && port.to_i.positive?
+listen, flag = ARGV
+address, _, port = listen.to_s.delete_prefix("--listen=").rpartition(":")
+known = listen.to_s.start_with?("--listen=") && !address.empty? && port.to_i.positive? && [nil, "--nodelay"].include?(flag)
+abort "usage: ruby details.rb --listen=ADDRESS:PORT [--nodelay]" unless known && ARGV.size <= 2
 
 options = {
   BindAddress: address,
@@ -30,5 +32,7 @@ server.mount_proc("/details") do |_request, response|
   response["Content-Type"] = "application/json"
   response.body = book
 end
+# Asked by probes, so that nobody but the generators asks what is measured.
+server.mount_proc("/health") { |_request, response| response.body = "ok" }
 %w[INT TERM].each { |signal| trap(signal) { server.shutdown } }
 server.start

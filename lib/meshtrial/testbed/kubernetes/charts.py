@@ -1,0 +1,255 @@
+"""Helm charts, fetched once a session and recorded by digest.
+
+Every run of a study installs from the same bytes: a chart of a repository is pulled into a folder of the session,
+one by path is used as it lies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import yaml
+
+from meshtrial.errors import MissingToolError, TestbedError
+from meshtrial.testbed.kubernetes import helm
+from meshtrial.testbed.kubernetes.manifests import LOADER, Json
+from meshtrial.testbed.kubernetes.meshdata import Mesh, Release
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.testbed.kubernetes.values import merged, put
+
+_PULL_S = 120.0
+_UNREACHABLE = re.compile(r"cannot be reached|dial tcp|no end within|x509|tls:|deadline|status code 5")
+_MEND = "check the network and the version, or give the chart by meshes.<mesh>.charts.<release>.path"
+# Istio's charts keep their defaults below this key and take them one level higher.
+_ISTIO_DEFAULTS = "_internal_defaults_do_not_set"
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart that can be installed.
+
+    Attributes
+    ----------
+    source : str
+        The repository, or the path that the user gave.
+    sha256 : str
+        Of the archive; of a folder, over the names and contents of its files.
+    path : Path
+        What is given to Helm.
+    values : mapping
+        Every value that the chart lists.
+    """
+
+    name: str
+    version: str
+    app_version: str
+    source: str
+    sha256: str
+    path: Path = field(compare=False)
+    values: Json = field(compare=False, repr=False, default_factory=dict)
+
+    def record(self) -> dict[str, str]:
+        """Plain data for a record."""
+        return {k: v for k, v in asdict(self).items() if k not in ("path", "values")}
+
+
+class Charts:
+    """The charts of one session.
+
+    Parameters
+    ----------
+    options : KubernetesOptions
+    """
+
+    def __init__(self, options: KubernetesOptions) -> None:
+        self._options = options
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._read: dict[str, Chart] = {}
+        self._of: dict[tuple[str, str], Chart] = {}
+        self._unreachable: dict[str, str] = {}
+
+    def of(self, mesh: Mesh, release: Release) -> Chart:
+        """The chart of a release, fetched at first use.
+
+        Raises
+        ------
+        TestbedError
+            When it cannot be had; the same line for every chart of a repository that cannot be reached.
+        """
+        where = f"mesh {mesh.name}, release {release.name}"
+        if release.path:
+            path = Path(release.path).expanduser()
+            found = self._read.get(str(path)) or read_chart(path, release.path, where)
+            self._read[str(path)] = found
+        else:
+            source = _source(mesh, release)
+            found = self._read.get(" ".join(source)) or self._pulled(source, where)
+            self._read[" ".join(source)] = found
+        self._of[mesh.name, release.name] = found
+        return found
+
+    def versions(self, mesh: Mesh) -> dict[str, str]:
+        """What a run of this mesh was installed from, for its record."""
+        found = [(release.name, self._of.get((mesh.name, release.name))) for release in mesh.releases]
+        return {f"chart {name}": f"{chart.version} (sha256:{chart.sha256})" for name, chart in found if chart}
+
+    def record(self) -> dict[str, dict[str, dict[str, str]]]:
+        """By mesh and release, what was fetched so far."""
+        found: dict[str, dict[str, dict[str, str]]] = {}
+        for (mesh, release), chart in self._of.items():
+            found.setdefault(mesh, {})[release] = chart.record()
+        return found
+
+    def close(self) -> None:
+        """Remove what was fetched."""
+        self._read.clear()
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    def _pulled(self, source: tuple[str, str, str], where: str) -> Chart:
+        repository, name, version = source
+        if repository in self._unreachable:
+            raise TestbedError(self._unreachable[repository])
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="meshtrial-charts-")
+        folder = Path(tempfile.mkdtemp(dir=self._folder.name))
+        if repository.startswith("oci://"):
+            chart = [f"{repository.rstrip('/')}/{name}"]
+        else:
+            chart = [name, *(["--repo", repository] if repository else [])]
+        chart += ["--version", version] if version else []
+        try:
+            helm.run([helm.program(self._options), "pull", *chart, "-d", str(folder)], _PULL_S)
+        except MissingToolError:
+            raise
+        except TestbedError as error:
+            words = str(error).rpartition("Error: ")[2]
+            if not _UNREACHABLE.search(words):
+                raise TestbedError(f"{where}: chart {name} {version} cannot be fetched: {words}; {_MEND}") from None
+            line = f"chart repository {repository} cannot be reached ({words}); {_MEND}"
+            self._unreachable[repository] = line
+            raise TestbedError(line) from None
+        archive = next(folder.glob("*.tgz"), None)
+        if archive is None:
+            raise TestbedError(f"{where}: 'helm pull {' '.join(chart)}' left no archive")
+        return read_chart(archive, f"{repository} {name} {version}".strip(), where)
+
+
+def _source(mesh: Mesh, release: Release) -> tuple[str, str, str]:
+    return release.repository, release.chart, release.version or mesh.version
+
+
+def read_chart(path: Path, source: str, where: str) -> Chart:
+    """A chart by its folder or archive.
+
+    Raises
+    ------
+    TestbedError
+        When it is not one.
+    """
+    try:
+        files = dict(_files(path))
+        about = yaml.load(files["Chart.yaml"], Loader=LOADER)
+        values = _defaults(files)
+        name, version = str(about["name"]), str(about["version"])
+    except (OSError, tarfile.TarError, yaml.YAMLError, KeyError, TypeError) as error:
+        missing = "it has no readable Chart.yaml" if isinstance(error, KeyError | TypeError) else str(error)
+        raise TestbedError(
+            f"{where}: {source} is not a Helm chart ({' '.join(missing.split())[:200]}); give a chart's folder or .tgz"
+        ) from None
+    return Chart(name, version, str(about.get("appVersion", "")), source, _digest(path), path, values)
+
+
+def _files(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Chart.yaml, values.yaml and the same of the charts inside, by their path from the chart's root."""
+    if path.is_dir():
+        for file in sorted(path.rglob("*")):
+            inside = file.relative_to(path)
+            if file.is_file() and _tells(PurePosixPath(inside)):
+                yield inside.as_posix(), file.read_bytes()
+    else:
+        yield from _archived(path.read_bytes())
+
+
+def _archived(data: bytes) -> Iterator[tuple[str, bytes]]:
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        for member in archive:
+            inside = PurePosixPath(*PurePosixPath(member.name).parts[1:])
+            file = archive.extractfile(member) if member.isfile() and _tells(inside) else None
+            if file is not None:
+                yield inside.as_posix(), file.read()
+
+
+def _tells(path: PurePosixPath) -> bool:
+    """Whether a file says which values there are: of the chart itself or of one inside, a folder or an archive."""
+    *folders, name = path.parts or ("",)
+    if any(part != "charts" for part in folders[::2]):
+        return False
+    return name.endswith(".tgz") if len(folders) % 2 else name in ("Chart.yaml", "values.yaml")
+
+
+def _defaults(files: Mapping[str, bytes]) -> Json:
+    """The values that a chart lists: its own, those of the charts inside below their names, and the global ones."""
+    found: Json = yaml.load(files.get("values.yaml", b""), Loader=LOADER) or {}
+    inner = found.pop(_ISTIO_DEFAULTS, None)
+    if isinstance(inner, dict):
+        found = merged(inner, found)
+    about = yaml.load(files["Chart.yaml"], Loader=LOADER)
+    dependencies = about.get("dependencies") or []
+    for below in _inside(files).values():
+        name = str(yaml.load(below["Chart.yaml"], Loader=LOADER)["name"])
+        known = _defaults(below)
+        # A chart may be there twice, by other names.
+        for alias in [str(d["alias"]) for d in dependencies if d.get("name") == name and d.get("alias")] or [name]:
+            found[alias] = merged(known, found.get(alias) or {})
+        found["global"] = merged(known.get("global") or {}, found.get("global") or {})
+    for dependency in dependencies:
+        for path in str(dependency.get("condition") or "").split(","):
+            if path.strip() and not _known_at(found, path.strip()):
+                put(found, path.strip(), None)
+        if dependency.get("tags"):
+            found.setdefault("tags", {})
+    return found
+
+
+def _inside(files: Mapping[str, bytes]) -> dict[str, dict[str, bytes]]:
+    found: dict[str, dict[str, bytes]] = {}
+    for path, data in files.items():
+        parts = path.split("/")
+        if parts[0] != "charts":
+            continue
+        if len(parts) == 2:
+            found[path] = dict(_archived(data))
+        else:
+            found.setdefault(parts[1], {})["/".join(parts[2:])] = data
+    return found
+
+
+def _known_at(values: Json, path: str) -> bool:
+    at: Any = values
+    for key in path.split("."):
+        if not isinstance(at, dict) or key not in at:
+            return False
+        at = at[key]
+    return True
+
+
+def _digest(path: Path) -> str:
+    if path.is_file():
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    total = hashlib.sha256()
+    for file in sorted(path.rglob("*")):
+        if file.is_file():
+            total.update(
+                f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.relative_to(path).as_posix()}\n".encode()
+            )
+    return total.hexdigest()

@@ -1,0 +1,113 @@
+"""A sign of life: while a session runs it holds a Lease, so that nobody cleans up under it.
+
+The times in it are the API server's own, as the session read them, and are compared with that clock again: clocks of
+other machines play no part. A session that crashes renews no more, and is over for everybody a minute later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import socket
+import threading
+
+from meshtrial.errors import TestbedError
+from meshtrial.testbed.kubernetes.apply import MANAGED_BY, MANAGER, OWNER, STUDY, Owner
+from meshtrial.testbed.kubernetes.client import Cluster, ConflictError, Json, NotFoundError
+from meshtrial.testbed.kubernetes.manifests import NOTE
+
+NAME = "meshtrial-session"
+DURATION_S = 60
+_RENEW_S, _RETRY_S = 15.0, 2.0
+_GROUP = "/apis/coordination.k8s.io/v1"
+_HOST = f"{NOTE}host"
+
+
+class SessionLease:
+    """The Lease of one session, renewed by a thread of its own.
+
+    Parameters
+    ----------
+    namespace : str
+        One of the session's own, which stands until its end.
+    """
+
+    def __init__(self, cluster: Cluster, owner: Owner, namespace: str) -> None:
+        self._cluster, self._owner = cluster, owner
+        self._list = f"{_GROUP}/namespaces/{namespace}/leases"
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._live, name="meshtrial-lease", daemon=True)
+
+    def hold(self) -> None:
+        """Take it, and renew it until :meth:`release`."""
+        self._renew()
+        self._thread.start()
+
+    def release(self) -> None:
+        """Say that the session is over; where that cannot be said, the Lease tells it by its age."""
+        if not self._thread.is_alive():
+            return
+        self._over.set()
+        self._thread.join(_RENEW_S)
+        with contextlib.suppress(TestbedError):
+            self._cluster.merge(f"{self._list}/{NAME}", {"spec": {"holderIdentity": ""}})
+
+    def _live(self) -> None:
+        wait_s = _RENEW_S
+        while not self._over.wait(wait_s):
+            try:
+                self._renew()
+                wait_s = _RENEW_S
+            except TestbedError:
+                wait_s = _RETRY_S  # an API server that is away for a while is no reason to stop
+
+    def _renew(self) -> None:
+        now = _micro_time(self._cluster.server_time())
+        try:
+            self._cluster.merge(f"{self._list}/{NAME}", {"spec": {"renewTime": now}})
+        except NotFoundError:
+            with contextlib.suppress(ConflictError):
+                self._cluster.post(self._list, self._body(now))
+
+    def _body(self, now: str) -> Json:
+        notes = {_HOST: f"{socket.gethostname()}, process {os.getpid()}"}
+        spec = {"holderIdentity": self._owner.id, "leaseDurationSeconds": DURATION_S}
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": NAME, "labels": self._owner.labels, "annotations": notes},
+            "spec": {**spec, "acquireTime": now, "renewTime": now},
+        }
+
+
+def running(cluster: Cluster) -> dict[str, str]:
+    """Owners whose sessions are alive, each with a few words about it.
+
+    Raises
+    ------
+    TestbedError
+        When that cannot be known.
+    """
+    leases = cluster.items(f"{_GROUP}/leases", labelSelector=f"{MANAGED_BY}={MANAGER},{OWNER}")
+    now = cluster.server_time() if leases else 0.0
+    found = {}
+    for item in leases:
+        spec, metadata = item.get("spec") or {}, item["metadata"]
+        if not spec.get("holderIdentity") or not spec.get("renewTime"):
+            continue
+        age_s = now - _seconds(spec["renewTime"])
+        if age_s <= int(spec.get("leaseDurationSeconds") or DURATION_S):
+            host = (metadata.get("annotations") or {}).get(_HOST, "?")
+            owner, study = metadata["labels"][OWNER], metadata["labels"].get(STUDY, "?")
+            since = str(spec.get("acquireTime", "?"))[:19].replace("T", " ")
+            found[owner] = f"study {study} is running (owner {owner}, on host {host}, since {since} UTC)"
+    return found
+
+
+def _micro_time(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _seconds(text: str) -> float:
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()

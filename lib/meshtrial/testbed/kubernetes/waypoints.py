@@ -1,0 +1,64 @@
+"""Waypoints: proxies that a control plane makes of a Gateway, and what a study decides about them.
+
+Nobody but the control plane makes their pods, so a study speaks to it by an overlay: a ConfigMap that the Gateway names
+(``spec.infrastructure.parametersRef``) and that carries a part of a Deployment as text. Placement, limits and a policy
+server are put into that text by the same patches that are made in Deployments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import yaml
+
+from meshtrial.errors import UsageError
+from meshtrial.testbed.kubernetes import manifests
+from meshtrial.testbed.kubernetes.manifests import LOADER, NOTE, Json
+
+_OVERLAY = f"{NOTE}overlay"  # annotation of the ConfigMap: which of its keys holds the overlay
+
+
+def overlaid(*patches: Callable[[Json], None]) -> Callable[[Json], None]:
+    """Make the patches in the Deployment inside of an overlay; other objects stay as they are.
+
+    Raises
+    ------
+    UsageError
+        When the text is no part of a Deployment.
+    """
+
+    def patch(manifest: Json) -> None:
+        key = (manifest["metadata"].get("annotations") or {}).get(_OVERLAY)
+        if manifest["kind"] != "ConfigMap" or not key:
+            return
+        name = manifest["metadata"]["name"]
+        try:
+            part = yaml.load(manifest["data"][key], Loader=LOADER)
+            pod = part["spec"]["template"]["spec"]
+        except (KeyError, TypeError, yaml.YAMLError):
+            raise UsageError(f"ConfigMap {name}: {key} must hold a Deployment's spec.template.spec as YAML") from None
+        pod.setdefault("containers", [])
+        whole = {"kind": "Deployment", "metadata": {"name": name}, **part}
+        for one in patches:
+            one(whole)
+        manifest["data"][key] = yaml.safe_dump({name: whole[name] for name in part}, sort_keys=False)
+
+    return patch
+
+
+def limited(said: Mapping[str, object], names: Sequence[str]) -> Callable[[Json], None]:
+    """Give these containers the limits of every proxy (``proxy_cpu``, ``proxy_memory``); requests stay as they lie."""
+    wanted = {"cpu": said.get("proxy_cpu"), "memory": said.get("proxy_memory")}
+
+    def patch(manifest: Json) -> None:
+        for container in manifests.containers(manifest):
+            if container["name"] in names:
+                limits = container.setdefault("resources", {}).setdefault("limits", {})
+                limits.update({name: value for name, value in wanted.items() if value})
+
+    return patch
+
+
+def is_late(manifest: Json) -> bool:
+    """Whether it makes pods of its own, which wait, as the application does, until the generators have their nodes."""
+    return str(manifest["kind"]) == "Gateway"

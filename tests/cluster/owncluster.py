@@ -1,0 +1,30 @@
+"""Asks whether the tests shall run on a cluster of the user's own instead of the test cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from clusterenv import ClusterError
+
+OWN_KUBECONFIG = "MESHTRIAL_TEST_KUBECONFIG"
+OWN_CLUSTER_FILE = "MESHTRIAL_TEST_CLUSTER_FILE"
+
+
+def own_kubeconfig(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Kubeconfig of the user's own cluster that the tests are asked to use; None for the test cluster.
+
+    Raises
+    ------
+    ClusterError
+        It is not there, or options without it.
+    """
+    for name in (OWN_KUBECONFIG, OWN_CLUSTER_FILE):
+        if environ.get(name) and not Path(environ[name]).expanduser().is_file():
+            raise ClusterError(f"{name}={environ[name]} is not a file; name one, or unset it for the test cluster")
+    if not environ.get(OWN_KUBECONFIG):
+        if environ.get(OWN_CLUSTER_FILE):
+            raise ClusterError(f"{OWN_CLUSTER_FILE} is set without {OWN_KUBECONFIG}; set both, or neither")
+        return None
+    return Path(environ[OWN_KUBECONFIG]).expanduser().absolute()

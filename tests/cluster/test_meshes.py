@@ -1,0 +1,219 @@
+"""Conformance: every mesh, every feature, each protocol and application that the mesh's data claims, really run.
+
+For each: it deploys, proves, carries load, counts it, is metered, and goes without a trace. And the other way round:
+with the toggle taken out on purpose, its proof fails. `make test-meshes` runs everything; the plain cluster tests run
+each feature once. What runs is derived from the meshes' own data: a mesh that is added is tested by being there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from ground import Ground
+from remains import Remains
+from test_backend_support import Run, load_and_prove
+
+from meshtrial.study import Load, Treatment
+from meshtrial.testbed.kubernetes import KubernetesOptions, KubernetesTestbed
+from meshtrial.testbed.kubernetes.apps import read_app
+from meshtrial.testbed.kubernetes.meshdata import PROTOCOLS, Enrolment, Feature, Mesh
+from meshtrial.testbed.kubernetes.meshread import find_meshes
+
+MESHES = {name: mesh for name, mesh in find_meshes(KubernetesOptions()).items() if not mesh.reference}
+LOAD = Load(rps=50, connections=4, duration_s=3, warmup_s=1)
+# Beside the echo, which is asked everything: applications of other shapes, once for each mesh.
+OTHER_APPS = ("tiers", "counter-api", "details", "bookinfo", "emojivoto")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One treatment on one application, called by one protocol."""
+
+    treatment: str
+    app: str = "echo"
+    protocol: str = "http1"
+
+    def __str__(self) -> str:
+        return "-".join([self.treatment, *([self.app] if self.app != "echo" else []), self.protocol])
+
+
+def treatment_with(mesh: Mesh, feature: Feature) -> str:
+    """The least treatment that has a feature: what it needs, and mutual TLS where that is a toggle."""
+    names = list(feature.needs)
+    for name in names:
+        names += [more for more in mesh.features[name].needs if more not in names]
+    mtls = ["mtls"] if "mtls" in mesh.features and "mtls" not in {feature.name, *names} else []
+    return "+".join([mesh.name, *mtls, *reversed(names), feature.name])
+
+
+def cases_of(mesh: Mesh) -> list[Case]:
+    """Every case of a mesh: base and features on the echo by each protocol, the base on the other applications."""
+    apps = {name: (feature.apps or ("echo",))[0] for name, feature in mesh.features.items()}
+    arms = [(mesh.name, "echo"), *((treatment_with(mesh, f), apps[f.name]) for f in mesh.features.values())]
+    protocols = {app: _speaks(app) for app in {app for _, app in arms}}
+    found = [Case(name, app, p) for name, app in arms for p in mesh.protocols if p in protocols[app]]
+    fullest = treatment_with(mesh, mesh.features["mtls"]) if "mtls" in mesh.features else mesh.name
+    return found + [Case(fullest, app) for app in OTHER_APPS]
+
+
+def _speaks(app: str) -> tuple[str, ...]:
+    spoken = read_app(KubernetesOptions(), app, ("http1",)).protocols
+    return tuple(p for p in PROTOCOLS if (p in spoken or (p == "mixed" and {"http1", "grpc"} <= set(spoken))))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Cases by mesh: all of a mesh's tests stand together, so that it is installed for them once."""
+    if "case" in metafunc.fixturenames:
+        pairs = []
+        for name, mesh in MESHES.items():
+            for case in cases_of(mesh):
+                brief = case.protocol == "http1" and case.app in ("echo", "tiers") and "+" in case.treatment
+                brief = brief or case == Case(name) or case == Case(name, protocol="grpc")
+                pairs.append(pytest.param(name, case, id=str(case), marks=() if brief else pytest.mark.wide))
+        metafunc.parametrize(("standing", "case"), pairs, indirect=["standing"], scope="module")
+    elif "feature" in metafunc.fixturenames:
+        pairs = [(name, feature) for name, mesh in MESHES.items() for feature in mesh.features]
+        metafunc.parametrize(("standing", "feature"), pairs, indirect=["standing"], scope="module")
+    elif "standing" in metafunc.fixturenames:
+        metafunc.parametrize("standing", list(MESHES), indirect=True, scope="module")
+
+
+@dataclass
+class Standing:
+    """A mesh that a testbed of ours installs when it is first used."""
+
+    ground: Ground
+    bed: KubernetesTestbed
+    mesh: Mesh
+    before: Remains
+
+    def load_of(self, case: Case) -> Load:
+        """Light, and with the generators that the protocol needs."""
+        tiers = {"replicas": 2, "connections": 8} if case.app == "tiers" else {}
+        mixed = {"generators": 2} if case.protocol == "mixed" else {}
+        return replace(LOAD, protocol=case.protocol, **tiers, **mixed)
+
+    @contextmanager
+    def altered(self, mesh: Mesh) -> Iterator[None]:
+        """The testbed reads this instead of the mesh's own data."""
+        kept = self.bed.meshes[mesh.name]
+        self.bed.meshes[mesh.name] = mesh
+        try:
+            yield
+        finally:
+            self.bed.meshes[mesh.name] = kept
+
+    def run(self, case: Case, folder: Path) -> Run:
+        """One run, from its deployment to its end."""
+        load = self.load_of(case)
+        deployment = self.bed.deploy(Treatment.parse(case.treatment), load, case.app)
+        try:
+            return load_and_prove(deployment, load, folder)
+        finally:
+            deployment.close()
+
+
+@pytest.fixture(scope="module")
+def standing(request: pytest.FixtureRequest, ground: Ground) -> Iterator[Standing]:
+    """A mesh, for all of its tests; with it goes everything that came with it."""
+    mesh = request.param
+    ground.require(mesh)
+    bed = KubernetesTestbed(ground.options(namespace="meshes", mesh_reinstall="once"))
+    with ground.crds_for(bed.meshes[mesh]):
+        before = ground.remains()
+        try:
+            yield Standing(ground, bed, bed.meshes[mesh], before)
+        finally:
+            bed.close()
+            left = ground.remains().beyond(before)
+    assert left == []
+
+
+def test_case(standing: Standing, case: Case, tmp_path: Path):
+    standing.ground.require_app(case.app)
+    run = standing.run(case, tmp_path)
+    assert run.failed == []
+    mesh, treatment = standing.mesh, Treatment.parse(case.treatment)
+    features = mesh.check(treatment)
+    evidence = [*mesh.counters, *(e for f in features for e in (*f.counters, *f.logs))]
+    assert {item.name for item in evidence} <= run.names
+    usage = {name: (u.role, u.cpu_s > 0, (u.pss_bytes or 0) > 0) for name, u in run.usage.items()}
+    expected = {part.component: ("control plane", True, True) for part in mesh.control_plane}
+    expected |= {part.component: ("data plane", True, True) for part in mesh.agents}
+    if any(feature.name == "waypoint" for feature in features):
+        expected["waypoint"] = ("data plane", True, True)
+    sidecars = [name for name in usage if name.endswith(" sidecar")]
+    expected |= dict.fromkeys(sidecars, ("data plane", True, True))
+    assert len(sidecars) >= 2 or not mesh.proxy_containers
+    assert {name: usage.get(name) for name in expected} == expected
+    assert run.extra["resources"]["missing"] == []
+    assert run.requests >= 0.9 * LOAD.rps * LOAD.duration_s
+    assert run.versions[f"mesh {mesh.name}"] == mesh.called
+    print(f"{case}: {len(run.proofs)} proofs, {run.requests} requests, deployed in {run.deploy_s:.1f} s")
+
+
+def test_without_the_toggle_its_proof_fails(standing: Standing, feature: str, tmp_path: Path):
+    """What makes the feature is left out; everything that proves it stays."""
+    mesh = standing.mesh
+    toggle = mesh.features[feature]
+    case = Case(treatment_with(mesh, toggle), (toggle.apps or ("echo",))[0])
+    # Annotations of a feature that has manifests let its evidence be read; of one without, they are the toggle.
+    notes = toggle.pod_annotations if toggle.manifests else {}
+    without = replace(toggle, manifests=(), settings=(), namespace_labels={}, pod_annotations=notes, waits="")
+    with standing.altered(replace(mesh, features={**mesh.features, feature: without})):
+        run = standing.run(case, tmp_path)
+    assert run.failed != []
+    # The rest of the treatment stands: it is this feature that is missed.
+    assert not [line for line in run.failed if line.startswith("a proxy in every pod")], run.failed
+
+
+def test_a_treatment_without_a_feature_is_found_out_where_it_has_it(standing: Standing, tmp_path: Path):
+    """The opposite of an absent feature is left out, so the treatment keeps what it should be without."""
+    mesh = standing.mesh
+    opposed = [f for f in mesh.features.values() if f.absent]
+    if not opposed:
+        pytest.skip(f"{mesh.name}: no feature of it is there unless it is switched off")
+    for toggle in opposed:
+        kept = replace(toggle, absent=())
+        with standing.altered(replace(mesh, features={**mesh.features, toggle.name: kept})):
+            assert standing.run(Case(mesh.name), tmp_path).failed != []
+
+
+def test_without_enrolment_the_meshs_own_proofs_fail(standing: Standing, tmp_path: Path):
+    with standing.altered(replace(standing.mesh, enrol=Enrolment())):
+        assert standing.run(Case(standing.mesh.name), tmp_path).failed != []
+
+
+def test_what_stood_is_not_touched(standing: Standing, tmp_path: Path):
+    """mesh_install=existing, on the mesh that another session installed."""
+    mesh = standing.mesh
+    treatment = mesh.name if "mtls" not in mesh.features else f"{mesh.name}+mtls"
+    standing.run(Case(treatment), tmp_path)  # so that it stands
+    before = standing.ground.fingerprint(mesh)
+    assert before
+    with standing.ground.bed(namespace="guest", mesh_install="existing") as guest:
+        deployment = guest.deploy(Treatment.parse(treatment), LOAD, "echo")
+        try:
+            run = load_and_prove(deployment, LOAD, tmp_path)
+        finally:
+            deployment.close()
+    assert run.failed == []
+    assert standing.ground.fingerprint(mesh) == before
+
+
+def test_a_second_installation_works_and_nothing_is_left(standing: Standing, tmp_path: Path):
+    bed, mesh = standing.bed, standing.mesh
+    ours = bed.namespace
+    assert standing.run(Case(mesh.name), tmp_path).failed == []
+    bed.installer.uninstall(mesh.name)
+    left = [line for line in standing.ground.remains().beyond(standing.before) if f"{ours}-probe" not in line]
+    assert left == []
+    run = standing.run(Case(mesh.name), tmp_path)
+    assert run.failed == []
+    assert run.extra["policy"]["mesh_installed_for_this_run"]
+    assert json.loads(json.dumps(bed.environment()))["charts"]

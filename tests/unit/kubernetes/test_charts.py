@@ -1,0 +1,176 @@
+import hashlib
+import os
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from meshtrial.errors import TestbedError
+from meshtrial.testbed.kubernetes.charts import Charts, read_chart
+from meshtrial.testbed.kubernetes.meshdata import Mesh, Release
+from meshtrial.testbed.kubernetes.meshread import find_meshes
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.testbed.kubernetes.values import Values, put, unknown_values
+
+
+def write_chart(folder: Path, name: str, values: dict, version: str = "1.2.3", **more: object) -> Path:
+    folder.mkdir(parents=True)
+    about = {"apiVersion": "v2", "name": name, "version": version, "appVersion": "9.9", **more}
+    (folder / "Chart.yaml").write_text(yaml.safe_dump(about))
+    (folder / "values.yaml").write_text(yaml.safe_dump(values))
+    (folder / "templates").mkdir()
+    (folder / "templates" / "x.yaml").write_text("# nothing\n")
+    return folder
+
+
+def packed(folder: Path, to: Path) -> Path:
+    with tarfile.open(to, "w:gz") as archive:
+        archive.add(folder, arcname=folder.name)
+    return to
+
+
+def mesh(*releases: Release, version: str = "1.2.3") -> Mesh:
+    return Mesh("linkerd", "Linkerd", version, Path("/nowhere"), releases=releases)
+
+
+def test_a_folder_and_an_archive_are_charts_as_they_lie(tmp_path: Path):
+    folder = write_chart(tmp_path / "cp", "control-plane", {"a": {"b": 1}})
+    archive = packed(folder, tmp_path / "cp.tgz")
+    for path in (folder, archive):
+        charts = Charts(KubernetesOptions())
+        found = charts.of(mesh(Release("cp", path=str(path))), Release("cp", path=str(path)))
+        assert (found.path, found.name, found.version, found.app_version) == (path, "control-plane", "1.2.3", "9.9")
+        assert found.values == {"a": {"b": 1}}
+        assert charts.record()["linkerd"]["cp"]["source"] == str(path)
+    assert read_chart(archive, "", "").sha256 == hashlib.sha256(archive.read_bytes()).hexdigest()
+
+
+def test_a_folders_digest_is_of_its_files_alone(tmp_path: Path):
+    folder = write_chart(tmp_path / "cp", "control-plane", {})
+    before = read_chart(folder, "", "").sha256
+    other = shutil.copytree(folder, tmp_path / "elsewhere")
+    assert read_chart(other, "", "").sha256 == before
+    (other / "templates" / "x.yaml").write_text("# something\n")
+    assert read_chart(other, "", "").sha256 != before
+
+
+@pytest.mark.parametrize("make", ["missing", "empty", "text"])
+def test_what_is_no_chart_is_said_in_one_line(tmp_path: Path, make: str):
+    path = tmp_path / "thing"
+    if make == "empty":
+        path.mkdir()
+    if make == "text":
+        path.write_text("hello")
+    with pytest.raises(TestbedError, match="release cp: thing is not a Helm chart") as caught:
+        read_chart(path, "thing", "mesh linkerd, release cp")
+    assert "\n" not in str(caught.value)
+
+
+def test_values_of_charts_inside_are_known_by_their_names(tmp_path: Path):
+    dependencies = [
+        {"name": "sub", "condition": "sub.on"},
+        {"name": "twice", "alias": "first"},
+        {"name": "twice", "alias": "second"},
+    ]
+    folder = write_chart(tmp_path / "top", "top", {"own": 1, "sub": {"x": 5}}, dependencies=dependencies)
+    write_chart(folder / "charts" / "sub", "sub", {"x": 1, "y": 2, "global": {"g": 1}})
+    twice = write_chart(tmp_path / "twice", "twice", {"z": 1})
+    packed(twice, folder / "charts" / "twice-1.2.3.tgz")
+    for path in (folder, packed(folder, tmp_path / "top.tgz")):
+        known = read_chart(path, "", "").values
+        assert known["sub"] == {"x": 5, "y": 2, "on": None, "global": {"g": 1}}
+        assert known["first"] == known["second"] == {"z": 1}
+        assert known["global"] == {"g": 1}
+        assert unknown_values({"global": {"g": 2}, "sub": {"on": True}, "second": {"z": 2}}, known) == []
+        assert unknown_values({"sub": {"z": 2}}, known) == ["sub.z is not known (did you mean first.z?)"]
+
+
+def test_istios_charts_keep_their_defaults_one_level_lower(tmp_path: Path):
+    folder = write_chart(tmp_path / "istiod", "istiod", {"_internal_defaults_do_not_set": {"global": {"hub": ""}}})
+    assert read_chart(folder, "", "").values == {"global": {"hub": ""}}
+
+
+@pytest.fixture
+def helm(tmp_path: Path) -> str:
+    """A stand-in for Helm: it pulls what lies beside it, and tells what it was asked."""
+    program = tmp_path / "helm"
+    folder = write_chart(tmp_path / "pulled", "control-plane", {"a": 1})
+    packed(folder, tmp_path / "there.tgz")
+    away = 'looks like "https://away.test" is not a valid chart repository or cannot be reached: no such host'
+    missing = 'chart "x" version "0" not found in https://there.test repository'
+    program.write_text(
+        f"""#!/bin/sh
+echo "$*" >> {tmp_path}/asked
+case "$*" in
+  *away.test*) echo 'Error: {away}' >&2; exit 1;;
+  *"--version 0"*) echo 'Error: {missing}' >&2; exit 1;;
+esac
+for last; do :; done
+cp {tmp_path}/there.tgz "$last/x-1.2.3.tgz"
+"""
+    )
+    program.chmod(0o755)
+    return str(program)
+
+
+def asked(helm: str) -> list[str]:
+    return (Path(helm).parent / "asked").read_text().splitlines()
+
+
+def test_a_chart_is_fetched_once_a_session(helm: str):
+    charts = Charts(KubernetesOptions(helm=helm))
+    first, second = (Release(name, "control-plane", "https://there.test") for name in ("one", "two"))
+    found = charts.of(mesh(first, second), first)
+    assert charts.of(mesh(first, second), first) == charts.of(mesh(first, second), second) == found
+    assert found.path.is_file()
+    assert len(asked(helm)) == 1
+    assert asked(helm)[0].startswith("pull control-plane --repo https://there.test --version 1.2.3 -d ")
+    assert charts.record()["linkerd"] == {name: found.record() for name in ("one", "two")}
+    assert charts.versions(mesh(first)) == {"chart one": f"1.2.3 (sha256:{found.sha256})"}
+    assert charts.versions(mesh(Release("three"))) == {}
+    assert found.record()["source"] == "https://there.test control-plane 1.2.3"
+    charts.close()
+    assert not found.path.exists()
+
+
+def test_a_registry_is_asked_by_its_own_words(helm: str):
+    release = Release("one", "control-plane", "oci://r.test/charts", version="7")
+    Charts(KubernetesOptions(helm=helm)).of(mesh(release), release)
+    assert asked(helm)[0].startswith("pull oci://r.test/charts/control-plane --version 7 -d ")
+
+
+def test_a_repository_that_is_away_is_one_line_for_all_its_charts(helm: str):
+    charts = Charts(KubernetesOptions(helm=helm))
+    lines = set()
+    for name in ("one", "two"):
+        release = Release(name, name, "https://away.test")
+        with pytest.raises(TestbedError) as caught:
+            charts.of(mesh(release), release)
+        lines.add(str(caught.value))
+    assert len(lines) == 1
+    assert "chart repository https://away.test cannot be reached" in lines.pop()
+    assert len(asked(helm)) == 1
+
+
+def test_a_version_that_is_not_there_is_its_charts_own_problem(helm: str):
+    release = Release("one", "x", "https://there.test", version="0")
+    with pytest.raises(TestbedError, match=r"mesh linkerd, release one: chart x 0 cannot be fetched: .*not found"):
+        Charts(KubernetesOptions(helm=helm)).of(mesh(release), release)
+
+
+IMAGES = os.environ.get("MESHTRIAL_MESH_IMAGES", "")
+
+
+@pytest.mark.skipif(not IMAGES, reason="MESHTRIAL_MESH_IMAGES names no folder with charts of real meshes")
+@pytest.mark.parametrize("name", ["kuma", "linkerd"])
+def test_our_values_and_parameters_are_known_to_the_real_charts(name: str):
+    options = KubernetesOptions()
+    found = find_meshes(options)[name]
+    for release in found.releases:
+        known = read_chart(Path(IMAGES) / "charts" / release.chart, release.chart, name).values
+        every = [values for _, values in Values(options, found).layers(release)]
+        every += [put({}, path, "x") for targets in found.parameters.values() for path in targets.get(release.name, ())]
+        lines = [line for one in every for line in unknown_values(one, known, found.open_values.get(release.name, ()))]
+        assert lines == []

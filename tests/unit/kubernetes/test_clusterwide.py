@@ -1,0 +1,92 @@
+from pathlib import Path
+
+import pytest
+from unit.kubernetes.fakeapi import FakeApi
+
+from meshtrial.errors import TestbedError
+from meshtrial.testbed.kubernetes import clusterwide
+from meshtrial.testbed.kubernetes.apply import Owner
+from meshtrial.testbed.kubernetes.meshdata import Mesh, Release
+
+ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+MUTATING = clusterwide.WEBHOOKS[0]
+CLASSES = "/apis/gateway.networking.k8s.io/v1/gatewayclasses"
+OWNER = Owner("study", "abc123")
+KUMA = Mesh(
+    "kuma",
+    "Kuma",
+    "2",
+    Path("/nowhere"),
+    namespaces=("kuma-system",),
+    crd_groups=("kuma.io",),
+    releases=(Release("kuma", namespace="kuma-system"),),
+)
+
+
+def helms(namespace: str) -> dict:
+    return {"metadata": {"annotations": {"meta.helm.sh/release-namespace": namespace}}}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "ours"),
+    [
+        (f"{ROLES}/kuma-control-plane", {}, True),
+        (f"{ROLES}/kumara", {}, False),
+        (f"{ROLES}/reader", {"metadata": {"labels": {"app.kubernetes.io/instance": "kuma"}}}, True),
+        (f"{ROLES}/reader", {"metadata": {"labels": {"kuma.io/zone": "a"}}}, True),
+        (f"{ROLES}/reader", {"metadata": {"labels": {"notkuma.io/zone": "a"}}}, False),
+        (f"{ROLES}/any", helms("kuma-system"), True),
+        # Helm's own word that it is of another installation counts more than a name.
+        (f"{ROLES}/kuma-control-plane", helms("shop"), False),
+        (f"{BINDINGS}/any", {"subjects": [{"kind": "ServiceAccount", "namespace": "kuma-system"}]}, True),
+        (f"{BINDINGS}/any", {"subjects": [{"kind": "Group", "name": "people"}]}, False),
+        (f"{MUTATING}/any", {"webhooks": [{"clientConfig": {"service": {"namespace": "kuma-system"}}}]}, True),
+        (f"{MUTATING}/any", {"webhooks": [{"clientConfig": {"url": "https://x"}}]}, False),
+        (f"{CLASSES}/any", {"spec": {"controllerName": "gateways.kuma.io/controller"}}, True),
+        (f"{CLASSES}/any", {"spec": {"controllerName": "istio.io/gateway-controller"}}, False),
+    ],
+)
+def test_only_an_objects_own_words_tie_it_to_a_mesh(path: str, body: dict, ours: bool):
+    assert clusterwide.belongs(path, FakeApi().add(path, body), KUMA) is ours
+
+
+def test_what_came_with_a_mesh_goes_and_all_else_stays():
+    api = FakeApi()
+    api.add(f"{ROLES}/kuma-of-somebody")  # was there before: theirs, whatever its name
+    api.add(f"{ROLES}/view")
+    before = clusterwide.look(api)
+    api.add(f"{ROLES}/kuma-hook")
+    api.add(f"{MUTATING}/kuma-injector")
+    api.add(f"{BINDINGS}/stranger")
+    removed, foreign = clusterwide.remove(api, KUMA, before)
+    assert sorted(removed) == ["clusterroles kuma-hook", "mutatingwebhookconfigurations kuma-injector"]
+    assert foreign == ["clusterrolebindings stranger"]
+    assert set(api.objects) == {f"{ROLES}/kuma-of-somebody", f"{ROLES}/view", f"{BINDINGS}/stranger"}
+
+
+def test_what_helm_does_not_remove_is_labelled_for_a_later_cleaning():
+    api = FakeApi()
+    before = clusterwide.look(api)
+    api.add(f"{ROLES}/kuma-hook")
+    api.add(f"{ROLES}/kuma-cp", helms("kuma-system"))
+    api.add(f"{ROLES}/stranger")
+    clusterwide.own(api, KUMA, OWNER, before)
+    labelled = {path for path, item in api.objects.items() if item["metadata"]["labels"]}
+    assert labelled == {f"{ROLES}/kuma-hook"}
+    assert clusterwide.remove_owned(api, "meshtrial.dev/owner", spared={"abc123"}) == []
+    assert f"{ROLES}/kuma-hook" in api.objects
+    assert clusterwide.remove_owned(api, "meshtrial.dev/owner") == []
+    assert set(api.objects) == {f"{ROLES}/kuma-cp", f"{ROLES}/stranger"}
+
+
+def test_what_cannot_be_seen_before_a_mesh_comes_is_not_taken_for_its_own():
+    api = FakeApi()
+    api.add(f"{ROLES}/kuma-of-somebody", {"metadata": {"labels": {"meshtrial.dev/owner": "gone"}}})
+    api.add(f"{MUTATING}/kuma-hook", {"metadata": {"labels": {"meshtrial.dev/owner": "gone"}}})
+    api.refused = {"clusterroles"}
+    with pytest.raises(TestbedError, match="clusterroles"):
+        clusterwide.look(api)
+    # Cleaning goes by our own label, and takes what it may.
+    assert clusterwide.remove_owned(api, "meshtrial.dev/owner") == []
+    assert set(api.objects) == {f"{ROLES}/kuma-of-somebody"}

@@ -1,0 +1,226 @@
+"""Istio's two meshes as data: where waypoints stand and what they are told, what the proofs count, charts' values."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+
+from meshtrial.errors import UsageError
+from meshtrial.study import Load, Treatment
+from meshtrial.testbed.kubernetes import manifests, proofs, waypoints, workload
+from meshtrial.testbed.kubernetes.apps import read_app
+from meshtrial.testbed.kubernetes.execs import PodRef
+from meshtrial.testbed.kubernetes.meshdata import Mesh
+from meshtrial.testbed.kubernetes.meshread import find_meshes
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.testbed.kubernetes.resources import Pods, parts_of
+from meshtrial.testbed.kubernetes.values import Values
+from meshtrial.testbed.local.tokens import make_tokens
+
+TOKENS = make_tokens()
+LOAD = Load(rps=100, connections=4, duration_s=5)
+HBONE = "bytes through ztunnel's HBONE, with both identities"
+FROM_WAYPOINT = "bytes from the waypoint's identity into the application's ztunnel"
+# As a real ztunnel says it, less the labels that no proof looks at.
+LINE = (
+    'istio_tcp_sent_bytes_total{{reporter="{reporter}",source_workload="x",source_principal="{source}",'
+    'destination_workload="y",destination_principal="{destination}",request_protocol="tcp",'
+    'connection_security_policy="{security}",source_region="unknown"}} 4711\n'
+)
+SPIFFE = "spiffe://cluster.local/ns/trial/sa/"
+
+
+def mesh(name: str = "istio-ambient", options: KubernetesOptions | None = None) -> Mesh:
+    return find_meshes(options or KubernetesOptions())[name]
+
+
+def render(text: str, options: KubernetesOptions | None = None) -> workload.Rendered:
+    chosen = options or KubernetesOptions()
+    treatment = Treatment.parse(text)
+    app = read_app(chosen, "echo", LOAD.protocols)
+    return workload.render(chosen, "trial", treatment, LOAD, app, mesh(treatment.dataplane, chosen), TOKENS)
+
+
+def find(rendered: workload.Rendered, kind: str, name: str) -> dict:
+    (found,) = (o for o in rendered.objects if o["kind"] == kind and o["metadata"]["name"] == name)
+    return found
+
+
+def overlay(rendered: workload.Rendered) -> dict:
+    return yaml.safe_load(find(rendered, "ConfigMap", "waypoint")["data"]["deployment"])["spec"]["template"]
+
+
+# --- waypoints --------------------------------------------------------------------------------------------------------
+
+
+def test_a_waypoint_keeps_away_from_the_generators_and_stands_where_the_application_may():
+    taint = {"key": "dedicated", "operator": "Equal", "value": "app", "effect": "NoSchedule"}
+    options = KubernetesOptions(app_node_selector={"pool": "app"}, app_tolerations=(taint,))
+    spec = overlay(render("istio-ambient+waypoint", options))["spec"]
+    assert spec["nodeSelector"] == {"pool": "app"}
+    assert spec["tolerations"] == [taint]
+    (away,) = spec["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert away["labelSelector"]["matchLabels"] == {"meshtrial.dev/part": "load"}
+    together = overlay(render("istio-ambient+waypoint", KubernetesOptions(load_separation="none")))["spec"]
+    assert "affinity" not in together
+
+
+def test_a_waypoint_waits_until_the_generators_have_their_nodes():
+    rendered = render("istio-ambient+waypoint")
+    assert [o["metadata"]["name"] for o in rendered.objects if waypoints.is_late(o)] == ["waypoint"]
+    gateway = find(rendered, "Gateway", "waypoint")
+    assert gateway["spec"]["infrastructure"]["parametersRef"] == {"group": "", "kind": "ConfigMap", "name": "waypoint"}
+    assert [o for o in render("istio-ambient").objects if waypoints.is_late(o)] == []
+    assert mesh().features["waypoint"].waits == mesh().waypoints
+
+
+def test_a_waypoint_has_the_limits_and_workers_of_every_proxy():
+    template = overlay(render("istio-ambient+waypoint", KubernetesOptions(proxy_cpu="1500m", proxy_memory="300Mi")))
+    (proxy,) = template["spec"]["containers"]
+    assert proxy["name"] == "istio-proxy"
+    assert proxy["resources"]["limits"] == {"cpu": "1500m", "memory": "300Mi"}
+    assert proxy["resources"]["requests"] == {"cpu": "100m", "memory": "128Mi"}
+    sidecars = yaml.safe_load(mesh("istio").enrol.pod_annotations["proxy.istio.io/config"])
+    waypoint = yaml.safe_load(template["metadata"]["annotations"]["proxy.istio.io/config"])
+    assert waypoint["concurrency"] == sidecars["concurrency"] == 2
+    assert waypoint["proxyStatsMatcher"] == sidecars["proxyStatsMatcher"]
+
+
+def test_the_policy_server_stands_beside_the_proxy_that_asks_it():
+    options = KubernetesOptions(images={"opa": "registry.test/opa:1"}, image_pull_policy="Always")
+    rendered = render("istio-ambient+waypoint+opa", options)
+    spec = overlay(rendered)["spec"]
+    assert [c["name"] for c in spec["containers"]] == ["istio-proxy", "opa"]
+    assert spec["containers"][1]["image"] == "registry.test/opa:1"
+    assert spec["containers"][1]["imagePullPolicy"] == "Always"
+    assert "imagePullPolicy" not in spec["containers"][0]  # the mesh's own
+    assert [v["name"] for v in spec["volumes"]] == ["opa-policy"]
+    app = find(rendered, "Deployment", "echo")["spec"]["template"]["spec"]
+    assert [c["name"] for c in app["containers"]] == ["echo"]
+    assert find(rendered, "ConfigMap", "opa-policy")["metadata"]["namespace"] == "trial"
+    sidecars = find(render("istio+opa"), "Deployment", "echo")["spec"]["template"]["spec"]
+    assert [c["name"] for c in sidecars["containers"]] == ["echo", "opa"]
+
+
+@pytest.mark.parametrize(("text", "pods"), [("istio-ambient+waypoint+opa", "waypoint"), ("istio+opa", "app")])
+def test_its_decisions_are_counted_where_it_stands(text: str, pods: str):
+    treatment, rendered = Treatment.parse(text), render(text)
+    found = mesh(treatment.dataplane)
+    empty = {"tokens": TOKENS, "pods": {}, "load": PodRef("t", "load", "fortio"), "probe": PodRef("p", "probe", "x")}
+    arm = proofs.Arm(None, rendered, found, found.check(treatment), **empty)  # type: ignore[arg-type]
+    assert [c.pods for c in proofs._policy_counters(arm)] == [pods]
+
+
+def test_a_policy_server_in_a_waypoint_is_not_counted_as_data_plane():
+    def pod(name: str, *containers: str, **labels: str) -> dict:
+        metadata = {"namespace": "trial", "name": name, "labels": labels}
+        return {"metadata": metadata, "spec": {"nodeName": "n1", "containers": [{"name": c} for c in containers]}}
+
+    app = pod("echo-1", "echo", **{"meshtrial.dev/part": "app", "meshtrial.dev/component": "server"})
+    parts = parts_of(Pods([app], {}, {}, [pod("waypoint-1", "istio-proxy", "opa")]), mesh())
+    assert {p.component: p.role for p in parts} == {
+        "server": "app",
+        "waypoint": "data plane",
+        "waypoint opa": "policy",
+    }
+
+
+def test_an_overlay_that_is_no_deployment_is_refused_and_other_configuration_is_left_alone():
+    patch = waypoints.overlaid(manifests.placed({"pool": "app"}, ()))
+    plain = {"kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"deployment": "spec: {}"}}
+    patch(plain)
+    assert plain["data"] == {"deployment": "spec: {}"}
+    plain["metadata"]["annotations"] = {"meshtrial.dev/overlay": "deployment"}
+    with pytest.raises(UsageError, match=r"ConfigMap x: deployment must hold a Deployment's spec.template.spec"):
+        patch(plain)
+
+
+# --- what the proofs count --------------------------------------------------------------------------------------------
+
+
+def counted(name: str, **said: str) -> bool:
+    ambient = mesh()
+    counters = [*ambient.counters, *ambient.features["waypoint"].counters]
+    (pattern,) = (c.pattern for c in counters if c.name == name)
+    found = re.findall(pattern, "# TYPE istio_tcp_sent_bytes_total counter\n" + LINE.format(**said))
+    assert found in ([], ["4711"])
+    return bool(found)
+
+
+@pytest.mark.parametrize(
+    ("changed", "counts"),
+    [
+        ({}, True),
+        ({"destination": f"{SPIFFE}waypoint"}, True),
+        ({"source": f"{SPIFFE}probe"}, False),
+        ({"source": "unknown"}, False),
+        ({"destination": "unknown"}, False),
+        ({"security": "unknown"}, False),
+        ({"reporter": "destination"}, False),
+    ],
+)
+def test_hbone_counts_what_both_identities_were_verified_of(changed: dict[str, str], counts: bool):
+    line = {"reporter": "source", "source": f"{SPIFFE}load", "destination": f"{SPIFFE}echo", "security": "mutual_tls"}
+    assert counted(HBONE, **{**line, **changed}) is counts
+
+
+@pytest.mark.parametrize(
+    ("changed", "counts"),
+    [
+        ({}, True),
+        ({"source": f"{SPIFFE}load"}, False),  # past the waypoint
+        ({"security": "unknown"}, False),
+        ({"reporter": "source"}, False),
+    ],
+)
+def test_what_the_application_gets_must_come_from_the_waypoint(changed: dict[str, str], counts: bool):
+    line = {"source": f"{SPIFFE}waypoint", "destination": f"{SPIFFE}echo", "security": "mutual_tls"}
+    assert counted(FROM_WAYPOINT, **{"reporter": "destination", **line, **changed}) is counts
+
+
+def test_access_logs_are_found_of_http_and_grpc():
+    lines = [line for name in ("istio", "istio-ambient") for line in mesh(name).features["observability"].logs]
+    assert len(lines) == 3
+    for line in lines:
+        assert re.findall(line.pattern, '[2026-11-22T18:00:00.000Z] "GET /echo HTTP/1.1" 200 - via_upstream')
+        assert re.findall(line.pattern, '[2026-11-22T18:00:00.000Z] "POST /fgrpc.PingServer/Ping HTTP/2" 200 - via')
+
+
+def test_a_waypoint_is_not_asked_to_serve_what_stands_behind_it():
+    rendered = render("istio-ambient+waypoint+observability")
+    for kind, name in (("Service", "collector"), ("ServiceEntry", "collector"), ("ServiceEntry", "opa")):
+        assert find(rendered, kind, name)["metadata"]["labels"]["istio.io/use-waypoint"] == "none"
+    # STRICT would refuse the waypoint's plain text to it.
+    pod = find(rendered, "Deployment", "collector")["spec"]["template"]
+    assert pod["metadata"]["labels"]["istio.io/dataplane-mode"] == "none"
+
+
+# --- values of the charts ---------------------------------------------------------------------------------------------
+
+
+def test_the_platform_reaches_every_chart_that_differs_by_it():
+    options = KubernetesOptions(meshes={"istio-ambient": {"parameters": {"platform": "gke"}}})
+    ambient = mesh(options=options)
+    values = Values(options, ambient)
+    told = {release.name: values.of(release) for release in ambient.releases}
+    assert {name for name, found in told.items() if found.get("global", {}).get("platform") == "gke"} == {
+        "istiod",
+        "istio-cni",
+        "ztunnel",
+    }
+    assert all("global.platform" in ambient.open_values[name] for name in ("istiod", "istio-cni", "ztunnel"))
+
+
+@pytest.mark.parametrize("name", ["istio", "istio-ambient"])
+def test_no_retries_no_access_log_and_the_same_providers_in_both_modes(name: str):
+    text = (mesh(name).folder / "values-istiod.yaml").read_text()
+    config = yaml.safe_load(text)["meshConfig"]
+    assert config["defaultHttpRetryPolicy"] == {"attempts": 0}
+    assert config["accessLogFile"] == ""
+    assert [p["name"] for p in config["extensionProviders"]] == ["meshtrial-opa", "meshtrial-otel"]
+    other = yaml.safe_load((mesh("istio").folder / "values-istiod.yaml").read_text())["meshConfig"]
+    assert config["extensionProviders"] == other["extensionProviders"]
+    ztunnel = yaml.safe_load((mesh().folder / "values-ztunnel.yaml").read_text())
+    assert ztunnel["logLevel"] == "info,access=warn"

@@ -1,0 +1,226 @@
+"""Linkerd's data against what its proxies, its injector and its policy controller (edge-26.6.3) do with it."""
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from meshtrial.errors import UsageError
+from meshtrial.study import Load, Treatment
+from meshtrial.testbed.kubernetes import manifests, workload
+from meshtrial.testbed.kubernetes.apps import read_app
+from meshtrial.testbed.kubernetes.meshread import find_meshes
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.testbed.local.tokens import make_tokens
+
+TOKENS = make_tokens()
+MESH = find_meshes(KubernetesOptions())["linkerd"]
+APPS = sorted(path.stem for path in (KubernetesOptions().folder / "apps").glob("*.yaml"))
+
+# Lines of a proxy of edge-26.6.3, some labels left out: a generator's calls, a kubelet's probe, and the admin port.
+INBOUND = """\
+request_total{direction="inbound",target_addr="10.0.0.9:8080",tls="no_identity",no_tls_reason="no_tls_from_remote",\
+srv_name="entry-http",route_name="probes",authz_name="probes"} 24
+request_total{direction="inbound",target_addr="10.0.0.9:8080",tls="true",\
+client_id="load.trial.serviceaccount.identity.linkerd.cluster.local",srv_name="entry-http",authz_name="measured"} 106
+request_total{direction="inbound",target_addr="10.0.0.9:8079",tls="true",\
+client_id="load.trial.serviceaccount.identity.linkerd.cluster.local",srv_name="entry-grpc",authz_name="measured"} 104
+request_total{direction="inbound",target_addr="0.0.0.0:4191",tls="no_identity",srv_name="proxy-admin"} 5
+request_total{direction="outbound",authority="echo:8080",tls="true",server_id="echo.trial"} 7
+inbound_http_authz_allow_total{target_port="8080",srv_name="entry-http",route_name="measured",\
+authz_kind="authorizationpolicy",authz_name="measured",tls="true",client_id="load.trial"} 106
+inbound_http_authz_allow_total{target_port="8079",srv_name="entry-grpc",route_name="measured",\
+authz_kind="authorizationpolicy",authz_name="measured",tls="true",client_id="load.trial"} 104
+inbound_http_authz_allow_total{target_port="8080",srv_name="entry-http",route_name="probes",\
+authz_kind="authorizationpolicy",authz_name="probes",tls="no_identity"} 24
+inbound_http_authz_allow_total{target_port="8080",srv_name="entry-http",route_name="default",\
+authz_kind="authorizationpolicy",authz_name="generators-http",tls="true",client_id="load.trial"} 3
+inbound_http_authz_allow_total{target_port="8080",srv_kind="default",srv_name="all-authenticated",\
+authz_kind="default",authz_name="all-authenticated",tls="true",client_id="load.trial"} 50
+"""
+OUTBOUND = """\
+request_total{direction="inbound",target_addr="0.0.0.0:4191",tls="no_identity",srv_name="proxy-admin"} 1
+request_total{direction="outbound",authority="echo:8080",target_port="8080",tls="true",server_id="echo.trial"} 106
+request_total{direction="outbound",authority="echo:8080",target_port="8080",tls="no_identity"} 9
+response_total{direction="outbound",authority="echo:8080",tls="true",server_id="echo.trial",status_code="200"} 106
+"""
+
+
+def render(
+    text: str, app: str = "echo", protocol: str = "http1", options: KubernetesOptions | None = None
+) -> workload.Rendered:
+    chosen = options or KubernetesOptions()
+    load = Load(rps=100, connections=4, duration_s=5, protocol=protocol, generators=2 if protocol == "mixed" else 1)
+    read = read_app(chosen, app, load.protocols)
+    return workload.render(chosen, "trial", Treatment.parse(text), load, read, MESH, TOKENS)
+
+
+def of_kind(rendered: workload.Rendered, kind: str) -> dict[str, Any]:
+    return {o["metadata"]["name"]: o for o in rendered.objects if o["kind"] == kind}
+
+
+def selected(rendered: workload.Rendered, server: Any) -> list[Any]:
+    """The pods that a Server chooses."""
+    wanted = server["spec"]["podSelector"].get("matchLabels", {}).items()
+    pods = [t for o in rendered.objects if (t := manifests.template(o)) is not None]
+    return [pod for pod in pods if wanted <= pod["metadata"]["labels"].items()]
+
+
+def counted(name: str, page: str) -> int:
+    counters = [*MESH.counters, *(c for f in MESH.features.values() for c in f.counters)]
+    (counter,) = (c for c in counters if c.name == name)
+    assert counter.url == "4191/metrics"
+    return sum(int(number) for number in re.findall(counter.pattern, page))
+
+
+def test_a_pod_that_cannot_be_injected_is_refused_and_nobody_else_waits_for_the_webhooks():
+    values = yaml.safe_load((MESH.folder / "values.yaml").read_text())
+    assert values["webhookFailurePolicy"] == "Fail"
+    enrolled = render("linkerd").namespace_labels
+    for webhook in ("proxyInjector", "policyValidator", "profileValidator"):
+        chosen = values[webhook]["namespaceSelector"]["matchLabels"]
+        assert chosen.items() <= enrolled.items(), webhook
+        assert f"{webhook}.namespaceSelector" in MESH.open_values["linkerd-control-plane"]
+    # An arm that is not Linkerd's has no such label.
+    options = KubernetesOptions()
+    load, app = Load(rps=100, connections=4, duration_s=5), read_app(options, "echo", ["http1"])
+    assert not workload.render(options, "trial", Treatment("none"), load, app, None, None).namespace_labels
+
+
+def test_nothing_is_sent_out_of_the_cluster_and_the_clusters_own_crds_are_left_alone():
+    assert yaml.safe_load((MESH.folder / "values.yaml").read_text())["disableHeartBeat"] is True
+    assert yaml.safe_load((MESH.folder / "values-crds.yaml").read_text()) == {"installGatewayAPI": False}
+    assert MESH.requires == ()
+    kinds = [(o["apiVersion"], o["kind"]) for f in MESH.features.values() for o in MESH.objects(f.manifests)]
+    assert kinds
+    assert all(version.startswith("policy.linkerd.io/") for version, _ in kinds)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "http", "grpc"),
+    [
+        ("http1", "http", "kubernetes.io/h2c"),
+        ("h2", None, "kubernetes.io/h2c"),  # the proofs ask this port in HTTP/1.1, the generators in HTTP/2: detected
+        ("grpc", "http", "kubernetes.io/h2c"),
+        ("mixed", "http", "kubernetes.io/h2c"),
+    ],
+)
+def test_ports_are_named_in_words_that_linkerd_takes_for_what_they_carry(protocol: str, http: str | None, grpc: str):
+    service = of_kind(render("linkerd", protocol=protocol), "Service")["echo"]
+    assert {p["name"]: p.get("appProtocol") for p in service["spec"]["ports"]} == {"http": http, "grpc": grpc}
+
+
+def test_the_proxies_metrics_are_open_to_those_outside_of_the_mesh_and_nothing_else_is():
+    rendered = render("linkerd")
+    (server,) = of_kind(rendered, "Server").values()
+    assert server["spec"]["port"] == 4191
+    assert server["spec"]["accessPolicy"] == "all-unauthenticated"
+    assert len(selected(rendered, server)) == 2  # application and generators
+    for pod in selected(rendered, server):
+        assert pod["metadata"]["annotations"]["config.linkerd.io/default-inbound-policy"] == "all-authenticated"
+
+
+def test_proxies_get_their_limits_and_so_their_workers_by_annotation():
+    pod = manifests.template(of_kind(render("linkerd"), "Deployment")["echo"])
+    assert pod is not None
+    assert pod["metadata"]["annotations"]["config.linkerd.io/proxy-cpu-limit"] == "2"
+    assert pod["metadata"]["annotations"]["config.linkerd.io/proxy-memory-limit"] == "512Mi"
+    free = manifests.template(
+        of_kind(render("linkerd", options=KubernetesOptions(proxy_cpu="", proxy_memory="")), "Deployment")["echo"]
+    )
+    assert free is not None
+    assert not [key for key in free["metadata"]["annotations"] if key.endswith("-limit")]
+    # The control plane's own proxies take theirs from the values, which leave them as they come.
+    assert not any(MESH.parameters["proxy_cpu"].values())
+
+
+def test_the_counters_count_what_came_by_mutual_tls_and_nothing_of_probes_or_readings():
+    assert counted("requests of the generators' identity, by mutual TLS, through the server's proxy", INBOUND) == 210
+    assert counted("requests through the client's proxy, by mutual TLS", OUTBOUND) == 106
+    assert counted("requests that the policy let in", INBOUND) == 3
+    assert counted("requests that the route's policy let in", INBOUND) == 210
+
+
+def test_the_identity_that_the_application_sees_is_the_generators():
+    header = str(MESH.expect["header"])
+    assert re.search(header, "GET /debug\nL5d-Client-Id: load.trial.serviceaccount.identity.linkerd.cluster.local\n")
+    assert not re.search(header, "L5d-Client-Id: other.trial.serviceaccount.identity.linkerd.cluster.local")
+
+
+@pytest.mark.parametrize("feature", ["authz", "authz-route"])
+@pytest.mark.parametrize("app", APPS)
+def test_authorization_stands_on_the_entry_pods_ports_for_the_generators_alone(app: str, feature: str):
+    rendered = render(f"linkerd+{feature}", app)
+    servers = of_kind(rendered, "Server")
+    for name in ("entry-http", "entry-grpc"):
+        assert servers[name]["spec"]["accessPolicy"] == "deny"
+        (pod,) = selected(rendered, servers[name])
+        labels = of_kind(rendered, "Service")[rendered.app.service]["spec"]["selector"]
+        assert labels.items() <= pod["metadata"]["labels"].items()
+    ports = {p["name"]: p["containerPort"] for c in pod["spec"]["containers"] for p in c.get("ports", [])}
+    assert ports[servers["entry-http"]["spec"]["port"]] == rendered.app.app_port
+    (identity,) = of_kind(rendered, "MeshTLSAuthentication")["generators"]["spec"]["identityRefs"]
+    generator = manifests.template(of_kind(rendered, "Deployment")["load"])
+    assert generator is not None
+    assert identity == {"kind": "ServiceAccount", "name": generator["spec"]["serviceAccountName"]}
+
+
+def test_authorization_covers_the_grpc_port_too():
+    pod = manifests.template(of_kind(render("linkerd+authz", protocol="grpc"), "Deployment")["echo"])
+    assert pod is not None
+    ports = {p["name"]: p["containerPort"] for c in pod["spec"]["containers"] for p in c["ports"]}
+    assert ports["grpc"] == 8079
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_with_routes_the_kubelets_probes_still_come_through(app: str):
+    rendered = render("linkerd+authz-route", app)
+    routes = of_kind(rendered, "HTTPRoute")
+    (rule,) = routes["probes"]["spec"]["rules"]
+    open_paths = {match["path"]["value"] for match in rule["matches"]}
+    (pod,) = selected(rendered, of_kind(rendered, "Server")["entry-http"])
+    probes = [c[k] for c in pod["spec"]["containers"] for k in ("readinessProbe", "livenessProbe") if k in c]
+    assert probes
+    for probe in probes:
+        assert "httpGet" not in probe or probe["httpGet"]["path"] in open_paths
+    # What is measured and what must be refused are not among them.
+    assert not open_paths & {rendered.app.path, MESH.features["authz-route"].expect["path"]}
+
+
+def test_every_route_has_a_policy_of_its_own_but_the_one_that_nobody_may_take():
+    rendered = render("linkerd+authz-route")
+    targets = {o["spec"]["targetRef"]["name"] for o in of_kind(rendered, "AuthorizationPolicy").values()}
+    # A policy on the Server would open all of its routes.
+    assert {o["spec"]["targetRef"]["kind"] for o in of_kind(rendered, "AuthorizationPolicy").values()} == {"HTTPRoute"}
+    routes = of_kind(rendered, "HTTPRoute")
+    assert set(routes) - targets == {"closed"}
+    (match,) = routes["closed"]["spec"]["rules"][0]["matches"]
+    assert match["path"]["value"] == MESH.features["authz-route"].expect["path"]
+    for name in ("measured", "closed"):
+        assert {ref["name"] for ref in routes[name]["spec"]["parentRefs"]} == {"entry-http", "entry-grpc"}
+
+
+def test_the_two_ways_of_authorization_are_not_mixed():
+    with pytest.raises(UsageError, match="two ways of one thing"):
+        render("linkerd+authz+authz-route")
+
+
+def test_the_access_log_is_the_applications_proxies_alone_and_its_lines_are_counted():
+    rendered = render("linkerd+access-log")
+    pods = {name: manifests.template(o) for name, o in of_kind(rendered, "Deployment").items()}
+    key = "config.linkerd.io/access-log"
+    assert [name for name, pod in pods.items() if pod and key in pod["metadata"]["annotations"]] == ["echo"]
+    (lines,) = MESH.features["access-log"].logs
+    end = '"status":200,"total_ns":"88422","uri":"/echo","user_agent":"fortio.org/fortio-1.68.1","version":"HTTP/1.1"}'
+    generator = (
+        f'{{"client.addr":"10.0.0.3:4","client.id":"load.trial.serviceaccount.identity.linkerd","host":"echo",{end}'
+    )
+    probe = '{"client.addr":"10.0.0.1:5","client.id":"-","host":"10.0.0.9:8080","status":200,"uri":"/ready"}'
+    text = f"{generator}\n[0.1s]  INFO linkerd2_proxy: release\n{probe}\n{generator}\n"
+    assert len(re.findall(lines.pattern, text)) == 2
+
+
+def test_a_user_is_told_which_channel_these_packages_are_of():
+    assert any("edge" in line for line in MESH.remarks)
+    assert MESH.version == "2026.6.3"

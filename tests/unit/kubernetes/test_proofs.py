@@ -1,0 +1,114 @@
+import re
+from dataclasses import replace
+
+import pytest
+
+from meshtrial.study import Load, Treatment
+from meshtrial.testbed.kubernetes import probing, proofs, workload
+from meshtrial.testbed.kubernetes.apps import read_app
+from meshtrial.testbed.kubernetes.execs import PodRef
+from meshtrial.testbed.kubernetes.meshdata import PROOFS, Feature, Lines, Mesh
+from meshtrial.testbed.kubernetes.meshread import find_meshes
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.testbed.local.tokens import make_tokens
+
+OPTIONS = KubernetesOptions()
+LOAD = Load(rps=100, connections=4, duration_s=5)
+POD = PodRef("trial", "load-1", "fortio", "uid", "n1", "10.0.0.1")
+TINY = Mesh("tiny", "A mesh of a test", "1", OPTIONS.folder, proxy_containers=("tiny-proxy",))
+POLICY = {"path": "/closed", "denied": [403]}
+
+
+def arm_of(mesh: Mesh | None, *features: Feature, app: str = "echo") -> proofs.Arm:
+    rendered = workload.render(
+        OPTIONS, "trial", Treatment.parse("none"), LOAD, read_app(OPTIONS, app, ("http1",)), None, make_tokens()
+    )
+    return proofs.Arm(None, rendered, mesh, features, make_tokens(), {}, POD, POD)  # type: ignore[arg-type]
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, status: int, body: str = "") -> list[str]:
+    asked: list[str] = []
+
+    def request(cluster, pod, url, headers=(), method="") -> probing.Answer:
+        asked.append(url)
+        return probing.Answer(status, body, f"HTTP {status}")
+
+    monkeypatch.setattr(probing, "request", request)
+    return asked
+
+
+def test_every_proof_that_a_mesh_may_name_is_made():
+    assert set(proofs._PROOFS) == set(PROOFS)
+
+
+def test_a_proof_that_needs_an_echo_is_not_asked_of_an_app_without_one_and_that_is_told():
+    istio = find_meshes(OPTIONS)["istio"]
+    on = istio.check(Treatment.parse("istio+mtls"))
+    asked, unasked = proofs.named(istio, on, read_app(OPTIONS, "echo", ("http1",)))
+    assert [name for name, _ in asked] == ["proxied", "plaintext-refused", "peer-identity"]
+    assert "peer-identity" not in unasked
+    asked, unasked = proofs.named(istio, on, read_app(OPTIONS, "bookinfo", ("http1",)))
+    assert [name for name, _ in asked] == ["proxied", "plaintext-refused"]
+    assert "peer-identity" in unasked
+
+
+def test_two_features_that_ask_one_thing_with_other_expectations_are_both_asked():
+    one = Feature("one", proofs=("denied",), expect=POLICY)
+    two = Feature("two", proofs=("denied",), expect={**POLICY, "path": "/also"})
+    mesh = replace(TINY, proofs=(), features={"one": one, "two": two})
+    asked, _ = proofs.named(mesh, (one, two), read_app(OPTIONS, "echo", ("http1",)))
+    assert [expect["path"] for _, expect in asked] == ["/closed", "/also"]
+
+
+@pytest.mark.parametrize(("status", "denied", "allowed"), [(403, True, False), (200, False, True), (503, False, False)])
+def test_a_closed_path_is_denied_or_the_proof_fails(
+    monkeypatch: pytest.MonkeyPatch, status: int, denied: bool, allowed: bool
+):
+    asked = answers(monkeypatch, status)
+    closed = Feature("closed", proofs=("denied",), expect=POLICY)
+    mesh = replace(TINY, proofs=(), features={"closed": closed})
+    (proof,) = proofs.prove(arm_of(mesh, closed), "before", 0)
+    assert proof.passed is denied
+    assert asked == ["http://echo.trial.svc.cluster.local:8080/closed"]
+    opened = replace(closed, proofs=(), absent_proofs=("allowed",))
+    mesh = replace(TINY, proofs=(), features={"closed": opened})
+    (proof,) = proofs.prove(arm_of(mesh), "before", 0)
+    assert proof.passed is allowed
+    assert proof.observed == f"HTTP {status}"
+
+
+def test_an_identity_is_looked_for_in_what_the_app_echoes(monkeypatch: pytest.MonkeyPatch):
+    header = re.escape("l5d-client-id: load")
+    feature = Feature("mtls", proofs=("peer-identity",), expect={"header": header})
+    mesh = replace(TINY, proofs=(), features={"mtls": feature})
+    answers(monkeypatch, 200, "GET /debug\nl5d-client-id: load\n")
+    (proof,) = proofs.prove(arm_of(mesh, feature), "before", 0)
+    assert proof.passed
+    answers(monkeypatch, 200, "GET /debug\n")
+    (proof,) = proofs.prove(arm_of(mesh, feature), "before", 0)
+    assert not proof.passed
+
+
+class Logs:
+    """A cluster whose pods' log grows from one reading to the next, as a proxy's does that writes every 10 s."""
+
+    def __init__(self, *lines: int) -> None:
+        self.lines = list(lines)
+
+    def text(self, path: str, **more: object) -> str:
+        assert path == "/api/v1/namespaces/trial/pods/echo-1/log"
+        return 'GET /echo "200"\n' * (self.lines.pop(0) if len(self.lines) > 1 else self.lines[0])
+
+
+@pytest.mark.parametrize(("written", "passed"), [((400,), True), ((370, 390, 400), True), ((370, 390), False)])
+def test_a_log_that_is_written_late_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, written: tuple[int, ...], passed: bool
+):
+    monkeypatch.setattr(proofs, "_LOG_PATIENCE_S", 1.2)
+    logged = Feature("logged", logs=(Lines("access log", "app", "tiny-proxy", "GET /"),))
+    arm = arm_of(replace(TINY, proofs=(), features={"logged": logged}), logged)
+    arm.cluster = Logs(*written)  # type: ignore[assignment]
+    arm.pods = {"app": [{"metadata": {"namespace": "trial", "name": "echo-1"}}]}
+    assert proofs.prove(arm, "before", 0) == ()
+    (proof,) = proofs.prove(arm, "after", 400)
+    assert (proof.passed, proof.observed) == (passed, f"{written[-1]} lines")

@@ -1,0 +1,101 @@
+import pytest
+
+from meshtrial.errors import UsageError
+from meshtrial.testbed.kubernetes.issuer import issuer_chain
+from meshtrial.testbed.kubernetes.meshread import find_meshes
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.testbed.kubernetes.values import Values, merged, put, unknown_values
+
+
+def test_values_follow_the_meshs_own_paths():
+    choice = {
+        "parameters": {"image_hub": "r.test", "node_selector": {"pool": "mesh"}},
+        "values": {"istiod": {"pilot": 1}},
+    }
+    options = KubernetesOptions(meshes={"istio": choice}, proxy_cpu="1")
+    mesh = find_meshes(options)["istio"]
+    values = Values(options, mesh).of(mesh.releases[1])
+    assert values["global"]["hub"] == "r.test"
+    assert values["global"]["proxy"]["resources"]["limits"] == {"cpu": "1", "memory": "512Mi"}
+    assert values["nodeSelector"] == {"pool": "mesh"}
+    assert values["pilot"] == 1
+    assert Values(options, mesh).of(mesh.releases[0]) == {}
+
+
+def test_linkerd_gets_an_identity_of_its_own():
+    mesh = find_meshes(KubernetesOptions())["linkerd"]
+    values = Values(KubernetesOptions(), mesh).of(mesh.releases[1])
+    assert values["identityTrustAnchorsPEM"].startswith("-----BEGIN CERTIFICATE")
+    assert "EC PRIVATE KEY" in values["identity"]["issuer"]["tls"]["keyPEM"]
+    assert issuer_chain()["ca_pem"] != issuer_chain()["ca_pem"]
+
+
+def test_values_of_a_file_must_be_a_mapping():
+    options = KubernetesOptions(meshes={"istio": {"values": {"istiod": "/nonexistent.yaml"}}})
+    mesh = find_meshes(options)["istio"]
+    with pytest.raises(UsageError, match="nonexistent"):
+        Values(options, mesh).of(mesh.releases[1])
+
+
+def test_merge_is_helms():
+    values: dict = {}
+    put(values, "a.b.c", 1)
+    assert merged(values, {"a": {"b": {"d": 2}}, "e": [1]}) == {"a": {"b": {"c": 1, "d": 2}}, "e": [1]}
+    assert merged({"a": {"b": 1}}, {"a": 2}) == {"a": 2}
+
+
+def test_every_value_says_where_it_comes_from():
+    choice = {"parameters": {"image_hub": "r.test"}, "values": {"istiod": {"pilot": 1}}}
+    options = KubernetesOptions(meshes={"istio": choice})
+    mesh = find_meshes(options)["istio"]
+    layers = dict(Values(options, mesh).layers(mesh.releases[1]))
+    assert next(iter(layers)) == "values-istiod.yaml"
+    assert layers["parameters.image_hub"] == {"global": {"hub": "r.test"}}
+    assert layers["meshes.istio.values.istiod"] == {"pilot": 1}
+
+
+KNOWN = {
+    "hub": "docker.io",
+    "proxy": {"logLevel": "info", "resources": {"requests": {"cpu": "100m"}}},
+    "proxyInit": {"resources": {"cpu": {"limit": "", "request": ""}}},
+    "env": {},
+    "extra": None,
+    "volumes": [],
+    "nodeSelector": {"kubernetes.io/os": "linux"},
+    "podAnnotations": {"scrape": "true"},
+    "meshConfig": {"prometheus": True},
+    "global": {"tag": ""},
+}
+
+
+@pytest.mark.parametrize(
+    ("values", "lines"),
+    [
+        ({"hub": "r.test", "proxy": {"logLevel": "warning"}}, []),
+        ({"hubb": "r.test"}, ["hubb is not known (did you mean hub?)"]),
+        ({"proxy": {"loglevel": "x"}}, ["proxy.loglevel is not known (did you mean proxy.logLevel?)"]),
+        ({"tag": "1"}, ["tag is not known (did you mean global.tag?)"]),
+        ({"zzz": {"a": 1}}, ["zzz is not known"]),
+        # What is empty takes anything.
+        ({"env": {"A": {"b": 1}}, "extra": {"x": 1}, "volumes": [{"name": "v"}]}, []),
+        # What Kubernetes reads, not the chart.
+        ({"nodeSelector": {"pool": "mesh"}, "podAnnotations": {"mine": "1"}}, []),
+        ({"proxy": {"resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}}, []),
+        (
+            {"proxyInit": {"resources": {"limits": {"cpu": "2"}}}},
+            ["proxyInit.resources.limits is not known (did you mean proxyInit.resources.cpu.limit?)"],
+        ),
+        ({"meshConfig": {"accessLogFile": ""}}, ["meshConfig.accessLogFile is not known"]),
+    ],
+)
+def test_what_a_chart_does_not_have_is_said_with_what_comes_near(values: dict, lines: list[str]):
+    assert unknown_values(values, KNOWN) == lines
+
+
+def test_what_a_chart_takes_without_listing_it_is_free_below():
+    values = {
+        "meshConfig": {"accessLogFile": ""},
+        "other": {"deep": {"a": 1}, "else": 2},
+        "global": {"platform": "gke"},
+    }
+    assert unknown_values(values, KNOWN, ["meshConfig", "other.deep", "global.platform"]) == ["other.else is not known"]

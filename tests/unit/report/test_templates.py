@@ -1,0 +1,63 @@
+"""Pages come from templates: no HTML is put together from strings, and what templates are given is escaped."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+from jinja2.exceptions import UndefinedError
+from markupsafe import Markup
+
+from meshtrial import paths
+from meshtrial.report.markup import Cell, Column, Fragment, Table, bullets, part, render
+
+ROOMS = ("report", "compare", "inference", "commands")
+# These take apart what matplotlib and nbconvert wrote.
+TAKE_APART = ("html.py", "svg.py")
+TAG = re.compile(
+    r"</?(a|b|br|code|data|details|div|figure|h[1-6]|img|li|nav|p|section|small|span|strong|table|t[dhr]|ul)\b"
+)
+HOSTILE = '"><script>alert(1)</script>'
+
+
+def texts(tree: ast.AST) -> list[str]:
+    documentation = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    return [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation
+    ]
+
+
+def test_no_html_is_put_together_from_strings():
+    files = [file for room in ROOMS for file in (paths.CHECKOUT / "lib" / "meshtrial" / room).rglob("*.py")]
+    assert len(files) > 40
+    found = [
+        f"{file.name}: {text[:60]}"
+        for file in files
+        if file.name not in TAKE_APART
+        for text in texts(ast.parse(file.read_text()))
+        if TAG.search(text)
+    ]
+    assert found == []
+
+
+def test_what_is_not_markup_is_text():
+    table = Table(HOSTILE, [Column(HOSTILE)], [[Cell(HOSTILE, HOSTILE, note=HOSTILE)]], HOSTILE, [HOSTILE], [HOSTILE])
+    pieces = [table.to_html(), bullets([HOSTILE]), part("link", HOSTILE, HOSTILE), part("banner", [HOSTILE])]
+    pieces.append(Markup(Fragment(part("paragraph", HOSTILE), "")._repr_html_()))
+    for piece in pieces:
+        assert "<script" not in piece
+        assert "&lt;script" in piece
+
+
+def test_a_template_that_lacks_a_value_says_so():
+    with pytest.raises(UndefinedError):
+        render("index.html.j2", reports=[], orphans=[], sheets=[])
