@@ -45,7 +45,7 @@ study: setup ## run STUDY (default ambient_vs_no_mesh) with PROFILE (default qui
 
 # One after the other: two studies at once would be each other's noise. Invalid runs (3) do not stop the rest.
 studies: setup ## run all studies with PROFILE, one after the other
-	@worst=0; for study in $$($(BIN)/python -c 'from meshtrial.studies import STUDIES; print(*sorted(STUDIES))'); do \
+	@worst=0; for study in $$($(BIN)/python -c 'from meshtrial.design.studies import STUDIES; print(*sorted(STUDIES))'); do \
 	  code=0; $(BIN)/meshtrial run $$study -p profile=$(PROFILE) $(ARGS) || code=$$?; \
 	  case $$code in 0) ;; 3) worst=3 ;; *) exit $$code ;; esac; \
 	done; exit $$worst

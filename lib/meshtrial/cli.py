@@ -14,7 +14,6 @@ from typing import TextIO
 from meshtrial import __version__, paths
 from meshtrial.errors import MeshtrialError
 
-INVALID_RUNS = 3
 INTERRUPTED = 130
 # A command is the module of that name in meshtrial.commands.
 COMMANDS = {

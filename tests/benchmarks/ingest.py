@@ -9,9 +9,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from meshtrial.design.study import Load, Treatment
 from meshtrial.load import fortio
 from meshtrial.load.ingest import ingest
-from meshtrial.study import Load, Treatment
 from meshtrial.testbed.local.testbed import LocalTestbed
 
 LOAD = Load(10_000, 20, 10)

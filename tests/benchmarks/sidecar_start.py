@@ -10,7 +10,7 @@ import sys
 import numpy as np
 
 from meshtrial import native
-from meshtrial.study import Load, Treatment
+from meshtrial.design.study import Load, Treatment
 from meshtrial.testbed.local.scaleout import deploy
 from meshtrial.testbed.local.scaleout.usage import fleet_memory
 

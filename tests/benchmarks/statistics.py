@@ -10,12 +10,12 @@ import time
 import numpy as np
 import polars as pl
 
+from meshtrial.design.plan import Plan, make_plan
+from meshtrial.design.responses import REGISTRY, default_margins
+from meshtrial.design.study import Load, Study, Treatment
 from meshtrial.inference.rows import verdict_rows
-from meshtrial.plan import Plan, make_plan
 from meshtrial.records.dataset import RUNS_SCHEMA
 from meshtrial.records.tables import Inclusion
-from meshtrial.responses import REGISTRY, default_margins
-from meshtrial.study import Load, Study, Treatment
 
 ARMS = ("none", "none-aa", "node-proxy", "sidecar", "sidecar+mtls")
 BLOCKS, RESPONSES = 200, 10

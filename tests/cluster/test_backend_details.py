@@ -11,7 +11,7 @@ from clusterenv import Cluster
 from clusterenv.ruby import webrick_details
 from test_backend_support import bed_on, one_run
 
-from meshtrial.study import Load
+from meshtrial.design.study import Load
 
 # As fast as answers come: at a rate with pauses between requests the delayed acknowledgements hide.
 LOAD = Load(rps=0, connections=2, duration_s=3, warmup_s=1)

@@ -11,9 +11,9 @@ import pytest
 from clusterenv import Cluster
 from test_backend_support import bed_on, one_run, options_for, owned_namespaces, study
 
+from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import TestbedError
 from meshtrial.load import fortio
-from meshtrial.study import Load, Treatment
 from meshtrial.testbed.kubernetes import KubernetesTestbed
 
 LOAD = Load(rps=50, connections=2, duration_s=12, warmup_s=0)

@@ -11,8 +11,8 @@ import yaml
 from clusterenv import Cluster, Istio, Kwok
 from test_backend_support import bed_on, one_run, options_for, study
 
+from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import TestbedError
-from meshtrial.study import Load, Treatment
 from meshtrial.testbed.kubernetes import KubernetesOptions, manifests, wait
 from meshtrial.testbed.kubernetes.apply import Applier, Owner, delete_namespace
 from meshtrial.testbed.kubernetes.client import Cluster as Api
@@ -68,7 +68,7 @@ def test_the_api_server_takes_every_manifest_as_it_lies(cluster: Cluster, api: A
     try:
         for name in accounts if pods else ():
             cluster.kubectl("create", "serviceaccount", name)
-        applier.apply_as_is(objects, dry_run=True)
+        applier.apply(objects, dry_run=True)
     finally:
         applier.close()
         for name in accounts if pods else ():

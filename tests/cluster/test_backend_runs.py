@@ -11,7 +11,7 @@ import pytest
 from clusterenv import Cluster, Istio
 from test_backend_support import LOAD, bed_on, one_run, owned_namespaces, study
 
-from meshtrial.study import Load, Treatment
+from meshtrial.design.study import Load, Treatment
 from meshtrial.testbed.kubernetes import KubernetesTestbed
 
 

@@ -20,11 +20,11 @@ from clusterenv import Cluster
 from ground import Ground
 from test_backend_support import options_for, owned_namespaces
 
+from meshtrial.design.study import Treatment
 from meshtrial.inference import read_study
 from meshtrial.inference.scaling import growths
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import StudyStore
-from meshtrial.study import Treatment
 
 _PATIENCE_S = 1800
 # A run takes half a minute: a namespace made and removed, two kubelet readings; the suite's own limit is for one test.

@@ -13,10 +13,11 @@ from typing import Any
 from clusterenv import Cluster, ClusterError
 from clusterenv.settings import REGISTRY
 
+from meshtrial.design.study import Load, Study, Treatment
 from meshtrial.load import fortio
+from meshtrial.load.generators import GeneratorOutput
 from meshtrial.records.schema import ComponentUsage, Proof
-from meshtrial.study import Load, Study, Treatment
-from meshtrial.testbed.base import Deployment, GeneratorOutput, usage_between
+from meshtrial.testbed.base import Deployment, usage_between
 from meshtrial.testbed.kubernetes import KubernetesOptions, KubernetesTestbed, manifests
 
 LOAD = Load(rps=100, connections=4, duration_s=4, warmup_s=1)

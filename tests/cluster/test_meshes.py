@@ -18,7 +18,7 @@ from ground import Ground
 from remains import Remains
 from test_backend_support import Run, load_and_prove
 
-from meshtrial.study import Load, Treatment
+from meshtrial.design.study import Load, Treatment
 from meshtrial.testbed.kubernetes import KubernetesOptions, KubernetesTestbed
 from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.meshdata import PROTOCOLS, Enrolment, Feature, Mesh

@@ -11,18 +11,18 @@ import numpy as np
 import polars as pl
 import pytest
 
+from meshtrial.design.parameters import read_parameters
+from meshtrial.design.plan import make_plan
+from meshtrial.design.studies import study_module
+from meshtrial.design.study import Gates, Load, Study, Treatment
 from meshtrial.inference import analyse
 from meshtrial.load import fortio, ingest
 from meshtrial.load.accesslog import read_access_log
-from meshtrial.parameters import read_parameters
-from meshtrial.plan import make_plan
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import StudyStore
 from meshtrial.records.tables import include
 from meshtrial.report import figures, tables
-from meshtrial.runner import execute
-from meshtrial.studies import study_module
-from meshtrial.study import Gates, Load, Study, Treatment
+from meshtrial.run.runner import execute
 from meshtrial.testbed.local.testbed import LocalTestbed
 
 SHORT = {"duration_s": 0.7, "warmup_s": 0.2, "blocks": 2, "connections": 4}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import TestbedError, UsageError
 from meshtrial.load import fortio, ingest
-from meshtrial.study import Load, Treatment
 from meshtrial.testbed.base import usage_between
 from meshtrial.testbed.local import features, observability, sidecar
 from meshtrial.testbed.local.testbed import LocalTestbed

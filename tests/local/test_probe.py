@@ -7,9 +7,9 @@ import io
 import pytest
 
 from meshtrial import cli
+from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import MissingToolError
-from meshtrial.probe import probe, require_strace
-from meshtrial.study import Load, Treatment
+from meshtrial.run.probe import probe, require_strace
 
 
 def allowed() -> bool:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from meshtrial.design.parameters import read_parameters
+from meshtrial.design.studies import study_module
+from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import UsageError
 from meshtrial.load import fortio, ingest
-from meshtrial.parameters import read_parameters
-from meshtrial.studies import study_module
-from meshtrial.study import Load, Treatment
 from meshtrial.testbed.local import features
 from meshtrial.testbed.local.testbed import LocalTestbed
 

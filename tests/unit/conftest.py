@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from meshtrial.plan import Plan, PlannedRun, make_plan
+from meshtrial.design.plan import Plan, PlannedRun, make_plan
+from meshtrial.design.responses import default_margins
+from meshtrial.design.study import Load, Study, Treatment
 from meshtrial.records.schema import GateResult, Proof, RunRecord
-from meshtrial.responses import default_margins
-from meshtrial.study import Load, Study, Treatment
 
 
 def study(treatments=("none", "none-aa", "node-proxy"), blocks=6, seed=7, **more) -> Study:

@@ -154,6 +154,11 @@ def test_a_study_is_analysed_again_from_its_records_without_measuring(tmp_path, 
     assert again.verdicts().equals(study.verdicts())
 
 
+def test_a_script_is_told_what_to_call_instead_of_what_notebooks_call():
+    with pytest.raises(UsageError, match=r"elsewhere use run\('scale_out', rps=500"):
+        mt.run_notebook("scale_out")
+
+
 def test_a_section_shows_all_its_parts(study):
     for make in (mt.sections.verdict, mt.sections.latency, mt.sections.resources, mt.sections.validity):
         shown = make(study)

@@ -13,7 +13,7 @@ from papermill.translators import PythonTranslator
 
 import meshtrial as mt
 from meshtrial import paths
-from meshtrial.studies import STUDIES
+from meshtrial.design.studies import STUDIES
 
 NOTEBOOKS = sorted(paths.NOTEBOOKS.glob("*.ipynb"))
 OF_STUDIES = [path for path in NOTEBOOKS if path.stem in STUDIES]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from meshtrial import published
 from meshtrial.api.comparison import Comparison
-from meshtrial.compare import published_tables
-from meshtrial.published import Settings
+from meshtrial.articles import published
+from meshtrial.articles import tables as made
+from meshtrial.articles.published import Settings
 from meshtrial.report import Fragment
 
 
@@ -37,19 +37,19 @@ class Articles:
 
     def sources(self) -> Fragment:
         """Where every number was printed."""
-        return published_tables.sources_table()
+        return made.sources_table()
 
     def pairs_needed(self) -> Fragment:
         """How many pairs each repeated response would have needed."""
-        return published_tables.needed_table(self.settings)
+        return made.needed_table(self.settings)
 
     def printed_once(self) -> Fragment:
         """What was printed without a replicate, as arithmetic."""
-        return published_tables.singles_table()
+        return made.singles_table()
 
     def claims(self) -> Fragment:
         """Which printed sentences stand."""
-        return published_tables.claims_table(self.settings)
+        return made.claims_table(self.settings)
 
 
 def published_articles(*, alpha: float = 0.05, margin: float = 0.05) -> Articles:

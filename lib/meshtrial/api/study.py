@@ -14,7 +14,7 @@ from meshtrial.errors import UsageError
 from meshtrial.inference import read_study
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import StudyStore
-from meshtrial.trial import Trial
+from meshtrial.run.trial import Trial
 
 
 @dataclass(frozen=True)

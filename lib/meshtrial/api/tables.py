@@ -17,7 +17,7 @@ from numpy.random import default_rng
 from meshtrial import stats
 from meshtrial.api.bind import of_study
 from meshtrial.api.study import RecordedStudy
-from meshtrial.commands.calibrate import recorded_logs
+from meshtrial.inference.instrument import recorded_noise_logs
 from meshtrial.report import Fragment
 from meshtrial.report import tables as made
 from meshtrial.stats.calibration import recorded_noise
@@ -59,7 +59,7 @@ def simulated_under_noise_of(study: RecordedStudy, seed: int = 1, studies: int =
     seed, studies : int, optional
         As in :func:`simulated_studies`.
     """
-    return made.simulation_checks(recorded_noise(recorded_logs(study.path), default_rng(seed), studies))
+    return made.simulation_checks(recorded_noise(recorded_noise_logs(study.path), default_rng(seed), studies))
 
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, TextIO
 
-from meshtrial.study import PROTOCOLS, Load, Treatment
+from meshtrial.design.study import PROTOCOLS, Load, Treatment
 
 
 def add(verbs: Any) -> None:
@@ -23,7 +23,7 @@ def add(verbs: Any) -> None:
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
     # The local testbed and the load tables are not loaded for other commands.
-    from meshtrial.probe import probe
+    from meshtrial.run.probe import probe
 
     treatments = [Treatment.parse(name) for name in arguments.treatment]
     load = Load(arguments.rps, arguments.connections, arguments.duration, 0.0, protocol=arguments.protocol)

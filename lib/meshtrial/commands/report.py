@@ -10,7 +10,7 @@ from meshtrial.commands.run import run_notebook
 from meshtrial.errors import RecordError
 from meshtrial.inference import analyse
 from meshtrial.records.store import StudyStore
-from meshtrial.trial import complete
+from meshtrial.run.trial import complete
 
 
 def add(verbs: Any) -> None:

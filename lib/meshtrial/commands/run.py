@@ -15,15 +15,15 @@ from typing import Any, TextIO
 import yaml
 
 from meshtrial import paths
+from meshtrial.design.parameters import read_parameters
+from meshtrial.design.plan import ATTEMPTS
+from meshtrial.design.studies import STUDIES, study_module
 from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.inference import read_study
-from meshtrial.parameters import read_parameters
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import StudyStore
-from meshtrial.runner import ATTEMPTS
+from meshtrial.run.trial import HANDOFF
 from meshtrial.signals import interruptible
-from meshtrial.studies import STUDIES, study_module
-from meshtrial.trial import HANDOFF
 
 INVALID_RUNS = 3
 # How long an interrupted kernel may take to remove what it deployed, before it is killed: processes die with it anyway,

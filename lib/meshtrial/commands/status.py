@@ -9,7 +9,7 @@ from typing import Any, TextIO
 from meshtrial import paths
 from meshtrial.errors import MeshtrialError
 from meshtrial.records.store import StudyStore
-from meshtrial.trial import complete
+from meshtrial.run.trial import complete
 
 
 def add(verbs: Any) -> None:

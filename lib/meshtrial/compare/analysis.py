@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from meshtrial import stats
 from meshtrial.compare.runs import Finding, Run, Sample
+from meshtrial.design.responses import Response
+from meshtrial.design.study import TWIN_SUFFIX
 from meshtrial.errors import UsageError
 from meshtrial.inference.rows import kind_of, median_of, usable_margin, verdict_row
 from meshtrial.load.quantiles import requests_needed
 from meshtrial.margin import Margin
 from meshtrial.records.schema import VerdictRow
-from meshtrial.responses import Response
-from meshtrial.study import TWIN_SUFFIX
 
 MOST_PRIMARY = 3
 FloatArray = NDArray[np.float64]

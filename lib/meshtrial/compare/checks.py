@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from meshtrial.compare.runs import Finding, Run
+from meshtrial.design.study import Gates
 from meshtrial.errors import UsageError
 from meshtrial.load.recorded import differences
-from meshtrial.study import Gates
 
 _GATES = Gates()
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from meshtrial.design.parameters import split_list
+from meshtrial.design.responses import Response, declared_margins, default_margins, find_response
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
-from meshtrial.parameters import split_list
-from meshtrial.responses import Response, declared_margins, default_margins, find_response
 
 
 def metrics_of(text: str) -> tuple[Response, ...]:

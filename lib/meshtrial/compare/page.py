@@ -12,6 +12,7 @@ from matplotlib.figure import Figure as Canvas
 from meshtrial import __version__
 from meshtrial.compare.analysis import Outcome
 from meshtrial.compare.text import method_sentence, notes
+from meshtrial.design.responses import Response
 from meshtrial.records.store import write_text
 from meshtrial.report import Figure, Fragment, palette, wording
 from meshtrial.report.figures.forest import forest_of
@@ -19,7 +20,6 @@ from meshtrial.report.frames import Contrasts
 from meshtrial.report.markup import Cell, Column, Table, bullets, join, paragraph, render, style_sheet
 from meshtrial.report.sheet import Sheet
 from meshtrial.report.tables.verdicts import contrast_tables
-from meshtrial.responses import Response
 
 
 @dataclass(frozen=True)

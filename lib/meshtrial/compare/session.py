@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from meshtrial.compare import checks, files, pairing, tables
 from meshtrial.compare.names import metrics_of
 from meshtrial.compare.runs import Run, Sample, refuse
+from meshtrial.design.responses import Response
 from meshtrial.errors import UsageError
-from meshtrial.responses import Response
 
 DEFAULT_METRICS = "p50,p99"
 

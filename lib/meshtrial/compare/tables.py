@@ -14,10 +14,10 @@ from pathlib import Path
 import polars as pl
 
 from meshtrial.compare.runs import Run
+from meshtrial.design.parameters import split_list
+from meshtrial.design.responses import Response, find_response
 from meshtrial.errors import UsageError
 from meshtrial.load.files import InputFileError, read_bytes
-from meshtrial.parameters import split_list
-from meshtrial.responses import Response, find_response
 
 NEEDED = ("run", "treatment", "response", "value")
 

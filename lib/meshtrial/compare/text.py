@@ -10,10 +10,10 @@ import textwrap
 from collections.abc import Sequence
 
 from meshtrial.compare.analysis import Outcome
+from meshtrial.design.responses import Response
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import wording
 from meshtrial.report.wording import is_coarse, response_of, to_ascii
-from meshtrial.responses import Response
 
 WIDTH = 100
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import polars as pl
 
+from meshtrial.design.plan import Plan
 from meshtrial.errors import RecordError
 from meshtrial.inference.diagnosis import varying_versions
 from meshtrial.inference.rows import verdict_rows
 from meshtrial.inference.sequential import decide, finished_repetitions
-from meshtrial.plan import Plan
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord, VerdictRow
 from meshtrial.records.store import StudyStore, write_json

@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 
 from meshtrial import stats
+from meshtrial.design.responses import Response
 from meshtrial.inference.values import FloatArray, block_column, block_values
 from meshtrial.margin import Margin
 from meshtrial.records.schema import RunRecord
-from meshtrial.responses import Response
 
 HALVES = ("latency_p50_first_half_s", "latency_p50_second_half_s")
 

@@ -9,15 +9,15 @@ import numpy as np
 import polars as pl
 
 from meshtrial import stats
+from meshtrial.design.plan import Plan
+from meshtrial.design.responses import REGISTRY, Response, applies
+from meshtrial.design.study import Contrast
 from meshtrial.inference.diagnosis import diagnose_family
 from meshtrial.inference.values import FloatArray, block_values
 from meshtrial.margin import Margin
-from meshtrial.plan import Plan
 from meshtrial.records.schema import VerdictRow
 from meshtrial.records.tables import Inclusion
-from meshtrial.responses import REGISTRY, Response, applies
 from meshtrial.stats.verdict import Kind
-from meshtrial.study import Contrast, Load
 
 _KINDS: dict[str, Kind] = {"latency": "latency", "resource": "resource"}
 
@@ -27,7 +27,7 @@ def verdict_rows(plan: Plan, table: pl.DataFrame, load: str, inclusion: Inclusio
     study = plan.study
     measured = set(table.filter(pl.col("load") == load)["response"].unique().to_list())
     names = _primary(plan, load)
-    asked = _labelled(plan, load)
+    asked = plan.study.load(load)
     names += [
         name
         for name in REGISTRY
@@ -52,13 +52,8 @@ def primary_results(
     return found
 
 
-def _labelled(plan: Plan, label: str) -> Load:
-    """The load with this label."""
-    return next(load for load in plan.study.loads if load.label == label)
-
-
 def _primary(plan: Plan, load: str) -> list[str]:
-    return [name for name in plan.study.primary if applies(name, _labelled(plan, load))]
+    return [name for name in plan.study.primary if applies(name, plan.study.load(load))]
 
 
 def _family_rows(

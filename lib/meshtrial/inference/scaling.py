@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy as np
 import polars as pl
 
+from meshtrial.design.study import Load
 from meshtrial.errors import UsageError
 from meshtrial.inference.values import FloatArray
 from meshtrial.records.dataset import StudyData
@@ -31,7 +32,6 @@ from meshtrial.stats.growth import (
     slope_over_blocks,
 )
 from meshtrial.stats.multiplicity import smallest_n
-from meshtrial.study import Load
 
 LINEAR_MARGIN = 0.10
 _TIERS = 3

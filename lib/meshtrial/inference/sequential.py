@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from meshtrial import stats
+from meshtrial.design.plan import ATTEMPTS, Plan
 from meshtrial.inference.rows import primary_results
-from meshtrial.plan import Plan
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.tables import include, runs_table
-
-ATTEMPTS = 2
 
 
 def finished_repetitions(plan: Plan, records: Iterable[RunRecord]) -> int:

@@ -1,4 +1,4 @@
-"""Bytes of an input file, gzip or plain, with one clear sentence where they cannot be had."""
+"""Bytes of an input file, gzip or plain, with one clear sentence where they cannot be read."""
 
 from __future__ import annotations
 

@@ -14,17 +14,16 @@ Limits: several generators are each staggered inside, not against each other.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from meshtrial.design import shares
+from meshtrial.design.study import Load
 from meshtrial.errors import UsageError
+from meshtrial.load.generators import GeneratorCall
 from meshtrial.load.gotime import plain, seconds
-from meshtrial.study import Load
-from meshtrial.testbed.base import GeneratorCall
 
 PHASES = ("warmup", "measure")
 DEFAULT_RESOLUTION_S = 1e-5  # p99.9 below 10 ms: good for a first look
@@ -58,7 +57,7 @@ def calls(
     """
     if phase not in PHASES:
         raise UsageError(f"phase {phase!r}: allowed is {' or '.join(PHASES)}")
-    require_possible(load)
+    shares.require_possible(load)
     duration = load.warmup_s if phase == "warmup" else load.duration_s
     if duration == 0:
         return ()
@@ -66,12 +65,12 @@ def calls(
     return tuple(
         GeneratorCall(
             arguments=_arguments(
-                replace(load, protocol=protocol_of(load, number)),
+                replace(load, protocol=shares.protocol_of(load, number)),
                 *(phase, duration, connections, resolution_s, name := f"{stem}-g{number}"),
             ),
             name=name,
         )
-        for number, connections in enumerate(split_connections(load), start=1)
+        for number, connections in enumerate(shares.split_connections(load), start=1)
     )
 
 
@@ -91,71 +90,10 @@ def resolution_for(latencies_s: ArrayLike) -> float:
     return float(f"1e{exponent}")
 
 
-def protocol_of(load: Load, number: int) -> str:
-    """What generator ``number`` (from 1) speaks."""
-    return load.protocols[(number - 1) % len(load.protocols)]
-
-
-def split_connections(load: Load) -> tuple[int, ...]:
-    """Connections of each generator; they add up exactly."""
-    each, left = divmod(load.connections, load.generators)
-    return tuple(each + (i < left) for i in range(load.generators))
-
-
-def split_rate(load: Load, connections: int, duration_s: float) -> float:
-    """Rate of a generator with so many of the load's connections, in requests a second.
-
-    Rounded up by one unit in the last place where rounding down would cost a call: fortio truncates
-    rate times duration, and 42.857142857142854 rps times 21 s is 899.9999999999999.
-    """
-    share = Fraction(load.rps) * connections / load.connections
-    rate = float(share)
-    if int(rate * duration_s) < int(share * Fraction(duration_s)):
-        rate = math.nextafter(rate, math.inf)
-    return rate
-
-
-def require_possible(load: Load) -> None:
-    """Refuse what fortio would silently change or cannot do, before anything is deployed."""
-    if not load.keepalive and load.protocol != "http1":
-        raise UsageError(
-            f"keepalive = False with protocol = {load.protocol!r}: fortio closes only HTTP/1.1 connections; "
-            "use protocol http1"
-        )
-    if load.protocol == "mixed" and (load.payload_bytes or load.search):
-        raise UsageError(
-            "protocol = 'mixed': without payload_bytes (gRPC pings have none) and not in a capacity search"
-        )
-    if load.closed_loop or load.search:
-        return
-    for connections in split_connections(load):
-        if _calls_of(load, connections) < 2 * connections:
-            needed = 2 * load.connections / load.rps
-            raise UsageError(
-                f"rps = {load.rps:g} for duration_s = {load.duration_s:g} over connections = {load.connections}: "
-                "fortio needs at least 2 requests a connection and would use fewer connections; "
-                f"measure for {needed:g} s or more, or lower connections"
-            )
-
-
-def planned_requests(load: Load) -> int | None:
-    """Requests that fortio will plan for one measured slice; None for a closed loop.
-
-    Every connection makes the same whole number of calls, so this may be a little less than rate times duration.
-    """
-    if load.closed_loop:
-        return None
-    return sum(_calls_of(load, c) // c * c for c in split_connections(load))
-
-
-def _calls_of(load: Load, connections: int) -> int:
-    return int(split_rate(load, connections, load.duration_s) * load.duration_s)
-
-
 def _arguments(
     load: Load, phase: str, duration_s: float, connections: int, resolution_s: float, name: str
 ) -> tuple[str, ...]:
-    rate = split_rate(load, connections, duration_s)
+    rate = shares.split_rate(load, connections, duration_s)
     arguments = ["-qps", plain(rate), "-c", str(connections), "-t", seconds(duration_s)]
     if not load.closed_loop:
         arguments.append("-uniform")

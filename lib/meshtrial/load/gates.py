@@ -1,4 +1,4 @@
-"""The gates that are about load, evaluated after a run and before any statistic (METHOD, "Gates").
+"""The gates that are about load, evaluated after a run and before any statistic.
 
 ``value`` passes while it is at most ``threshold`` (the generator's CPU: while it is below). A message
 says what to do next; a gate that could not be measured passes with ``value`` None and says so. A failed
@@ -7,10 +7,10 @@ gate never drops a run: the runner flags and repeats it.
 
 from __future__ import annotations
 
-from meshtrial.load.fortio import split_connections
+from meshtrial.design.shares import split_connections
+from meshtrial.design.study import Gates, Load
 from meshtrial.load.ingest import Measurement
 from meshtrial.records.schema import GateResult
-from meshtrial.study import Gates, Load
 
 _WHOLE = 0.98
 

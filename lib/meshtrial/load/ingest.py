@@ -21,18 +21,18 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from meshtrial.design.responses import QUANTILES
+from meshtrial.design.study import Load
 from meshtrial.errors import RecordError
 from meshtrial.load import quantiles
 from meshtrial.load.accesslog import CLOCK_S, read_access_log
 from meshtrial.load.crosscheck import crosscheck
 from meshtrial.load.files import InputFileError
+from meshtrial.load.generators import GeneratorOutput
 from meshtrial.load.merge import merge_requests, successful
 from meshtrial.load.result import FortioResult, read_result
 from meshtrial.load.schedule import Schedule, argument, late, schedule_of, with_schedule
 from meshtrial.records.schema import GeneratorRecord
-from meshtrial.responses import QUANTILES
-from meshtrial.study import Load
-from meshtrial.testbed.base import GeneratorOutput
 
 
 @dataclass(frozen=True)

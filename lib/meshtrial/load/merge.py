@@ -1,7 +1,7 @@
 """Requests of several generators as one table.
 
 Merging requests is exact: quantiles of the merged table are those of the concatenated requests, which is
-the "pooled" quantile of METHOD. Averaging the generators' own quantiles would be neither.
+the pooled quantile. Averaging the generators' own quantiles would be neither.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshtrial.responses import QUANTILES
+from meshtrial.design.responses import QUANTILES
 
 METHOD = "numpy.quantile, linear"
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
+from meshtrial.design.responses import QUANTILES
 from meshtrial.errors import UsageError
 from meshtrial.load import histogram, quantiles
 from meshtrial.load.accesslog import CLOCK_S, read_access_log
 from meshtrial.load.files import read_bytes
 from meshtrial.load.result import ExportedHistogram, FortioResult, read_result
-from meshtrial.responses import QUANTILES
 
 _SETTINGS: dict[str, tuple[str, bool]] = {
     # field: what a reader calls it, whether a difference forbids the comparison

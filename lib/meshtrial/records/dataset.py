@@ -9,8 +9,8 @@ from typing import Any
 
 import polars as pl
 
+from meshtrial.design.plan import Plan
 from meshtrial.errors import RecordError
-from meshtrial.plan import Plan
 from meshtrial.records.schema import RunRecord, VerdictRow
 
 RUNS_SCHEMA: dict[str, Any] = {

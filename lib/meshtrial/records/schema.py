@@ -11,15 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from meshtrial.design.responses import PARTS
 from meshtrial.errors import RecordError
 
 SCHEMA = "meshtrial.run/1"
-ROLES = ("app", "data plane", "policy", "load generator", "control plane", "collector")
+# A trace collector is watched too, but no response counts it.
+ROLES = (*(part.role for part in PARTS.values() if part.members == (part.role,)), "collector")
 
 
 @dataclass(frozen=True)
 class Proof:
-    """One demonstration that the arm is what its label says.
+    """One demonstration that the treatment is what its label says.
 
     Attributes
     ----------

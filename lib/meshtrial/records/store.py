@@ -18,8 +18,8 @@ from typing import Any
 
 import polars as pl
 
+from meshtrial.design.plan import Plan
 from meshtrial.errors import RecordError, UsageError
-from meshtrial.plan import Plan
 from meshtrial.records.schema import RunRecord
 
 PLAN, ENVIRONMENT, CHECKSUMS = "plan.json", "environment.json", "SHA256SUMS"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from meshtrial.plan import Plan
+from meshtrial.design.plan import Plan
 from meshtrial.records.dataset import RUNS_SCHEMA
 from meshtrial.records.schema import RunRecord
 

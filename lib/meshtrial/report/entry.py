@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from meshtrial.design.plan import Plan
 from meshtrial.errors import UsageError
-from meshtrial.plan import Plan
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import write_json
 from meshtrial.report import frames

@@ -8,10 +8,10 @@ from typing import Any
 
 import polars as pl
 
+from meshtrial.design.responses import REGISTRY
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord, VerdictRow
 from meshtrial.report import palette
-from meshtrial.responses import REGISTRY
 
 
 def for_seaborn(frame: pl.DataFrame) -> dict[str, list[Any]]:

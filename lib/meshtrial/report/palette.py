@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from meshtrial.study import Study
+from meshtrial.design.study import Study
 
 # Stand-ins that no data can produce; the SVG writer turns them into `currentColor` and `var(...)`.
 INK = "#010203"

@@ -12,10 +12,10 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from meshtrial.design.responses import REGISTRY, Response, find_response
+from meshtrial.design.study import Load
 from meshtrial.margin import Margin
 from meshtrial.records.schema import VerdictRow
-from meshtrial.responses import REGISTRY, Response, find_response
-from meshtrial.study import Load
 
 MINUS = "−"
 TIMES = "×"

@@ -227,11 +227,10 @@ class RateSearch:
             return following if following < known.high else None
         if known.high / known.low <= 1 + self.resolution:
             return None
-        middle = _tidy(math.sqrt(known.low * known.high))
+        middle = tidy(math.sqrt(known.low * known.high))
         return middle if known.low < middle < known.high else None
 
 
-def _tidy(rate: float) -> float:
-    """Three digits are finer than any resolution worth searching for, and read better in a plan."""
-    digits = 2 - math.floor(math.log10(rate))
-    return float(round(rate, digits))
+def tidy(rate: float) -> float:
+    """Three digits: finer than any resolution worth searching for, and easier to read."""
+    return float(f"{rate:.3g}")

@@ -11,75 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from meshtrial.design.study import Load, Study, Treatment
+from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
 from meshtrial.records.schema import ComponentUsage, Proof
-from meshtrial.study import Load, Study, Treatment
-
-
-@dataclass(frozen=True)
-class Target:
-    """What the generators call.
-
-    Attributes
-    ----------
-    url : str
-        ``http://address:port/path``, or ``address:port`` where the load is gRPC alone.
-    headers : tuple of (str, str)
-        Sent with every request (a token, for instance).
-    grpc : str
-        ``address:port`` of the gRPC calls of a mixed load; empty elsewhere.
-    """
-
-    url: str
-    headers: tuple[tuple[str, str], ...] = ()
-    grpc: str = ""
-
-    def arguments(self, call: GeneratorCall) -> tuple[str, ...]:
-        """Headers and address for one call, as fortio takes them.
-
-        No space behind the colon: fortio's HTTP/2 client sends it as part of the value, which no policy accepts.
-        """
-        headers = [part for name, value in self.headers for part in ("-H", f"{name}:{value}")]
-        return (*headers, self.grpc if self.grpc and call.grpc else self.url)
-
-
-@dataclass(frozen=True)
-class GeneratorCall:
-    """One fortio invocation to be made: its arguments behind the program name, without file names.
-
-    Attributes
-    ----------
-    arguments : tuple of str
-        Everything but ``-json``, ``-access-log-file`` and the target, which the testbed adds.
-    name : str
-        Unique within the run; names the files.
-    """
-
-    arguments: tuple[str, ...]
-    name: str
-
-    @property
-    def grpc(self) -> bool:
-        """Whether it sends gRPC."""
-        return "-grpc" in self.arguments
-
-
-def publishable(argv: Sequence[str]) -> tuple[str, ...]:
-    """A generator's command line as a record keeps it: no path of this machine, and no token, were it worthless."""
-    rest = ("Authorization: (run-time token)" if a.startswith("Authorization:") else a for a in argv[1:])
-    return (Path(argv[0]).name, *rest)
-
-
-@dataclass(frozen=True)
-class GeneratorOutput:
-    """What came back of one call: files on this machine, and the process's own CPU time."""
-
-    name: str
-    argv: tuple[str, ...]
-    exit_code: int
-    json_path: Path
-    access_log_path: Path
-    text: str
-    usage: ComponentUsage
 
 
 class Deployment(Protocol):
@@ -94,7 +28,7 @@ class Deployment(Protocol):
         """Versions of everything that takes part, by name."""
 
     def prove(self, phase: str, requests: int) -> tuple[Proof, ...]:
-        """Demonstrate that the arm is what its label says; ``requests`` were sent since ``before``."""
+        """Demonstrate that the treatment is what its label says; ``requests`` were sent since ``before``."""
 
     def snapshot(self) -> Mapping[str, ComponentUsage]:
         """Counters of every component, cumulative; :func:`usage_between` subtracts two of them."""

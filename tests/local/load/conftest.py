@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from meshtrial import native
+from meshtrial.load.generators import GeneratorCall, GeneratorOutput
 from meshtrial.records.schema import ComponentUsage
-from meshtrial.testbed.base import GeneratorCall, GeneratorOutput
 
 Generate = Callable[..., tuple[GeneratorOutput, ...]]
 

@@ -6,13 +6,13 @@ import numpy as np
 import polars as pl
 import pytest
 
+from meshtrial.design.responses import QUANTILES
+from meshtrial.design.study import Gates, Load
 from meshtrial.load import fortio, histogram
 from meshtrial.load.crosscheck import agrees_with
 from meshtrial.load.gates import evaluate
 from meshtrial.load.ingest import ingest
 from meshtrial.load.result import read_result
-from meshtrial.responses import QUANTILES
-from meshtrial.study import Gates, Load
 
 pytestmark = pytest.mark.local
 

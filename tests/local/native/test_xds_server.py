@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from meshtrial import native
-from meshtrial.testbed.local.pki import Authority
+from meshtrial.envoy.pki import Authority
 
 pytestmark = pytest.mark.local
 CALLS = {"loadgen": "client", "client": "server", "server": ""}

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from meshtrial import stage
+from meshtrial.design.study import Gates, Load, Treatment
 from meshtrial.errors import TestbedError, UsageError
-from meshtrial.study import Gates, Load, Treatment
+from meshtrial.run import stage
 from meshtrial.testbed.local import wire
 from meshtrial.testbed.local.scaleout import TiersDeployment, deploy
 from meshtrial.testbed.local.scaleout.proofs import inbound_counts

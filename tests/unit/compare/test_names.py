@@ -1,7 +1,7 @@
 import pytest
 
 from meshtrial.compare.names import margins_for, metrics_of
-from meshtrial.responses import PERCENTILES
+from meshtrial.design.responses import PERCENTILES
 
 
 def test_margins():

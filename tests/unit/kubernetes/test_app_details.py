@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from meshtrial.study import Load, Treatment
+from meshtrial.design.study import Load, Treatment
 from meshtrial.testbed.kubernetes import workload
 from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.manifests import Json

@@ -4,7 +4,7 @@ import tarfile
 import pytest
 
 from meshtrial.errors import TestbedError
-from meshtrial.testbed.base import GeneratorCall, Target, publishable
+from meshtrial.load.generators import GeneratorCall, Target, publishable
 from meshtrial.testbed.kubernetes.loadgen import _argv
 from meshtrial.testbed.kubernetes.results import parse_usage, unpack
 

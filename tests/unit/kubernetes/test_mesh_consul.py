@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
+from meshtrial.design.studies import mesh_comparison
+from meshtrial.design.study import Load, Treatment
+from meshtrial.envoy.tokens import make_tokens
 from meshtrial.errors import UsageError
-from meshtrial.studies import mesh_comparison
-from meshtrial.study import Load, Treatment
 from meshtrial.testbed.kubernetes import workload
 from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.manifests import Json
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.local.tokens import make_tokens
 
 OPTIONS = KubernetesOptions()
 CONSUL = find_meshes(OPTIONS)["consul"]

@@ -7,8 +7,9 @@ import re
 import pytest
 import yaml
 
+from meshtrial.design.study import Load, Treatment
+from meshtrial.envoy.tokens import make_tokens
 from meshtrial.errors import UsageError
-from meshtrial.study import Load, Treatment
 from meshtrial.testbed.kubernetes import manifests, proofs, waypoints, workload
 from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.execs import PodRef
@@ -17,7 +18,6 @@ from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.resources import Pods, parts_of
 from meshtrial.testbed.kubernetes.values import Values
-from meshtrial.testbed.local.tokens import make_tokens
 
 TOKENS = make_tokens()
 LOAD = Load(rps=100, connections=4, duration_s=5)

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from meshtrial.study import Load, Treatment
+from meshtrial.design.study import Load, Treatment
+from meshtrial.envoy.tokens import make_tokens
 from meshtrial.testbed.kubernetes import manifests, workload
 from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.values import Values, unknown_values
-from meshtrial.testbed.local.tokens import make_tokens
 
 TOKENS = make_tokens()
 LOAD = Load(rps=100, connections=4, duration_s=5)

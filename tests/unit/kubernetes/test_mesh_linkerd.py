@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import yaml
 
+from meshtrial.design.study import Load, Treatment
+from meshtrial.envoy.tokens import make_tokens
 from meshtrial.errors import UsageError
-from meshtrial.study import Load, Treatment
 from meshtrial.testbed.kubernetes import manifests, workload
 from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.local.tokens import make_tokens
 
 TOKENS = make_tokens()
 MESH = find_meshes(KubernetesOptions())["linkerd"]

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from meshtrial.design.study import Treatment
 from meshtrial.errors import UsageError
-from meshtrial.study import Treatment
 from meshtrial.testbed.kubernetes.meshread import find_meshes, read_mesh
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 

@@ -3,14 +3,14 @@ from dataclasses import replace
 
 import pytest
 
-from meshtrial.study import Load, Treatment
+from meshtrial.design.study import Load, Treatment
+from meshtrial.envoy.tokens import make_tokens
 from meshtrial.testbed.kubernetes import probing, proofs, workload
 from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.meshdata import PROOFS, Feature, Lines, Mesh
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.local.tokens import make_tokens
 
 OPTIONS = KubernetesOptions()
 LOAD = Load(rps=100, connections=4, duration_s=5)

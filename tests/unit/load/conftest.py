@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from meshtrial.load.generators import GeneratorOutput
 from meshtrial.load.histogram import EDGES
 from meshtrial.records.schema import ComponentUsage
-from meshtrial.testbed.base import GeneratorOutput
 
 # The same examples every time, no deadline on a busy machine, no folder left behind.
 settings.register_profile("load", deadline=None, derandomize=True, database=None)

@@ -1,4 +1,4 @@
-"""METHOD's seventh check: synthetic fortio results with a known effect go through ingest to the verdict.
+"""Synthetic fortio results with a known effect go through ingest to the verdict.
 
 The whole spine runs (plan, runner, gates, records, tables, inference); only processes and their clock are
 replaced by files that look like fortio's, so the truth behind every number is known.
@@ -11,13 +11,14 @@ import io
 import numpy as np
 import pytest
 
+from meshtrial.design.plan import make_plan
+from meshtrial.design.study import Load
 from meshtrial.inference import analyse
-from meshtrial.plan import make_plan
+from meshtrial.load.generators import Target
 from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.records.store import StudyStore
-from meshtrial.runner import execute
-from meshtrial.study import Load
-from meshtrial.testbed.base import MachineUse, Target
+from meshtrial.run.runner import execute
+from meshtrial.testbed.base import MachineUse
 
 EFFECTS = {"none": 1.0, "none-aa": 1.0, "sidecar": 1.2, "node-proxy": 1.0}
 SERVICE_S = 2e-3

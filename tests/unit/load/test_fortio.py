@@ -1,16 +1,13 @@
-import math
-from fractions import Fraction
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshtrial.design.study import Load
 from meshtrial.errors import UsageError
 from meshtrial.load import fortio
+from meshtrial.load.generators import Target
 from meshtrial.load.gotime import plain
 from meshtrial.load.schedule import argument
-from meshtrial.study import Load
-from meshtrial.testbed.base import Target
 
 
 def only(load: Load, phase: str = "measure", **more):
@@ -68,37 +65,11 @@ def test_slices_have_names_of_their_own():
     assert [only(load, slice_index=i).name for i in range(3)] == ["measure-1-g1", "measure-2-g1", "measure-3-g1"]
 
 
-def test_a_split_rate_does_not_lose_a_call_to_truncation():
-    # 100 rps x 3/7 for 21 s is exactly 900 calls, but in floating point 899.9999999999999.
-    load = Load(100, 7, 21, generators=2)
-    assert int(float(Fraction(300, 7)) * 21) == 899
-    assert int(fortio.split_rate(load, 3, 21) * 21) == 900
-
-
-@given(
-    rps=st.floats(1, 1e5), connections=st.integers(1, 600), generators=st.integers(1, 20), duration=st.floats(0.5, 600)
-)
-def test_the_parts_add_up(rps, connections, generators, duration):
-    load = Load(rps, connections, duration, generators=min(generators, connections))
-    split = fortio.split_connections(load)
-    assert sum(split) == connections
-    assert max(split) - min(split) <= 1
-    rates = [fortio.split_rate(load, c, duration) for c in split]
-    assert math.isclose(math.fsum(rates), rps, rel_tol=1e-12)
-
-
 @given(st.floats(1e-6, 1e5))
 def test_numbers_are_exact_and_without_exponent(value):
     text = plain(value)
     assert float(text) == value
     assert "e" not in text
-
-
-def test_every_connection_makes_a_whole_number_of_calls():
-    # int(50 x 3) = 150 calls over 16 connections are 9 each: 144. A closed loop has no plan.
-    assert fortio.planned_requests(Load(50, 16, 3)) == 144
-    assert fortio.planned_requests(Load(1000, 10, 2, generators=3)) == 2000
-    assert fortio.planned_requests(Load(0, 4, 3)) is None
 
 
 def test_too_few_requests_for_the_connections_are_refused():

@@ -2,9 +2,9 @@ import dataclasses
 
 import pytest
 
+from meshtrial.design.study import Gates, Load
 from meshtrial.load.gates import evaluate
 from meshtrial.load.ingest import ingest
-from meshtrial.study import Gates, Load
 
 LOAD = Load(rps=100, connections=2, duration_s=10)
 

@@ -4,12 +4,12 @@ import numpy as np
 import polars as pl
 import pytest
 
+from meshtrial.design.responses import QUANTILES, REGISTRY
+from meshtrial.design.study import Load
 from meshtrial.errors import RecordError
 from meshtrial.load.gotime import parse_time_ns
 from meshtrial.load.ingest import ingest, ingest_slices
 from meshtrial.load.merge import COLUMNS, merge_requests, successful
-from meshtrial.responses import QUANTILES, REGISTRY
-from meshtrial.study import Load
 
 LOAD = Load(rps=100, connections=2, duration_s=10)
 

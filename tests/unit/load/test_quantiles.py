@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshtrial.design.responses import QUANTILES
 from meshtrial.load import quantiles
-from meshtrial.responses import QUANTILES
 
 
 def test_eleven_requests_by_hand():

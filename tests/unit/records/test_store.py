@@ -64,7 +64,7 @@ def test_a_truncated_record_names_its_file(store, make_record):
 
 
 def test_a_run_of_another_plan_is_refused(store, make_record, make_study, tmp_path):
-    from meshtrial.plan import make_plan
+    from meshtrial.design.plan import make_plan
 
     other = StudyStore.create(tmp_path / "other", make_plan(make_study(seed=99)), {})
     folder = finish(other, make_record)

@@ -11,11 +11,11 @@ import numpy as np
 import polars as pl
 from scipy import stats
 
-from meshtrial.plan import Plan, PlannedRun, make_plan
+from meshtrial.design.plan import Plan, PlannedRun, make_plan
+from meshtrial.design.responses import QUANTILES, default_margins, response
+from meshtrial.design.study import Contrast, Load, Study, Treatment
 from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
 from meshtrial.records.schema import ComponentUsage, GateResult, GeneratorRecord, Proof, RunRecord, VerdictRow
-from meshtrial.responses import QUANTILES, default_margins, response
-from meshtrial.study import Contrast, Load, Study, Treatment
 
 # name: (added p50 in s, tail factor, data-plane CPU s/request, data-plane PSS)
 ARMS = {

@@ -12,9 +12,9 @@ import polars as pl
 import pytest
 from matplotlib import pyplot as plt
 
+from meshtrial.design.study import Load
 from meshtrial.report import figures, palette
 from meshtrial.report.figures import ccdf
-from meshtrial.study import Load
 
 DRAW = {
     "forest": figures.forest,

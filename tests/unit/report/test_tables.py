@@ -8,9 +8,9 @@ import statistics
 
 import pytest
 
+from meshtrial.design.study import Load
 from meshtrial.records.schema import Proof
 from meshtrial.report import tables
-from meshtrial.study import Load
 
 MAKE = {
     "verdict_sentence": tables.verdict_sentence,

@@ -5,9 +5,9 @@ import math
 
 import pytest
 
+from meshtrial.design.study import Load, Margin
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import wording
-from meshtrial.study import Load, Margin
 
 
 def row(**changes) -> VerdictRow:

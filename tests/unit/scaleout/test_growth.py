@@ -9,13 +9,13 @@ import numpy as np
 import polars as pl
 import pytest
 
+from meshtrial.design.parameters import read_parameters
+from meshtrial.design.plan import make_plan
+from meshtrial.design.studies import study_module
 from meshtrial.inference.scaling import compare, costs_of_both, growth, growths, judged, ladder
 from meshtrial.inference.scaling_limits import limits
-from meshtrial.parameters import read_parameters
-from meshtrial.plan import make_plan
 from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
 from meshtrial.report import figures, tables
-from meshtrial.studies import study_module
 
 SIZES = (30, 90, 150, 300, 450, 600)
 KNEE = 300

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import polars as pl
 
+from meshtrial.design.parameters import read_parameters
+from meshtrial.design.plan import make_plan
+from meshtrial.design.studies import study_module
 from meshtrial.inference.scaling_limits import limits
-from meshtrial.parameters import read_parameters
-from meshtrial.plan import make_plan
 from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
 from meshtrial.report import figures
-from meshtrial.studies import study_module
 
 
 def test_idle_share_gates_and_failures(make_record):

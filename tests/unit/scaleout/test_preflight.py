@@ -5,12 +5,12 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from meshtrial.design.parameters import read_parameters
+from meshtrial.design.responses import added_responses
+from meshtrial.design.studies import study_module
+from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import UsageError
 from meshtrial.load.failures import failures
-from meshtrial.parameters import read_parameters
-from meshtrial.responses import added_responses
-from meshtrial.studies import study_module
-from meshtrial.study import Load, Treatment
 from meshtrial.testbed.local.scaleout import preflight
 from meshtrial.testbed.local.scaleout.deployment import has_sidecars
 from meshtrial.testbed.local.scaleout.preflight import MIB, Machine, needs, shortfalls

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from meshtrial.envoy.pki import Identity
 from meshtrial.errors import UsageError
-from meshtrial.testbed.local.pki import Identity
 from meshtrial.testbed.local.scaleout.app import client_command, server_command
 from meshtrial.testbed.local.scaleout.fanout import fan_out
 from meshtrial.testbed.local.scaleout.topology import TIERS, Layout, free_layout, topology

@@ -8,6 +8,7 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
+from meshtrial.design.responses import PERCENTILES
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, palette, wording
@@ -16,7 +17,6 @@ from meshtrial.report.figures.common import empty, panel_title
 from meshtrial.report.frames import Contrasts
 from meshtrial.report.palette import INK
 from meshtrial.report.sheet import Sheet
-from meshtrial.responses import PERCENTILES
 
 
 def added_latency(data: StudyData) -> Figure:

@@ -16,6 +16,7 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
+from meshtrial.design.responses import PERCENTILES
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
 from meshtrial.report import frames, palette, wording
@@ -23,7 +24,6 @@ from meshtrial.report.figure import Figure
 from meshtrial.report.figures.common import empty, log_value_axis
 from meshtrial.report.palette import INK
 from meshtrial.report.sheet import Sheet
-from meshtrial.responses import PERCENTILES
 from meshtrial.stats import Capacity, Rung
 from meshtrial.stats import capacity as capacity_of
 

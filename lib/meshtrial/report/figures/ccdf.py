@@ -15,13 +15,13 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from numpy.typing import NDArray
 
+from meshtrial.design.responses import MARKED
 from meshtrial.errors import RecordError
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, wording
 from meshtrial.report.figure import Figure
 from meshtrial.report.figures.common import empty, load_title, log_value_axis, panel_title
 from meshtrial.report.sheet import SMALL, Sheet
-from meshtrial.responses import MARKED
 
 STEPS = 260
 

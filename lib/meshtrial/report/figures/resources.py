@@ -9,13 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Patch
 
+from meshtrial.design.responses import PATH_ROLES
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, wording
 from meshtrial.report.figure import Figure
 from meshtrial.report.figures.common import empty, load_title, panel_title
 from meshtrial.report.palette import INK
 from meshtrial.report.sheet import SMALL, Sheet
-from meshtrial.responses import PATH_ROLES
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
+from meshtrial.design.responses import PERCENTILES, REGISTRY, Response
 from meshtrial.inference.scaling import Growth, growths, judged
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, wording
@@ -19,7 +20,6 @@ from meshtrial.report.figure import Figure
 from meshtrial.report.figures.common import empty
 from meshtrial.report.palette import INK
 from meshtrial.report.sheet import Sheet
-from meshtrial.responses import PERCENTILES, REGISTRY, Response
 
 COST = (
     *("total_cpu_cores", "data_plane_cpu_cores", "app_cpu_cores", "control_plane_cpu_cores"),

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
+from meshtrial.design.responses import PARTS, PATH_ROLES
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
 from meshtrial.report import frames, wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table, join, paragraph
-from meshtrial.responses import PARTS, PATH_ROLES
 
 PER_RPS = 1000.0
 _GIB = 2.0**30

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from meshtrial import stats
+from meshtrial.design.study import Gates, Load, Study
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table, details, joined, part
-from meshtrial.study import Gates, Load, Study
 
 
 def design(data: StudyData) -> Fragment:

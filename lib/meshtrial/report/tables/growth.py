@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
+from meshtrial.design.responses import REGISTRY, Response
 from meshtrial.inference.scaling import SlopeContrast, compare, costs_of_both
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table, paragraph
-from meshtrial.responses import REGISTRY, Response
 from meshtrial.stats.growth import Slope
 
 TOTALS = ("total_cpu_cores", "total_memory_bytes")

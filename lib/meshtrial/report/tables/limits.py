@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from meshtrial.design.responses import MARKED
+from meshtrial.design.study import Study
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
 from meshtrial.report.markup import Fragment, bullets, heading, prose
 from meshtrial.report.tables.headline import REFERENCE_NOTE
-from meshtrial.responses import MARKED
-from meshtrial.study import Study
 
 
 def method_and_limits(data: StudyData) -> Fragment:

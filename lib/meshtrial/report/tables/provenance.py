@@ -13,7 +13,7 @@ from typing import Any
 from markupsafe import Markup
 
 from meshtrial import __version__
-from meshtrial.plan import Plan
+from meshtrial.design.plan import Plan
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table, part

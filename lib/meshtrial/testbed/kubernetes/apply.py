@@ -118,24 +118,21 @@ class Applier:
         except NotFoundError:
             return None
 
-    def apply(self, objects: Iterable[Json], *, home: str = "") -> None:
+    def apply(self, objects: Iterable[Json], *, home: str = "", dry_run: bool = False) -> None:
         """Apply server-side, labelled, in the order given.
 
         Parameters
         ----------
         home : str
             What lands outside of this namespace is remembered, for :meth:`delete_outside`.
+        dry_run : bool
+            The server judges the objects and keeps none.
         """
         for item in manifests.patched(objects, manifests.labelled(self.owner.labels)):
-            resource, body = self._apply(item, dry_run=False)
+            resource, body = self._apply(item, dry_run)
             where = body["metadata"].get("namespace", "") if resource.namespaced else ""
             if home and where != home:
                 self._outside[f"{item['kind']} {where}/{item['metadata']['name']}"] = (resource, body)
-
-    def apply_as_is(self, objects: Iterable[Json], *, dry_run: bool = False) -> None:
-        """Apply server-side without a label of ours (for a dry run of a file as it lies)."""
-        for item in objects:
-            self._apply(item, dry_run)
 
     def close(self) -> None:
         """Remove the discovery cache."""

@@ -11,11 +11,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from meshtrial.design.study import Load, Treatment
+from meshtrial.envoy.tokens import Tokens
 from meshtrial.errors import TestbedError
 from meshtrial.load.failures import failures_of
+from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
 from meshtrial.records.schema import ComponentUsage, Proof
-from meshtrial.study import Load, Treatment
-from meshtrial.testbed.base import GeneratorCall, GeneratorOutput, Target
 from meshtrial.testbed.kubernetes import evidence, loadgen, probing, proofs, wait, waypoints
 from meshtrial.testbed.kubernetes.apply import Applier, delete_namespace
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
@@ -26,7 +27,6 @@ from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.pods import PART, autoscaling, label, lost, pod_ref, uid, versions
 from meshtrial.testbed.kubernetes.resources import MEMORY_NOTE, Meter, Pods, container_names, parts_of
 from meshtrial.testbed.kubernetes.workload import Rendered
-from meshtrial.testbed.local.tokens import Tokens
 
 PARTS = ("app", "load", "collector")
 _LOGS_PER_COMPONENT = 5

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from meshtrial.errors import TestbedError
-from meshtrial.testbed.base import GeneratorCall, GeneratorOutput, Target, publishable
+from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target, publishable
 from meshtrial.testbed.kubernetes.client import Cluster
 from meshtrial.testbed.kubernetes.execs import BUSYBOX, BrokenStreamError, PodRef, Running, run
 from meshtrial.testbed.kubernetes.results import fetch, parse_usage, tail, unpack

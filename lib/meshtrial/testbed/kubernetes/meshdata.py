@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from meshtrial.design.study import Treatment
 from meshtrial.errors import UsageError
-from meshtrial.study import Treatment
 from meshtrial.testbed.kubernetes import manifests
 
 SCHEMA = "meshtrial.mesh/1"

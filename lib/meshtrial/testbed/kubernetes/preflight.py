@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from meshtrial.design.study import Load, Study
 from meshtrial.errors import TestbedError
-from meshtrial.study import Load, Study
 from meshtrial.testbed.kubernetes.apply import Applier, verdict
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 from meshtrial.testbed.kubernetes.manifests import containers

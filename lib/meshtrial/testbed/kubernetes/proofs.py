@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from meshtrial.envoy.tokens import Tokens
 from meshtrial.errors import TestbedError
 from meshtrial.records.schema import Proof
 from meshtrial.testbed.kubernetes import probing
@@ -22,7 +23,6 @@ from meshtrial.testbed.kubernetes.manifests import containers
 from meshtrial.testbed.kubernetes.meshdata import PROOFS, Counter, Feature, Lines, Mesh
 from meshtrial.testbed.kubernetes.resources import container_names
 from meshtrial.testbed.kubernetes.workload import Rendered
-from meshtrial.testbed.local.tokens import Tokens
 
 # Headers that a proxy leaves on a request, of every mesh here.
 _PROXY_HEADERS = re.compile(r"(?mi)^(x-forwarded-client-cert|x-envoy-[\w-]+|l5d-[\w-]+|x-request-id|via): .*$")

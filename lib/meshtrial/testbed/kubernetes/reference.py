@@ -13,13 +13,13 @@ from pathlib import Path
 
 import yaml
 
+from meshtrial.design.study import Load, Treatment
+from meshtrial.envoy import bootstrap as envoy
+from meshtrial.envoy.filters import ext_authz_filter, jwt_filters
+from meshtrial.envoy.pki import Authority, Identity, spiffe_name
+from meshtrial.envoy.tokens import Tokens
 from meshtrial.errors import UsageError
-from meshtrial.study import Load, Treatment
 from meshtrial.testbed.kubernetes.manifests import Json, template
-from meshtrial.testbed.local import envoy
-from meshtrial.testbed.local.features import jwt_filters
-from meshtrial.testbed.local.pki import Authority, Identity
-from meshtrial.testbed.local.tokens import Tokens
 
 ADMIN_PORT, INBOUND_PORT, OUTBOUND_PORT, POLICY_PORT = 9901, 15006, 15001, 9191
 _KEYS = Path("/etc/meshtrial/keys")
@@ -57,7 +57,7 @@ def server_bootstrap(treatment: Treatment, load: Load, upstream: Upstream, token
         filters += jwt_filters(tokens, cache=False)
     if treatment.has("opa"):
         proxy.clusters.append(envoy.cluster("opa", "127.0.0.1", POLICY_PORT, http2=True))
-        filters.append(_ext_authz())
+        filters.append(ext_authz_filter())
     tls = None
     if treatment.has("mtls"):
         tls = envoy.tls_context(_identity("server"), _identity("client").spiffe, server=True)
@@ -101,16 +101,7 @@ def behind_sidecar(manifest: Json) -> None:
             container["readinessProbe"] = {"tcpSocket": {"port": INBOUND_PORT}, "periodSeconds": 1}
 
 
-def _ext_authz() -> Json:
-    service = {"envoy_grpc": {"cluster_name": "opa"}, "timeout": "1s"}
-    name = "extensions.filters.http.ext_authz.v3.ExtAuthz"
-    config = envoy.typed(name, grpc_service=service, transport_api_version="V3", failure_mode_allow=False)
-    return {"name": "envoy.filters.http.ext_authz", "typed_config": config}
-
-
 def _identity(workload: str) -> Identity:
-    from meshtrial.testbed.local.pki import spiffe_name
-
     return Identity(spiffe_name(workload), _KEYS / "tls.crt", _KEYS / "tls.key", _KEYS / "ca.crt")
 
 

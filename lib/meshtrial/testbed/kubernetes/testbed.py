@@ -13,8 +13,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from meshtrial.design.study import Load, Study, Treatment
+from meshtrial.envoy.tokens import Tokens, make_tokens
 from meshtrial.errors import MeshtrialError, TestbedError, UsageError
-from meshtrial.study import Load, Study, Treatment
 from meshtrial.testbed.base import MachineUse
 from meshtrial.testbed.kubernetes import helm, manifests, preflight, wait, workload
 from meshtrial.testbed.kubernetes.apply import Applier, Owner, delete_namespace, label
@@ -33,7 +34,6 @@ from meshtrial.testbed.kubernetes.nodewatch import NodeWatch, describe
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.pods import pod_ref
 from meshtrial.testbed.kubernetes.quantities import cpu_millis
-from meshtrial.testbed.local.tokens import Tokens, make_tokens
 
 
 class KubernetesTestbed:

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from meshtrial.design.study import Load, Treatment
+from meshtrial.envoy.filters import jwt_filters
+from meshtrial.envoy.tokens import AUDIENCE, ISSUER, Tokens
 from meshtrial.errors import UsageError
-from meshtrial.study import Load, Treatment
-from meshtrial.testbed.base import Target
+from meshtrial.load.generators import Target
 from meshtrial.testbed.kubernetes import manifests, reference, waypoints
 from meshtrial.testbed.kubernetes.apps import App, note
 from meshtrial.testbed.kubernetes.manifests import NOTE, Json
 from meshtrial.testbed.kubernetes.meshdata import APP_PROTOCOLS, PROOFS, Feature, Mesh
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.local.features import jwt_filters
-from meshtrial.testbed.local.tokens import AUDIENCE, ISSUER, Tokens
 
 PART, COMPONENT = f"{NOTE}part", f"{NOTE}component"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from meshtrial.design.study import Treatment
 from meshtrial.errors import UsageError
-from meshtrial.study import Treatment
 from meshtrial.testbed.local import direct, features, node_proxy, relay, sidecar
 from meshtrial.testbed.local.deployment import LocalDeployment
 

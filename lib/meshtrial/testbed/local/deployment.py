@@ -5,18 +5,16 @@ from __future__ import annotations
 import secrets
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from meshtrial import native
-from meshtrial.errors import TestbedError
+from meshtrial.design.study import Load, Treatment
+from meshtrial.envoy.bootstrap import Proxy
+from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
 from meshtrial.records.schema import ComponentUsage, Proof
-from meshtrial.study import Load, Treatment
-from meshtrial.testbed.base import GeneratorCall, GeneratorOutput, Target
 from meshtrial.testbed.local import apps, proc
-from meshtrial.testbed.local.envoy import Proxy
 from meshtrial.testbed.local.generator import run_generators
 from meshtrial.testbed.local.processes import Child, free_port, stop_all, wait_listening
 
@@ -164,12 +162,3 @@ class LocalDeployment:
             # Proxies first in the list stop together with the app: one grace period for all.
             stop_all(self._children)
             shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 10.0) -> None:
-    """Poll a condition; TestbedError naming ``what`` when it does not come true."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TestbedError(f"{what}: not reached within {timeout_s:g} s")
-        time.sleep(0.01)

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from meshtrial import native
+from meshtrial.envoy import bootstrap as envoy
+from meshtrial.envoy.filters import ext_authz_filter, jwt_filters
+from meshtrial.envoy.pki import write_private
+from meshtrial.envoy.tokens import AUDIENCE, ISSUER, Tokens
 from meshtrial.records.schema import Proof
-from meshtrial.testbed.local import envoy, observability, wire
+from meshtrial.testbed.local import observability, wire
 from meshtrial.testbed.local.deployment import LocalDeployment
-from meshtrial.testbed.local.envoy import Json
 from meshtrial.testbed.local.pair import Pair
-from meshtrial.testbed.local.pki import write_private
 from meshtrial.testbed.local.proofs import grown_enough
-from meshtrial.testbed.local.tokens import AUDIENCE, ISSUER, Tokens
 
 # The policy that the server evaluates; None is the one built into it.
 OPA_POLICY: Path | None = None
@@ -42,22 +43,6 @@ def _add_jwt(deployment: LocalDeployment, pair: Pair, *, cache: bool) -> None:
     pair.inbound_filters += jwt_filters(tokens, cache=cache)
     cases = _token_cases(tokens, missing=401, audience=403)
     pair.provers.append(lambda phase, _: _prove_statuses(deployment, pair, phase, "JWT", cases))
-
-
-def jwt_filters(tokens: Tokens, *, cache: bool) -> list[Json]:
-    """Envoy's jwt_authn filter, requiring the provider on every path."""
-    provider: Json = {
-        "issuer": ISSUER,
-        "audiences": [AUDIENCE],
-        "local_jwks": {"inline_string": json.dumps(tokens.jwks)},
-        "forward": True,
-    }
-    if cache:
-        provider["jwt_cache_config"] = {"jwt_cache_size": 100}
-    rules = [{"match": {"prefix": "/"}, "requires": {"provider_name": "trial"}}]
-    name = "extensions.filters.http.jwt_authn.v3.JwtAuthentication"
-    config = envoy.typed(name, providers={"trial": provider}, rules=rules)
-    return [{"name": "envoy.filters.http.jwt_authn", "typed_config": config}]
 
 
 @dataclass(frozen=True)
@@ -128,20 +113,13 @@ def _add_opa(deployment: LocalDeployment, pair: Pair, *, log: bool) -> None:
     deployment.note_version("opa-extauthz")
     deployment.spawn("policy server", "policy", argv, [grpc, admin])
     pair.server.clusters.append(envoy.cluster("opa", *grpc, http2=True))
-    pair.inbound_filters.append(_ext_authz_filter())
+    pair.inbound_filters.append(ext_authz_filter())
     # Behind a JWT filter a bad token does not reach OPA; the method is then what OPA alone refuses.
     guarded = any(deployment.treatment.has(name) for name in ("jwt", "jwt-cache"))
     cases = _token_cases(tokens, missing=401 if guarded else 403, audience=403)
     cases["with a method that is not allowed"] = Case(tokens.headers, 403, "DELETE")
     pair.provers.append(lambda phase, _: _prove_statuses(deployment, pair, phase, "OPA", cases))
     pair.provers.append(_decision_prover(admin, decisions if log else None))
-
-
-def _ext_authz_filter() -> Json:
-    service = {"envoy_grpc": {"cluster_name": "opa"}, "timeout": "1s"}
-    name = "extensions.filters.http.ext_authz.v3.ExtAuthz"
-    config = envoy.typed(name, grpc_service=service, transport_api_version="V3", failure_mode_allow=False)
-    return {"name": "envoy.filters.http.ext_authz", "typed_config": config}
 
 
 def _decision_prover(admin: tuple[str, int], log: Path | None) -> Callable[[str, int], list[Proof]]:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from meshtrial import native
 from meshtrial.errors import TestbedError
+from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target, publishable
 from meshtrial.records.schema import ComponentUsage
-from meshtrial.testbed.base import GeneratorCall, GeneratorOutput, Target, publishable
 from meshtrial.testbed.local.processes import Child, stop_all
 
 

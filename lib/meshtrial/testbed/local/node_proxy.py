@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from meshtrial.testbed.local import envoy
+from meshtrial.envoy import bootstrap as envoy
+from meshtrial.envoy.bootstrap import Proxy
 from meshtrial.testbed.local.deployment import LocalDeployment
-from meshtrial.testbed.local.envoy import Proxy
 from meshtrial.testbed.local.proofs import Keys, counter_prover, prove_mtls
 
 # The least that a request takes on the wire: fortio's GET is above 60 bytes of text. In HTTP/2 repeated

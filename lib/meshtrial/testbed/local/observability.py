@@ -11,10 +11,10 @@ import urllib.request
 from contextlib import suppress
 from pathlib import Path
 
+from meshtrial.envoy import bootstrap as envoy
+from meshtrial.envoy.bootstrap import Json, Proxy
 from meshtrial.records.schema import Proof
-from meshtrial.testbed.local import envoy
 from meshtrial.testbed.local.deployment import LocalDeployment
-from meshtrial.testbed.local.envoy import Json, Proxy
 from meshtrial.testbed.local.pair import Pair
 from meshtrial.testbed.local.proofs import grown_enough
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from meshtrial.envoy.bootstrap import Json, Proxy
+from meshtrial.envoy.tokens import Tokens, make_tokens
 from meshtrial.testbed.local.deployment import Endpoint, Prover
-from meshtrial.testbed.local.envoy import Json, Proxy
-from meshtrial.testbed.local.tokens import Tokens, make_tokens
 
 
 @dataclass

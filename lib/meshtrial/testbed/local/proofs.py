@@ -6,11 +6,11 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from meshtrial.envoy.bootstrap import Proxy
+from meshtrial.envoy.pki import Authority, Identity
 from meshtrial.records.schema import Proof
 from meshtrial.testbed.local import wire
 from meshtrial.testbed.local.deployment import LocalDeployment
-from meshtrial.testbed.local.envoy import Proxy
-from meshtrial.testbed.local.pki import Authority, Identity
 
 
 class Keys:

@@ -6,10 +6,11 @@ TLS and nothing else.
 
 from __future__ import annotations
 
+from meshtrial.envoy import bootstrap as envoy
+from meshtrial.envoy.bootstrap import Json, Proxy
 from meshtrial.records.schema import Proof
-from meshtrial.testbed.local import envoy, wire
+from meshtrial.testbed.local import wire
 from meshtrial.testbed.local.deployment import LocalDeployment
-from meshtrial.testbed.local.envoy import Json, Proxy
 from meshtrial.testbed.local.features import FEATURES
 from meshtrial.testbed.local.pair import Pair
 from meshtrial.testbed.local.proofs import Keys, counter_prover, prove_mtls

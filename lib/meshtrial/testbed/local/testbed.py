@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from meshtrial import native
+from meshtrial.design.study import Load, Study, Treatment
 from meshtrial.errors import MeshtrialError, UsageError
-from meshtrial.study import Load, Study, Treatment
 from meshtrial.testbed.base import MachineUse
 from meshtrial.testbed.local import apps, host, proc, scaleout
 from meshtrial.testbed.local.dataplanes import builder, tools_of

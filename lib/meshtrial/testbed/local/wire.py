@@ -15,8 +15,8 @@ import urllib.request
 from dataclasses import dataclass
 from typing import Any
 
+from meshtrial.envoy.pki import Identity
 from meshtrial.errors import TestbedError
-from meshtrial.testbed.local.pki import Identity
 
 _H2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 _TIMEOUT_S = 3.0

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from meshtrial import native
+from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import UsageError
 from meshtrial.load.failures import failures_of
+from meshtrial.load.generators import GeneratorCall, GeneratorOutput
 from meshtrial.records.schema import ComponentUsage, Proof
-from meshtrial.study import Load, Treatment
-from meshtrial.testbed.base import GeneratorCall, GeneratorOutput
 from meshtrial.testbed.local import proc
 from meshtrial.testbed.local.deployment import LocalDeployment
 from meshtrial.testbed.local.scaleout import app as tiers

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshtrial.testbed.local import envoy
-from meshtrial.testbed.local.envoy import Proxy
+from meshtrial.envoy import bootstrap as envoy
+from meshtrial.envoy.bootstrap import Proxy
 
 _CLUSTER = "endpoints"
 

@@ -13,8 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from meshtrial.design.study import Load, Study
 from meshtrial.errors import UsageError
-from meshtrial.study import Load, Study
 from meshtrial.testbed.local.scaleout.deployment import has_sidecars
 from meshtrial.testbed.local.scaleout.topology import MOST_REPLICAS, TIERS
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+from meshtrial.envoy.pki import Authority, Identity
 from meshtrial.errors import TestbedError
 from meshtrial.records.schema import Proof
 from meshtrial.testbed.local import wire
-from meshtrial.testbed.local.pki import Authority, Identity
 from meshtrial.testbed.local.processes import owns_listener
 from meshtrial.testbed.local.proofs import Keys, prove_mtls
 from meshtrial.testbed.local.scaleout.topology import ADMIN, INBOUND, TIERS, Layout

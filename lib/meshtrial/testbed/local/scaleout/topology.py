@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from meshtrial.envoy.pki import Identity
 from meshtrial.errors import TestbedError, UsageError
-from meshtrial.testbed.local.pki import Identity
 
 TIERS = ("load-generator", "client", "server")
 CALLS = {"load-generator": "client", "client": "server", "server": ""}

@@ -1,0 +1,118 @@
+"""Randomised complete blocks, drawn from one seed and sealed before the first run.
+
+A block is one pass over all treatments at one load, in a random order of its own. Where a study has
+several loads, the blocks of one repetition are themselves in random order, so that drift is not read
+as load. Sequential orders exist only as negative controls and as the ascending ramp of scale-out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from meshtrial.design.study import Load, Study, Treatment
+from meshtrial.errors import RecordError
+
+SCHEMA = "meshtrial.plan/1"
+# An invalid run is repeated once, inside its block.
+ATTEMPTS = 2
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One fresh deployment to be made.
+
+    Attributes
+    ----------
+    run_id : str
+        Folder name: load (where there are several), block, position, treatment.
+    repetition : int
+        From 1; the block's number within its load.
+    position : int
+        From 1; the place of the run within its block.
+    sequence : int
+        From 0; the place of the run in the whole plan.
+    """
+
+    run_id: str
+    repetition: int
+    load: str
+    position: int
+    treatment: str
+    sequence: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A study and the order of its runs, with the digest that seals both."""
+
+    study: Study
+    runs: tuple[PlannedRun, ...]
+    sha256: str
+
+    def load_of(self, run: PlannedRun) -> Load:
+        """The load of a planned run."""
+        return self.study.load(run.load)
+
+    def treatment_of(self, run: PlannedRun) -> Treatment:
+        """The treatment of a planned run."""
+        return Treatment.parse(run.treatment)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What ``plan.json`` holds."""
+        body = _body(self.study, self.runs)
+        return body | {"sha256": self.sha256}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], where: str = "plan.json") -> Plan:
+        """Read back and check the seal; an altered plan is refused."""
+        if data.get("schema") != SCHEMA:
+            raise RecordError(f"{where}: schema is {data.get('schema')!r}, this version reads {SCHEMA!r}")
+        body = {key: value for key, value in data.items() if key != "sha256"}
+        if digest(body) != data.get("sha256"):
+            raise RecordError(f"{where}: its content does not match its SHA-256; it was altered after it was sealed")
+        study = Study.from_dict(data["study"])
+        return cls(study, tuple(PlannedRun(**run) for run in data["runs"]), str(data["sha256"]))
+
+
+def digest(body: Mapping[str, Any]) -> str:
+    """SHA-256 of the canonical JSON (sorted keys, no white space)."""
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def make_plan(study: Study) -> Plan:
+    """Draw the whole order from the study's seed.
+
+    Notes
+    -----
+    One generator (PCG64) draws, for every repetition, first the order of the loads and then the order
+    of the treatments within each, so that the first k repetitions of a longer plan are the same runs.
+    """
+    rng = np.random.default_rng(study.seed)
+    runs: list[PlannedRun] = []
+    several = len(study.loads) > 1
+    for repetition in range(1, study.blocks + 1):
+        loads = rng.permutation(len(study.loads)) if study.order == "randomised" else range(len(study.loads))
+        for load_index in loads:
+            load = study.loads[int(load_index)].label
+            count = len(study.treatments)
+            order = range(count) if study.order == "sequential" else rng.permutation(count)
+            for position, index in enumerate(order, start=1):
+                name = study.treatments[int(index)].name
+                run_id = (f"{load}-" if several else "") + f"{repetition:02d}-{position}-{name}"
+                runs.append(PlannedRun(run_id, repetition, load, position, name, len(runs)))
+    ordered = tuple(runs)
+    return Plan(study, ordered, digest(_body(study, ordered)))
+
+
+def _body(study: Study, runs: tuple[PlannedRun, ...]) -> dict[str, Any]:
+    # A round trip through JSON, so that the digest of what is in memory is the digest of what is on disk.
+    body = {"schema": SCHEMA, "study": study.to_dict(), "runs": [asdict(run) for run in runs]}
+    plain: dict[str, Any] = json.loads(json.dumps(body, allow_nan=False))
+    return plain

@@ -1,0 +1,356 @@
+"""The registry of responses: one number of a run each, with its unit, kind, part of the system and default margin.
+
+SI base units are stored; ``unit`` and ``scale`` say how a reader sees them. A response that is not listed here cannot
+be declared primary and gets no verdict. A further percentile is one line of `PERCENTILES`, a further part of the
+system one line of `PARTS`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from meshtrial.design.study import Load
+from meshtrial.errors import UsageError
+from meshtrial.margin import Margin, margin_parts
+
+LATENCY_FLOOR_S = 1e-4
+SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+
+
+@dataclass(frozen=True)
+class Percentile:
+    """A percentile of a run's latencies.
+
+    Attributes
+    ----------
+    q : float
+        The quantile, 0.99 for p99.
+    margin : float
+        Default relative margin.
+    marked : bool
+        Marked in the figure of the distribution, and named in a report where the runs were too short for it.
+    beyond_holds : bool
+        Reported beyond the application's own waiting times too, in studies that scale out.
+    """
+
+    q: float
+    margin: float
+    marked: bool = False
+    beyond_holds: bool = True
+
+    @property
+    def label(self) -> str:
+        """What a reader sees: ``p99.9``."""
+        return f"p{100 * self.q:.10g}"
+
+    @property
+    def key(self) -> str:
+        """Its part of a response's name: ``p999``."""
+        return self.label.replace(".", "")
+
+
+PERCENTILES: dict[str, Percentile] = {
+    found.key: found
+    for found in (
+        Percentile(0.50, 0.05, marked=True),
+        Percentile(0.75, 0.05, beyond_holds=False),
+        Percentile(0.90, 0.05, marked=True),
+        Percentile(0.95, 0.10),
+        Percentile(0.99, 0.10, marked=True),
+        Percentile(0.999, 0.20, marked=True),
+    )
+}
+QUANTILES = {key: found.q for key, found in PERCENTILES.items()}
+MARKED = tuple(found for found in PERCENTILES.values() if found.marked)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the system whose CPU and memory are counted.
+
+    Attributes
+    ----------
+    role : str
+        As records name it; ``path`` is app, data plane and policy server together.
+    label : str
+        What a reader sees.
+    optional : bool
+        A treatment may have no such part at all: then the difference is compared, not the ratio.
+    counts_switches : bool
+        Context switches are counted too.
+    members : tuple of str
+        The roles that it sums up; its own alone by default.
+    """
+
+    role: str
+    label: str
+    optional: bool = False
+    counts_switches: bool = False
+    members: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "members", self.members or (self.role,))
+
+    @property
+    def key(self) -> str:
+        """Its part of a response's name: ``data_plane``."""
+        return self.role.replace(" ", "_")
+
+
+PARTS: dict[str, Part] = {
+    found.role: found
+    for found in (
+        Part("path", "app and data plane", counts_switches=True, members=("app", "data plane", "policy")),
+        Part("data plane", "data plane", optional=True, counts_switches=True),
+        Part("app", "app", counts_switches=True),
+        Part("load generator", "load generator", counts_switches=True),
+        Part("policy", "policy server", optional=True),
+        Part("control plane", "control plane", optional=True),
+    )
+}
+PATH_ROLES = PARTS["path"].members
+
+
+@dataclass(frozen=True)
+class Response:
+    """One response.
+
+    Attributes
+    ----------
+    name : str
+        With its unit, e.g. ``latency_p50_s``.
+    label : str
+        What a reader sees, e.g. ``p50 latency``.
+    kind : str
+        ``latency`` (slower, faster), ``resource`` (more, less), ``level`` (higher, lower) or ``quality``
+        (described, never judged).
+    unit, scale : str, float
+        Display unit and what the stored value is multiplied by to get there.
+    margin : Margin or None
+        Default equivalence margin; None where no verdict is given.
+    structural_zero : bool
+        May be zero because the treatment has no such part; then the difference is compared, not the ratio.
+    percentile : Percentile or None
+        Which percentile of a run's latencies it is.
+    part : Part or None
+        Which part of the system it is counted for.
+    """
+
+    name: str
+    label: str
+    kind: str
+    unit: str
+    scale: float
+    margin: Margin | None = None
+    structural_zero: bool = False
+    percentile: Percentile | None = None
+    part: Part | None = None
+
+
+def _latency(infix: str, found: Percentile, of: str = "") -> Response:
+    margin = Margin(found.margin, LATENCY_FLOOR_S)
+    name = f"latency_{infix}{found.key}_s"
+    return Response(name, f"{found.label} latency{of}", "latency", "ms", 1e3, margin, percentile=found)
+
+
+def _latencies() -> list[Response]:
+    views = [(_latency("", q), _latency("corrected_", q, " from the schedule")) for q in PERCENTILES.values()]
+    found = [response for view in views for response in view]
+    # Of a load that mixes HTTP and gRPC, each apart.
+    for protocol, label in (("http", "HTTP/1.1"), ("grpc", "gRPC")):
+        found += [_latency(f"{protocol}_", q, f", {label}") for q in PERCENTILES.values()]
+    found.append(Response("latency_mean_s", "mean latency", "latency", "ms", 1e3, Margin(0.05, LATENCY_FLOOR_S)))
+    found.append(Response("latency_max_s", "largest latency (depends on N)", "quality", "ms", 1e3))
+    return found
+
+
+def _resources() -> list[Response]:
+    measures = (
+        ("cpu_s_per_request", "CPU a request", "us/request", 1e6),
+        ("cpu_cores", "CPU", "cores", 1.0),
+        ("memory_bytes", "memory (PSS)", "MiB", 1 / 2**20),
+    )
+    return [_used(part, *measure) for part in PARTS.values() for measure in measures]
+
+
+def _switches() -> list[Response]:
+    measure = ("switches_per_request", "context switches a request", "switches/request", 1.0)
+    return [_used(part, *measure) for part in PARTS.values() if part.counts_switches]
+
+
+def _used(part: Part, suffix: str, label: str, unit: str, scale: float) -> Response:
+    name, margin = f"{part.key}_{suffix}", Margin(0.10)
+    return Response(name, f"{label}, {part.label}", "resource", unit, scale, margin, part.optional, part=part)
+
+
+def _levels() -> list[Response]:
+    return [
+        Response("capacity_rps", "capacity", "level", "rps", 1.0, Margin(0.10)),
+        Response("closed_loop_rps", "closed-loop maximum", "level", "rps", 1.0, Margin(0.10)),
+    ]
+
+
+def _scale_out() -> list[Response]:
+    beyond = [_latency("beyond_holds_", q, " beyond the holds") for q in PERCENTILES.values() if q.beyond_holds]
+    return [
+        *beyond,
+        Response("total_cpu_cores", "CPU, app and whole mesh", "resource", "cores", 1.0, Margin(0.10)),
+        Response("total_memory_bytes", "memory (PSS), app and whole mesh", "resource", "MiB", 1 / 2**20, Margin(0.10)),
+        Response("proxy_cpu_cores", "CPU a proxy", "quality", "mcores", 1e3),
+        Response("proxy_memory_bytes", "memory (PSS) a proxy", "quality", "MiB", 1 / 2**20),
+        Response("config_time_s", "start until every proxy is configured", "quality", "s", 1.0),
+        Response("config_cpu_s", "control-plane CPU to configure all", "quality", "s", 1.0),
+        Response("config_bytes", "configuration pushed at the start", "quality", "MiB", 1 / 2**20),
+        Response("push_time_s", "push of one endpoint to all proxies", "quality", "ms", 1e3),
+        Response("push_bytes", "bytes pushed for one endpoint", "quality", "KiB", 1 / 2**10),
+    ]
+
+
+def _qualities() -> list[Response]:
+    return [
+        Response("latency_p50_first_half_s", "p50 latency, first half of the run", "quality", "ms", 1e3),
+        Response("latency_p50_second_half_s", "p50 latency, second half of the run", "quality", "ms", 1e3),
+        Response("achieved_rps", "achieved rate", "quality", "rps", 1.0),
+        Response("achieved_ratio", "achieved/requested rate", "quality", "", 1.0),
+        Response("error_ratio", "failed requests", "quality", "%", 100.0),
+        Response("late_ratio", "late sends", "quality", "%", 100.0),
+        Response("idle_before", "machine idle before the run", "quality", "%", 100.0),
+        Response("machine_busy", "machine busy in the run", "quality", "%", 100.0),
+        Response("machine_stolen", "CPU time that the host took in the run", "quality", "%", 100.0),
+        Response("requests", "requests", "quality", "", 1.0),
+    ]
+
+
+REGISTRY: dict[str, Response] = {
+    r.name: r for r in (*_latencies(), *_levels(), *_resources(), *_switches(), *_scale_out(), *_qualities())
+}
+_SHORT = {found.key: found.key for found in PERCENTILES.values()}
+_SHORT |= {found.label: found.key for found in PERCENTILES.values()} | dict.fromkeys(("mean", "avg", "average"), "mean")
+_SHORT_NAME = re.compile(
+    rf"(?:latency_)?(?P<what>{'|'.join(map(re.escape, sorted(_SHORT, key=len, reverse=True)))})"
+    r"(?:_(?P<unit>s|ms|us|ns))?",
+    re.IGNORECASE,
+)
+
+
+def find_response(name: str, unit: str = "") -> tuple[Response, float | None]:
+    """A response by any of its names (``p50``, ``p99.9_ms``, ``mean``), and what a value is multiplied by to be stored.
+
+    Parameters
+    ----------
+    name : str
+    unit : str, optional
+        The unit that stands beside the value.
+
+    Returns
+    -------
+    tuple
+        The registered response, or a stand-in of kind ``level`` for one that is not known. The factor is None for a
+        latency without a unit: an absolute margin of 0.1 ms on seconds taken for milliseconds would decide the verdict
+        in silence.
+
+    Raises
+    ------
+    UsageError
+        If the unit of a latency is no time.
+    """
+    found = _SHORT_NAME.fullmatch(name.strip())
+    if found:
+        given = unit or (found["unit"] or "").lower() or ("s" if name in REGISTRY else "")
+        if given and given not in SECONDS:
+            raise UsageError(f"{name}: the unit {given!r} is no time; allowed are {', '.join(SECONDS)}")
+        return REGISTRY[f"latency_{_SHORT[found['what'].lower()]}_s"], SECONDS[given] if given else None
+    if name in REGISTRY:
+        known = REGISTRY[name]
+        return known, SECONDS.get(unit, 1.0) if known.unit == "ms" else 1.0
+    return Response(name, name, "level", unit, 1.0), 1.0
+
+
+def response(name: str) -> Response:
+    """Look up a registered response by its full name or a short one (``p50``).
+
+    Raises
+    ------
+    UsageError
+        Listing those that get a verdict.
+    """
+    found = find_response(name)[0]
+    if found.name not in REGISTRY:
+        judged = ", ".join(r.name for r in REGISTRY.values() if r.margin)
+        raise UsageError(f"response {name!r} is not known; known are {judged}")
+    return found
+
+
+def applies(name: str, load: Load) -> bool:
+    """Whether a response is judged at this load.
+
+    A search is judged by the levels that it found and nothing else: it ends at a rate of each treatment's own, and
+    what was measured at different rates is not compared.
+    """
+    return (name in REGISTRY and REGISTRY[name].kind == "level") == load.search
+
+
+def added_responses(extra: Mapping[str, Any], measured: Mapping[str, float]) -> dict[str, float]:
+    """Responses of what a deployment says about itself: its own, sums over its endpoints, latency beyond known holds.
+
+    Parameters
+    ----------
+    extra : mapping
+        ``hold_s`` (what the application waits by design), ``endpoints``, ``proxies``, ``responses`` (by name).
+    measured : mapping of str to float
+        Responses of the run so far. Raw latencies stay what they are: a ratio of them would hide under the holds.
+    """
+    found = {name: float(value) for name, value in extra.get("responses", {}).items() if name in REGISTRY}
+    hold = float(extra.get("hold_s", 0.0))
+    for q in QUANTILES:
+        raw, name = measured.get(f"latency_{q}_s", 0.0), f"latency_beyond_holds_{q}_s"
+        if name in REGISTRY and 0 < hold < raw:
+            found[name] = raw - hold
+    for kind in ("cpu_cores", "memory_bytes") if "endpoints" in extra else ():
+        path, proxies = measured.get(f"path_{kind}"), measured.get(f"data_plane_{kind}")
+        if path is not None:
+            found[f"total_{kind}"] = path + measured.get(f"control_plane_{kind}", 0.0)
+        if proxies is not None and extra.get("proxies"):
+            found[f"proxy_{kind}"] = proxies / extra["proxies"]
+    return found
+
+
+def default_margins() -> dict[str, Margin]:
+    """The margins in force where none is declared, for every response that gets a verdict."""
+    return {r.name: r.margin for r in REGISTRY.values() if r.margin is not None}
+
+
+def declared_margins(
+    items: Iterable[str], margins: Mapping[str, Margin], find: Callable[[str], Response] = response
+) -> dict[str, Margin]:
+    """Margins with ``p50=5%`` or ``p50=0.2ms`` in their place; what an item does not give stays as it was.
+
+    Parameters
+    ----------
+    items : iterable of str
+        ``response=percentage`` or, for latencies, ``response=milliseconds``.
+    margins : mapping of str to Margin
+        Those in force otherwise.
+    find : callable
+        From a name to its response.
+
+    Raises
+    ------
+    UsageError
+        Naming the item and what is allowed.
+    """
+    found = dict(margins)
+    for item in items:
+        name, separator, value = (part.strip() for part in item.partition("="))
+        about = find(name)
+        if not separator or about.kind == "quality":
+            raise UsageError(
+                f"margin {item!r}: allowed is response=percentage or, for latencies, response=milliseconds"
+            )
+        parts = margin_parts(value, about.unit, f"margin {name}=")
+        known = found.get(about.name)
+        found[about.name] = replace(known, **parts) if known else Margin(**({"relative": 0.0} | parts))
+    return found

@@ -1,0 +1,36 @@
+"""The studies: for each its parameters, its profiles, and how it becomes a :class:`~meshtrial.design.study.Study`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from meshtrial.design.parameters import Parameter
+from meshtrial.design.studies import ambient_vs_no_mesh, calibration, feature_impact, mesh_comparison, scale_out
+from meshtrial.design.study import Study
+from meshtrial.errors import UsageError
+
+
+class StudyModule(Protocol):
+    """What a module of this package offers."""
+
+    PARAMETERS: tuple[Parameter, ...]
+
+    def build(self, values: Mapping[str, Any]) -> Study:
+        """Make the study from checked parameters."""
+
+
+STUDIES: dict[str, StudyModule] = {
+    "ambient_vs_no_mesh": ambient_vs_no_mesh,
+    "calibration": calibration,
+    "feature_impact": feature_impact,
+    "mesh_comparison": mesh_comparison,
+    "scale_out": scale_out,
+}
+
+
+def study_module(name: str) -> StudyModule:
+    """Look up a study by its notebook's name."""
+    if name not in STUDIES:
+        raise UsageError(f"study {name!r} is not known; known are {', '.join(STUDIES)}")
+    return STUDIES[name]

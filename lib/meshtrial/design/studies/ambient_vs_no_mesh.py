@@ -1,0 +1,100 @@
+"""What does the ambient architecture cost against no mesh, and against a pair of sidecars?
+
+Locally a node-proxy pair (HTTP/2 CONNECT over mutual TLS) stands for the architecture; it is a reference
+data plane built from Envoy. On a cluster the treatments are real meshes. The application is a factor (treatments
+such as ``node-proxy@details`` inside the blocks, each against its own app without a mesh), and so are the
+connection's life and the protocol (each a family of its own).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from meshtrial.design.parameters import Parameter, split_list
+from meshtrial.design.studies.common import (
+    APP,
+    CLOSED_LOOP,
+    CLUSTER,
+    GENERAL,
+    LOAD,
+    PROTOCOL,
+    Profile,
+    baseline_of,
+    load_from,
+    study_of,
+    treatments_of,
+)
+from meshtrial.design.study import Contrast, Load, Study, Treatment
+from meshtrial.errors import UsageError
+
+CONNECTIONS = {"keep-alive": True, "close": False}
+PARAMETERS: tuple[Parameter, ...] = (
+    *GENERAL,
+    *CLUSTER,
+    *LOAD,
+    APP,
+    PROTOCOL,
+    CLOSED_LOOP,
+    Parameter("connection", "", "keep-alive, close, or both as families of their own; empty follows keepalive"),
+)
+# quick: 2000 rps for 5.1 s are 10 200 requests, which is what a p99 with 100 requests beyond it needs.
+PROFILES = {
+    "quick": Profile(blocks=10, rps=2000, connections=10, duration_s=5.1, warmup_s=0.6),
+    "standard": Profile(blocks=16, rps=2000, connections=10, duration_s=20, warmup_s=3),
+    "full": Profile(blocks=16, rps=1000, connections=10, duration_s=600, warmup_s=30),
+}
+TREATMENTS = {
+    "local": ("none", "none-aa", "node-proxy", "sidecar+mtls"),
+    "kubernetes": ("none", "none-aa", "istio-ambient", "istio+mtls"),
+}
+PRIMARY = ("latency_p50_s", "latency_p99_s", "path_cpu_s_per_request")
+
+
+def build(values: Mapping[str, Any]) -> Study:
+    """The study that these parameters describe."""
+    profile = PROFILES[values["profile"]]
+    treatments = treatments_of(values["treatments"], TREATMENTS[values["backend"]])
+    return study_of(
+        "ambient_vs_no_mesh",
+        values,
+        title="The ambient architecture against no mesh",
+        question="What do node proxies, and a pair of sidecars, add to latency, CPU and memory?",
+        app=values["app"],
+        blocks=profile.blocks,
+        loads=loads_of(load_from(values, profile), values["connection"]),
+        treatments=treatments,
+        primary=PRIMARY,
+        contrasts=contrasts_of(treatments),
+    )
+
+
+def loads_of(load: Load, connection: str) -> tuple[Load, ...]:
+    """The load once for every life of a connection that is asked for."""
+    asked = split_list(connection)
+    if not asked:
+        return (load,)
+    strange = [name for name in asked if name not in CONNECTIONS]
+    if strange or not load.keepalive:
+        why = "keepalive = False says otherwise; leave it out" if not strange else f"not {', '.join(strange)}"
+        raise UsageError(f"connection = {connection!r}: allowed are {', '.join(CONNECTIONS)}; {why}")
+    return tuple(replace(load, keepalive=CONNECTIONS[name]) for name in dict.fromkeys(asked))
+
+
+def contrasts_of(treatments: tuple[Treatment, ...]) -> tuple[Contrast, ...]:
+    """Where treatments differ in the app: every data plane against the baseline's on the same app, and app against app.
+
+    With one app there is nothing to say beyond the default, every treatment against the baseline.
+    """
+    baseline = baseline_of(treatments)
+    others = [t for t in treatments if t != baseline and not t.twin]
+    if all(treatment.app == baseline.app for treatment in others):
+        return ()
+    plain = {t.app: t for t in treatments if not t.twin and replace(t, app="") == replace(baseline, app="")}
+
+    def compared_with(treatment: Treatment) -> Treatment:
+        same_app = plain.get(treatment.app, baseline)
+        return baseline if same_app == treatment else same_app
+
+    return tuple(Contrast(t.name, compared_with(t).name) for t in others)

@@ -1,0 +1,196 @@
+"""Parameters that every study has, and how profiles fill what is left empty."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from meshtrial import stats
+from meshtrial.design.parameters import Parameter, split_list
+from meshtrial.design.responses import declared_margins, default_margins, response
+from meshtrial.design.shares import require_possible
+from meshtrial.design.study import PROTOCOLS, Load, Study, Treatment
+from meshtrial.errors import UsageError
+from meshtrial.margin import Margin
+
+PROFILES = ("quick", "standard", "full")
+
+GENERAL = (
+    Parameter("profile", "quick", "how long it takes; sets what is left empty or 0 below", allowed=PROFILES),
+    Parameter("backend", "local", "where it runs", allowed=("local", "kubernetes")),
+    Parameter("study_dir", "", "folder of a recorded or interrupted study to continue; empty starts a new one"),
+    Parameter("run_missing", True, "false measures nothing and reports what study_dir holds"),
+    Parameter("seed", 1, "the order of all runs is drawn from it", low=0, high=2**32 - 1),
+    Parameter("blocks", 0, "passes over all treatments; 0 is as the profile says", low=0, high=1000),
+    Parameter("stopping", "fixed", "fixed, precision:0.05 (half-width of every primary interval) or two-looks"),
+    Parameter("treatments", "", "comma-separated; the first that is not a twin is the baseline"),
+    Parameter("alpha", 0.05, "error level of a family", low=1e-6, high=0.2),
+    Parameter("margin", "", "what is too small to matter, in the form the README shows; empty is the default"),
+    Parameter("primary", "", "at most three responses that get corrected verdicts; empty is the default of the study"),
+)
+
+# Read by the Kubernetes backend alone; everything else it can be told is in the file that cluster_file names.
+CLUSTER = (
+    Parameter("kubeconfig", "", "empty is KUBECONFIG, the usual file, or the cluster this runs in"),
+    Parameter("context", "", "a context of that file, empty is its current one"),
+    Parameter("namespace", "", "what the namespaces are called, empty is meshtrial and the study"),
+    Parameter("cluster_file", "", "a YAML file of all other options of the Kubernetes backend"),
+    Parameter("mesh_reinstall", "", "when the mesh is made anew, empty is run", allowed=("", "run", "block", "once")),
+    Parameter(
+        "app_reinstall", "", "when the application is made anew, empty is run", allowed=("", "run", "block", "once")
+    ),
+)
+
+LOAD = (
+    Parameter("rps", 0.0, "requests a second over all connections; 0 is as the profile says", low=0, high=1e6),
+    Parameter("connections", 0, "connections over all generators; 0 is as the profile says", low=0, high=20000),
+    Parameter("duration_s", 0.0, "measured seconds of a run; 0 is as the profile says", low=0, high=86400),
+    Parameter("warmup_s", 0.0, "discarded seconds before; 0 is as the profile says", low=0, high=3600),
+    Parameter("payload_bytes", 0, "body sent and echoed; 0 sends GET", low=0, high=262144),
+    Parameter("keepalive", True, "false closes the connection after every request"),
+    Parameter("catchup", True, "false skips overdue sends instead of making up for them"),
+    Parameter("generators", 1, "load-generator processes or pods that share rate and connections", low=1, high=64),
+    Parameter("slices", 1, "interleaved measurements of each deployment; they add no runs", low=1, high=100),
+)
+
+# What is called, and how. A study declares those of these that it can take.
+APP = Parameter("app", "echo", "the application behind the data plane: echo, counter-api, details, details-nodelay")
+PROTOCOL = Parameter(
+    "protocol",
+    "http1",
+    "what is spoken; mixed is HTTP/1.1 and gRPC, half each",
+    allowed=PROTOCOLS,
+)
+CLOSED_LOOP = Parameter("closed_loop", False, "true sends as fast as answers come instead of at a rate")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a profile sets."""
+
+    blocks: int
+    rps: float
+    connections: int
+    duration_s: float
+    warmup_s: float
+
+
+def load_from(values: Mapping[str, Any], profile: Profile) -> Load:
+    """The load: given values, and the profile's for what was left at 0.
+
+    Raises
+    ------
+    UsageError
+        When a rate and a closed loop are asked for at once.
+    """
+    closed = values.get("closed_loop", False)
+    if closed and values["rps"]:
+        raise UsageError(f"closed_loop = True with rps = {values['rps']:g}: a closed loop has no rate; leave one out")
+    return Load(
+        rps=0.0 if closed else values["rps"] or profile.rps,
+        connections=values["connections"] or profile.connections,
+        duration_s=values["duration_s"] or profile.duration_s,
+        warmup_s=values["warmup_s"] or profile.warmup_s,
+        payload_bytes=values["payload_bytes"],
+        keepalive=values["keepalive"],
+        protocol=values.get("protocol", "http1"),
+        catchup=values["catchup"],
+        generators=max(values["generators"], 2 if values.get("protocol") == "mixed" else 1),
+        slices=values["slices"],
+    )
+
+
+def treatments_of(text: str, default: tuple[str, ...]) -> tuple[Treatment, ...]:
+    """Parse the list; the baseline's permanent A/A twin joins it when it was left out."""
+    found = [Treatment.parse(item) for item in (split_list(text) or default)]
+    plain = [treatment for treatment in found if not treatment.twin]
+    if not plain:
+        raise UsageError(f"treatments = {text!r}: names no baseline, e.g. none,node-proxy")
+    twin = plain[0].as_twin()
+    if twin not in found:
+        found.insert(1, twin)
+    return tuple(found)
+
+
+def baseline_of(treatments: tuple[Treatment, ...]) -> Treatment:
+    """The first treatment that is not a twin."""
+    return next(treatment for treatment in treatments if not treatment.twin)
+
+
+def margins_of(text: str) -> dict[str, Margin]:
+    """The default margins with the given ones in their place.
+
+    ``p50=5%`` keeps the floor of the default; ``p50=0.2ms`` replaces the floor and keeps the ratio.
+    """
+    return declared_margins(split_list(text), default_margins())
+
+
+def stopping_of(text: str, blocks: int, alpha: float) -> stats.StoppingRule:
+    """The declared rule; for ``precision`` the blocks are the most that are run, ``two-looks`` brings its own.
+
+    Raises
+    ------
+    UsageError
+        When it is none of the three.
+    """
+    if blocks < 2:
+        raise UsageError(f"blocks = {blocks}: allowed are 2 or more, one alone has nothing to be compared with")
+    rule, _, target = text.partition(":")
+    if rule == "fixed" and not target:
+        return stats.FixedN(blocks, alpha)
+    if rule == "two-looks" and not target:
+        return stats.TwoLooks(alpha_first=alpha / 5, alpha_second=4 * alpha / 5)
+    if rule == "precision":
+        try:
+            return stats.Precision(float(target or 0.05), n_max=max(blocks, 8), alpha=alpha)
+        except ValueError:
+            pass
+    raise UsageError(f"stopping = {text!r}: allowed is fixed, precision:0.05 or two-looks")
+
+
+def primary_of(text: str, default: tuple[str, ...]) -> tuple[str, ...]:
+    """Full names of the primary responses."""
+    found = tuple(response(item).name for item in split_list(text)) or default
+    judged = default_margins()
+    for name in found:
+        if name not in judged:
+            raise UsageError(f"primary: {name} is described only, it gets no verdict")
+    return found
+
+
+def study_of(
+    name: str,
+    values: Mapping[str, Any],
+    *,
+    title: str,
+    question: str,
+    app: str,
+    blocks: int,
+    loads: tuple[Load, ...],
+    treatments: tuple[Treatment, ...],
+    primary: tuple[str, ...],
+    **more: Any,
+) -> Study:
+    """Put a study together from its own parts and the general parameters."""
+    rule = stopping_of(values["stopping"], values["blocks"] or blocks, values["alpha"])
+    for load in loads:
+        require_possible(load)
+    return Study(
+        name=name,
+        title=title,
+        question=question,
+        backend=values["backend"],
+        app=app,
+        treatments=treatments,
+        baseline=baseline_of(treatments),
+        loads=loads,
+        primary=primary_of(values["primary"], primary),
+        margins=margins_of(values["margin"]),
+        blocks=rule.most,
+        seed=values["seed"],
+        alpha=values["alpha"],
+        stopping=rule.to_dict(),
+        options={"parameters": {k: v for k, v in values.items() if k not in ("study_dir", "run_missing")}},
+        **more,
+    )

@@ -1,0 +1,92 @@
+"""Meshes against each other and against none, at several rates; each rate is a family of its own.
+
+Locally the treatments are reference data planes; on a cluster they are Istio, Linkerd, Kuma and Consul. A rate
+that a treatment cannot hold is reported as saturated, not as a latency. Beside the rates every treatment's
+capacity is searched, as a family of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from meshtrial.design.parameters import Parameter, read_number_list
+from meshtrial.design.studies.common import (
+    APP,
+    CLUSTER,
+    GENERAL,
+    LOAD,
+    PROTOCOL,
+    Profile,
+    load_from,
+    study_of,
+    treatments_of,
+)
+from meshtrial.design.study import Load, Study
+
+PARAMETERS: tuple[Parameter, ...] = (
+    *GENERAL,
+    *CLUSTER,
+    Parameter("rates", "", "comma-separated requests a second; empty is as the profile says"),
+    Parameter("capacity", True, "search every treatment's capacity too, in a family of its own"),
+    *(parameter for parameter in LOAD if parameter.name != "rps"),
+    APP,
+    PROTOCOL,
+)
+# At 200 rps a p50 with 100 requests beyond it needs one second. Seven blocks are what three contrasts need.
+PROFILES = {
+    "quick": Profile(blocks=7, rps=0, connections=10, duration_s=1.1, warmup_s=0.3),
+    "standard": Profile(blocks=10, rps=0, connections=10, duration_s=12, warmup_s=3),
+    "full": Profile(blocks=16, rps=0, connections=10, duration_s=600, warmup_s=60),
+}
+RATES = {"quick": "200,1000", "standard": "20,200,2000,12000", "full": "20,200,2000"}
+# A search is about eight steps; two generators, so that one process's core is not what is found.
+STEP_S = {"quick": 0.4, "standard": 2.0, "full": 10.0}
+SEARCH_WARMUP_S = {"quick": 0.3, "standard": 1.0, "full": 10.0}
+GENERATORS = 2
+TREATMENTS = {
+    "local": ("none", "none-aa", "sidecar", "sidecar+mtls", "node-proxy"),
+    "kubernetes": ("none", "none-aa", "istio+mtls", "istio-ambient", "linkerd", "kuma+mtls", "consul+l7"),
+}
+PRIMARY = {"quick": ("latency_p50_s", "path_cpu_s_per_request")}
+PRIMARY_LONG = ("latency_p50_s", "latency_p99_s", "path_cpu_s_per_request")
+CAPACITY = "capacity_rps"
+
+
+def build(values: Mapping[str, Any]) -> Study:
+    """The study that these parameters describe."""
+    profile = PROFILES[values["profile"]]
+    text = values["rates"] or RATES[values["profile"]]
+    rates = read_number_list("rates", text, lambda rate: rate > 0, "numbers above 0, e.g. 20,200,2000")
+    one = load_from({**values, "rps": rates[0] if rates else 1.0}, profile)
+    loads = [replace(one, rps=rate) for rate in rates]
+    primary = PRIMARY.get(values["profile"], PRIMARY_LONG)
+    if values["capacity"]:
+        loads.append(search_of(one, values["profile"]))
+        # Three at the most: where p99 is one of them, the CPU becomes exploratory.
+        primary = (*primary[:2], CAPACITY)
+    return study_of(
+        "mesh_comparison",
+        values,
+        title="Meshes against each other and against none",
+        question="What does each mesh add to latency, CPU and memory, at which rate, and how much does it carry?",
+        app=values["app"],
+        # Five meshes are five contrasts, which eight blocks are the least for.
+        blocks=profile.blocks if values["backend"] == "local" else max(8, profile.blocks),
+        loads=tuple(loads),
+        treatments=treatments_of(values["treatments"], TREATMENTS[values["backend"]]),
+        primary=primary,
+    )
+
+
+def search_of(load: Load, profile: str) -> Load:
+    """The capacity search on the same connections."""
+    return replace(
+        load,
+        rps=0.0,
+        search=True,
+        duration_s=STEP_S[profile],
+        warmup_s=SEARCH_WARMUP_S[profile],
+        generators=min(GENERATORS, load.connections),
+    )

@@ -1,0 +1,121 @@
+"""What does a mesh cost as it grows: three tiers, 30 to 600 endpoints, each with its own sidecar?
+
+The rate is the same at every size by default, so that endpoints are the only thing that grows; with
+``rate_per_replica`` it grows with them, as in the study that took 64 rented nodes and 100 requests a second for
+each load generator. One machine holds a fraction of that: the title says "reduced rate". On a cluster the roles are
+three Deployments, each load-generator pod sends its own share, and the mesh is a real one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from meshtrial.design.parameters import Parameter, read_number_list
+from meshtrial.design.studies.common import CLUSTER, GENERAL, LOAD, study_of, treatments_of
+from meshtrial.design.study import Load, Study
+from meshtrial.errors import UsageError
+
+TIERS, MOST_REPLICAS = 3, 200
+ORIGINAL_RATE_PER_REPLICA = 100.0
+_FROM_LOAD = ("connections", "duration_s", "warmup_s", "catchup")
+
+PARAMETERS: tuple[Parameter, ...] = (
+    *GENERAL,
+    *CLUSTER,
+    Parameter("sizes", "", "comma-separated endpoints, multiples of 3 up to 600; empty is as the profile says"),
+    Parameter("order", "randomised", "order of the sizes within a block", allowed=("randomised", "ascending")),
+    Parameter("rates", "", "comma-separated requests a second, each at every size; empty is as the profile says"),
+    Parameter(
+        "rate_per_replica", 0.0, "requests a second for each load-generator endpoint, instead of rates; 0 is off"
+    ),
+    *(parameter for parameter in LOAD if parameter.name in _FROM_LOAD),
+    Parameter("hold_ms", 100.0, "how long the client and the server each hold a request", low=0, high=1000),
+    Parameter(
+        "spread", 2, "local: endpoints that one sidecar sends to; 0 is all, which one machine cannot", low=0, high=200
+    ),
+)
+
+
+@dataclass(frozen=True)
+class ScaleProfile:
+    """What a profile sets; connections are the least, rounded up to a multiple of the replicas."""
+
+    blocks: int
+    sizes: str
+    rates: str
+    connections: int
+    duration_s: float
+    warmup_s: float
+
+
+# quick: 1000 requests are what a p90 with 100 beyond it needs; standard: 10 000, for a p99. A warm-up of 1 s sends two
+# requests over each of the 200 connections (fortio's trial is one), which opens both connections that spread = 2 has.
+PROFILES = {
+    "quick": ScaleProfile(3, "30,150,300,600", "200", 200, 5.1, 1),
+    "standard": ScaleProfile(8, "30,90,150,300,450,600", "200", 200, 51, 5),
+    "full": ScaleProfile(10, "30,75,150,225,300,450,600", "100,200,400", 400, 300, 30),
+}
+# With and without the configuration of what a proxy does not call (Istio: its Sidecar resource).
+TREATMENTS = {"local": ("sidecar+mtls", "sidecar+mtls+scoped"), "kubernetes": ("istio+mtls", "istio+mtls+scoped")}
+PRIMARY = {"quick": ("latency_beyond_holds_p50_s", "latency_beyond_holds_p90_s", "path_cpu_s_per_request")}
+PRIMARY_LONG = ("latency_beyond_holds_p50_s", "latency_beyond_holds_p99_s", "path_cpu_s_per_request")
+
+
+def build(values: Mapping[str, Any]) -> Study:
+    """The study that these parameters describe."""
+    profile = PROFILES[values["profile"]]
+    loads = loads_of(values, profile)
+    most = TIERS * max(load.replicas for load in loads)
+    full_mesh, scoped = TREATMENTS[values["backend"]]
+    default = ("none", "none-aa", full_mesh) + ((scoped,) if values["profile"] != "quick" else ())
+    reduced = any(load.rps < ORIGINAL_RATE_PER_REPLICA * load.replicas for load in loads)
+    return study_of(
+        "scale_out",
+        values,
+        title=f"Scale-out to {most} endpoints" + (", at a reduced rate" if reduced else ""),
+        question="How do CPU, memory, latency and the cost of configuration grow with the number of endpoints?",
+        app="tiers",
+        blocks=profile.blocks,
+        loads=loads,
+        treatments=treatments_of(values["treatments"], default),
+        primary=PRIMARY.get(values["profile"], PRIMARY_LONG),
+        order=values["order"],
+    )
+
+
+def loads_of(values: Mapping[str, Any], profile: ScaleProfile) -> tuple[Load, ...]:
+    """One load for every size and rate, sizes ascending."""
+    allowed = f"multiples of {TIERS} from {TIERS} to {TIERS * MOST_REPLICAS}, at least two of them"
+    sizes = read_number_list("sizes", values["sizes"] or profile.sizes, _is_size, allowed)
+    if len(set(sizes)) < 2:
+        raise UsageError(f"sizes = {values['sizes']!r}: allowed are {allowed}")
+    each = values["rate_per_replica"]
+    if each and values["rates"]:
+        raise UsageError("rates and rate_per_replica: give one of them, the other follows from it")
+    rates = read_number_list("rates", values["rates"] or profile.rates, lambda rate: rate > 0, "numbers above 0")
+    replicas = [int(size) // TIERS for size in sorted(set(sizes))]
+    pairs = [(n, each * n) for n in replicas] if each else [(n, rate) for n in replicas for rate in rates]
+    return tuple(_load(n, rate, values, profile) for n, rate in pairs)
+
+
+def _load(replicas: int, rps: float, values: Mapping[str, Any], profile: ScaleProfile) -> Load:
+    """Every endpoint gets the same number of connections, and each connection has time to wait out the holds."""
+    round_trip_s = 2 * values["hold_ms"] / 1e3 + 0.1
+    least = max(values["connections"] or profile.connections, math.ceil(round(1.5 * rps * round_trip_s, 6)))
+    return Load(
+        rps=rps,
+        connections=math.ceil(least / replicas) * replicas,
+        duration_s=values["duration_s"] or profile.duration_s,
+        warmup_s=values["warmup_s"] or profile.warmup_s,
+        catchup=values["catchup"],
+        replicas=replicas,
+        # One process and a fan-out here; there a pod for each endpoint, which sends through its own sidecar.
+        generators=replicas if values["backend"] == "kubernetes" else 1,
+    )
+
+
+def _is_size(size: float) -> bool:
+    return size == int(size) and size % TIERS == 0 and TIERS <= size <= TIERS * MOST_REPLICAS

@@ -1,0 +1,285 @@
+"""What is compared, under which load, by which rules: the frozen description of one study.
+
+Nothing here measures or decides. A :class:`Study` is plain data that can be written to JSON and read
+back unchanged; two studies are the same experiment exactly when their dictionaries are equal.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from meshtrial.errors import UsageError
+from meshtrial.margin import Margin
+
+TWIN_SUFFIX = "-aa"
+PROTOCOLS = ("http1", "h2", "grpc", "mixed")
+_TREATMENT = re.compile(r"(?P<dataplane>[a-z0-9-]+)(?P<features>(?:\+[a-z0-9.-]+)*)(?:@(?P<app>[a-z0-9-]+))?")
+
+
+@dataclass(frozen=True)
+class Treatment:
+    """A data plane with a set of features: ``dataplane[+feature...][@app]``.
+
+    Attributes
+    ----------
+    dataplane : str
+        ``none``, ``sidecar``, ``node-proxy``, ``istio``, ...
+    features : tuple of str
+        In the order written; ``delay-50us`` carries its size in its name.
+    app : str
+        The application behind it where treatments differ in it; empty means the study's own.
+    twin : bool
+        The A/A twin: deployed and measured like every other treatment, identical to the baseline.
+    """
+
+    dataplane: str
+    features: tuple[str, ...] = ()
+    app: str = ""
+    twin: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Treatment:
+        """Read ``sidecar+mtls@details``; a data plane that ends in ``-aa`` is a twin."""
+        match = _TREATMENT.fullmatch(text.strip())
+        if match is None:
+            raise UsageError(f"treatment {text!r} is not of the form dataplane[+feature...][@app], e.g. sidecar+mtls")
+        dataplane = match["dataplane"]
+        features = tuple(match["features"].split("+")[1:])
+        if len(set(features)) != len(features):
+            raise UsageError(f"treatment {text!r} names a feature twice")
+        twin = dataplane.endswith(TWIN_SUFFIX)
+        return cls(dataplane.removesuffix(TWIN_SUFFIX), features, match["app"] or "", twin)
+
+    @property
+    def name(self) -> str:
+        """The text that :meth:`parse` reads."""
+        head = self.dataplane + (TWIN_SUFFIX if self.twin else "")
+        return "+".join((head, *self.features)) + (f"@{self.app}" if self.app else "")
+
+    def has(self, feature: str) -> bool:
+        """Whether the treatment carries this feature."""
+        return feature in self.features
+
+    def as_twin(self) -> Treatment:
+        """The A/A twin of this treatment."""
+        return dataclasses.replace(self, twin=True)
+
+
+@dataclass(frozen=True)
+class Load:
+    """What the generators ask for. Rates are open (scheduled) unless ``rps`` is 0: closed loop, as fast as possible.
+
+    Attributes
+    ----------
+    rps : float
+        Requests a second over all connections and generators.
+    connections : int
+        Connections over all generators; each is one fortio thread.
+    duration_s, warmup_s : float
+        Measured and discarded seconds.
+    payload_bytes : int
+        Body that is sent and echoed; 0 sends GET.
+    keepalive : bool
+        False closes the connection after every request.
+    catchup : bool
+        False is fortio's ``-nocatchup``: sends that are overdue are skipped, not made up for.
+    protocol : str
+        One of :data:`PROTOCOLS`; ``mixed`` is HTTP/1.1 and gRPC at once, from generators that take turns.
+    generators : int
+        Load-generator processes or pods that share rate and connections.
+    replicas : int
+        Endpoints a role, in studies that scale out; 1 elsewhere.
+    slices : int
+        Interleaved measurements of one deployment: averaged inside the run, so they add nothing to n.
+    search : bool
+        The run searches the highest rate kept, in steps of ``duration_s``; ``rps`` then is 0.
+    """
+
+    rps: float
+    connections: int
+    duration_s: float
+    warmup_s: float = 1.0
+    payload_bytes: int = 0
+    keepalive: bool = True
+    protocol: str = "http1"
+    catchup: bool = True
+    generators: int = 1
+    replicas: int = 1
+    slices: int = 1
+    search: bool = False
+
+    def __post_init__(self) -> None:
+        checks = (
+            (self.rps >= 0, "rps", "0 (closed loop) or more"),
+            (self.connections >= 1, "connections", "1 or more"),
+            (self.duration_s > 0, "duration_s", "more than 0"),
+            (self.warmup_s >= 0, "warmup_s", "0 or more"),
+            (0 <= self.payload_bytes <= 262_144, "payload_bytes", "0 to 262144, fortio's largest"),
+            (self.protocol in PROTOCOLS, "protocol", "one of " + ", ".join(PROTOCOLS)),
+            (
+                self.protocol != "mixed" or self.generators > 1,
+                "generators",
+                "2 or more, where they speak different things",
+            ),
+            (1 <= self.generators <= self.connections, "generators", "1 to the number of connections"),
+            (self.replicas >= 1, "replicas", "1 or more"),
+            (self.slices >= 1, "slices", "1 or more"),
+            (not self.search or (self.rps == 0 and self.slices == 1), "search", "a load without rps and slices"),
+        )
+        for good, name, allowed in checks:
+            if not good:
+                raise UsageError(f"{name} = {getattr(self, name)!r}: allowed is {allowed}")
+
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """What the application is asked to speak."""
+        return ("http1", "grpc") if self.protocol == "mixed" else (self.protocol,)
+
+    @property
+    def closed_loop(self) -> bool:
+        """Whether the generators send as fast as answers come."""
+        return self.rps == 0 and not self.search
+
+    @property
+    def label(self) -> str:
+        """Short name, unique among loads that differ only in what a study usually varies."""
+        rate = "capacity" if self.search else "max" if self.closed_loop else f"{self.rps:g}rps"
+        parts = [rate, f"{self.connections}c"]
+        if self.payload_bytes:
+            parts.append(f"{self.payload_bytes}B")
+        if not self.keepalive:
+            parts.append("close")
+        if self.protocol != "http1":
+            parts.append(self.protocol)
+        if self.replicas > 1:
+            parts.append(f"{self.replicas}x")
+        return "-".join(parts)
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A treatment against the one it is compared with, both by name."""
+
+    treatment: str
+    baseline: str
+
+
+@dataclass(frozen=True)
+class Gates:
+    """Thresholds every run is held to before any statistic is computed.
+
+    Attributes
+    ----------
+    rate_tolerance : float
+        Allowed distance of achieved/requested rate from 1, open-rate loads only.
+    error_ratio : float
+        Largest share of failed requests.
+    late_ratio : float
+        Largest share of sends that left later than their schedule by more than one
+        interval of their connection (at least 1 ms): the next send was already due.
+    generator_cpu : float
+        Largest share of the CPU the load generator may use that it did use.
+    sample_floor : float
+        A quantile q is reported only where N (1 - q) reaches this.
+    """
+
+    rate_tolerance: float = 0.02
+    error_ratio: float = 0.01
+    late_ratio: float = 0.05
+    generator_cpu: float = 0.70
+    sample_floor: float = 100.0
+
+
+@dataclass(frozen=True)
+class Study:
+    """One question with everything that answers it. See the attributes of the parts."""
+
+    name: str
+    title: str
+    question: str
+    backend: str
+    app: str
+    treatments: tuple[Treatment, ...]
+    baseline: Treatment
+    loads: tuple[Load, ...]
+    primary: tuple[str, ...]
+    margins: Mapping[str, Margin]
+    blocks: int
+    seed: int
+    alpha: float = 0.05
+    contrasts: tuple[Contrast, ...] = ()
+    gates: Gates = Gates()
+    stopping: Mapping[str, Any] = field(default_factory=lambda: {"rule": "fixed", "n": 10})
+    order: str = "randomised"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        names = [t.name for t in self.treatments]
+        if len(set(names)) != len(names):
+            raise UsageError(f"study {self.name}: a treatment is listed twice in {', '.join(names)}")
+        if self.baseline not in self.treatments:
+            raise UsageError(f"study {self.name}: the baseline {self.baseline.name} is not among the treatments")
+        if self.blocks < 1:
+            raise UsageError(f"blocks = {self.blocks}: allowed is 1 or more")
+        if not 0 < self.alpha < 0.5:
+            raise UsageError(f"alpha = {self.alpha:g}: allowed is more than 0 and less than 0.5")
+        if len(self.primary) > 3:
+            raise UsageError(f"study {self.name}: at most three primary responses, not {len(self.primary)}")
+        labels = [load.label for load in self.loads]
+        if not labels or len(set(labels)) != len(labels):
+            raise UsageError(f"study {self.name}: the loads must be distinct and at least one: {', '.join(labels)}")
+        if self.order not in ("randomised", "ascending", "sequential"):
+            raise UsageError(f"order = {self.order!r}: allowed is randomised, ascending or sequential")
+        for contrast in self.contrasts:
+            for name in (contrast.treatment, contrast.baseline):
+                if name not in names:
+                    raise UsageError(
+                        f"contrast {contrast.treatment} against {contrast.baseline}: {name} is not a treatment"
+                    )
+
+    @property
+    def twin(self) -> Treatment | None:
+        """The baseline's A/A twin, if the study has one."""
+        wanted = self.baseline.as_twin()
+        return wanted if wanted in self.treatments else None
+
+    def load(self, label: str) -> Load:
+        """The load with this label."""
+        return next(load for load in self.loads if load.label == label)
+
+    def all_contrasts(self) -> tuple[Contrast, ...]:
+        """Declared contrasts; without any, every treatment but the twin against the baseline."""
+        if self.contrasts:
+            return self.contrasts
+        return tuple(Contrast(t.name, self.baseline.name) for t in self.treatments if t != self.baseline and not t.twin)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        data = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        data["treatments"] = [t.name for t in self.treatments]
+        data["baseline"] = self.baseline.name
+        data["loads"] = [dataclasses.asdict(load) | {"label": load.label} for load in self.loads]
+        data["contrasts"] = [dataclasses.asdict(c) for c in self.contrasts]
+        data["margins"] = {name: dataclasses.asdict(m) for name, m in self.margins.items()}
+        data["gates"] = dataclasses.asdict(self.gates)
+        data["primary"] = list(self.primary)
+        data["stopping"] = dict(self.stopping)
+        data["options"] = dict(self.options)
+        return data
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Study:
+        """The inverse of :meth:`to_dict`."""
+        fields = {f.name: data[f.name] for f in dataclasses.fields(cls) if f.name in data}
+        fields["treatments"] = tuple(Treatment.parse(t) for t in data["treatments"])
+        fields["baseline"] = Treatment.parse(data["baseline"])
+        fields["loads"] = tuple(Load(**{k: v for k, v in item.items() if k != "label"}) for item in data["loads"])
+        fields["contrasts"] = tuple(Contrast(**c) for c in data["contrasts"])
+        fields["margins"] = {name: Margin(**m) for name, m in data["margins"].items()}
+        fields["gates"] = Gates(**data["gates"])
+        fields["primary"] = tuple(data["primary"])
+        return cls(**fields)

@@ -1,0 +1,224 @@
+"""Building blocks of static Envoy bootstraps, as plain dictionaries.
+
+Retries are off and route time-outs are off in every treatment, so that a proxy neither hides a failure
+nor adds one. Type names are those of Envoy's v3 API, https://www.envoyproxy.io/docs/envoy/v1.38.0/api-v3/api.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from meshtrial.envoy.pki import Identity
+from meshtrial.errors import TestbedError
+
+Json = dict[str, Any]
+_TYPE = "type.googleapis.com/envoy."
+# Far above what a study opens: the default of 1024 would cut in as a silent load shedder.
+_THRESHOLDS = {"thresholds": [dict.fromkeys(("max_connections", "max_pending_requests", "max_requests"), 100_000)]}
+
+
+def typed(name: str, **fields: Any) -> Json:
+    """An Any with its type name."""
+    return {"@type": _TYPE + name, **fields}
+
+
+def socket_address(address: str, port: int) -> Json:
+    """A TCP address."""
+    return {"socket_address": {"address": address, "port_value": port}}
+
+
+def tls_context(identity: Identity, peer_spiffe: str, *, server: bool) -> Json:
+    """Mutual TLS 1.3 with the peer's SPIFFE name checked, as a transport socket."""
+    match = [{"san_type": "URI", "matcher": {"exact": peer_spiffe}}]
+    common = {
+        "tls_params": {"tls_minimum_protocol_version": "TLSv1_3", "tls_maximum_protocol_version": "TLSv1_3"},
+        "alpn_protocols": ["h2"],
+        "tls_certificates": [
+            {
+                "certificate_chain": {"filename": str(identity.certificate)},
+                "private_key": {"filename": str(identity.key)},
+            }
+        ],
+        "validation_context": {
+            "trusted_ca": {"filename": str(identity.authority)},
+            "match_typed_subject_alt_names": match,
+        },
+    }
+    kind = "Downstream" if server else "Upstream"
+    body = typed(f"extensions.transport_sockets.tls.v3.{kind}TlsContext", common_tls_context=common)
+    if server:
+        body["require_client_certificate"] = True
+    return {"name": "envoy.transport_sockets.tls", "typed_config": body}
+
+
+def cluster(name: str, address: str, port: int, *, http2: bool = False, tls: Json | None = None) -> Json:
+    """A static cluster of one endpoint."""
+    endpoint = {"endpoint": {"address": socket_address(address, port)}}
+    made: Json = {
+        "name": name,
+        "type": "STATIC",
+        "connect_timeout": "5s",
+        "circuit_breakers": _THRESHOLDS,
+        "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": [endpoint]}]},
+    }
+    if tls is not None:
+        made["transport_socket"] = tls
+    if http2:
+        options: Json = {"explicit_http_config": {"http2_protocol_options": {}}}
+        made["typed_extension_protocol_options"] = {
+            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": typed(
+                "extensions.upstreams.http.v3.HttpProtocolOptions", **options
+            )
+        }
+    return made
+
+
+def listener(name: str, address: str, port: int, filters: Sequence[Json], tls: Json | None = None) -> Json:
+    """A TCP listener with one filter chain."""
+    chain: Json = {"filters": list(filters)}
+    if tls is not None:
+        chain["transport_socket"] = tls
+    return {"name": name, "address": socket_address(address, port), "filter_chains": [chain]}
+
+
+def http_manager(
+    prefix: str,
+    upstream: str,
+    grpc_upstream: str = "",
+    *,
+    http_filters: Sequence[Json] = (),
+    access_log: Sequence[Json] = (),
+    tracing: Json | None = None,
+) -> Json:
+    """The HTTP connection manager that sends everything to one cluster, or gRPC to one of its own."""
+    routes: list[Json] = [{"match": {"prefix": "/"}, "route": {"cluster": upstream, "timeout": "0s"}}]
+    if grpc_upstream:
+        route = {"cluster": grpc_upstream, "timeout": "0s"}
+        routes.insert(0, {"match": {"prefix": "/", "grpc": {}}, "route": route})
+    fields: Json = {
+        "stat_prefix": prefix,
+        "codec_type": "AUTO",
+        "generate_request_id": tracing is not None,
+        "route_config": _routes(prefix, {"*": routes}),
+        "http_filters": [*http_filters, _router()],
+    }
+    if access_log:
+        fields["access_log"] = list(access_log)
+    if tracing is not None:
+        fields["tracing"] = tracing
+    return _manager(**fields)
+
+
+def connect_manager(prefix: str, upstreams: Mapping[str, str]) -> Json:
+    """The end of an HTTP/2 CONNECT tunnel: bytes inside go on as TCP, to the cluster of the authority asked for."""
+    upgrade = {"upgrade_type": "CONNECT"}
+
+    def route(upstream: str) -> Json:
+        onward = {"cluster": upstream, "timeout": "0s", "upgrade_configs": [{**upgrade, "connect_config": {}}]}
+        return {"match": {"connect_matcher": {}}, "route": onward}
+
+    return _manager(
+        stat_prefix=prefix,
+        codec_type="HTTP2",
+        generate_request_id=False,
+        http2_protocol_options={"allow_connect": True},
+        upgrade_configs=[upgrade],
+        stream_idle_timeout="0s",
+        route_config=_routes(prefix, {authority: [route(upstream)] for authority, upstream in upstreams.items()}),
+        http_filters=[_router()],
+    )
+
+
+def connect_tunnel(prefix: str, upstream: str, authority: str) -> Json:
+    """The start of an HTTP/2 CONNECT tunnel: every TCP connection becomes one stream."""
+    proxy = typed(
+        "extensions.filters.network.tcp_proxy.v3.TcpProxy",
+        stat_prefix=prefix,
+        cluster=upstream,
+        tunneling_config={"hostname": authority},
+    )
+    return {"name": "envoy.filters.network.tcp_proxy", "typed_config": proxy}
+
+
+def direct_response(prefix: str, status: int) -> Json:
+    """An HTTP server that answers everything with one status."""
+    route = {"match": {"prefix": "/"}, "direct_response": {"status": status}}
+    return _manager(
+        stat_prefix=prefix, codec_type="AUTO", route_config=_routes(prefix, {"*": [route]}), http_filters=[_router()]
+    )
+
+
+def _manager(**fields: Any) -> Json:
+    name = "extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
+    return {"name": "envoy.filters.network.http_connection_manager", "typed_config": typed(name, **fields)}
+
+
+def _routes(name: str, routes: Mapping[str, Sequence[Json]]) -> Json:
+    """Routes by the authority that is asked for."""
+    hosts = [{"name": f"{name}-{i}", "domains": [a], "routes": list(rs)} for i, (a, rs) in enumerate(routes.items())]
+    return {"name": name, "virtual_hosts": hosts}
+
+
+def _router() -> Json:
+    return {"name": "envoy.filters.http.router", "typed_config": typed("extensions.filters.http.router.v3.Router")}
+
+
+@dataclass
+class Proxy:
+    """One Envoy to be: its listeners, clusters and the rest of its bootstrap.
+
+    Attributes
+    ----------
+    name : str
+        Component name, e.g. ``client sidecar``.
+    admin : tuple of (str, int)
+        Loopback address of the admin interface.
+    flags : tuple of str
+        Command-line flags besides those that every Envoy here gets.
+    """
+
+    name: str
+    admin: tuple[str, int]
+    listeners: list[Json] = field(default_factory=list)
+    clusters: list[Json] = field(default_factory=list)
+    extra: Json = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+
+    def bootstrap(self) -> Json:
+        """The whole static configuration."""
+        return {
+            "node": {"id": self.name.replace(" ", "-"), "cluster": "meshtrial"},
+            "admin": {"address": socket_address(*self.admin)},
+            "static_resources": {"listeners": self.listeners, "clusters": self.clusters},
+            **self.extra,
+        }
+
+    def command(self, envoy: Path, folder: Path) -> tuple[str, ...]:
+        """Write the bootstrap and return the command line that runs it."""
+        path = folder / f"{self.name.replace(' ', '-')}.json"
+        path.write_text(json.dumps(self.bootstrap(), indent=1))
+        # Without --disable-hot-restart a second Envoy dies on the shared base id.
+        flags = ("--concurrency", "1", "--disable-hot-restart", "-l", "warning", "--skip-deprecated-logs")
+        return (str(envoy), "-c", str(path), *flags, *self.flags)
+
+    def stats(self, pattern: str) -> Mapping[str, int]:
+        """Counters and gauges whose names match the regular expression.
+
+        Raises
+        ------
+        TestbedError
+            When the admin interface does not answer.
+        """
+        url = f"http://{self.admin[0]}:{self.admin[1]}/stats?format=json&usedonly=false&filter={pattern}"
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                rows = json.load(answer)["stats"]
+        except (urllib.error.URLError, OSError, ValueError, KeyError) as error:
+            raise TestbedError(f"{self.name}: its admin interface does not answer ({error})") from None
+        return {row["name"]: int(row["value"]) for row in rows if isinstance(row.get("value"), int)}

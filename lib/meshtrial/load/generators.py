@@ -1,0 +1,76 @@
+"""What the generators call, how they are called, and what comes back: the terms between load and testbeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from meshtrial.records.schema import ComponentUsage
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the generators call.
+
+    Attributes
+    ----------
+    url : str
+        ``http://address:port/path``, or ``address:port`` where the load is gRPC alone.
+    headers : tuple of (str, str)
+        Sent with every request (a token, for instance).
+    grpc : str
+        ``address:port`` of the gRPC calls of a mixed load; empty elsewhere.
+    """
+
+    url: str
+    headers: tuple[tuple[str, str], ...] = ()
+    grpc: str = ""
+
+    def arguments(self, call: GeneratorCall) -> tuple[str, ...]:
+        """Headers and address for one call, as fortio takes them.
+
+        No space behind the colon: fortio's HTTP/2 client sends it as part of the value, which no policy accepts.
+        """
+        headers = [part for name, value in self.headers for part in ("-H", f"{name}:{value}")]
+        return (*headers, self.grpc if self.grpc and call.grpc else self.url)
+
+
+@dataclass(frozen=True)
+class GeneratorCall:
+    """One fortio invocation to be made: its arguments behind the program name, without file names.
+
+    Attributes
+    ----------
+    arguments : tuple of str
+        Everything but ``-json``, ``-access-log-file`` and the target, which the testbed adds.
+    name : str
+        Unique within the run; names the files.
+    """
+
+    arguments: tuple[str, ...]
+    name: str
+
+    @property
+    def grpc(self) -> bool:
+        """Whether it sends gRPC."""
+        return "-grpc" in self.arguments
+
+
+def publishable(argv: Sequence[str]) -> tuple[str, ...]:
+    """A generator's command line as a record keeps it: no path of this machine, and no token, were it worthless."""
+    rest = ("Authorization: (run-time token)" if a.startswith("Authorization:") else a for a in argv[1:])
+    return (Path(argv[0]).name, *rest)
+
+
+@dataclass(frozen=True)
+class GeneratorOutput:
+    """What came back of one call: files on this machine, and the process's own CPU time."""
+
+    name: str
+    argv: tuple[str, ...]
+    exit_code: int
+    json_path: Path
+    access_log_path: Path
+    text: str
+    usage: ComponentUsage

@@ -1,0 +1,291 @@
+"""What a margin costs on this machine, from a study that was recorded on it.
+
+Opinion: the noise that counts is that of the block differences of a real contrast, so every contrast gets its own
+line and the noisiest one is what a plan must be made for. Formulas: `meshtrial.stats.power`. A slice of a deployment
+averages out what varies inside it, never what varies between two (Kalibera & Jones 2013, section 6.2); both parts are
+known only from a study that measured several slices of each deployment.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from meshtrial import stats
+from meshtrial.design.responses import QUANTILES, Response
+from meshtrial.design.study import Study
+from meshtrial.errors import RecordError, UsageError
+from meshtrial.inference.values import block_values
+from meshtrial.load.merge import successful
+from meshtrial.load.quantiles import exact
+from meshtrial.margin import Margin
+from meshtrial.records.dataset import StudyData
+from meshtrial.records.schema import RunRecord
+from meshtrial.records.store import StudyStore
+from meshtrial.records.tables import Inclusion, include, runs_table
+
+_SLICED = re.compile(r"latency_(?P<corrected>corrected_)?(?P<what>p\d+|mean)_s")
+
+
+@dataclass(frozen=True)
+class Need:
+    """What one contrast needs.
+
+    Attributes
+    ----------
+    treatment, baseline : str
+    twin : bool
+        The A/A contrast: the machine's own noise.
+    blocks : int
+        Complete blocks that the noise was taken from.
+    sd : float
+        Standard deviation of the block differences (logs).
+    margin : float
+        The margin as a ratio minus one.
+    difference, equivalence : int
+        Blocks that find an effect of the margin's size, or show equivalence where there is none.
+    visible : float or None
+        Smallest effect, ratio minus one, found with the blocks that are there; None below the floor.
+    """
+
+    treatment: str
+    baseline: str
+    twin: bool
+    blocks: int
+    sd: float
+    margin: float
+    difference: int
+    equivalence: int
+    visible: float | None
+
+
+@dataclass(frozen=True)
+class Slices:
+    """How to split a deployment's time.
+
+    Attributes
+    ----------
+    recorded, best : int
+        Slices a deployment in the study, and the cheapest number.
+    between, within : float
+        Variance of logs between deployments (inside their block) and between the slices of one.
+    outer_s, inner_s : float
+        What a deployment costs beside its slices, and what a slice costs.
+    options : mapping of int to (int, float)
+        Slices to the blocks that they would need and the seconds that these would take.
+    """
+
+    recorded: int
+    best: int
+    between: float
+    within: float
+    outer_s: float
+    inner_s: float
+    options: Mapping[int, tuple[int, float]]
+
+
+@dataclass(frozen=True)
+class LoadPlan:
+    """What one load of the study says."""
+
+    load: str
+    needs: tuple[Need, ...]
+    seconds_per_block: float
+    repeats: float
+    treatments: int
+    slices: Slices | None
+    slices_reason: str
+
+    @property
+    def judged(self) -> tuple[Need, ...]:
+        """The contrasts of the family; where nothing else was recorded, the A/A twin."""
+        return tuple(need for need in self.needs if not need.twin) or self.needs
+
+    @property
+    def difference(self) -> int:
+        """Blocks for the noisiest contrast to be found."""
+        return max(need.difference for need in self.judged)
+
+    @property
+    def equivalence(self) -> int:
+        """Blocks for the noisiest contrast to be shown equivalent."""
+        return max(need.equivalence for need in self.judged)
+
+    def seconds(self, blocks: int) -> float:
+        """How long so many blocks take here, with the share of repeated runs that the study had."""
+        return stats.study_seconds(blocks, 1, self.seconds_per_block) * self.repeats
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What the user wants: margin, error level, power, contrasts of the family."""
+
+    response: Response
+    margin: Margin
+    alpha: float
+    power: float
+    contrasts: int
+
+
+def read(path: Path) -> StudyData:
+    """A study's runs and their table, whether or not it was ever analysed."""
+    store = StudyStore.open(path.resolve())
+    records = store.records()
+    if not records:
+        raise UsageError(f"{path}: holds no run yet; `meshtrial status` lists the recorded studies")
+    return StudyData(store.path, store.plan, {}, records, runs_table(store.plan, records))
+
+
+def plan_of(data: StudyData, ask: Ask) -> tuple[LoadPlan, ...]:
+    """The plan of every load that the study recorded.
+
+    Raises
+    ------
+    UsageError
+        Where no load has two complete blocks with the response.
+    """
+    found = []
+    for load in data.plan.study.loads:
+        inclusion = include(data.plan, data.runs, load.label)
+        needs = _needs(data, load.label, inclusion, ask)
+        if needs:
+            found.append(_load_plan(data, load.label, inclusion, needs, ask))
+    if not found:
+        raise UsageError(
+            f"{data.path}: holds no load with 2 complete blocks of {ask.response.name}; "
+            "run a pilot of at least 6 blocks (profile=standard), then plan from it"
+        )
+    return tuple(found)
+
+
+def _needs(data: StudyData, load: str, inclusion: Inclusion, ask: Ask) -> tuple[Need, ...]:
+    study = data.plan.study
+    names = [t.name for t in study.treatments if t.name not in inclusion.set_aside]
+    values = block_values(data.table, load, ask.response.name, names, inclusion.blocks)
+    found = []
+    for treatment, baseline, twin in _pairs(study):
+        if treatment not in values or baseline not in values:
+            continue
+        d, base = _differences(values[treatment], values[baseline])
+        if len(d) < 2:
+            continue
+        sd = float(d.std(ddof=1))
+        margin = ask.margin.ratio(float(np.median(base))) - 1
+        half, m = math.log1p(margin), ask.contrasts
+        effect = stats.detectable_effect(len(d), alpha=ask.alpha, m=m, power=ask.power)
+        found.append(
+            Need(
+                treatment=treatment,
+                baseline=baseline,
+                twin=twin,
+                blocks=len(d),
+                sd=sd,
+                margin=margin,
+                difference=stats.blocks_for_difference(sd, half, alpha=ask.alpha, m=m, power=ask.power),
+                equivalence=stats.blocks_for_equivalence(sd, half, alpha=ask.alpha, m=m, power=ask.power),
+                visible=None if effect is None else math.expm1(effect * sd),
+            )
+        )
+    return tuple(found)
+
+
+def _pairs(study: Study) -> list[tuple[str, str, bool]]:
+    pairs = [(c.treatment, c.baseline, False) for c in study.all_contrasts()]
+    return pairs + ([(study.twin.name, study.baseline.name, True)] if study.twin else [])
+
+
+def _differences(
+    treatment: NDArray[np.float64], baseline: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    whole = np.isfinite(treatment) & np.isfinite(baseline)
+    t, b = treatment[whole], baseline[whole]
+    if not ((t > 0).all() and (b > 0).all()):
+        raise UsageError("a margin in percent needs values above 0; the data plane of no mesh at all has none")
+    return np.log(t / b), b
+
+
+def _load_plan(data: StudyData, load: str, inclusion: Inclusion, needs: tuple[Need, ...], ask: Ask) -> LoadPlan:
+    runs = [run for run in data.runs if run.load == load]
+    repeats = len(runs) / len({run.run_id for run in runs})
+    plan = LoadPlan(load, needs, _block_seconds(data, load), repeats, len({run.treatment for run in runs}), None, "")
+    worst = max(plan.judged, key=lambda need: need.sd)
+    found = _split(data, inclusion, plan, worst, ask)
+    if isinstance(found, str):
+        return dataclasses.replace(plan, slices_reason=found)
+    return dataclasses.replace(plan, slices=found)
+
+
+def _block_seconds(data: StudyData, load: str) -> float:
+    """Sum over the treatments of what a run of theirs takes, from its start to the start of the next one."""
+    spans: dict[str, list[float]] = {}
+    for run, after in zip(data.runs, [*data.runs[1:], None], strict=True):
+        if run.load == load:
+            own = _own_seconds(run)
+            gap = own if after is None else after.start_unix_s - run.start_unix_s
+            # A study that was interrupted and resumed has gaps that no run filled.
+            spans.setdefault(run.treatment, []).append(gap if own <= gap <= 3 * own + 60 else own)
+    return math.fsum(float(np.median(found)) for found in spans.values())
+
+
+def _own_seconds(run: RunRecord) -> float:
+    started, finished = (datetime.datetime.fromisoformat(text) for text in (run.started_at, run.finished_at))
+    return max(0.0, (finished - started).total_seconds())
+
+
+def _split(data: StudyData, inclusion: Inclusion, plan: LoadPlan, worst: Need, ask: Ask) -> Slices | str:
+    """The split of one load's deployments, or why there is none."""
+    spec = data.plan.study.load(plan.load)
+    if spec.slices < 2:
+        return (
+            "recorded with one slice a deployment, so how many are worth their time cannot be told from it; record a "
+            "pilot whose load has several"
+        )
+    if not _SLICED.fullmatch(ask.response.name):
+        return "slices are recorded for latencies only"
+    pair = (worst.treatment, worst.baseline)
+    runs = [run for (block, name), run in inclusion.chosen.items() if name in pair and block in inclusion.blocks]
+    deployments = [values for run in runs if len(values := _by_slice(data, run, ask.response.name)) > 1]
+    if len(deployments) < 2:
+        return "fewer than 2 deployments have the response in every slice: lengthen the slices"
+    within = stats.variance_components([np.asarray(values) for values in deployments]).within
+    # Blocks take their own part out of a difference, so the variance between deployments is the rest of it.
+    between = max(0.0, worst.sd**2 / 2 - within / spec.slices)
+    parts = stats.VarianceComponents(between, within, 0.0, len(deployments), spec.slices)
+    inner_s = spec.duration_s
+    outer_s = max(0.0, plan.seconds_per_block / plan.treatments - spec.slices * inner_s)
+    budget = stats.Budget(plan.treatments, ask.contrasts, outer_s, inner_s, ask.alpha, ask.power)
+    best = stats.best_slices(parts, outer_s, inner_s)
+    options: dict[int, tuple[int, float]] = {}
+    for count in sorted({1, spec.slices, best}):
+        cost = stats.cost_of_margin(parts, 1 + worst.margin, budget, slices=count)
+        options[count] = (cost.blocks_difference, cost.seconds_difference)
+    return Slices(spec.slices, best, between, within, outer_s, inner_s, options)
+
+
+def _by_slice(data: StudyData, run: RunRecord, response: str) -> list[float]:
+    """Logs of a latency response in each slice of a run; empty where a slice lacks it."""
+    requests = data.latency(run)
+    found = _SLICED.fullmatch(response)
+    if "slice" not in requests.columns or found is None:
+        raise RecordError(f"{data.run_folder(run)}: latency.parquet has no column slice; it is of another version")
+    column, what = ("corrected_latency_s" if found["corrected"] else "latency_s"), found["what"]
+    logs: list[float] = []
+    for index in requests["slice"].unique().sort():
+        values = successful(requests.filter(pl.col("slice") == index), column).to_numpy()
+        if what == "mean":
+            value = float(values.mean()) if values.size else None
+        else:
+            value = exact(values, data.plan.study.gates.sample_floor, wanted={what: QUANTILES[what]}).get(what)
+        if value is None or not value > 0:
+            return []
+        logs.append(math.log(value))
+    return logs

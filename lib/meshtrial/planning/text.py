@@ -1,0 +1,96 @@
+"""A plan of blocks as text for a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+
+from meshtrial import paths, stats
+from meshtrial.planning.blocks import Ask, LoadPlan
+from meshtrial.records.dataset import StudyData
+
+
+def report(data: StudyData, ask: Ask, plans: tuple[LoadPlan, ...]) -> str:
+    """What was asked, then what every load needs."""
+    return "\n\n".join([_head(data, ask), *(_load(plan, ask, len(plans) > 1) for plan in plans)])
+
+
+def _head(data: StudyData, ask: Ask) -> str:
+    sized = " or ".join(
+        text
+        for text in (
+            f"{100 * ask.margin.relative:g} %" * bool(ask.margin.relative),
+            f"{ask.margin.floor * 1e3:g} ms" * bool(ask.margin.floor),
+        )
+        if text
+    )
+    floor_d = stats.smallest_n(ask.contrasts, ask.alpha)
+    floor_e = stats.smallest_n(ask.contrasts, ask.alpha, "equivalence")
+    return _wrap(
+        f"{ask.response.label}, margin {sized}, alpha {ask.alpha:g} over {ask.contrasts} contrast"
+        f"{'s' * (ask.contrasts > 1)}, power {ask.power:g}; from {paths.shown(data.path)}. No fewer than {floor_d} "
+        f"blocks can show a difference in such a family, no fewer than {floor_e} equivalence."
+    )
+
+
+def _load(plan: LoadPlan, ask: Ask, several: bool) -> str:
+    lines = [f"At {plan.load}"] if several else []
+    lines.append(
+        _wrap(
+            f"{plan.difference} blocks find a true effect of the margin's size "
+            f"({_time(plan.seconds(plan.difference))}); {plan.equivalence} blocks show equivalence where there is no "
+            f"effect ({_time(plan.seconds(plan.equivalence))}). The noisiest contrast decides."
+        )
+    )
+    rows = [["contrast", "blocks there", "noise", "margin", "difference", "equivalence", "smallest visible"]]
+    for need in plan.needs:
+        visible = f"{100 * need.visible:.3g} %" if need.visible is not None else f"none below {_floor(ask)} blocks"
+        name = f"{need.treatment} against {need.baseline}" + (" (A/A)" if need.twin else "")
+        noise, margin = f"{100 * need.sd:.3g} %", f"{100 * need.margin:.3g} %"
+        rows.append([name, str(need.blocks), noise, margin, str(need.difference), str(need.equivalence), visible])
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        lines.append("  " + "  ".join(cells))
+    lines.append(
+        _wrap(
+            "noise: standard deviation of the log ratios of a block. smallest visible: the effect that the blocks "
+            f"there find with power {ask.power:g}."
+        )
+    )
+    repeats = f", {100 * (plan.repeats - 1):.3g} % of the runs repeated" if plan.repeats > 1 else ""
+    lines.append(_wrap(f"A block of {plan.treatments} treatments takes {_time(plan.seconds_per_block)} here{repeats}."))
+    lines.append(_wrap(_slices(plan)))
+    return "\n".join(lines)
+
+
+def _slices(plan: LoadPlan) -> str:
+    found = plan.slices
+    if found is None:
+        return f"Slices: {plan.slices_reason}."
+    listed = "; ".join(
+        f"{k} slice{'s' * (k > 1)} {blocks} blocks, {_time(seconds)}" for k, (blocks, seconds) in found.options.items()
+    )
+    return (
+        f"Slices: {found.best} a deployment is cheapest (Kalibera & Jones: a deployment costs {_time(found.outer_s)} "
+        f"beside its slices of {_time(found.inner_s)}; noise {100 * found.between**0.5:.3g} % between deployments, "
+        f"{100 * found.within**0.5:.3g} % inside one). To find the margin: {listed}. "
+        "Slices are not replicates: they do not add to n."
+    )
+
+
+def _floor(ask: Ask) -> int:
+    return stats.smallest_n(ask.contrasts, ask.alpha)
+
+
+def _time(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.3g} s"
+    minutes = round(seconds / 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    hours, rest = divmod(minutes, 60)
+    return f"{hours} h {rest:02d} min" if hours < 48 else f"{hours / 24:.3g} days"
+
+
+def _wrap(text: str) -> str:
+    return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)

@@ -1,0 +1,229 @@
+"""The highest rate that a fresh deployment keeps: a closed loop, an adaptive search, a confirming stage.
+
+The closed loop says where to look, and is a number of its own: it has no schedule, so it cannot fall behind.
+The search asks rates that double back to one that failed and one that was kept; a rate that fails is asked
+again once, as every run is. What was kept in a short step is then confirmed in a longer one, because the
+best of several noisy steps flatters; where that fails the next lower rate is tried. The capacity is the rate
+that was confirmed. A step that the load generator itself could not carry ends the search too, and the
+record says so: the capacity then is at least what was found.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from meshtrial.design.study import Gates, Load
+from meshtrial.errors import MeshtrialError
+from meshtrial.load.merge import successful
+from meshtrial.run import stage
+from meshtrial.stats import RateSearch, Rung, bracket
+from meshtrial.stats.saturation import tidy
+from meshtrial.testbed.base import Deployment, Testbed
+
+# An open rate is held below what a closed loop reaches, for a late answer leaves no time to catch up.
+START, HIGHEST = 0.5, 1.5
+FACTOR, RESOLUTION = 1.4, 0.1
+CONFIRM_LENGTH = 2.0  # steps
+MOST_STEPS, MOST_CONFIRMING = 18, 5
+GENERATOR_GATE = "generator CPU"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a search.
+
+    Attributes
+    ----------
+    stage : str
+        ``closed loop``, ``search`` or ``confirm``.
+    rate_rps : float or None
+        Asked for; None in a closed loop.
+    kept : float or None
+        Achieved over requested rate.
+    failed : tuple of str
+        Gates that it failed.
+    latency_p50_s, latency_p99_s : float or None
+        Of the step's own requests; None where too few lie beyond.
+    generator_cpu : float or None
+        Share of its cores that the load generator used.
+    """
+
+    stage: str
+    rate_rps: float | None
+    achieved_rps: float
+    kept: float | None
+    failed: tuple[str, ...]
+    latency_p50_s: float | None
+    latency_p99_s: float | None
+    generator_cpu: float | None
+    requests: int
+
+    @property
+    def held(self) -> bool:
+        """Whether the rate was kept and every gate passed."""
+        return not self.failed
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found.
+
+    Attributes
+    ----------
+    load : Load
+        The confirming stage's.
+    confirmed : Stage
+        The confirming stage; its gates failed where no rate could be confirmed.
+    steps : tuple of Step
+        In the order in which they ran.
+    sent : int
+        Requests that the deployment has seen in all of it.
+    """
+
+    load: Load
+    confirmed: stage.Stage
+    steps: tuple[Step, ...]
+    sent: int
+
+    @property
+    def responses(self) -> dict[str, float]:
+        """The run's numbers. Latencies are left out: at a rate of each treatment's own they compare nothing."""
+        kept = {k: v for k, v in self.confirmed.responses.items() if not k.startswith("latency_")}
+        closed = next(step for step in self.steps if step.stage == "closed loop")
+        return kept | {"capacity_rps": self.load.rps, "closed_loop_rps": closed.achieved_rps}
+
+    @property
+    def failed_above(self) -> Step | None:
+        """The lowest rate above the capacity that was not held; None where none was asked."""
+        above = [s for s in self.steps if not s.held and s.rate_rps is not None and s.rate_rps > self.load.rps]
+        return min(above, key=lambda step: step.rate_rps or 0.0, default=None)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the run should know."""
+        above = self.failed_above
+        if above is not None and GENERATOR_GATE in above.failed:
+            return (
+                f"at {above.rate_rps:g} rps the load generator was at its own limit: the capacity is at least "
+                f"{self.load.rps:g} rps; give the generator more cores",
+            )
+        return ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the run's record, under ``extra``."""
+        above = self.failed_above
+        return {
+            "steps": [asdict(step) | {"failed": list(step.failed)} for step in self.steps],
+            "low_rps": self.load.rps,
+            "high_rps": None if above is None else above.rate_rps,
+            "limited_by": [] if above is None else list(above.failed),
+            "resolution": RESOLUTION,
+        }
+
+
+def find(deployment: Deployment, testbed: Testbed, load: Load, gates: Gates, folder: Path) -> Found:
+    """Search the capacity of a deployment, and leave the confirming stage's files in ``folder``.
+
+    Parameters
+    ----------
+    load : Load
+        ``search`` is true; its ``duration_s`` is the length of a step, its ``warmup_s`` that of the closed
+        loop before everything.
+
+    Raises
+    ------
+    MeshtrialError
+        When no rate at all is kept.
+    """
+    return _Finder(deployment, testbed, replace(load, search=False, rps=0.0), gates, folder).run()
+
+
+class _Finder:
+    def __init__(self, deployment: Deployment, testbed: Testbed, load: Load, gates: Gates, folder: Path) -> None:
+        self.deployment = deployment
+        self.testbed = testbed
+        self.load = load
+        self.gates = gates
+        self.folder = folder
+        self.steps: list[Step] = []
+        self.sent = 0
+        self.resolution_s = 0.0
+
+    def run(self) -> Found:
+        self.sent, self.resolution_s = stage.warm_up(self.deployment, self.load, self.folder)
+        self.stage("closed loop", self.load)
+        rate = self.search(self.steps[-1].achieved_rps)
+        for attempt in range(1, MOST_CONFIRMING + 1):
+            load = replace(self.load, rps=rate, duration_s=CONFIRM_LENGTH * self.load.duration_s)
+            measured = self.stage("confirm", load, keep=True)
+            if not measured.failed or attempt == MOST_CONFIRMING:
+                break
+            _forget(measured)
+            # Each failure goes down twice as far as the last: what is wrong is seldom the last step alone.
+            rate = tidy(rate / (1 + RESOLUTION) ** 2 ** (attempt - 1))
+        return Found(load, measured, tuple(self.steps), self.sent)
+
+    def search(self, closed_rps: float) -> float:
+        """The highest rate kept in a short step."""
+        # fortio needs two requests a connection, or it silently uses fewer connections.
+        lowest = 2.1 * self.load.connections / self.load.duration_s
+        start = max(tidy(START * closed_rps), lowest)
+        search = RateSearch(
+            start, max(HIGHEST * closed_rps, start), lowest, FACTOR, RESOLUTION, self.gates.rate_tolerance
+        )
+        history: list[Rung] = []
+        while len(history) < MOST_STEPS and (rate := search.next_rate(history)) is not None:
+            self.stage("search", replace(self.load, rps=rate))
+            step = self.steps[-1]
+            history.append(Rung(rate, step.kept or 0.0, not set(step.failed) - {"rate"}))
+        low = bracket(history, tolerance=self.gates.rate_tolerance).low
+        if low == 0:
+            failed = ", ".join(sorted({name for step in self.steps for name in step.failed}))
+            raise MeshtrialError(
+                f"no rate was kept, down to {min(rung.rate for rung in history):g} rps (gates failed: {failed}); "
+                "lengthen the steps, or use fewer connections"
+            )
+        return low
+
+    def stage(self, name: str, load: Load, *, keep: bool = False) -> stage.Stage:
+        inside = self.folder if keep else self.folder / "step"
+        inside.mkdir(exist_ok=True)
+        measured = stage.measure(self.deployment, self.testbed, load, self.gates, inside, self.resolution_s)
+        if not keep:
+            shutil.rmtree(inside)
+        self.sent += measured.sent
+        self.steps.append(_step(name, load, measured, self.gates))
+        return measured
+
+
+def _forget(measured: stage.Stage) -> None:
+    """Remove a stage's files, so that the next one finds the names free: fortio appends to a log that is there."""
+    for output in measured.outputs:
+        for path in (output.json_path, output.access_log_path, output.json_path.with_suffix(".txt")):
+            path.unlink(missing_ok=True)
+
+
+def _step(name: str, load: Load, measured: stage.Stage, gates: Gates) -> Step:
+    latencies = successful(measured.measurement.requests).to_numpy()
+    cpu = next((gate.value for gate in measured.gates if gate.name == GENERATOR_GATE), None)
+    return Step(
+        stage=name,
+        rate_rps=None if load.closed_loop else load.rps,
+        achieved_rps=measured.responses["achieved_rps"],
+        kept=measured.responses.get("achieved_ratio"),
+        failed=measured.failed,
+        latency_p50_s=_quantile(latencies, 0.50, gates.sample_floor),
+        latency_p99_s=_quantile(latencies, 0.99, gates.sample_floor),
+        generator_cpu=cpu,
+        requests=measured.sent,
+    )
+
+
+def _quantile(latencies: Sequence[float] | np.ndarray, q: float, floor: float) -> float | None:
+    return float(np.quantile(latencies, q)) if len(latencies) * (1 - q) >= floor else None

@@ -1,0 +1,213 @@
+"""One run, from its deployment to its record; several at once where their slices take turns.
+
+What fails in a run is recorded as its reason, not raised; an interruption is raised, and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from meshtrial.design.plan import Plan, PlannedRun
+from meshtrial.design.responses import added_responses
+from meshtrial.errors import MeshtrialError
+from meshtrial.load import ingest
+from meshtrial.load.generators import GeneratorOutput
+from meshtrial.records.schema import ComponentUsage, GateResult, GeneratorRecord, Proof, RunRecord
+from meshtrial.records.store import StudyStore
+from meshtrial.run import capacity, stage
+from meshtrial.testbed.base import Deployment, Testbed
+
+
+def run_once(store: StudyStore, testbed: Testbed, planned: PlannedRun, attempt: int) -> RunRecord:
+    """Make one run and record it whole; what fails in it is recorded as its reason, not raised.
+
+    Interruption (Ctrl-C, a signal) is raised: the run then leaves nothing behind.
+    """
+    temporary = store.begin(planned.run_id, attempt)
+    try:
+        measured = _Measured(store.plan, planned, attempt, temporary)
+        steps = measured.steps(testbed)
+        while measured.advance(steps):
+            pass
+        return measured.finish(store, testbed)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def run_interleaved(store: StudyStore, testbed: Testbed, block: Sequence[PlannedRun]) -> list[RunRecord]:
+    """Deploy all runs of a block, take their slices in turn, each turn in a random order, and record them all.
+
+    A treatment that fails on the way is recorded with its reason; the others go on.
+    """
+    with ExitStack() as stack:
+        running: list[tuple[_Measured, Iterator[None]]] = []
+        for planned in block:
+            temporary = store.begin(planned.run_id, 1)
+            stack.callback(shutil.rmtree, temporary, ignore_errors=True)
+            measured = _Measured(store.plan, planned, 1, temporary)
+            steps = measured.steps(testbed)
+            # Closing a generator that was interrupted runs its finally: the deployment goes.
+            stack.callback(steps.close)
+            running.append((measured, steps))
+        alive = list(range(len(running)))
+        rng = np.random.default_rng([store.plan.study.seed, block[0].sequence]) if block else None
+        while alive and rng is not None:
+            order = [alive[int(i)] for i in rng.permutation(len(alive))]
+            ended = {i for i in order if not running[i][0].advance(running[i][1])}
+            alive = [i for i in alive if i not in ended]
+        return [measured.finish(store, testbed) for measured, _ in running]
+
+
+class _Measured:
+    """What one run has produced so far; a failure on the way leaves the rest empty."""
+
+    def __init__(self, plan: Plan, planned: PlannedRun, attempt: int, folder: Path) -> None:
+        self.plan = plan
+        self.folder = folder
+        self.planned = planned
+        self.attempt = attempt
+        self.load = plan.load_of(planned)
+        self.treatment = plan.treatment_of(planned)
+        self.app = self.treatment.app or plan.study.app
+        self.started = datetime.datetime.now(datetime.UTC)
+        self.start_unix_s = self.started.timestamp()
+        self.deploy_s = 0.0
+        self.target = ""
+        self.versions: dict[str, str] = {}
+        self.proofs: list[Proof] = []
+        self.gates: tuple[GateResult, ...] = ()
+        self.usage: tuple[ComponentUsage, ...] = ()
+        self.requests: pl.DataFrame | None = None
+        self.measurement: ingest.Measurement | None = None
+        self.responses: dict[str, float] = {}
+        self.extra: dict[str, object] = {}
+        self.reasons: list[str] = []
+        self.notes: list[str] = []
+
+    def advance(self, steps: Iterator[None]) -> bool:
+        """Take the next step; False when there is none, or when it failed."""
+        try:
+            next(steps)
+        except StopIteration:
+            return False
+        except MeshtrialError as error:
+            self.reasons.append(str(error))
+            for name, text in error.evidence.items():
+                (self.folder / "logs" / name).write_text(text)
+            return False
+        return True
+
+    def finish(self, store: StudyStore, testbed: Testbed) -> RunRecord:
+        record = self.record(testbed)
+        store.finish(self.folder, record, self.requests)
+        return record
+
+    def steps(self, testbed: Testbed) -> Generator[None]:
+        """The run, pausing before each of its slices; the deployment is closed however it ends."""
+        idle = testbed.idle()
+        if idle is not None:
+            self.responses["idle_before"] = idle
+        began = time.monotonic()
+        deployment = testbed.deploy(self.treatment, self.load, self.app)
+        try:
+            self.deploy_s = time.monotonic() - began
+            self.target = deployment.target.url
+            self.proofs += deployment.prove("before", 0)
+            sent = yield from self._load(deployment, testbed)
+            self.proofs += deployment.prove("after", sent)
+            self.extra |= deployment.extra()
+            self.responses |= added_responses(self.extra, self.responses)
+        finally:
+            self.versions = dict(deployment.versions)
+            with suppress(OSError, MeshtrialError):
+                deployment.collect_logs(self.folder / "logs")
+            deployment.close()
+
+    def _load(self, deployment: Deployment, testbed: Testbed) -> Generator[None, None, int]:
+        """Warm up and measure, or search the capacity; how many requests the deployment has seen."""
+        limits, folder = self.plan.study.gates, self.folder
+        if self.load.search:
+            found = capacity.find(deployment, testbed, self.load, limits, folder)
+            self._keep(found.confirmed, folder)
+            self.responses |= found.responses
+            self.notes += found.notes
+            self.extra["search"] = found.to_dict()
+            return found.sent
+        sent, resolution = stage.warm_up(deployment, self.load, folder)
+        slices = stage.Slices(deployment, testbed, self.load, limits, folder, resolution)
+        for _ in range(self.load.slices):
+            yield
+            slices.take()
+        measured = slices.finish()
+        self._keep(measured, folder)
+        self.responses |= measured.responses
+        return sent + measured.sent
+
+    def _keep(self, measured: stage.Stage, folder: Path) -> None:
+        self.measurement = measured.measurement
+        self.notes = [*measured.measurement.notes]
+        self.requests = measured.measurement.requests
+        self.usage = measured.usage
+        self.gates = measured.gates
+        _keep_results(measured.outputs, folder)
+
+    @property
+    def generators(self) -> tuple[GeneratorRecord, ...]:
+        return self.measurement.generators if self.measurement else ()
+
+    def record(self, testbed: Testbed) -> RunRecord:
+        reasons = [*self.reasons]
+        reasons += [f"gate {gate.name}: {gate.message}" for gate in self.gates if not gate.passed]
+        failed = [proof for proof in self.proofs if not proof.passed]
+        reasons += [f"proof {p.name} ({p.phase}): expected {p.expected}, saw {p.observed}" for p in failed]
+        planned, measurement = self.planned, self.measurement
+        return RunRecord(
+            run_id=planned.run_id,
+            plan_sha256=self.plan.sha256,
+            study=self.plan.study.name,
+            backend=testbed.name,
+            repetition=planned.repetition,
+            load=planned.load,
+            position=planned.position,
+            sequence=planned.sequence,
+            treatment=planned.treatment,
+            attempt=self.attempt,
+            app=self.app,
+            load_spec=asdict(self.load) | {"label": self.load.label},
+            options=dict(self.plan.study.options),
+            started_at=self.started.isoformat(timespec="milliseconds"),
+            finished_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+            start_unix_s=self.start_unix_s,
+            deploy_s=self.deploy_s,
+            target=self.target,
+            generators=self.generators,
+            proofs=tuple(self.proofs),
+            gates=self.gates,
+            usage=self.usage,
+            versions=self.versions,
+            responses=self.responses,
+            bounds={k: v for k, v in measurement.bounds.items() if k in self.responses} if measurement else {},
+            valid=not reasons and measurement is not None,
+            reasons=tuple(reasons),
+            notes=tuple(self.notes),
+            extra=self.extra,
+        )
+
+
+def _keep_results(outputs: Sequence[GeneratorOutput], folder: Path) -> None:
+    """Keep each generator's JSON and text; its access log is ``latency.parquet`` by now, in a tenth of the space."""
+    for output in outputs:
+        suffix = "" if len(outputs) == 1 else f"-{output.name}"
+        output.json_path.rename(folder / f"fortio{suffix}.json")
+        (folder / "logs" / f"fortio{suffix}.txt").write_text(output.text)
+        output.access_log_path.unlink(missing_ok=True)
+        output.json_path.with_suffix(".txt").unlink(missing_ok=True)

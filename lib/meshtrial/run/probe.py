@@ -1,0 +1,171 @@
+"""The mechanism behind a difference: system calls and context switches a request, by component.
+
+A pass of its own, never mixed with timed runs: strace stops a process at every system call, so what is
+timed under it is strace. Counts are exact, for the calls happen all the same; how many there are a request
+depends on the rate, because what arrives together is read together. So the rate is part of the answer.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from meshtrial.design.study import Load, Treatment
+from meshtrial.errors import MissingToolError, TestbedError
+from meshtrial.load import fortio, ingest
+from meshtrial.testbed.base import usage_between
+from meshtrial.testbed.local.deployment import LocalDeployment
+from meshtrial.testbed.local.processes import Child, stop_all
+from meshtrial.testbed.local.testbed import LocalTestbed
+
+_ATTACH_S = 10.0
+_DETACH_S = 10.0
+
+
+@dataclass(frozen=True)
+class ComponentCalls:
+    """What one component did.
+
+    Attributes
+    ----------
+    component, role : str
+    calls : mapping of str to int
+        System calls by name.
+    switches : int or None
+        Context switches, counted by the kernel in an untraced stage of the same load.
+    """
+
+    component: str
+    role: str
+    calls: Mapping[str, int]
+    switches: int | None
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One probe of a treatment.
+
+    Attributes
+    ----------
+    treatment : str
+    load : Load
+    traced, untraced : int
+        Requests in the traced stage, and in the one before it in which context switches were counted.
+    components : tuple of ComponentCalls
+    """
+
+    treatment: str
+    load: Load
+    traced: int
+    untraced: int
+    components: tuple[ComponentCalls, ...]
+
+    def lines(self, most: int = 6) -> list[str]:
+        """The result as text, the ``most`` frequent calls of each component."""
+        found = [
+            f"{self.treatment} at {self.load.label}: {self.traced} requests under strace, {self.untraced} without",
+            f"{'component':<22}{'syscalls/request':>17}{'switches/request':>18}  most frequent, a request",
+        ]
+        for component in self.components:
+            total = sum(component.calls.values()) / self.traced
+            switches = "-" if component.switches is None else f"{component.switches / self.untraced:.2f}"
+            ranked = sorted(component.calls.items(), key=lambda item: (-item[1], item[0]))[:most]
+            named = ", ".join(f"{name} {count / self.traced:.2f}" for name, count in ranked)
+            found.append(f"{component.component:<22}{total:>17.2f}{switches:>18}  {named}")
+        return found
+
+
+def require_strace() -> Path:
+    """The strace on this machine, seen to be allowed to trace.
+
+    Raises
+    ------
+    MissingToolError
+        In one line, with what to do.
+    """
+    found = shutil.which("strace")
+    if found is None:
+        raise MissingToolError("strace is missing; install it (Debian, Ubuntu: apt install strace)")
+    tried = subprocess.run([found, "-c", "-f", "true"], capture_output=True, text=True, check=False)
+    if tried.returncode != 0:
+        said = (tried.stderr.strip().splitlines() or ["no reason given"])[0]
+        raise MissingToolError(f"strace may not trace here ({said}); ptrace needs CAP_SYS_PTRACE or ptrace_scope 0")
+    return Path(found)
+
+
+def probe(treatment: Treatment, load: Load, app: str) -> Probe:
+    """Deploy afresh, count context switches under load, then system calls under the same load again."""
+    strace = require_strace()
+    deployment = LocalTestbed().deploy(treatment, load, app)
+    try:
+        with tempfile.TemporaryDirectory(prefix="meshtrial-probe-") as name:
+            folder = Path(name)
+            before = deployment.snapshot()
+            untraced = _send(deployment, load, folder / "untraced")
+            switches = {u.component: u.switches for u in usage_between(before, deployment.snapshot())}
+            tracers = _attach(strace, deployment, folder)
+            try:
+                traced = _send(deployment, load, folder / "traced")
+            finally:
+                # Asked to end, strace lets go of the process and writes its table.
+                stop_all(tracers, grace_s=_DETACH_S)
+            components = tuple(
+                ComponentCalls(w.component, w.role, read_counts(folder / _table(w.component)), switches[w.component])
+                for w in deployment.watched
+            )
+    finally:
+        deployment.close()
+    return Probe(treatment.name, load, traced, untraced, components)
+
+
+def _attach(strace: Path, deployment: LocalDeployment, folder: Path) -> list[Child]:
+    found: list[Child] = []
+    for watched in deployment.watched:
+        pids = [part for pid in watched.pids for part in ("-p", str(pid))]
+        argv = (str(strace), "-c", "-f", "-o", str(folder / _table(watched.component)), *pids)
+        found.append(Child(f"strace of {watched.component}", argv, folder / f"{_table(watched.component)}.txt"))
+    deadline = time.monotonic() + _ATTACH_S
+    for watched, tracer in zip(deployment.watched, found, strict=True):
+        while not all(_is_traced(pid) for pid in watched.pids):
+            if time.monotonic() > deadline or not tracer.alive():
+                said = tracer.tail()
+                stop_all(found)
+                raise TestbedError(f"strace could not attach to {watched.component}: {said}")
+            time.sleep(0.02)
+    return found
+
+
+def _is_traced(pid: int) -> bool:
+    try:
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+        return all("TracerPid:\t0\n" not in (thread / "status").read_text() for thread in threads)
+    except OSError:
+        return False
+
+
+def _send(deployment: LocalDeployment, load: Load, folder: Path) -> int:
+    folder.mkdir()
+    outputs = deployment.generate(fortio.calls(load, "measure"), folder, 60 + 10 * load.duration_s)
+    return sum(record.requests for record in ingest.ingest(outputs, load, 0).generators)
+
+
+def _table(component: str) -> str:
+    return f"{component.replace(' ', '-')}.strace"
+
+
+def read_counts(path: Path) -> dict[str, int]:
+    """System calls by name, from the table that ``strace -c`` writes.
+
+    The columns are % time, seconds, usecs/call, calls, errors (may be empty) and the name.
+    """
+    found: dict[str, int] = {}
+    for line in path.read_text().splitlines():
+        fields = line.split()
+        if len(fields) in (5, 6) and fields[3].isdigit() and fields[-1] != "total":
+            found[fields[-1]] = int(fields[3])
+    return found

@@ -1,0 +1,203 @@
+"""One stage of load on a deployment that stands: call the generators, read what they left, hold it to the gates.
+
+A run is a warm-up and one measured stage; a capacity search is a chain of shorter ones. Both go through
+here, so that a rate counts as held by the same gates everywhere.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import polars as pl
+
+from meshtrial.design.responses import PARTS
+from meshtrial.design.study import Gates, Load
+from meshtrial.load import fortio, ingest
+from meshtrial.load import gates as load_gates
+from meshtrial.load.generators import GeneratorOutput
+from meshtrial.records.schema import ComponentUsage, GateResult
+from meshtrial.testbed.base import Deployment, MachineUse, Testbed, usage_between
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What one stage gave.
+
+    Attributes
+    ----------
+    measurement : Measurement
+    usage : tuple of ComponentUsage
+        Every component's, the generators' among them, over the stage.
+    gates : tuple of GateResult
+    responses : mapping of str to float
+        Latencies, qualities, CPU and memory.
+    outputs : tuple of GeneratorOutput
+    """
+
+    measurement: ingest.Measurement
+    usage: tuple[ComponentUsage, ...]
+    gates: tuple[GateResult, ...]
+    responses: dict[str, float]
+    outputs: tuple[GeneratorOutput, ...]
+
+    @property
+    def sent(self) -> int:
+        """Requests that the deployment has seen in it."""
+        return sum(generator.requests for generator in self.measurement.generators)
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """Names of the gates that it failed."""
+        return tuple(gate.name for gate in self.gates if not gate.passed)
+
+
+def warm_up(deployment: Deployment, load: Load, folder: Path) -> tuple[int, float]:
+    """Load without measuring; how many requests were sent, and the histogram resolution that fits them."""
+    calls = fortio.calls(load, "warmup")
+    if not calls:
+        return 0, fortio.DEFAULT_RESOLUTION_S
+    inside = folder / "warm-up"
+    inside.mkdir()
+    outputs = deployment.generate(calls, inside, _limit_s(load.warmup_s))
+    warm = ingest.ingest(outputs, replace(load, duration_s=load.warmup_s), 0)
+    shutil.rmtree(inside)
+    sent = sum(generator.requests for generator in warm.generators)
+    return sent, fortio.resolution_for(warm.requests["latency_s"].to_numpy())
+
+
+def measure(
+    deployment: Deployment, testbed: Testbed, load: Load, gates: Gates, folder: Path, resolution_s: float
+) -> Stage:
+    """Measure all slices of a load, one after another."""
+    slices = Slices(deployment, testbed, load, gates, folder, resolution_s)
+    for _ in range(load.slices):
+        slices.take()
+    return slices.finish()
+
+
+class Slices:
+    """The slices of one deployment, taken one at a time, so that other deployments' can come in between."""
+
+    def __init__(
+        self, deployment: Deployment, testbed: Testbed, load: Load, gates: Gates, folder: Path, resolution_s: float
+    ) -> None:
+        self._deployment = deployment
+        self._testbed = testbed
+        self._load = load
+        self._gates = gates
+        self._folder = folder
+        self._resolution_s = resolution_s
+        self._outputs: list[tuple[GeneratorOutput, ...]] = []
+        self._usage: list[tuple[ComponentUsage, ...]] = []
+        self._used: list[MachineUse] = []
+
+    def take(self) -> None:
+        """Measure the next slice between two snapshots of every component's counters."""
+        calls = fortio.calls(self._load, "measure", slice_index=len(self._outputs), resolution_s=self._resolution_s)
+        self._testbed.used_between()
+        before = self._deployment.snapshot()
+        self._outputs.append(self._deployment.generate(calls, self._folder, _limit_s(self._load.duration_s)))
+        self._usage.append(usage_between(before, self._deployment.snapshot()))
+        used = self._testbed.used_between()
+        if used is not None:
+            self._used.append(used)
+
+    def finish(self) -> Stage:
+        """Read what the generators left, and hold it to the gates."""
+        load, gates = self._load, self._gates
+        outputs = tuple(output for part in self._outputs for output in part)
+        usage = (*summed(self._usage), *(output.usage for output in outputs))
+        measurement = ingest.ingest_slices(self._outputs, load, gates.sample_floor)
+        responses = dict(measurement.responses)
+        responses |= _machine(self._used)
+        responses |= half_medians(measurement.requests)
+        responses |= usage_responses(usage, measurement.responses["requests"])
+        throttled = [u.throttled_s for u in usage if u.role == "app" and u.throttled_s is not None]
+        found = load_gates.evaluate(
+            measurement,
+            load,
+            gates,
+            generator_cpu_s=sum(output.usage.cpu_s for output in outputs),
+            window_s=sum(max((output.usage.window_s for output in part), default=0.0) for part in self._outputs),
+            cpus=self._testbed.generator_cpus(),
+            throttled_s=sum(throttled) if throttled else None,
+        )
+        return Stage(measurement, usage, found, responses, outputs)
+
+
+def _machine(slices: Sequence[MachineUse]) -> dict[str, float]:
+    """The machine's use over the run; its slices are of one length."""
+    stolen = [used.stolen for used in slices if used.stolen is not None]
+    found = {}
+    if slices:
+        found["machine_busy"] = sum(used.busy for used in slices) / len(slices)
+    if stolen:
+        found["machine_stolen"] = sum(stolen) / len(stolen)
+    return found
+
+
+def summed(slices: Sequence[Sequence[ComponentUsage]]) -> tuple[ComponentUsage, ...]:
+    """Usage over several slices, component by component: windows and counters add up, memory is the last one's."""
+    total = {usage.component: usage for usage in slices[0]}
+    for part in slices[1:]:
+        for usage in part:
+            before = total[usage.component]
+            total[usage.component] = replace(
+                usage,
+                window_s=before.window_s + usage.window_s,
+                cpu_s=before.cpu_s + usage.cpu_s,
+                throttled_s=_plus(before.throttled_s, usage.throttled_s),
+                switches=None
+                if before.switches is None or usage.switches is None
+                else before.switches + usage.switches,
+            )
+    return tuple(total.values())
+
+
+def _plus(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one + other
+
+
+def half_medians(requests: pl.DataFrame) -> dict[str, float]:
+    """Median latency of the first and of the second half of a run, by time of sending: the same when it was warm."""
+    sent = requests.filter(pl.col("ok"))
+    if sent.height < 2:
+        return {}
+    middle = (sent["actual_start_s"].min() + sent["actual_start_s"].max()) / 2  # type: ignore[operator]
+    early = pl.col("actual_start_s") <= middle
+    halves = {"first": sent.filter(early)["latency_s"].median(), "second": sent.filter(~early)["latency_s"].median()}
+    return {f"latency_p50_{half}_half_s": value for half, value in halves.items() if isinstance(value, float)}
+
+
+def usage_responses(usage: Iterable[ComponentUsage], requests: float) -> dict[str, float]:
+    """CPU and context switches a request, cores and memory by role; ``path`` is app, data plane and policy server."""
+    usage = list(usage)
+    found: dict[str, float] = {}
+    # Every treatment has a data plane's share, be it zero; the other parts are listed where the treatment has them.
+    for part in PARTS.values():
+        counted = [u for u in usage if u.role in part.members]
+        if counted or part.role == "data plane":
+            found |= _part_responses(part.key, counted, requests)
+    return found
+
+
+def _part_responses(name: str, parts: Sequence[ComponentUsage], requests: float) -> dict[str, float]:
+    found = {f"{name}_cpu_cores": sum(u.cpu_s / u.window_s for u in parts if u.window_s > 0)}
+    switches = [u.switches for u in parts if u.switches is not None]
+    if requests > 0:
+        found[f"{name}_cpu_s_per_request"] = sum(u.cpu_s for u in parts) / requests
+        # Of threads that ended the switches are gone with them: a negative difference is no measurement.
+        if len(switches) == len(parts) and all(value >= 0 for value in switches):
+            found[f"{name}_switches_per_request"] = sum(switches) / requests
+    memory = [u.pss_bytes for u in parts if u.pss_bytes is not None]
+    if len(memory) == len(parts):
+        found[f"{name}_memory_bytes"] = float(sum(memory))
+    return found
+
+
+def _limit_s(seconds: float) -> float:
+    """How long a generator may take before it is given up: it drains what is under way, and machines stall."""
+    return 30 + 3 * seconds

@@ -1,0 +1,154 @@
+"""A study from parameters to verdicts: a sealed plan, runs, analysed records. ``meshtrial.run`` is what calls this."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from meshtrial import paths
+from meshtrial.design.parameters import given_in_notebook, read_parameters
+from meshtrial.design.plan import Plan, make_plan
+from meshtrial.design.studies import study_module
+from meshtrial.errors import MissingToolError, UsageError
+from meshtrial.inference import analyse
+from meshtrial.inference.sequential import decide, ended
+from meshtrial.records.dataset import StudyData
+from meshtrial.records.schema import RunRecord
+from meshtrial.records.store import StudyStore
+from meshtrial.run.provenance import environment
+from meshtrial.run.runner import Progress, execute
+from meshtrial.signals import interruptible
+from meshtrial.testbed.base import Testbed
+
+HANDOFF = "MESHTRIAL_HANDOFF"
+
+
+class Trial:
+    """One study, from checked parameters to analysed records.
+
+    Parameters
+    ----------
+    name : str
+        The study, which is also its notebook's name.
+    given : mapping
+        Parameters as given; unknown names and bad values raise UsageError.
+
+    Attributes
+    ----------
+    plan : Plan
+        Sealed; where a recorded study is continued, the plan of its folder.
+    """
+
+    def __init__(self, name: str, given: Mapping[str, Any]) -> None:
+        module = study_module(name)
+        self.parameters = read_parameters(module.PARAMETERS, given)
+        self._store: StudyStore | None = None
+        folder = self.parameters["study_dir"]
+        if not folder and not self.parameters["run_missing"]:
+            raise UsageError("run_missing = False: needs study_dir, the recorded study to report")
+        if folder:
+            self._store = StudyStore.open(Path(folder).expanduser().resolve())
+            self.plan: Plan = self._store.plan
+            _must_agree(self.plan, name, given, self.parameters, folder)
+        else:
+            self.plan = make_plan(module.build(self.parameters))
+
+    @classmethod
+    def from_notebook(cls, name: str) -> Trial:
+        """Take the parameters from the notebook that calls this."""
+        from IPython.core.getipython import get_ipython
+
+        shell = get_ipython()
+        if shell is None:
+            raise UsageError(
+                f"run_notebook({name!r}): is for a cell of a notebook; elsewhere use run({name!r}, rps=500, ...)"
+            )
+        namespace = shell.user_ns
+        return cls(name, given_in_notebook(namespace["In"], namespace))
+
+    def run(self, tell: Callable[[str], None] = print) -> StudyData:
+        """Execute what is not recorded yet, then analyse everything that is.
+
+        Raises
+        ------
+        MissingToolError
+            Before anything is written, when the testbed cannot run this study.
+        """
+        store = self._store
+        if store is not None and (complete(store) or not self.parameters["run_missing"]):
+            tell(f"{paths.shown(store.path)}: nothing is run, the report is made from what is recorded")
+        else:
+            testbed = make_testbed(self.plan)
+            try:
+                store = self._run(testbed, tell)
+            finally:
+                testbed.close()
+        self._hand_off(store)
+        return analyse(store)
+
+    def _run(self, testbed: Testbed, tell: Callable[[str], None]) -> StudyStore:
+        problems = testbed.preflight(self.plan.study)
+        if problems:
+            raise MissingToolError("; ".join(problems))
+        if self._store is None:
+            described = environment(self.plan, testbed)
+            self._store = StudyStore.create(paths.studies_root(), self.plan, described)
+        store = self._store
+        self._hand_off(store)
+        tell(f"study {paths.shown(store.path)}, plan {self.plan.sha256[:12]}, {len(self.plan.runs)} runs")
+
+        def tell_progress(progress: Progress) -> None:
+            tell(progress.line())
+
+        def enough(records: Sequence[RunRecord], repetitions: int) -> bool:
+            decision = decide(self.plan, records, repetitions)
+            if decision.stop:
+                tell(f"stopped by the plan's rule: {decision.reason}")
+            return decision.stop
+
+        with interruptible():
+            execute(store, testbed, tell_progress, enough)
+        return store
+
+    def _hand_off(self, store: StudyStore) -> None:
+        # Whoever started this notebook learns where the records are, also when it is interrupted later.
+        where = os.environ.get(HANDOFF)
+        if where:
+            Path(where).write_text(json.dumps({"study_dir": str(store.path)}))
+
+
+def complete(store: StudyStore) -> bool:
+    """Whether nothing is left to run: the plan is through, or its stopping rule ended it."""
+    return ended(store.plan, store.records())
+
+
+def make_testbed(plan: Plan) -> Testbed:
+    """The backend that the plan names."""
+    if plan.study.backend == "kubernetes":
+        from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
+
+        return KubernetesTestbed(plan.study.options)
+    from meshtrial.testbed.local.testbed import LocalTestbed
+
+    return LocalTestbed(plan.study.options)
+
+
+def _must_agree(plan: Plan, name: str, given: Mapping[str, Any], parameters: Mapping[str, Any], folder: str) -> None:
+    """A study that is continued keeps its plan: a parameter that says otherwise is refused, not ignored."""
+    if plan.study.name != name:
+        raise UsageError(f"study_dir = {folder!r}: holds the study {plan.study.name}, not {name}")
+    sealed = plan.study.options.get("parameters", {})
+    empty: tuple[Any, ...] = ("", 0, 0.0)
+    module = study_module(name)
+    defaults = {parameter.name: parameter.default for parameter in module.PARAMETERS}
+    for key in given:
+        value = parameters[key]
+        if key in ("study_dir", "run_missing") or value in empty or value == defaults[key] or value == sealed.get(key):
+            continue
+        raise UsageError(
+            f"{key} = {value!r}: the plan in {folder} was sealed with {sealed.get(key)!r}; "
+            "leave it out to go on, or leave study_dir out to start a new study"
+        )

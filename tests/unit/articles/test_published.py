@@ -1,0 +1,156 @@
+"""The transcribed numbers and what is said of them."""
+
+import dataclasses
+import json
+
+import polars as pl
+import pytest
+
+from meshtrial import paths
+from meshtrial.articles import published
+from meshtrial.articles.claims import claims
+from meshtrial.articles.published import AMBIENT, LINKERD, REPEATED, SCALE, Settings
+from meshtrial.errors import UsageError
+from meshtrial.load.merge import COLUMNS
+from meshtrial.records.dataset import RUNS_SCHEMA
+from meshtrial.records.schema import RunRecord, VerdictRow
+
+# A column a response (mean, P50, P75, P90, P99), typed a second time from the articles.
+PRINTED = {
+    ("details, old app", "none"): [
+        [0.89, 0.64, 0.74, 0.85, 2.67],
+        [0.86, 0.65, 0.75, 0.86, 1.71],
+        [0.90, 0.65, 0.76, 0.88, 1.92],
+    ],
+    ("details, old app", "ambient"): [
+        [0.80, 0.60, 0.71, 0.81, 1.40],
+        [0.81, 0.61, 0.72, 0.83, 1.56],
+        [0.82, 0.63, 0.72, 0.84, 1.50],
+    ],
+    ("details, new app", "none"): [
+        [0.76, 0.58, 0.69, 0.81, 1.56],
+        [0.72, 0.59, 0.70, 0.82, 1.60],
+        [0.77, 0.58, 0.70, 0.80, 1.49],
+    ],
+    ("details, new app", "ambient"): [
+        [0.72, 0.57, 0.66, 0.76, 1.24],
+        [0.76, 0.59, 0.69, 0.80, 1.37],
+        [0.76, 0.59, 0.69, 0.81, 1.38],
+    ],
+    ("details, connection close", "none"): [[1.90, 1.72, 2.28, 2.77, 3.98]],
+    ("details, connection close", "ambient"): [[2.06, 2.15, 2.65, 2.94, 4.00]],
+    ("Bookinfo, new, 1000 rps", "none"): [[1.39, 1.32, 1.42, 1.67, 2.19]],
+    ("Bookinfo, new, 1000 rps", "ambient"): [[1.40, 1.34, 1.48, 1.68, 2.94]],
+    ("Bookinfo, old, 1000 rps", "none"): [[6.35, 4.68, 7.44, 11.4, 36.63]],
+    ("Bookinfo, old, 1000 rps", "ambient"): [[6.74, 4.90, 7.79, 12.12, 41.14]],
+    ("Bookinfo, new, 4000 rps", "none"): [[1.54, 1.33, 1.54, 2.25, 3.98]],
+    ("Bookinfo, new, 4000 rps", "ambient"): [[1.58, 1.37, 1.57, 2.33, 4.90]],
+}
+
+
+@pytest.mark.parametrize(("experiment", "arm"), PRINTED)
+def test_every_number_of_the_ambient_article(experiment, arm):
+    rows = PRINTED[experiment, arm]
+    for place, response in enumerate(("mean", "p50", "p75", "p90", "p99")):
+        assert published.values(AMBIENT, experiment, arm, response) == [row[place] for row in rows]
+
+
+def test_nothing_else_is_transcribed():
+    assert published.read(AMBIENT).height == sum(5 * len(rows) for rows in PRINTED.values()) == 100
+
+
+def test_means_and_single_figures():
+    for rps, most in ((20, (57, 250, 18)), (200, (119, 280, 30))):
+        for mesh, median, largest in zip(("linkerd", "istio", "none"), (14, 26, 6), most, strict=True):
+            assert published.value(LINKERD, f"latency, {rps} rps", mesh, "median") == median
+            assert published.value(LINKERD, f"latency, {rps} rps", mesh, "max") == largest
+    # What is printed as added is what the latencies differ by.
+    for mesh in ("linkerd", "istio"):
+        low = {name: published.value(LINKERD, "latency, 20 rps", name, "max") for name in (mesh, "none")}
+        assert published.value(LINKERD, "as added, 20 rps", mesh, "added_max") == low[mesh] - low["none"]
+    assert [published.value(SCALE, "600 endpoints", mesh, "data_plane_cpu") for mesh in ("istio", "linkerd")] == [
+        51,
+        68,
+    ]
+    assert published.value(SCALE, "errors", "istio", "responses_504") == 124_710
+
+
+def test_every_row_names_its_source():
+    table = published.read()
+    assert table.select(pl.col("source", "url", "statistic", "unit").is_not_null().all()).row(0) == (True,) * 4
+    assert table["url"].str.starts_with("https://").all()
+
+
+@pytest.mark.parametrize("experiment", REPEATED)
+def test_three_pairs_cannot_go_below_a_quarter(experiment):
+    outcome = published.repeated(experiment, Settings())
+    assert outcome.limits[0].startswith("3 blocks: the smallest possible p is 2/8 = 0.25.")
+    assert {row.verdict for row in outcome.rows} == {"inconclusive"}
+    assert {row.n_blocks for row in outcome.rows} == {3}
+    assert min(row.p for row in outcome.rows) == 0.25
+    assert min(row.p_equivalence for row in outcome.rows) >= 0.125
+
+
+def test_both_apps_are_six_pairs():
+    rows = {row.response: row for row in published.both_apps(Settings()).rows}
+    # All six P99s are lower under ambient: 2/64.
+    assert rows["latency_p99_s"].p == pytest.approx(2 / 64)
+    assert rows["latency_p99_s"].verdict == "faster"
+    assert rows["latency_p50_s"].verdict == "inconclusive"  # one tie, one pair the other way
+
+
+def test_needed():
+    found = {(n.experiment, n.response): n for n in published.needed(Settings())}
+    assert all(n.n == 3 and n.for_margin >= 6 for n in found.values())
+    # The outlier of the old app's P99 costs hundreds of pairs.
+    assert found["details, old app", "p99 latency"].for_margin > 200
+    assert found["details, old app", "p50 latency"].for_margin == 6
+
+
+def test_claims():
+    found = {claim.words[:24]: claim for claim in claims(Settings())}
+    improved = found["adding ambient mode impro"[:24]]
+    assert improved.numbers == "no mesh is slower by 11.3, 6.2, 9.8 % in the three pairs"  # .89/.80, .86/.81, .90/.82
+    assert improved.stands == "as arithmetic only"
+    assert "p = 0.25 at n = 3" in improved.inference
+    assert found["the differences (average,"[:24]].stands == "open"
+    assert found["the new Bookinfo made 5-1"[:24]].stands == "no"  # P99 36.63/2.19 is 16.7
+    assert found["8ms vs 26ms median (20 R"].stands == "no"
+    assert not any(claim.inference.startswith("shown") for claim in found.values())
+
+
+def test_numbers_without_a_replicate_are_quotients():
+    found = {(one.experiment, one.response, one.treatment): one for one in published.singles()}
+    one = found["Bookinfo, new, 1000 rps", "p99", "ambient"]
+    assert (one.statistic, one.ratio) == ("one run", pytest.approx(2.94 / 2.19))
+    assert not any(experiment in REPEATED for experiment, _, _ in found)
+
+
+def test_settings_are_checked():
+    for wrong in ({"alpha": 0}, {"margin": 0}, {"margin": 1}):
+        with pytest.raises(UsageError, match="allowed are"):
+            Settings(**wrong)
+
+
+def test_the_notebook_is_thin_and_stored_without_outputs():
+    notebook = json.loads((paths.NOTEBOOKS / "published.ipynb").read_text())
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert code[0]["metadata"]["tags"] == ["parameters"]
+    assert all(not cell["outputs"] and len(cell["source"]) <= 15 for cell in code)
+    assert "no difference" not in json.dumps(notebook).lower()
+
+
+def test_every_cell_of_the_notebook_runs():
+    notebook = json.loads((paths.NOTEBOOKS / "published.ipynb").read_text())
+    names: dict[str, object] = {}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), names)
+
+
+def test_the_data_dictionary_names_every_column():
+    text = (paths.CHECKOUT / "data" / "README.md").read_text()
+    known = [*RUNS_SCHEMA, *COLUMNS, *(f.name for f in dataclasses.fields(VerdictRow))]
+    known += [f.name for f in dataclasses.fields(RunRecord)]
+    known += [name for name in published.read().columns if name != "file"]
+    assert [name for name in known if f"`{name}`" not in text] == []

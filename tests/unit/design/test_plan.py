@@ -1,0 +1,64 @@
+import json
+from collections import Counter
+
+import pytest
+
+from meshtrial.design.plan import Plan, make_plan
+from meshtrial.design.study import Load
+from meshtrial.errors import RecordError
+
+
+def test_every_block_holds_every_treatment_once(make_study):
+    plan = make_plan(make_study(blocks=8))
+    for block in range(1, 9):
+        runs = [run for run in plan.runs if run.repetition == block]
+        assert Counter(run.treatment for run in runs) == {"none": 1, "none-aa": 1, "node-proxy": 1}
+        assert [run.position for run in runs] == [1, 2, 3]
+
+
+def test_the_seed_decides_the_order(make_study):
+    first, again, other = (make_plan(make_study(blocks=20, seed=s)) for s in (1, 1, 2))
+    assert first == again
+    assert [r.treatment for r in first.runs] != [r.treatment for r in other.runs]
+
+
+def test_each_treatment_comes_first_about_equally_often(make_study):
+    plan = make_plan(make_study(blocks=600))
+    first = Counter(run.treatment for run in plan.runs if run.position == 1)
+    # Binomial(600, 1/3): sd 11.5, so 200 +- 60 is beyond five standard deviations.
+    assert all(140 < count < 260 for count in first.values())
+
+
+def test_a_longer_plan_begins_like_a_shorter_one(make_study):
+    short, long = make_plan(make_study(blocks=5)), make_plan(make_study(blocks=9))
+    assert [r.run_id for r in long.runs[: len(short.runs)]] == [r.run_id for r in short.runs]
+
+
+def test_loads_are_ordered_anew_in_every_repetition(make_study):
+    loads = tuple(Load(rate, 4, 2) for rate in (100, 200, 300))
+    plan = make_plan(make_study(blocks=12, loads=loads))
+    orders = {tuple(dict.fromkeys(r.load for r in plan.runs if r.repetition == b)) for b in range(1, 13)}
+    assert len(orders) > 1
+    assert len({run.run_id for run in plan.runs}) == 12 * 3 * 3
+
+
+def test_the_ascending_order_keeps_loads_and_the_sequential_one_both(make_study):
+    loads = tuple(Load(rate, 4, 2) for rate in (100, 200))
+    plan = make_plan(make_study(loads=loads, order="sequential"))
+    assert [r.treatment for r in plan.runs[:3]] == ["none", "none-aa", "node-proxy"]
+    rising = make_plan(make_study(loads=loads, order="ascending"))
+    assert [r.load for r in rising.runs[:6]] == ["100rps-4c"] * 3 + ["200rps-4c"] * 3
+
+
+def test_a_plan_is_read_back_and_an_altered_one_refused(make_study):
+    plan = make_plan(make_study())
+    text = json.dumps(plan.to_dict())
+    assert Plan.from_dict(json.loads(text)) == plan
+    altered = json.loads(text)
+    altered["study"]["alpha"] = 0.1
+    with pytest.raises(RecordError, match="altered after it was sealed"):
+        Plan.from_dict(altered)
+    altered = json.loads(text)
+    altered["runs"][0], altered["runs"][1] = altered["runs"][1], altered["runs"][0]
+    with pytest.raises(RecordError, match="SHA-256"):
+        Plan.from_dict(altered)

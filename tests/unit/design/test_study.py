@@ -1,0 +1,70 @@
+import json
+
+import pytest
+
+from meshtrial.design.study import Contrast, Load, Margin, Study, Treatment
+from meshtrial.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    "text", ["none", "none-aa", "sidecar+mtls+jwt", "none@details", "relay-aa+delay-50us", "node-proxy"]
+)
+def test_a_treatment_is_read_back_as_it_was_written(text):
+    assert Treatment.parse(text).name == text
+
+
+def test_the_twin_is_the_baseline_but_for_its_name():
+    twin = Treatment.parse("none-aa")
+    assert twin.twin
+    assert twin == Treatment.parse("none").as_twin()
+
+
+@pytest.mark.parametrize("text", ["", "None", "sidecar+", "a b", "sidecar+mtls+mtls", "x@"])
+def test_a_malformed_treatment_is_refused(text):
+    with pytest.raises(UsageError, match="treatment"):
+        Treatment.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("rps", -1),
+        ("connections", 0),
+        ("duration_s", 0),
+        ("protocol", "h3"),
+        ("payload_bytes", 10**6),
+        ("generators", 5),
+    ],
+)
+def test_an_impossible_load_names_the_field(field, value):
+    good = {"rps": 10, "connections": 4, "duration_s": 1}
+    with pytest.raises(UsageError, match=field):
+        Load(**(good | {field: value}))
+
+
+def test_load_labels_tell_loads_apart():
+    assert Load(500, 8, 2).label == "500rps-8c"
+    assert Load(0, 8, 2, payload_bytes=100, keepalive=False, protocol="h2").label == "max-8c-100B-close-h2"
+
+
+def test_a_study_survives_json(make_study):
+    study = make_study(contrasts=(Contrast("node-proxy", "none"),), stopping={"rule": "fixed"})
+    again = Study.from_dict(json.loads(json.dumps(study.to_dict())))
+    assert again == study
+
+
+def test_by_default_every_treatment_but_the_twin_is_compared_with_the_baseline(make_study):
+    assert make_study().all_contrasts() == (Contrast("node-proxy", "none"),)
+
+
+def test_a_study_refuses_what_does_not_fit(make_study):
+    with pytest.raises(UsageError, match="twice"):
+        make_study(treatments=("none", "none"))
+    with pytest.raises(UsageError, match="three primary"):
+        make_study(primary=("a", "b", "c", "d"))
+    with pytest.raises(UsageError, match="istio is not a treatment"):
+        make_study(contrasts=(Contrast("istio", "none"),))
+    with pytest.raises(UsageError, match="distinct"):
+        make_study(loads=(Load(1, 2, 3), Load(1, 2, 4)))
+    with pytest.raises(UsageError, match="margin"):
+        Margin(0)

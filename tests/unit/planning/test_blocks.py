@@ -1,0 +1,161 @@
+"""`meshtrial plan`: numbers that follow from a noise that was put into the records."""
+
+import dataclasses
+import io
+import json
+import math
+import re
+
+import polars as pl
+import pytest
+from statsmodels.stats.power import TTestPower
+
+from meshtrial import cli
+from meshtrial.design.plan import make_plan
+from meshtrial.design.study import Load
+from meshtrial.records.store import StudyStore
+
+BLOCKS = 8
+# Half of the blocks 10 % above, half 10 % below (logs): sd = 0.1 sqrt(8/7).
+NOISE = 0.1
+SD = NOISE * math.sqrt(BLOCKS / (BLOCKS - 1))
+
+
+def level(treatment, block):
+    sign = 1 if block % 2 else -1
+    return {"none": 0.0, "none-aa": 0.2 * NOISE * sign, "node-proxy": 0.3 + NOISE * sign}[treatment]
+
+
+def requests(log_level, within):
+    """Four slices of 200 equal requests each, alternately above and below the run's level."""
+    parts = [
+        pl.DataFrame(
+            {"slice": [k] * 200, "latency_s": [0.01 * math.exp(log_level + within * (-1) ** k)] * 200, "ok": True}
+        )
+        for k in range(4)
+    ]
+    return pl.concat(parts)
+
+
+@pytest.fixture
+def record_study(tmp_path, make_study, make_record):
+    def make(blocks=BLOCKS, slices=1, within=0.0, **more):
+        plan = make_plan(make_study(blocks=blocks, loads=(Load(100, 4, 2, slices=slices),), **more))
+        store = StudyStore.create(tmp_path, plan, {})
+        for run in plan.runs:
+            found = level(run.treatment, run.repetition)
+            record = make_record(plan, run, {"latency_p50_s": 0.01 * math.exp(found)})
+            frame = requests(found, within) if slices > 1 else None
+            store.finish(store.begin(run.run_id, 1), dataclasses.replace(record, load=run.load), frame)
+        return store.path
+
+    return make
+
+
+@pytest.fixture
+def call(tmp_path):
+    def run(*arguments):
+        out, err = io.StringIO(), io.StringIO()
+        code = cli.main(["plan", *map(str, arguments)], out, err)
+        path = tmp_path / "plan.json"
+        return (
+            code,
+            " ".join(out.getvalue().split()),
+            err.getvalue(),
+            json.loads(path.read_text()) if path.exists() else {},
+        )
+
+    return run
+
+
+def test_blocks_for_a_margin(record_study, call, tmp_path):
+    path = record_study()
+    code, out, err, made = call("--from", path, "--margin", "5%", "--json", tmp_path / "plan.json")
+    assert (code, err) == (0, "")
+    (load,) = made["loads"]
+    need, twin = load["needs"]
+    assert need["sd"] == pytest.approx(SD)
+    half = math.log(1.05)
+    t_test = TTestPower().solve_power(half / SD, alpha=0.05, power=0.8)
+    assert need["difference"] == math.ceil(t_test / 0.955)
+    # ((1.6449 + 1.2816) sd / margin)^2 / .955
+    assert need["equivalence"] == math.ceil(((1.6449 + 1.2816) * SD / half) ** 2 / 0.955)
+    assert (twin["treatment"], twin["twin"], twin["sd"]) == ("none-aa", True, pytest.approx(0.2 * SD))
+    # The quiet A/A pair does not decide.
+    assert load["difference_blocks"] == need["difference"]
+    assert f"{need['difference']} blocks find a true effect of the margin's size" in out
+    assert "node-proxy against none 8 10.7 % 5 %" in out
+
+
+def test_the_smallest_effect_that_the_blocks_see(record_study, call, tmp_path):
+    *_, made = call("--from", record_study(), "--margin", "5%", "--json", tmp_path / "plan.json")
+    visible = made["loads"][0]["needs"][0]["visible"]
+    # Found with power .8 in 8 blocks: the t-test's effect at 8 * .955 observations.
+    effect = TTestPower().solve_power(nobs=BLOCKS * 0.955, alpha=0.05, power=0.8)
+    assert visible == pytest.approx(math.expm1(effect * SD), rel=1e-3)
+
+
+def test_below_the_floor_nothing_is_visible(record_study, call):
+    _, out, _, _ = call("--from", record_study(blocks=4), "--margin", "5%")
+    assert "none below 6 blocks" in out
+    _, out, _, _ = call("--from", record_study(blocks=6), "--margin", "5%", "--contrasts", 5)
+    assert "none below 8 blocks" in out
+    assert "No fewer than 8 blocks can show a difference in such a family, no fewer than 7 equivalence" in out
+
+
+def test_time_is_that_of_the_recorded_runs(record_study, call, tmp_path):
+    # A run starts every 10 s; a block has three treatments.
+    _, out, _, made = call("--from", record_study(), "--margin", "5%", "--json", tmp_path / "plan.json")
+    load = made["loads"][0]
+    assert load["seconds_per_block"] == pytest.approx(30, abs=10)  # the last run has no next one
+    assert load["difference_s"] == pytest.approx(load["difference_blocks"] * load["seconds_per_block"])
+    assert re.search(r"A block of 3 treatments takes \d+ s here", out)
+
+
+def test_margins(record_study, call, tmp_path):
+    path = record_study()
+    by_default = call("--from", path, "--json", tmp_path / "plan.json")[3]
+    assert by_default["margin"] == {"relative": 0.05, "floor": 1e-4}  # as in the study
+    # 0.5 ms of 10 ms is 5 %.
+    absolute = call("--from", path, "--margin", "0.5ms", "--json", tmp_path / "plan.json")[3]
+    assert absolute["loads"][0]["needs"][0]["margin"] == pytest.approx(0.05)
+    for wrong in ("5", "x%", "0%", "-5%"):
+        code, _, err, _ = call("--from", path, f"--margin={wrong}")
+        assert code == 2
+        assert f"--margin {wrong}: allowed is e.g. 5%" in err
+
+
+def test_one_slice_says_so(record_study, call):
+    assert "recorded with one slice a deployment" in call("--from", record_study())[1]
+
+
+def test_slices(record_study, call, tmp_path):
+    # Slices 0.05 above and below: within = 4 * .05^2 / 3; between is what is left of sd^2 / 2.
+    path = record_study(slices=4, within=0.05)
+    _, out, _, made = call("--from", path, "--margin", "5%", "--json", tmp_path / "plan.json")
+    load = made["loads"][0]
+    slices = load["slices"]
+    within = 4 * 0.05**2 / 3
+    assert slices["within"] == pytest.approx(within)
+    assert slices["between"] == pytest.approx(SD**2 / 2 - within / 4)
+    assert slices["inner_s"] == 2
+    assert slices["outer_s"] == pytest.approx(load["seconds_per_block"] / 3 - 8)
+    ratio = slices["outer_s"] / 2 * within / slices["between"]
+    assert slices["best"] == max(1, math.ceil(math.sqrt(ratio)))
+    # With the recorded number of slices the blocks are those of the recorded noise.
+    assert slices["options"]["4"][0] == load["difference_blocks"]
+    assert slices["options"]["1"][0] > load["difference_blocks"]
+    assert "Slices are not replicates" in out
+
+
+def test_bad_usage(record_study, call, tmp_path):
+    path = record_study()
+    for arguments, reason in (
+        (("--from", tmp_path / "absent"), "no such study folder"),
+        (("--from", path, "--response", "p99"), "--response p99: was not recorded"),
+        (("--from", path, "--power", "1"), "--power 1"),
+        (("--from", path, "--contrasts", "0"), "--contrasts 0"),
+    ):
+        code, out, err, _ = call(*arguments)
+        assert (code, out) == (2, "")
+        assert reason in err

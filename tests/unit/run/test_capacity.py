@@ -1,0 +1,116 @@
+"""The search against a pretended deployment whose capacity is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import polars as pl
+import pytest
+
+from meshtrial.design.responses import applies, response
+from meshtrial.design.study import Gates, Load, Study
+from meshtrial.errors import MeshtrialError, UsageError
+from meshtrial.records.schema import GateResult
+from meshtrial.run import capacity, stage
+
+LOAD = Load(0, 10, 1.0, 0.5, generators=2, search=True)
+
+
+class Pretended:
+    """Keeps every rate up to ``limit``; from ``generator_limit`` on it is the generator that cannot."""
+
+    def __init__(self, limit: float, generator_limit: float = float("inf"), flatter: float = 1.0) -> None:
+        self.limit, self.generator_limit, self.flatter = limit, generator_limit, flatter
+        self.asked: list[tuple[float, float]] = []
+
+    def measure(self, deployment, testbed, load: Load, gates: Gates, folder, resolution_s) -> stage.Stage:
+        assert not load.search
+        self.asked.append((load.rps, load.duration_s))
+        limit = self.limit * (self.flatter if load.duration_s == LOAD.duration_s else 1.0)
+        achieved = limit if load.closed_loop else min(load.rps, limit)
+        held = load.closed_loop or load.rps <= limit
+        carried = load.rps < self.generator_limit
+        results = (
+            GateResult("rate", 0.0, gates.rate_tolerance, held, "" if held else "not held"),
+            GateResult("generator CPU", 0.3 if carried else 0.9, gates.generator_cpu, carried, ""),
+        )
+        requests = pl.DataFrame({"ok": [True] * 1000, "latency_s": [0.001] * 1000})
+        responses = {"achieved_rps": achieved, "latency_p50_s": 0.001, "path_cpu_s_per_request": 1e-5}
+        if not load.closed_loop:
+            responses["achieved_ratio"] = achieved / load.rps
+        measurement = SimpleNamespace(requests=requests, generators=(SimpleNamespace(requests=1000),))
+        return stage.Stage(measurement, (), results, responses, ())  # type: ignore[arg-type]
+
+
+def found(pretended: Pretended, monkeypatch, tmp_path) -> capacity.Found:
+    monkeypatch.setattr(stage, "measure", pretended.measure)
+    monkeypatch.setattr(stage, "warm_up", lambda *_: (500, 1e-5))
+    return capacity.find(None, None, LOAD, Gates(), tmp_path)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("limit", [300.0, 4321.0, 80000.0])
+def test_the_capacity_is_found_within_the_resolution(limit, monkeypatch, tmp_path):
+    result = found(Pretended(limit), monkeypatch, tmp_path)
+    assert limit / (1 + capacity.RESOLUTION) / 1.03 < result.responses["capacity_rps"] <= limit * 1.02
+    assert result.responses["closed_loop_rps"] == limit
+    assert [s.stage for s in result.steps].count("confirm") == 1
+    # 500 in the warm-up, 1000 in every stage: what the proofs' counters are held against.
+    assert result.sent == 500 + 1000 * len(result.steps)
+
+
+def test_a_search_gives_levels_and_costs_but_no_latency(monkeypatch, tmp_path):
+    responses = found(Pretended(1000.0), monkeypatch, tmp_path).responses
+    assert "path_cpu_s_per_request" in responses
+    assert not [name for name in responses if name.startswith("latency_")]
+
+
+def test_what_only_a_short_step_kept_is_not_confirmed(monkeypatch, tmp_path):
+    result = found(Pretended(1000.0, flatter=1.2), monkeypatch, tmp_path)
+    assert not next(s.held for s in result.steps if s.stage == "confirm")
+    assert result.confirmed.failed == ()
+    assert result.responses["capacity_rps"] <= 1020
+    assert result.to_dict()["high_rps"] > result.to_dict()["low_rps"]
+
+
+def test_a_generator_at_its_limit_is_said(monkeypatch, tmp_path):
+    result = found(Pretended(1000.0, generator_limit=800.0), monkeypatch, tmp_path)
+    assert result.responses["capacity_rps"] < 800
+    assert result.to_dict()["limited_by"] == ["generator CPU"]
+    assert "the load generator was at its own limit: the capacity is at least" in result.notes[0]
+
+
+def test_no_rate_kept_at_all_is_a_failure_that_says_so(monkeypatch, tmp_path):
+    with pytest.raises(MeshtrialError, match="no rate was kept, down to"):
+        found(Pretended(1000.0, generator_limit=0.0), monkeypatch, tmp_path)
+
+
+def test_the_files_of_a_stage_that_was_not_confirmed_are_gone(tmp_path):
+    paths = [tmp_path / name for name in ("a.json", "a.log", "a.txt")]
+    for path in paths:
+        path.touch()
+    output = SimpleNamespace(json_path=paths[0], access_log_path=paths[1])
+    capacity._forget(SimpleNamespace(outputs=[output]))  # type: ignore[arg-type]
+    assert not any(path.exists() for path in paths)
+
+
+def test_a_search_is_a_load_of_its_own():
+    assert LOAD.label == "capacity-10c"
+    assert not LOAD.closed_loop
+    for bad in ({"rps": 100.0}, {"slices": 2}):
+        with pytest.raises(UsageError, match="search"):
+            replace(LOAD, **bad)
+
+
+def test_which_responses_belong_to_which_load(make_study):
+    plain = Load(100, 4, 2)
+    assert applies("capacity_rps", LOAD)
+    assert not applies("capacity_rps", plain)
+    assert applies("latency_p50_s", plain)
+    assert not applies("latency_p50_s", LOAD)
+    assert applies("path_cpu_s_per_request", plain)
+    # At a rate of each treatment's own, costs are recorded but not compared.
+    assert not applies("path_cpu_s_per_request", LOAD)
+    assert response("capacity_rps").kind == "level"
+    study = make_study(loads=(plain, LOAD))
+    assert Study.from_dict(study.to_dict()) == study

@@ -1,0 +1,27 @@
+from pathlib import Path
+
+from meshtrial.design.plan import Plan
+from meshtrial.errors import TestbedError
+from meshtrial.records.store import StudyStore, check_checksums
+from meshtrial.run.measured import run_once
+
+
+class Broken:
+    """A testbed on which nothing comes up."""
+
+    name = "local"
+
+    def idle(self) -> None:
+        return None
+
+    def deploy(self, *_: object) -> None:
+        raise TestbedError("pod a: CrashLoopBackOff", {"failed-x-events.txt": "everything\nthat happened\n"})
+
+
+def test_the_evidence_of_a_failure_lies_beside_the_runs_logs(tmp_path: Path, small_plan: Plan):
+    store = StudyStore.create(tmp_path, small_plan, {})
+    record = run_once(store, Broken(), small_plan.runs[0], 1)  # type: ignore[arg-type]
+    assert record.reasons == ("pod a: CrashLoopBackOff",)
+    folder = store.folder(record.run_id, 1)
+    assert (folder / "logs" / "failed-x-events.txt").read_text() == "everything\nthat happened\n"
+    assert check_checksums(folder) == []

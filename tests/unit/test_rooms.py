@@ -1,0 +1,155 @@
+"""The rooms of the library and their order: imports lead down the table, in no circle, and to no private name."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import meshtrial
+
+ROOT = Path(meshtrial.__file__).parent
+
+# From the bottom to the top. A room imports its own modules and rooms of the lines below it: not those beside it, not
+# those above it. A name with a dot is a room inside a room.
+ROOMS = (
+    ("", "errors"),  # "" is meshtrial itself
+    ("paths", "signals", "margin"),  # a module each
+    ("native", "stats"),  # programs; samples to verdicts, without a study
+    ("design",),  # the study, its responses and its sealed plan
+    ("records",),  # what a run leaves on disk
+    ("load", "envoy"),  # what the generators send and say; proxies, keys and tokens
+    ("testbed",),  # what a backend offers (testbed.base)
+    ("testbed.local", "testbed.kubernetes", "inference"),  # the backends; records to verdicts
+    ("run", "report"),  # plan to records; records to pages
+    ("compare", "planning"),  # results from elsewhere; blocks for a margin
+    ("articles",),  # what published comparisons print
+    ("api", "commands"),  # what notebooks use; what the command line offers
+    ("cli", "native.__main__"),
+    ("__main__",),
+)
+LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
+
+
+@cache
+def modules(root: Path = ROOT) -> dict[str, ast.Module]:
+    """Every module by its name behind ``meshtrial.``, parsed."""
+    # What meshtrial itself names for type checkers it loads when it is used: tests/unit/test_api.py.
+    found = {}
+    for path in root.rglob("*.py"):
+        parts = path.relative_to(root).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = ast.parse(path.read_text())
+    found[""].body = [node for node in found[""].body if not isinstance(node, ast.If)]
+    return found
+
+
+def room_of(module: str) -> str:
+    """The innermost room that holds a module."""
+    parts = module.split(".")
+    known = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
+    return next((name for name in known if name in LEVEL), "" if not module else "?")
+
+
+def imports(tree: ast.Module, known: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
+    """Module, name taken from it (empty for the module itself) and the name that it has here; also inside functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative imports hide where an arrow goes"
+            if node.module and node.module.split(".")[0] == "meshtrial":
+                module = node.module.removeprefix("meshtrial").removeprefix(".")
+                for alias in node.names:
+                    inner = f"{module}.{alias.name}".removeprefix(".")
+                    here = alias.asname or alias.name
+                    yield (inner, "", here) if inner in known else (module, alias.name, here)
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                assert alias.name.split(".")[0] != "meshtrial", "from meshtrial... import says what is meant"
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def upward(found: Mapping[str, ast.Module]) -> list[str]:
+    """Arrows that do not lead to a lower line or stay in their room."""
+    return [
+        f"{module or 'meshtrial'} imports {target or 'meshtrial'}"
+        for module, tree in found.items()
+        for target, _, _ in imports(tree, found)
+        if room_of(target) != room_of(module) and LEVEL[room_of(target)] >= LEVEL[room_of(module)]
+    ]
+
+
+def private(found: Mapping[str, ast.Module]) -> list[str]:
+    """Private names of one module that another takes, as an import or as an attribute."""
+    wrong = []
+    for module, tree in found.items():
+        modules_here = {}
+        for target, name, here in imports(tree, found):
+            if is_private(name) or any(is_private(part) for part in target.split(".")):
+                wrong.append(f"{module} takes {target}.{name}")
+            if not name:
+                modules_here[here] = target
+        for node in ast.walk(tree):
+            if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and is_private(node.attr)):
+                continue
+            if node.value.id in modules_here:
+                wrong.append(f"{module} takes {modules_here[node.value.id]}.{node.attr}")
+    return wrong
+
+
+def circle(found: Mapping[str, ast.Module]) -> list[str]:
+    """The modules of a circle of imports; empty where there is none."""
+    arrows = {module: {target for target, _, _ in imports(tree, found)} - {module} for module, tree in found.items()}
+    try:
+        TopologicalSorter(arrows).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_every_module_has_a_room():
+    assert [module for module in modules() if room_of(module) == "?"] == []
+
+
+def test_every_room_is_there():
+    names = set(modules())
+    assert [room for room in LEVEL if room not in names] == []
+
+
+def test_no_module_imports_upward_or_sideways():
+    assert upward(modules()) == []
+
+
+def test_no_circle():
+    assert circle(modules()) == []
+
+
+def test_no_module_takes_a_private_name_of_another():
+    assert private(modules()) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "wrong"),
+    [
+        ("from meshtrial.stats.power import Budget", []),
+        ("from meshtrial import stats", []),
+        ("from meshtrial.report import html", ["inference.rows imports report.html"]),
+        ("def late():\n    from meshtrial.testbed.local import proc", ["inference.rows imports testbed.local.proc"]),
+        ("from meshtrial.testbed.base import usage_between", []),
+        ("from meshtrial.inference import values", []),
+    ],
+)
+def test_an_arrow_up_is_seen(source, wrong):
+    assert upward({**modules(), "inference.rows": ast.parse(source)}) == wrong
+
+
+def test_a_circle_and_private_names_are_seen():
+    noise = "from meshtrial.stats.power import _hidden\nfrom meshtrial.stats import power\npower._x"
+    found = {"stats.power": ast.parse("from meshtrial.stats import noise"), "stats.noise": ast.parse(noise)}
+    assert set(circle(found)) == {"stats.power", "stats.noise"}
+    assert private(found) == ["stats.noise takes stats.power._hidden", "stats.noise takes stats.power._x"]
