@@ -25,7 +25,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from meshtrial.api import figures, sections, tables
     from meshtrial.api.articles import Articles, published_articles
-    from meshtrial.api.comparison import Comparison, compare
+    from meshtrial.api.comparison import Comparison, compare, compare_table
     from meshtrial.api.schema import columns
     from meshtrial.api.study import RecordedStudy, open_study, run, run_notebook
     from meshtrial.errors import MeshtrialError
@@ -37,6 +37,7 @@ __all__ = [
     "RecordedStudy",
     "columns",
     "compare",
+    "compare_table",
     "figures",
     "open_study",
     "published_articles",
@@ -53,6 +54,7 @@ _HOMES = {
     "RecordedStudy": "meshtrial.api.study",
     "columns": "meshtrial.api.schema",
     "compare": "meshtrial.api.comparison",
+    "compare_table": "meshtrial.api.comparison",
     "figures": "meshtrial.api.figures",
     "open_study": "meshtrial.api.study",
     "published_articles": "meshtrial.api.articles",

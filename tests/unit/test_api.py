@@ -200,9 +200,20 @@ def test_a_comparison_shows_itself_and_gives_what_the_command_gives(study):
         ({"name": ""}, "a name without an equals sign"),
         ({"treatments": {"a=b": "x.json"}}, "a name without an equals sign"),
         ({"treatments": {"a": []}}, "names no file"),
-        ({"treatments": {}}, "treatment"),
+        ({"treatments": {}}, "treatments: names none"),
     ],
 )
 def test_a_comparison_that_cannot_be_is_refused(changed, message):
     with pytest.raises(MeshtrialError, match=message):
         mt.compare(**{"baseline": str(SAMPLE / "runs"), "treatments": {"a": "b"}} | changed)
+
+
+def test_a_table_is_compared_whole_or_the_treatments_that_are_named(tmp_path):
+    path = tmp_path / "runs.csv"
+    rows = [f"{mesh}-{n},{n},{mesh},p50_ms,{1 + 0.1 * n + 0.05 * k}" for k, mesh in enumerate("abc") for n in range(6)]
+    path.write_text("\n".join(["run,block,treatment,response,value", *rows]))
+    assert mt.compare_table(path, "a").verdicts()["treatment"].to_list() == ["b", "c"]
+    (one,) = mt.compare_table(path, "a", ["c"], margin="50%").verdicts().rows(named=True)
+    assert (one["treatment"], one["n_blocks"], one["margin"]) == ("c", 6, 0.5)
+    with pytest.raises(UsageError, match="alpha = 1"):
+        mt.compare_table(path, "a", alpha=1)

@@ -129,24 +129,85 @@ def compare(
     >>> found.verdicts()["verdict"].to_list()
     ['slower']
     """
+    if not treatments:
+        raise UsageError("treatments: names none, e.g. {'istio': 'istio/*.json'}")
+    return _judged(
+        argparse.Namespace(
+            baseline=_tokens(name, baseline),
+            treatment=[_tokens(treatment, files) for treatment, files in treatments.items()],
+            table=None,
+            where=[],
+            pair_by=pair_by or None,
+            merge=merge,
+            sample_floor=sample_floor,
+            force=force,
+        ),
+        responses,
+        margin,
+        alpha,
+    )
+
+
+def compare_table(
+    path: str | Path,
+    baseline: str,
+    treatments: Sequence[str] = (),
+    *,
+    where: Mapping[str, str] | None = None,
+    responses: str = "",
+    margin: str = "",
+    alpha: float = 0.05,
+    force: bool = False,
+) -> Comparison:
+    """Compare the runs of a CSV or Parquet with the columns run, block, treatment, response, value and maybe unit.
+
+    Parameters
+    ----------
+    path : str or Path
+    baseline : str
+        A name of the column ``treatment``.
+    treatments : sequence of str, optional
+        All others where none are named.
+    where : mapping of str to str, optional
+        Only rows with these values in these columns.
+    responses, margin, alpha, force
+        As in :func:`compare`; without ``responses`` all of the table. A block makes the runs paired.
+
+    Examples
+    --------
+    >>> import meshtrial as mt
+    >>> printed = {"experiment": "details, old app"}
+    >>> found = mt.compare_table("data/published/ambient_2024.csv", "none", where=printed, responses="p50")
+    >>> found.limits()
+    3 blocks: the smallest possible p is 2/8 = 0.25. Nothing below 0.25 is possible, ... it takes at least 6 blocks.
+    """
+    return _judged(
+        argparse.Namespace(
+            baseline=[baseline],
+            treatment=[list(treatments)] if treatments else [],
+            table=Path(path).expanduser(),
+            where=[f"{column}={value}" for column, value in (where or {}).items()],
+            pair_by=None,
+            merge=False,
+            sample_floor=0.0,
+            force=force,
+        ),
+        responses,
+        margin,
+        alpha,
+    )
+
+
+def _judged(asked: argparse.Namespace, responses: str, margin: str, alpha: float) -> Comparison:
+    """The sample that the command's own reader collects, through the same analysis."""
     if not 0 < alpha < 0.5:
         raise UsageError(f"alpha = {alpha:g}: allowed is more than 0 and less than 0.5")
-    if not sample_floor >= 0:
-        raise UsageError(f"sample_floor = {sample_floor:g}: allowed is 0 or more")
-    asked = argparse.Namespace(
-        baseline=_tokens(name, baseline),
-        treatment=[_tokens(treatment, files) for treatment, files in treatments.items()],
-        table=None,
-        where=[],
-        pair_by=pair_by or None,
-        merge=merge,
-        sample_floor=sample_floor,
-        force=force,
-    )
+    if not asked.sample_floor >= 0:
+        raise UsageError(f"sample_floor = {asked.sample_floor:g}: allowed is 0 or more")
     sample, default = session.collect(asked)
     metrics = metrics_of(responses) if responses else default
     margins = margins_for([margin] if margin else [], metrics)
-    return Comparison(analyse(sample, metrics, margins, alpha=alpha, sample_floor=sample_floor))
+    return Comparison(analyse(sample, metrics, margins, alpha=alpha, sample_floor=asked.sample_floor))
 
 
 def _tokens(name: str, files: Files) -> list[str]:
