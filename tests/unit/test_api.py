@@ -7,6 +7,7 @@ import doctest
 import importlib
 import inspect
 import pkgutil
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from meshtrial.api import schema
 from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.load.merge import COLUMNS
 from meshtrial.records.dataset import RUNS_SCHEMA
+from meshtrial.report import figures, tables
 
 SAMPLE = next((paths.CHECKOUT / "data" / "sample" / "ambient_vs_no_mesh").iterdir())
 MODULES = sorted(f"meshtrial.api.{found.name}" for found in pkgutil.iter_modules(api.__path__))
@@ -96,10 +98,17 @@ def test_everything_public_is_documented(name):
 def test_every_figure_table_and_section_takes_a_study_and_says_what_it_shows(room):
     for name in room.__all__:
         found = getattr(room, name)
-        assert inspect.getdoc(found), name
+        assert "StudyData" not in (inspect.getdoc(found) or "StudyData"), name
         if inspect.isfunction(found) and name != "simulated_studies":
             first = next(iter(inspect.signature(found).parameters.values()))
             assert (first.name, first.annotation) == ("study", "RecordedStudy"), name
+
+
+def test_every_figure_and_table_of_a_report_is_public():
+    assert set(mt.figures.__all__) == set(figures.__all__)
+    for_pages = {"headlines", "recorded_at", "reproduce_command", "verdicts_sha256"}
+    simulated = {"simulated_studies", "simulated_under_noise_of"}
+    assert set(mt.tables.__all__) - simulated == set(tables.__all__) - for_pages - {"simulation_checks"}
 
 
 @pytest.mark.parametrize("name", schema.FRAMES)
@@ -141,8 +150,6 @@ def test_a_frame_that_is_not_there_is_refused():
 
 
 def test_a_study_is_analysed_again_from_its_records_without_measuring(tmp_path, study):
-    import shutil
-
     folder = tmp_path / "study"
     shutil.copytree(SAMPLE, folder)
     (folder / "verdicts.json").unlink()

@@ -21,6 +21,7 @@ def of_study(function: Callable[Concatenate[StudyData, P], R]) -> Callable[Conca
     def call(study: RecordedStudy, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return function(study.data, *args, **kwargs)
 
+    call.__doc__ = (function.__doc__ or "").replace("data : StudyData", "study : RecordedStudy")
     signature = inspect.signature(function)
     first, *rest = signature.parameters.values()
     shown = first.replace(name="study", annotation="RecordedStudy", kind=inspect.Parameter.POSITIONAL_ONLY)
