@@ -6,27 +6,43 @@ Exit codes: 0 done, 1 failed, 2 bad usage, 3 finished but with invalid runs, 130
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 from typing import TextIO
 
 from meshtrial import __version__, paths
-from meshtrial.commands import calibrate, clean, compare, doctor, plan, probe, report, run, site, status, verify
 from meshtrial.errors import MeshtrialError
 
 INTERRUPTED = 130
-COMMANDS = (doctor, run, report, verify, status, site, compare, plan, probe, calibrate, clean)
+# A command is the module of that name in meshtrial.commands.
+COMMANDS = {
+    "doctor": "what works on this machine, what is missing, how to get it",
+    "run": "run a study and write its reports",
+    "report": "make verdicts and report again from a study's records",
+    "verify": "check a study's checksums and that re-analysis gives the same verdicts",
+    "status": "list the recorded studies and how far each is",
+    "site": "write the index over all reports again",
+    "compare": "compare fortio results, access logs or a table that are already there",
+    "plan": "how many blocks a margin costs, from a recorded study",
+    "probe": "count system calls and context switches a request (local, needs strace)",
+    "calibrate": "error rates, coverage and power of the inference on simulated studies",
+    "clean": "remove what studies left on a Kubernetes cluster",
+}
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+def parser(verb: str = "") -> argparse.ArgumentParser:
+    """The command line, with the options of one command: only its module is loaded, which may take a second."""
     made = argparse.ArgumentParser(
         prog="meshtrial", description="Randomised, controlled trials of service meshes.", allow_abbrev=False
     )
     made.add_argument("--version", action="version", version=f"meshtrial {__version__}")
     verbs = made.add_subparsers(dest="verb", required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        command.add(verbs)
+    for name, text in COMMANDS.items():
+        if name == verb:
+            importlib.import_module(f"meshtrial.commands.{name}").add(verbs)
+        else:
+            verbs.add_parser(name, help=text)
     return made
 
 
@@ -34,7 +50,8 @@ def main(argv: Sequence[str], out: TextIO, err: TextIO) -> int:
     """Run one command; every expected failure is one line on ``err``."""
     paths.keep_state_inside()
     try:
-        arguments = parser().parse_args(argv)
+        # No option stands before a command but --help and --version, which end here.
+        arguments = parser(argv[0] if argv else "").parse_args(argv)
     except SystemExit as stop:
         return int(stop.code or 0)
     try:

@@ -1,21 +1,32 @@
-"""Notebooks are thin: one parameters cell that equals what the study declares, short cells, no outputs."""
+"""Notebooks are thin: prose that says what for, parameters in groups, short cells of public calls, no outputs."""
 
 from __future__ import annotations
 
 import ast
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+from papermill.translators import PythonTranslator
 
+import meshtrial as mt
 from meshtrial import paths
 from meshtrial.design.studies import STUDIES
 
 NOTEBOOKS = sorted(paths.NOTEBOOKS.glob("*.ipynb"))
+OF_STUDIES = [path for path in NOTEBOOKS if path.stem in STUDIES]
+SAMPLE = next((paths.CHECKOUT / "data" / "sample" / "ambient_vs_no_mesh").iterdir())
 LONGEST = 15
+FIRST, ORDERLY = "# What most studies set", 10
+SHARED_BY = 3
+
+each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+each_study = pytest.mark.parametrize("path", OF_STUDIES, ids=lambda path: path.stem)
 
 
-def cells(path) -> list[dict[str, Any]]:
+def cells(path: Path) -> list[dict[str, Any]]:
     return json.loads(path.read_text())["cells"]
 
 
@@ -27,26 +38,95 @@ def is_parameters(cell: dict[str, Any]) -> bool:
     return "parameters" in cell["metadata"].get("tags", [])
 
 
+def parameters_cell(path: Path) -> str:
+    (cell,) = [cell for cell in cells(path) if is_parameters(cell)]
+    return source(cell)
+
+
+def code_cells(path: Path) -> list[str]:
+    return [source(cell) for cell in cells(path) if cell["cell_type"] == "code" and not is_parameters(cell)]
+
+
 def test_every_study_has_a_notebook():
     assert {path.stem for path in NOTEBOOKS} >= set(STUDIES)
 
 
-@pytest.mark.parametrize("path", [p for p in NOTEBOOKS if p.stem in STUDIES], ids=lambda p: p.stem)
+@each_study
 def test_the_parameters_cell_says_what_the_study_declares(path):
-    (cell,) = [cell for cell in cells(path) if is_parameters(cell)]
     found = {}
-    for statement in ast.parse(source(cell)).body:
+    for statement in ast.parse(parameters_cell(path)).body:
         assert isinstance(statement, ast.Assign)
         (target,) = statement.targets
         assert isinstance(target, ast.Name)
+        assert target.id not in found
         found[target.id] = ast.literal_eval(statement.value)
     declared = {parameter.name: parameter.default for parameter in STUDIES[path.stem].PARAMETERS}
-    assert list(found) == list(declared)
     assert found == declared
     assert {name: type(value) for name, value in found.items()} == {n: type(v) for n, v in declared.items()}
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+@each_study
+def test_papermill_reads_every_name_default_and_help(path, caplog):
+    read = {one.name: one for one in PythonTranslator.inspect({"source": parameters_cell(path)})}
+    assert caplog.text == ""
+    declared = {parameter.name: parameter for parameter in STUDIES[path.stem].PARAMETERS}
+    assert set(read) == set(declared)
+    for name, one in read.items():
+        parameter = declared[name]
+        values = " | ".join(value for value in parameter.allowed if value)
+        assert one.help == parameter.help + (f" ({values})" if values else "")
+        assert ast.literal_eval(one.default) == parameter.default
+
+
+@each_study
+def test_parameters_stand_in_groups_with_those_first_that_most_studies_set(path):
+    groups = [group.splitlines() for group in parameters_cell(path).split("\n\n")]
+    assert 3 <= len(groups) <= 5
+    for heading, *lines in groups:
+        assert heading.startswith("# ")
+        assert lines
+        assert all(re.match(r"\w+ = ", line) for line in lines)
+    first = [line.split(" ")[0] for line in groups[0][1:]]
+    assert groups[0][0] == FIRST
+    assert len(first) == ORDERLY
+    assert {"profile", "backend", "treatments", "blocks", "margin"} <= set(first)
+
+
+@each
+def test_it_says_what_it_asks_for_whom_what_one_learns_and_how_long_it_takes(path):
+    opening = source(cells(path)[0])
+    assert opening.startswith("# ")
+    for word in ("Question", "For whom", "What you learn", "How long"):
+        assert len(re.findall(rf"^\*\*{word}\.\*\* \S", opening, flags=re.MULTILINE)) == 1, word
+
+
+@each
+def test_it_uses_the_public_functions_and_nothing_else(path):
+    for code in code_cells(path):
+        for node in ast.walk(ast.parse(code)):
+            assert not isinstance(node, ast.ImportFrom | ast.FunctionDef | ast.ClassDef | ast.Lambda), code
+            if isinstance(node, ast.Import):
+                assert [(alias.name, alias.asname) for alias in node.names] == [("meshtrial", "mt")]
+            if isinstance(node, ast.Attribute):
+                assert not node.attr.startswith("_")
+                assert node.attr not in ("data", "outcome", "settings"), "the library's own objects"
+
+
+def test_no_two_cells_in_a_row_are_shared_by_three_notebooks():
+    pairs: dict[tuple[str, str], set[str]] = {}
+    for path in NOTEBOOKS:
+        run: list[str] = []
+        for cell in cells(path):
+            if cell["cell_type"] == "code" and not is_parameters(cell):
+                run.append(source(cell))
+            else:
+                run.clear()
+            if len(run) > 1:
+                pairs.setdefault((run[-2], run[-1]), set()).add(path.stem)
+    assert {pair: stems for pair, stems in pairs.items() if len(stems) >= SHARED_BY} == {}
+
+
+@each
 def test_no_outputs_are_stored(path):
     for cell in cells(path):
         if cell["cell_type"] == "code":
@@ -54,10 +134,46 @@ def test_no_outputs_are_stored(path):
             assert cell["execution_count"] is None
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+@each
 def test_cells_are_short_and_begin_with_prose(path):
     found = cells(path)
     assert found[0]["cell_type"] == "markdown"
-    for cell in found:
-        if cell["cell_type"] == "code" and not is_parameters(cell):
-            assert len(source(cell).splitlines()) <= LONGEST, source(cell)
+    assert len({cell["id"] for cell in found}) == len(found)
+    for code in code_cells(path):
+        assert len(code.splitlines()) <= LONGEST, code
+
+
+@each_study
+def test_what_was_run_stands_alone_in_its_section(path):
+    """The report puts the sections of parameters and progress last: nothing that a reader wants may be in them."""
+    found = cells(path)
+    places = [n for n, cell in enumerate(found) if {"parameters", "progress"} & set(cell["metadata"].get("tags", []))]
+    assert len(places) == 2
+    for place in places:
+        assert source(found[place - 1]).startswith("## ")
+        assert source(found[place + 1]).startswith("## ")
+    assert source(found[places[1]]) == f'import meshtrial as mt\n\nstudy = mt.run_notebook("{path.stem}")'
+
+
+@each_study
+def test_every_cell_ends_in_something_that_shows_itself(path, monkeypatch):
+    """On the recorded sample, which has neither sizes nor injected delays: then a figure says that there is nothing."""
+    asked: list[str] = []
+    names: dict[str, Any] = {}
+    simulated = mt.tables.simulated_studies
+
+    def recorded(name: str) -> mt.RecordedStudy:
+        asked.append(name)
+        return mt.open_study(SAMPLE)
+
+    monkeypatch.setattr(mt, "run_notebook", recorded)
+    monkeypatch.setattr(mt.tables, "simulated_studies", lambda seed, studies: simulated(seed, studies // 20))
+    exec(parameters_cell(path), names)
+    first, *others = code_cells(path)
+    exec(first, names)
+    assert asked == [path.stem]
+    for code in others:
+        *before, last = ast.parse(code).body
+        exec(compile(ast.Module(before, []), path.name, "exec"), names)
+        assert isinstance(last, ast.Expr), code
+        assert eval(compile(ast.Expression(last.value), path.name, "eval"), names)._repr_html_(), code

@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 def add(verbs: Any) -> None:
     """Declare the command."""
-    command = verbs.add_parser("clean", help="remove what studies left on a Kubernetes cluster")
+    command = verbs.add_parser("clean")
     command.add_argument("--context", default="", help="empty is the current one")
     command.add_argument("--kubeconfig", default="", help="empty is KUBECONFIG or the usual file")
     command.add_argument(

@@ -25,7 +25,6 @@ def add(verbs: Any) -> None:
     """Declare the command."""
     command = verbs.add_parser(
         "compare",
-        help="compare fortio results, access logs or a table that are already there",
         description="Judge results that are already there by the same inference as a study.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

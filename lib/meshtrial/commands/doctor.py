@@ -20,7 +20,7 @@ PACKAGES = ("jupyterlab", "papermill", "kubernetes", "scipy", "seaborn", "polars
 
 def add(verbs: Any) -> None:
     """Declare the command."""
-    command = verbs.add_parser("doctor", help="what works on this machine, what is missing, how to get it")
+    command = verbs.add_parser("doctor")
     command.set_defaults(run=run)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def add(verbs: Any) -> None:
     """Declare the command."""
-    command = verbs.add_parser("plan", help="how many blocks a margin costs, from a recorded study", allow_abbrev=False)
+    command = verbs.add_parser("plan", allow_abbrev=False)
     command.add_argument("--from", dest="study_dir", type=Path, required=True, metavar="DIR", help="a recorded study")
     command.add_argument("--margin", help="the effect that matters: 5%%, 0.2ms or 5%%,0.2ms (as in the study)")
     command.add_argument("--response", default="p50", help="p50 (default), p99, path_cpu_s_per_request, ...")

@@ -10,9 +10,7 @@ from meshtrial.design.study import PROTOCOLS, Load, Treatment
 
 def add(verbs: Any) -> None:
     """Declare the command."""
-    command = verbs.add_parser(
-        "probe", help="count system calls and context switches a request (local, needs strace)", allow_abbrev=False
-    )
+    command = verbs.add_parser("probe", allow_abbrev=False)
     command.add_argument("treatment", nargs="+", help="e.g. none sidecar+mtls node-proxy")
     command.add_argument("--app", default="echo", help="the application behind it (default echo)")
     command.add_argument("--protocol", default="http1", choices=[name for name in PROTOCOLS if name != "mixed"])

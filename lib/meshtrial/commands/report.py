@@ -15,7 +15,7 @@ from meshtrial.run.trial import complete
 
 def add(verbs: Any) -> None:
     """Declare the command."""
-    command = verbs.add_parser("report", help="make verdicts and report again from a study's records")
+    command = verbs.add_parser("report")
     command.add_argument("study_dir", type=Path, metavar="DIR", help="a folder under data/studies")
     command.set_defaults(run=run)
 

@@ -33,7 +33,7 @@ GRACE_S = {"local": 5.0, "kubernetes": 240.0}
 
 def add(verbs: Any) -> None:
     """Declare the command."""
-    command = verbs.add_parser("run", help="run a study and write its reports", allow_abbrev=False)
+    command = verbs.add_parser("run", allow_abbrev=False)
     command.add_argument("study", choices=sorted(STUDIES))
     command.add_argument("-p", dest="pairs", action="append", default=[], metavar="NAME=VALUE", help="a parameter")
     command.add_argument("-f", dest="file", type=Path, metavar="FILE.yaml", help="parameters in a YAML file")

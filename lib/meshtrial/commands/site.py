@@ -10,7 +10,7 @@ from meshtrial import paths
 
 def add(verbs: Any) -> None:
     """Declare the command."""
-    command = verbs.add_parser("site", help="write the index over all reports again")
+    command = verbs.add_parser("site")
     command.set_defaults(run=run)
 
 

@@ -14,7 +14,7 @@ from meshtrial.run.trial import complete
 
 def add(verbs: Any) -> None:
     """Declare the command."""
-    command = verbs.add_parser("status", help="list the recorded studies and how far each is")
+    command = verbs.add_parser("status")
     command.set_defaults(run=run)
 
 

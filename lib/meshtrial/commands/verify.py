@@ -17,7 +17,7 @@ from meshtrial.records.store import StudyStore, check_checksums
 
 def add(verbs: Any) -> None:
     """Declare the command."""
-    command = verbs.add_parser("verify", help="check a study's checksums and that re-analysis gives the same verdicts")
+    command = verbs.add_parser("verify")
     command.add_argument("what", type=Path, metavar="DIR|report.html", help="a study's folder, or a report")
     command.set_defaults(run=run)
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from meshtrial import stats
+from meshtrial.errors import UsageError
 from meshtrial.inference.values import block_values
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
+from meshtrial.records.store import StudyStore
+from meshtrial.records.tables import include, runs_table
 
 
 @dataclass(frozen=True)
@@ -85,3 +90,18 @@ def aa_repetitions(
         p = stats.compare_paired(values[arms[1]], values[arms[0]], alpha=alpha).p
         found.append(Repetition(tuple(chosen), p, p <= alpha))
     return tuple(found)
+
+
+def recorded_noise_logs(folder: Path) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Logs of p50 of a recorded study's baseline and twin, a row a block: the machine's own noise."""
+    store = StudyStore.open(folder.resolve())
+    study, records = store.plan.study, store.records()
+    if study.twin is None:
+        raise UsageError(f"{folder}: the study has no A/A twin, so its noise cannot be told from its effects")
+    load = study.loads[0].label
+    blocks = include(store.plan, records, load).blocks
+    pair = [study.baseline.name, study.twin.name]
+    values = block_values(runs_table(store.plan, records), load, "latency_p50_s", pair, blocks)
+    if len(blocks) < 4:
+        raise UsageError(f"{folder}: {len(blocks)} complete blocks; at least 4 are needed to draw noise from")
+    return np.log(np.column_stack([values[name] for name in pair]))

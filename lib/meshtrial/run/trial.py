@@ -1,10 +1,4 @@
-"""What a notebook calls: parameters in, a sealed plan, runs, verdicts out.
-
-    trial = Trial.from_notebook("ambient_vs_no_mesh")
-    data = trial.run()
-
-Everything that is shown comes from ``data`` and the :mod:`meshtrial.report` room.
-"""
+"""A study from parameters to verdicts: a sealed plan, runs, analysed records. ``meshtrial.run`` is what calls this."""
 
 from __future__ import annotations
 
@@ -69,7 +63,9 @@ class Trial:
 
         shell = get_ipython()
         if shell is None:
-            raise UsageError("Trial.from_notebook is called from a notebook; elsewhere use Trial(name, parameters)")
+            raise UsageError(
+                f"run_notebook({name!r}): is for a cell of a notebook; elsewhere use run({name!r}, rps=500, ...)"
+            )
         namespace = shell.user_ns
         return cls(name, given_in_notebook(namespace["In"], namespace))
 

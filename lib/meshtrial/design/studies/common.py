@@ -19,8 +19,8 @@ PROFILES = ("quick", "standard", "full")
 GENERAL = (
     Parameter("profile", "quick", "how long it takes; sets what is left empty or 0 below", allowed=PROFILES),
     Parameter("backend", "local", "where it runs", allowed=("local", "kubernetes")),
-    Parameter("study_dir", "", "a recorded or interrupted study to continue; empty starts a new one"),
-    Parameter("run_missing", True, "false runs nothing and reports what study_dir holds"),
+    Parameter("study_dir", "", "folder of a recorded or interrupted study to continue; empty starts a new one"),
+    Parameter("run_missing", True, "false measures nothing and reports what study_dir holds"),
     Parameter("seed", 1, "the order of all runs is drawn from it", low=0, high=2**32 - 1),
     Parameter("blocks", 0, "passes over all treatments; 0 is as the profile says", low=0, high=1000),
     Parameter("stopping", "fixed", "fixed, precision:0.05 (half-width of every primary interval) or two-looks"),
@@ -51,7 +51,7 @@ LOAD = (
     Parameter("keepalive", True, "false closes the connection after every request"),
     Parameter("catchup", True, "false skips overdue sends instead of making up for them"),
     Parameter("generators", 1, "load-generator processes or pods that share rate and connections", low=1, high=64),
-    Parameter("slices", 1, "interleaved measurements of each deployment; they add nothing to n", low=1, high=100),
+    Parameter("slices", 1, "interleaved measurements of each deployment; they add no runs", low=1, high=100),
 )
 
 # What is called, and how. A study declares those of these that it can take.
@@ -59,7 +59,7 @@ APP = Parameter("app", "echo", "the application behind the data plane: echo, cou
 PROTOCOL = Parameter(
     "protocol",
     "http1",
-    "what the generators and the app speak; mixed is HTTP/1.1 and gRPC, half each",
+    "what is spoken; mixed is HTTP/1.1 and gRPC, half each",
     allowed=PROTOCOLS,
 )
 CLOSED_LOOP = Parameter("closed_loop", False, "true sends as fast as answers come instead of at a rate")

@@ -1,0 +1,74 @@
+"""Sections of a report: figures and tables that are read together, as one object for one notebook cell.
+
+Examples
+--------
+>>> import meshtrial as mt
+>>> study = mt.open_study("data/sample/ambient_vs_no_mesh/20261121T211720Z-77c58730")
+>>> [type(part).__name__ for part in mt.sections.verdict(study).parts]
+['Fragment', 'Fragment', 'Figure']
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meshtrial.api import figures, tables
+from meshtrial.api.study import RecordedStudy
+from meshtrial.report import Figure, Fragment
+
+__all__ = ["Section", "every_run", "latency", "method", "resources", "validity", "verdict"]
+
+
+@dataclass(frozen=True)
+class Section:
+    """Several figures and tables, shown one after another.
+
+    Attributes
+    ----------
+    parts : tuple of Figure or Fragment
+    """
+
+    parts: tuple[Figure | Fragment, ...]
+
+    def _repr_html_(self) -> str:
+        return "\n".join(part._repr_html_() for part in self.parts)
+
+    def __repr__(self) -> str:
+        return "\n\n".join(repr(part) for part in self.parts)
+
+
+def verdict(study: RecordedStudy) -> Section:
+    """The verdict: in a sentence, as a table, as a figure."""
+    return Section((tables.verdict_sentence(study), tables.verdict_table(study), figures.forest(study)))
+
+
+def every_run(study: RecordedStudy, *responses: str) -> Section:
+    """What the verdicts were computed from: every run as a dot, block by block.
+
+    Parameters
+    ----------
+    study : RecordedStudy
+    *responses : str
+        The first two primary ones where none are given.
+    """
+    return Section(tuple(figures.runs_by_block(study, name) for name in responses or study.primary[:2]))
+
+
+def latency(study: RecordedStudy) -> Section:
+    """The whole distribution, and what each percentile adds."""
+    return Section((figures.latency_ccdf(study), figures.added_latency(study)))
+
+
+def resources(study: RecordedStudy) -> Section:
+    """CPU and memory by part of the system, and what 1000 requests a second cost."""
+    return Section((figures.resources(study), tables.cost(study)))
+
+
+def validity(study: RecordedStudy) -> Section:
+    """Gates, proofs, the A/A twin, drift: what could make a verdict wrong."""
+    return Section((tables.validity(study), figures.drift(study)))
+
+
+def method(study: RecordedStudy) -> Section:
+    """What was decided before the first run, how the verdicts were reached, what they do not say."""
+    return Section((tables.design(study), tables.method_and_limits(study)))

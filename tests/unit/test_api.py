@@ -1,0 +1,226 @@
+"""The public functions: quick to import, typed, documented with examples that are true, named after nothing else."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import inspect
+import pkgutil
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import meshtrial as mt
+from meshtrial import api, paths
+from meshtrial.api import schema
+from meshtrial.errors import MeshtrialError, UsageError
+from meshtrial.load.merge import COLUMNS
+from meshtrial.records.dataset import RUNS_SCHEMA
+from meshtrial.report import figures, tables
+
+SAMPLE = next((paths.CHECKOUT / "data" / "sample" / "ambient_vs_no_mesh").iterdir())
+MODULES = sorted(f"meshtrial.api.{found.name}" for found in pkgutil.iter_modules(api.__path__))
+WITH_EXAMPLES = ("articles", "comparison", "figures", "schema", "sections", "study", "tables")
+
+
+@pytest.fixture(scope="module")
+def study() -> mt.RecordedStudy:
+    return mt.open_study(SAMPLE)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_are_true(name, monkeypatch):
+    monkeypatch.chdir(paths.CHECKOUT)
+    failed, tried = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+    assert failed == 0
+    assert (tried > 0) == (name.rpartition(".")[2] in WITH_EXAMPLES)
+
+
+def fresh(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_importing_it_loads_nothing_else():
+    code = "import sys; before = set(sys.modules); import meshtrial; print(sorted(set(sys.modules) - before))"
+    loaded = set(ast.literal_eval(fresh(code)))
+    assert {name for name in loaded if name.startswith("meshtrial")} == {"meshtrial"}
+    assert not loaded & {"numpy", "polars", "scipy", "matplotlib", "jinja2", "IPython"}
+
+
+def test_a_type_checker_reads_the_same_names_that_are_loaded_when_used():
+    tree = ast.parse(Path(mt.__file__).read_text())
+    guarded = next(node for node in tree.body if isinstance(node, ast.If))
+    assert ast.unparse(guarded.test) == "TYPE_CHECKING"
+    seen = {}
+    for node in guarded.body:
+        assert isinstance(node, ast.ImportFrom)
+        for alias in node.names:
+            seen[alias.name] = getattr(importlib.import_module(node.module), alias.name)
+    assert set(seen) == set(mt.__all__) == set(mt._HOMES)
+    for name, found in seen.items():
+        assert getattr(mt, name) is found
+    assert (Path(mt.__file__).parent / "py.typed").exists()
+
+
+def test_an_unknown_name_is_refused_with_those_there_are():
+    with pytest.raises(AttributeError, match=r"no attribute 'open'.*open_study"):
+        _ = mt.open
+    assert set(mt.__all__) < set(dir(mt))
+
+
+def test_a_room_does_not_take_the_place_of_the_function_of_its_name():
+    code = (
+        "import meshtrial as mt, types; first = mt.compare; from meshtrial.compare import page; "
+        "import meshtrial.compare.analysis; print(mt.compare is first, isinstance(mt.compare, types.FunctionType))"
+    )
+    assert fresh(code) == "True True"
+    code = "import meshtrial.compare.page, meshtrial; print(type(meshtrial.compare).__name__)"
+    assert fresh(code) == "function"
+
+
+@pytest.mark.parametrize("name", [name for name in mt.__all__ if name not in ("figures", "sections", "tables")])
+def test_everything_public_is_documented(name):
+    found = getattr(mt, name)
+    assert inspect.getdoc(found)
+    if inspect.isclass(found):
+        for member, value in inspect.getmembers(
+            found, lambda one: inspect.isfunction(one) or isinstance(one, property)
+        ):
+            assert member.startswith("_") or inspect.getdoc(value), member
+
+
+@pytest.mark.parametrize("room", [mt.figures, mt.tables, mt.sections], ids=lambda room: room.__name__)
+def test_every_figure_table_and_section_takes_a_study_and_says_what_it_shows(room):
+    for name in room.__all__:
+        found = getattr(room, name)
+        assert "StudyData" not in (inspect.getdoc(found) or "StudyData"), name
+        if inspect.isfunction(found) and name != "simulated_studies":
+            first = next(iter(inspect.signature(found).parameters.values()))
+            assert (first.name, first.annotation) == ("study", "RecordedStudy"), name
+
+
+def test_every_figure_and_table_of_a_report_is_public():
+    assert set(mt.figures.__all__) == set(figures.__all__)
+    for_pages = {"headlines", "recorded_at", "reproduce_command", "verdicts_sha256"}
+    simulated = {"simulated_studies", "simulated_under_noise_of"}
+    assert set(mt.tables.__all__) - simulated == set(tables.__all__) - for_pages - {"simulation_checks"}
+
+
+@pytest.mark.parametrize("name", schema.FRAMES)
+def test_a_frame_has_the_columns_that_are_documented(study, name):
+    frame = study.requests("01-1-none") if name == "requests" else getattr(study, name)()
+    described = schema.FRAMES[name]
+    assert frame.schema == {column: one.kind for column, one in described.items()}
+    assert frame.height > 0
+    listed = mt.columns(name)
+    assert listed["name"].to_list() == frame.columns
+    assert listed["type"].to_list() == [str(kind) for kind in frame.dtypes]
+
+
+def test_the_documented_columns_are_those_that_are_recorded():
+    assert list(schema.RESPONSES) == list(RUNS_SCHEMA)
+    assert {name: one.kind for name, one in schema.REQUESTS.items()} == COLUMNS
+
+
+def test_runs_are_counted_once_and_their_requests_are_those_of_the_table(study):
+    runs = study.runs()
+    assert runs.select("run_id", "attempt").is_duplicated().sum() == 0
+    sent = study.responses().filter(pl.col("response") == "requests").select("run_id", pl.col("value").alias("sent"))
+    assert runs.join(sent, on="run_id").select((pl.col("requests") == pl.col("sent")).all()).item()
+    assert runs.select("run_id", "included").equals(
+        study.responses().select("run_id", "included").unique(maintain_order=True)
+    )
+
+
+def test_a_run_that_is_not_there_is_refused(study):
+    with pytest.raises(UsageError, match=r"no such run; study\.runs\(\) lists"):
+        study.requests("99-1-none")
+    with pytest.raises(UsageError, match="attempt=2"):
+        study.requests("01-1-none", attempt=2)
+
+
+def test_a_frame_that_is_not_there_is_refused():
+    with pytest.raises(UsageError, match="there are verdicts, runs, responses, requests"):
+        mt.columns("run")
+
+
+def test_a_study_is_analysed_again_from_its_records_without_measuring(tmp_path, study):
+    folder = tmp_path / "study"
+    shutil.copytree(SAMPLE, folder)
+    (folder / "verdicts.json").unlink()
+    with pytest.raises(MeshtrialError, match="meshtrial report"):
+        mt.open_study(folder)
+    said: list[str] = []
+    again = mt.run("ambient_vs_no_mesh", study_dir=folder, run_missing=False, tell=said.append)
+    assert "nothing is run" in said[0]
+    assert again.verdicts().equals(study.verdicts())
+
+
+def test_a_script_is_told_what_to_call_instead_of_what_notebooks_call():
+    with pytest.raises(UsageError, match=r"elsewhere use run\('scale_out', rps=500"):
+        mt.run_notebook("scale_out")
+
+
+def test_a_section_shows_all_its_parts(study):
+    for make in (mt.sections.verdict, mt.sections.latency, mt.sections.resources, mt.sections.validity):
+        shown = make(study)
+        html, text = shown._repr_html_(), repr(shown)
+        for part in shown.parts:
+            assert part._repr_html_() in html
+            assert repr(part) in text
+
+
+def test_every_run_is_shown_of_the_first_two_primary_responses_or_of_those_asked_for(study):
+    assert len(mt.sections.every_run(study).parts) == 2
+    (one,) = mt.sections.every_run(study, "path_memory_bytes").parts
+    assert "GiB" in repr(one) or "MiB" in repr(one) or "memory" in repr(one).lower()
+
+
+def test_a_comparison_shows_itself_and_gives_what_the_command_gives(study):
+    found = mt.compare(
+        sorted(SAMPLE.glob("runs/*-none/fortio.json")),
+        {"node-proxy": SAMPLE / "runs" / "*-node-proxy" / "fortio.json"},
+        responses="p50",
+        margin="5%",
+        name="none",
+    )
+    assert found.responses == ("latency_p50_s",)
+    (row,) = found.verdicts().rows(named=True)
+    assert (row["treatment"], row["baseline"], row["verdict"]) == ("node-proxy", "none", "slower")
+    assert row["margin"] is not None
+    assert "<table" in found._repr_html_()
+    assert found.every_run().table.height == 16
+    with pytest.raises(UsageError, match="there are latency_p50_s"):
+        found.every_run("latency_p99_s")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"alpha": 0.6}, "alpha = 0.6"),
+        ({"sample_floor": -1}, "sample_floor = -1"),
+        ({"name": ""}, "a name without an equals sign"),
+        ({"treatments": {"a=b": "x.json"}}, "a name without an equals sign"),
+        ({"treatments": {"a": []}}, "names no file"),
+        ({"treatments": {}}, "treatments: names none"),
+    ],
+)
+def test_a_comparison_that_cannot_be_is_refused(changed, message):
+    with pytest.raises(MeshtrialError, match=message):
+        mt.compare(**{"baseline": str(SAMPLE / "runs"), "treatments": {"a": "b"}} | changed)
+
+
+def test_a_table_is_compared_whole_or_the_treatments_that_are_named(tmp_path):
+    path = tmp_path / "runs.csv"
+    rows = [f"{mesh}-{n},{n},{mesh},p50_ms,{1 + 0.1 * n + 0.05 * k}" for k, mesh in enumerate("abc") for n in range(6)]
+    path.write_text("\n".join(["run,block,treatment,response,value", *rows]))
+    assert mt.compare_table(path, "a").verdicts()["treatment"].to_list() == ["b", "c"]
+    (one,) = mt.compare_table(path, "a", ["c"], margin="50%").verdicts().rows(named=True)
+    assert (one["treatment"], one["n_blocks"], one["margin"]) == ("c", 6, 0.5)
+    with pytest.raises(UsageError, match="alpha = 1"):
+        mt.compare_table(path, "a", alpha=1)

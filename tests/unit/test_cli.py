@@ -1,0 +1,46 @@
+"""The command line lists every command without loading one, and loads the one that is asked for."""
+
+from __future__ import annotations
+
+import io
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+from meshtrial import cli, commands
+
+HEAVY = {"numpy", "polars", "scipy", "matplotlib", "yaml"}
+
+
+def test_every_module_of_the_commands_is_a_command():
+    assert set(cli.COMMANDS) == {found.name for found in pkgutil.iter_modules(commands.__path__)}
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_says_how_it_is_used(name, capsys):
+    assert cli.main([name, "--help"], io.StringIO(), io.StringIO()) == 0
+    assert f"usage: meshtrial {name}" in capsys.readouterr().out
+
+
+def test_help_lists_all_commands_with_a_line_each(capsys):
+    assert cli.main(["--help"], io.StringIO(), io.StringIO()) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for name, text in cli.COMMANDS.items():
+        assert f"{name} {text}" in shown
+
+
+@pytest.mark.parametrize("given", [[], ["sutdy"]])
+def test_without_a_known_command_it_is_bad_usage(given, capsys):
+    assert cli.main(given, io.StringIO(), io.StringIO()) == 2
+    assert "usage: meshtrial" in capsys.readouterr().err
+
+
+def test_help_loads_nothing_that_takes_time():
+    code = (
+        "import io, sys\nfrom meshtrial import cli\ncli.main(['--help'], io.StringIO(), io.StringIO())\n"
+        f"print(sorted({HEAVY!r} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
