@@ -20,7 +20,7 @@ from meshtrial.testbed.kubernetes.client import Cluster as Api
 _SCRIPT = """
 import json, sys
 from pathlib import Path
-from meshtrial.study import Load, Treatment
+from meshtrial.design.study import Load, Treatment
 from meshtrial.testbed.kubernetes import KubernetesTestbed
 bed = KubernetesTestbed(json.loads(sys.argv[1]))
 load = Load(rps=50, connections=2, duration_s=60)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ground import Ground
@@ -26,6 +27,7 @@ from meshtrial.testbed.kubernetes.meshread import find_meshes
 
 MESHES = {name: mesh for name, mesh in find_meshes(KubernetesOptions()).items() if not mesh.reference}
 LOAD = Load(rps=50, connections=4, duration_s=3, warmup_s=1)
+WIDE = pytest.mark.wide
 # Beside the echo, which is asked everything: applications of other shapes, once for each mesh.
 OTHER_APPS = ("tiers", "counter-api", "details", "bookinfo", "emojivoto")
 
@@ -69,18 +71,29 @@ def _speaks(app: str) -> tuple[str, ...]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Cases by mesh: all of a mesh's tests stand together, so that it is installed for them once."""
     if "case" in metafunc.fixturenames:
-        pairs = []
-        for name, mesh in MESHES.items():
-            for case in cases_of(mesh):
-                brief = case.protocol == "http1" and case.app in ("echo", "tiers") and "+" in case.treatment
-                brief = brief or case == Case(name) or case == Case(name, protocol="grpc")
-                pairs.append(pytest.param(name, case, id=str(case), marks=() if brief else pytest.mark.wide))
-        metafunc.parametrize(("standing", "case"), pairs, indirect=["standing"], scope="module")
+        pairs = [(name, case, _is_brief(case)) for name, mesh in MESHES.items() for case in cases_of(mesh)]
+        _by_mesh(metafunc, "case", pairs)
     elif "feature" in metafunc.fixturenames:
-        pairs = [(name, feature) for name, mesh in MESHES.items() for feature in mesh.features]
-        metafunc.parametrize(("standing", "feature"), pairs, indirect=["standing"], scope="module")
+        # The first of each mesh, which is what the others stand on.
+        pairs = [(name, f, i == 0) for name, mesh in MESHES.items() for i, f in enumerate(mesh.features)]
+        _by_mesh(metafunc, "feature", pairs)
     elif "standing" in metafunc.fixturenames:
         metafunc.parametrize("standing", list(MESHES), indirect=True, scope="module")
+
+
+def _is_brief(case: Case) -> bool:
+    """Whether it runs without --all: every feature once. What a test beside this module runs too is left to --all."""
+    return (
+        case.protocol == "http1" and (case.app == "echo" or "scoped" in case.treatment) and "-filter" not in str(case)
+    )
+
+
+def _by_mesh(metafunc: pytest.Metafunc, name: str, pairs: list[tuple[str, Any, bool]]) -> None:
+    marked = [
+        pytest.param(mesh, item, id=str(item) if name == "case" else f"{mesh}-{item}", marks=() if brief else WIDE)
+        for mesh, item, brief in pairs
+    ]
+    metafunc.parametrize(("standing", name), marked, indirect=["standing"], scope="module")
 
 
 @dataclass
@@ -172,6 +185,7 @@ def test_without_the_toggle_its_proof_fails(standing: Standing, feature: str, tm
     assert not [line for line in run.failed if line.startswith("a proxy in every pod")], run.failed
 
 
+@WIDE
 def test_a_treatment_without_a_feature_is_found_out_where_it_has_it(standing: Standing, tmp_path: Path):
     """The opposite of an absent feature is left out, so the treatment keeps what it should be without."""
     mesh = standing.mesh
@@ -184,11 +198,13 @@ def test_a_treatment_without_a_feature_is_found_out_where_it_has_it(standing: St
             assert standing.run(Case(mesh.name), tmp_path).failed != []
 
 
+@WIDE
 def test_without_enrolment_the_meshs_own_proofs_fail(standing: Standing, tmp_path: Path):
     with standing.altered(replace(standing.mesh, enrol=Enrolment())):
         assert standing.run(Case(standing.mesh.name), tmp_path).failed != []
 
 
+@WIDE
 def test_what_stood_is_not_touched(standing: Standing, tmp_path: Path):
     """mesh_install=existing, on the mesh that another session installed."""
     mesh = standing.mesh

@@ -133,7 +133,7 @@ def test_other_treatments_and_apps_are_refused():
 SCRIPT = """
 import json, sys, time
 from meshtrial.signals import interruptible
-from meshtrial.study import Load, Treatment
+from meshtrial.design.study import Load, Treatment
 from meshtrial.testbed.local.scaleout import deploy
 with interruptible():
     made = deploy(Treatment.parse("sidecar+mtls"), Load(12, 6, 2, replicas=3), "tiers", {})

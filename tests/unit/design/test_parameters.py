@@ -52,7 +52,7 @@ def test_parameter_cells_are_those_made_of_literal_assignments_alone():
         "",
         "blocks = 0  # help\nrps: float = 0.0",
         "# Parameters\nblcoks = 10\n",
-        "from meshtrial.trial import Trial\nx = 3",
+        "from meshtrial.run.trial import Trial\nx = 3",
         "n = len(runs)",
         "broken (",
     ]
