@@ -82,7 +82,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _is_brief(case: Case) -> bool:
-    """Whether it runs without --all: every feature once. What a test beside this module runs too is left to --all."""
+    """Whether it runs without --all: every feature once, but for a second way to one thing."""
     return (
         case.protocol == "http1" and (case.app == "echo" or "scoped" in case.treatment) and "-filter" not in str(case)
     )
