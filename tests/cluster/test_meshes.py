@@ -107,7 +107,8 @@ class Standing:
 
     def load_of(self, case: Case) -> Load:
         """Light, and with the generators that the protocol needs."""
-        tiers = {"replicas": 2, "connections": 8} if case.app == "tiers" else {}
+        # Both tiers hold a request for 100 ms, so a connection carries five a second.
+        tiers = {"replicas": 2, "connections": 16} if case.app == "tiers" else {}
         mixed = {"generators": 2} if case.protocol == "mixed" else {}
         return replace(LOAD, protocol=case.protocol, **tiers, **mixed)
 
