@@ -9,7 +9,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from clusterenv import cgroups, host, pki, procs
+from clusterenv import cgroups, host, nodes, pki, procs
 from clusterenv.images import Image, write_image
 from clusterenv.recipes import BY_HAND, FILES, PROGRAMS, Files, fingerprint
 from clusterenv.settings import CHECKOUT, HERE, NODES, ClusterError, Layout, node_address, node_pods
@@ -143,3 +143,14 @@ def test_an_interrupted_build_leaves_no_compiler(tmp_path: Path, number: int) ->
     assert said.splitlines()[-1] == "cluster: interrupted"
     assert list((home / "bin").iterdir()) == []
     assert list(home.glob("work-*")) == []
+
+
+def test_a_networks_configuration_is_compared_by_what_it_says(tmp_path: Path):
+    one, other, broken = (tmp_path / name for name in ("a.conflist", "b.conflist", "c.conflist"))
+    one.write_text('{"name": "net", "plugins": [{"type": "bridge", "ipMasq": false}]}')
+    other.write_text('{\n "plugins": [{"ipMasq": false, "type": "bridge"}],\n "name": "net"}')
+    broken.write_text('{"name": "net", "plugins": [')
+    assert nodes._meaning(one) == nodes._meaning(other)
+    other.write_text(other.read_text().replace("false", "true"))
+    assert nodes._meaning(one) != nodes._meaning(other)
+    assert nodes._meaning(broken) == broken.read_bytes()
