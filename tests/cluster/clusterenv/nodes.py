@@ -205,7 +205,7 @@ def wait_imported(layout: Layout, node: str) -> None:
 
 
 def _meaning(item: Path) -> bytes:
-    """A file's bytes; of a network's configuration what it says: a plugin that goes writes the rest in another order."""
+    """A file's bytes; of a network's configuration what it says, for a plugin that goes reorders the rest."""
     if item.suffix in (".conf", ".conflist"):
         with contextlib.suppress(ValueError):
             return json.dumps(json.loads(item.read_text()), sort_keys=True).encode()
