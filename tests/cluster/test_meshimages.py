@@ -142,7 +142,7 @@ def test_archives_lie_there_or_in_images_and_charts_go_by_their_own_names(tmp_pa
     assert found.references == (REFERENCE, "meshtrial.test/kuma/kuma-dp:2.14.3")
     assert found.charts == {"kuma": str(chart), "linkerd-crds": str(packed)}
     assert found.archives == (str(tmp_path / "f" / "a.tar"), str(tmp_path / "f" / "images" / "b.tar"))  # no copies
-    assert said == ["mesh images: reading a.tar", "mesh images: reading b.tar"]
+    assert sorted(said) == ["mesh images: reading a.tar", "mesh images: reading b.tar"]  # two are read at a time
     (chart / "Chart.yaml").unlink()
     assert "kuma-2.14.3 is not a Helm chart" in refusal(tmp_path, tmp_path / "f")
 
