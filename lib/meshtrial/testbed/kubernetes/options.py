@@ -45,7 +45,7 @@ class KubernetesOptions:
     mesh_reinstall, app_reinstall : str
         ``run``, ``block`` or ``once``.
     meshes_side_by_side : bool
-        Let several meshes stay installed at once.
+        Let several meshes stay installed at once, but for those of one namespace (Istio's two modes).
     images : mapping
         By name (fortio, busybox, envoy, opa, counter-api, details, ...), a whole image reference.
     image_pull_policy : str

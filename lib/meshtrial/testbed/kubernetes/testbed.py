@@ -259,9 +259,14 @@ class KubernetesTestbed:
             # One that did not become ready, or did not go, would disturb whatever runs beside it.
             half = name not in self.installer.installed
             stale = half or policy == "run" or (policy == "block" and new_block)
-            crowded = wanted is not None and name != wanted.name and not self.options.meshes_side_by_side
+            crowded = wanted is not None and name != wanted.name and not self._may_share(name, wanted)
             if stale or crowded:
                 self._uninstall(name)
+
+    def _may_share(self, standing: str, wanted: Mesh) -> bool:
+        """Whether one may stay while the other is installed: never in the same namespace, as Istio's two modes are."""
+        apart = set(self.meshes[standing].namespaces).isdisjoint(wanted.namespaces)
+        return self.options.meshes_side_by_side and apart
 
     def _remove_broken(self, wanted: Mesh | None) -> str:
         """Uninstall the wanted mesh where it stands and is not as it was installed; why."""
