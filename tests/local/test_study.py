@@ -200,6 +200,15 @@ def test_parameters_that_contradict_a_sealed_plan_are_refused(recorded):
     assert "was sealed with" in err
 
 
+def test_a_relative_path_is_meant_from_where_the_user_is(recorded, monkeypatch):
+    folder, reports, _ = recorded
+    monkeypatch.chdir(folder.parent)
+    monkeypatch.setenv("MESHTRIAL_REPORTS", str(reports))
+    code, out, err = meshtrial("run", "ambient_vs_no_mesh", "-p", f"study_dir={folder.name}")
+    assert code in (0, INVALID_RUNS), err
+    assert "nothing is run" in out
+
+
 def test_a_missing_binary_is_said_before_anything_is_written(monkeypatch):
     monkeypatch.setenv("MESHTRIAL_ENVOY", "/nonexistent/envoy")
     code, _, err = meshtrial("run", "ambient_vs_no_mesh", *short(blocks=2))

@@ -116,7 +116,7 @@ def _papermill(
             progress_bar=False,
             log_output=True,
             stdout_file=out,
-            cwd=str(paths.NOTEBOOKS),
+            # No other folder than the user's: a relative path in a parameter is meant from there.
             # The kernel's own log goes to our stderr; what a user must know is in the notebook.
             extra_arguments=["--log-level=CRITICAL"],
             config=Config({"KernelManager": {"shutdown_wait_time": GRACE_S[str(given.get("backend", "local"))]}}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import tempfile
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -12,13 +13,16 @@ import polars as pl
 from meshtrial import paths
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.inference import infer, read_study, read_verdicts
+from meshtrial.records import packed
 from meshtrial.records.store import StudyStore, check_checksums
 
 
 def add(verbs: Any) -> None:
     """Declare the command."""
     command = verbs.add_parser("verify")
-    command.add_argument("what", type=Path, metavar="DIR|report.html", help="a study's folder, or a report")
+    command.add_argument(
+        "what", type=Path, metavar="DIR|FILE.zip|report.html", help="a study's folder, a packed study, or a report"
+    )
     command.set_defaults(run=run)
 
 
@@ -35,7 +39,16 @@ def _same(one: Any, other: Any) -> bool:
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command; exit 1 with a line for everything that does not hold."""
-    path, problems = _folder_of(arguments.what.resolve())
+    what = arguments.what.resolve()
+    if what.suffix == packed.SUFFIX:
+        # Never one that was unpacked before: this very file is asked about.
+        with tempfile.TemporaryDirectory(prefix="meshtrial-verify-") as private:
+            return _verify(packed.unpack(what, Path(private)), [], paths.shown(what), out)
+    path, problems = _folder_of(what)
+    return _verify(path, problems, str(path), out)
+
+
+def _verify(path: Path, problems: list[str], shown: str, out: TextIO) -> int:
     store = StudyStore.open(path)
     problems += [line for folder in sorted((path / "runs").iterdir()) for line in check_checksums(folder)]
     records = store.records()
@@ -46,7 +59,9 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         problems.append(f"{path / 'runs.parquet'}: the records give another table")
     if problems:
         raise RecordError("\n".join(problems))
-    print(f"{path}: plan sealed, {len(records)} runs intact, {len(rows)} verdicts the same again", file=out)
+    absent = " and ".join(packed.left_out(path))
+    said = f"; {absent} left out when it was packed" if absent else ""
+    print(f"{shown}: plan sealed, {len(records)} runs intact, {len(rows)} verdicts the same again{said}", file=out)
     return 0
 
 

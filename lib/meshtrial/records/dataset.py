@@ -11,6 +11,7 @@ import polars as pl
 
 from meshtrial.design.plan import Plan
 from meshtrial.errors import RecordError
+from meshtrial.records import packed
 from meshtrial.records.schema import RunRecord, VerdictRow
 
 RUNS_SCHEMA: dict[str, Any] = {
@@ -66,6 +67,8 @@ class StudyData:
     def latency(self, run: RunRecord) -> pl.DataFrame:
         """A row a request: scheduled_start_s, actual_start_s (from the run's start), latency_s, ok, code, ..."""
         path = self.run_folder(run) / "latency.parquet"
+        if "requests" in packed.left_out(self.path) and not path.exists():
+            raise RecordError(f"{self.path.name}: its requests were left out when it was packed")
         try:
             return pl.read_parquet(path)
         except (OSError, pl.exceptions.PolarsError) as error:

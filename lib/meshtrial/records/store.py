@@ -20,6 +20,7 @@ import polars as pl
 
 from meshtrial.design.plan import Plan
 from meshtrial.errors import RecordError, UsageError
+from meshtrial.records import packed
 from meshtrial.records.schema import RunRecord
 
 PLAN, ENVIRONMENT, CHECKSUMS = "plan.json", "environment.json", "SHA256SUMS"
@@ -56,7 +57,9 @@ class StudyStore:
 
     @classmethod
     def open(cls, path: Path) -> StudyStore:
-        """Open a recorded or broken study; its plan must be intact."""
+        """Open a recorded or broken study, or a packed one, which is unpacked for it; its plan must be intact."""
+        if path.suffix == packed.SUFFIX and not path.is_dir():
+            path = packed.unpack(path)
         if not path.is_dir():
             raise UsageError(f"{path}: no such study folder; `meshtrial status` lists those there are")
         return cls(path, Plan.from_dict(read_json(path / PLAN), str(path / PLAN)))
@@ -182,7 +185,11 @@ def write_checksums(folder: Path) -> None:
 
 
 def check_checksums(folder: Path) -> list[str]:
-    """What does not match SHA256SUMS, one line each: altered, missing and foreign files."""
+    """What in a run's folder does not match SHA256SUMS, one line each: altered, missing and foreign files.
+
+    Files that were left out when the study was packed are not missing.
+    """
+    absent = packed.left_out(folder.parent.parent)
     try:
         lines = (folder / CHECKSUMS).read_text().splitlines()
     except OSError:
@@ -192,7 +199,8 @@ def check_checksums(folder: Path) -> list[str]:
     for name, digest in wanted.items():
         path = folder / name
         if not path.is_file():
-            problems.append(f"{path}: is missing")
+            if not packed.is_left_out(name, absent):
+                problems.append(f"{path}: is missing")
         elif file_sha256(path) != digest:
             problems.append(f"{path}: was altered after it was recorded")
     foreign = {str(path.relative_to(folder)) for path in _files(folder)} - set(wanted)

@@ -1,0 +1,31 @@
+"""``meshtrial pack DIR``: a recorded study as one file, to publish or to send."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, TextIO
+
+from meshtrial import paths
+from meshtrial.design.parameters import split_list
+from meshtrial.records import packed
+from meshtrial.records.store import StudyStore
+
+
+def add(verbs: Any) -> None:
+    """Declare the command."""
+    command = verbs.add_parser("pack")
+    command.add_argument("study_dir", type=Path, metavar="DIR", help="a folder under data/studies")
+    command.add_argument("--out", type=Path, metavar="FILE.zip", help="default: the study's name, here")
+    parts = ", ".join(packed.PARTS)
+    command.add_argument("--without", default="", metavar="PARTS", help=f"comma-separated, what is left out: {parts}")
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, out: TextIO) -> int:
+    """Execute the command."""
+    store = StudyStore.open(arguments.study_dir.resolve())
+    target = arguments.out or Path(f"{store.path.parent.name}-{store.path.name}{packed.SUFFIX}")
+    packed.pack(store.path, target, split_list(arguments.without))
+    print(f"{paths.shown(target)}  {target.stat().st_size / 1e6:.2f} MB", file=out)
+    return 0

@@ -1,0 +1,157 @@
+"""A study as one file, to publish or to send: a zip of its folder, with what is too large for that left out on demand.
+
+What is left out is named inside, and stays listed with its checksum in every run's ``SHA256SUMS``: whoever has the
+folder in which the study was recorded can show that both are the same. Records themselves are never changed.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePosixPath
+
+from meshtrial import paths
+from meshtrial.errors import RecordError, UsageError
+
+SCHEMA = "meshtrial.packed/1"
+SUFFIX = ".zip"
+NOTE = "packed.json"
+# What can be left out, and which files of a run that is. Verdicts and most figures need neither.
+PARTS: dict[str, Callable[[str], bool]] = {
+    "requests": "latency.parquet".__eq__,
+    "logs": lambda name: name.startswith("logs/"),
+}
+# The same study gives the same bytes, whenever it is packed: a zip's oldest date.
+_DATE = (1980, 1, 1, 0, 0, 0)
+# More than the largest study has; a file that says it holds more was not made here.
+_MOST_BYTES = 64 * 2**30
+
+
+def pack(folder: Path, target: Path, without: Sequence[str] = ()) -> Path:
+    """Write a study's folder as one zip file.
+
+    Parameters
+    ----------
+    folder : Path
+        ``<study>/<UTC>-<hash>``, analysed.
+    target : Path
+        The file, ``*.zip``; one that is there is replaced.
+    without : sequence of str
+        Of :data:`PARTS`, what is left out.
+
+    Returns
+    -------
+    Path
+        ``target``.
+    """
+    if target.suffix != SUFFIX:
+        raise UsageError(f"{target}: a packed study is called *{SUFFIX}")
+    for name in without:
+        if name not in PARTS:
+            raise UsageError(f"--without {name}: can be left out are {', '.join(PARTS)}")
+    if not (folder / "verdicts.json").is_file():
+        raise RecordError(f"{folder}: has no verdicts yet; `meshtrial report {folder}` makes them from the records")
+    absent = sorted({*without, *left_out(folder)})
+    note = json.dumps({"schema": SCHEMA, "left_out": absent}, indent=1) + "\n"
+    home = PurePosixPath(folder.parent.name, folder.name)
+    partial = target.with_name(target.name + ".partial")
+    try:
+        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as made:
+            made.writestr(_entry(home / NOTE), note)
+            for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+                name = path.relative_to(folder)
+                of_run = PurePosixPath(*name.parts[2:]).as_posix() if name.parts[0] == "runs" else ""
+                if str(name) not in (NOTE, ".lock") and not is_left_out(of_run, absent):
+                    made.writestr(_entry(home / name), path.read_bytes())
+        partial.replace(target)
+    except OSError as error:
+        raise RecordError(f"{target}: cannot be written ({error.strerror}); check rights and free space") from None
+    finally:
+        partial.unlink(missing_ok=True)
+    return target
+
+
+def unpack(file: Path, root: Path | None = None) -> Path:
+    """Unpack a study beside those that were recorded here, and return its folder; once is enough.
+
+    Parameters
+    ----------
+    file : Path
+        What :func:`pack` wrote.
+    root : Path, optional
+        Instead of ``data/studies``.
+
+    Raises
+    ------
+    RecordError
+        When it is no packed study, is damaged, or another study lies where it would go.
+    """
+    root = paths.studies_root() if root is None else root
+    damaged = f"{file}: is not a whole packed study"
+    try:
+        with zipfile.ZipFile(file) as packed:
+            home = _home(packed, damaged)
+            target = root.joinpath(*home.parts)
+            plan = packed.read(str(home / "plan.json"))
+            if target.exists():
+                if (target / "plan.json").read_bytes() != plan:
+                    raise RecordError(f"{target}: is another study than the one in {file}; move it away")
+                return target
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=target.parent, prefix=".unpacking-") as private:
+                packed.extractall(private)
+                try:
+                    Path(private).joinpath(*home.parts).rename(target)
+                except OSError:  # another process was first
+                    if not target.is_dir():
+                        raise
+            return target
+    except FileNotFoundError:
+        raise UsageError(f"{file}: no such file") from None
+    except (zipfile.BadZipFile, KeyError, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+        raise RecordError(f"{damaged} ({error}); fetch it again") from None
+    except OSError as error:
+        raise RecordError(f"{file}: cannot be unpacked into {root} ({error.strerror or error})") from None
+
+
+def left_out(folder: Path) -> tuple[str, ...]:
+    """Parts of :data:`PARTS` that a study's folder lacks because it was packed without them."""
+    try:
+        note = json.loads((folder / NOTE).read_text())
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{folder / NOTE}: cannot be read ({error}); unpack the study again") from None
+    found = note.get("left_out") if isinstance(note, dict) and note.get("schema") == SCHEMA else None
+    if not isinstance(found, list) or not all(name in PARTS for name in found):
+        raise RecordError(f"{folder / NOTE}: is not of the form {SCHEMA}; unpack the study again")
+    return tuple(found)
+
+
+def is_left_out(name: str, parts: Sequence[str]) -> bool:
+    """Whether a file of a run, by its name in ``SHA256SUMS``, belongs to one of these parts."""
+    return any(PARTS[part](name) for part in parts)
+
+
+def _entry(name: PurePosixPath) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(str(name), _DATE)
+    info.compress_type = zipfile.ZIP_DEFLATED
+    info.external_attr = 0o644 << 16
+    return info
+
+
+def _home(packed: zipfile.ZipFile, damaged: str) -> PurePosixPath:
+    """The one folder ``<study>/<UTC>-<hash>`` that holds everything."""
+    names = [PurePosixPath(info.filename) for info in packed.infolist()]
+    homes = {PurePosixPath(*name.parts[:2]) for name in names}
+    unsafe = any(name.is_absolute() or ".." in name.parts for name in names)
+    if len(homes) != 1 or unsafe or any(len(name.parts) < 3 for name in names):
+        raise RecordError(f"{damaged} (its files are not all in one study's folder)")
+    if sum(info.file_size for info in packed.infolist()) > _MOST_BYTES:
+        raise RecordError(f"{damaged} (it would unpack to more than {_MOST_BYTES // 2**30} GiB)")
+    (home,) = homes
+    if home / NOTE not in names:
+        raise RecordError(f"{damaged} (there is no {NOTE})")
+    return home

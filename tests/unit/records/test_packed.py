@@ -1,0 +1,161 @@
+"""A packed study: the same bytes each time, verdicts without what was left out, and nothing taken that is damaged."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from meshtrial import cli, paths
+from meshtrial.errors import RecordError, UsageError
+from meshtrial.inference import read_study
+from meshtrial.records import packed
+from meshtrial.records.store import StudyStore, check_checksums
+
+(SAMPLE,) = (path.parent for path in (paths.CHECKOUT / "data" / "sample").glob("*/*/plan.json"))
+
+
+@pytest.fixture
+def studies(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path / "studies"))
+    return tmp_path / "studies"
+
+
+def meshtrial(*argv: object) -> tuple[int, str]:
+    out, err = io.StringIO(), io.StringIO()
+    return cli.main([str(word) for word in argv], out, err), out.getvalue() + err.getvalue()
+
+
+def rewritten(file: Path, target: Path, changed: dict[str, bytes | None]) -> Path:
+    """The same zip with files replaced, added, or (None) dropped, by their names."""
+    with zipfile.ZipFile(file) as old, zipfile.ZipFile(target, "w") as new:
+        kept = {info.filename: old.read(info) for info in old.infolist()}
+        for name, data in (kept | changed).items():
+            if data is not None:
+                new.writestr(name, data)
+    return target
+
+
+def test_the_same_study_gives_the_same_bytes_and_comes_back_whole(tmp_path):
+    one, other = (packed.pack(SAMPLE, tmp_path / name) for name in ("a.zip", "b.zip"))
+    assert one.read_bytes() == other.read_bytes()
+    folder = packed.unpack(one, tmp_path / "root")
+    assert folder == tmp_path / "root" / SAMPLE.parent.name / SAMPLE.name
+    files = {path.relative_to(SAMPLE): path.read_bytes() for path in SAMPLE.rglob("*") if path.is_file()}
+    back = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert back.pop(Path("packed.json"))
+    assert back == files
+    assert list((tmp_path / "root").rglob(".unpacking-*")) == []
+
+
+def test_what_is_left_out_is_named_and_not_missed(tmp_path, studies):
+    file = packed.pack(SAMPLE, tmp_path / "slim.zip", ["requests", "logs"])
+    assert file.stat().st_size < packed.pack(SAMPLE, tmp_path / "whole.zip").stat().st_size / 2
+    code, said = meshtrial("verify", file)
+    assert code == 0
+    assert said.startswith(f"{file}: plan sealed")
+    assert said.endswith("logs and requests left out when it was packed\n")
+    assert not studies.exists()  # to be verified it is unpacked elsewhere, and removed
+    data = read_study(StudyStore.open(file))
+    assert data.verdicts == read_study(StudyStore.open(SAMPLE)).verdicts
+    with pytest.raises(RecordError, match="its requests were left out when it was packed"):
+        data.latency(data.runs[0])
+    run = data.run_folder(data.runs[0])
+    (run / "fortio.json").unlink()  # what was not left out is missed
+    assert check_checksums(run) == [f"{run / 'fortio.json'}: is missing"]
+
+
+def test_what_was_left_out_once_stays_named_when_it_is_packed_again(tmp_path, studies):
+    slim = packed.unpack(packed.pack(SAMPLE, tmp_path / "slim.zip", ["logs"]))
+    again = packed.unpack(packed.pack(slim, tmp_path / "again.zip", ["requests"]), tmp_path / "root")
+    assert packed.left_out(again) == ("logs", "requests")
+
+
+def test_the_command_packs_and_a_packed_study_is_unpacked_once(tmp_path, studies, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, said = meshtrial("pack", SAMPLE, "--without", "requests,logs")
+    assert code == 0
+    file = tmp_path / f"{SAMPLE.parent.name}-{SAMPLE.name}.zip"
+    assert said.startswith(file.name)
+    first = StudyStore.open(file).path
+    (first / "mark").write_text("mine")
+    assert StudyStore.open(file).path == first
+    assert (first / "mark").exists()
+
+
+def test_verify_reads_the_file_itself_and_finds_what_was_altered(tmp_path, studies):
+    file = packed.pack(SAMPLE, tmp_path / "study.zip")
+    StudyStore.open(file)  # an intact one lies unpacked
+    name = f"{SAMPLE.parent.name}/{SAMPLE.name}/runs/01-1-none/run.json"
+    with zipfile.ZipFile(file) as old:
+        text = old.read(name).replace(b'"valid": true', b'"valid":  true')
+    code, said = meshtrial("verify", rewritten(file, tmp_path / "altered.zip", {name: text}))
+    assert code == 1
+    assert "run.json: was altered after it was recorded" in said
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--without", "request"], "--without request: can be left out are requests, logs"),
+        (["--out", "study.tar"], "study.tar: a packed study is called *.zip"),
+        (["--out", "nowhere/study.zip"], "nowhere/study.zip: cannot be written (No such file or directory)"),
+    ],
+)
+def test_what_cannot_be_packed_is_told_in_one_line(tmp_path, monkeypatch, argv, said):
+    monkeypatch.chdir(tmp_path)
+    code, text = meshtrial("pack", SAMPLE, *argv)
+    assert code in (1, 2)
+    assert said in text
+    assert text.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_study_without_verdicts_is_not_packed(tmp_path):
+    folder = tmp_path / "study" / "folder"
+    shutil.copytree(SAMPLE, folder)
+    (folder / "verdicts.json").unlink()
+    with pytest.raises(RecordError, match="has no verdicts yet; `meshtrial report"):
+        packed.pack(folder, tmp_path / "study.zip")
+
+
+def test_what_is_no_packed_study_is_refused_by_name(tmp_path):
+    root = tmp_path / "root"
+    file = packed.pack(SAMPLE, tmp_path / "study.zip")
+    home = f"{SAMPLE.parent.name}/{SAMPLE.name}"
+    bad = {
+        "cut.zip": (tmp_path / "cut.zip").write_bytes(file.read_bytes()[:-1000]) and tmp_path / "cut.zip",
+        "outside": rewritten(file, tmp_path / "outside.zip", {"../../evil": b"x"}),
+        "absolute": rewritten(file, tmp_path / "absolute.zip", {"/tmp/evil/x": b"x"}),
+        "two": rewritten(file, tmp_path / "two.zip", {"other/study/plan.json": b"{}"}),
+        "note": rewritten(file, tmp_path / "note.zip", {f"{home}/packed.json": None}),
+        "plan": rewritten(file, tmp_path / "plan.zip", {f"{home}/plan.json": None}),
+    }
+    for path in bad.values():
+        with pytest.raises(RecordError, match="is not a whole packed study") as caught:
+            packed.unpack(path, root)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(UsageError, match="no such file"):
+        packed.unpack(tmp_path / "none.zip", root)
+    assert not root.exists() or list(root.rglob("*.json")) == []
+    assert not (tmp_path / "evil").exists()
+
+
+def test_another_study_in_its_place_is_left_alone(tmp_path):
+    file = packed.pack(SAMPLE, tmp_path / "study.zip")
+    place = tmp_path / "root" / SAMPLE.parent.name / SAMPLE.name
+    place.mkdir(parents=True)
+    (place / "plan.json").write_text("{}")
+    with pytest.raises(RecordError, match="is another study than the one in"):
+        packed.unpack(file, tmp_path / "root")
+    assert (place / "plan.json").read_text() == "{}"
+
+
+def test_a_note_that_cannot_be_read_is_told(tmp_path):
+    (tmp_path / "packed.json").write_text(json.dumps({"schema": "meshtrial.packed/1", "left_out": ["runs"]}))
+    with pytest.raises(RecordError, match="is not of the form"):
+        packed.left_out(tmp_path)
