@@ -17,14 +17,14 @@ from meshtrial.inference.rows import verdict_rows
 from meshtrial.records.dataset import RUNS_SCHEMA
 from meshtrial.records.tables import Inclusion
 
-ARMS = ("none", "none-aa", "node-proxy", "sidecar", "sidecar+mtls")
+TREATMENTS = ("none", "none-aa", "node-proxy", "sidecar", "sidecar+mtls")
 BLOCKS, RESPONSES = 200, 10
 LIMIT_S = 10  # of CPU time
 
 
 def plan() -> Plan:
     """The study."""
-    arms = tuple(Treatment.parse(name) for name in ARMS)
+    treatments = tuple(Treatment.parse(name) for name in TREATMENTS)
     return make_plan(
         Study(
             name="mesh_comparison",
@@ -32,8 +32,8 @@ def plan() -> Plan:
             question="?",
             backend="local",
             app="echo",
-            treatments=arms,
-            baseline=arms[0],
+            treatments=treatments,
+            baseline=treatments[0],
             loads=(Load(100, 4, 10),),
             primary=("latency_p50_s", "latency_p99_s"),
             margins=default_margins(),
@@ -51,7 +51,7 @@ def table(made: Plan, names: list[str]) -> pl.DataFrame:
         head = (run.run_id, run.load, run.repetition, run.position, run.sequence, run.treatment, "echo", 1)
         wander = 0.02 * np.sin(run.sequence / 40)
         for name in names:
-            value = 0.001 * (1 + 0.1 * ARMS.index(run.treatment)) * float(np.exp(wander + rng.normal(0, 0.05)))
+            value = 0.001 * (1 + 0.1 * TREATMENTS.index(run.treatment)) * float(np.exp(wander + rng.normal(0, 0.05)))
             rows.append((*head, float(run.sequence), True, True, name, value, None))
     return pl.DataFrame(rows, schema=RUNS_SCHEMA, orient="row")
 
@@ -65,7 +65,10 @@ def main() -> bool:
     began, cpu = time.perf_counter(), time.process_time()
     rows = verdict_rows(made, values, made.study.loads[0].label, inclusion, 0.05)
     wall, used = time.perf_counter() - began, time.process_time() - cpu
-    print(f"{len(made.runs)} runs x {len(names)} responses x {len(ARMS)} treatments: {len(rows)} rows in {wall:.2f} s")
+    print(
+        f"{len(made.runs)} runs x {len(names)} responses x {len(TREATMENTS)} treatments: "
+        f"{len(rows)} rows in {wall:.2f} s"
+    )
     print(f"CPU {used:.2f} s; the limit is {LIMIT_S} s")
     return used <= LIMIT_S
 

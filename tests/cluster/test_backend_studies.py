@@ -96,7 +96,7 @@ def run_study(
 
 
 def components(done: Done, treatment: str) -> set[tuple[str, str]]:
-    """Role and component of everything that was metered in an arm, but for what made its load."""
+    """Role and component of everything that was metered in a treatment, but for what made its load."""
     seen = {(u.role, u.component) for r in done.data.runs if r.treatment == treatment for u in r.usage}
     return {one for one in seen if one[0] != "load generator"}
 
@@ -104,8 +104,8 @@ def components(done: Done, treatment: str) -> set[tuple[str, str]]:
 def test_meshes_against_each_other(ground: Ground, cluster: Cluster, tmp_path: Path):
     """All that are here in the same blocks; those that need a folder of images are named where it is missing."""
     meshes = {"istio-ambient": "istio-ambient", "linkerd": "linkerd", "kuma": "kuma+mtls"}
-    arms = [arm for name, arm in meshes.items() if name in ground.meshes]
-    if len(arms) < len(meshes):
+    treatments = [treatment for name, treatment in meshes.items() if name in ground.meshes]
+    if len(treatments) < len(meshes):
         for name in meshes:
             ground.require(name)
     done = run_study(
@@ -113,13 +113,13 @@ def test_meshes_against_each_other(ground: Ground, cluster: Cluster, tmp_path: P
         tmp_path,
         "mesh_comparison",
         options={"meshes_side_by_side": True},
-        treatments=",".join(["none", "none-aa", *arms]),
+        treatments=",".join(["none", "none-aa", *treatments]),
         rates="50",
         capacity="false",
         **SHORT,
     )
     assert done.failed_proofs == []
-    contrasts = {(arm, "none") for arm in [*arms, "none-aa"]}
+    contrasts = {(treatment, "none") for treatment in [*treatments, "none-aa"]}
     assert done.rows("latency_p50_s") == done.rows("path_cpu_s_per_request") == contrasts
     sidecars = {("data plane", "server sidecar"), ("data plane", "client sidecar")}
     wanted = {
@@ -127,8 +127,8 @@ def test_meshes_against_each_other(ground: Ground, cluster: Cluster, tmp_path: P
         "linkerd": sidecars | {("control plane", f"linkerd-{part}") for part in ("destination", "identity")},
         "kuma+mtls": sidecars | {("control plane", "kuma-control-plane")},
     }
-    for arm in arms:
-        assert wanted[arm] <= components(done, arm)
+    for treatment in treatments:
+        assert wanted[treatment] <= components(done, treatment)
     assert "own build" in done.html  # what was run is named, and by whom it was built
     assert owned_namespaces(cluster) == []
 
@@ -176,7 +176,7 @@ def test_features_of_istio(cluster: Cluster, tmp_path: Path):
         "istio+mtls+jwt": {"JWT: no token", "JWT: expired token", "JWT: forged token", "JWT: good token"},
         "istio+mtls+opa": {"OPA: no token", "OPA: a method that is not allowed", "decisions of the policy servers"},
     }
-    assert {(arm, name) for arm, names in wanted.items() for name in names} <= proven
+    assert {(treatment, name) for treatment, names in wanted.items() for name in names} <= proven
     assert ("istio+mtls+jwt", "istio+mtls") in done.rows("latency_p50_s")
     sidecars = {("data plane", "server sidecar"), ("data plane", "client sidecar")}
     common = {("app", "server"), ("control plane", "istiod")} | sidecars
@@ -188,18 +188,18 @@ def test_features_of_istio(cluster: Cluster, tmp_path: Path):
 @pytest.mark.wide
 def test_features_of_kuma(ground: Ground, cluster: Cluster, tmp_path: Path):
     ground.require("kuma")
-    arms = ["kuma+mtls", "kuma+mtls+jwt", "kuma+mtls+opa", "kuma+mtls+observability"]
-    given = {"treatments": ",".join(["none", "none-aa", *arms]), "rps": 50}
+    treatments = ["kuma+mtls", "kuma+mtls+jwt", "kuma+mtls+opa", "kuma+mtls+observability"]
+    given = {"treatments": ",".join(["none", "none-aa", *treatments]), "rps": 50}
     done = run_study(cluster, tmp_path, "feature_impact", **given, **SHORT)
     assert done.failed_proofs == []
-    assert {(arm, "kuma+mtls") for arm in arms[1:]} <= done.rows("latency_p50_s")
+    assert {(treatment, "kuma+mtls") for treatment in treatments[1:]} <= done.rows("latency_p50_s")
     assert ("policy", "server opa") in components(done, "kuma+mtls+opa")
     assert owned_namespaces(cluster) == []
 
 
 @pytest.mark.wide
 @pytest.mark.parametrize(
-    ("arm", "namespace", "selector", "words"),
+    ("treatment", "namespace", "selector", "words"),
     [
         ("istio+mtls", "istio-system", "app=istiod", "control plane pod istiod"),
         ("istio-ambient", "istio-system", "app=ztunnel", "ztunnel"),
@@ -213,16 +213,16 @@ def test_features_of_kuma(ground: Ground, cluster: Cluster, tmp_path: Path):
     ],
 )
 def test_a_study_goes_on_when_a_part_of_its_mesh_is_killed(
-    ground: Ground, cluster: Cluster, tmp_path: Path, arm: str, namespace: str, selector: str, words: str
+    ground: Ground, cluster: Cluster, tmp_path: Path, treatment: str, namespace: str, selector: str, words: str
 ):
     """In the first run under load; the mesh is installed again for the next one."""
-    ground.require(Treatment.parse(arm).dataplane)
+    ground.require(Treatment.parse(treatment).dataplane)
 
     def fault(child: subprocess.Popen[str]) -> None:
         remove = ("-n", namespace, "delete", "pod", "-l", selector, "--wait=false")
         _when_load_runs(child, lambda: cluster.kubectl(*remove))
 
-    given = {"treatments": arm, "rates": "50", "capacity": "false", "duration_s": 8}
+    given = {"treatments": treatment, "rates": "50", "capacity": "false", "duration_s": 8}
     done = run_study(cluster, tmp_path, "mesh_comparison", during=fault, **(SHORT | given))
     hit = [run for run in done.data.runs if any(words in reason for reason in run.reasons)]
     first = min(done.data.runs, key=lambda run: (run.attempt, run.sequence))
@@ -285,7 +285,9 @@ def test_a_study_goes_on_after_what_befell_its_runs(cluster: Cluster, tmp_path: 
     noisy = [run for run in others if not run.valid]
     assert all(reason.startswith("gate ") for run in noisy for reason in run.reasons), noisy
     valid = {(run.repetition, run.treatment) for run in others if run.valid}
-    assert done.code == (0 if valid == {(block, arm) for block in (1, 2) for arm in ("none", "none-aa")} else 3)
+    assert done.code == (
+        0 if valid == {(block, treatment) for block in (1, 2) for treatment in ("none", "none-aa")} else 3
+    )
     assert valid
     assert owned_namespaces(cluster) == []
 

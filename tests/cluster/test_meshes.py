@@ -56,9 +56,9 @@ def treatment_with(mesh: Mesh, feature: Feature) -> str:
 def cases_of(mesh: Mesh) -> list[Case]:
     """Every case of a mesh: base and features on the echo by each protocol, the base on the other applications."""
     apps = {name: (feature.apps or ("echo",))[0] for name, feature in mesh.features.items()}
-    arms = [(mesh.name, "echo"), *((treatment_with(mesh, f), apps[f.name]) for f in mesh.features.values())]
-    protocols = {app: _speaks(app) for app in {app for _, app in arms}}
-    found = [Case(name, app, p) for name, app in arms for p in mesh.protocols if p in protocols[app]]
+    treatments = [(mesh.name, "echo"), *((treatment_with(mesh, f), apps[f.name]) for f in mesh.features.values())]
+    protocols = {app: _speaks(app) for app in {app for _, app in treatments}}
+    found = [Case(name, app, p) for name, app in treatments for p in mesh.protocols if p in protocols[app]]
     fullest = treatment_with(mesh, mesh.features["mtls"]) if "mtls" in mesh.features else mesh.name
     return found + [Case(fullest, app) for app in OTHER_APPS]
 

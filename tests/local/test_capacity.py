@@ -43,10 +43,10 @@ def recorded(study: Study) -> StudyData:
 def test_a_search_finishes_and_is_reported():
     study = study_of("mesh_comparison", **SHORT | {"treatments": "none,node-proxy", "rates": "200"})
     search = tuple(load for load in study.loads if load.search)
-    arms = tuple(arm for arm in study.treatments if not arm.twin)
+    treatments = tuple(treatment for treatment in study.treatments if not treatment.twin)
     # Loose gates: this is about the search, on a machine that other tests may share.
     gates = Gates(late_ratio=0.9, rate_tolerance=0.2, generator_cpu=0.999)
-    data = recorded(replace(study, loads=search, treatments=arms, blocks=1, gates=gates))
+    data = recorded(replace(study, loads=search, treatments=treatments, blocks=1, gates=gates))
     searches = [run for run in data.runs if run.attempt == 1]
     assert [run.load for run in searches] == ["capacity-4c"] * 2
     for run in searches:
@@ -76,7 +76,7 @@ def test_a_level_that_cannot_be_held_is_saturated_not_slow():
     )
     data = recorded(replace(study, gates=Gates(generator_cpu=0.999)))
     inclusion = include(data.plan, data.runs, "40000rps-4c")
-    assert inclusion.set_aside["sidecar+mtls"] == "saturated"
+    assert inclusion.excluded["sidecar+mtls"] == "saturated"
     rows = [row for row in data.verdicts if row.treatment == "sidecar+mtls" and row.response == "latency_p50_s"]
     assert [(row.verdict, row.ratio) for row in rows] == [("saturated", None)]
     assert "saturated" in repr(tables.verdict_sentence(data))
@@ -89,7 +89,7 @@ def test_a_generator_at_its_limit_fails_its_gate_and_the_report_says_which():
         assert not run.valid
         assert any("gate generator CPU: the load generator used" in reason for reason in run.reasons)
     inclusion = include(data.plan, data.runs, "300rps-4c")
-    assert set(inclusion.set_aside.values()) == {"invalid"}
+    assert set(inclusion.excluded.values()) == {"invalid"}
     assert "the load generator used" in repr(tables.validity(data))
 
 

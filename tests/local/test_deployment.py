@@ -63,7 +63,7 @@ def test_a_treatment_proves_itself_under_load(name, tmp_path):
 
 
 def test_no_proxy_is_proven_not_assumed(tmp_path, monkeypatch):
-    """An arm that is called none but has a sidecar in its path is found out."""
+    """A treatment that is called none but has a sidecar in its path is found out."""
     from meshtrial.testbed.local import direct
 
     def disguised(deployment):

@@ -13,15 +13,15 @@ from meshtrial.records.schema import GateResult, Proof, RunRecord
 
 
 def study(treatments=("none", "none-aa", "node-proxy"), blocks=6, seed=7, **more) -> Study:
-    arms = tuple(Treatment.parse(name) for name in treatments)
+    parsed = tuple(Treatment.parse(name) for name in treatments)
     fields = {
         "name": "ambient_vs_no_mesh",
         "title": "t",
         "question": "q",
         "backend": "local",
         "app": "echo",
-        "treatments": arms,
-        "baseline": arms[0],
+        "treatments": parsed,
+        "baseline": parsed[0],
         "loads": (Load(100, 4, 2),),
         "primary": ("latency_p50_s",),
         "margins": default_margins(),

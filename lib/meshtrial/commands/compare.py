@@ -30,9 +30,13 @@ def add(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    arm = "NAME=PATTERN"
-    command.add_argument("--baseline", nargs="+", required=True, metavar=arm, help="files, a folder, or a table's name")
-    command.add_argument("--treatment", nargs="+", action="append", default=[], metavar=arm, help="may be repeated")
+    treatment = "NAME=PATTERN"
+    command.add_argument(
+        "--baseline", nargs="+", required=True, metavar=treatment, help="files, a folder, or a table's name"
+    )
+    command.add_argument(
+        "--treatment", nargs="+", action="append", default=[], metavar=treatment, help="may be repeated"
+    )
     command.add_argument("--table", type=Path, metavar="FILE", help="a tidy CSV or Parquet instead of files")
     command.add_argument(
         "--where", action="append", default=[], metavar="COLUMN=VALUE", help="only these rows of the table"

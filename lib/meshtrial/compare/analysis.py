@@ -137,7 +137,7 @@ def _family_rows(
     values = {name: _values(sample, name, metric) for name in sample.by_treatment}
     scale = _scale(sample, metric, values)
     family = dataclasses.replace(family, scale=scale, margin=usable_margin(family.margin, scale))
-    results = stats.analyse_family(values, family, blocks=sample.blocks, saturated=sample.set_aside)
+    results = stats.analyse_family(values, family, blocks=sample.blocks, saturated=sample.saturated)
     medians = {name: median_of(found) for name, found in values.items()}
     return [
         verdict_row(

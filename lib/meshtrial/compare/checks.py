@@ -103,7 +103,7 @@ def delivered(run: Run) -> float | None:
     return settings.actual_rps / settings.requested_rps
 
 
-def set_aside(by_treatment: Mapping[str, Sequence[Run]]) -> dict[str, str]:
+def saturated(by_treatment: Mapping[str, Sequence[Run]]) -> dict[str, str]:
     """Treatments in which more than half of the runs missed the asked rate: saturated, a result and not a latency."""
     found = {}
     for name, runs in by_treatment.items():

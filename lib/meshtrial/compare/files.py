@@ -29,7 +29,7 @@ _SHARED = ("rate (rps)", "connections")
 _TABLES = (".csv", ".parquet")
 
 
-def read_arm(tokens: Sequence[str], sample_floor: float, *, merge: bool, fallback: str) -> tuple[str, list[Run]]:
+def read_treatment(tokens: Sequence[str], sample_floor: float, *, merge: bool, fallback: str) -> tuple[str, list[Run]]:
     """A treatment from ``NAME=PATTERN [PATTERN ...]``.
 
     Parameters

@@ -119,14 +119,14 @@ def _label(run: Run) -> str:
     label = run.settings.labels if run.settings is not None else None
     if not label:
         raise UsageError(f"--pair-by label: {run.name} has no label (fortio -labels); pair by name or order")
-    return _without_arm(label, run.treatment)
+    return _without_treatment(label, run.treatment)
 
 
 def _name(run: Run) -> str:
-    return _without_arm(Path(run.name).name.split(".")[0] or run.name, run.treatment)
+    return _without_treatment(Path(run.name).name.split(".")[0] or run.name, run.treatment)
 
 
-def _without_arm(text: str, treatment: str) -> str:
+def _without_treatment(text: str, treatment: str) -> str:
     """The text without the treatment's name as a word of its own, and without what then dangles."""
     bare = re.sub(rf"(?<![a-z0-9]){re.escape(treatment.lower())}(?![a-z0-9])", "", text.lower())
     return re.sub(r"[\s_.-]+", "-", bare).strip("-")

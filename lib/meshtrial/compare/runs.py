@@ -85,7 +85,7 @@ class Sample:
     pairing : str
         In words, how the pairs were formed; empty where they are not.
     findings : tuple of Finding
-    set_aside : mapping of str to str
+    saturated : mapping of str to str
         Treatments that did not deliver the asked rate in most of their runs, with the reason.
     """
 
@@ -94,7 +94,7 @@ class Sample:
     blocks: tuple[str, ...] = ()
     pairing: str = ""
     findings: tuple[Finding, ...] = ()
-    set_aside: Mapping[str, str] = field(default_factory=dict)
+    saturated: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def paired(self) -> bool:

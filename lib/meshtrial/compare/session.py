@@ -42,8 +42,8 @@ def collect(arguments: argparse.Namespace) -> tuple[Sample, tuple[Response, ...]
         if blocks:
             raise UsageError("--pair-by: the table's column block pairs the runs already; leave one of them out")
         by_treatment, blocks, words = pairing.pair(by_treatment, arguments.pair_by)
-    set_aside = {} if arguments.force else checks.set_aside(by_treatment)
-    return Sample(by_treatment, baseline, blocks, words, findings, set_aside), default
+    saturated = {} if arguments.force else checks.saturated(by_treatment)
+    return Sample(by_treatment, baseline, blocks, words, findings, saturated), default
 
 
 def _from_files(arguments: argparse.Namespace) -> dict[str, list[Run]]:
@@ -54,7 +54,7 @@ def _from_files(arguments: argparse.Namespace) -> dict[str, list[Run]]:
     by_treatment: dict[str, list[Run]] = {}
     for place, tokens in enumerate([arguments.baseline, *arguments.treatment]):
         fallback = "treatment" if place else "baseline"
-        name, runs = files.read_arm(tokens, arguments.sample_floor, merge=arguments.merge, fallback=fallback)
+        name, runs = files.read_treatment(tokens, arguments.sample_floor, merge=arguments.merge, fallback=fallback)
         if name in by_treatment:
             raise UsageError(f"two treatments are called {name!r}: name them, e.g. --treatment istio='istio/*.json'")
         by_treatment[name] = runs

@@ -82,12 +82,12 @@ def aa_repetitions(
     load = study.loads[0].label
     rows = data.table.filter(pl.col("included") & (pl.col("load") == load) & (pl.col("response") == response))
     blocks = sorted(rows["block"].unique().to_list())
-    arms = [study.baseline.name, study.twin.name]
+    treatments = [study.baseline.name, study.twin.name]
     found = []
     for start in range(0, len(blocks) - size + 1, size):
         chosen = blocks[start : start + size]
-        values = block_values(data.table, load, response, arms, chosen)
-        p = stats.compare_paired(values[arms[1]], values[arms[0]], alpha=alpha).p
+        values = block_values(data.table, load, response, treatments, chosen)
+        p = stats.compare_paired(values[treatments[1]], values[treatments[0]], alpha=alpha).p
         found.append(Repetition(tuple(chosen), p, p <= alpha))
     return tuple(found)
 

@@ -111,12 +111,16 @@ def _analysed(
     study = plan.study
     # Two treatments that both lack the part say nothing about noise, also where other contrasts are ratios.
     twin = None if scale == "difference" or _without(response, values[study.baseline.name]) else study.twin
-    invalid = {arm: _why(inclusion, arm) for arm, state in inclusion.set_aside.items() if state == "invalid"}
-    saturated = {arm: _why(inclusion, arm) for arm, state in inclusion.set_aside.items() if state == "saturated"}
-    for arm, found in values.items():
+    invalid = {
+        treatment: _why(inclusion, treatment) for treatment, state in inclusion.excluded.items() if state == "invalid"
+    }
+    saturated = {
+        treatment: _why(inclusion, treatment) for treatment, state in inclusion.excluded.items() if state == "saturated"
+    }
+    for treatment, found in values.items():
         # A treatment without this response (too few requests for its quantile) must not take the others' blocks.
-        if arm not in inclusion.set_aside and (found.size == 0 or np.isnan(found).all()):
-            invalid[arm] = _not_measured(plan, response) if found.size else "no complete block"
+        if treatment not in inclusion.excluded and (found.size == 0 or np.isnan(found).all()):
+            invalid[treatment] = _not_measured(plan, response) if found.size else "no complete block"
     family = stats.Family(
         study.baseline.name,
         twin=twin.name if twin else None,
@@ -154,8 +158,8 @@ def _not_measured(plan: Plan, response: Response) -> str:
     return "not measured on this backend"
 
 
-def _why(inclusion: Inclusion, arm: str) -> str:
-    failed = [run for (_, name), run in inclusion.chosen.items() if name == arm and not run.valid]
+def _why(inclusion: Inclusion, treatment: str) -> str:
+    failed = [run for (_, name), run in inclusion.chosen.items() if name == treatment and not run.valid]
     return failed[0].reasons[0] if failed and failed[0].reasons else "gates or proofs failed"
 
 

@@ -179,15 +179,17 @@ def growth(data: StudyData, treatment: str, response: str, rps: float | None = N
 
 def growths(data: StudyData, responses: Sequence[str]) -> list[Growth]:
     """Every treatment but the twin and rate that has the response at two sizes or more."""
-    arms = [t.name for t in data.plan.study.treatments if not t.twin]
-    found = [growth(data, arm, name, rps) for name in responses for arm in arms for rps in rates(data)]
+    treatments = [t.name for t in data.plan.study.treatments if not t.twin]
+    found = [
+        growth(data, treatment, name, rps) for name in responses for treatment in treatments for rps in rates(data)
+    ]
     return [one for one in found if len(one.ladder.endpoints) > 1 and _has_any(one.ladder)]
 
 
 def compare(data: StudyData, treatment: str, baseline: str, response: str) -> SlopeContrast | None:
     """Two treatments' slopes on the sizes and blocks that both have; None where that is too little."""
     rate = rates(data)[0]
-    one, other = (ladder(data, arm, response, rate) for arm in (treatment, baseline))
+    one, other = (ladder(data, name, response, rate) for name in (treatment, baseline))
     sizes = [at for at in one.endpoints if at in other.endpoints]
     blocks = [block for block in one.blocks if block in other.blocks]
     if len(sizes) < 2 or len(blocks) < 2:

@@ -169,7 +169,7 @@ def plan_of(data: StudyData, ask: Ask) -> tuple[LoadPlan, ...]:
 
 def _needs(data: StudyData, load: str, inclusion: Inclusion, ask: Ask) -> tuple[Need, ...]:
     study = data.plan.study
-    names = [t.name for t in study.treatments if t.name not in inclusion.set_aside]
+    names = [t.name for t in study.treatments if t.name not in inclusion.excluded]
     values = block_values(data.table, load, ask.response.name, names, inclusion.blocks)
     found = []
     for treatment, baseline, twin in _pairs(study):

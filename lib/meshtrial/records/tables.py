@@ -1,9 +1,9 @@
 """From run records to one tidy table, and which blocks take part in the inference.
 
 The rule, declared before any run: a run that fails a gate or a proof is kept, flagged, and repeated
-once inside its block. If it fails again its block leaves the inference for every arm. An arm that fails
-in more than half of its blocks is set aside as a whole (``saturated`` where it could not hold the rate,
-else ``invalid``), so that it does not take the other arms with it. Outcomes play no part in either.
+once inside its block. If it fails again its block leaves the inference for every treatment. A treatment that fails
+in more than half of its blocks is excluded as a whole (``saturated`` where it could not hold the rate,
+else ``invalid``), so that it does not take the other treatments with it. Outcomes play no part in either.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Inclusion:
     chosen : mapping of (block, treatment) to RunRecord
         The attempt that counts: the first valid one, else the last.
     blocks : tuple of int
-        Blocks in which every arm that was not set aside is valid.
-    set_aside : mapping of str to str
-        Arm to ``saturated`` or ``invalid``.
-    left_out : mapping of int to str
+        Blocks in which every treatment that was not excluded is valid.
+    excluded : mapping of str to str
+        Treatment to ``saturated`` or ``invalid``.
+    excluded_blocks : mapping of int to str
         Block to the reason why it left the inference.
     unfinished : tuple of int
         Planned blocks that have not been run to their end.
@@ -41,8 +41,8 @@ class Inclusion:
 
     chosen: Mapping[tuple[int, str], RunRecord]
     blocks: tuple[int, ...]
-    set_aside: Mapping[str, str]
-    left_out: Mapping[int, str]
+    excluded: Mapping[str, str]
+    excluded_blocks: Mapping[int, str]
     unfinished: tuple[int, ...]
 
 
@@ -54,24 +54,28 @@ def include(plan: Plan, records: Iterable[RunRecord], load: str) -> Inclusion:
             key = (record.repetition, record.treatment)
             if key not in chosen or not chosen[key].valid:
                 chosen[key] = record
-    arms = [t.name for t in plan.study.treatments]
+    treatments = [t.name for t in plan.study.treatments]
     planned = sorted({run.repetition for run in plan.runs if run.load == load})
-    finished = [block for block in planned if all((block, arm) in chosen for arm in arms)]
-    set_aside: dict[str, str] = {}
-    for arm in arms:
-        failed = [chosen[block, arm] for block in finished if not chosen[block, arm].valid]
+    finished = [block for block in planned if all((block, treatment) in chosen for treatment in treatments)]
+    excluded: dict[str, str] = {}
+    for treatment in treatments:
+        failed = [chosen[block, treatment] for block in finished if not chosen[block, treatment].valid]
         if finished and 2 * len(failed) > len(finished):
             held_back = [run for run in failed if is_saturated(run)]
-            set_aside[arm] = "saturated" if 2 * len(held_back) > len(failed) else "invalid"
-    blocks, left_out = [], {}
+            excluded[treatment] = "saturated" if 2 * len(held_back) > len(failed) else "invalid"
+    blocks, excluded_blocks = [], {}
     for block in finished:
-        bad = [chosen[block, arm] for arm in arms if arm not in set_aside and not chosen[block, arm].valid]
+        bad = [
+            chosen[block, treatment]
+            for treatment in treatments
+            if treatment not in excluded and not chosen[block, treatment].valid
+        ]
         if bad:
-            left_out[block] = "; ".join(f"{run.treatment}: {', '.join(run.reasons)}" for run in bad)
+            excluded_blocks[block] = "; ".join(f"{run.treatment}: {', '.join(run.reasons)}" for run in bad)
         else:
             blocks.append(block)
     unfinished = tuple(block for block in planned if block not in finished)
-    return Inclusion(chosen, tuple(blocks), set_aside, left_out, unfinished)
+    return Inclusion(chosen, tuple(blocks), excluded, excluded_blocks, unfinished)
 
 
 def is_saturated(run: RunRecord) -> bool:
@@ -88,7 +92,7 @@ def runs_table(plan: Plan, records: Iterable[RunRecord]) -> pl.DataFrame:
     for record in records:
         taken = inclusion[record.load]
         is_chosen = taken.chosen.get((record.repetition, record.treatment)) is record
-        included = is_chosen and record.repetition in taken.blocks and record.treatment not in taken.set_aside
+        included = is_chosen and record.repetition in taken.blocks and record.treatment not in taken.excluded
         for name, value in sorted(record.responses.items()):
             values = (
                 *(record.run_id, record.load, record.repetition, record.position, record.sequence, record.treatment),

@@ -91,7 +91,7 @@ def check_row(check: str, cell: str, rule: Rule, nominal: float, hits: NDArray[n
     return CheckResult(check, cell, rule, nominal, observed, se, n, passed)
 
 
-ARMS = 6
+TREATMENTS = 6
 BLOCKS = 10
 ALPHA = 0.05
 
@@ -108,7 +108,7 @@ def _differences(
     feels: float = 1.0,
 ) -> FloatArray:
     """Block differences of the second of six treatments against the baseline: (repetitions, blocks)."""
-    second = np.arange(ARMS) == 1
+    second = np.arange(TREATMENTS) == 1
     scales, feelings = np.where(second, noisier, 1.0), np.where(second, feels, 1.0)
     values = simulate(
         effect * second, blocks, repetitions, rng, noise=noise, order=order, scales=scales, sensitivities=feelings
@@ -152,12 +152,12 @@ def errors_at_the_margin(rng: np.random.Generator, repetitions: int) -> tuple[Ch
             check_row("3 false equivalent", f"effect = margin {margin - 1:.0%}, {name}", "at most", ALPHA, p <= ALPHA)
         )
     for real in (0, 2):
-        effects = np.zeros(ARMS)
+        effects = np.zeros(TREATMENTS)
         effects[1 : 1 + real] = math.log(1.5)
         values = simulate(effects, BLOCKS, repetitions, rng)
-        p = np.stack([signed_rank_p_rows(values[:, :, k] - values[:, :, 0]) for k in range(1, ARMS)], axis=1)
+        p = np.stack([signed_rank_p_rows(values[:, :, k] - values[:, :, 0]) for k in range(1, TREATMENTS)], axis=1)
         wrong = np.array([(holm(row)[real:] <= ALPHA).any() for row in p])
-        cell = f"{ARMS - 1} contrasts, {real} of them real, Holm"
+        cell = f"{TREATMENTS - 1} contrasts, {real} of them real, Holm"
         rows.append(check_row("3 family-wise error", cell, "at most", ALPHA, wrong))
     return tuple(rows)
 

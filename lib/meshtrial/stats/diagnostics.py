@@ -39,7 +39,7 @@ def log_table(values: Mapping[str, ArrayLike], scale: Scale = "ratio") -> tuple[
     return names, table
 
 
-def without_arms(table: FloatArray) -> FloatArray:
+def without_treatments(table: FloatArray) -> FloatArray:
     """Residuals after each treatment's median."""
     rest: FloatArray = table - np.nanmedian(table, axis=0)
     return rest
@@ -47,7 +47,7 @@ def without_arms(table: FloatArray) -> FloatArray:
 
 def without_blocks(table: FloatArray) -> FloatArray:
     """Residuals after treatments and blocks: one step of median polish (Tukey 1977)."""
-    rest = without_arms(table)
+    rest = without_treatments(table)
     polished: FloatArray = rest - np.nanmedian(rest, axis=1, keepdims=True)
     return polished
 
@@ -223,7 +223,7 @@ def drift(
     """
     names, table = log_table(values, scale)
     when = np.stack([np.asarray(times[name], dtype=np.float64) for name in names], axis=1).ravel()
-    rest = without_arms(table).ravel()
+    rest = without_treatments(table).ravel()
     known = np.isfinite(rest) & np.isfinite(when)
     r, p = spearman(when[known], rest[known])
     if p > LEVEL:
@@ -328,10 +328,10 @@ def previous_treatments(positions: Mapping[str, ArrayLike]) -> dict[str, list[st
     before: dict[str, list[str | None]] = {name: [None] * len(place) for name in names}
     last: str | None = None
     for block, row in enumerate(place):
-        for arm in np.argsort(row, kind="stable"):
-            if math.isfinite(row[arm]):
-                before[names[arm]][block] = last
-                last = names[arm]
+        for treatment in np.argsort(row, kind="stable"):
+            if math.isfinite(row[treatment]):
+                before[names[treatment]][block] = last
+                last = names[treatment]
     return before
 
 

@@ -93,32 +93,34 @@ def simulate(
     """
     noise = noise or Noise()
     effect = np.asarray(effects, dtype=np.float64)
-    arms = len(effect)
-    if arms < 2 or blocks < 1 or repetitions < 1:
+    treatments = len(effect)
+    if treatments < 2 or blocks < 1 or repetitions < 1:
         raise UsageError(
-            f"a simulated study needs 2 treatments, a block and a repetition, got {arms}, {blocks}, {repetitions}"
+            f"a simulated study needs 2 treatments, a block and a repetition, got {treatments}, {blocks}, {repetitions}"
         )
-    scale = np.ones(arms) if scales is None else np.asarray(scales, dtype=np.float64)
-    feels = np.ones(arms) if sensitivities is None else np.asarray(sensitivities, dtype=np.float64)
-    runs = blocks * arms
+    scale = np.ones(treatments) if scales is None else np.asarray(scales, dtype=np.float64)
+    feels = np.ones(treatments) if sensitivities is None else np.asarray(sensitivities, dtype=np.float64)
+    runs = blocks * treatments
     wander = _ar1(repetitions, runs, noise, rng)
     own = rng.standard_t(3, (repetitions, runs)) * (noise.tail_sd / math.sqrt(3))
     common = np.broadcast_to(noise.drift * np.linspace(0, 1, runs), (repetitions, runs))
     hit = rng.random((repetitions, runs)) < noise.shock_rate
     common = common + np.where(hit, rng.exponential(1.0, (repetitions, runs)) * noise.shock_mean, 0.0)
-    places = run_places(repetitions, blocks, arms, order, rng)
+    places = run_places(repetitions, blocks, treatments, order, rng)
     values: FloatArray = effect + feels * _at(wander, places) + scale * _at(own, places) + _at(common, places)
     return values
 
 
-def run_places(repetitions: int, blocks: int, arms: int, order: Order, rng: np.random.Generator) -> NDArray[np.int64]:
+def run_places(
+    repetitions: int, blocks: int, treatments: int, order: Order, rng: np.random.Generator
+) -> NDArray[np.int64]:
     """When each run takes place: (repetitions, blocks, treatments) indices into the runs in time."""
     if order == "randomised":
-        within = rng.random((repetitions, blocks, arms)).argsort(axis=2)
-        return np.asarray(within + np.arange(blocks)[:, None] * arms, dtype=np.int64)
+        within = rng.random((repetitions, blocks, treatments)).argsort(axis=2)
+        return np.asarray(within + np.arange(blocks)[:, None] * treatments, dtype=np.int64)
     if order == "sequential":
         return np.broadcast_to(
-            np.arange(arms) * blocks + np.arange(blocks)[:, None], (repetitions, blocks, arms)
+            np.arange(treatments) * blocks + np.arange(blocks)[:, None], (repetitions, blocks, treatments)
         ).astype(np.int64)
     raise UsageError(f"order must be 'randomised' or 'sequential', got {order!r}")
 
@@ -165,16 +167,16 @@ def bootstrap(
         )
     if not 1 <= stretch <= len(source):
         raise UsageError(f"stretch must lie between 1 and the {len(source)} recorded blocks, got {stretch}")
-    width, arms = source.shape[1], len(effect)
+    width, treatments = source.shape[1], len(effect)
     # a treatment mean is no noise: leave the treatments without a systematic difference
     source = source - source.mean(axis=0) + source.mean()
     pieces = -(-blocks // stretch)
     starts = rng.integers(0, len(source), (repetitions, pieces))
     rows = ((starts[:, :, None] + np.arange(stretch)) % len(source)).reshape(repetitions, -1)[:, :blocks]
-    if arms <= width:
-        columns = rng.random((repetitions, blocks, width)).argsort(axis=2)[:, :, :arms]
+    if treatments <= width:
+        columns = rng.random((repetitions, blocks, width)).argsort(axis=2)[:, :, :treatments]
     else:
-        columns = rng.integers(0, width, (repetitions, blocks, arms))
+        columns = rng.integers(0, width, (repetitions, blocks, treatments))
     values: FloatArray = source[rows[:, :, None], columns] + effect
     return values
 

@@ -1,7 +1,7 @@
 // Command delay-proxy relays TCP and holds back what clients send by a fixed, known time.
 //
 // It is the calibration weight of the trials: an injected effect of known size tells whether a study would have seen
-// it. The control arm is the same relay with -delay 0, so that the relay's own cost is in both arms.
+// it. The control treatment is the same relay with -delay 0, so that the relay's own cost is in both treatments.
 //
 // The delay is applied to each chunk (what one read returns, up to 256 KiB) on its way from client to target. A request that
 // fits in one chunk, with one request in flight on a connection, is delayed exactly once; /stats gives the number of

@@ -116,7 +116,7 @@ func (r *relay) handle(ctx context.Context, client *net.TCPConn) {
 	}
 }
 
-// up relays what the client sends, each chunk delayed. One goroutine reads, waits and writes, in both arms the same:
+// up relays what the client sends, each chunk delayed. One goroutine reads, waits and writes, in both treatments the same:
 // a hand-over to another would itself take time that the delay would swallow.
 func (r *relay) up(target io.Writer, client io.Reader) error {
 	buffer := r.buffers.Get().(*[chunkSize]byte)

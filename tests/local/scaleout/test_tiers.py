@@ -25,8 +25,8 @@ from meshtrial.testbed.local.testbed import LocalTestbed
 LOAD = Load(12, 6, 2, warmup_s=1, replicas=3)
 
 
-def made(arm: str, load: Load = LOAD, **options: object) -> TiersDeployment:
-    return deploy(Treatment.parse(arm), load, "tiers", {"hold_ms": 20, **options})
+def made(treatment: str, load: Load = LOAD, **options: object) -> TiersDeployment:
+    return deploy(Treatment.parse(treatment), load, "tiers", {"hold_ms": 20, **options})
 
 
 def measured(deployment: TiersDeployment, folder: Path) -> tuple[int, stage.Stage]:
@@ -35,9 +35,9 @@ def measured(deployment: TiersDeployment, folder: Path) -> tuple[int, stage.Stag
     return sent + found.sent, found
 
 
-@pytest.mark.parametrize(("arm", "spread"), [("sidecar+mtls", 2), ("sidecar+mtls+scoped", 0)])
-def test_a_mesh_end_to_end(arm, spread, tmp_path):
-    deployment = made(arm, spread=spread)
+@pytest.mark.parametrize(("treatment", "spread"), [("sidecar+mtls", 2), ("sidecar+mtls+scoped", 0)])
+def test_a_mesh_end_to_end(treatment, spread, tmp_path):
+    deployment = made(treatment, spread=spread)
     try:
         before = deployment.prove("before", 0)
         sent, found = measured(deployment, tmp_path)
@@ -63,7 +63,7 @@ def test_a_mesh_end_to_end(arm, spread, tmp_path):
         assert 3 * 5 * 2**20 < sidecars.pss_bytes < 3 * 100 * 2**20
         assert 0 < sidecars.cpu_s < 5
     assert used["control-plane"].role == "control plane"
-    assert [push["proxies"] for push in extra["pushes"]] == [9 if arm.endswith("mtls") else 3] * 3
+    assert [push["proxies"] for push in extra["pushes"]] == [9 if treatment.endswith("mtls") else 3] * 3
     assert all(0 < push["last_s"] < 30 and push["bytes"] > 0 for push in extra["pushes"])
     assert extra["responses"]["config_bytes"] > 9 * 1000
     assert not folder.exists()
@@ -72,9 +72,9 @@ def test_a_mesh_end_to_end(arm, spread, tmp_path):
 
 def test_a_scoped_configuration_is_smaller(tmp_path):
     pushed = {}
-    for arm in ("sidecar+mtls", "sidecar+mtls+scoped"):
-        deployment = made(arm)
-        pushed[arm] = deployment.extra()["responses"]["config_bytes"]
+    for treatment in ("sidecar+mtls", "sidecar+mtls+scoped"):
+        deployment = made(treatment)
+        pushed[treatment] = deployment.extra()["responses"]["config_bytes"]
         deployment.close()
     assert pushed["sidecar+mtls+scoped"] < 0.8 * pushed["sidecar+mtls"]
 

@@ -48,11 +48,11 @@ PRINTED = {
 }
 
 
-@pytest.mark.parametrize(("experiment", "arm"), PRINTED)
-def test_every_number_of_the_ambient_article(experiment, arm):
-    rows = PRINTED[experiment, arm]
+@pytest.mark.parametrize(("experiment", "treatment"), PRINTED)
+def test_every_number_of_the_ambient_article(experiment, treatment):
+    rows = PRINTED[experiment, treatment]
     for place, response in enumerate(("mean", "p50", "p75", "p90", "p99")):
-        assert published.values(AMBIENT, experiment, arm, response) == [row[place] for row in rows]
+        assert published.values(AMBIENT, experiment, treatment, response) == [row[place] for row in rows]
 
 
 def test_nothing_else_is_transcribed():

@@ -64,7 +64,7 @@ class Bench:
         path.write_text(data if isinstance(data, str) else json.dumps(data))
         return path
 
-    def arm(self, name: str, medians_ms: Sequence[float], start: int = 0, step: int = 2, **changes: Any) -> None:
+    def treatment(self, name: str, medians_ms: Sequence[float], start: int = 0, step: int = 2, **changes: Any) -> None:
         for k, p50 in enumerate(medians_ms, start=1):
             self.write(f"{name}/run-{k}.json", result(p50, minute=start + step * k, **changes))
 
@@ -94,8 +94,8 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 @pytest.fixture
 def six(bench: Bench) -> Bench:
     """Six runs a side, interleaved in time, completely apart."""
-    bench.arm("none", [0.80, 0.81, 0.82, 0.83, 0.84, 0.85])
-    bench.arm("istio", [1.00, 1.01, 1.02, 1.03, 1.04, 1.05], start=1)
+    bench.treatment("none", [0.80, 0.81, 0.82, 0.83, 0.84, 0.85])
+    bench.treatment("istio", [1.00, 1.01, 1.02, 1.03, 1.04, 1.05], start=1)
     return bench
 
 

@@ -31,8 +31,8 @@ def test_six_a_side_completely_apart(six):
 
 
 def test_three_a_side_cannot_go_below_a_tenth(bench):
-    bench.arm("none", [0.80, 0.81, 0.82])
-    bench.arm("istio", [1.00, 1.01, 1.02], start=1)
+    bench.treatment("none", [0.80, 0.81, 0.82])
+    bench.treatment("istio", [1.00, 1.01, 1.02], start=1)
     answer = bench.compare(*BOTH)
     assert answer.code == 0
     assert answer.flat.startswith("3 against 3 runs, not paired: the smallest possible p is 2/20 = 0.10.")
@@ -43,8 +43,8 @@ def test_three_a_side_cannot_go_below_a_tenth(bench):
 
 
 def test_one_file_against_one_file_is_refused_even_by_force(bench):
-    bench.arm("none", [0.8])
-    bench.arm("istio", [1.0])
+    bench.treatment("none", [0.8])
+    bench.treatment("istio", [1.0])
     for more in ((), ("--force",)):
         answer = bench.compare(*BOTH, *more)
         assert (answer.code, answer.out) == (2, "")
@@ -92,8 +92,8 @@ def test_a_pattern_without_files(six):
     ],
 )
 def test_another_load_is_refused_by_name_and_forced_with_a_warning(bench, changes, reason):
-    bench.arm("none", [0.80, 0.81, 0.82, 0.83], Payload="eHg=")
-    bench.arm("istio", [1.00, 1.01, 1.02, 1.03], start=1, **({"Payload": "eHg="} | changes))
+    bench.treatment("none", [0.80, 0.81, 0.82, 0.83], Payload="eHg=")
+    bench.treatment("istio", [1.00, 1.01, 1.02, 1.03], start=1, **({"Payload": "eHg="} | changes))
     answer = bench.compare(*BOTH)
     assert (answer.code, answer.out) == (2, "")
     assert reason in answer.err
@@ -104,8 +104,8 @@ def test_another_load_is_refused_by_name_and_forced_with_a_warning(bench, change
 
 
 def test_another_version_is_a_warning_only(bench):
-    bench.arm("none", [0.80, 0.81, 0.82, 0.83])
-    bench.arm("istio", [1.00, 1.01, 1.02, 1.03], start=1, Version="1.60.0")
+    bench.treatment("none", [0.80, 0.81, 0.82, 0.83])
+    bench.treatment("istio", [1.00, 1.01, 1.02, 1.03], start=1, Version="1.60.0")
     answer = bench.compare(*BOTH)
     assert answer.code == 0
     assert "different-settings: version differs: 1.68.1, 1.60.0" in answer.flat
@@ -120,14 +120,14 @@ def test_a_copy_is_no_second_run(six):
 
 
 def test_all_of_one_arm_before_the_other_is_said(bench):
-    bench.arm("none", [0.80, 0.81, 0.82, 0.83])
-    bench.arm("istio", [1.00, 1.01, 1.02, 1.03], start=20)
+    bench.treatment("none", [0.80, 0.81, 0.82, 0.83])
+    bench.treatment("istio", [1.00, 1.01, 1.02, 1.03], start=20)
     answer = bench.compare(*BOTH, "--pair-by", "order")
     assert "sequential-order: all runs of none began before the first of istio" in answer.flat
 
 
 def test_gzip_and_several_treatments(six):
-    six.arm("linkerd", [0.70, 1.00, 0.65, 1.10, 0.81, 0.95], start=1, step=3)
+    six.treatment("linkerd", [0.70, 1.00, 0.65, 1.10, 0.81, 0.95], start=1, step=3)
     for path in (six.folder / "linkerd").iterdir():
         path.with_suffix(".json.gz").write_bytes(gzip.compress(path.read_bytes()))
         path.unlink()
@@ -143,14 +143,14 @@ def test_gzip_and_several_treatments(six):
 
 
 def test_nighthawk_counts_as_strings(bench, make_result):
-    for arm, level in (("none", 0.8), ("istio", 1.0)):
+    for treatment, level in (("none", 0.8), ("istio", 1.0)):
         for k in range(4):
-            data = make_result(level + k / 100, minute=2 * k + (arm == "istio"))
+            data = make_result(level + k / 100, minute=2 * k + (treatment == "istio"))
             histogram = data["DurationHistogram"]
             histogram["Count"] = str(histogram["Count"])
             for bucket in histogram["Data"]:
                 bucket["Count"] = str(bucket["Count"])
-            bench.write(f"{arm}/{k}.json", data)
+            bench.write(f"{treatment}/{k}.json", data)
     answer = bench.compare(*BOTH, "--json", "o.json")
     assert answer.code == 0
     assert {run["kind"] for run in bench.read("o.json")["runs"]} == {"nighthawk"}
@@ -158,20 +158,20 @@ def test_nighthawk_counts_as_strings(bench, make_result):
 
 
 def test_access_logs_are_exact_and_their_settings_unknown(bench):
-    for arm, latency in (("none", 0.001), ("istio", 0.002)):
+    for treatment, latency in (("none", 0.001), ("istio", 0.002)):
         for k in range(4):
             lines = (
                 {"latency": latency + k * 1e-5, "timestamp": 10**18 + i * 10**7, "thread": 0, "iter": i, "ok": True}
                 for i in range(200)
             )
-            bench.write(f"{arm}/{k}.log", "".join(json.dumps(line) + "\n" for line in lines))
+            bench.write(f"{treatment}/{k}.log", "".join(json.dumps(line) + "\n" for line in lines))
     arguments = ("--baseline", "none/*.log", "--treatment", "istio/*.log", "--metrics", "p50")
     answer = bench.compare(*arguments, "--json", "o.json")
     assert answer.code == 0
     assert "settings-unknown" in answer.out
     (row,) = bench.read("o.json")["verdicts"]
     assert row["baseline_value"] == pytest.approx(0.001015)  # between the second and the third of four
-    bench.arm("mixed", [1.0, 1.1, 1.2])
+    bench.treatment("mixed", [1.0, 1.1, 1.2])
     mixed = bench.compare("--baseline", "none/*.log", "--treatment", "mixed/*.json", "--metrics", "p50")
     assert mixed.code == 2
     assert "is an access log and" in mixed.err
@@ -179,8 +179,8 @@ def test_access_logs_are_exact_and_their_settings_unknown(bench):
 
 def test_the_bucket_wider_than_the_margin_is_flagged(bench):
     # At 10 ms the margin of 5 % is 0.5 ms; the buckets are 1 ms wide.
-    bench.arm("none", [10.0, 10.1, 10.2, 10.3], bucket_ms=1)
-    bench.arm("istio", [20.0, 20.1, 20.2, 20.3], start=1, bucket_ms=0.2)
+    bench.treatment("none", [10.0, 10.1, 10.2, 10.3], bucket_ms=1)
+    bench.treatment("istio", [20.0, 20.1, 20.2, 20.3], start=1, bucket_ms=0.2)
     answer = bench.compare(*BOTH)
     assert "[bucket]" in answer.out
     assert "coarse-quantile: the quantile is known to 9.9% only, the margin is 5.0%" in answer.flat  # 1 of 10.15
@@ -191,8 +191,8 @@ def test_the_bucket_wider_than_the_margin_is_flagged(bench):
 
 def test_a_bucket_is_held_against_its_own_quantile(bench):
     # 1 ms is 5 % of 20 ms and would be 10 % of 10 ms: only the treatment's buckets are that wide.
-    bench.arm("none", [10.0, 10.1, 10.2, 10.3], bucket_ms=0.1)
-    bench.arm("istio", [20.0, 20.1, 20.2, 20.3], start=1, bucket_ms=1)
+    bench.treatment("none", [10.0, 10.1, 10.2, 10.3], bucket_ms=0.1)
+    bench.treatment("istio", [20.0, 20.1, 20.2, 20.3], start=1, bucket_ms=1)
     assert "[bucket]" not in bench.compare(*BOTH, "--margin", "p50=6%").out
     assert "[bucket]" in bench.compare(*BOTH, "--margin", "p50=4%").out
 
@@ -209,8 +209,8 @@ def test_a_quantile_with_too_few_requests_is_withheld(six):
 
 
 def test_an_arm_that_missed_its_rate_is_saturated(bench):
-    bench.arm("none", [0.80, 0.81, 0.82, 0.83])
-    bench.arm("istio", [1.00, 1.01, 1.02, 1.03], start=1, ActualQPS=80.0)
+    bench.treatment("none", [0.80, 0.81, 0.82, 0.83])
+    bench.treatment("istio", [1.00, 1.01, 1.02, 1.03], start=1, ActualQPS=80.0)
     answer = bench.compare(*BOTH, "--json", "o.json")
     assert "rate-missed: istio/run-1.json delivered 80.0% of the asked rate" in answer.flat
     (row,) = bench.read("o.json")["verdicts"]
@@ -218,8 +218,8 @@ def test_an_arm_that_missed_its_rate_is_saturated(bench):
 
 
 def test_failed_requests_are_said(bench):
-    bench.arm("none", [0.80, 0.81, 0.82, 0.83])
-    bench.arm("istio", [1.00, 1.01, 1.02, 1.03], start=1, RetCodes={"200": 360, "503": 40})
+    bench.treatment("none", [0.80, 0.81, 0.82, 0.83])
+    bench.treatment("istio", [1.00, 1.01, 1.02, 1.03], start=1, RetCodes={"200": 360, "503": 40})
     assert "errors: istio/run-1.json: 10.0% of its requests failed" in bench.compare(*BOTH).flat
 
 
@@ -243,7 +243,7 @@ def test_the_page_is_offline_and_says_the_same(six):
 
 @pytest.mark.parametrize("hostile", ["<img src=x onerror=alert(1)>", "<script>alert(1)<!--"])
 def test_the_name_of_a_folder_or_treatment_stays_text_on_the_page(six, hostile):
-    six.arm(hostile, [1.10, 1.11, 1.12, 1.13, 1.14, 1.15], start=1)
+    six.treatment(hostile, [1.10, 1.11, 1.12, 1.13, 1.14, 1.15], start=1)
     name = "<script>alert(2)<!--"
     for given, shown in ((hostile, hostile), (f"{name}=istio", name)):
         answer = six.compare("--baseline", "none", "--treatment", given, "--metrics", "p50", "--html", "o.html")

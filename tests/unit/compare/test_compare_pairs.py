@@ -38,7 +38,7 @@ def test_pairs_by_label(bench, make_result):
     answer = bench.compare(*BOTH, "--pair-by", "label", "--json", "o.json")
     assert answer.code == 0
     assert [run["block"] for run in bench.read("o.json")["runs"]] == ["block-1", "block-2", "block-3"] * 2
-    bench.arm("none", [0.7])
+    bench.treatment("none", [0.7])
     unlabelled = bench.compare(*BOTH, "--pair-by", "label")
     assert unlabelled.code == 2
     assert "none/run-1.json has no label" in unlabelled.err
@@ -70,12 +70,12 @@ def histogram(r, counts):
 
 
 def test_generators_of_one_run_are_pooled(bench, make_result):
-    for arm in ("none", "istio"):
+    for treatment in ("none", "istio"):
         for run in (1, 2):
             for name, counts in (("g1", (300, 0, 0)), ("g2", (0, 0, 300))):
                 data = make_result(1, minute=run, DurationHistogram=histogram(0.001, counts), RetCodes={"200": 300})
                 # Make the files different without changing what they say.
-                bench.write(f"{arm}/{run}/{name}.json", data | {"Labels": f"{arm} {run} {name}"})
+                bench.write(f"{treatment}/{run}/{name}.json", data | {"Labels": f"{treatment} {run} {name}"})
     arguments = (
         "--baseline",
         "none=none/*/*.json",
@@ -105,10 +105,10 @@ def test_generators_of_one_run_are_pooled(bench, make_result):
 
 def test_a_log_and_its_result_are_not_two_generators(bench, make_result):
     line = '{"latency":0.001,"timestamp":1,"thread":0,"iter":0,"ok":true,"details":"200"}\n'
-    for arm in ("none", "istio"):
+    for treatment in ("none", "istio"):
         for run in (1, 2):
-            bench.write(f"{arm}/{run}/a.json", make_result(1))
-            bench.write(f"{arm}/{run}/a.log", line)
+            bench.write(f"{treatment}/{run}/a.json", make_result(1))
+            bench.write(f"{treatment}/{run}/a.log", line)
     answer = bench.compare("--baseline", "none=none/*/*", "--treatment", "istio=istio/*/*", "--merge")
     assert answer.code == 2
     assert "a result and its log are the same requests" in answer.err

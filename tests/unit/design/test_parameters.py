@@ -9,7 +9,7 @@ DECLARED = (
     Parameter("rps", 0.0, "rate", low=0),
     Parameter("backend", "local", "where", allowed=("local", "kubernetes")),
     Parameter("keepalive", True, "reuse"),
-    Parameter("treatments", "", "arms"),
+    Parameter("treatments", "", "treatments"),
 )
 
 

@@ -12,7 +12,7 @@ from meshtrial.inference.rows import verdict_rows
 from meshtrial.records.dataset import RUNS_SCHEMA
 from meshtrial.records.tables import Inclusion
 
-ARMS = ("none", "none-aa", "sidecar", "sidecar+mtls")
+TREATMENTS = ("none", "none-aa", "sidecar", "sidecar+mtls")
 COST = {"none": 0.0, "none-aa": 0.0, "sidecar": 4e-4, "sidecar+mtls": 6e-4}
 
 
@@ -23,7 +23,7 @@ def rows(make_study):
         Contrast("sidecar+mtls", "sidecar"),
         Contrast("sidecar+mtls", "none"),
     )
-    plan = make_plan(make_study(ARMS, blocks=8, contrasts=contrasts))
+    plan = make_plan(make_study(TREATMENTS, blocks=8, contrasts=contrasts))
     rng = np.random.default_rng(5)
     found = []
     for run in plan.runs:

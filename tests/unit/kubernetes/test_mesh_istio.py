@@ -109,8 +109,8 @@ def test_its_decisions_are_counted_where_it_stands(text: str, pods: str):
     treatment, rendered = Treatment.parse(text), render(text)
     found = mesh(treatment.dataplane)
     empty = {"tokens": TOKENS, "pods": {}, "load": PodRef("t", "load", "fortio"), "probe": PodRef("p", "probe", "x")}
-    arm = proofs.Arm(None, rendered, found, found.check(treatment), **empty)  # type: ignore[arg-type]
-    assert [c.pods for c in proofs._policy_counters(arm)] == [pods]
+    subject = proofs.Subject(None, rendered, found, found.check(treatment), **empty)  # type: ignore[arg-type]
+    assert [c.pods for c in proofs._policy_counters(subject)] == [pods]
 
 
 def test_a_policy_server_in_a_waypoint_is_not_counted_as_data_plane():

@@ -20,7 +20,14 @@ from meshtrial.testbed.kubernetes.values import Values, unknown_values
 
 TOKENS = make_tokens()
 LOAD = Load(rps=100, connections=4, duration_s=5)
-ARMS = ["kuma", "kuma+mtls", "kuma+mtls+jwt", "kuma+mtls+opa", "kuma+mtls+observability", "kuma+jwt+opa+observability"]
+TREATMENTS = [
+    "kuma",
+    "kuma+mtls",
+    "kuma+mtls+jwt",
+    "kuma+mtls+opa",
+    "kuma+mtls+observability",
+    "kuma+jwt+opa+observability",
+]
 OFF = {"requestTimeout": "0s", "streamIdleTimeout": "0s", "maxStreamDuration": "0s", "maxConnectionDuration": "0s"}
 
 
@@ -47,7 +54,7 @@ def policies(rendered: workload.Rendered) -> list[dict]:
 # --- a Mesh of the study's own ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", ARMS)
+@pytest.mark.parametrize("text", TREATMENTS)
 def test_the_mesh_is_our_own_comes_first_and_has_no_policies_by_default(text: str):
     rendered = render(text)
     (mesh,) = (o for o in rendered.objects if o["kind"] == "Mesh")  # never "default", which may be somebody's
@@ -58,7 +65,7 @@ def test_the_mesh_is_our_own_comes_first_and_has_no_policies_by_default(text: st
     assert ("mtls" in mesh["spec"]) == ("mtls" in text)
 
 
-@pytest.mark.parametrize("text", ARMS)
+@pytest.mark.parametrize("text", TREATMENTS)
 def test_nothing_else_lies_outside_of_the_study(text: str):
     rendered = render(text)
     assert policies(rendered)
@@ -87,7 +94,7 @@ def test_mtls_is_strict_and_everybody_of_the_mesh_may_call():
 # --- no help from the mesh, no harm -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", ARMS)
+@pytest.mark.parametrize("text", TREATMENTS)
 def test_there_are_no_retries_no_time_outs_and_no_limits_on_requests(text: str):
     rendered = render(text)
     kinds = [o["kind"] for o in policies(rendered)]

@@ -82,7 +82,7 @@ def test_a_pod_that_cannot_be_injected_is_refused_and_nobody_else_waits_for_the_
         chosen = values[webhook]["namespaceSelector"]["matchLabels"]
         assert chosen.items() <= enrolled.items(), webhook
         assert f"{webhook}.namespaceSelector" in MESH.open_values["linkerd-control-plane"]
-    # An arm that is not Linkerd's has no such label.
+    # A treatment that is not Linkerd's has no such label.
     options = KubernetesOptions()
     load, app = Load(rps=100, connections=4, duration_s=5), read_app(options, "echo", ["http1"])
     assert not workload.render(options, "trial", Treatment("none"), load, app, None, None).namespace_labels

@@ -19,11 +19,11 @@ TINY = Mesh("tiny", "A mesh of a test", "1", OPTIONS.folder, proxy_containers=("
 POLICY = {"path": "/closed", "denied": [403]}
 
 
-def arm_of(mesh: Mesh | None, *features: Feature, app: str = "echo") -> proofs.Arm:
+def subject_of(mesh: Mesh | None, *features: Feature, app: str = "echo") -> proofs.Subject:
     rendered = workload.render(
         OPTIONS, "trial", Treatment.parse("none"), LOAD, read_app(OPTIONS, app, ("http1",)), None, make_tokens()
     )
-    return proofs.Arm(None, rendered, mesh, features, make_tokens(), {}, POD, POD)  # type: ignore[arg-type]
+    return proofs.Subject(None, rendered, mesh, features, make_tokens(), {}, POD, POD)  # type: ignore[arg-type]
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, status: int, body: str = "") -> list[str]:
@@ -67,12 +67,12 @@ def test_a_closed_path_is_denied_or_the_proof_fails(
     asked = answers(monkeypatch, status)
     closed = Feature("closed", proofs=("denied",), expect=POLICY)
     mesh = replace(TINY, proofs=(), features={"closed": closed})
-    (proof,) = proofs.prove(arm_of(mesh, closed), "before", 0)
+    (proof,) = proofs.prove(subject_of(mesh, closed), "before", 0)
     assert proof.passed is denied
     assert asked == ["http://echo.trial.svc.cluster.local:8080/closed"]
     opened = replace(closed, proofs=(), absent_proofs=("allowed",))
     mesh = replace(TINY, proofs=(), features={"closed": opened})
-    (proof,) = proofs.prove(arm_of(mesh), "before", 0)
+    (proof,) = proofs.prove(subject_of(mesh), "before", 0)
     assert proof.passed is allowed
     assert proof.observed == f"HTTP {status}"
 
@@ -82,10 +82,10 @@ def test_an_identity_is_looked_for_in_what_the_app_echoes(monkeypatch: pytest.Mo
     feature = Feature("mtls", proofs=("peer-identity",), expect={"header": header})
     mesh = replace(TINY, proofs=(), features={"mtls": feature})
     answers(monkeypatch, 200, "GET /debug\nl5d-client-id: load\n")
-    (proof,) = proofs.prove(arm_of(mesh, feature), "before", 0)
+    (proof,) = proofs.prove(subject_of(mesh, feature), "before", 0)
     assert proof.passed
     answers(monkeypatch, 200, "GET /debug\n")
-    (proof,) = proofs.prove(arm_of(mesh, feature), "before", 0)
+    (proof,) = proofs.prove(subject_of(mesh, feature), "before", 0)
     assert not proof.passed
 
 
@@ -106,9 +106,9 @@ def test_a_log_that_is_written_late_is_waited_for(
 ):
     monkeypatch.setattr(proofs, "_LOG_PATIENCE_S", 1.2)
     logged = Feature("logged", logs=(Lines("access log", "app", "tiny-proxy", "GET /"),))
-    arm = arm_of(replace(TINY, proofs=(), features={"logged": logged}), logged)
-    arm.cluster = Logs(*written)  # type: ignore[assignment]
-    arm.pods = {"app": [{"metadata": {"namespace": "trial", "name": "echo-1"}}]}
-    assert proofs.prove(arm, "before", 0) == ()
-    (proof,) = proofs.prove(arm, "after", 400)
+    subject = subject_of(replace(TINY, proofs=(), features={"logged": logged}), logged)
+    subject.cluster = Logs(*written)  # type: ignore[assignment]
+    subject.pods = {"app": [{"metadata": {"namespace": "trial", "name": "echo-1"}}]}
+    assert proofs.prove(subject, "before", 0) == ()
+    (proof,) = proofs.prove(subject, "after", 400)
     assert (proof.passed, proof.observed) == (passed, f"{written[-1]} lines")

@@ -5,7 +5,7 @@ from meshtrial.records.tables import include, runs_table
 LOAD = "100rps-4c"
 
 
-def records_of(plan, make_record, fail=lambda block, arm, attempt: ""):
+def records_of(plan, make_record, fail=lambda block, treatment, attempt: ""):
     """All runs of a plan; a failed first attempt is repeated once, as the runner does."""
     found = []
     for run in plan.runs:
@@ -20,8 +20,8 @@ def records_of(plan, make_record, fail=lambda block, arm, attempt: ""):
 def test_without_failures_every_block_counts(small_plan, make_record):
     taken = include(small_plan, records_of(small_plan, make_record), LOAD)
     assert taken.blocks == (1, 2, 3, 4, 5, 6)
-    assert not taken.set_aside
-    assert not taken.left_out
+    assert not taken.excluded
+    assert not taken.excluded_blocks
 
 
 def test_a_repeat_that_passes_takes_the_place_of_the_first(small_plan, make_record):
@@ -32,11 +32,11 @@ def test_a_repeat_that_passes_takes_the_place_of_the_first(small_plan, make_reco
     assert rows.select("attempt", "valid", "included").rows() == [(1, False, False), (2, True, True)]
 
 
-def test_a_run_that_fails_twice_takes_its_block_from_every_arm(small_plan, make_record):
+def test_a_run_that_fails_twice_takes_its_block_from_every_treatment(small_plan, make_record):
     found = records_of(small_plan, make_record, lambda b, t, a: "errors" if (b, t) == (2, "node-proxy") else "")
     taken = include(small_plan, found, LOAD)
     assert taken.blocks == (1, 3, 4, 5, 6)
-    assert taken.left_out == {2: "node-proxy: gate errors: too slow"}
+    assert taken.excluded_blocks == {2: "node-proxy: gate errors: too slow"}
     table = runs_table(small_plan, found)
     assert not table.filter(pl.col("block") == 2)["included"].any()
     # Nothing is thrown away: both attempts are in the table.
@@ -46,7 +46,7 @@ def test_a_run_that_fails_twice_takes_its_block_from_every_arm(small_plan, make_
 def test_an_arm_that_mostly_fails_is_set_aside_and_leaves_the_blocks_to_the_others(small_plan, make_record):
     found = records_of(small_plan, make_record, lambda b, t, a: "proof" if t == "node-proxy" and b > 2 else "")
     taken = include(small_plan, found, LOAD)
-    assert taken.set_aside == {"node-proxy": "invalid"}
+    assert taken.excluded == {"node-proxy": "invalid"}
     assert taken.blocks == (1, 2, 3, 4, 5, 6)
     table = runs_table(small_plan, found)
     assert set(table.filter(pl.col("included"))["treatment"]) == {"none", "none-aa"}
@@ -54,7 +54,7 @@ def test_an_arm_that_mostly_fails_is_set_aside_and_leaves_the_blocks_to_the_othe
 
 def test_an_arm_that_cannot_hold_the_rate_is_saturated(small_plan, make_record):
     found = records_of(small_plan, make_record, lambda b, t, a: "rate" if t == "node-proxy" else "")
-    assert include(small_plan, found, LOAD).set_aside == {"node-proxy": "saturated"}
+    assert include(small_plan, found, LOAD).excluded == {"node-proxy": "saturated"}
 
 
 def test_a_broken_study_counts_only_finished_blocks(small_plan, make_record):

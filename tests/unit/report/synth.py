@@ -18,7 +18,7 @@ from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
 from meshtrial.records.schema import ComponentUsage, GateResult, GeneratorRecord, Proof, RunRecord, VerdictRow
 
 # name: (added p50 in s, tail factor, data-plane CPU s/request, data-plane PSS)
-ARMS = {
+TREATMENTS = {
     "none": (0.0, 1.0, 0.0, 0),
     "none-aa": (0.0, 1.0, 0.0, 0),
     "node-proxy": (1.2e-4, 1.15, 68e-6, 33 << 20),
@@ -39,7 +39,7 @@ EXPLORATORY = (
 class Shape:
     """What a synthetic study looks like."""
 
-    treatments: tuple[str, ...] = tuple(ARMS)
+    treatments: tuple[str, ...] = tuple(TREATMENTS)
     blocks: int = 10
     loads: tuple[Load, ...] = (Load(2000, 10, 6.0),)
     requests: int = 1500
@@ -142,7 +142,7 @@ def _run(
     late: bool,
 ) -> RunRecord:
     load = plan.load_of(planned)
-    added, tail, cpu, pss = ARMS.get(planned.treatment, (6e-4, 2.0, 300e-6, 40 << 20))
+    added, tail, cpu, pss = TREATMENTS.get(planned.treatment, (6e-4, 2.0, 300e-6, 40 << 20))
     n = shape.requests
     run_noise = math.exp(level + rng.normal(0, 0.03))
     latency = (1.1e-4 + added) * run_noise * np.exp(rng.normal(0, 0.22, n))

@@ -80,7 +80,7 @@ def test_a_treatment_looks_the_same_in_every_figure(drawn, data):
 
 
 def test_looks_stay_apart_beyond_the_last_hue():
-    names = ["none", *(f"arm-{i}" for i in range(20))]
+    names = ["none", *(f"treatment-{i}" for i in range(20))]
     looks = palette.looks_of("none", None, names).values()
     assert len({(look.colour, look.marker, look.filled, str(look.dash)) for look in looks}) == 21
 

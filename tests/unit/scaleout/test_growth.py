@@ -21,17 +21,17 @@ SIZES = (30, 90, 150, 300, 450, 600)
 KNEE = 300
 
 
-def cores(size: float, arm: str) -> float:
-    return 0.004 * size**1.3 if arm == "sidecar+mtls" else 0.01 * size**0.5
+def cores(size: float, treatment: str) -> float:
+    return 0.004 * size**1.3 if treatment == "sidecar+mtls" else 0.01 * size**0.5
 
 
-def memory(size: float, arm: str) -> float:
-    return (40 + 16 * size) * 2**20 if arm.startswith("sidecar") else 30 * 2**20
+def memory(size: float, treatment: str) -> float:
+    return (40 + 16 * size) * 2**20 if treatment.startswith("sidecar") else 30 * 2**20
 
 
-def latency(size: float, arm: str) -> float:
+def latency(size: float, treatment: str) -> float:
     # flat at 3 ms, then 20 us more for each endpoint past the knee
-    return 0.003 + (2e-5 * max(0, size - KNEE) if arm.startswith("sidecar") else 0)
+    return 0.003 + (2e-5 * max(0, size - KNEE) if treatment.startswith("sidecar") else 0)
 
 
 TRUTH = {

@@ -14,7 +14,7 @@ from meshtrial.stats.contrast import paired_t_interval, paired_t_p, sign_flip_p
 
 # fine values, and coarse ones with many ties and zeros in the ratios
 positive = st.one_of(st.floats(0.1, 10).map(lambda x: round(x, 3)), st.integers(95, 105).map(lambda x: x / 100))
-arms = st.integers(2, 12).flatmap(
+treatments = st.integers(2, 12).flatmap(
     lambda n: st.tuples(st.lists(positive, min_size=n, max_size=n), st.lists(positive, min_size=n, max_size=n))
 )
 
@@ -53,7 +53,7 @@ def test_is_scipy_on_the_log_ratios() -> None:
     assert result.estimate == pytest.approx(math.exp(np.median((d[i] + d[j]) / 2)))
 
 
-@given(arms)
+@given(treatments)
 def test_interval_and_p_never_disagree(pair: tuple[list[float], list[float]]) -> None:
     result = compare_paired(*pair)
     if not result.provisional:
@@ -63,7 +63,7 @@ def test_interval_and_p_never_disagree(pair: tuple[list[float], list[float]]) ->
         assert (result.difference_low > 0) == (result.ci_low > 1)
 
 
-@given(arms)
+@given(treatments)
 def test_antisymmetric(pair: tuple[list[float], list[float]]) -> None:
     t, b = pair
     forth, back = compare_paired(t, b, margin=Margin(0.1)), compare_paired(b, t, margin=Margin(0.1))
@@ -75,7 +75,7 @@ def test_antisymmetric(pair: tuple[list[float], list[float]]) -> None:
     assert forth.needed_difference == back.needed_difference
 
 
-@given(arms, st.sampled_from([1e-3, 1e3, 1e6, 60.0]))
+@given(treatments, st.sampled_from([1e-3, 1e3, 1e6, 60.0]))
 def test_unit_does_not_matter(pair: tuple[list[float], list[float]], unit: float) -> None:
     t, b = (np.array(v) for v in pair)
     a, s = compare_paired(t, b, margin=Margin(0.1)), compare_paired(t * unit, b * unit, margin=Margin(0.1))
@@ -230,7 +230,7 @@ def test_antisymmetric_of_unpaired(t: list[float], b: list[float]) -> None:
 
 
 def test_noise_and_runs_needed() -> None:
-    # both arms have the log variance of 0 1 2 3 4 5, 3.5, times .01^2; the difference of two runs has twice that
+    # both treatments have the log variance of 0 1 2 3 4 5, 3.5, times .01^2; the difference of two runs has twice that
     x = np.exp(np.arange(6) / 100)
     result = compare_unpaired(x, x[::-1] * 1.001, margin=Margin(0.05))
     assert result.sd == pytest.approx(np.sqrt(2 * 3.5) / 100)
@@ -240,7 +240,7 @@ def test_noise_and_runs_needed() -> None:
     assert result.needed_difference == pytest.approx(expected, abs=3)
 
 
-def test_equivalence_of_tight_arms() -> None:
+def test_equivalence_of_tight_treatments() -> None:
     t, b = 1 + np.arange(8) / 1000, 1.0005 + np.arange(8) / 1000
     result = compare_unpaired(t, b, margin=Margin(0.05))
     assert result.p_equivalence is not None

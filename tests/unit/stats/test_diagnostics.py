@@ -18,13 +18,13 @@ from meshtrial.stats.diagnostics import (
 )
 from meshtrial.stats.simulate import Noise, run_places, simulate
 
-ARMS = ["none", "none-aa", "a", "b", "c", "d"]
+TREATMENTS = ["none", "none-aa", "a", "b", "c", "d"]
 WHITE = Noise(rho=0.0, drift=0.0, shock_rate=0.0)
 Arrays = dict[str, np.ndarray]
 
 
 def study(seed: int = 0, blocks: int = 10, noise: Noise = WHITE) -> tuple[np.ndarray, Arrays, Arrays]:
-    """Log values (blocks, arms), positions and times of one study."""
+    """Log values (blocks, treatments), positions and times of one study."""
     rng = np.random.default_rng(seed)
     values = simulate(np.zeros(6), blocks, 1, rng, noise=noise)[0]
     places = run_places(1, blocks, 6, "randomised", rng)[0]
@@ -32,7 +32,7 @@ def study(seed: int = 0, blocks: int = 10, noise: Noise = WHITE) -> tuple[np.nda
 
 
 def named(table: np.ndarray) -> Arrays:
-    return {name: table[:, i] for i, name in enumerate(ARMS)}
+    return {name: table[:, i] for i, name in enumerate(TREATMENTS)}
 
 
 def codes(values: np.ndarray, **options: object) -> list[str]:
@@ -73,7 +73,7 @@ def test_position() -> None:
 def test_carry_over_names_the_treatment() -> None:
     values, positions, _ = study(1)
     before = previous_treatments(positions)
-    after_c = np.array([[before[name][block] == "c" for name in ARMS] for block in range(10)])
+    after_c = np.array([[before[name][block] == "c" for name in TREATMENTS] for block in range(10)])
     found = carry_over(named(np.exp(values + 0.3 * after_c)), before)
     assert [w.code for w in found] == ["carry-over"]
     assert "after a run of c" in found[0].message
@@ -104,10 +104,10 @@ def test_dependent_blocks_are_seen_in_the_effect_not_in_what_both_share() -> Non
 
 def test_missing_runs_and_zeros_are_left_out() -> None:
     values, positions, times = study(2)
-    arms = named(np.exp(values))
-    arms["a"][3] = np.nan
-    arms["b"][:] = 0.0  # no log: the arm is skipped
-    assert diagnose(arms, "none", positions=positions, times=times) == ()
+    treatments = named(np.exp(values))
+    treatments["a"][3] = np.nan
+    treatments["b"][:] = 0.0  # no log: the treatment is skipped
+    assert diagnose(treatments, "none", positions=positions, times=times) == ()
     assert diagnose({"none": np.zeros(10), "a": np.ones(10)}, "none") == ()
 
 

@@ -16,8 +16,8 @@ AA = Family("none", twin="none-aa", margin=MARGIN)
 def study(n: int = 10, seed: int = 0, sd: float = 0.01, **ratios: float) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
     block = rng.normal(0, 0.05, n)
-    arms = {"none": 1.0, "none-aa": 1.0, **ratios}
-    return {name: ratio * np.exp(block + rng.normal(0, sd, n)) for name, ratio in arms.items()}
+    treatments = {"none": 1.0, "none-aa": 1.0, **ratios}
+    return {name: ratio * np.exp(block + rng.normal(0, sd, n)) for name, ratio in treatments.items()}
 
 
 def named(results: tuple[ContrastResult, ...]) -> dict[str, ContrastResult]:

@@ -121,7 +121,7 @@ def test_exponents_compared_by_block() -> None:
     assert result.p == 2 / 256
     same = compare_exponents(SIZES, grown(1.0, seed=1), grown(1.0, seed=2))
     assert same.p > 0.05
-    # swapping the arms turns the sign
+    # swapping the treatments turns the sign
     assert compare_exponents(SIZES, grown(1.0, seed=2), grown(1.2, seed=1)).estimate == pytest.approx(-result.estimate)
 
 

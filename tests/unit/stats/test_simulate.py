@@ -19,7 +19,7 @@ def test_every_block_runs_every_arm_once_in_its_own_order() -> None:
     assert len({tuple(row) for row in (places % 6).reshape(-1, 6)}) > 200
 
 
-def test_sequential_runs_arm_after_arm() -> None:
+def test_sequential_runs_arm_after_treatment() -> None:
     places = run_places(1, 3, 2, "sequential", np.random.default_rng(0))
     assert places[0].T.tolist() == [[0, 1, 2], [3, 4, 5]]
 
@@ -66,7 +66,7 @@ def test_bootstrap_deals_whole_blocks() -> None:
     # blocks at 0, 10, 20 with runs one apart: no simulated block mixes two recorded ones
     recorded = np.array([[0.0, 1.0], [10.0, 11.0], [20.0, 21.0]])
     values = bootstrap(recorded, [0.0, 0.0], 6, 200, np.random.default_rng(0))
-    # the arms' constant difference of 1 is no noise and is taken out
+    # the treatments' constant difference of 1 is no noise and is taken out
     assert np.ptp(values, axis=2).max() == pytest.approx(0)
     assert set(np.round(values.ravel() - values.min(), 6)) == {0.0, 10.0, 20.0}
 

@@ -32,11 +32,11 @@ _SHOWN = {f"latency_{key}_s": PERCENTILES[key].label for key in ("p50", "p99")} 
 
 
 @dataclass(frozen=True)
-class _Arm:
+class _Carried:
     """One treatment's searches, a run each."""
 
     treatment: str
-    found: Capacity
+    capacity: Capacity
     closed_rps: float
     generator_cpu: float | None
     limited_by: tuple[str, ...]
@@ -47,7 +47,7 @@ def capacity(data: StudyData) -> Figure:
     runs = [run for run in data.included_runs() if "search" in run.extra]
     if not runs:
         return empty("No search for a capacity takes part in the inference: see the gates under validity.")
-    arms = [_arm([run for run in runs if run.treatment == name]) for name in _names(data, runs)]
+    found = [_carried([run for run in runs if run.treatment == name]) for name in _names(data, runs)]
     points = _points(data, runs)
     step = max(float(run.extra["search"]["resolution"]) for run in runs)
     caption = (
@@ -56,16 +56,16 @@ def capacity(data: StudyData) -> Figure:
         "interval includes. Open: the closed-loop maximum, which has no schedule to keep. "
         "Below: latency of every step that was held up to there, by its share of the same deployment's capacity, and "
         "of the study's fixed rates. Lines join medians. Where generators, proxies and app share one machine, this is "
-        "what they carry together." + _limits(arms)
+        "what they carry together." + _limits(found)
     )
-    return Figure(lambda sheet: _draw(data, arms, points, sheet), _alt(arms), caption, _table(arms))
+    return Figure(lambda sheet: _draw(data, found, points, sheet), _alt(found), caption, _table(found))
 
 
 def _names(data: StudyData, runs: Sequence[RunRecord]) -> list[str]:
     return frames.order(data, [run.treatment for run in runs])
 
 
-def _arm(runs: Sequence[RunRecord]) -> _Arm:
+def _carried(runs: Sequence[RunRecord]) -> _Carried:
     ladders = []
     for run in runs:
         found = run.extra["search"]
@@ -75,7 +75,7 @@ def _arm(runs: Sequence[RunRecord]) -> _Arm:
         ladders.append(ladder)
     shares = [step["generator_cpu"] for run in runs for step in _steps(run) if step["stage"] == "confirm"]
     known = [float(share) for share in shares if share is not None]
-    return _Arm(
+    return _Carried(
         runs[0].treatment,
         capacity_of(ladders),
         median(run.responses["closed_loop_rps"] for run in runs),
@@ -115,29 +115,31 @@ def _latencies(treatment: str, share: float, values: Mapping[str, Any]) -> list[
     ]
 
 
-def _draw(data: StudyData, arms: Sequence[_Arm], points: pl.DataFrame, sheet: Sheet) -> Canvas:
+def _draw(data: StudyData, found: Sequence[_Carried], points: pl.DataFrame, sheet: Sheet) -> Canvas:
     looks = palette.looks(data.plan.study)
     quantiles = [label for label in _SHOWN.values() if label in points["quantile"].to_list()]
-    figure, axes = sheet.panels([0.9 + sheet.row_in * len(arms), *([2.5] * len(quantiles))])
-    _intervals(sheet, axes[0], arms, looks)
+    figure, axes = sheet.panels([0.9 + sheet.row_in * len(found), *([2.5] * len(quantiles))])
+    _intervals(sheet, axes[0], found, looks)
     for axis, label in zip(axes[1:], quantiles, strict=True):
-        _against_share(axis, points.filter(pl.col("quantile") == label), arms, looks)
+        _against_share(axis, points.filter(pl.col("quantile") == label), found, looks)
         axis.set_ylabel(f"{label} / ms")
     if quantiles:
-        sheet.key(axes[1], [palette.look_of(looks, arm.treatment) for arm in arms])
+        sheet.key(axes[1], [palette.look_of(looks, one.treatment) for one in found])
         axes[-1].set_xlabel("share of the treatment's own capacity / %")
     return figure
 
 
-def _intervals(sheet: Sheet, axis: Axes, arms: Sequence[_Arm], looks: dict[str, palette.Look]) -> None:
-    largest = max(max(arm.found.estimate, arm.closed_rps) for arm in arms)
-    for index, arm in enumerate(arms):
-        look = palette.look_of(looks, arm.treatment)
-        high = min(arm.found.high, 1.1 * largest)
-        axis.plot([arm.found.low, high], [index, index], color=look.colour, linewidth=2.2, solid_capstyle="butt")
-        axis.plot([arm.found.estimate], [index], marker=look.marker, markersize=7, color=look.colour, linestyle="none")
+def _intervals(sheet: Sheet, axis: Axes, found: Sequence[_Carried], looks: dict[str, palette.Look]) -> None:
+    largest = max(max(one.capacity.estimate, one.closed_rps) for one in found)
+    for index, one in enumerate(found):
+        look = palette.look_of(looks, one.treatment)
+        high = min(one.capacity.high, 1.1 * largest)
+        axis.plot([one.capacity.low, high], [index, index], color=look.colour, linewidth=2.2, solid_capstyle="butt")
         axis.plot(
-            [arm.closed_rps],
+            [one.capacity.estimate], [index], marker=look.marker, markersize=7, color=look.colour, linestyle="none"
+        )
+        axis.plot(
+            [one.closed_rps],
             [index],
             marker=look.marker,
             markersize=6,
@@ -145,18 +147,18 @@ def _intervals(sheet: Sheet, axis: Axes, arms: Sequence[_Arm], looks: dict[str, 
             markerfacecolor=palette.PAPER,
             linestyle="none",
         )
-    names = [arm.treatment for arm in arms]
+    names = [one.treatment for one in found]
     sheet.rows(axis, names, [palette.look_of(looks, name).colour for name in names])
     axis.set_xlim(0, None)
     axis.xaxis.set_major_formatter(lambda value, _: wording.count(value))
     axis.set_xlabel("requests a second")
 
 
-def _against_share(axis: Axes, points: pl.DataFrame, arms: Sequence[_Arm], looks: dict[str, palette.Look]) -> None:
+def _against_share(axis: Axes, points: pl.DataFrame, found: Sequence[_Carried], looks: dict[str, palette.Look]) -> None:
     axis.set_yscale("log")
-    for arm in arms:
-        look = palette.look_of(looks, arm.treatment)
-        mine = points.filter(pl.col("treatment") == arm.treatment).with_columns(
+    for one in found:
+        look = palette.look_of(looks, one.treatment)
+        mine = points.filter(pl.col("treatment") == one.treatment).with_columns(
             ((pl.col("share") / _BIN).floor() * _BIN).alias("bin"), (100 * pl.col("share")).alias("percent")
         )
         style: dict[str, Any] = {
@@ -175,8 +177,8 @@ def _against_share(axis: Axes, points: pl.DataFrame, arms: Sequence[_Arm], looks
         log_value_axis(axis.yaxis, low / 1.2, high * 1.2)
 
 
-def _limits(arms: Sequence[_Arm]) -> str:
-    stopped = [arm.treatment for arm in arms if "generator CPU" in arm.limited_by]
+def _limits(found: Sequence[_Carried]) -> str:
+    stopped = [one.treatment for one in found if "generator CPU" in one.limited_by]
     if not stopped:
         return ""
     return (
@@ -185,28 +187,28 @@ def _limits(arms: Sequence[_Arm]) -> str:
     )
 
 
-def _alt(arms: Sequence[_Arm]) -> str:
+def _alt(found: Sequence[_Carried]) -> str:
     parts = [
-        f"{arm.treatment} {wording.number(arm.found.estimate)} ({wording.number(arm.found.low)} to "
-        f"{wording.number(arm.found.high)}), closed loop {wording.number(arm.closed_rps)}"
-        for arm in arms
+        f"{one.treatment} {wording.number(one.capacity.estimate)} ({wording.number(one.capacity.low)} to "
+        f"{wording.number(one.capacity.high)}), closed loop {wording.number(one.closed_rps)}"
+        for one in found
     ]
     return "Capacity in requests a second: " + "; ".join(parts) + "."
 
 
-def _table(arms: Sequence[_Arm]) -> pl.DataFrame:
+def _table(found: Sequence[_Carried]) -> pl.DataFrame:
     return pl.DataFrame(
         {
-            "treatment": [arm.treatment for arm in arms],
-            "capacity / rps": [arm.found.estimate for arm in arms],
-            "low / rps": [arm.found.low for arm in arms],
-            "high / rps": [arm.found.high if math.isfinite(arm.found.high) else None for arm in arms],
-            "confidence / %": [100 * arm.found.confidence for arm in arms],
-            "closed loop / rps": [arm.closed_rps for arm in arms],
-            "deployments": [arm.found.n for arm in arms],
+            "treatment": [one.treatment for one in found],
+            "capacity / rps": [one.capacity.estimate for one in found],
+            "low / rps": [one.capacity.low for one in found],
+            "high / rps": [one.capacity.high if math.isfinite(one.capacity.high) else None for one in found],
+            "confidence / %": [100 * one.capacity.confidence for one in found],
+            "closed loop / rps": [one.closed_rps for one in found],
+            "deployments": [one.capacity.n for one in found],
             "generator CPU when confirmed / %": [
-                None if arm.generator_cpu is None else 100 * arm.generator_cpu for arm in arms
+                None if one.generator_cpu is None else 100 * one.generator_cpu for one in found
             ],
-            "what ended the search": [", ".join(arm.limited_by) for arm in arms],
+            "what ended the search": [", ".join(one.limited_by) for one in found],
         }
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
@@ -135,9 +136,20 @@ def _draw(data: StudyData, pools: list[_Pool], sheet: Sheet, since: str) -> Canv
 
 def _curves(body: Axes, tail: Axes, pool: _Pool, look: palette.Look, floor: float) -> None:
     x, beyond = pool.steps()
-    body.step(x, 100 * (1 - beyond), where="post", color=look.colour, linestyle=look.dash, linewidth=1.5)
-    kept = beyond > 0
-    tail.step(x[kept], beyond[kept], where="post", color=look.colour, linestyle=look.dash, linewidth=1.5)
+    kept = beyond > 0  # the largest request has nothing beyond it, which a logarithmic axis cannot show
+    for axis, at, share in ((body, x, 100 * (1 - beyond)), (tail, x[kept], beyond[kept])):
+        sns.lineplot(
+            x=at,
+            y=share,
+            ax=axis,
+            color=look.colour,
+            linestyle=look.dash,
+            linewidth=1.5,
+            drawstyle="steps-post",
+            estimator=None,
+            sort=False,
+            legend=False,
+        )
     for marked in MARKED:
         at = pool.quantile(marked.q, floor)
         if at is not None:

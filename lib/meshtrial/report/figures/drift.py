@@ -51,7 +51,7 @@ def drift(data: StudyData, response: str | None = None) -> Figure:
     )
 
 
-def _arms(data: StudyData) -> list[str]:
+def _treatments(data: StudyData) -> list[str]:
     study = data.plan.study
     return [study.baseline.name, *([study.twin.name] if study.twin else [])]
 
@@ -67,8 +67,8 @@ def _residuals(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _relative(rows: pl.DataFrame, arms: list[str]) -> pl.DataFrame:
-    return rows.filter(pl.col("treatment").is_in(arms)).with_columns(
+def _relative(rows: pl.DataFrame, treatments: list[str]) -> pl.DataFrame:
+    return rows.filter(pl.col("treatment").is_in(treatments)).with_columns(
         (pl.col("shown") / pl.col("shown").median().over("load")).alias("relative")
     )
 
@@ -77,12 +77,12 @@ def _draw(data: StudyData, rows: pl.DataFrame, residuals: pl.DataFrame, name: st
     figure, (time, place) = sheet.panels([2.3, 2.0])
     looks = palette.looks(data.plan.study)
     several = len(data.plan.study.loads) > 1
-    arms = _arms(data)
-    part = _relative(rows, arms)
+    treatments = _treatments(data)
+    part = _relative(rows, treatments)
     column = "relative" if several else "shown"
-    for arm in arms:
-        look = palette.look_of(looks, arm)
-        mine = part.filter(pl.col("treatment") == arm).sort("minutes")
+    for treatment in treatments:
+        look = palette.look_of(looks, treatment)
+        mine = part.filter(pl.col("treatment") == treatment).sort("minutes")
         time.plot(
             mine["minutes"],
             mine[column],
@@ -98,7 +98,7 @@ def _draw(data: StudyData, rows: pl.DataFrame, residuals: pl.DataFrame, name: st
     time.set_ylim(0, high * 1.15)
     time.set_ylabel(f"relative {wording.short_label(name)}" if several else _axis(name))
     time.set_xlabel("minutes since the first run")
-    sheet.key(time, [palette.look_of(looks, arm) for arm in arms])
+    sheet.key(time, [palette.look_of(looks, treatment) for treatment in treatments])
     _positions(place, residuals)
     return figure
 
@@ -137,13 +137,13 @@ def _positions(axis: Axes, residuals: pl.DataFrame) -> None:
 
 def _alt(data: StudyData, rows: pl.DataFrame, residuals: pl.DataFrame, name: str) -> str:
     parts = []
-    for arm in _arms(data):
-        mine = rows.filter(pl.col("treatment") == arm).sort("minutes")
+    for treatment in _treatments(data):
+        mine = rows.filter(pl.col("treatment") == treatment).sort("minutes")
         if mine.height > 1:
             half = mine.height // 2
             first, second = (float(np.median(v)) for v in (mine["value"][:half], mine["value"][half:]))
             parts.append(
-                f"{arm}: median {wording.in_unit(name, first)} in the first half, "
+                f"{treatment}: median {wording.in_unit(name, first)} in the first half, "
                 f"{wording.in_unit(name, second)} in the second"
             )
     medians = residuals.group_by("position").agg(pl.col("residual").median()).sort("position")

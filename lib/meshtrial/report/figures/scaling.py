@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import polars as pl
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
@@ -86,15 +87,16 @@ def _draw(data: StudyData, found: Sequence[Growth], sheet: Sheet) -> Canvas:
         axis.set_ylim(0, 1.05 * axis.get_ylim()[1])  # room for the marks of what hardly changes
         axis.set_xlim(left=0)
     axes[-1].set_xlabel("endpoints")
-    arms = list(dict.fromkeys(one.ladder.treatment for one in found))
-    sheet.key(axes[0], [palette.look_of(looks, arm) for arm in frames.order(data, arms)])
+    treatments = list(dict.fromkeys(one.ladder.treatment for one in found))
+    sheet.key(axes[0], [palette.look_of(looks, treatment) for treatment in frames.order(data, treatments)])
     return figure
 
 
 def _line(axis: Axes, one: Growth, response: Response, look: palette.Look, alpha: float) -> None:
     x, y = one.ladder.x, one.ladder.y * response.scale
-    for row in y:
-        axis.plot(x, row, linestyle="none", marker="o", markersize=2.4, color=look.colour, alpha=0.5)
+    sns.scatterplot(
+        x=np.tile(x, len(y)), y=y.ravel(), ax=axis, s=7, linewidth=0, color=look.colour, alpha=0.5, legend=False
+    )
     for at, slope in zip(x, one.ladder.at_sizes(alpha), strict=True):
         if slope is not None:
             low, middle, high = (v * response.scale for v in (slope.low, slope.estimate, slope.high))
@@ -191,6 +193,6 @@ def _forest(data: StudyData, found: Sequence[Growth], sheet: Sheet) -> Canvas:
     axis.set_xlim(max(min(-0.3, *wide), -1.5), min(max(1.5, *wide), 3.0))
     sheet.rows(axis, names, [INK] * len(names))
     axis.set_xlabel("exponent against endpoints (1: in proportion)")
-    arms = list(dict.fromkeys(one.ladder.treatment for one in found))
-    sheet.key(axis, [palette.look_of(looks, arm) for arm in frames.order(data, arms)], lines=False)
+    treatments = list(dict.fromkeys(one.ladder.treatment for one in found))
+    sheet.key(axis, [palette.look_of(looks, treatment) for treatment in frames.order(data, treatments)], lines=False)
     return figure

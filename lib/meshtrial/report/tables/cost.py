@@ -37,28 +37,30 @@ def cost(data: StudyData) -> Fragment:
 
 def _table(data: StudyData, load: str) -> Table | None:
     runs = [run for run in data.included_runs() if run.load == load and "path_cpu_s_per_request" in run.responses]
-    arms = frames.order(data, [run.treatment for run in runs])
-    if not arms:
+    treatments = frames.order(data, [run.treatment for run in runs])
+    if not treatments:
         return None
-    by_arm = {arm: [run for run in runs if run.treatment == arm] for arm in arms}
-    base = by_arm.get(data.plan.study.baseline.name)
-    parts = [role for role in PATH_ROLES if any(_cores(mine, role) is not None for mine in by_arm.values())]
+    by_treatment = {treatment: [run for run in runs if run.treatment == treatment] for treatment in treatments}
+    base = by_treatment.get(data.plan.study.baseline.name)
+    parts = [role for role in PATH_ROLES if any(_cores(mine, role) is not None for mine in by_treatment.values())]
     columns = [Column("treatment"), Column("achieved / rps", numeric=True)]
     columns += [Column(f"{PARTS[role].label} / cores per 1 000 rps", numeric=True) for role in parts]
     columns += [Column("together", numeric=True), Column("over the baseline", numeric=True)]
     columns += [Column("added memory / GiB", numeric=True), Column("GiB per 1 000 rps", numeric=True)]
-    rows = [_row(arm, by_arm[arm], base, parts) for arm in arms]
+    rows = [_row(treatment, by_treatment[treatment], base, parts) for treatment in treatments]
     return Table("Cost" + (f" at {load}" if len(frames.loads(data)) > 1 else ""), columns, rows, _NOTE)
 
 
-def _row(arm: str, mine: Sequence[RunRecord], base: Sequence[RunRecord] | None, parts: Sequence[str]) -> list[Cell]:
+def _row(
+    treatment: str, mine: Sequence[RunRecord], base: Sequence[RunRecord] | None, parts: Sequence[str]
+) -> list[Cell]:
     rate = _median(mine, "achieved_rps")
     total = _times(_median(mine, "path_cpu_s_per_request"), PER_RPS)
     over = None if base is None else _times(_median(base, "path_cpu_s_per_request"), PER_RPS)
     memory = _memory(mine)
     added = None if total is None or over is None else total - over
     return [
-        Cell(arm),
+        Cell(treatment),
         Cell(wording.number(rate)),
         *(Cell(wording.number(_cores(mine, name), most=4)) for name in parts),
         Cell(wording.number(total, most=4)),

@@ -19,10 +19,10 @@ _THOUSAND = 1000.0
 
 def growth_contrasts(data: StudyData, responses: Sequence[str] = COMPARED) -> Fragment:
     """Every treatment's slopes against the baseline's, and against those of the treatment before it, block by block."""
-    arms = [t.name for t in data.plan.study.treatments if not t.twin]
+    treatments = [t.name for t in data.plan.study.treatments if not t.twin]
     baseline = data.plan.study.baseline.name
-    pairs = [(arm, baseline) for arm in arms if arm != baseline]
-    pairs += [(later, earlier) for earlier, later in pairwise(arms[1:])]
+    pairs = [(treatment, baseline) for treatment in treatments if treatment != baseline]
+    pairs += [(later, earlier) for earlier, later in pairwise(treatments[1:])]
     found = [one for name in responses for pair in pairs if (one := compare(data, *pair, name)) is not None]
     if not found:
         text = "Slopes are not compared: no two treatments share two sizes and two blocks."
@@ -59,17 +59,17 @@ def _contrast(one: SlopeContrast) -> list[Cell]:
 
 def costs_of_endpoints_and_rate(data: StudyData, responses: Sequence[str] = TOTALS) -> Fragment:
     """What 1000 more endpoints cost at the same rate, and 1000 more requests a second at the same endpoints."""
-    arms = [t.name for t in data.plan.study.treatments if not t.twin]
+    treatments = [t.name for t in data.plan.study.treatments if not t.twin]
     rows = [
         [
             Cell(REGISTRY[name].label),
-            Cell(arm),
+            Cell(treatment),
             Cell("1000 endpoints" if what == "endpoint" else "1000 requests a second"),
             _cost(slope, REGISTRY[name], _THOUSAND if what == "endpoint" else 1.0),
         ]
         for name in responses
-        for arm in arms
-        for what, slope in costs_of_both(data, arm, name).items()
+        for treatment in treatments
+        for what, slope in costs_of_both(data, treatment, name).items()
     ]
     if not rows:
         text = "Endpoints and rate are told apart where several rates are crossed with the sizes; here there is one."

@@ -115,22 +115,25 @@ def _excluded(data: StudyData) -> list[str]:
         where = f", {load}" if len(frames.loads(data)) > 1 else ""
         part = data.table.filter(pl.col("load") == load)
         kept_blocks = set(part.filter(pl.col("included"))["block"].to_list())
-        kept_arms = set(part.filter(pl.col("included"))["treatment"].to_list())
+        kept_treatments = set(part.filter(pl.col("included"))["treatment"].to_list())
         last = part.select("run_id", "treatment", "block", "attempt").unique().sort("attempt")
         final = {(row[1], row[2]): by_run.get((row[0], row[3])) for row in last.iter_rows()}
-        for arm in frames.order(data, {arm for arm, _ in final}):
-            bad = [run for (name, _), run in final.items() if name == arm and run is not None and not run.valid]
-            if kept_blocks and arm not in kept_arms and bad:
+        for treatment in frames.order(data, {treatment for treatment, _ in final}):
+            bad = [run for (name, _), run in final.items() if name == treatment and run is not None and not run.valid]
+            if kept_blocks and treatment not in kept_treatments and bad:
                 why = _reasons(bad)
-                found.append(f"{arm}{where}: excluded as a whole, {len(bad)} runs failed twice. {why}")
+                found.append(f"{treatment}{where}: excluded as a whole, {len(bad)} runs failed twice. {why}")
         for block in sorted({block for _, block in final} - kept_blocks):
             bad = [
                 run
-                for (arm, number), run in final.items()
-                if number == block and run is not None and not run.valid and (arm in kept_arms or not kept_blocks)
+                for (treatment, number), run in final.items()
+                if number == block
+                and run is not None
+                and not run.valid
+                and (treatment in kept_treatments or not kept_blocks)
             ]
             planned = {run.treatment for run in data.plan.runs if run.load == load and run.repetition == block}
-            missing = sorted(planned - {arm for arm, number in final if number == block})
+            missing = sorted(planned - {treatment for treatment, number in final if number == block})
             why = _reasons(bad) or (f"not run: {', '.join(missing)}" if missing else "no reason recorded")
             found.append(f"Block {block}{where}, for every treatment. {why}")
     return found
@@ -153,19 +156,25 @@ def _gates(data: StudyData) -> Table:
         for gate in run.gates:
             grouped[run.load, run.treatment, gate.name].append(gate)
     names = list(dict.fromkeys(name for _, _, name in grouped))
-    arms = frames.order(data, {treatment for _, treatment in attempts})
+    treatments = frames.order(data, {name for _, name in attempts})
     several = len(frames.loads(data)) > 1
     rows, keys, groups = [], [], []
     for load in frames.loads(data):
-        rows.append([Cell("valid attempts"), Cell("–"), *(_fraction(valid[load, a], attempts[load, a]) for a in arms)])
+        rows.append(
+            [Cell("valid attempts"), Cell("–"), *(_fraction(valid[load, a], attempts[load, a]) for a in treatments)]
+        )
         for name in names:
-            results = {arm: grouped.get((load, arm, name), []) for arm in arms}
+            results = {treatment: grouped.get((load, treatment, name), []) for treatment in treatments}
             limit = next((gate.threshold for found in results.values() for gate in found), None)
             threshold = Cell("–") if limit is None else Cell(_gate_value(name, limit), limit)
-            rows.append([Cell(name), threshold, *(_gate_cell(name, results[arm]) for arm in arms)])
+            rows.append([Cell(name), threshold, *(_gate_cell(name, results[treatment]) for treatment in treatments)])
         keys += [f"{load}|valid", *(f"{load}|{name}" for name in names)]
         groups += [load if several else ""] * (len(names) + 1)
-    columns = [Column("gate"), Column("threshold", numeric=True), *(Column(arm, numeric=True) for arm in arms)]
+    columns = [
+        Column("gate"),
+        Column("threshold", numeric=True),
+        *(Column(treatment, numeric=True) for treatment in treatments),
+    ]
     note = "Each cell: the worst value of all attempts; where a gate failed, how many passed it."
     return Table("Gates, by treatment", columns, rows, note, keys, groups if several else ())
 
@@ -223,13 +232,13 @@ def _proofs(data: StudyData) -> Table:
             grouped[run.treatment, proof.name].append(proof)
     rows, groups = [], []
     for treatment in frames.order(data, {name for name, _ in grouped}):
-        for (arm, name), proofs in grouped.items():
-            if arm != treatment:
+        for (owner, name), proofs in grouped.items():
+            if owner != treatment:
                 continue
             failed = [proof for proof in proofs if not proof.passed]
             shown = failed or proofs
             passed = f"{len(proofs) - len(failed)}/{len(proofs)}"
-            groups.append(arm)
+            groups.append(treatment)
             rows.append(
                 [
                     Cell(name),

@@ -62,7 +62,7 @@ class KubernetesDeployment:
         self.keep = keep
         self.measured: dict[str, Any] = {}
         self._tokens, self._probe = tokens, probe
-        self._arm: proofs.Arm | None = None
+        self._subject: proofs.Subject | None = None
         self._meter: Meter | None = None
         self._pods: list[Json] = []
         self._mesh_pods: list[Json] = []
@@ -119,7 +119,7 @@ class KubernetesDeployment:
         pods = Pods(self._pods, agents, control, between)
         self._meter = Meter(self.cluster, parts_of(pods, mesh), self.options.sample_patience_s)
         features = mesh.check(self.treatment) if mesh else ()
-        self._arm = proofs.Arm(
+        self._subject = proofs.Subject(
             self.cluster,
             self.rendered,
             mesh,
@@ -144,9 +144,9 @@ class KubernetesDeployment:
         self.measured["control_plane"] = {c: autoscaling(self.cluster, s) for c, s in parts.items()}
 
     def prove(self, phase: str, requests: int) -> tuple[Proof, ...]:
-        """Run every proof of the arm."""
-        arm = self._standing(self._arm)
-        return (*proofs.prove(arm, phase, requests), self._placement(phase))
+        """Run every proof of the treatment."""
+        subject = self._standing(self._subject)
+        return (*proofs.prove(subject, phase, requests), self._placement(phase))
 
     def snapshot(self) -> Mapping[str, ComponentUsage]:
         """Counters of every component at the kubelets' next readings."""
@@ -175,8 +175,8 @@ class KubernetesDeployment:
         """Write the containers' logs, of a few pods a component."""
         folder.mkdir(parents=True, exist_ok=True)
         seen: dict[str, int] = {}
-        arm = self._arm
-        members = self._pods + [p for part in (arm.pods if arm else {}).values() for p in part]
+        subject = self._subject
+        members = self._pods + [p for part in (subject.pods if subject else {}).values() for p in part]
         for pod in {uid(p): p for p in members}.values():
             kind = str(label(pod, "app") or label(pod, "k8s-app") or "pod")
             seen[kind] = seen.get(kind, 0) + 1
@@ -230,7 +230,9 @@ class KubernetesDeployment:
         return next((why for why in (lost(pod, now.get(uid(pod))) for pod in everything) if why), "")
 
     def _placement(self, phase: str) -> Proof:
-        apart = [p for p in self._pods if label(p, PART) == "app"] + list(self._standing(self._arm).pods["waypoint"])
+        apart = [p for p in self._pods if label(p, PART) == "app"] + list(
+            self._standing(self._subject).pods["waypoint"]
+        )
         apps = {p["spec"].get("nodeName") for p in apart}
         loads = {p["spec"].get("nodeName") for p in self._pods if label(p, PART) == "load"}
         shared = apps & loads

@@ -58,7 +58,7 @@ class KubernetesOptions:
     app_cpu, app_memory, load_cpu, load_memory, proxy_cpu, proxy_memory : str
         Limits (and requests, of a tenth of the CPU); empty sets no limit. ``proxy_*`` is the same for every mesh.
     opa_server : str
-        Which policy server the OPA arms run, a file of ``manifests/policy/``: ``opa`` (the official image) or
+        Which policy server the OPA treatments run, a file of ``manifests/policy/``: ``opa`` (the official image) or
         ``opa-extauthz`` (this project's own, for clusters that cannot pull that image).
     hold_ms : float
         How long the client and the server of the three tiers each hold a request.

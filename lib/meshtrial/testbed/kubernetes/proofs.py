@@ -1,4 +1,4 @@
-"""What each arm proves of itself, before and after the load: effects, asked for from inside and outside the mesh.
+"""What each treatment proves of itself, before and after the load: effects, asked for from inside and outside the mesh.
 
 A proof never asks for the configuration that was meant to cause an effect: it sends the request that must be
 refused, reads what the app saw, and counts what the proxies counted.
@@ -32,7 +32,7 @@ _PATIENCE_S = 15.0  # the probe's node may learn of a new Service later than the
 
 
 @dataclass
-class Arm:
+class Subject:
     """One standing deployment, as its proofs see it.
 
     Attributes
@@ -52,18 +52,22 @@ class Arm:
     before: dict[str, float] = field(default_factory=dict)
 
 
-def prove(arm: Arm, phase: str, requests: int) -> tuple[Proof, ...]:
-    """Every proof of the arm; one that could not be made has failed, with its reason."""
+def prove(subject: Subject, phase: str, requests: int) -> tuple[Proof, ...]:
+    """Every proof of the treatment; one that could not be made has failed, with its reason."""
     todo: list[tuple[str, Callable[[], list[Proof]]]] = []
-    if arm.mesh is None:
-        todo.append(("no proxy in the path", lambda: _no_proxy(arm, phase)))
+    if subject.mesh is None:
+        todo.append(("no proxy in the path", lambda: _no_proxy(subject, phase)))
     else:
-        asked, _ = named(arm.mesh, arm.features, arm.rendered.app)
-        todo += [(name, lambda n=name, e=expect: _PROOFS[n](arm, phase, e)) for name, expect in asked]  # type: ignore[misc]
-        evidence = [*arm.mesh.counters, *(c for f in arm.features for c in f.counters), *_policy_counters(arm)]
-        todo += [(c.name, lambda c=c: _counter(arm, phase, requests, c)) for c in evidence]  # type: ignore[misc]
-        lines = [line for feature in arm.features for line in feature.logs]
-        todo += [(item.name, lambda i=item: _lines(arm, phase, requests, i)) for item in lines]  # type: ignore[misc]
+        asked, _ = named(subject.mesh, subject.features, subject.rendered.app)
+        todo += [(name, lambda n=name, e=expect: _PROOFS[n](subject, phase, e)) for name, expect in asked]  # type: ignore[misc]
+        evidence = [
+            *subject.mesh.counters,
+            *(c for f in subject.features for c in f.counters),
+            *_policy_counters(subject),
+        ]
+        todo += [(c.name, lambda c=c: _counter(subject, phase, requests, c)) for c in evidence]  # type: ignore[misc]
+        lines = [line for feature in subject.features for line in feature.logs]
+        todo += [(item.name, lambda i=item: _lines(subject, phase, requests, i)) for item in lines]  # type: ignore[misc]
     found: list[Proof] = []
     for name, work in todo:
         try:
@@ -93,111 +97,111 @@ def named(
     return asked, tuple(dict.fromkeys(name for name, _ in wanted if not app.gives(PROOFS[name])))
 
 
-def _no_proxy(arm: Arm, phase: str) -> list[Proof]:
-    extra = [f"{pod['metadata']['name']}/{name}" for pod in _workload(arm) for name in container_names(pod)]
-    planned = {str(c["name"]) for o in arm.rendered.objects for c in containers(o)}
+def _no_proxy(subject: Subject, phase: str) -> list[Proof]:
+    extra = [f"{pod['metadata']['name']}/{name}" for pod in _workload(subject) for name in container_names(pod)]
+    planned = {str(c["name"]) for o in subject.rendered.objects for c in containers(o)}
     injected = [name for name in extra if name.rsplit("/", 1)[1] not in planned]
     proofs = [Proof("no proxy container", phase, not injected, "none", ", ".join(injected[:3]) or "none")]
-    if arm.rendered.app.headers_path:
-        answer = _inside(arm, arm.rendered.app.headers_path)
+    if subject.rendered.app.headers_path:
+        answer = _inside(subject, subject.rendered.app.headers_path)
         seen = ", ".join(match.group(0).strip() for match in _PROXY_HEADERS.finditer(answer.body))
         passed = answer.status == 200 and not seen
         proofs.append(Proof("no proxy header", phase, passed, "HTTP 200, none", f"{answer.detail}, {seen or 'none'}"))
     return proofs
 
 
-def _proxied(arm: Arm, phase: str, _expect: Mapping[str, Any]) -> list[Proof]:
-    assert arm.mesh is not None
+def _proxied(subject: Subject, phase: str, _expect: Mapping[str, Any]) -> list[Proof]:
+    assert subject.mesh is not None
     without = [
         pod["metadata"]["name"]
-        for pod in _workload(arm)
-        if not set(arm.mesh.proxy_containers) & set(container_names(pod))
+        for pod in _workload(subject)
+        if not set(subject.mesh.proxy_containers) & set(container_names(pod))
     ]
-    total = len(_workload(arm))
+    total = len(_workload(subject))
     seen = f"{total - len(without)} of {total}" + (f", not {without[0]}" if without else "")
     return [Proof("a proxy in every pod", phase, not without and total > 0, f"{total} of {total}", seen)]
 
 
-def _plaintext_refused(arm: Arm, phase: str, _expect: Mapping[str, Any]) -> list[Proof]:
-    answer = _outside(arm)
+def _plaintext_refused(subject: Subject, phase: str, _expect: Mapping[str, Any]) -> list[Proof]:
+    answer = _outside(subject)
     return [Proof("plaintext from outside the mesh refused", phase, answer.refused, "refused", answer.detail)]
 
 
-def _plaintext_accepted(arm: Arm, phase: str, _expect: Mapping[str, Any]) -> list[Proof]:
-    answer = _outside(arm)
+def _plaintext_accepted(subject: Subject, phase: str, _expect: Mapping[str, Any]) -> list[Proof]:
+    answer = _outside(subject)
     return [Proof("plaintext from outside the mesh accepted", phase, answer.status == 200, "HTTP 200", answer.detail)]
 
 
-def _peer_identity(arm: Arm, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
-    answer = _inside(arm, arm.rendered.app.headers_path)
+def _peer_identity(subject: Subject, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
+    answer = _inside(subject, subject.rendered.app.headers_path)
     found = re.search(str(expect["header"]), answer.body)
     seen = found.group(0).strip() if found else f"{answer.detail}, no such header"
     return [Proof("the generator's identity seen by the app", phase, found is not None, "its SPIFFE name", seen[:300])]
 
 
-def _no_peer_identity(arm: Arm, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
-    answer = _inside(arm, arm.rendered.app.headers_path)
+def _no_peer_identity(subject: Subject, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
+    answer = _inside(subject, subject.rendered.app.headers_path)
     found = re.search(str(expect.get("header", "(?mi)^X-Forwarded-Client-Cert:.*URI=")), answer.body)
     passed = answer.status == 200 and found is None
     seen = found.group(0).strip() if found else f"{answer.detail}, none"
     return [Proof("no identity between the proxies", phase, passed, "HTTP 200, none", seen[:300])]
 
 
-def _jwt(arm: Arm, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
-    assert arm.tokens is not None
+def _jwt(subject: Subject, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
+    assert subject.tokens is not None
     bad = [int(code) for code in expect["bad"]]
     missing = [int(code) for code in expect["missing"]]
     return [
-        _status(arm, phase, "JWT: no token", (), missing),
-        _status(arm, phase, "JWT: forged token", _bearer(arm.tokens.forged), bad),
-        _status(arm, phase, "JWT: expired token", _bearer(arm.tokens.expired), bad),
-        _status(arm, phase, "JWT: another audience's token", _bearer(arm.tokens.foreign), [401, 403]),
-        _status(arm, phase, "JWT: good token", arm.tokens.headers, [200]),
+        _status(subject, phase, "JWT: no token", (), missing),
+        _status(subject, phase, "JWT: forged token", _bearer(subject.tokens.forged), bad),
+        _status(subject, phase, "JWT: expired token", _bearer(subject.tokens.expired), bad),
+        _status(subject, phase, "JWT: another audience's token", _bearer(subject.tokens.foreign), [401, 403]),
+        _status(subject, phase, "JWT: good token", subject.tokens.headers, [200]),
     ]
 
 
-def _opa(arm: Arm, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
-    assert arm.tokens is not None
+def _opa(subject: Subject, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
+    assert subject.tokens is not None
     refusals = [int(code) for code in expect["missing"]]
     bad = [int(code) for code in expect["bad"]]
     return [
-        _status(arm, phase, "OPA: no token", (), [*refusals, *([401] if len(bad) > 1 else [])]),
-        _status(arm, phase, "OPA: forged token", _bearer(arm.tokens.forged), bad),
-        _status(arm, phase, "OPA: a method that is not allowed", arm.tokens.headers, [403], "DELETE"),
-        _status(arm, phase, "OPA: good token", arm.tokens.headers, [200]),
+        _status(subject, phase, "OPA: no token", (), [*refusals, *([401] if len(bad) > 1 else [])]),
+        _status(subject, phase, "OPA: forged token", _bearer(subject.tokens.forged), bad),
+        _status(subject, phase, "OPA: a method that is not allowed", subject.tokens.headers, [403], "DELETE"),
+        _status(subject, phase, "OPA: good token", subject.tokens.headers, [200]),
     ]
 
 
-def _denied(arm: Arm, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
+def _denied(subject: Subject, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
     path, codes = str(expect["path"]), [int(code) for code in expect["denied"]]
-    return [_status(arm, phase, f"{path} denied", arm.rendered.target.headers, codes, path=path)]
+    return [_status(subject, phase, f"{path} denied", subject.rendered.target.headers, codes, path=path)]
 
 
-def _allowed(arm: Arm, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
+def _allowed(subject: Subject, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
     path = str(expect["path"])
-    return [_status(arm, phase, f"{path} allowed", arm.rendered.target.headers, [200], path=path)]
+    return [_status(subject, phase, f"{path} allowed", subject.rendered.target.headers, [200], path=path)]
 
 
-def _scoped(arm: Arm, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
+def _scoped(subject: Subject, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
     """A proxy that was not told of a service sends plain text to it, which the service's own proxy refuses."""
-    answer = _beyond(arm, expect)
+    answer = _beyond(subject, expect)
     return [Proof("a tier that is not called is unknown to the proxy", phase, answer.refused, "refused", answer.detail)]
 
 
-def _unscoped(arm: Arm, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
-    answer = _beyond(arm, expect)
+def _unscoped(subject: Subject, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
+    answer = _beyond(subject, expect)
     return [
         Proof("a tier that is not called is known to the proxy", phase, answer.status == 200, "HTTP 200", answer.detail)
     ]
 
 
-def _beyond(arm: Arm, expect: Mapping[str, Any]) -> probing.Answer:
+def _beyond(subject: Subject, expect: Mapping[str, Any]) -> probing.Answer:
     service, _, rest = str(expect["beyond"]).partition(":")
-    host = f"{service}.{arm.rendered.namespace}.svc.cluster.local"
-    return probing.request(arm.cluster, arm.load, f"http://{host}:{rest}", arm.rendered.target.headers)
+    host = f"{service}.{subject.rendered.namespace}.svc.cluster.local"
+    return probing.request(subject.cluster, subject.load, f"http://{host}:{rest}", subject.rendered.target.headers)
 
 
-_PROOFS: dict[str, Callable[[Arm, str, Mapping[str, Any]], list[Proof]]] = {
+_PROOFS: dict[str, Callable[[Subject, str, Mapping[str, Any]], list[Proof]]] = {
     "proxied": _proxied,
     "plaintext-refused": _plaintext_refused,
     "plaintext-accepted": _plaintext_accepted,
@@ -213,7 +217,7 @@ _PROOFS: dict[str, Callable[[Arm, str, Mapping[str, Any]], list[Proof]]] = {
 
 
 def _status(
-    arm: Arm,
+    subject: Subject,
     phase: str,
     name: str,
     headers: Sequence[tuple[str, str]],
@@ -221,47 +225,47 @@ def _status(
     method: str = "",
     path: str = "",
 ) -> Proof:
-    url = arm.rendered.inside + (path or arm.rendered.app.path)
-    answer = probing.request(arm.cluster, arm.load, url, headers, method)
+    url = subject.rendered.inside + (path or subject.rendered.app.path)
+    answer = probing.request(subject.cluster, subject.load, url, headers, method)
     expected = "HTTP " + " or ".join(str(code) for code in dict.fromkeys(allowed))
     return Proof(name, phase, answer.status in allowed, expected, answer.detail)
 
 
-def _policy_counters(arm: Arm) -> list[Counter]:
-    if arm.rendered.policy_counter is None:
+def _policy_counters(subject: Subject) -> list[Counter]:
+    if subject.rendered.policy_counter is None:
         return []  # no policy server in this treatment
-    url, pattern = arm.rendered.policy_counter
-    pods = "waypoint" if arm.mesh is not None and arm.mesh.waypoints else "app"
+    url, pattern = subject.rendered.policy_counter
+    pods = "waypoint" if subject.mesh is not None and subject.mesh.waypoints else "app"
     return [Counter("decisions of the policy servers", pods, url, pattern)]
 
 
-def _counter(arm: Arm, phase: str, requests: int, counter: Counter) -> list[Proof]:
-    addresses = [str(pod["status"].get("podIP", "")) for pod in arm.pods.get(counter.pods, ())]
+def _counter(subject: Subject, phase: str, requests: int, counter: Counter) -> list[Proof]:
+    addresses = [str(pod["status"].get("podIP", "")) for pod in subject.pods.get(counter.pods, ())]
 
     def read() -> float:
-        return probing.total(arm.cluster, arm.probe, addresses, counter.url, counter.pattern)
+        return probing.total(subject.cluster, subject.probe, addresses, counter.url, counter.pattern)
 
     if phase == "before":
-        arm.before[counter.name] = read()
+        subject.before[counter.name] = read()
         return []
     wanted = {"requests": float(requests), "some": 1.0, "none": 0.0}[counter.growth]
-    value = probing.grown(read, arm.before.get(counter.name, 0.0), wanted)
+    value = probing.grown(read, subject.before.get(counter.name, 0.0), wanted)
     if counter.growth == "none":
         return [Proof(counter.name, phase, value == 0, "0", f"{value:g}")]
     return [Proof(counter.name, phase, value >= wanted > 0, f"at least {wanted:g}", f"{value:g}")]
 
 
-def _lines(arm: Arm, phase: str, requests: int, lines: Lines) -> list[Proof]:
+def _lines(subject: Subject, phase: str, requests: int, lines: Lines) -> list[Proof]:
     if phase == "before":
         return []
     wanted = min(requests, _LOOKED_AT)
 
     def read() -> float:
         found = 0
-        for pod in arm.pods.get(lines.pods, ()):
+        for pod in subject.pods.get(lines.pods, ()):
             metadata = pod["metadata"]
             path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
-            text = arm.cluster.text(path, container=lines.container, tailLines=2 * _LOOKED_AT)
+            text = subject.cluster.text(path, container=lines.container, tailLines=2 * _LOOKED_AT)
             found += len(re.findall(lines.pattern, text))
         return found
 
@@ -269,16 +273,18 @@ def _lines(arm: Arm, phase: str, requests: int, lines: Lines) -> list[Proof]:
     return [Proof(lines.name, phase, found >= wanted > 0, f"at least {wanted} lines", f"{found} lines")]
 
 
-def _inside(arm: Arm, path: str) -> probing.Answer:
-    return probing.request(arm.cluster, arm.load, arm.rendered.inside + path, arm.rendered.target.headers)
+def _inside(subject: Subject, path: str) -> probing.Answer:
+    return probing.request(
+        subject.cluster, subject.load, subject.rendered.inside + path, subject.rendered.target.headers
+    )
 
 
-def _outside(arm: Arm) -> probing.Answer:
+def _outside(subject: Subject) -> probing.Answer:
     """The service as a stranger sees it; asked again while nobody is there, which proves nothing either way."""
-    url = arm.rendered.direct + arm.rendered.app.path
+    url = subject.rendered.direct + subject.rendered.app.path
     deadline = time.monotonic() + _PATIENCE_S
     while True:
-        answer = probing.request(arm.cluster, arm.probe, url, arm.rendered.target.headers)
+        answer = probing.request(subject.cluster, subject.probe, url, subject.rendered.target.headers)
         if answer.status or answer.refused or time.monotonic() > deadline:
             return answer
         time.sleep(0.5)
@@ -288,5 +294,5 @@ def _bearer(token: str) -> tuple[tuple[str, str], ...]:
     return (("Authorization", f"Bearer {token}"),)
 
 
-def _workload(arm: Arm) -> list[Json]:
-    return [*arm.pods.get("app", ()), *arm.pods.get("load", ())]
+def _workload(subject: Subject) -> list[Json]:
+    return [*subject.pods.get("app", ()), *subject.pods.get("load", ())]

@@ -62,7 +62,7 @@ def server_bootstrap(treatment: Treatment, load: Load, upstream: Upstream, token
     if treatment.has("mtls"):
         tls = envoy.tls_context(_identity("server"), _identity("client").spiffe, server=True)
     manager = envoy.http_manager("inbound", "app", http_filters=filters)
-    # The peer's certificate reaches the app, as in a mesh, so that the arm's proof can ask the app for it.
+    # The peer's certificate reaches the app, as in a mesh, so that the treatment's proof can ask the app for it.
     manager["typed_config"]["forward_client_cert_details"] = "SANITIZE_SET"
     manager["typed_config"]["set_current_client_cert_details"] = {"uri": True}
     proxy.listeners.append(envoy.listener("inbound", "0.0.0.0", INBOUND_PORT, [manager], tls))

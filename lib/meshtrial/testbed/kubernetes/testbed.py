@@ -285,7 +285,7 @@ class KubernetesTestbed:
         kept = {f"{self.namespace}-probe", *(made.rendered.namespace for made in self._standing.values())}
         for item in owned_namespaces(self.cluster, owner_id=self.applier.owner.id):
             left = item["metadata"]["name"]
-            # One of an arm that could not be removed; where it hangs in its deletion, waiting again mends nothing.
+            # One of a treatment that could not be removed; where it hangs in its deletion, waiting again mends nothing.
             if left not in kept and not mesh_of(item) and item["status"].get("phase") != "Terminating":
                 delete_namespace(self.cluster, left, self.applier.owner.id.__eq__, self.options.deploy_timeout_s)
         if not self._standing:

@@ -1,6 +1,6 @@
 """Access log, Prometheus scrapes and OpenTelemetry traces on both sidecars.
 
-The collector is a third Envoy that answers 200 to every export, so that the cost of the arm is what the
+The collector is a third Envoy that answers 200 to every export, so that the cost of the treatment is what the
 sidecars do, not what a collector does with it; its own CPU is not counted to the data plane.
 """
 

@@ -1,6 +1,6 @@
 """A TCP relay that adds a known delay to every request: the instrument's own test signal.
 
-The relay stands in every arm of a calibration study, with delay 0 in the baseline, so that its own cost
+The relay stands in every treatment of a calibration study, with delay 0 in the baseline, so that its own cost
 cancels; what it really added is read back from it and recorded.
 """
 

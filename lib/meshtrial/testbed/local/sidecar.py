@@ -1,6 +1,6 @@
 """The Envoy sidecar pair, and how its features hook in.
 
-Between the sidecars HTTP/2 is spoken with and without TLS, so that the contrast between the two arms is
+Between the sidecars HTTP/2 is spoken with and without TLS, so that the contrast between the two treatments is
 TLS and nothing else.
 """
 

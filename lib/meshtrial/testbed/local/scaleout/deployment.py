@@ -145,7 +145,7 @@ class TiersDeployment(LocalDeployment):
         }
 
     def prove(self, phase: str, requests: int) -> tuple[Proof, ...]:
-        """Proofs of the arm; afterwards that every endpoint was reached."""
+        """Proofs of the treatment; afterwards that every endpoint was reached."""
         found = super().prove(phase, requests)
         if self._fleet is not None and phase == "after":
             found += tuple(prove_traffic(self.layout, requests))

@@ -1,7 +1,8 @@
 """The load generator's fan-out: one address in front of all endpoints of the first tier.
 
 fortio calls one address. An Envoy as plain TCP proxy deals its connections out in turn, so with a multiple of the
-replicas every endpoint gets the same number. It belongs to the load generator: the same in every arm, counted there.
+replicas every endpoint gets the same number. It belongs to the load generator: the same in every treatment, and
+counted there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""That the arm is what its label says: mutual TLS on both hops, traffic at every endpoint, or no proxy at all."""
+"""That the treatment is what its label says: mutual TLS on both hops, traffic at every endpoint, or no proxy at all."""
 
 from __future__ import annotations
 
