@@ -8,6 +8,7 @@ from typing import Any, TextIO
 
 from meshtrial import paths
 from meshtrial.errors import MeshtrialError
+from meshtrial.inference.sequential import finished_repetitions
 from meshtrial.records.store import StudyStore
 from meshtrial.run.trial import complete
 
@@ -35,7 +36,9 @@ def _line(path: Path) -> str:
         records = store.records()
         done = len({record.run_id for record in records})
         invalid = sum(1 for record in records if not record.valid)
-        state = "whole" if complete(store) else "broken off"
+        whole = complete(store)
+        blocks = f"{finished_repetitions(store.plan, records)} of {store.plan.study.blocks} blocks"
+        state = "whole" if whole else f"provisional, {blocks}"
         return f"{paths.shown(path)}  {state}  {done}/{len(store.plan.runs)} runs, {invalid} attempts invalid"
     except MeshtrialError as error:
         return f"{paths.shown(path)}  unreadable: {error}"

@@ -17,7 +17,7 @@ from meshtrial.design.plan import Plan
 from meshtrial.errors import RecordError
 from meshtrial.inference.diagnosis import varying_versions
 from meshtrial.inference.rows import verdict_rows
-from meshtrial.inference.sequential import decide, finished_repetitions
+from meshtrial.inference.sequential import decide, ended, finished_repetitions
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord, VerdictRow
 from meshtrial.records.store import StudyStore, write_json
@@ -25,14 +25,21 @@ from meshtrial.records.tables import include, runs_table
 
 
 def infer(plan: Plan, records: Sequence[RunRecord]) -> tuple[pl.DataFrame, list[VerdictRow]]:
-    """The tidy table and every verdict, at the error rate that the stopping rule leaves."""
+    """The tidy table and every row at the error rate of the stopping rule; before the plan ends without a verdict."""
     table = runs_table(plan, records)
     alpha = decide(plan, records, finished_repetitions(plan, records)).alpha
     mixed = varying_versions(records)
     rows: list[VerdictRow] = []
     for load in plan.study.loads:
         rows += verdict_rows(plan, table, load.label, include(plan, records, load.label), alpha)
-    return table, [replace(row, warnings=(*row.warnings, *mixed)) for row in rows]
+    rows = [replace(row, warnings=(*row.warnings, *mixed)) for row in rows]
+    return table, rows if ended(plan, records) else [_provisional(row, plan, records) for row in rows]
+
+
+def _provisional(row: VerdictRow, plan: Plan, records: Sequence[RunRecord]) -> VerdictRow:
+    """The numbers of a study that is not finished, without a verdict: one would be an early look at it."""
+    said = f"provisional: {finished_repetitions(plan, records)} of {plan.study.blocks} blocks"
+    return replace(row, verdict="provisional", qualifier="", sentence=said, blocks_needed=None)
 
 
 def analyse(store: StudyStore) -> StudyData:

@@ -189,12 +189,20 @@ class VerdictRow:
         Confidence that the interval actually achieves.
     difference, difference_low, difference_high : float or None
         In the response's stored unit; ``difference_ms`` repeats a latency's in milliseconds.
-    p, p_equivalence : float or None
-        Exact two-sided test of no effect; two one-sided tests against the margin.
-    p_adjusted, p_equivalence_adjusted : float or None
+    p, p_equivalence, p_material : float or None
+        Exact two-sided test of no effect; two one-sided tests that it lies within the margin; a one-sided test that it
+        lies beyond.
+    p_adjusted, p_equivalence_adjusted, p_material_adjusted : float or None
         The same, corrected for the family by :attr:`adjustment`.
     mde : float or None
         Minimum detectable effect at 80 % power, as a ratio minus one.
+    margin, margin_relative, margin_floor : float or None
+        What is too small to matter, as a ratio minus one; its relative part as declared; and where the absolute floor
+        is larger and decides, that floor in the response's stored unit.
+    blocks_needed : int or None
+        Blocks of a new study that would probably settle what is open.
+    verdict : str
+        Of the table in docs/method.md, or ``provisional`` while the study is not finished.
     baseline_value, treatment_value : float or None
         Median over the included runs.
     """
@@ -223,7 +231,11 @@ class VerdictRow:
     p_adjusted: float | None
     p_equivalence: float | None
     p_equivalence_adjusted: float | None
+    p_material: float | None
+    p_material_adjusted: float | None
     margin: float | None
+    margin_relative: float | None
+    margin_floor: float | None
     noise_floor: float | None
     mde: float | None
     blocks_needed: int | None

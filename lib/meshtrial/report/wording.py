@@ -16,6 +16,7 @@ from meshtrial.design.responses import REGISTRY, Response, find_response
 from meshtrial.design.study import Load
 from meshtrial.margin import Margin
 from meshtrial.records.schema import VerdictRow
+from meshtrial.stats.family import NO_TWIN
 
 MINUS = "−"
 TIMES = "×"
@@ -144,8 +145,9 @@ LOOKS: dict[str, VerdictLook] = {
         VerdictLook("higher", "▲", ">", True, "neutral", "the interval and the corrected test show a higher value"),
         VerdictLook("lower", "▼", "<", True, "neutral", "the interval and the corrected test show a lower value"),
         VerdictLook("equivalent", "●", "o", True, "same", "shown to lie within the margin of the plan"),
-        VerdictLook("inconclusive", "◇", "D", False, "open", "neither shown; more blocks would tell"),
-        VerdictLook("unstable", "□", "s", False, "open", "the A/A noise floor is larger than the margin"),
+        VerdictLook("inconclusive", "◇", "D", False, "open", "neither shown; a larger study would tell"),
+        VerdictLook("unstable", "□", "s", False, "open", "the study's own A/A test failed at the size of the margin"),
+        VerdictLook("provisional", "…", "d", False, "open", "the study is not finished: no verdict yet"),
         VerdictLook("saturated", "■", "s", True, "stopped", "the asked rate was not held: a result, not a latency"),
         VerdictLook("invalid", "✕", "X", True, "stopped", "gates or proofs failed, or blocks are missing"),
     )
@@ -166,10 +168,13 @@ def look(row: VerdictRow) -> VerdictLook:
 
 
 _OPEN = ("inconclusive", "unstable")
+STOPPED = ("invalid", "saturated", "provisional")
 
 
 def qualifier(row: VerdictRow) -> str:
-    """What stands behind the verdict's word: material, below margin, how many more blocks."""
+    """What stands behind the verdict's word: material, below margin, how large a new study; what the floor decided."""
+    if row.margin_floor is not None and (kind(row) == "equivalent" or row.qualifier == "below margin"):
+        return " ".join(filter(None, (row.qualifier, within_floor(row))))
     if row.qualifier:
         return row.qualifier
     for text in (row.sentence, row.verdict):
@@ -177,16 +182,34 @@ def qualifier(row: VerdictRow) -> str:
         if found:
             return found["inside"] or found["after"]
     if kind(row) in _OPEN and row.blocks_needed:
-        return f"about {row.blocks_needed} more block{'s' * (row.blocks_needed != 1)}"
+        return f"a new study of about {row.blocks_needed} blocks"
     return ""
 
 
+def margin(row: VerdictRow) -> str:
+    """The margin in force: ``5 %``, or ``0.1 ms (69 %)`` where the absolute floor decides."""
+    assert row.margin is not None
+    share = rounded_percent(row.margin)
+    return share if row.margin_floor is None else f"{in_unit(row.response, row.margin_floor)} ({share})"
+
+
+def within_floor(row: VerdictRow) -> str:
+    """Where the margin's absolute floor decided: what it is, and what the relative part would have been."""
+    assert row.margin_floor is not None
+    said = f"within {in_unit(row.response, row.margin_floor)}"
+    if not row.margin_relative or not row.baseline_value:
+        return said
+    smaller = in_unit(row.response, row.margin_relative * abs(row.baseline_value))
+    return f"{said}; {rounded_percent(row.margin_relative)} would be {smaller}"
+
+
 def verdict_text(row: VerdictRow) -> str:
-    """e.g. ``slower, material`` or ``inconclusive (about 6 more blocks)``."""
+    """e.g. ``slower, material`` or ``inconclusive (a new study of about 16 blocks)``."""
     word, more = kind(row), qualifier(row)
-    if not more:
-        return word
-    return f"{word} ({more})" if word in _OPEN else f"{word}, {more}"
+    said = word if not more else f"{word} ({more})" if word in _OPEN else f"{word}, {more}"
+    # A verdict that rests on no check of the study's own noise says so itself.
+    unchecked = word not in STOPPED and any(text.startswith(NO_TWIN) for text in row.warnings)
+    return f"{said}, no A/A check" if unchecked else said
 
 
 def known(name: str) -> Response:

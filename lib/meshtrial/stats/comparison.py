@@ -61,8 +61,15 @@ class Comparison:
         ``(ratio - 1) * baseline_median``, so that it never tells another story than the ratio.
     baseline_median : float
         Median of the baseline, in the response's unit.
+    p_material : float or None
+        One-sided test, in the direction of the estimate, that the effect is no larger than the margin.
     margin_low, margin_high : float or None
         Effective equivalence bounds.
+    margin_relative : float or None
+        The relative part as it was declared.
+    margin_floor : float or None
+        The absolute floor in the response's unit where it is the larger part and decides; then both tests against the
+        margin are of differences in that unit, for a ratio would depend on this study's own baseline.
     p_sign_flip, p_paired_t : float or None
         Cross-checks of a paired contrast; they only warn.
     sd : float
@@ -103,8 +110,11 @@ class Comparison:
     difference_low: float
     difference_high: float
     baseline_median: float
+    p_material: float | None
     margin_low: float | None
     margin_high: float | None
+    margin_relative: float | None
+    margin_floor: float | None
     p_sign_flip: float | None
     p_paired_t: float | None
     sd: float

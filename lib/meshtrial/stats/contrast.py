@@ -103,11 +103,22 @@ ORDER_UNKNOWN = Warning(
 
 
 @dataclass(frozen=True, slots=True)
+class _AgainstMargin:
+    """Tests against the margin: `bound` on the scale of the analysis, `floor` where the absolute part decides."""
+
+    bound: float
+    floor: float | None
+    p_equivalence: float
+    p_material: float
+    needed: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class _Found:
     """What a design's own test gives, on the scale of the analysis.
 
-    `ends` is the model-based interval that stands in below the floor, else None; `bound` the margin; `effect` the
-    standardised effect that so many values can find.
+    `ends` is the model-based interval that stands in below the floor, else None; `effect` the standardised
+    effect that so many values can find.
     """
 
     design: Design
@@ -118,9 +129,8 @@ class _Found:
     floor: int
     sd: float
     effect: float | None
-    bound: float | None
-    p_equivalence: float | None
-    needed: tuple[int | None, int | None]
+    margin: Margin | None
+    against: _AgainstMargin | None
     cross_checks: tuple[float | None, float | None] = (None, None)
 
 
@@ -128,7 +138,8 @@ def _comparison(
     found: _Found, scale: Scale, typical: float, alpha: float, m_family: int, notes: Sequence[Warning]
 ) -> Comparison:
     """The result in a reader's terms: ratios, or the response's unit."""
-    exact, bound = found.exact, found.bound
+    exact, against = found.exact, found.against
+    bound = None if against is None else against.bound
     provisional = found.ends is not None
     low, high = found.ends or (exact.low, exact.high)
     as_ratio = scale == "ratio"
@@ -149,19 +160,22 @@ def _comparison(
         confidence=1 - alpha if provisional else exact.confidence,
         p=exact.p,
         smallest_p=found.smallest_p,
-        p_equivalence=found.p_equivalence,
+        p_equivalence=None if against is None else against.p_equivalence,
         difference=added[0],
         difference_low=added[1],
         difference_high=added[2],
         baseline_median=typical,
+        p_material=None if against is None else against.p_material,
         margin_low=None if bound is None else (_exp(-bound) if as_ratio else -bound),
         margin_high=None if bound is None else (_exp(bound) if as_ratio else bound),
+        margin_relative=None if found.margin is None else found.margin.relative,
+        margin_floor=None if against is None else against.floor,
         p_sign_flip=found.cross_checks[0],
         p_paired_t=found.cross_checks[1],
         sd=found.sd,
         mde=_expm1(mde) if mde is not None and as_ratio else mde,
-        needed_difference=found.needed[0],
-        needed_equivalence=found.needed[1],
+        needed_difference=None if against is None else against.needed[0],
+        needed_equivalence=None if against is None else against.needed[1],
         floor_n=found.floor,
         alpha=alpha,
         m_family=m_family,
@@ -190,9 +204,24 @@ def _check_scale(treatment: FloatArray, baseline: FloatArray, scale: Scale) -> N
 
 def _tolerance(treatment: FloatArray, baseline: FloatArray, scale: Scale) -> float:
     """The tolerance below which two values on the scale of the analysis are tied."""
-    if scale == "ratio":
-        return RESOLUTION
+    return RESOLUTION if scale == "ratio" else _grain(treatment, baseline)
+
+
+def _grain(treatment: FloatArray, baseline: FloatArray) -> float:
+    """What values in the response's own unit are equal within."""
     return RESOLUTION * float(max(np.abs(treatment).max(), np.abs(baseline).max()))
+
+
+def margin_differences(
+    treatment: FloatArray, baseline: FloatArray, comparison: Comparison
+) -> tuple[FloatArray, float, float]:
+    """What the tests against a paired comparison's margin are of: block differences, the bound, and what is tied."""
+    c = comparison
+    if c.margin_floor is not None:
+        return treatment - baseline, c.margin_floor, _grain(treatment, baseline)
+    d, atol = block_differences(treatment, baseline, c.scale)
+    high = c.margin_high or c.no_effect
+    return d, math.log(high) if c.scale == "ratio" else high, atol
 
 
 def block_differences(treatment: FloatArray, baseline: FloatArray, scale: Scale) -> tuple[FloatArray, float]:
@@ -211,6 +240,13 @@ def block_differences(treatment: FloatArray, baseline: FloatArray, scale: Scale)
 def _bound(margin: Margin, baseline_median: float, scale: Scale) -> float:
     """Equivalence bound on the scale of the analysis (natural log, or the response's unit)."""
     return math.log(margin.ratio(baseline_median)) if scale == "ratio" else margin.difference(baseline_median)
+
+
+def deciding_floor(margin: Margin | None, baseline_median: float) -> float | None:
+    """The absolute part of a margin where it is larger than the relative one, in the response's unit."""
+    if margin is None or margin.floor <= margin.relative * abs(baseline_median):
+        return None
+    return margin.floor
 
 
 def _paired_samples(
@@ -272,24 +308,33 @@ def compare_paired(
     mean = math.fsum(d.tolist()) / n
     rest = d - mean
     sd = math.sqrt(float(rest @ rest) / (n - 1))
-    p_eq = bound = blocks_d = blocks_e = None
+    exact = hodges_lehmann(d, alpha, atol=atol)
+    against = None
     if margin is not None:
-        bound = _bound(margin, typical, scale)
-        p_eq = max(signed_rank_p(d + bound, "greater", atol), signed_rank_p(d - bound, "less", atol))
-        blocks_d = blocks_for_difference(sd, bound, alpha=alpha, m=m_family)
-        blocks_e = blocks_for_equivalence(sd, bound, alpha=alpha, m=m_family)
+        floor = deciding_floor(margin, typical)
+        x, half, tied = (d, _bound(margin, typical, scale), atol) if floor is None else (t - b, floor, _grain(t, b))
+        spread = sd if floor is None else float(x.std(ddof=1))
+        against = _AgainstMargin(
+            _bound(margin, typical, scale),
+            floor,
+            max(signed_rank_p(x + half, "greater", tied), signed_rank_p(x - half, "less", tied)),
+            signed_rank_p(x - half, "greater", tied) if exact.estimate > 0 else signed_rank_p(x + half, "less", tied),
+            (
+                blocks_for_difference(spread, half, alpha=alpha, m=m_family),
+                blocks_for_equivalence(spread, half, alpha=alpha, m=m_family),
+            ),
+        )
     found = _Found(
         design="paired",
         sizes=(n, n),
-        exact=hodges_lehmann(d, alpha, atol=atol),
+        exact=exact,
         ends=paired_t_interval(mean, sd, n, alpha) if smallest_p(n) > alpha / m_family else None,
         smallest_p=smallest_p(n),
         floor=smallest_n(m_family, alpha),
         sd=sd,
         effect=detectable_effect(n, alpha=alpha, m=m_family),
-        bound=bound,
-        p_equivalence=p_eq,
-        needed=(blocks_d, blocks_e),
+        margin=margin,
+        against=against,
         cross_checks=(sign_flip_p(d), paired_t_p(mean, sd, n)),
     )
     zeros = int((np.abs(d) <= atol).sum())
@@ -356,28 +401,39 @@ def compare_unpaired(
     x, y = (np.log(t), np.log(b)) if scale == "ratio" else (t, b)
     atol = _tolerance(t, b, scale)
     typical = middle_of(np.sort(b))
-    pooled = (x.var(ddof=1) * (len(x) - 1) + y.var(ddof=1) * (len(y) - 1)) / (len(x) + len(y) - 2)
-    sd = math.sqrt(2 * float(pooled))
+    sd = _pooled_sd(x, y)
     least, floor = smallest_p_unpaired(len(t), len(b)), smallest_n_unpaired(m_family, alpha)
-    p_eq = bound = runs_d = runs_e = None
+    exact = hodges_lehmann_two(x, y, alpha, atol=atol)
+    against = None
     if margin is not None:
-        bound = _bound(margin, typical, scale)
-        above = mann_whitney(x + bound, y, "greater", atol=atol).p
-        p_eq = max(above, mann_whitney(x - bound, y, "less", atol=atol).p)
-        runs_d = max(floor, blocks_for_difference(sd, bound, alpha=alpha, m=m_family))
-        runs_e = max(floor, blocks_for_equivalence(sd, bound, alpha=alpha, m=m_family))
+        absolute = deciding_floor(margin, typical)
+        half, tied, spread = _bound(margin, typical, scale), atol, sd
+        u, v = x, y
+        if absolute is not None:
+            u, v, half, tied, spread = t, b, absolute, _grain(t, b), _pooled_sd(t, b)
+        below = mann_whitney(u - half, v, "less", atol=tied).p
+        above = mann_whitney(u + half, v, "greater", atol=tied).p
+        beyond = (
+            mann_whitney(u - half, v, "greater", atol=tied).p
+            if exact.estimate > 0
+            else mann_whitney(u + half, v, "less", atol=tied).p
+        )
+        needed = (
+            max(floor, blocks_for_difference(spread, half, alpha=alpha, m=m_family)),
+            max(floor, blocks_for_equivalence(spread, half, alpha=alpha, m=m_family)),
+        )
+        against = _AgainstMargin(_bound(margin, typical, scale), absolute, max(above, below), beyond, needed)
     found = _Found(
         design="unpaired",
         sizes=(len(t), len(b)),
-        exact=hodges_lehmann_two(x, y, alpha, atol=atol),
+        exact=exact,
         ends=_welch_interval(x, y, alpha) if least > alpha / m_family else None,
         smallest_p=least,
         floor=floor,
         sd=sd,
         effect=detectable_effect(max(min(len(t), len(b)), 4), alpha=alpha, m=m_family),
-        bound=bound,
-        p_equivalence=p_eq,
-        needed=(runs_d, runs_e),
+        margin=margin,
+        against=against,
     )
     notes = [ORDER_UNKNOWN]
     if found.ends is not None:
@@ -387,6 +443,12 @@ def compare_unpaired(
         )
         notes.append(Warning("below-floor", text))
     return _comparison(found, scale, typical, alpha, m_family, notes)
+
+
+def _pooled_sd(x: FloatArray, y: FloatArray) -> float:
+    """Standard deviation of the difference of two runs."""
+    pooled = (x.var(ddof=1) * (len(x) - 1) + y.var(ddof=1) * (len(y) - 1)) / (len(x) + len(y) - 2)
+    return math.sqrt(2 * float(pooled))
 
 
 def _welch_interval(x: FloatArray, y: FloatArray, alpha: float) -> tuple[float, float]:

@@ -17,12 +17,14 @@ from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
 from meshtrial.stats.comparison import Comparison, Design, Scale, Warning
 from meshtrial.stats.contrast import compare_paired, compare_unpaired
+from meshtrial.stats.diagnostics import all_dependent, dependent_blocks
 from meshtrial.stats.influence import influence
 from meshtrial.stats.multiplicity import benjamini_hochberg, holm
 from meshtrial.stats.noise import NoiseFloor, noise_floor
 from meshtrial.stats.ranktests import FloatArray
 from meshtrial.stats.verdict import Kind, Verdict, decide
 
+NO_TWIN = "no-aa-check"
 Role = Literal["primary", "exploratory", "a/a"]
 Adjustment = Literal["holm", "benjamini-hochberg", "none"]
 
@@ -121,8 +123,8 @@ class ContrastResult:
         What the verdict counts for.
     comparison : Comparison or None
         None where the treatment is invalid or saturated, or fewer than 2 complete blocks are left.
-    p_adjusted, p_equivalence_adjusted : float or None
-        Corrected by `adjustment`.
+    p_adjusted, p_equivalence_adjusted, p_material_adjusted : float or None
+        Each corrected by `adjustment`.
     m_family : int
         Contrasts corrected together.
     verdict : Verdict
@@ -141,6 +143,7 @@ class ContrastResult:
     comparison: Comparison | None
     p_adjusted: float | None
     p_equivalence_adjusted: float | None
+    p_material_adjusted: float | None
     m_family: int
     verdict: Verdict
     noise: NoiseFloor | None
@@ -185,8 +188,16 @@ def _complete_blocks(values: Mapping[str, FloatArray], blocks: Sequence[Hashable
     return _Values({name: v[whole] for name, v in values.items()}, kept, gone)
 
 
-def _warnings(twin: Comparison | None, noise: NoiseFloor | None, values: _Values) -> tuple[Warning, ...]:
+def _warnings(
+    family: Family, twin: Comparison | None, noise: NoiseFloor | None, values: _Values
+) -> tuple[Warning, ...]:
     found: list[Warning] = []
+    if family.twin and twin is None:
+        text = (
+            f"the A/A twin {family.twin} has no values here, so nothing shows how large the study's own noise is: "
+            "see its gates, and read these verdicts without that check"
+        )
+        found.append(Warning(NO_TWIN, text))
     gone, n = values.excluded, len(values.blocks)
     if gone:
         names = ", ".join(str(g) for g in gone)
@@ -200,10 +211,11 @@ def _warnings(twin: Comparison | None, noise: NoiseFloor | None, values: _Values
             "of studies: look for what else changes between runs, and repeat before acting on small effects"
         )
         found.append(Warning("aa-differs", text))
-    if twin.margin is not None and noise.floor > twin.margin:
+    if noise.shaken(twin.margin):
+        against = "" if twin.margin is None else f", beside a margin of {twin.margin:.3g}"
         text = (
-            f"baseline and twin differ by {noise.floor:.3g}, more than the margin {twin.margin:.3g}: quieten the "
-            "machine, measure longer or add blocks; only effects beyond the noise floor are called"
+            f"baseline and twin differ by {noise.floor:.3g} (p = {twin.p:.2g}){against}: quieten the machine or "
+            "measure longer, and repeat; only effects beyond that size are called"
         )
         found.append(Warning("noise-floor", text))
     return tuple(found)
@@ -264,35 +276,50 @@ def analyse_family(
 
     twin = compare(family.twin, family.baseline, 1) if family.twin else None
     noise = noise_floor(twin) if twin and paired else None
-    shared = _warnings(twin, noise, found)
+    shared = _warnings(family, twin, noise, found)
+    together = all_dependent(list(found.treatments.values()), family.scale) if paired else ()
     compared = [compare(a, b, m) for a, b in pairs]
     p = family.corrected([c.p if c else None for c in compared], m)
     p_eq = family.corrected([c.p_equivalence if c else None for c in compared], m)
+    p_more = family.corrected([c.p_material if c else None for c in compared], m)
 
     def judge(
-        pair: tuple[str, str], c: Comparison | None, role: Role, p_adj: float | None, p_eq_adj: float | None
+        pair: tuple[str, str],
+        c: Comparison | None,
+        role: Role,
+        p_adj: float | None,
+        p_eq_adj: float | None,
+        p_more_adj: float | None,
     ) -> ContrastResult:
+        depends = together
+        if c is not None and paired:
+            t, b = (found.treatments[name] for name in pair)
+            depends = (*dependent_blocks(t, b, scale=family.scale), *together)
         verdict = decide(
             c,
             p_adjusted=p_adj,
             p_equivalence_adjusted=p_eq_adj,
+            p_material_adjusted=p_more_adj,
             noise=noise,
+            dependent=bool(depends),
             kind=family.kind,
             invalid=next((invalid[name] for name in pair if name in invalid), None),
             saturated=next((saturated[name] for name in pair if name in saturated), None),
         )
         warnings = shared
         if c is not None:
-            warnings = (*c.warnings, *shared)
-            if paired:
-                t, b = (found.treatments[name] for name in pair)
-                flips = influence(t, b, c, verdict, p_adj, p_eq_adj, found.blocks)
-                warnings = (*c.warnings, *flips, *shared)
+            flips = influence(t, b, c, verdict, p_adj, p_eq_adj, found.blocks) if paired else ()
+            warnings = (*c.warnings, *depends, *flips, *shared)
         size = 1 if role == "a/a" else m
-        return ContrastResult(*pair, role, c, p_adj, p_eq_adj, size, verdict, noise, found.excluded, warnings)
+        return ContrastResult(
+            *pair, role, c, p_adj, p_eq_adj, p_more_adj, size, verdict, noise, found.excluded, warnings
+        )
 
-    results = [judge(pair, c, family.role, a, e) for pair, c, a, e in zip(pairs, compared, p, p_eq, strict=True)]
+    results = [
+        judge(pair, c, family.role, *adjusted)
+        for pair, c, *adjusted in zip(pairs, compared, p, p_eq, p_more, strict=True)
+    ]
     if family.twin:
-        own_p, own_eq = (twin.p, twin.p_equivalence) if twin else (None, None)
-        results.append(judge((family.twin, family.baseline), twin, "a/a", own_p, own_eq))
+        own = (twin.p, twin.p_equivalence, twin.p_material) if twin else (None, None, None)
+        results.append(judge((family.twin, family.baseline), twin, "a/a", *own))
     return tuple(results)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Sequence
 
 from meshtrial.stats.comparison import Comparison, Warning
-from meshtrial.stats.contrast import block_differences
+from meshtrial.stats.contrast import block_differences, margin_differences
 from meshtrial.stats.ranktests import FloatArray, leave_one_out_p, smallest_p
 from meshtrial.stats.verdict import Verdict
 
@@ -47,17 +46,17 @@ def influence(
     if c.provisional or verdict.label in ("invalid", "saturated", "unstable") or p_adjusted is None:
         return ()
     d, atol = block_differences(treatment, baseline, c.scale)
-    margin = _log_margin(c)
     shown = c.p <= c.alpha and verdict.different
     if _cannot_flip(d, c, shown):
         return ()
     factor = _factor(c.p, p_adjusted, smallest_p(n - 1), c)
     differs = [p * factor <= c.alpha for p in leave_one_out_p(d, "two-sided", atol)]
     equal = [False] * n
-    if margin is not None and c.p_equivalence is not None and p_equivalence_adjusted is not None:
+    if c.margin is not None and c.p_equivalence is not None and p_equivalence_adjusted is not None:
+        x, margin, tied = margin_differences(treatment, baseline, c)
         factor = _factor(c.p_equivalence, p_equivalence_adjusted, smallest_p(n - 1, "greater"), c)
-        below = leave_one_out_p(d - margin, "less", atol)
-        above = leave_one_out_p(d + margin, "greater", atol)
+        below = leave_one_out_p(x - margin, "less", tied)
+        above = leave_one_out_p(x + margin, "greater", tied)
         equal = [max(both) * factor <= c.alpha for both in zip(below, above, strict=True)]
     if verdict.different:
         flips, becomes = [not x for x in differs], "not be shown"
@@ -85,9 +84,3 @@ def _cannot_flip(d: FloatArray, c: Comparison, shown: bool) -> bool:
 def _factor(p: float, adjusted: float, smallest: float, c: Comparison) -> float:
     factor = min(adjusted / p, float(c.m_family)) if p > 0 else float(c.m_family)
     return factor if smallest * factor <= c.alpha else 1.0
-
-
-def _log_margin(c: Comparison) -> float | None:
-    if c.margin_high is None:
-        return None
-    return math.log(c.margin_high) if c.scale == "ratio" else c.margin_high

@@ -2,10 +2,9 @@
 
 **Noise floor.** The baseline and its twin ``none-aa`` are the same treatment, so whatever their contrast shows is
 noise. The floor is the size of that apparent effect: |Hodges-Lehmann estimate| of the A/A contrast, as a ratio minus
-one (or in the response's unit). Its `upper` end is the largest effect that the A/A interval cannot exclude. The
-floor, and not the upper end, is what makes a family `unstable`: the width of an interval is what the exact tests and
-``inconclusive`` already account for, while an apparent effect beyond the margin with nothing changed says that the
-run-to-run model itself does not hold at this size.
+one (or in the response's unit), and noisy itself; `low` and `upper` are the ends of its interval. What makes a family
+`unstable` is a test and not that estimate, which exceeds the margin by chance in a fifth to a third of healthy studies:
+see `NoiseFloor.shaken`.
 
 **Components.** What varies between fresh deployments is not seen within one. Slices of a deployment are nested in it
 and never count as n (Kalibera & Jones 2013, sections 4 and 6).
@@ -25,6 +24,8 @@ from meshtrial.errors import UsageError
 from meshtrial.stats.comparison import Comparison
 from meshtrial.stats.ranktests import FloatArray
 
+# two blocks' worth of chance less than the usual 5 %: this test stands beside every other one of the study
+SHAKEN_P = 0.01
 # a share of the variance within that an optimiser cannot tell from none
 _NOTHING = 1e-6
 
@@ -37,8 +38,8 @@ class NoiseFloor:
     ----------
     floor : float
         Size of the apparent effect: max(ratio, 1/ratio) - 1, or |difference| in the response's unit.
-    upper : float
-        Largest effect inside the A/A interval, in the same terms.
+    low, upper : float
+        Smallest and largest effect inside the A/A interval, in the same terms; low is 0 where the interval holds none.
     between_run_sd : float
         Standard deviation of one run within its block: sd of the A/A block differences / sqrt(2), on the log scale for
         ratios (0.05 is about 5 %).
@@ -51,11 +52,27 @@ class NoiseFloor:
     """
 
     floor: float
+    low: float
     upper: float
     between_run_sd: float
     p: float
     n: int
     scale: str
+
+    def shaken(self, margin: float | None) -> bool:
+        """Whether the A/A contrast shows that the run-to-run model does not hold at the size of the margin.
+
+        Nothing differs between baseline and twin, so either their interval lies wholly beyond the margin, or their
+        test rejects at 1 % while effects beyond the margin are not excluded.
+
+        Parameters
+        ----------
+        margin : float or None
+            A ratio minus one, or the response's unit.
+        """
+        beyond = margin is not None and self.low > margin
+        within = margin is not None and self.upper <= margin
+        return beyond or (self.p <= SHAKEN_P and not within)
 
 
 def noise_floor(twin: Comparison) -> NoiseFloor:
@@ -71,8 +88,9 @@ def noise_floor(twin: Comparison) -> NoiseFloor:
     NoiseFloor
     """
     size = effect_size(twin.estimate, twin.scale)
-    upper = max(effect_size(twin.ci_low, twin.scale), effect_size(twin.ci_high, twin.scale))
-    return NoiseFloor(size, upper, twin.sd / math.sqrt(2), twin.p, twin.n, twin.scale)
+    ends = [effect_size(twin.ci_low, twin.scale), effect_size(twin.ci_high, twin.scale)]
+    low = min(ends) if twin.excludes_no_effect else 0.0
+    return NoiseFloor(size, low, max(ends), twin.sd / math.sqrt(2), twin.p, twin.n, twin.scale)
 
 
 def effect_size(value: float, scale: str) -> float:

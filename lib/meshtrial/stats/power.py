@@ -1,8 +1,11 @@
 """Planning: how many blocks a margin costs, how long they take, and the smallest effect that n blocks can see.
 
-The paired t-test's power (statsmodels) divided by 0.955, the asymptotic efficiency of the signed-rank test under normal
-noise (Hodges & Lehmann 1956); never fewer blocks than the exact test's own floor. The power is solved once for all
-numbers of blocks together and kept, so that a thousand contrasts cost nothing; beyond 512 blocks by the normal limit.
+The t-test's power (statsmodels) at n times 0.955, the asymptotic efficiency of the signed-rank test under normal noise
+(Hodges & Lehmann 1956), and at the level that the exact test reaches: with few blocks its p-values are coarse, and the
+largest one at or below 0.05 may be 0.03. Where only the most extreme outcome rejects, the power is that of n blocks all
+on one side. Equivalence is two such one-sided tests, each of which must succeed. Never fewer blocks than the exact
+test's own floor. The power is solved once for all numbers of blocks together and kept, so that a thousand contrasts
+cost nothing; beyond 512 blocks by the normal limit.
 """
 
 from __future__ import annotations
@@ -17,32 +20,59 @@ from scipy import special
 from meshtrial.errors import UsageError
 from meshtrial.stats.multiplicity import smallest_n
 from meshtrial.stats.noise import VarianceComponents, best_slices
-from meshtrial.stats.ranktests import FloatArray
+from meshtrial.stats.ranktests import FloatArray, clean_signed_rank_tail
 
 EFFICIENCY = 0.955
 _TABLE = 512
+_FEWEST = 4  # below that no test reaches 5 %
+_COARSE = 60
+
+
+def reached_level(n: int, level: float) -> float:
+    """Largest one-sided p-value of n blocks at or below `level`; 0 where they reach none.
+
+    Beyond 60 blocks p-values are so fine that it is `level` itself.
+    """
+    if n > _COARSE:
+        return level
+    tail = clean_signed_rank_tail(n)
+    return float(tail[tail <= level].max(initial=0.0))
 
 
 @lru_cache(maxsize=256)
-def _detectable(alpha: float, power: float) -> FloatArray:
-    """Standardised effect found with `power` at N = 0, 1, ... blocks (infinite below 4), by bisection."""
+def _detectable(level: float, power: float) -> FloatArray:
+    """Standardised effect that one one-sided test finds with `power` at N = 0, 1, ... blocks; infinite where none."""
     # statsmodels takes a moment to load, which commands that plan nothing need not wait for
     from statsmodels.stats.power import ttest_power
 
-    n = np.arange(4, _TABLE + 1, dtype=np.float64) * EFFICIENCY
+    blocks = np.arange(_FEWEST, _TABLE + 1)
+    reached = np.array([reached_level(int(n), level) for n in blocks])
+    n, at = blocks * EFFICIENCY, np.where(reached > 0, reached, 0.5)
     # twice the critical value is found nearly always, and keeps the noncentral t in its accurate range
-    low, high = np.zeros_like(n), (2 * special.stdtrit(n - 1, 1 - alpha / 2) + 3) / np.sqrt(n)
+    low, high = np.zeros_like(n), (2 * special.stdtrit(n - 1, 1 - at) + 5) / np.sqrt(n)
     for _ in range(50):
         middle = (low + high) / 2
-        enough = ttest_power(middle, n, alpha) >= power
+        enough = ttest_power(middle, n, at, alternative="larger") >= power
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    return np.concatenate((np.full(4, math.inf), high))
+    all_on_one_side = np.where(reached <= 0.5**blocks, special.ndtri(power ** (1 / blocks)), 0.0)
+    found = np.where(reached > 0, np.maximum(high, all_on_one_side), math.inf)
+    # one block more may reach a level that is hardly less than the last one's; it never takes away what was found
+    table: FloatArray = np.concatenate((np.full(_FEWEST, math.inf), np.minimum.accumulate(found)))
+    return table
 
 
 @lru_cache(maxsize=256)
-def _falling(alpha: float, power: float) -> FloatArray:
+def _falling(level: float, power: float) -> FloatArray:
     """The same table with its sign turned, ascending for a search."""
-    return -_detectable(alpha, power)
+    return -_detectable(level, power)
+
+
+def _blocks(effect: float, level: float, power: float) -> int:
+    """Fewest blocks with which a one-sided test at `level` finds a standardised effect."""
+    table = _falling(level, power)
+    if -effect <= table[-1]:
+        return int(table.searchsorted(-effect))  # the first number of blocks that sees the effect
+    return _whole(_normal_blocks(effect, level, power))
 
 
 def _normal_blocks(effect: float, alpha: float, power: float) -> float:
@@ -72,7 +102,7 @@ def detectable_effect(n: int, *, alpha: float = 0.05, m: int = 1, power: float =
     if n < smallest_n(m, alpha):
         return None
     if n <= _TABLE:
-        return float(_detectable(alpha / m, power)[n])
+        return float(_detectable(alpha / m / 2, power)[n])
     return math.sqrt(_normal_blocks(1.0, alpha / m / 2, power) / n)
 
 
@@ -91,19 +121,14 @@ def blocks_for_difference(sd: float, margin: float, *, alpha: float = 0.05, m: i
     Returns
     -------
     int
-        ``ceil(TTestPower().solve_power(margin/sd, alpha=alpha/m, power=power) / 0.955)``, at least the floor.
+        At least the floor.
 
     Raises
     ------
     UsageError
         If sd is negative or margin is not positive.
     """
-    effect = _effect(sd, margin)
-    floor = smallest_n(m, alpha)
-    table = _falling(alpha / m, power)
-    if -effect <= table[-1]:
-        return max(floor, int(table.searchsorted(-effect)))  # the first number of blocks that sees the effect
-    return max(floor, _whole(_normal_blocks(effect, alpha / m / 2, power)))
+    return max(smallest_n(m, alpha), _blocks(_effect(sd, margin), alpha / m / 2, power))
 
 
 def blocks_for_equivalence(
@@ -118,13 +143,13 @@ def blocks_for_equivalence(
     effect : float
         The true effect; 0 for treatments that do not differ. It uses up part of the margin.
     alpha, m, power
-        As in `detectable_effect`. With no effect both one-sided tests must succeed, hence z((1 + power)/2): z(.9) at
-        .8.
+        As in `detectable_effect`. With no effect both one-sided tests must succeed, so each has the power
+        (1 + power)/2: .9 at .8.
 
     Returns
     -------
     int
-        ``((z(1 - alpha/m) + z(.9)) sd/margin)^2 / .955``, at least the floor.
+        At least the floor.
 
     Raises
     ------
@@ -136,8 +161,7 @@ def blocks_for_equivalence(
             f"an effect of {effect:g} is not inside the margin {margin:g}: no number of blocks shows equivalence"
         )
     distance = _effect(sd, margin - abs(effect))
-    floor = smallest_n(m, alpha, "equivalence")
-    return floor if math.isinf(distance) else max(floor, _whole(_normal_blocks(distance, alpha / m, (1 + power) / 2)))
+    return max(smallest_n(m, alpha, "equivalence"), _blocks(distance, alpha / m, (1 + power) / 2))
 
 
 def _effect(sd: float, margin: float) -> float:

@@ -61,7 +61,7 @@ class Decision:
 
 
 def half_width(comparison: Comparison) -> float:
-    """Half-width of an interval: relative, sqrt(high/low) - 1, or in the response's unit on the difference scale.
+    """Relative half-width of an interval: sqrt(high/low) - 1, or on the difference scale as a share of the estimate.
 
     Infinite below the floor: a provisional interval stops nothing.
     """
@@ -70,7 +70,7 @@ def half_width(comparison: Comparison) -> float:
         return math.inf
     if c.scale == "ratio":
         return math.sqrt(c.ci_high / c.ci_low) - 1
-    return (c.ci_high - c.ci_low) / 2
+    return (c.ci_high - c.ci_low) / 2 / abs(c.estimate) if c.estimate else math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Precision:
     Attributes
     ----------
     target : float
-        Relative half-width, 0.03 for 3 %; on the difference scale in the response's unit.
+        Relative half-width, 0.03 for 3 %, of the ratio or, on the difference scale, of the difference itself.
     n_max : int
         Stop here in any case.
     n_min : int

@@ -119,7 +119,7 @@ def test_a_copy_is_no_second_run(six):
     assert six.compare(*BOTH, "--force").code == 0
 
 
-def test_all_of_one_arm_before_the_other_is_said(bench):
+def test_all_of_one_treatment_before_the_other_is_said(bench):
     bench.treatment("none", [0.80, 0.81, 0.82, 0.83])
     bench.treatment("istio", [1.00, 1.01, 1.02, 1.03], start=20)
     answer = bench.compare(*BOTH, "--pair-by", "order")
@@ -208,7 +208,7 @@ def test_a_quantile_with_too_few_requests_is_withheld(six):
     assert six.compare(*BOTH[:-1], "p99", "--sample-floor", "1").code == 0
 
 
-def test_an_arm_that_missed_its_rate_is_saturated(bench):
+def test_a_treatment_that_missed_its_rate_is_saturated(bench):
     bench.treatment("none", [0.80, 0.81, 0.82, 0.83])
     bench.treatment("istio", [1.00, 1.01, 1.02, 1.03], start=1, ActualQPS=80.0)
     answer = bench.compare(*BOTH, "--json", "o.json")

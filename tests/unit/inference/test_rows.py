@@ -49,5 +49,5 @@ def test_a_part_that_the_parent_has_is_compared_as_a_ratio(rows):
     assert row.noise_floor is None  # the twin lacks the part too and tells nothing of its noise
 
 
-def test_two_arms_without_the_part_are_no_a_a_test(rows):
+def test_two_treatments_without_the_part_are_no_a_a_test(rows):
     assert not any(row.twin for row in rows.values())

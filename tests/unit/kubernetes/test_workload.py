@@ -57,7 +57,7 @@ def test_none_has_no_features():
         render("none+mtls")
 
 
-def test_an_arm_without_mtls_is_really_without_it():
+def test_a_treatment_without_mtls_is_really_without_it():
     off, on = render("istio"), render("istio+mtls")
     assert find(off, "PeerAuthentication", "default")["spec"]["mtls"] == {"mode": "DISABLE"}
     assert find(off, "DestinationRule", "plaintext")["spec"]["host"] == "*.trial.svc.cluster.local"

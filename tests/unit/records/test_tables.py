@@ -43,7 +43,7 @@ def test_a_run_that_fails_twice_takes_its_block_from_every_treatment(small_plan,
     assert table.filter((pl.col("block") == 2) & (pl.col("treatment") == "node-proxy")).height == 2
 
 
-def test_an_arm_that_mostly_fails_is_set_aside_and_leaves_the_blocks_to_the_others(small_plan, make_record):
+def test_a_treatment_that_mostly_fails_is_set_aside_and_leaves_the_blocks_to_the_others(small_plan, make_record):
     found = records_of(small_plan, make_record, lambda b, t, a: "proof" if t == "node-proxy" and b > 2 else "")
     taken = include(small_plan, found, LOAD)
     assert taken.excluded == {"node-proxy": "invalid"}
@@ -52,7 +52,7 @@ def test_an_arm_that_mostly_fails_is_set_aside_and_leaves_the_blocks_to_the_othe
     assert set(table.filter(pl.col("included"))["treatment"]) == {"none", "none-aa"}
 
 
-def test_an_arm_that_cannot_hold_the_rate_is_saturated(small_plan, make_record):
+def test_a_treatment_that_cannot_hold_the_rate_is_saturated(small_plan, make_record):
     found = records_of(small_plan, make_record, lambda b, t, a: "rate" if t == "node-proxy" else "")
     assert include(small_plan, found, LOAD).excluded == {"node-proxy": "saturated"}
 

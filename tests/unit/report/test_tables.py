@@ -246,7 +246,7 @@ def test_cost_is_told_by_part_and_together(data):
     assert f"{cores:.4f}"[:5] in row
 
 
-def test_local_arms_are_called_what_they_are(data):
+def test_local_treatments_are_called_what_they_are(data):
     for fragment in (tables.verdict_sentence(data), tables.method_and_limits(data)):
         assert "reference data planes" in fragment.text
 

@@ -74,10 +74,38 @@ def test_a_verdict_is_read_with_or_without_its_qualifier_inside():
     assert wording.verdict_text(row(qualifier="material")) == "slower, material"
     assert wording.verdict_text(row(verdict="slower (material)")) == "slower, material"
     inconclusive = row(verdict="inconclusive", blocks_needed=6)
-    assert wording.verdict_text(inconclusive) == "inconclusive (about 6 more blocks)"
-    assert wording.verdict_text(row(verdict="inconclusive", blocks_needed=1)) == "inconclusive (about 1 more block)"
+    assert wording.verdict_text(inconclusive) == "inconclusive (a new study of about 6 blocks)"
+    provisional = row(verdict="provisional", sentence="provisional: 7 of 10 blocks")
+    assert wording.verdict_text(provisional) == "provisional, 7 of 10 blocks"
     assert wording.verdict_text(row(verdict="inconclusive: at least 8 blocks")) == "inconclusive (at least 8 blocks)"
     assert wording.kind(row(verdict="something new")) == "invalid"
+
+
+def test_where_the_floor_decided_the_verdict_says_so():
+    given = {"margin": 0.69, "margin_relative": 0.05, "margin_floor": 1e-4, "baseline_value": 1.44e-4}
+    within = "within 0.100 ms; 5 % would be 0.007 ms"
+    said = [
+        wording.verdict_text(row(verdict="equivalent", **given)),
+        wording.verdict_text(row(verdict="slower", qualifier="below margin", **given)),
+        wording.verdict_text(row(verdict="slower", qualifier="material", **given)),
+        wording.margin(row(**given)),
+        wording.margin(row(margin=0.05, margin_relative=0.05)),
+    ]
+    assert [text.replace("\u00a0", " ") for text in said] == [
+        f"equivalent, {within}",
+        f"slower, below margin {within}",
+        "slower, material",
+        "0.100 ms (69 %)",
+        "5 %",
+    ]
+
+
+def test_a_verdict_without_a_check_of_the_studys_own_noise_says_so():
+    alone = {"warnings": ("no-aa-check: the A/A twin none-aa has no values here",)}
+    assert wording.verdict_text(row(verdict="slower", qualifier="material", **alone)) == (
+        "slower, material, no A/A check"
+    )
+    assert wording.verdict_text(row(verdict="invalid", **alone)) == "invalid"
 
 
 def test_the_smallest_effect_is_a_ratio_only_where_there_is_one():
@@ -106,8 +134,8 @@ def test_declared_numbers_stay_as_declared():
 
 def test_every_verdict_has_a_shape_of_its_own_among_those_that_share_no_direction():
     shapes = {(look.marker, look.filled) for look in wording.LOOKS.values()}
-    # Up, down, equivalent, inconclusive, unstable, saturated, invalid.
-    assert len(shapes) == 7
+    # Up, down, equivalent, inconclusive, unstable, provisional, saturated, invalid.
+    assert len(shapes) == 8
     assert all(look.glyph for look in wording.LOOKS.values())
 
 

@@ -79,7 +79,7 @@ def test_the_cost_of_an_endpoint_is_found(data):
     assert judged(found) == "about linear"
 
 
-def test_the_knee_is_found_and_a_flat_arm_has_none(data):
+def test_the_knee_is_found_and_a_flat_treatment_has_none(data):
     found = growth(data, "sidecar+mtls", "latency_beyond_holds_p50_s")
     assert found.knee.found
     assert found.knee.low <= KNEE <= found.knee.high
@@ -99,7 +99,7 @@ def test_what_bends_is_predicted_by_its_power_law(data):
     assert found.predict(1200, 0.05).estimate / found.predict(300, 0.05).estimate == pytest.approx(4**1.3, rel=0.05)
 
 
-def test_slopes_of_two_arms_are_compared(data):
+def test_slopes_of_two_treatments_are_compared(data):
     found = compare(data, "sidecar+mtls", "none", "data_plane_cpu_cores")
     assert found.exponent.low <= 1.3 - 0.5 <= found.exponent.high
     assert found.exponent.p < 0.01
@@ -152,7 +152,7 @@ def test_figures_are_drawn_from_records_alone(data):
     assert "No run" in figures.machine_limits(data).caption
 
 
-def test_slopes_are_tabled_against_the_baseline_and_the_arm_before(data):
+def test_slopes_are_tabled_against_the_baseline_and_the_treatment_before(data):
     table = tables.growth_contrasts(data, ["data_plane_memory_bytes", "latency_beyond_holds_p50_s"])
     assert "p50 latency beyond the holds" in table.text
     # 16 MiB an endpoint, and none in the baseline: 16 000 MiB for 1000 of them.

@@ -11,6 +11,8 @@ from meshtrial.errors import UsageError
 from meshtrial.stats import Margin, compare_paired, compare_unpaired
 from meshtrial.stats.comparison import Comparison
 from meshtrial.stats.contrast import paired_t_interval, paired_t_p, sign_flip_p
+from meshtrial.stats.power import blocks_for_equivalence, detectable_effect
+from meshtrial.stats.ranktests import signed_rank_p
 
 # fine values, and coarse ones with many ties and zeros in the ratios
 positive = st.one_of(st.floats(0.1, 10).map(lambda x: round(x, 3)), st.integers(95, 105).map(lambda x: x / 100))
@@ -115,22 +117,45 @@ def test_difference_scale_for_a_baseline_of_zero() -> None:
 def test_minimum_detectable_effect_is_a_ratio() -> None:
     t, b = noisy(10, 1.0, 0.1, seed=2)
     result = compare_paired(t, b)
-    # 10 * .955 blocks see 1.0261 standard deviations at power .8
-    assert result.mde == pytest.approx(math.expm1(1.0261091 * result.sd), rel=1e-6)
+    effect = detectable_effect(10)
+    assert effect is not None
+    assert result.mde == pytest.approx(math.expm1(effect * result.sd), rel=1e-12)
 
 
-def test_blocks_needed_by_hand() -> None:
+def test_blocks_needed_are_those_of_the_plan() -> None:
     t, b = noisy(10, 1.0, 0.1, seed=2)
     result = compare_paired(t, b, margin=Margin(0.1))
-    z = 1.6448536 + 1.2815516
-    assert result.needed_equivalence == max(5, math.ceil((z * result.sd / math.log(1.1)) ** 2 / 0.955))
+    assert result.needed_equivalence == blocks_for_equivalence(result.sd, math.log(1.1))
     assert compare_paired(t, b).needed_equivalence is None
-    # five contrasts: z(1 - .05/5) = 2.326
     five = compare_paired(t, b, margin=Margin(0.1), m_family=5)
-    assert five.needed_equivalence == max(8, math.ceil(((2.3263 + 1.2816) * result.sd / math.log(1.1)) ** 2 / 0.955))
+    assert five.needed_equivalence == blocks_for_equivalence(result.sd, math.log(1.1), m=5)
     assert five.needed_difference is not None
     assert result.needed_difference is not None
     assert five.needed_difference > result.needed_difference
+
+
+def test_where_the_floor_decides_the_margin_is_tested_in_the_responses_unit() -> None:
+    b = np.array([1.0, 1.2, 0.9, 1.1, 0.8, 1.3, 1.0, 0.7, 1.4, 1.05]) * 1e-4
+    t = b + np.array([3, -4, 2, -1, 4, -3, 1, 2, -2, -5]) * 1e-6
+    margin = Margin(0.05, floor=2e-5)  # a fifth of the baseline, four times the relative part
+    result = compare_paired(t, b, margin=margin)
+    assert (result.margin_relative, result.margin_floor) == (0.05, 2e-5)
+    assert result.margin == pytest.approx(2e-5 / 1.025e-4)
+    assert result.p_equivalence == max(signed_rank_p(t - b + 2e-5, "greater"), signed_rank_p(t - b - 2e-5, "less"))
+    relative = compare_paired(t, b, margin=Margin(0.05, floor=1e-7))
+    assert relative.margin_floor is None
+    # Another baseline in the same study leaves the answer of the floor as it is; a ratio would not.
+    shifted = compare_paired(t + 1e-4, b + 1e-4, margin=margin)
+    assert shifted.p_equivalence == result.p_equivalence
+
+
+def test_material_asks_whether_the_effect_is_larger_than_the_margin() -> None:
+    t, b = noisy(10, 1.3, 0.02, seed=3)
+    result = compare_paired(t, b, margin=Margin(0.1))
+    assert result.p_material == signed_rank_p(np.log(t / b) - math.log(1.1), "greater")
+    assert compare_paired(b, t, margin=Margin(0.1)).p_material == result.p_material
+    assert compare_paired(t, b, margin=Margin(0.5)).p_material > 0.5
+    assert compare_paired(t, b).p_material is None
 
 
 def test_one_wild_block_is_named_by_the_cross_checks() -> None:

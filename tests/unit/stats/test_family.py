@@ -100,11 +100,44 @@ def test_too_few_blocks_left() -> None:
 
 def test_a_noisy_twin_makes_small_effects_unstable_and_leaves_large_ones() -> None:
     values = study(a=1.06, b=2.0)
-    values["none-aa"] = values["none"] * np.exp(np.linspace(0.08, 0.14, 10))
+    values["none-aa"] = values["none"] * np.exp(np.linspace(0.08, 0.14, 10)[[4, 9, 1, 6, 3, 8, 0, 5, 2, 7]])
     found = named(analyse_family(values, AA))
     assert found["a"].verdict.label == "unstable"
     assert found["b"].verdict.label == "slower"
     assert {"aa-differs", "noise-floor"} <= {w.code for w in found["b"].warnings}
+
+
+def test_a_twin_without_values_is_said_with_every_verdict() -> None:
+    for gone in ({"invalid": {"none-aa": "proof failed"}}, {"saturated": {"none-aa": "fell behind"}}):
+        found = named(analyse_family(study(a=1.2), AA, **gone))  # type: ignore[arg-type]
+        assert found["a"].verdict.label == "slower"
+        assert "no-aa-check" in {w.code for w in found["a"].warnings}
+    assert "no-aa-check" not in {w.code for r in analyse_family(study(a=1.2), AA) for w in r.warnings}
+    without = Family("none", contrasts=[("a", "none")])
+    assert "no-aa-check" not in {w.code for r in analyse_family(study(a=1.2), without) for w in r.warnings}
+
+
+def test_material_is_corrected_over_the_family() -> None:
+    values = study(n=6, a=1.2, b=1.2, c=1.2)
+    (alone,) = analyse_family({k: values[k] for k in ("none", "a")}, Family("none", margin=Margin(0.1)))
+    assert alone.verdict.text == "slower (material)"
+    assert alone.p_material_adjusted == 1 / 64
+    ten = study(n=10, a=1.2, b=1.2, c=1.2)
+    found = analyse_family(ten, Family("none", twin="none-aa", margin=Margin(0.1)))
+    assert [r.p_material_adjusted for r in found if r.role == "primary"] == [3 / 1024] * 3
+
+
+def test_treatments_with_slow_states_of_their_own_get_no_verdict() -> None:
+    rng = np.random.default_rng(3)
+    values = {}
+    for name in ("none", "none-aa", "a", "b", "c", "d"):
+        state = np.zeros(10)
+        for k in range(1, 10):
+            state[k] = 0.95 * state[k - 1] + rng.normal(0, 0.1)
+        values[name] = np.exp(state + (0.7 if name == "a" else 0))
+    found = named(analyse_family(values, AA))
+    assert found["a"].verdict.text == "inconclusive: the blocks depend on each other"
+    assert "dependent-blocks" in {w.code for w in found["a"].warnings}
 
 
 def test_declared_pairs() -> None:
@@ -178,7 +211,7 @@ def test_refuses_labels_that_are_not_those_of_the_blocks() -> None:
         analyse_family(study(a=1.0), Family("none"), blocks=[1, 2])
 
 
-def test_refuses_arms_of_unequal_length() -> None:
+def test_refuses_treatments_of_unequal_length() -> None:
     values = study(a=1.0)
     values["a"] = values["a"][:5]
     with pytest.raises(UsageError, match="one value a block"):

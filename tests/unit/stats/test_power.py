@@ -1,10 +1,13 @@
 import math
 
+import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import norm, wilcoxon
 from statsmodels.stats.power import TTestPower
 
 from meshtrial.errors import UsageError
+from meshtrial.stats.intervals import signed_rank_p_rows
+from meshtrial.stats.multiplicity import smallest_n
 from meshtrial.stats.noise import VarianceComponents
 from meshtrial.stats.power import (
     Budget,
@@ -12,15 +15,50 @@ from meshtrial.stats.power import (
     blocks_for_equivalence,
     cost_of_margin,
     detectable_effect,
+    reached_level,
     study_seconds,
 )
 
 
-@pytest.mark.parametrize("effect", [0.3, 0.5, 0.8, 1.2])
+@pytest.mark.parametrize(("n", "level"), [(6, 0.025), (10, 0.025), (10, 0.005), (16, 0.01), (60, 0.05)])
+def test_the_level_that_the_exact_test_reaches(n: int, level: float) -> None:
+    reached = reached_level(n, level)
+    # the rank sum whose tail it is, and the next one, which is above the level
+    tails = [float(wilcoxon(np.arange(1, n + 1) * np.where(np.arange(n) < k, -1, 1), alternative="greater").pvalue)
+             for k in range(n + 1)]  # fmt: skip
+    assert 0 < reached <= level
+    assert all(tail <= reached or tail > level for tail in tails)
+    assert reached_level(4, 0.025) == 0
+    assert reached_level(61, 0.025) == 0.025
+
+
+@pytest.mark.parametrize("effect", [0.3, 0.5])
 @pytest.mark.parametrize("m", [1, 5])
-def test_the_formula_of_the_method(effect: float, m: int) -> None:
+def test_with_many_blocks_the_plan_is_that_of_the_t_test(effect: float, m: int) -> None:
     expected = math.ceil(TTestPower().solve_power(effect, alpha=0.05 / m, power=0.8) / 0.955)
-    assert blocks_for_difference(1.0, effect, m=m) == expected
+    assert expected <= blocks_for_difference(1.0, effect, m=m) <= expected + 2
+
+
+def promised(n: int, shift: float, m: int, margin: float | None = None) -> float:
+    """Share of simulated studies of n blocks that show a difference, or equivalence, at alpha/m."""
+    d = np.random.default_rng(5).normal(shift, 1.0, (4000, n))
+    if margin is None:
+        return float((signed_rank_p_rows(d) <= 0.05 / m).mean())
+    p = np.maximum(signed_rank_p_rows(d + margin, "greater"), signed_rank_p_rows(d - margin, "less"))
+    return float((p <= 0.05 / m).mean())
+
+
+@pytest.mark.parametrize("size", [0.5, 0.8, 1.0, 1.2, 1.5, 2.0])
+@pytest.mark.parametrize("m", [1, 5])
+def test_a_plan_keeps_its_promise_and_asks_for_little_more(size: float, m: int) -> None:
+    for blocks, power in (
+        (blocks_for_difference(1.0, size, m=m), lambda n: promised(n, size, m)),
+        (blocks_for_equivalence(1.0, size, m=m), lambda n: promised(n, 0.0, m, size)),
+    ):
+        # 0.03: Monte Carlo's three standard errors are 0.02, and t is only near the signed-rank test
+        assert power(blocks) >= 0.8 - 0.03
+        floor = smallest_n(m, 0.05)
+        assert blocks <= floor or power(max(floor - 1, blocks - 3)) < 0.8 + 0.03
 
 
 def test_never_below_the_floor() -> None:
@@ -30,12 +68,11 @@ def test_never_below_the_floor() -> None:
     assert blocks_for_equivalence(0.01, 1.0, m=5) == 7
 
 
-def test_equivalence_by_hand() -> None:
-    # ((1.645 + 1.282) * .1 / .0953)^2 / .955 = 9.88 -> 10
-    assert ((norm.ppf(0.95) + norm.ppf(0.9)) * 0.1 / math.log(1.1)) ** 2 / 0.955 == pytest.approx(9.88, abs=0.01)
-    assert blocks_for_equivalence(0.1, math.log(1.1)) == 10
-    # an effect of half the margin leaves half of it: four times as many
-    assert blocks_for_equivalence(0.1, math.log(1.1), effect=math.log(1.1) / 2) == math.ceil(4 * 9.8765)
+def test_equivalence_beyond_the_table_is_the_normal_formula() -> None:
+    expected = ((norm.ppf(0.95) + norm.ppf(0.9)) / 0.05) ** 2 / 0.955
+    assert blocks_for_equivalence(1.0, 0.05) == math.ceil(expected)
+    # an effect of half the margin leaves half of it
+    assert blocks_for_equivalence(1.0, 0.1, effect=0.05) == math.ceil(expected)
 
 
 def test_small_effects_go_beyond_the_table() -> None:
@@ -43,10 +80,10 @@ def test_small_effects_go_beyond_the_table() -> None:
     assert blocks_for_difference(1.0, 0.02) == pytest.approx(expected, rel=0.001)
 
 
-@pytest.mark.parametrize(("n", "m"), [(6, 1), (10, 5), (30, 3), (400, 1)])
+@pytest.mark.parametrize(("n", "m"), [(100, 3), (400, 1)])
 def test_detectable_effect_is_statsmodels(n: int, m: int) -> None:
     expected = TTestPower().solve_power(nobs=n * 0.955, alpha=0.05 / m, power=0.8)
-    assert detectable_effect(n, m=m) == pytest.approx(expected, rel=1e-4)
+    assert detectable_effect(n, m=m) == pytest.approx(expected, rel=1e-3)
 
 
 def test_detectable_effect_and_blocks_are_inverse() -> None:

@@ -80,7 +80,7 @@ def test_same_as_scipy_with_ties_and_zeros(values: list[int], alternative: str) 
 
 
 @given(small_whole)
-def test_swapping_the_arms_changes_nothing(values: list[int]) -> None:
+def test_swapping_the_treatments_changes_nothing(values: list[int]) -> None:
     d = np.array(values, dtype=float)
     assert signed_rank(d).p == signed_rank(-d).p
     assert signed_rank(d, "greater").p == signed_rank(-d, "less").p

@@ -13,13 +13,13 @@ def test_without_noise_only_the_effects_are_left() -> None:
     assert np.allclose(values, [0.0, 0.1, 0.2])
 
 
-def test_every_block_runs_every_arm_once_in_its_own_order() -> None:
+def test_every_block_runs_every_treatment_once_in_its_own_order() -> None:
     places = run_places(50, 8, 6, "randomised", np.random.default_rng(0))
     assert (np.sort(places, axis=2) == np.arange(48).reshape(8, 6)).all()
     assert len({tuple(row) for row in (places % 6).reshape(-1, 6)}) > 200
 
 
-def test_sequential_runs_arm_after_treatment() -> None:
+def test_sequential_runs_treatment_after_treatment() -> None:
     places = run_places(1, 3, 2, "sequential", np.random.default_rng(0))
     assert places[0].T.tolist() == [[0, 1, 2], [3, 4, 5]]
 
@@ -47,7 +47,7 @@ def test_shocks_are_positive_and_as_frequent_as_declared() -> None:
     assert values[values > 0].mean() == pytest.approx(0.25, rel=0.1)
 
 
-def test_a_noisier_arm_and_a_more_sensitive_one() -> None:
+def test_a_noisier_treatment_and_a_more_sensitive_one() -> None:
     own = Noise(rho=0.0, ar_sd=0.0, drift=0.0, tail_sd=0.05, shock_rate=0.0)
     values = simulate([0.0, 0.0], 50, 400, np.random.default_rng(3), noise=own, scales=[1, 4])
     spread = np.subtract(*np.quantile(values, [0.75, 0.25], axis=(0, 1)))
@@ -78,7 +78,7 @@ def test_bootstrap_keeps_stretches_of_neighbours() -> None:
     assert set(np.round(steps.ravel()) % 8) == {1.0}
 
 
-def test_bootstrap_deals_more_arms_than_were_recorded() -> None:
+def test_bootstrap_deals_more_treatments_than_were_recorded() -> None:
     recorded = np.random.default_rng(1).normal(0, 1, (6, 2))
     values = bootstrap(recorded, [0.0, 0.0, 5.0], 4, 50, np.random.default_rng(2))
     assert values.shape == (50, 4, 3)

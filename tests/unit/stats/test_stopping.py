@@ -84,5 +84,5 @@ def test_half_width() -> None:
     d = np.linspace(0.1, 0.6, 6)
     c = compare_paired(np.exp(d), np.ones(6))
     assert half_width(c) == pytest.approx(np.exp(0.25) - 1)
-    assert half_width(compare_paired(d, np.zeros(6), scale="difference")) == pytest.approx(0.25)
+    assert half_width(compare_paired(d, np.zeros(6), scale="difference")) == pytest.approx(0.25 / 0.35)
     assert half_width(compare_paired(np.exp(d), np.ones(6), m_family=5)) == np.inf

@@ -13,11 +13,18 @@ def contrast(ratio: float, sd: float = 0.01, n: int = 10, margin: float | None =
 
 
 def judged(c: Comparison, **options: object) -> Verdict:
-    return decide(c, p_adjusted=c.p, p_equivalence_adjusted=c.p_equivalence, **options)  # type: ignore[arg-type]
+    return decide(
+        c,
+        p_adjusted=c.p,
+        p_equivalence_adjusted=c.p_equivalence,
+        p_material_adjusted=c.p_material,
+        **options,  # type: ignore[arg-type]
+    )
 
 
-def floor(size: float) -> NoiseFloor:
-    return NoiseFloor(size, size * 2, size, 0.5, 10, "ratio")
+def floor(size: float, p: float = 0.002) -> NoiseFloor:
+    """An A/A contrast that was shown to differ, by about this much."""
+    return NoiseFloor(size, size * 0.8, size * 1.2, size, p, 10, "ratio")
 
 
 def test_material() -> None:
@@ -58,41 +65,40 @@ def test_inconclusive_says_how_many_blocks() -> None:
     assert verdict.label == "inconclusive"
     assert c.needed_difference is not None
     assert c.needed_equivalence is not None
-    assert verdict.more == max(c.needed_difference, c.needed_equivalence) - 10
-    assert verdict.text == f"inconclusive (about {verdict.more} more blocks)"
+    assert verdict.blocks == max(c.needed_difference, c.needed_equivalence)
+    assert verdict.text == f"inconclusive (a new study of about {verdict.blocks} blocks)"
     assert verdict.mde == c.mde
     assert not verdict.conclusive
 
 
-def test_inconclusive_between_the_two_always_asks_for_at_least_one() -> None:
+def test_inconclusive_between_the_two_asks_for_more_than_there_were() -> None:
     # enough blocks for the plan, but the correction leaves nothing shown
     c = contrast(1.02, sd=0.02, n=30)
     verdict = decide(c, p_adjusted=0.2, p_equivalence_adjusted=0.2)
-    assert verdict.more is not None
-    assert verdict.more >= 1
+    assert verdict.blocks is not None
+    assert verdict.blocks > 30
 
 
 def test_without_a_margin_there_is_no_plan() -> None:
     verdict = judged(contrast(1.001, sd=0.1, margin=None))
     assert verdict.text == "inconclusive"
-    assert verdict.more is None
+    assert verdict.blocks is None
     assert verdict.mde is not None
 
 
 def test_below_the_floor() -> None:
     verdict = judged(contrast(1.5, n=6, m=5))
     assert verdict.text == "inconclusive: at least 8 blocks"
-    assert verdict.more == 2
+    assert verdict.blocks == 8
 
 
 def test_unstable_comes_before_a_difference() -> None:
     c = contrast(1.08)
     assert judged(c).label == "slower"
-    assert judged(c, noise=floor(0.04)).label == "slower"  # below the margin of 5 %
+    assert judged(c, noise=floor(0.04)).label == "slower"  # shown to lie within the margin of 5 %
     verdict = judged(c, noise=floor(0.10))
     assert verdict.label == "unstable"
-    assert verdict.more is not None
-    assert verdict.text == f"unstable (about {verdict.more} more blocks)"
+    assert verdict.text == f"unstable (a new study of about {verdict.blocks} blocks)"
     assert "10.0%" in verdict.reason
     assert "5.0%" in verdict.reason
 
@@ -100,6 +106,32 @@ def test_unstable_comes_before_a_difference() -> None:
 def test_unstable_leaves_an_effect_beyond_the_noise() -> None:
     assert judged(contrast(3.0), noise=floor(0.10)).label == "slower"
     assert judged(contrast(1 / 3.0), noise=floor(0.10)).label == "faster"
+
+
+def test_a_noise_floor_beyond_the_margin_that_chance_alone_gives_is_not_unstable() -> None:
+    wide = NoiseFloor(0.08, 0.0, 0.2, 0.05, 0.3, 10, "ratio")
+    assert judged(contrast(1.08), noise=wide).label == "slower"
+    assert judged(contrast(1.0), noise=wide).label == "equivalent"
+
+
+def test_an_interval_beyond_the_margin_is_unstable_also_where_few_blocks_cannot_reach_one_per_cent() -> None:
+    seven = NoiseFloor(0.08, 0.06, 0.1, 0.01, 2 / 128, 7, "ratio")
+    assert judged(contrast(1.0), noise=seven).label == "unstable"
+
+
+def test_dependent_blocks_take_every_label() -> None:
+    for ratio in (1.0, 1.2):
+        verdict = judged(contrast(ratio), dependent=True)
+        assert verdict.text == "inconclusive: the blocks depend on each other"
+        assert not verdict.conclusive
+    assert judged(contrast(1.2), dependent=True, invalid="proof failed").label == "invalid"
+
+
+def test_material_is_what_its_own_corrected_test_shows() -> None:
+    c = contrast(1.2)
+    assert c.ci_low > 1.05
+    assert decide(c, p_adjusted=c.p, p_material_adjusted=0.06).text == "slower"
+    assert decide(c, p_adjusted=c.p, p_material_adjusted=0.05).text == "slower (material)"
 
 
 def test_unstable_comes_before_equivalent() -> None:
@@ -144,4 +176,5 @@ def test_noise_on_the_difference_scale() -> None:
     assert aa.floor == 0
     cores = 0.3 + np.arange(8) / 100
     c = compare_paired(cores, zero, scale="difference", margin=Margin(0.1, 0.01))
-    assert decide(c, p_adjusted=c.p, noise=aa, kind="resource").text == "more (material)"
+    verdict = decide(c, p_adjusted=c.p, p_material_adjusted=c.p_material, noise=aa, kind="resource")
+    assert verdict.text == "more (material)"

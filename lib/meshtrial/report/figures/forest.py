@@ -107,10 +107,11 @@ def _draw(contrasts: Contrasts, found: list[_Panel], sheet: Sheet) -> Canvas:
 
 def _row(axis: Axes, place: int, row: VerdictRow, look: palette.Look, panel: _Panel, sheet: Sheet) -> None:
     mark = wording.look(row)
-    said = f"{mark.glyph} {wording.verdict_text(row)}"
+    # What the floor's share would have been stands in the table.
+    said = f"{mark.glyph} {wording.verdict_text(row).partition(';')[0]}"
     numbers = _numbers(row)
     if sheet.narrow:
-        said = said.replace("(about ", "(").replace(" more blocks", " more")
+        said = said.replace("(a new study of about ", "(new study: ")
         text = f"{wording.change(row.ratio, row.ci_high)}  {said}" if row.ratio is not None else said
         axis.text(1, place - 0.38, text, transform=axis.get_yaxis_transform(), ha="right", size=SMALL, gid="halo")
     else:

@@ -41,6 +41,8 @@ class _Piece:
 
 
 def _sentences(data: StudyData) -> list[list[_Piece]]:
+    if any(kind(row) == "provisional" for row in data.verdicts):
+        return [[_Piece(_nothing_yet(data))]]
     found = [_sentence(data, load) for load in data.plan.study.loads] if data.verdicts else []
     return [sentence for sentence in found if sentence] or [[_Piece(_nothing_yet(data))]]
 
@@ -76,7 +78,7 @@ def twin_sentences(data: StudyData) -> list[str]:
     if study.twin is None:
         return ["This study has no A/A twin: nothing in it shows how large its own noise is."]
     rows = [row for row in frames.verdicts(data, twin=True) if row.response in study.primary]
-    rows = [row for row in rows if not frames.not_reported(data, row)]
+    rows = [row for row in rows if not frames.not_reported(data, row) and kind(row) != "provisional"]
     if not rows:
         return [f"The A/A twin {study.twin.name} has no verdict yet."]
     called = twin_called(data)
@@ -136,6 +138,11 @@ def _not_reported(data: StudyData) -> list[str]:
 
 def _nothing_yet(data: StudyData) -> str:
     kept, planned = max((frames.blocks_of(data, load) for load in frames.loads(data)), default=(0, 0))
+    if data.verdicts:
+        return (
+            f"No verdict yet: provisional, {kept} of {planned} blocks. The numbers below are a look at an unfinished "
+            "study; verdicts come when its plan is through."
+        )
     return (
         f"No verdict: {kept} of {planned} planned blocks take part in the inference, and no contrast has been computed."
     )
@@ -209,6 +216,8 @@ def _said(row: VerdictRow) -> list[_Piece]:
     about = f" at {name.removesuffix(' latency')}" if row.response.startswith("latency_") else f" in {name}"
     if word in ("slower", "faster", "higher", "lower"):
         return [verdict, _Piece(about), *_bracket(_size(row))]
+    if word == "equivalent" and row.margin_floor is not None:
+        return [verdict, _Piece(about), *_bracket(wording.within_floor(row))]
     if word == "equivalent":
         margin = f"within {wording.rounded_percent(row.margin)}" if row.margin is not None else "within the margin"
         return [verdict, _Piece(about), *_bracket(margin)]

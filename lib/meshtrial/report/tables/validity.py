@@ -15,13 +15,17 @@ from meshtrial.records.schema import GateResult, Proof, RunRecord
 from meshtrial.report import frames, wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table, badge, box, bullets, details, heading, paragraph
 from meshtrial.report.tables.headline import twin_called, twin_sentences
+from meshtrial.stats.family import NO_TWIN
 
 # Codes of warnings that speak of the machine's course rather than of one contrast.
 _NUMBER = re.compile(r"\d+")
 _SHARES = frozenset({"rate", "achieved rate", "late", "late sends", "errors", "generator CPU"})
 # Less is not worth a sentence: a run bears 5 % of late sends, and a short theft makes only some sends late.
 _STOLEN = 0.02
-_COURSE = ("drift", "autocorrelation", "carry-over", "dependent-blocks", "position", "warm-up", "modes", "aa-differs")
+_COURSE = (
+    *("drift", "autocorrelation", "carry-over", "dependent-blocks", "position", "warm-up", "modes"),
+    *("aa-differs", "noise-floor", NO_TWIN),
+)
 
 
 def validity(data: StudyData) -> Fragment:

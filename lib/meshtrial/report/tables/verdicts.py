@@ -202,7 +202,7 @@ def _margin(row: VerdictRow) -> Cell:
     detectable = "" if row.mde is None else f"detects {wording.mde_text(row)}"
     if row.margin is None:
         return Cell("–", note=detectable)
-    return Cell(f"±{wording.rounded_percent(row.margin)}", row.margin, note=detectable)
+    return Cell(f"±{wording.margin(row)}", row.margin, note=detectable)
 
 
 def _in_words(row: VerdictRow) -> str:
