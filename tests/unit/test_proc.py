@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from meshtrial.testbed.local import proc
 
 
-def _times(user=0, system=0, idle=0, iowait=0, steal=0):
-    return [user, 0, system, idle, iowait, 0, 0, steal]
+def _times(user=0, nice=0, system=0, idle=0, iowait=0, irq=0, softirq=0, steal=0):
+    return [user, nice, system, idle, iowait, irq, softirq, steal]
 
 
 @pytest.fixture
@@ -45,6 +47,16 @@ def test_counters_that_go_back_give_no_impossible_share(told):
     used = told(_times(idle=100, iowait=50, steal=50), _times(user=50, idle=120, iowait=40, steal=45)).used()
     assert 0 <= used.busy <= 1
     assert used.stolen == 0
+
+
+def test_programs_are_what_is_neither_idle_nor_the_hosts_nor_an_interrupts(told):
+    used = told(_times(), _times(user=30, nice=10, system=20, idle=100, iowait=10, irq=4, softirq=6, steal=20)).used()
+    ticks = os.sysconf("SC_CLK_TCK")
+    assert used.programs_s == pytest.approx(60 / ticks)
+    assert used.total_s == pytest.approx(200 / ticks)
+    assert used.own_s >= 0
+    assert used.foreign_s(20 / ticks) == pytest.approx(40 / ticks, abs=used.own_s + 1e-9)
+    assert used.foreign_s(1e6) == 0
 
 
 def test_no_time_passed(told):

@@ -219,6 +219,7 @@ def _qualities() -> list[Response]:
         Response("late_ratio", "late sends", "quality", "%", 100.0),
         Response("idle_before", "machine idle before the run", "quality", "%", 100.0),
         Response("machine_busy", "machine busy in the run", "quality", "%", 100.0),
+        Response("foreign_load", "CPU time of other programs in the run", "quality", "%", 100.0),
         Response("machine_stolen", "CPU time that the host took in the run", "quality", "%", 100.0),
         Response("requests", "requests", "quality", "", 1.0),
     ]

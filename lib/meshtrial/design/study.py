@@ -183,6 +183,9 @@ class Gates:
         interval of their connection (at least 1 ms): the next send was already due.
     generator_cpu : float
         Largest share of the CPU the load generator may use that it did use.
+    foreign_load : float or None
+        Largest share of the machine's CPU time that programs other than the run's own used; None in a plan that was
+        sealed before there was this gate.
     sample_floor : float
         A quantile q is reported only where N (1 - q) reaches this.
     """
@@ -192,6 +195,7 @@ class Gates:
     late_ratio: float = 0.05
     generator_cpu: float = 0.70
     sample_floor: float = 100.0
+    foreign_load: float | None = 0.10
 
 
 @dataclass(frozen=True)
@@ -280,6 +284,6 @@ class Study:
         fields["loads"] = tuple(Load(**{k: v for k, v in item.items() if k != "label"}) for item in data["loads"])
         fields["contrasts"] = tuple(Contrast(**c) for c in data["contrasts"])
         fields["margins"] = {name: Margin(**m) for name, m in data["margins"].items()}
-        fields["gates"] = Gates(**data["gates"])
+        fields["gates"] = Gates(**{"foreign_load": None, **data["gates"]})
         fields["primary"] = tuple(data["primary"])
         return cls(**fields)

@@ -7,6 +7,8 @@ gate never drops a run: the runner flags and repeats it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from meshtrial.design.shares import split_connections
 from meshtrial.design.study import Gates, Load
 from meshtrial.load.ingest import Measurement
@@ -15,15 +17,32 @@ from meshtrial.records.schema import GateResult
 _WHOLE = 0.98
 
 
-def evaluate(
-    measurement: Measurement,
-    load: Load,
-    gates: Gates,
-    generator_cpu_s: float | None,
-    window_s: float,
-    cpus: float,
-    throttled_s: float | None,
-) -> tuple[GateResult, ...]:
+@dataclass(frozen=True)
+class Machine:
+    """What the machine's counters said of a run; None where they could not be read.
+
+    Attributes
+    ----------
+    generator_cpu_s : float or None
+        CPU seconds of all generators in the window.
+    window_s : float
+        Length of that window in seconds.
+    cpus : float
+        Cores that the generators may use.
+    throttled_s : float or None
+        Seconds the app spent under CFS throttling.
+    foreign_load : float or None
+        Share of the machine's CPU time that programs other than the run's own used.
+    """
+
+    generator_cpu_s: float | None
+    window_s: float
+    cpus: float
+    throttled_s: float | None = None
+    foreign_load: float | None = None
+
+
+def evaluate(measurement: Measurement, load: Load, gates: Gates, machine: Machine) -> tuple[GateResult, ...]:
     """Hold one run against the declared thresholds.
 
     Parameters
@@ -31,14 +50,7 @@ def evaluate(
     measurement : Measurement
     load : Load
     gates : Gates
-    generator_cpu_s : float or None
-        CPU seconds of all generators in the window; None where they could not be read.
-    window_s : float
-        Length of that window in seconds.
-    cpus : float
-        Cores that the generators may use.
-    throttled_s : float or None
-        Seconds the app spent under CFS throttling; None where there is no such counter.
+    machine : Machine
 
     Returns
     -------
@@ -50,8 +62,9 @@ def evaluate(
         found += [_rate(measurement, load, gates), _late(measurement, load, gates)]
     found += [
         _errors(measurement, gates),
-        _generator_cpu(gates, generator_cpu_s, window_s, cpus),
-        _throttling(throttled_s),
+        _generator_cpu(gates, machine.generator_cpu_s, machine.window_s, machine.cpus),
+        *_foreign_load(gates, machine.foreign_load),
+        _throttling(machine.throttled_s),
         _ended(measurement, load),
         _connections(measurement, load),
         _sockets(measurement, load),
@@ -100,6 +113,20 @@ def _generator_cpu(gates: Gates, cpu_s: float | None, window_s: float, cpus: flo
         "lower rps, give it more cores, or set generators = 2 or more"
     )
     return GateResult("generator CPU", value, gates.generator_cpu, False, message)
+
+
+def _foreign_load(gates: Gates, share: float | None) -> tuple[GateResult, ...]:
+    """Other programs: cores that never sleep answer faster, busy ones later, and not to every treatment alike."""
+    if gates.foreign_load is None:
+        return ()
+    if share is None:
+        why = "not readable here: a node's total holds its own daemons too"
+        return (GateResult("foreign load", None, gates.foreign_load, True, why),)
+    message = (
+        f"other programs used {share:.0%} of the machine's CPU time: end them, or measure on a machine of its own "
+        "(`top` shows them)"
+    )
+    return (_result("foreign load", share, gates.foreign_load, message),)
 
 
 def _throttling(throttled_s: float | None) -> GateResult:

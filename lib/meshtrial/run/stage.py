@@ -112,7 +112,7 @@ class Slices:
         usage = (*summed(self._usage), *(output.usage for output in outputs))
         measurement = ingest.ingest_slices(self._outputs, load, gates.sample_floor)
         responses = dict(measurement.responses)
-        responses |= _machine(self._used)
+        responses |= machine_responses(self._used, sum(part.cpu_s for part in usage))
         responses |= half_medians(measurement.requests)
         responses |= usage_responses(usage, measurement.responses["requests"])
         throttled = [u.throttled_s for u in usage if u.role == "app" and u.throttled_s is not None]
@@ -120,22 +120,37 @@ class Slices:
             measurement,
             load,
             gates,
-            generator_cpu_s=sum(output.usage.cpu_s for output in outputs),
-            window_s=sum(max((output.usage.window_s for output in part), default=0.0) for part in self._outputs),
-            cpus=self._testbed.generator_cpus(),
-            throttled_s=sum(throttled) if throttled else None,
+            load_gates.Machine(
+                generator_cpu_s=sum(output.usage.cpu_s for output in outputs),
+                window_s=sum(max((output.usage.window_s for output in part), default=0.0) for part in self._outputs),
+                cpus=self._testbed.generator_cpus(),
+                throttled_s=sum(throttled) if throttled else None,
+                foreign_load=responses.get("foreign_load"),
+            ),
         )
         return Stage(measurement, usage, found, responses, outputs)
 
 
-def _machine(slices: Sequence[MachineUse]) -> dict[str, float]:
-    """The machine's use over the run; its slices are of one length."""
+def machine_responses(slices: Sequence[MachineUse], components_s: float) -> dict[str, float]:
+    """The machine's use over the run, whose slices are of one length, and what other programs had of it.
+
+    Parameters
+    ----------
+    slices : sequence of MachineUse
+    components_s : float
+        CPU seconds of all components of the run, load generators among them, over all slices.
+    """
     stolen = [used.stolen for used in slices if used.stolen is not None]
     found = {}
     if slices:
         found["machine_busy"] = sum(used.busy for used in slices) / len(slices)
     if stolen:
         found["machine_stolen"] = sum(stolen) / len(stolen)
+    total_s = sum(used.total_s or 0.0 for used in slices)
+    foreign = [used.foreign_s(components_s / len(slices)) for used in slices]
+    known = [seconds for seconds in foreign if seconds is not None]
+    if total_s > 0 and len(known) == len(slices):
+        found["foreign_load"] = sum(known) / total_s
     return found
 
 

@@ -56,10 +56,28 @@ class MachineUse:
         Share that was not idle, 0 to 1; what the host took is in it.
     stolen : float or None
         Share that a virtual machine's host gave to others while a CPU had work here; None where nobody tells.
+    programs_s, total_s : float or None
+        CPU seconds that programs ran, all of them together, and that there were over all cores; None where the total
+        of a node holds its own daemons too, so that it says nothing of other people's programs.
+    own_s : float
+        CPU seconds of this very process, which is part of the instrument.
     """
 
     busy: float
     stolen: float | None = None
+    programs_s: float | None = None
+    total_s: float | None = None
+    own_s: float = 0.0
+
+    def foreign_s(self, components_s: float) -> float | None:
+        """CPU seconds of programs that are neither the run's components nor this process.
+
+        Parameters
+        ----------
+        components_s : float
+            CPU seconds of all components in the same while, load generators among them.
+        """
+        return None if self.programs_s is None else max(0.0, self.programs_s - components_s - self.own_s)
 
 
 class Testbed(Protocol):

@@ -10,7 +10,7 @@ from meshtrial.design.responses import QUANTILES
 from meshtrial.design.study import Gates, Load
 from meshtrial.load import fortio, histogram
 from meshtrial.load.crosscheck import agrees_with
-from meshtrial.load.gates import evaluate
+from meshtrial.load.gates import Machine, evaluate
 from meshtrial.load.ingest import ingest
 from meshtrial.load.result import read_result
 
@@ -27,7 +27,7 @@ def nearly_all(sent, load):
 
 
 def failed(measurement, load):
-    found = evaluate(measurement, load, Gates(), None, load.duration_s, 2, None)
+    found = evaluate(measurement, load, Gates(), Machine(None, load.duration_s, 2))
     return {gate.name for gate in found if not gate.passed}
 
 

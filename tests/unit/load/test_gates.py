@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from meshtrial.design.study import Gates, Load
-from meshtrial.load.gates import evaluate
+from meshtrial.load.gates import Machine, evaluate
 from meshtrial.load.ingest import ingest
 
 LOAD = Load(rps=100, connections=2, duration_s=10)
@@ -15,11 +15,11 @@ def fast(thread, i):
 
 @pytest.fixture
 def judge(fortio):
-    def judge(sent, load=LOAD, *, cpu_s=1.0, cpus=2.0, throttled_s=0.0, exit_code=0, **changes):
+    def judge(sent, load=LOAD, *, cpu_s=1.0, cpus=2.0, throttled_s=0.0, foreign=0.01, exit_code=0, **changes):
         changes = {"SocketCount": load.connections} | changes
         output = fortio.output(sent, load.rps, load.connections, load.duration_s, exit_code=exit_code, **changes)
         m = ingest([output], load, 10)
-        found = evaluate(m, load, Gates(), cpu_s, load.duration_s, cpus, throttled_s)
+        found = evaluate(m, load, Gates(), Machine(cpu_s, load.duration_s, cpus, throttled_s, foreign))
         return {gate.name: gate for gate in found}
 
     return judge
@@ -34,9 +34,30 @@ def test_a_good_run_passes_every_gate_without_words(judge, fortio):
     assert failed(gates) == set()
     assert [g.message for g in gates.values()] == [""] * len(gates)
     assert list(gates) == [
-        *("rate", "late", "errors", "generator CPU", "throttling", "generator ended well", "connections", "sockets")
+        *("rate", "late", "errors", "generator CPU", "foreign load", "throttling", "generator ended well"),
+        *("connections", "sockets"),
     ]
     assert gates["generator CPU"].value == 0.05  # 1 s of 2 cores for 10 s
+
+
+def test_other_programs_fail_their_gate_alone(judge, fortio):
+    gates = judge(fortio.run(100, 2, 10, fast), foreign=0.11)
+    assert failed(gates) == {"foreign load"}
+    assert "other programs used 11% of the machine's CPU time" in gates["foreign load"].message
+    assert failed(judge(fortio.run(100, 2, 10, fast), foreign=0.10)) == set()
+
+
+def test_where_nobody_knows_of_other_programs_the_gate_says_so(judge, fortio):
+    gate = judge(fortio.run(100, 2, 10, fast), foreign=None)["foreign load"]
+    assert gate.passed
+    assert "not readable here" in gate.message
+
+
+def test_a_plan_from_before_the_gate_has_none(fortio):
+    load = Load(100, 2, 10)
+    m = ingest([fortio.output(fortio.run(100, 2, 10, fast), 100, 2, 10, exit_code=0, SocketCount=2)], load, 10)
+    found = evaluate(m, load, Gates(foreign_load=None), Machine(1.0, 10.0, 2.0, 0.0, 0.9))
+    assert "foreign load" not in {gate.name for gate in found}
 
 
 def test_saturation_fails_the_rate(judge, fortio):

@@ -112,16 +112,25 @@ class MachineMeter:
 
     def __init__(self) -> None:
         self._last = _cpu_times()
+        self._own_s = time.process_time()
 
     def used(self) -> MachineUse | None:
         """Use since the last call (or construction)."""
         now = _cpu_times()
         spent = [end - start for start, end in zip(self._last, now, strict=True)]
         self._last = now
+        own_s, self._own_s = self._own_s, time.process_time()
         if (total := sum(spent)) <= 0:
             return None
         waiting = spent[_IDLE] + spent[_IOWAIT]  # the kernel says itself that iowait may go back
-        return MachineUse(busy=min(1.0, max(0.0, 1 - waiting / total)), stolen=max(0.0, spent[_STEAL] / total))
+        return MachineUse(
+            busy=min(1.0, max(0.0, 1 - waiting / total)),
+            stolen=max(0.0, spent[_STEAL] / total),
+            # Interrupts belong to no program, and most of them here to the load itself.
+            programs_s=sum(spent[:_IDLE]) / _TICKS,
+            total_s=total / _TICKS,
+            own_s=self._own_s - own_s,
+        )
 
 
 def idle_share(look_s: float = 0.2) -> float | None:
@@ -134,6 +143,7 @@ def idle_share(look_s: float = 0.2) -> float | None:
 
 # user, nice, system, idle, iowait, irq, softirq, steal; guest time is in user's already.
 _IDLE, _IOWAIT, _STEAL, _FIELDS = 3, 4, 7, 8
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def _cpu_times() -> list[int]:
