@@ -189,6 +189,7 @@ def _used(part: Part, suffix: str, label: str, unit: str, scale: float) -> Respo
 def _levels() -> list[Response]:
     return [
         Response("capacity_rps", "capacity", "level", "rps", 1.0, Margin(0.10)),
+        Response("capacity_at_least_rps", "capacity, at least (the generator's limit)", "quality", "rps", 1.0),
         Response("closed_loop_rps", "closed-loop maximum", "level", "rps", 1.0, Margin(0.10)),
     ]
 
@@ -216,7 +217,8 @@ def _qualities() -> list[Response]:
         Response("achieved_rps", "achieved rate", "quality", "rps", 1.0),
         Response("achieved_ratio", "achieved/requested rate", "quality", "", 1.0),
         Response("error_ratio", "failed requests", "quality", "%", 100.0),
-        Response("late_ratio", "late sends", "quality", "%", 100.0),
+        Response("late_ratio", "late sends behind late answers", "quality", "%", 100.0),
+        Response("generator_late_ratio", "late sends on free connections", "quality", "%", 100.0),
         Response("idle_before", "machine idle before the run", "quality", "%", 100.0),
         Response("machine_busy", "machine busy in the run", "quality", "%", 100.0),
         Response("foreign_load", "CPU time of other programs in the run", "quality", "%", 100.0),

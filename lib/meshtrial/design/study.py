@@ -180,7 +180,8 @@ class Gates:
         Largest share of failed requests.
     late_ratio : float
         Largest share of sends that left later than their schedule by more than one
-        interval of their connection (at least 1 ms): the next send was already due.
+        interval of their connection (at least 1 ms): the next send was already due. Held up by
+        late answers they are the treatment's, on a free connection the generator's.
     generator_cpu : float
         Largest share of the CPU the load generator may use that it did use.
     foreign_load : float or None

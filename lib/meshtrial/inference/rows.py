@@ -19,6 +19,7 @@ from meshtrial.records.schema import VerdictRow
 from meshtrial.records.tables import Inclusion
 from meshtrial.stats.verdict import Kind
 
+CAPACITY = "capacity_rps"
 _KINDS: dict[str, Kind] = {"latency": "latency", "resource": "resource"}
 
 
@@ -121,6 +122,9 @@ def _analysed(
         # A treatment without this response (too few requests for its quantile) must not take the others' blocks.
         if treatment not in inclusion.excluded and (found.size == 0 or np.isnan(found).all()):
             invalid[treatment] = _not_measured(plan, response) if found.size else "no complete block"
+        elif response.name == CAPACITY and np.isnan(found).any():
+            # Blocks whose search met the generator's limit must not leave by that outcome: nothing is compared at all.
+            invalid[treatment] = _not_measured(plan, response)
     family = stats.Family(
         study.baseline.name,
         twin=twin.name if twin else None,
@@ -155,6 +159,8 @@ def _not_measured(plan: Plan, response: Response) -> str:
         return (
             f"not reported: fewer than {floor:g} requests lie beyond this quantile; measure longer or at a higher rate"
         )
+    if response.name == CAPACITY:
+        return "the load generator was the limit of a search: only that the capacity is at least what it could send"
     return "not measured on this backend"
 
 

@@ -31,7 +31,7 @@ from meshtrial.load.files import InputFileError
 from meshtrial.load.generators import GeneratorOutput
 from meshtrial.load.merge import merge_requests, successful
 from meshtrial.load.result import FortioResult, read_result
-from meshtrial.load.schedule import Schedule, argument, late, schedule_of, with_schedule
+from meshtrial.load.schedule import Lateness, Schedule, argument, lateness, schedule_of, with_schedule
 from meshtrial.records.schema import GeneratorRecord
 
 
@@ -68,7 +68,7 @@ class _Part:
     record: GeneratorRecord
     frame: pl.DataFrame
     schedule: Schedule | None
-    late: int
+    late: Lateness
     notes: tuple[str, ...]
 
 
@@ -191,7 +191,7 @@ def _part(output: GeneratorOutput, result: FortioResult, start_ns: int, origin_n
         resolution_s=resolution or 0.0,
         return_codes=dict(result.return_codes),
     )
-    overdue = late(frame, schedule) if schedule else 0
+    overdue = lateness(frame, schedule) if schedule else Lateness(0, 0)
     return _Part(record, frame, schedule, overdue, tuple(f"{output.name}: {note}" for note in notes))
 
 
@@ -242,7 +242,8 @@ def _qualities(parts: Sequence[_Part], load: Load) -> dict[str, float]:
         found["achieved_ratio"] = achieved / load.rps
         # Imputed sends are late sends too; both stand in the denominator: every send that was due.
         due = sum(part.frame.height for part in parts if part.schedule)
-        found["late_ratio"] = sum(part.late for part in parts) / due if due else 1.0
+        found["late_ratio"] = sum(part.late.target for part in parts) / due if due else 1.0
+        found["generator_late_ratio"] = sum(part.late.generator for part in parts) / due if due else 0.0
     return found
 
 

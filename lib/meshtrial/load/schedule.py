@@ -17,8 +17,8 @@ The schedule is known, so it can be corrected. Every connection is a queue serve
 
 Not charged to the target is the generator's own lateness on a free connection: Go's timers wake up in
 whole milliseconds of epoll, which makes it uniform between 0 and 1 ms on an idle machine, several times a
-sub-millisecond latency. It stays visible: ``actual_start_s - scheduled_start_s`` has it, and lateness
-(:func:`late`) counts all of it.
+sub-millisecond latency. It stays visible: ``actual_start_s - scheduled_start_s`` has it, and :func:`lateness`
+counts it apart from what the target made late.
 
 The offsets repeat fortio's arithmetic (periodic.go, ``runOne`` and ``runQPSSetup``) to the nanosecond:
 call i of N of a thread is due (i + i/(N-1)) / (qps/c) after the thread's start, and ``-uniform`` starts
@@ -170,16 +170,48 @@ def with_schedule(frame: pl.DataFrame, schedule: Schedule | None, start_unix_ns:
     return pl.concat([sent.select(*_columns()), held_up]).sort("thread", "iter")
 
 
-def late(frame: pl.DataFrame, schedule: Schedule) -> int:
+@dataclass(frozen=True)
+class Lateness:
+    """Late sends by what held them up.
+
+    Attributes
+    ----------
+    target : int
+        Their connection would still have been busy with a perfect generator: the answers were late.
+    generator : int
+        Their connection would have been free: the generator's own timers, or what they had put off before.
+    """
+
+    target: int
+    generator: int
+
+
+def lateness(frame: pl.DataFrame, schedule: Schedule) -> Lateness:
     """Sends that left (or, imputed, would have left) too late against the schedule.
 
-    ``frame`` is one generator's, from :func:`with_schedule`. See ``study.Gates.late_ratio``.
+    A generator that wakes up late sends what is overdue back to back, so that a connection is busy with requests that
+    should have been over. What the target alone makes late is the queue of the measured latencies behind sends that are
+    all in time: wait = max(0, wait before + latency before - time between the two planned sends) (Lindley 1952).
+
+    Parameters
+    ----------
+    frame : polars.DataFrame
+        One generator's, from :func:`with_schedule`. See ``study.Gates.late_ratio``.
+    schedule : Schedule
     """
-    waited = pl.col("actual_start_s") - pl.col("scheduled_start_s")
     # An imputed send would have left when its connection was free: its corrected latency less the service time.
     held_up = pl.col("corrected_latency_s") - _service_s(frame)
-    wait = pl.when("imputed").then(held_up).otherwise(waited)
-    return int(frame.select((wait > schedule.late_after_s).sum()).item())
+    imputed = int(frame.filter("imputed").select((held_up > schedule.late_after_s).sum()).item())
+    served = pl.col("latency_s").cum_sum().over("thread") - pl.col("latency_s")
+    queue = frame.filter(~pl.col("imputed")).sort("thread", "iter").with_columns(served.alias("served"))
+    # The recursion in closed form: a send leaves after the latest of all (planned before + latencies since).
+    left = (pl.col("scheduled_start_s") - pl.col("served")).cum_max().over("thread") + pl.col("served")
+    waits = queue.select(
+        (left - pl.col("scheduled_start_s") > schedule.late_after_s).alias("target"),
+        (pl.col("actual_start_s") - pl.col("scheduled_start_s") > schedule.late_after_s).alias("late"),
+    )
+    target = int(waits["target"].sum())
+    return Lateness(target + imputed, waits.filter(pl.col("late") & ~pl.col("target")).height)
 
 
 def _held_up(sent: pl.DataFrame, schedule: Schedule, start_unix_ns: int, origin_ns: int) -> pl.DataFrame:

@@ -19,6 +19,8 @@ from meshtrial.records.dataset import RUNS_SCHEMA
 from meshtrial.records.schema import RunRecord
 
 RATE_GATES = frozenset({"rate", "late"})
+# What the load generator could not do; never the treatment's failure.
+GENERATOR_GATES = frozenset({"generator CPU", "generator late"})
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,11 @@ The closed loop says where to look, and is a number of its own: it has no schedu
 The search asks rates that double back to one that failed and one that was kept; a rate that fails is asked
 again once, as every run is. What was kept in a short step is then confirmed in a longer one, because the
 best of several noisy steps flatters; where that fails the next lower rate is tried. The capacity is the rate
-that was confirmed. A step that the load generator itself could not carry ends the search too, and the
-record says so: the capacity then is at least what was found.
+that was confirmed.
+
+The load generator must never be what is measured. Sends that are late on a free connection are its own: the rate is
+asked again over twice as many connections, as often as that helps. Where the generator still is the limit, what was
+found is no capacity but a rate that the treatment holds at the least, and is recorded as that.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import numpy as np
 from meshtrial.design.study import Gates, Load
 from meshtrial.errors import MeshtrialError
 from meshtrial.load.merge import successful
+from meshtrial.records.tables import GENERATOR_GATES
 from meshtrial.run import stage
 from meshtrial.stats import RateSearch, Rung, bracket
 from meshtrial.stats.saturation import tidy
@@ -31,7 +35,10 @@ START, HIGHEST = 0.5, 1.5
 FACTOR, RESOLUTION = 1.4, 0.1
 CONFIRM_LENGTH = 2.0  # steps
 MOST_STEPS, MOST_CONFIRMING = 18, 5
-GENERATOR_GATE = "generator CPU"
+# fortio needs two requests a connection, or it silently uses fewer connections.
+REQUESTS_A_CONNECTION = 2.1
+MOST_CONNECTIONS = 128
+GENERATOR_LATE = "generator late"
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,8 @@ class Step:
         Of the step's own requests; None where too few lie beyond.
     generator_cpu : float or None
         Share of its cores that the load generator used.
+    connections : int
+        Over all generators.
     """
 
     stage: str
@@ -63,11 +72,17 @@ class Step:
     latency_p99_s: float | None
     generator_cpu: float | None
     requests: int
+    connections: int
 
     @property
     def held(self) -> bool:
         """Whether the rate was kept and every gate passed."""
         return not self.failed
+
+    @property
+    def generators_fault(self) -> bool:
+        """Whether the load generator could not carry it."""
+        return bool(GENERATOR_GATES.intersection(self.failed))
 
 
 @dataclass(frozen=True)
@@ -93,10 +108,15 @@ class Found:
 
     @property
     def responses(self) -> dict[str, float]:
-        """The run's numbers. Latencies are left out: at a rate of each treatment's own they compare nothing."""
+        """The run's numbers, without latencies: at a rate of each treatment's own they compare nothing."""
         kept = {k: v for k, v in self.confirmed.responses.items() if not k.startswith("latency_")}
-        closed = next(step for step in self.steps if step.stage == "closed loop")
-        return kept | {"capacity_rps": self.load.rps, "closed_loop_rps": closed.achieved_rps}
+        name = "capacity_at_least_rps" if self.generators_limit else "capacity_rps"
+        return kept | {name: self.load.rps, "closed_loop_rps": self.closed_rps}
+
+    @property
+    def closed_rps(self) -> float:
+        """What the closed loop reached."""
+        return next(step.achieved_rps for step in self.steps if step.stage == "closed loop")
 
     @property
     def failed_above(self) -> Step | None:
@@ -105,15 +125,26 @@ class Found:
         return min(above, key=lambda step: step.rate_rps or 0.0, default=None)
 
     @property
+    def generators_limit(self) -> bool:
+        """Whether it was the load generator that could not carry the next higher rate."""
+        return self.failed_above is not None and self.failed_above.generators_fault
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of the run should know."""
-        above = self.failed_above
-        if above is not None and GENERATOR_GATE in above.failed:
-            return (
-                f"at {above.rate_rps:g} rps the load generator was at its own limit: the capacity is at least "
-                f"{self.load.rps:g} rps; give the generator more cores",
+        above, found = self.failed_above, []
+        if above is not None and above.generators_fault:
+            found.append(
+                f"at {above.rate_rps:g} rps the load generator was at its own limit ({', '.join(above.failed)}): the "
+                f"capacity is at least {self.load.rps:g} rps; give the generator more cores or connections"
             )
-        return ()
+        elif self.load.rps < START * self.closed_rps:
+            why = f"; above it failed: {', '.join(above.failed)}" if above is not None else ""
+            found.append(
+                f"the rate that was kept, {self.load.rps:g} rps, is less than half of what the closed loop reached, "
+                f"{self.closed_rps:.4g} rps: regular sends wait for the slowest answers, a closed loop does not{why}"
+            )
+        return tuple(found)
 
     def to_dict(self) -> dict[str, Any]:
         """For the run's record, under ``extra``."""
@@ -151,6 +182,7 @@ class _Finder:
         self.load = load
         self.gates = gates
         self.folder = folder
+        self.connections = load.connections
         self.steps: list[Step] = []
         self.sent = 0
         self.resolution_s = 0.0
@@ -160,27 +192,30 @@ class _Finder:
         self.stage("closed loop", self.load)
         rate = self.search(self.steps[-1].achieved_rps)
         for attempt in range(1, MOST_CONFIRMING + 1):
-            load = replace(self.load, rps=rate, duration_s=CONFIRM_LENGTH * self.load.duration_s)
+            load = replace(self.at(rate), duration_s=CONFIRM_LENGTH * self.load.duration_s)
             measured = self.stage("confirm", load, keep=True)
             if not measured.failed or attempt == MOST_CONFIRMING:
                 break
             _forget(measured)
+            if GENERATOR_LATE in measured.failed and self.more_connections():
+                continue
             # Each failure goes down twice as far as the last: what is wrong is seldom the last step alone.
             rate = tidy(rate / (1 + RESOLUTION) ** 2 ** (attempt - 1))
         return Found(load, measured, tuple(self.steps), self.sent)
 
     def search(self, closed_rps: float) -> float:
         """The highest rate kept in a short step."""
-        # fortio needs two requests a connection, or it silently uses fewer connections.
-        lowest = 2.1 * self.load.connections / self.load.duration_s
+        lowest = REQUESTS_A_CONNECTION * self.load.connections / self.load.duration_s
         start = max(tidy(START * closed_rps), lowest)
         search = RateSearch(
             start, max(HIGHEST * closed_rps, start), lowest, FACTOR, RESOLUTION, self.gates.rate_tolerance
         )
         history: list[Rung] = []
         while len(history) < MOST_STEPS and (rate := search.next_rate(history)) is not None:
-            self.stage("search", replace(self.load, rps=rate))
+            self.stage("search", self.at(rate))
             step = self.steps[-1]
+            if GENERATOR_LATE in step.failed and self.more_connections():
+                continue
             history.append(Rung(rate, step.kept or 0.0, not set(step.failed) - {"rate"}))
         low = bracket(history, tolerance=self.gates.rate_tolerance).low
         if low == 0:
@@ -190,6 +225,18 @@ class _Finder:
                 "lengthen the steps, or use fewer connections"
             )
         return low
+
+    def at(self, rate: float) -> Load:
+        """An open rate over as many connections as were needed so far, and as fortio can use at this one."""
+        usable = int(rate * self.load.duration_s / REQUESTS_A_CONNECTION)
+        return replace(self.load, rps=rate, connections=max(self.load.connections, min(self.connections, usable)))
+
+    def more_connections(self) -> bool:
+        """Spread the sends over twice as many connections, so that each one's interval is twice as long."""
+        if 2 * self.connections > MOST_CONNECTIONS:
+            return False
+        self.connections *= 2
+        return True
 
     def stage(self, name: str, load: Load, *, keep: bool = False) -> stage.Stage:
         inside = self.folder if keep else self.folder / "step"
@@ -211,7 +258,7 @@ def _forget(measured: stage.Stage) -> None:
 
 def _step(name: str, load: Load, measured: stage.Stage, gates: Gates) -> Step:
     latencies = successful(measured.measurement.requests).to_numpy()
-    cpu = next((gate.value for gate in measured.gates if gate.name == GENERATOR_GATE), None)
+    cpu = next((gate.value for gate in measured.gates if gate.name == "generator CPU"), None)
     return Step(
         stage=name,
         rate_rps=None if load.closed_loop else load.rps,
@@ -222,6 +269,7 @@ def _step(name: str, load: Load, measured: stage.Stage, gates: Gates) -> Step:
         latency_p99_s=_quantile(latencies, 0.99, gates.sample_floor),
         generator_cpu=cpu,
         requests=measured.sent,
+        connections=load.connections,
     )
 
 

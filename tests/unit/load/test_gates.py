@@ -34,10 +34,24 @@ def test_a_good_run_passes_every_gate_without_words(judge, fortio):
     assert failed(gates) == set()
     assert [g.message for g in gates.values()] == [""] * len(gates)
     assert list(gates) == [
-        *("rate", "late", "errors", "generator CPU", "foreign load", "throttling", "generator ended well"),
-        *("connections", "sockets"),
+        *("rate", "late", "generator late", "errors", "generator CPU", "foreign load", "throttling"),
+        *("generator ended well", "connections", "sockets"),
     ]
     assert gates["generator CPU"].value == 0.05  # 1 s of 2 cores for 10 s
+
+
+def test_late_sends_on_free_connections_are_the_generators_fault(judge, fortio):
+    # Each connection sends every 20 ms; one send in ten is 25 ms late, and the next one waits for it.
+    put_off = {5: 25_000_000, 6: 6_500_000}
+    sent = [
+        dataclasses.replace(send, start_ns=send.start_ns + put_off.get(send.iteration % 10, 0))
+        for send in fortio.run(100, 2, 10, fast)
+    ]
+    gates = judge(sent)
+    assert failed(gates) == {"generator late"}
+    assert "left late on a free connection" in gates["generator late"].message
+    # Behind late answers the treatment's gate speaks alone.
+    assert "generator late" not in failed(judge(fortio.run(20, 1, 10, lambda thread, i: 0.1), Load(20, 1, 10)))
 
 
 def test_other_programs_fail_their_gate_alone(judge, fortio):

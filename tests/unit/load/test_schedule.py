@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from meshtrial.load.accesslog import read_access_log
 from meshtrial.load.merge import successful
 from meshtrial.load.result import read_result
-from meshtrial.load.schedule import Schedule, argument, late, schedule_of, with_schedule
+from meshtrial.load.schedule import Lateness, Schedule, argument, lateness, schedule_of, with_schedule
+
+services = st.lists(st.sampled_from([0.0002, 0.001, 0.03, 0.5, 1.2]), min_size=40, max_size=40)
 
 
 def log(sent) -> pl.DataFrame:
@@ -78,7 +80,7 @@ def test_a_stall_in_catch_up_by_hand(virtual):
     assert frame["latency_s"].to_list()[2] == 0.01
     assert not frame["imputed"].any()
     # Late is more than one interval (0.1 s) behind: call 2 alone.
-    assert late(frame, Schedule(10, 1, 10, uniform=True)) == 1
+    assert lateness(frame, Schedule(10, 1, 10, uniform=True)) == Lateness(target=1, generator=0)
 
 
 def test_the_same_stall_without_catch_up_by_hand(virtual):
@@ -95,7 +97,7 @@ def test_the_same_stall_without_catch_up_by_hand(virtual):
     assert imputed["corrected_latency_s"].to_list() == pytest.approx([0.18889 + 0.01, 0.07778 + 0.01], abs=1e-4)
     for column in ("actual_start_s", "latency_s", "ok", "code"):
         assert imputed[column].null_count() == 2
-    assert late(frame, Schedule(10, 1, 10, uniform=True)) == 1
+    assert lateness(frame, Schedule(10, 1, 10, uniform=True)) == Lateness(target=1, generator=0)
 
 
 def test_sends_that_never_left_at_the_end_are_imputed(virtual):
@@ -133,15 +135,38 @@ def test_the_generators_own_wake_up_is_lateness_and_not_latency(virtual):
     assert row["corrected_latency_s"] == 2e-4
 
 
+def test_what_a_generator_that_woke_up_late_sends_back_to_back_is_its_own_lateness(virtual):
+    # 1000 rps on one connection: due every 1.1 ms. The generator sleeps until 10 ms and then sends eight overdue
+    # requests of 0.2 ms back to back: each finds the connection busy, but with requests that should have been over.
+    schedule = Schedule(1000, 1, 10, uniform=True)
+    due = offsets(schedule, 0, 10)
+    sent, free = [], 0.0
+    for i in range(10):
+        start = max(due[i], free, 0.010 if i else 0.0)
+        sent.append(virtual.Sent(0, i, virtual.START_NS + int(start * 1e9), 2e-4))
+        free = start + 2e-4
+    frame = with_schedule(log(sent), schedule, virtual.START_NS, virtual.START_NS)
+    overdue = sum(send.start_ns - virtual.START_NS > (at + 1e-3) * 1e9 for send, at in zip(sent, due, strict=True))
+    assert overdue > 5
+    assert lateness(frame, schedule) == Lateness(target=0, generator=overdue)
+
+
+@given(services, st.integers(1, 4), st.sampled_from([5.0, 20.0, 37.5]))
+@settings(max_examples=40)
+def test_with_a_perfect_generator_all_lateness_is_the_targets(virtual, service, threads, rps):
+    duration = 40 / rps
+    sent = virtual.run(rps, threads, duration, lambda thread, i: service[i])
+    schedule = Schedule(rps, threads, int(rps * duration) // threads, uniform=True)
+    frame = with_schedule(log(sent), schedule, virtual.START_NS, virtual.START_NS)
+    assert lateness(frame, schedule).generator == 0
+
+
 def test_two_generators_share_one_origin(virtual):
     later = virtual.START_NS + 250_000_000
     sent = virtual.run(10, 1, 1, lambda thread, i: 0.01, start_ns=later)
     frame = with_schedule(log(sent), Schedule(10, 1, 10, uniform=True), later, virtual.START_NS)
     assert frame["scheduled_start_s"][0] == 0.25
     assert frame["corrected_latency_s"].to_list() == pytest.approx([0.01] * 10)
-
-
-services = st.lists(st.sampled_from([0.0002, 0.001, 0.03, 0.5, 1.2]), min_size=40, max_size=40)
 
 
 @given(services, st.integers(1, 4), st.sampled_from([5.0, 20.0, 37.5]))

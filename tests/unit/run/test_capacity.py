@@ -20,8 +20,11 @@ LOAD = Load(0, 10, 1.0, 0.5, generators=2, search=True)
 class Pretended:
     """Keeps every rate up to ``limit``; from ``generator_limit`` on it is the generator that cannot."""
 
-    def __init__(self, limit: float, generator_limit: float = float("inf"), flatter: float = 1.0) -> None:
+    def __init__(
+        self, limit: float, generator_limit: float = float("inf"), flatter: float = 1.0, timers: float = float("inf")
+    ) -> None:
         self.limit, self.generator_limit, self.flatter = limit, generator_limit, flatter
+        self.timers = timers  # rate on each connection beyond which the generator's timers are too coarse
         self.asked: list[tuple[float, float]] = []
 
     def measure(self, deployment, testbed, load: Load, gates: Gates, folder, resolution_s) -> stage.Stage:
@@ -33,6 +36,7 @@ class Pretended:
         carried = load.rps < self.generator_limit
         results = (
             GateResult("rate", 0.0, gates.rate_tolerance, held, "" if held else "not held"),
+            GateResult("generator late", 0.0, 0.05, load.rps / load.connections < self.timers, ""),
             GateResult("generator CPU", 0.3 if carried else 0.9, gates.generator_cpu, carried, ""),
         )
         requests = pl.DataFrame({"ok": [True] * 1000, "latency_s": [0.001] * 1000})
@@ -75,9 +79,37 @@ def test_what_only_a_short_step_kept_is_not_confirmed(monkeypatch, tmp_path):
 
 def test_a_generator_at_its_limit_is_said(monkeypatch, tmp_path):
     result = found(Pretended(1000.0, generator_limit=800.0), monkeypatch, tmp_path)
-    assert result.responses["capacity_rps"] < 800
+    # What it could send is no capacity, and nothing is compared with it.
+    assert "capacity_rps" not in result.responses
+    assert result.responses["capacity_at_least_rps"] < 800
     assert result.to_dict()["limited_by"] == ["generator CPU"]
-    assert "the load generator was at its own limit: the capacity is at least" in result.notes[0]
+    assert "the load generator was at its own limit (generator CPU): the capacity is at least" in result.notes[0]
+
+
+def test_the_generators_timers_are_no_capacity_more_connections_are_taken(monkeypatch, tmp_path):
+    result = found(Pretended(30000.0, timers=870.0), monkeypatch, tmp_path)
+    assert result.responses["capacity_rps"] == pytest.approx(30000.0, rel=0.15)
+    assert max(step.connections for step in result.steps) == 80  # a rate above the capacity is asked too
+    assert result.to_dict()["limited_by"] == ["rate"]
+
+
+def test_where_connections_end_the_generator_is_the_limit(monkeypatch, tmp_path):
+    result = found(Pretended(30000.0, timers=100.0), monkeypatch, tmp_path)
+    assert "capacity_rps" not in result.responses
+    assert result.responses["capacity_at_least_rps"] < 8000
+    assert "generator late" in result.notes[0]
+
+
+def test_a_capacity_far_below_the_closed_loop_is_explained(monkeypatch, tmp_path):
+    class Stalling(Pretended):
+        def measure(self, deployment, testbed, load, gates, folder, resolution_s):
+            measured = super().measure(deployment, testbed, load, gates, folder, resolution_s)
+            if load.closed_loop:
+                measured.responses["achieved_rps"] = 4 * self.limit
+            return measured
+
+    result = found(Stalling(1000.0), monkeypatch, tmp_path)
+    assert "is less than half of what the closed loop reached" in result.notes[0]
 
 
 def test_no_rate_kept_at_all_is_a_failure_that_says_so(monkeypatch, tmp_path):

@@ -19,6 +19,7 @@ from matplotlib.figure import Figure as Canvas
 from meshtrial.design.responses import PERCENTILES
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
+from meshtrial.records.tables import GENERATOR_GATES
 from meshtrial.report import frames, palette, wording
 from meshtrial.report.figure import Figure
 from meshtrial.report.figures.common import empty, log_value_axis
@@ -90,7 +91,7 @@ def _steps(run: RunRecord) -> list[Mapping[str, Any]]:
 
 def _points(data: StudyData, searches: Sequence[RunRecord]) -> pl.DataFrame:
     """A row a held step or a run at a fixed rate: treatment, share of the capacity, quantile, milliseconds."""
-    capacities = {(run.repetition, run.treatment): run.responses["capacity_rps"] for run in searches}
+    capacities = {(run.repetition, run.treatment): float(run.extra["search"]["low_rps"]) for run in searches}
     rows: list[tuple[str, float, str, float]] = []
     for run in searches:
         own = capacities[run.repetition, run.treatment]
@@ -178,7 +179,7 @@ def _against_share(axis: Axes, points: pl.DataFrame, found: Sequence[_Carried], 
 
 
 def _limits(found: Sequence[_Carried]) -> str:
-    stopped = [one.treatment for one in found if "generator CPU" in one.limited_by]
+    stopped = [one.treatment for one in found if GENERATOR_GATES.intersection(one.limited_by)]
     if not stopped:
         return ""
     return (

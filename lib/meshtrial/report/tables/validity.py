@@ -19,7 +19,9 @@ from meshtrial.stats.family import NO_TWIN
 
 # Codes of warnings that speak of the machine's course rather than of one contrast.
 _NUMBER = re.compile(r"\d+")
-_SHARES = frozenset({"rate", "achieved rate", "late", "late sends", "errors", "generator CPU", "foreign load"})
+_SHARES = frozenset(
+    {"rate", "achieved rate", "late", "late sends", "errors", "generator CPU", "generator late", "foreign load"}
+)
 # Less is not worth a sentence: a run bears 5 % of late sends, and a short theft makes only some sends late.
 _STOLEN = 0.02
 _COURSE = (
