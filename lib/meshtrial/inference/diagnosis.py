@@ -22,6 +22,7 @@ def diagnose_family(
     response: Response,
     values: Mapping[str, FloatArray],
     baseline: str,
+    twin: str | None,
     blocks: Sequence[int],
     margins: Mapping[str, Margin],
 ) -> tuple[stats.Warning, ...]:
@@ -33,7 +34,7 @@ def diagnose_family(
     names = list(positive)
     positions = block_column(table, load, response.name, "position", names, blocks)
     times = block_column(table, load, response.name, "start_unix_s", names, blocks)
-    found = stats.diagnose(positive, baseline, positions=positions, times=times)
+    found = stats.diagnose(positive, baseline, positions=positions, times=times, twin=twin)
     found += stats.repeated_values(np.concatenate([v[np.isfinite(v)] for v in positive.values()]))
     margin = margins.get(response.name)
     bounds = block_column(table, load, response.name, "bound", [baseline], blocks)[baseline]

@@ -63,7 +63,8 @@ def _family_rows(
     study = plan.study
     values = _values(plan, table, load, response.name, inclusion)
     medians = {name: median_of(found) for name, found in values.items()}
-    data = diagnose_family(table, load, response, values, study.baseline.name, inclusion.blocks, study.margins)
+    twin = study.twin.name if study.twin else None
+    data = diagnose_family(table, load, response, values, study.baseline.name, twin, inclusion.blocks, study.margins)
     return [
         verdict_row(
             result,

@@ -128,6 +128,10 @@ def separation(values: ArrayLike) -> tuple[float, float]:
     return (distance / both if both > 0 else math.inf), split
 
 
+def _mode_threshold(n: int) -> float:
+    return 3.7 + 52 / n
+
+
 def modes(values: ArrayLike) -> tuple[Warning, ...]:
     """Warn of two kinds of runs.
 
@@ -144,7 +148,7 @@ def modes(values: ArrayLike) -> tuple[Warning, ...]:
     """
     x = as_sample(values)
     d, split = separation(x)
-    if d <= 3.7 + 52 / len(x):
+    if d <= _mode_threshold(len(x)):
         return ()
     upper = int((x > split).sum())
     text = (
@@ -152,6 +156,42 @@ def modes(values: ArrayLike) -> tuple[Warning, ...]:
         "between them (placement, connection reuse, frequency) and fix it or make it a treatment"
     )
     return (Warning("modes", text),)
+
+
+def baseline_modes(
+    baseline: ArrayLike, twin: ArrayLike | None = None, *, scale: Scale = "ratio"
+) -> tuple[Warning, ...]:
+    """Warn of a machine in two states: of the raw values of the baseline and its twin together.
+
+    A state that lasts a whole block is the same for all of its runs: taking blocks out takes it out too, and with it
+    what the study should know of its machine. The raw baseline shows it, for nothing but the machine makes it vary.
+
+    Parameters
+    ----------
+    baseline, twin : (blocks,) array_like
+        The control treatment, and its A/A twin where there is one.
+    scale : {"ratio", "difference"}
+        Scale of the analysis.
+
+    Returns
+    -------
+    tuple of Warning
+        ``"baseline-modes"`` or nothing.
+    """
+    given = {"baseline": baseline} | ({} if twin is None else {"twin": twin})
+    _, table = log_table(given, scale)
+    values = table[np.isfinite(table)]
+    d, split = separation(values) if len(values) else (0.0, math.nan)
+    if not len(values) or d <= _mode_threshold(len(values)):
+        return ()
+    upper = int((values > split).sum())
+    apart = float(values[values > split].mean() - values[values <= split].mean())
+    text = (
+        f"the machine has two states: {len(values) - upper} runs of the baseline and its twin lie low and {upper} lie "
+        f"{change_text(apart, scale)} higher (Ashman D = {d:.1f}); blocks take out what a whole block shares, but find "
+        "what changes (other programs, frequency, sleep states) before reading the absolute numbers"
+    )
+    return (Warning("baseline-modes", text),)
 
 
 def autocorrelation(baseline: ArrayLike, *, scale: Scale = "ratio") -> tuple[Warning, ...]:
@@ -395,6 +435,7 @@ def diagnose(
     positions: Mapping[str, ArrayLike] | None = None,
     times: Mapping[str, ArrayLike] | None = None,
     previous: Mapping[str, Sequence[str | None]] | None = None,
+    twin: str | None = None,
     scale: Scale = "ratio",
 ) -> tuple[Warning, ...]:
     """All diagnostics that only warn, of one response at one load, as far as its order of runs allows.
@@ -409,6 +450,8 @@ def diagnose(
         Place in the block; seconds since the study began.
     previous : mapping of treatment to sequence, optional
         Treatment that ran before; taken from `positions` where not given.
+    twin : str, optional
+        The baseline's A/A twin.
     scale : {"ratio", "difference"}
         Scale of the analysis.
 
@@ -423,6 +466,7 @@ def diagnose(
     if baseline not in kept:
         return ()
     found = autocorrelation(values[baseline], scale=scale)
+    found += baseline_modes(values[baseline], kept.get(twin) if twin else None, scale=scale)
     if times is not None:
         found += drift(kept, times, scale=scale)
     if positions is not None:

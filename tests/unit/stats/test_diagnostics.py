@@ -1,20 +1,26 @@
+import math
+
 import numpy as np
 import pytest
 
 from meshtrial.errors import UsageError
 from meshtrial.stats.diagnostics import (
+    all_dependent,
     autocorrelation,
+    baseline_modes,
     carry_over,
     dependent_blocks,
     diagnose,
     drift,
     kruskal,
     lag_one,
+    log_table,
     modes,
     position_effect,
     previous_treatments,
     separation,
     spearman,
+    without_blocks,
 )
 from meshtrial.stats.simulate import Noise, run_places, simulate
 
@@ -165,3 +171,60 @@ def test_one_mode_is_rarely_taken_for_two(draw: str, n: int) -> None:
 def test_too_few_or_all_equal() -> None:
     assert separation(np.arange(11.0))[0] == 0
     assert modes(np.ones(20)) == ()
+
+
+def regimes(rng: np.random.Generator, step: float, blocks: int = 10) -> tuple[np.ndarray, np.ndarray]:
+    """Baseline and twin of a machine that is in one of two states for whole blocks at a time."""
+    state = np.where(rng.permutation(blocks) < blocks * 0.4, step, 0.0)
+    return tuple(np.exp(state + rng.normal(0, 0.03, blocks)) for _ in range(2))  # type: ignore[return-value]
+
+
+def test_a_machine_in_two_states_is_seen_in_the_raw_baseline_and_not_after_the_blocks_are_out() -> None:
+    rng = np.random.default_rng(0)
+    raw = polished = 0
+    for _ in range(200):
+        none, twin = regimes(rng, math.log(1.5))
+        raw += bool(baseline_modes(none, twin))
+        table = {"none": none, "none-aa": twin, "a": 1.2 * none * np.exp(rng.normal(0, 0.03, 10))}
+        polished += bool(modes(without_blocks(log_table(table)[1]).ravel()))
+    assert raw > 0.6 * 200
+    assert polished < 0.05 * 200
+
+
+@pytest.mark.parametrize("shape", ["normal", "t", "drift"])
+def test_one_state_is_not_called_two(shape: str) -> None:
+    rng = np.random.default_rng(1)
+    draw = {
+        "normal": lambda: rng.normal(0, 0.1, (2, 10)),
+        "t": lambda: 0.1 * rng.standard_t(3, (2, 10)),
+        "drift": lambda: np.linspace(0, 0.3, 10) + rng.normal(0, 0.03, (2, 10)),
+    }[shape]
+    found = sum(bool(baseline_modes(*np.exp(draw()))) for _ in range(1000))
+    assert found <= 20
+
+
+def test_what_the_warning_of_two_states_says() -> None:
+    (warning,) = baseline_modes(*regimes(np.random.default_rng(2), math.log(2)))
+    assert warning.code == "baseline-modes"
+    assert "12 runs of the baseline and its twin lie low and 8 lie +" in warning.message
+    assert baseline_modes([1.0] * 10, [1.0] * 10) == ()
+    assert baseline_modes([1.0, 2.0]) == ()
+
+
+def test_treatments_with_states_of_their_own_are_seen_together_and_sound_ones_are_not() -> None:
+    rng = np.random.default_rng(4)
+
+    def wander(rho: float) -> list[np.ndarray]:
+        columns = []
+        for _ in range(6):
+            x = np.zeros(10)
+            x[0] = rng.normal()
+            for k in range(1, 10):
+                x[k] = rho * x[k - 1] + math.sqrt(1 - rho**2) * rng.normal()
+            columns.append(np.exp(0.08 * x))
+        return columns
+
+    assert sum(bool(all_dependent(wander(0.8))) for _ in range(100)) > 60
+    assert sum(bool(all_dependent(wander(0.0))) for _ in range(300)) <= 9
+    assert all_dependent([np.arange(1.0, 8.0)] * 6) == ()  # too few blocks
+    assert all_dependent([np.ones(10)] * 6) == ()  # nothing varies

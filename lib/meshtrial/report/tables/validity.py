@@ -25,7 +25,7 @@ _SHARES = frozenset(
 # Less is not worth a sentence: a run bears 5 % of late sends, and a short theft makes only some sends late.
 _STOLEN = 0.02
 _COURSE = (
-    *("drift", "autocorrelation", "carry-over", "dependent-blocks", "position", "warm-up", "modes"),
+    *("drift", "autocorrelation", "carry-over", "dependent-blocks", "position", "warm-up", "modes", "baseline-modes"),
     *("aa-differs", "noise-floor", NO_TWIN),
 )
 
