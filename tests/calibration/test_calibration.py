@@ -120,3 +120,28 @@ def test_real_effects_reach_their_verdict() -> None:
             texts[r.treatment].append(r.verdict.text)
     assert texts["large"].count("slower (material)") >= 198
     assert texts["small"].count("equivalent") >= 170
+
+
+def test_states_of_treatments_are_found_and_what_is_not_stays_in_its_bound(rows: tuple[CheckResult, ...]) -> None:
+    assert_passed(of(rows, "dependent blocks"))
+    unlooked, called = (
+        next(r.observed for r in rows if r.cell == cell)
+        for cell in (
+            "slow states of every treatment: called, if nobody looked for them",
+            "slow states of every treatment: called",
+        )
+    )
+    assert called < unlooked / 3
+
+
+def test_regimes_of_one_treatment_leave_the_interval_sound(rows: tuple[CheckResult, ...]) -> None:
+    assert_passed(of(rows, "regimes"))
+
+
+def test_a_plan_has_the_power_that_it_promises(rows: tuple[CheckResult, ...]) -> None:
+    assert_passed(of(rows, "power of a plan"))
+
+
+def test_the_limits_are_as_large_as_the_documents_say(rows: tuple[CheckResult, ...]) -> None:
+    assert_passed(of(rows, "limit"))
+    assert_passed(of(rows, "5 negative control"))
