@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
 from meshtrial.design.plan import Plan, PlannedRun, make_plan
 from meshtrial.design.responses import default_margins
 from meshtrial.design.study import Load, Study, Treatment
-from meshtrial.records.schema import GateResult, Proof, RunRecord
+from meshtrial.records.schema import GateResult, Proof, RunRecord, VerdictRow
 
 
 def study(treatments=("none", "none-aa", "node-proxy"), blocks=6, seed=7, **more) -> Study:
@@ -64,6 +64,19 @@ def record(plan: Plan, run: PlannedRun, responses: dict[str, float], *, attempt:
         valid=not fail,
         reasons=(f"gate {fail}: too slow",) if fail else (),
     )
+
+
+def verdict_row(**changes) -> VerdictRow:
+    values = dict.fromkeys(field.name for field in fields(VerdictRow))
+    values |= {"study": "s", "load": "l", "response": "latency_p50_s", "label": "p50 latency", "unit": "ms"}
+    values |= {"treatment": "t", "baseline": "none", "twin": False, "exploratory": False, "n_blocks": 10}
+    values |= {"verdict": "slower", "qualifier": "", "sentence": "", "method": "", "warnings": ()}
+    return VerdictRow(**values | changes)
+
+
+@pytest.fixture(scope="session")
+def make_row():
+    return verdict_row
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from meshtrial.margin import Margin
 from meshtrial.records.schema import VerdictRow
 
 MOST_PRIMARY = 3
+_DIFFERENT = ("slower", "faster", "more", "less", "higher", "lower")
 FloatArray = NDArray[np.float64]
 
 
@@ -137,10 +138,13 @@ def _family_rows(
     values = {name: _values(sample, name, metric) for name in sample.by_treatment}
     scale = _scale(sample, metric, values)
     family = dataclasses.replace(family, scale=scale, margin=usable_margin(family.margin, scale))
-    results = stats.analyse_family(values, family, blocks=sample.blocks, saturated=sample.saturated)
+    results = stats.analyse_family(
+        values, family, blocks=sample.blocks, invalid=sample.invalid, saturated=sample.saturated
+    )
     medians = {name: median_of(found) for name, found in values.items()}
-    return [
-        verdict_row(
+    rows = []
+    for result in results:
+        row = verdict_row(
             result,
             metric,
             medians,
@@ -149,8 +153,55 @@ def _family_rows(
             exploratory=not family.primary,
             warnings=_coarse(result, metric, medians, bounds),
         )
-        for result in results
-    ]
+        shares = [bounds.get(name, 0.0) / (medians.get(name) or math.inf) for name in (row.treatment, row.baseline)]
+        rows.append(within_buckets(row, *shares))
+    return rows
+
+
+def within_buckets(row: VerdictRow, treatment: float, baseline: float) -> VerdictRow:
+    """The row with its interval widened by what the buckets of the histograms leave open, and no verdict beyond that.
+
+    A quantile lies somewhere in its bucket, and not in the same place for both treatments: that error is the same in
+    every run, so no number of runs takes it out, and no test sees it.
+
+    Parameters
+    ----------
+    row : VerdictRow
+    treatment, baseline : float
+        Width of the bucket as a share of the quantile.
+    """
+    if row.ratio is None or row.ci_low is None or row.ci_high is None or not treatment + baseline > 0:
+        return row
+    low = row.ci_low * max(0.0, 1 - treatment) / (1 + baseline)
+    high = row.ci_high * (1 + treatment) / (1 - baseline) if baseline < 1 else math.inf
+    margin = row.margin or 0.0
+    verdict, qualifier = row.verdict, row.qualifier
+    hidden = verdict in _DIFFERENT and low <= 1 <= high
+    if verdict == "equivalent":
+        hidden = not (1 / (1 + margin) < low and high < 1 + margin)
+    if qualifier == "below margin" and not (1 / (1 + margin) < low and high < 1 + margin):
+        qualifier = ""
+    if qualifier == "material" and not (low > 1 + margin or high < 1 / (1 + margin)):
+        qualifier = ""
+    sentence = f"{verdict} ({qualifier})" if qualifier else verdict if qualifier != row.qualifier else row.sentence
+    if hidden:
+        verdict, qualifier, sentence = "inconclusive", "", "inconclusive: the buckets are too coarse to tell"
+    return dataclasses.replace(
+        row,
+        ci_low=low,
+        ci_high=high if math.isfinite(high) else None,
+        difference_low=_added(low, row),
+        difference_high=_added(high, row),
+        verdict=verdict,
+        qualifier=qualifier,
+        sentence=sentence,
+    )
+
+
+def _added(ratio: float, row: VerdictRow) -> float | None:
+    if row.baseline_value is None or not math.isfinite(ratio):
+        return None
+    return (ratio - 1) * row.baseline_value
 
 
 def _coarse(

@@ -49,6 +49,20 @@ def _copies(runs: Sequence[Run]) -> list[Finding]:
             if known != str(path):
                 text = f"{path} is a copy of {known}, byte for byte: a copy is no second run"
                 found.append(Finding("copied-run", text, True))
+    return found + _same_content(runs)
+
+
+def _same_content(runs: Sequence[Run]) -> list[Finding]:
+    """Copies that were packed, indented or renamed: the same start and the same numbers, to the last digit."""
+    first: dict[tuple[object, ...], Run] = {}
+    found = []
+    for run in runs:
+        if run.kind == "table" or run.start_unix_s is None:
+            continue
+        known = first.setdefault((run.start_unix_s, run.requests, *sorted(run.values.items())), run)
+        if known is not run and set(known.sources.values()).isdisjoint(run.sources.values()):
+            text = f"{run.name} began when {known.name} did and holds the same numbers: a copy is no second run"
+            found.append(Finding("copied-run", text, True))
     return found
 
 
@@ -107,9 +121,22 @@ def saturated(by_treatment: Mapping[str, Sequence[Run]]) -> dict[str, str]:
     """Treatments in which more than half of the runs missed the asked rate: saturated, a result and not a latency."""
     found = {}
     for name, runs in by_treatment.items():
-        missed = [run for run in runs if (delivered(run) or 1.0) < 1 - _GATES.rate_tolerance]
+        missed = [run for run in runs if (share := delivered(run)) is not None and share < 1 - _GATES.rate_tolerance]
         if 2 * len(missed) > len(runs):
             found[name] = f"{len(missed)} of {len(runs)} runs of {name} did not deliver the asked rate"
+    return found
+
+
+def invalid(by_treatment: Mapping[str, Sequence[Run]]) -> dict[str, str]:
+    """Treatments in which more than half of the runs failed too many requests: what is left of them is no latency."""
+    found = {}
+    for name, runs in by_treatment.items():
+        failed = [run for run in runs if run.values.get("error_ratio", 0.0) > _GATES.error_ratio]
+        if 2 * len(failed) > len(runs):
+            found[name] = (
+                f"{len(failed)} of {len(runs)} runs of {name} failed more than {_GATES.error_ratio:.0%} of their "
+                "requests"
+            )
     return found
 
 

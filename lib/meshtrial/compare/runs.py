@@ -87,6 +87,8 @@ class Sample:
     findings : tuple of Finding
     saturated : mapping of str to str
         Treatments that did not deliver the asked rate in most of their runs, with the reason.
+    invalid : mapping of str to str
+        Treatments whose requests failed in most of their runs, with the reason.
     """
 
     by_treatment: Mapping[str, Sequence[Run]]
@@ -95,6 +97,7 @@ class Sample:
     pairing: str = ""
     findings: tuple[Finding, ...] = ()
     saturated: Mapping[str, str] = field(default_factory=dict)
+    invalid: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def paired(self) -> bool:

@@ -43,7 +43,8 @@ def collect(arguments: argparse.Namespace) -> tuple[Sample, tuple[Response, ...]
             raise UsageError("--pair-by: the table's column block pairs the runs already; leave one of them out")
         by_treatment, blocks, words = pairing.pair(by_treatment, arguments.pair_by)
     saturated = {} if arguments.force else checks.saturated(by_treatment)
-    return Sample(by_treatment, baseline, blocks, words, findings, saturated), default
+    invalid = {} if arguments.force else checks.invalid(by_treatment)
+    return Sample(by_treatment, baseline, blocks, words, findings, saturated, invalid), default
 
 
 def _from_files(arguments: argparse.Namespace) -> dict[str, list[Run]]:

@@ -7,6 +7,10 @@ import math
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshtrial.compare.analysis import within_buckets
 
 BOTH = ("--baseline", "none/*.json", "--treatment", "istio=istio/*.json", "--metrics", "p50")
 
@@ -119,6 +123,15 @@ def test_a_copy_is_no_second_run(six):
     assert six.compare(*BOTH, "--force").code == 0
 
 
+def test_a_copy_is_found_packed_and_indented_too(six):
+    data = json.loads((six.folder / "istio/run-1.json").read_text())
+    (six.folder / "istio/again.json").write_text(json.dumps(data, indent=4))
+    (six.folder / "istio/packed.json.gz").write_bytes(gzip.compress(json.dumps(data, indent=1).encode()))
+    answer = six.compare("--baseline", "none/*.json", "--treatment", "istio=istio/*", "--metrics", "p50")
+    assert answer.code == 2
+    assert answer.err.count("holds the same numbers: a copy is no second run") == 2
+
+
 def test_all_of_one_treatment_before_the_other_is_said(bench):
     bench.treatment("none", [0.80, 0.81, 0.82, 0.83])
     bench.treatment("istio", [1.00, 1.01, 1.02, 1.03], start=20)
@@ -139,7 +152,8 @@ def test_gzip_and_several_treatments(six):
     assert istio["p_adjusted"] == pytest.approx(4 / 924)
     assert istio["verdict"] == "slower"
     assert linkerd["verdict"] == "inconclusive"
-    assert "more runs of each treatment" in linkerd["sentence"]
+    assert linkerd["sentence"].startswith("inconclusive (a new study of about ")
+    assert linkerd["sentence"].endswith(" runs of each treatment)")
 
 
 def test_nighthawk_counts_as_strings(bench, make_result):
@@ -223,10 +237,59 @@ def test_failed_requests_are_said(bench):
     assert "errors: istio/run-1.json: 10.0% of its requests failed" in bench.compare(*BOTH).flat
 
 
+def test_a_treatment_whose_requests_failed_gets_no_verdict_but_the_reason(bench):
+    bench.treatment("none", [0.80, 0.81, 0.82, 0.83, 0.84, 0.85])
+    bench.treatment("istio", [0.80, 0.81, 0.82, 0.83, 0.84, 0.86], start=1, RetCodes={"200": 280, "503": 120})
+    answer = bench.compare(*BOTH, "--json", "o.json")
+    (row,) = bench.read("o.json")["verdicts"]
+    assert (row["verdict"], row["ratio"], row["p_equivalence"]) == ("invalid", None, None)
+    assert "30.0% of its requests failed" in answer.flat
+    forced = bench.compare(*BOTH, "--force", "--json", "o.json")
+    assert forced.code == 0
+    assert bench.read("o.json")["verdicts"][0]["ratio"] is not None
+
+
+def test_a_rate_of_zero_is_a_missed_rate(bench):
+    bench.treatment("none", [0.80, 0.81, 0.82, 0.83])
+    bench.treatment("istio", [1.00, 1.01, 1.02, 1.03], start=1, ActualQPS=0.0)
+    bench.compare(*BOTH, "--json", "o.json")
+    assert bench.read("o.json")["verdicts"][0]["verdict"] == "saturated"
+
+
+def test_nothing_is_called_within_the_buckets(bench):
+    # Medians 4 % apart from buckets of 1 ms at 10 ms: the truth may lie anywhere in them.
+    bench.treatment("none", [10.0, 10.1, 10.2, 10.3, 10.0, 10.15], bucket_ms=1)
+    bench.treatment("istio", [10.4, 10.5, 10.6, 10.7, 10.45, 10.55], start=1, bucket_ms=1)
+    bench.compare(*BOTH, "--margin", "p50=8%", "--json", "o.json")
+    (row,) = bench.read("o.json")["verdicts"]
+    assert row["p"] <= 0.05  # the numbers differ; what they are of need not
+    assert row["sentence"] == "inconclusive: the buckets are too coarse to tell"
+    assert row["ci_low"] < 1 < row["ci_high"]
+    assert row["ci_high"] > 1.2
+    bench.treatment("fine", [10.4, 10.5, 10.6, 10.7, 10.45, 10.55], start=1, bucket_ms=0.01)
+    bench.treatment("base", [10.0, 10.1, 10.2, 10.3, 10.0, 10.15], bucket_ms=0.01)
+    bench.compare("--baseline", "base=base/*.json", "--treatment", "fine=fine/*.json", "--metrics", "p50", "--margin",
+                  "p50=8%", "--json", "o.json")  # fmt: skip
+    assert bench.read("o.json")["verdicts"][0]["sentence"] == "slower (below margin)"
+
+
+@given(st.floats(0, 0.3), st.floats(0, 0.3), st.sampled_from(["slower", "equivalent", "inconclusive"]))
+def test_buckets_never_narrow_an_interval_and_never_make_a_verdict(make_row, treatment, baseline, verdict):
+    low, high = {"slower": (1.1, 1.2), "equivalent": (0.99, 1.01), "inconclusive": (0.9, 1.2)}[verdict]
+    qualifier = "material" if verdict == "slower" else ""
+    before = make_row(ratio=math.sqrt(low * high), ci_low=low, ci_high=high, margin=0.05, verdict=verdict,
+                            qualifier=qualifier, sentence=verdict, baseline_value=0.01)  # fmt: skip
+    after = within_buckets(before, treatment, baseline)
+    assert after.ci_low <= low
+    assert after.ci_high >= high
+    assert after.verdict in (verdict, "inconclusive")
+    assert after.qualifier in (qualifier, "")
+
+
 def test_beyond_three_metrics_is_exploratory(six):
     answer = six.compare(*BOTH[:-1], "p50,p75,mean,p90", "--sample-floor", "1", "--json", "o.json")
     assert [row["exploratory"] for row in six.read("o.json")["verdicts"]] == [False, False, False, True]
-    assert "p90 latency, typical run's; margin 12 %; exploratory" in answer.out  # the floor of 0.1 ms of 0.833
+    assert "p90 latency, typical run's; margin 0.100 ms (12 %); exploratory" in answer.out  # of 0.833 ms
 
 
 def test_the_page_is_offline_and_says_the_same(six):
@@ -245,8 +308,8 @@ def test_the_page_is_offline_and_says_the_same(six):
 def test_the_name_of_a_folder_or_treatment_stays_text_on_the_page(six, hostile):
     six.treatment(hostile, [1.10, 1.11, 1.12, 1.13, 1.14, 1.15], start=1)
     name = "<script>alert(2)<!--"
-    for given, shown in ((hostile, hostile), (f"{name}=istio", name)):
-        answer = six.compare("--baseline", "none", "--treatment", given, "--metrics", "p50", "--html", "o.html")
+    for asked, shown in ((hostile, hostile), (f"{name}=istio", name)):
+        answer = six.compare("--baseline", "none", "--treatment", asked, "--metrics", "p50", "--html", "o.html")
         assert answer.code == 0, answer.err
         page = (six.folder / "o.html").read_text()
         assert "<img" not in page

@@ -1,21 +1,16 @@
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import pytest
 
 from meshtrial.design.study import Load, Margin
-from meshtrial.records.schema import VerdictRow
 from meshtrial.report import wording
 
 
-def row(**changes) -> VerdictRow:
-    values = dict.fromkeys(field.name for field in dataclasses.fields(VerdictRow))
-    values |= {"study": "s", "load": "l", "response": "latency_p50_s", "label": "p50 latency", "unit": "ms"}
-    values |= {"treatment": "t", "baseline": "none", "twin": False, "exploratory": False, "n_blocks": 10}
-    values |= {"verdict": "slower", "qualifier": "", "sentence": "", "method": "", "warnings": ()}
-    return VerdictRow(**values | changes)
+@pytest.fixture
+def row(make_row):
+    return make_row
 
 
 @pytest.mark.parametrize(
@@ -70,7 +65,7 @@ def test_probabilities_are_never_zero():
     assert wording.equation("q", 1e-9).replace("\u00a0", " ") == "q < 0.0001"
 
 
-def test_a_verdict_is_read_with_or_without_its_qualifier_inside():
+def test_a_verdict_is_read_with_or_without_its_qualifier_inside(row):
     assert wording.verdict_text(row(qualifier="material")) == "slower, material"
     assert wording.verdict_text(row(verdict="slower (material)")) == "slower, material"
     inconclusive = row(verdict="inconclusive", blocks_needed=6)
@@ -81,7 +76,7 @@ def test_a_verdict_is_read_with_or_without_its_qualifier_inside():
     assert wording.kind(row(verdict="something new")) == "invalid"
 
 
-def test_where_the_floor_decided_the_verdict_says_so():
+def test_where_the_floor_decided_the_verdict_says_so(row):
     given = {"margin": 0.69, "margin_relative": 0.05, "margin_floor": 1e-4, "baseline_value": 1.44e-4}
     within = "within 0.100 ms; 5 % would be 0.007 ms"
     said = [
@@ -100,7 +95,7 @@ def test_where_the_floor_decided_the_verdict_says_so():
     ]
 
 
-def test_a_verdict_without_a_check_of_the_studys_own_noise_says_so():
+def test_a_verdict_without_a_check_of_the_studys_own_noise_says_so(row):
     alone = {"warnings": ("no-aa-check: the A/A twin none-aa has no values here",)}
     assert wording.verdict_text(row(verdict="slower", qualifier="material", **alone)) == (
         "slower, material, no A/A check"
@@ -108,13 +103,13 @@ def test_a_verdict_without_a_check_of_the_studys_own_noise_says_so():
     assert wording.verdict_text(row(verdict="invalid", **alone)) == "invalid"
 
 
-def test_the_smallest_effect_is_a_ratio_only_where_there_is_one():
+def test_the_smallest_effect_is_a_ratio_only_where_there_is_one(row):
     assert wording.mde_text(row(ratio=1.1, mde=0.04)) == "4.0\u00a0%"
     assert wording.mde_text(row(mde=2e-4)) == "0.200\u00a0ms"
     assert wording.mde_text(row()) == "–"
 
 
-def test_a_warning_of_all_contrasts_is_said_once():
+def test_a_warning_of_all_contrasts_is_said_once(row):
     drift, odd = "drift: the runs drift; keep blocks short", "tests-disagree: look at the dots"
     rows = [row(treatment="a", warnings=(drift,)), row(treatment="b", warnings=(drift, odd))]
     assert wording.warnings(rows) == [
