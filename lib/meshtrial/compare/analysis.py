@@ -269,10 +269,12 @@ def _sentence(sample: Sample, sizes: tuple[int, int], names: Sequence[str], m: i
         head, fraction = f"{n} blocks", f"2/{2**n}"
         needed, unit = stats.smallest_n(m, alpha), "blocks"
     else:
-        head, fraction = f"{n_b} against {n_t} runs, not paired", f"2/{math.comb(n_b + n_t, n_b)}"
+        ways = math.comb(n_b + n_t, n_b)
+        head, fraction = f"{n_b} against {n_t} runs, not paired", f"2/{ways}" if ways < 10**12 else ""
         needed, unit = stats.smallest_n_unpaired(m, alpha), "runs of each treatment"
     whose = f" ({', '.join(names)})" if m > 1 else ""
-    text = f"{head}{whose}: the smallest possible p is {fraction} = {_p(p)}"
+    least = f"{fraction} = {_p(p)}" if fraction else f"below {max(p, 1e-12):.0e}"
+    text = f"{head}{whose}: the smallest possible p is {least}"
     if m > 1:
         text += f", and {_p(min(1.0, m * p))} corrected over {m} contrasts"
     if m * p <= alpha:

@@ -30,8 +30,10 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
 from meshtrial.stats.ranktests import (
+    EXACT_RUNS,
     Alternative,
     FloatArray,
     as_sample,
@@ -228,6 +230,10 @@ def hodges_lehmann(
 @lru_cache(maxsize=1024)
 def _critical_pairs(n_x: int, n_y: int, alpha: float) -> tuple[int, float]:
     """Largest U that rejects from below (-1: none does) and the two-sided size of that rejection."""
+    if n_x + n_y > EXACT_RUNS:
+        middle, spread = n_x * n_y / 2, math.sqrt(n_x * n_y * (n_x + n_y + 1) / 12)
+        k = math.floor(middle - 0.5 + float(special.ndtri(alpha / 2)) * spread)
+        return k, 2.0 * float(special.ndtr((k + 0.5 - middle) / spread))
     lower, _ = rank_sum_tails(tuple(range(1, n_x + n_y + 1)), n_x)
     sizes = 2.0 * lower[n_x * (n_x + 1) // 2 :]  # U counts from the smallest rank sum
     k = int(np.searchsorted(sizes, alpha, side="right")) - 1

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from meshtrial.errors import UsageError
-from meshtrial.stats import equivalence_p
+from meshtrial.stats import equivalence_p, ranktests
 from meshtrial.stats.intervals import hodges_lehmann_two
 from meshtrial.stats.ranktests import (
     critical_count,
@@ -213,3 +213,32 @@ def test_a_wider_margin_is_never_harder(values: list[float]) -> None:
 def test_refuses_margins_that_are_not_in_order() -> None:
     with pytest.raises(UsageError, match="order"):
         equivalence_p([1, 2], 0.1, -0.1)
+
+
+def test_many_runs_go_by_the_normal_limit_and_it_is_close_where_both_can_be_had(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(3)
+    for shift in (0.0, 0.3, 0.6):
+        x, y = rng.normal(shift, 1, 55).round(2), rng.normal(0, 1, 60).round(2)  # with ties
+        for alternative in ("two-sided", "greater", "less"):
+            exact = mann_whitney(x, y, alternative).p
+            monkeypatch.setattr(ranktests, "EXACT_RUNS", 10)
+            limit = mann_whitney(x, y, alternative).p
+            monkeypatch.undo()
+            assert limit == pytest.approx(exact, abs=2e-3)
+            reference = stats.mannwhitneyu(x, y, alternative=alternative, method="asymptotic").pvalue
+            assert limit == pytest.approx(reference, abs=1e-9)
+
+
+def test_five_hundred_runs_a_side() -> None:
+    rng = np.random.default_rng(4)
+    x, y = rng.normal(0.1, 1, 520), rng.normal(0, 1, 520)
+    reference = stats.mannwhitneyu(x, y, method="asymptotic")
+    assert mann_whitney(x, y).p == pytest.approx(reference.pvalue, abs=1e-9)
+    found = hodges_lehmann_two(x, y)
+    assert found.low < found.estimate < found.high
+    assert found.confidence == pytest.approx(0.95, abs=1e-3)
+    assert found.excludes(0.0) == (found.p <= 0.05)
+    assert smallest_p_unpaired(5000, 5000) == 0.0
+    assert mann_whitney([1.0] * 100, [1.0] * 100).p == 1.0
