@@ -23,6 +23,7 @@ from meshtrial.inference.rows import kind_of, median_of, usable_margin, verdict_
 from meshtrial.load.quantiles import requests_needed
 from meshtrial.margin import Margin
 from meshtrial.records.schema import VerdictRow
+from meshtrial.stats.diagnostics import drift
 
 MOST_PRIMARY = 3
 _DIFFERENT = ("slower", "faster", "more", "less", "higher", "lower")
@@ -142,6 +143,7 @@ def _family_rows(
         values, family, blocks=sample.blocks, invalid=sample.invalid, saturated=sample.saturated
     )
     medians = {name: median_of(found) for name, found in values.items()}
+    drifting = _drift(sample, metric)
     rows = []
     for result in results:
         row = verdict_row(
@@ -151,7 +153,7 @@ def _family_rows(
             study="compare",
             load="",
             exploratory=not family.primary,
-            warnings=_coarse(result, metric, medians, bounds),
+            warnings=(*_coarse(result, metric, medians, bounds), *drifting),
         )
         shares = [bounds.get(name, 0.0) / (medians.get(name) or math.inf) for name in (row.treatment, row.baseline)]
         rows.append(within_buckets(row, *shares))
@@ -215,6 +217,28 @@ def _coarse(
         (bounds.get(name, 0.0), medians.get(name) or c.baseline_median) for name in (result.treatment, result.baseline)
     ]
     return stats.coarse_quantile(*max(pairs, key=lambda pair: pair[0] / pair[1]), c.margin)
+
+
+def _drift(sample: Sample, metric: Response) -> tuple[stats.Warning, ...]:
+    """Whether runs that are not paired drift over time, where every file says when it began."""
+    runs = sample.runs
+    if sample.paired or any(run.start_unix_s is None or not run.values.get(metric.name, 0.0) > 0 for run in runs):
+        return ()
+    widest = max(len(mine) for mine in sample.by_treatment.values())
+
+    def padded(values: Sequence[float]) -> FloatArray:
+        return np.array([*values, *[math.nan] * (widest - len(values))])
+
+    values = {name: padded([run.values[metric.name] for run in mine]) for name, mine in sample.by_treatment.items()}
+    times = {name: padded([run.start_unix_s or 0.0 for run in mine]) for name, mine in sample.by_treatment.items()}
+    return tuple(
+        stats.Warning(
+            warning.code,
+            f"{warning.message.split(';')[0]}; these runs are in no blocks that would absorb it, so drift and "
+            "treatment cannot be told apart: repeat in randomised blocks",
+        )
+        for warning in drift(values, times)
+    )
 
 
 def _values(sample: Sample, treatment: str, metric: Response) -> FloatArray:

@@ -42,6 +42,7 @@ def collect(arguments: argparse.Namespace) -> tuple[Sample, tuple[Response, ...]
         if blocks:
             raise UsageError("--pair-by: the table's column block pairs the runs already; leave one of them out")
         by_treatment, blocks, words = pairing.pair(by_treatment, arguments.pair_by)
+    findings = (*findings, *checks.fixed_order(by_treatment, blocks))
     saturated = {} if arguments.force else checks.saturated(by_treatment)
     invalid = {} if arguments.force else checks.invalid(by_treatment)
     return Sample(by_treatment, baseline, blocks, words, findings, saturated, invalid), default

@@ -286,6 +286,21 @@ def test_buckets_never_narrow_an_interval_and_never_make_a_verdict(make_row, tre
     assert after.qualifier in (qualifier, "")
 
 
+def test_drift_over_time_is_said_of_runs_that_are_not_paired(bench):
+    # Alternating in time, and every run slower than the last: identical treatments, six runs each.
+    bench.treatment("none", [0.80, 0.90, 1.00, 1.10, 1.20, 1.30])
+    bench.treatment("istio", [0.85, 0.95, 1.05, 1.15, 1.25, 1.35], start=1)
+    drifting = bench.compare(*BOTH)
+    assert "drift: runs drift by +" in drifting.flat
+    assert "are in no blocks that would absorb it" in drifting.flat
+    bench.treatment("level", [0.80, 0.82, 0.79, 0.81, 0.83, 0.80], start=1)
+    bench.treatment("none", [0.81, 0.79, 0.83, 0.80, 0.82, 0.80])
+    assert (
+        "drift:"
+        not in bench.compare("--baseline", "none/*.json", "--treatment", "level/*.json", "--metrics", "p50").flat
+    )
+
+
 def test_beyond_three_metrics_is_exploratory(six):
     answer = six.compare(*BOTH[:-1], "p50,p75,mean,p90", "--sample-floor", "1", "--json", "o.json")
     assert [row["exploratory"] for row in six.read("o.json")["verdicts"]] == [False, False, False, True]

@@ -54,6 +54,19 @@ def test_order_is_that_of_the_starts(bench, make_result):
     assert [run["run"] for run in bench.read("o.json")["runs"]][:3] == ["none/c.json", "none/b.json", "none/a.json"]
 
 
+def test_pairs_in_which_one_treatment_always_ran_first_are_said(bench):
+    bench.treatment("none", [0.80, 0.81, 0.82, 0.83, 0.84, 0.85])
+    bench.treatment("istio", [0.90, 0.91, 0.92, 0.93, 0.94, 0.95], start=1)
+    arguments = ("--baseline", "none/*.json", "--treatment", "istio=istio/*.json", "--metrics", "p50")
+    answer = bench.compare(*arguments, "--pair-by", "order")
+    assert "fixed-order: in each of 6 pairs none ran before istio" in answer.flat
+    # One pair the other way round, and it is an order that may have been drawn.
+    data = bench.read("istio/run-3.json") | {"StartTime": "2026-11-21T02:05:30Z"}
+    bench.write("istio/run-3.json", data)
+    bench.write("none/run-3.json", bench.read("none/run-3.json") | {"StartTime": "2026-11-21T02:06:30Z"})
+    assert "fixed-order" not in bench.compare(*arguments, "--pair-by", "order").flat
+
+
 def test_order_needs_equal_numbers(six):
     (six.folder / "istio/run-6.json").unlink()
     answer = six.compare(*BOTH, "--pair-by", "order")
