@@ -8,11 +8,9 @@ import tempfile
 from pathlib import Path
 from typing import Any, TextIO
 
-import polars as pl
-
 from meshtrial import paths
 from meshtrial.errors import RecordError, UsageError
-from meshtrial.inference import infer, read_study, read_verdicts
+from meshtrial.inference import infer, read_runs, read_study, read_verdicts
 from meshtrial.records import packed
 from meshtrial.records.store import StudyStore, check_checksums
 
@@ -55,7 +53,7 @@ def _verify(path: Path, problems: list[str], shown: str, out: TextIO) -> int:
     table, rows = infer(store.plan, records)
     if not _same(read_verdicts(store), [row.to_dict() for row in rows]):
         problems.append(f"{path / 'verdicts.json'}: re-analysis of the records gives other verdicts")
-    if not pl.read_parquet(path / "runs.parquet").equals(table):
+    if not read_runs(store).equals(table):
         problems.append(f"{path / 'runs.parquet'}: the records give another table")
     if problems:
         raise RecordError("\n".join(problems))

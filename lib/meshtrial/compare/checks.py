@@ -16,6 +16,9 @@ from meshtrial.load.recorded import differences
 
 _GATES = Gates()
 _FEWEST_PAIRS = 5
+_APART = 0.1
+_SIZES_APART = 1000
+_MANY = 200
 
 
 def require_replicates(by_treatment: Mapping[str, Sequence[Run]]) -> None:
@@ -37,7 +40,17 @@ def require_replicates(by_treatment: Mapping[str, Sequence[Run]]) -> None:
 def check(by_treatment: Mapping[str, Sequence[Run]]) -> tuple[Finding, ...]:
     """All findings on the files of all treatments, those that forbid first."""
     runs = [run for treatment in by_treatment.values() for run in treatment]
-    found = [*_copies(runs), *_settings(runs), *_kinds(runs), *_gates(runs), *_order(by_treatment), *_notes(runs)]
+    found = [
+        *_copies(runs),
+        *_nonsense(runs),
+        *_settings(runs),
+        *_sizes(runs),
+        *_kinds(runs),
+        *_gates(runs),
+        *_many(by_treatment),
+        *_order(by_treatment),
+        *_notes(runs),
+    ]
     return tuple(sorted(found, key=lambda finding: not finding.blocking))
 
 
@@ -65,6 +78,57 @@ def _same_content(runs: Sequence[Run]) -> list[Finding]:
             text = f"{run.name} began when {known.name} did and holds the same numbers: a copy is no second run"
             found.append(Finding("copied-run", text, True))
     return found
+
+
+def _nonsense(runs: Sequence[Run]) -> list[Finding]:
+    """Numbers of one file that contradict each other: it was edited, or put together from several runs."""
+    found = []
+    for run in runs:
+        settings = run.settings
+        # Of generators that were merged the settings hold the first one's histogram.
+        if settings is None or settings.generator != "fortio" or not settings.actual_duration_s or len(run.sources) > 1:
+            continue
+        count, lasted = settings.latency.count, settings.actual_duration_s
+        if settings.actual_rps is not None and abs(settings.actual_rps * lasted - count) > _APART * max(count, 1) + 1:
+            text = (
+                f"{run.name}: {count} requests are not {settings.actual_rps:g} a second for {lasted:g} s: its numbers "
+                "are not of one run"
+            )
+            found.append(Finding("contradiction", text, True))
+        asked = settings.requested_duration_s
+        if asked and not (1 - _APART) * asked - 1 <= lasted <= (1 + _APART) * asked + 1:
+            text = f"{run.name} lasted {lasted:g} s of the asked {asked:g} s: it was interrupted or stalled"
+            found.append(Finding("duration", text, True))
+    return found
+
+
+def _sizes(runs: Sequence[Run]) -> list[Finding]:
+    """Answers of very different size: not the same service, or error pages."""
+    sized = [(run.settings.body_bytes, run) for run in runs if run.settings is not None and run.settings.body_bytes]
+    if not sized:
+        return []
+    (small, one), (large, other) = min(sized, key=lambda item: item[0]), max(sized, key=lambda item: item[0])
+    if large < _SIZES_APART * small:
+        return []
+    text = (
+        f"the answers of {other.name} have {large:.0f} bytes in the mean and those of {one.name} {small:.0f}: that is "
+        "not the same service"
+    )
+    return [Finding("answer-sizes", text, True)]
+
+
+def _many(by_treatment: Mapping[str, Sequence[Run]]) -> list[Finding]:
+    """More runs than anybody makes: probably requests."""
+    return [
+        Finding(
+            "many-runs",
+            f"{len(runs)} runs of {name}: if each is a request, they are not replicates, and these p-values mean "
+            "nothing; give one value a run (what varies between deployments is the same for every request of one)",
+            False,
+        )
+        for name, runs in by_treatment.items()
+        if len(runs) > _MANY and all(run.kind == "table" for run in runs)
+    ]
 
 
 def _settings(runs: Sequence[Run]) -> list[Finding]:

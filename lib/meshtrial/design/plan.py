@@ -17,6 +17,7 @@ import numpy as np
 
 from meshtrial.design.study import Load, Study, Treatment
 from meshtrial.errors import RecordError
+from meshtrial.typed import SHAPE_ERRORS, mismatch, shortened
 
 SCHEMA = "meshtrial.plan/1"
 # An invalid run is repeated once, inside its block.
@@ -72,12 +73,25 @@ class Plan:
     def from_dict(cls, data: Mapping[str, Any], where: str = "plan.json") -> Plan:
         """Read back and check the seal; an altered plan is refused."""
         if data.get("schema") != SCHEMA:
-            raise RecordError(f"{where}: schema is {data.get('schema')!r}, this version reads {SCHEMA!r}")
+            raise RecordError(f"{where}: schema is {shortened(data.get('schema'))}, this version reads {SCHEMA!r}")
         body = {key: value for key, value in data.items() if key != "sha256"}
-        if digest(body) != data.get("sha256"):
+        try:
+            sealed = digest(body)
+        except SHAPE_ERRORS as error:
+            raise RecordError(
+                f"{where}: not a whole plan ({shortened(error, 120)}); restore it from a backup"
+            ) from None
+        if sealed != data.get("sha256"):
             raise RecordError(f"{where}: its content does not match its SHA-256; it was altered after it was sealed")
-        study = Study.from_dict(data["study"])
-        return cls(study, tuple(PlannedRun(**run) for run in data["runs"]), str(data["sha256"]))
+        try:
+            study = Study.from_dict(data["study"])
+            plan = cls(study, tuple(PlannedRun(**run) for run in data["runs"]), str(data["sha256"]))
+            wrong = mismatch(plan)
+        except SHAPE_ERRORS as error:
+            wrong = shortened(error, 120)
+        if wrong:
+            raise RecordError(f"{where}: not a whole plan ({wrong}); restore it from a backup")
+        return plan
 
 
 def digest(body: Mapping[str, Any]) -> str:

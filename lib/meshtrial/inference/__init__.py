@@ -18,10 +18,11 @@ from meshtrial.errors import RecordError
 from meshtrial.inference.diagnosis import varying_versions
 from meshtrial.inference.rows import verdict_rows
 from meshtrial.inference.sequential import decide, ended, finished_repetitions
-from meshtrial.records.dataset import StudyData
+from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
 from meshtrial.records.schema import RunRecord, VerdictRow
 from meshtrial.records.store import StudyStore, write_json
 from meshtrial.records.tables import include, runs_table
+from meshtrial.typed import SHAPE_ERRORS, mismatch, shortened
 
 
 def infer(plan: Plan, records: Sequence[RunRecord]) -> tuple[pl.DataFrame, list[VerdictRow]]:
@@ -64,12 +65,30 @@ def read_study(store: StudyStore) -> StudyData:
         raise RecordError(f"{path}: is missing; `meshtrial report {store.path}` makes it from the records")
     try:
         rows = tuple(VerdictRow(**row | {"warnings": tuple(row["warnings"])}) for row in read_verdicts(store))
-    except (KeyError, TypeError) as error:
+        wrong = next(filter(None, map(mismatch, rows)), "")
+    except SHAPE_ERRORS as error:
+        wrong = shortened(error, 120)
+    if wrong:
         raise RecordError(
-            f"{path}: was written by another version ({error}); `meshtrial report {store.path}` makes it again"
-        ) from None
-    table = pl.read_parquet(store.path / "runs.parquet")
+            f"{path}: was written by another version ({wrong}); `meshtrial report {store.path}` makes it again"
+        )
+    table = read_runs(store)
     return StudyData(store.path, store.plan, store.environment, store.records(), table, rows)
+
+
+def read_runs(store: StudyStore) -> pl.DataFrame:
+    """``runs.parquet``."""
+    path = store.path / "runs.parquet"
+    try:
+        table = pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        reason = shortened(str(error).partition("\n")[0], 120)
+        raise RecordError(
+            f"{path}: cannot be read ({reason}); `meshtrial report {store.path}` makes it again"
+        ) from None
+    if table.schema != pl.Schema(RUNS_SCHEMA):
+        raise RecordError(f"{path}: was written by another version; `meshtrial report {store.path}` makes it again")
+    return table
 
 
 def read_verdicts(store: StudyStore) -> list[dict[str, Any]]:
@@ -77,7 +96,7 @@ def read_verdicts(store: StudyStore) -> list[dict[str, Any]]:
     path = store.path / "verdicts.json"
     try:
         rows = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RecordError(f"{path}: cannot be read ({error}); `meshtrial report` makes it again") from None
     if not isinstance(rows, list):
         raise RecordError(f"{path}: holds no list of rows; `meshtrial report` makes it again")

@@ -36,6 +36,7 @@ _JSON_SCHEMA = {
     "ok": pl.Boolean(),
     "details": pl.String(),
 }
+_LONGEST_S = 1e6  # no answer takes eleven days
 _INFLUX = r'^latency,thread=(\d+),ok=(true|false) value=([0-9.eE+-]+),details="(.*)" (\d+)$'
 # Go's %q escapes that JSON does not know, matched pair by pair so that an escaped backslash stays one.
 _GO_ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{2}|U[0-9a-fA-F]{8}|[\s\S])")
@@ -59,7 +60,14 @@ def read_access_log(path: Path | str) -> pl.DataFrame:
     if not data.endswith(b"\n"):
         line = data.count(b"\n") + 1
         raise InputFileError(path, f"line {line} is truncated: the access log was cut off, measure again")
-    frame = _read_influx(data, path) if data.startswith(b"latency,") else _read_json(data, path)
+    try:
+        frame = _read_influx(data, path) if data.startswith(b"latency,") else _read_json(data, path)
+    except (pl.exceptions.PolarsError, RecursionError, OverflowError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputFileError(path, f"is not a whole access log ({reason[:120]})") from None
+    impossible = frame.filter(~pl.col("latency_s").is_between(0, _LONGEST_S) | (pl.col("thread") < 0))
+    if impossible.height:
+        raise InputFileError(path, f"holds a latency of {impossible['latency_s'][0]} s, or a thread below 0")
     frame = frame.with_columns(pl.col("ok").fill_null(True), pl.col("code").fill_null(""))
     if frame["iter"].null_count():
         order = pl.col("start_unix_ns").rank("ordinal").over("thread") - 1

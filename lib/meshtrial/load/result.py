@@ -10,6 +10,8 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,6 +83,8 @@ class FortioResult:
         ``-r``, where the file says it.
     catchup : bool or None
         False is ``-nocatchup``.
+    body_bytes : float or None
+        Mean size of the answers.
     """
 
     path: Path
@@ -109,6 +113,7 @@ class FortioResult:
     timeout_s: float | None
     sockets: int | None
     resolution_s: float | None
+    body_bytes: float | None = None
     return_codes: Mapping[str, int] = field(default_factory=dict)
     addresses: Mapping[str, int] = field(default_factory=dict)
 
@@ -141,6 +146,8 @@ def parse_result(text: str, path: Path) -> FortioResult:
         if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
             raise InputFileError(path, f"the JSON is truncated (it ends in line {error.lineno})") from error
         raise InputFileError(path, f"is not JSON (line {error.lineno}: {error.msg})") from error
+    except (RecursionError, ValueError) as error:  # a number of thousands of digits, brackets in brackets
+        raise InputFileError(path, f"is not a fortio result ({error})") from None
     if not isinstance(data, dict):
         raise InputFileError(path, f"is not a fortio result but a JSON {type(data).__name__}; one file holds one run")
     if data.get("error") or data.get("Error") is True:
@@ -150,6 +157,15 @@ def parse_result(text: str, path: Path) -> FortioResult:
         keys = ", ".join(list(data)[:5]) or "nothing"
         raise InputFileError(path, f"is not a fortio result: no DurationHistogram (it holds {keys})")
     return _Reader(data, path).result()
+
+
+# Rounding of printed numbers.
+_SLACK = 1e-6
+
+
+def _shown(value: object) -> str:
+    text = repr(value) if not isinstance(value, int) or abs(value) < 10**40 else "a number of many digits"
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _is_ok(code: str) -> bool:
@@ -203,6 +219,7 @@ class _Reader:
             timeout_s=None if timeout is None else timeout / 1e9,
             sockets=self.integer(data, "SocketCount"),
             resolution_s=self.number(data, "Resolution") or None,
+            body_bytes=self._body_bytes(),
             return_codes=self.counts("RetCodes"),
             addresses=self.counts("IPCountMap"),
         )
@@ -212,21 +229,24 @@ class _Reader:
         if value is None:
             return None
         try:
-            if isinstance(value, bool):
-                raise TypeError
-            return float(value)
-        except (TypeError, ValueError):
+            number = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        if not math.isfinite(number):
             raise InputFileError(
-                self.path, f"is not a whole fortio result: {name} is {value!r}, not a number"
+                self.path, f"is not a whole fortio result: {name} is {_shown(value)}, not a number"
             ) from None
+        return number
 
     def integer(self, data: Mapping[str, Any], name: str) -> int | None:
         value = data.get(name)
-        if isinstance(value, str) and value.strip().lstrip("-").isdigit():
+        if isinstance(value, str) and re.fullmatch(r"\s*-?[0-9]{1,18}\s*", value):
             return int(value)
         number = self.number(data, name)
         if number is not None and number != int(number):
-            raise InputFileError(self.path, f"is not a whole fortio result: {name} is {value!r}, not a whole number")
+            raise InputFileError(
+                self.path, f"is not a whole fortio result: {name} is {_shown(value)}, not a whole number"
+            )
         return None if number is None else int(number)
 
     def text(self, name: str) -> str | None:
@@ -244,12 +264,16 @@ class _Reader:
         return {str(key): self.integer(value, key) or 0 for key in value}
 
     def histogram(self, data: Mapping[str, Any], name: str) -> ExportedHistogram:
-        buckets = []
-        for item in data.get("Data") or ():
+        buckets: list[Bucket] = []
+        items = data.get("Data") or ()
+        if not isinstance(items, list | tuple) or not all(isinstance(item, dict) for item in items):
+            raise InputFileError(self.path, f"is not a whole fortio result: Data of {name} is no list of buckets")
+        for item in items:
             start, end = self.number(item, "Start"), self.number(item, "End")
             count = self.integer(item, "Count")
             if start is None or end is None or count is None:
                 raise InputFileError(self.path, f"is not a whole fortio result: a bucket of {name} lacks a field")
+            self.sound(name, buckets[-1] if buckets else None, Bucket(start, end, count))
             buckets.append(Bucket(start, end, count))
         total = sum(bucket.count for bucket in buckets)
         count = self.integer(data, "Count")
@@ -259,15 +283,28 @@ class _Reader:
             raise InputFileError(
                 self.path, f"{name} does not add up: its buckets hold {total} requests, its Count is {count}"
             )
+        low, high, mean = (self.number(data, key) or 0.0 for key in ("Min", "Max", "Avg"))
+        if count and not low - _SLACK * abs(low) <= mean <= high + _SLACK * abs(high):
+            raise InputFileError(self.path, f"{name}: the Avg {mean:g} is not between Min {low:g} and Max {high:g}")
         return ExportedHistogram(
             count=count,
-            min_s=self.number(data, "Min") or 0.0,
-            max_s=self.number(data, "Max") or 0.0,
-            mean_s=self.number(data, "Avg") or 0.0,
+            min_s=low,
+            max_s=high,
+            mean_s=mean,
             sum_s=self.number(data, "Sum"),
             stddev_s=self.number(data, "StdDev"),
             buckets=tuple(buckets),
         )
+
+    def sound(self, name: str, before: Bucket | None, bucket: Bucket) -> None:
+        """Refuse a bucket that cannot be: latencies are not negative, and buckets follow each other."""
+        shown = f"{name}: the bucket from {bucket.start_s:g} to {bucket.end_s:g}"
+        if bucket.count < 0:
+            raise InputFileError(self.path, f"{shown} holds {bucket.count} requests")
+        if bucket.end_s < bucket.start_s * (1 - _SLACK) or bucket.start_s < 0:
+            raise InputFileError(self.path, f"{shown} is reversed or negative")
+        if before is not None and bucket.start_s < before.end_s - _SLACK * abs(before.end_s):
+            raise InputFileError(self.path, f"{shown} overlaps the one before, which ends at {before.end_s:g}")
 
     def _from_nighthawk(self) -> bool:
         # Nighthawk labels its export, and protobuf writes 64-bit counts as strings; fortio does neither.
@@ -283,6 +320,10 @@ class _Reader:
         if fast_off is None or self._from_nighthawk():
             return None
         return "std" if fast_off or self.flag("H2") else "fast"
+
+    def _body_bytes(self) -> float | None:
+        sizes = self.data.get("Sizes")
+        return self.number(sizes, "Avg") if isinstance(sizes, dict) and sizes.get("Count") else None
 
     def _payload_bytes(self) -> int | None:
         # Go writes bytes as base64; a version that wrote plain text falls back to its length.

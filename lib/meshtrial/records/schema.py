@@ -13,6 +13,7 @@ from typing import Any
 
 from meshtrial.design.responses import PARTS
 from meshtrial.errors import RecordError
+from meshtrial.typed import SHAPE_ERRORS, mismatch, shortened
 
 SCHEMA = "meshtrial.run/1"
 # A trace collector is watched too, but no response counts it.
@@ -160,7 +161,8 @@ class RunRecord:
     def from_dict(cls, data: Mapping[str, Any], where: str = "run.json") -> RunRecord:
         """The inverse of :meth:`to_dict`."""
         if data.get("schema") != SCHEMA:
-            raise RecordError(f"{where}: schema is {data.get('schema')!r}, this version reads {SCHEMA!r}")
+            found = shortened(data.get("schema"))
+            raise RecordError(f"{where}: schema is {found}, this version reads {SCHEMA!r}")
         fields = {key: value for key, value in data.items() if key != "schema"}
         try:
             fields["generators"] = tuple(
@@ -171,9 +173,13 @@ class RunRecord:
             fields["usage"] = tuple(ComponentUsage(**u) for u in fields["usage"])
             fields["reasons"] = tuple(fields["reasons"])
             fields["notes"] = tuple(fields["notes"])
-            return cls(**fields)
-        except (KeyError, TypeError) as error:
-            raise RecordError(f"{where}: not a whole run record ({error}); restore it from a backup") from error
+            record = cls(**fields)
+            wrong = mismatch(record)
+        except SHAPE_ERRORS as error:
+            wrong = shortened(error, 120)
+        if wrong:
+            raise RecordError(f"{where}: not a whole run record ({wrong}); restore it from a backup")
+        return record
 
 
 @dataclass(frozen=True)

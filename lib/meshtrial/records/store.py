@@ -171,7 +171,7 @@ def read_json(path: Path) -> dict[str, Any]:
         data = json.loads(path.read_text())
     except FileNotFoundError:
         raise RecordError(f"{path}: is missing; this is not a whole study folder") from None
-    except (OSError, UnicodeDecodeError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RecordError(f"{path}: cannot be read ({error}); restore it from a backup") from None
     if not isinstance(data, dict):
         raise RecordError(f"{path}: holds no JSON object; restore it from a backup")

@@ -14,21 +14,23 @@ import pytest
 from meshtrial import cli
 
 
-def result(p50_ms: float, *, bucket_ms: float = 0.01, minute: int = 0, **changes: Any) -> dict[str, Any]:
-    """400 requests, half of them in the bucket that ends at ``p50_ms``: the median is that edge, exactly."""
+def result(
+    p50_ms: float, *, bucket_ms: float = 0.01, minute: int = 0, count: int = 400, **changes: Any
+) -> dict[str, Any]:
+    """Requests of 4 s, half of them in the bucket that ends at ``p50_ms``: the median is that edge, exactly."""
     edges = [(p50_ms - bucket_ms) / 1e3, p50_ms / 1e3, (p50_ms + bucket_ms) / 1e3]
     data = [
-        {"Start": edges[0], "End": edges[1], "Percent": 50, "Count": 200},
-        {"Start": edges[1], "End": edges[2], "Percent": 100, "Count": 200},
+        {"Start": edges[0], "End": edges[1], "Percent": 50, "Count": count // 2},
+        {"Start": edges[1], "End": edges[2], "Percent": 100, "Count": count - count // 2},
     ]
-    histogram = {"Count": 400, "Min": edges[0], "Max": edges[2], "Sum": 0.4 * p50_ms, "Avg": edges[1], "Data": data}
+    histogram = {"Count": count, "Min": edges[0], "Max": edges[2], "Sum": 0.4 * p50_ms, "Avg": edges[1], "Data": data}
     return {
         "RunType": "HTTP",
         "Labels": "",
         "StartTime": f"2026-11-21T02:{minute:02d}:00Z",
         "RequestedQPS": "100",
         "RequestedDuration": "4s",
-        "ActualQPS": 100.0,
+        "ActualQPS": count / 4,
         "ActualDuration": 4_000_000_000,
         "NumThreads": 4,
         "Version": "1.68.1",

@@ -224,7 +224,7 @@ def test_a_quantile_with_too_few_requests_is_withheld(six):
 
 def test_a_treatment_that_missed_its_rate_is_saturated(bench):
     bench.treatment("none", [0.80, 0.81, 0.82, 0.83])
-    bench.treatment("istio", [1.00, 1.01, 1.02, 1.03], start=1, ActualQPS=80.0)
+    bench.treatment("istio", [1.00, 1.01, 1.02, 1.03], start=1, count=320)
     answer = bench.compare(*BOTH, "--json", "o.json")
     assert "rate-missed: istio/run-1.json delivered 80.0% of the asked rate" in answer.flat
     (row,) = bench.read("o.json")["verdicts"]
@@ -249,11 +249,29 @@ def test_a_treatment_whose_requests_failed_gets_no_verdict_but_the_reason(bench)
     assert bench.read("o.json")["verdicts"][0]["ratio"] is not None
 
 
-def test_a_rate_of_zero_is_a_missed_rate(bench):
-    bench.treatment("none", [0.80, 0.81, 0.82, 0.83])
-    bench.treatment("istio", [1.00, 1.01, 1.02, 1.03], start=1, ActualQPS=0.0)
-    bench.compare(*BOTH, "--json", "o.json")
-    assert bench.read("o.json")["verdicts"][0]["verdict"] == "saturated"
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"ActualQPS": 0.0}, "400 requests are not 0 a second for 4 s"),
+        ({"ActualQPS": 200.0}, "400 requests are not 200 a second for 4 s"),
+        ({"ActualDuration": 40_000_000_000, "ActualQPS": 10.0}, "lasted 40 s of the asked 4 s"),
+        ({"Sizes": {"Count": 400, "Avg": 2_000_000.0}}, "that is not the same service"),
+    ],
+)
+def test_numbers_that_contradict_each_other_are_refused_by_name(bench, changes, reason):
+    bench.treatment("none", [0.80, 0.81, 0.82, 0.83], Sizes={"Count": 400, "Avg": 1200.0})
+    bench.treatment("istio", [1.00, 1.01, 1.02, 1.03], start=1, **changes)
+    answer = bench.compare(*BOTH)
+    assert answer.code == 2
+    assert reason in answer.err
+    assert bench.compare(*BOTH, "--force").code == 0
+
+
+def test_a_request_a_row_is_no_run(bench):
+    rows = [f"{k},{name},p50_ms,{0.8 + k / 1000}" for name in ("none", "istio") for k in range(201)]
+    bench.write("t.csv", "\n".join(["run,treatment,response,value", *rows]))
+    answer = bench.compare("--table", "t.csv", "--baseline", "none")
+    assert "many-runs: 201 runs of none: if each is a request, they are not replicates" in answer.flat
 
 
 def test_nothing_is_called_within_the_buckets(bench):

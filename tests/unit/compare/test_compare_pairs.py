@@ -79,7 +79,14 @@ def histogram(r, counts):
     """Buckets (0, r], (r, 2r], (2r, 3r] with these counts."""
     data = [{"Start": i * r, "End": (i + 1) * r, "Percent": 0, "Count": n} for i, n in enumerate(counts) if n]
     total = sum(counts)
-    return {"Count": total, "Min": data[0]["Start"] + r / 2, "Max": data[-1]["End"], "Sum": r, "Avg": r, "Data": data}
+    return {
+        "Count": total,
+        "Min": data[0]["Start"] + r / 2,
+        "Max": data[-1]["End"],
+        "Sum": r,
+        "Avg": data[0]["End"],
+        "Data": data,
+    }
 
 
 def test_generators_of_one_run_are_pooled(bench, make_result):

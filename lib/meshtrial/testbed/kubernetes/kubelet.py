@@ -7,11 +7,15 @@ whole seconds, and serves where the text lacks a container or the node.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from meshtrial.typed import SHAPE_ERRORS
 
 Key = tuple[str, str, str]  # namespace, pod, container
 _THROTTLED = "container_cpu_cfs_throttled_seconds_total"
@@ -61,30 +65,34 @@ class NodeSample:
 def parse_summary(data: Mapping[str, Any]) -> dict[Key, Sample]:
     """Containers of ``/stats/summary``; those without a CPU sample yet are left out."""
     found: dict[Key, Sample] = {}
-    for pod in data.get("pods") or []:
-        ref = pod["podRef"]
-        for container in pod.get("containers") or []:
-            cpu = container.get("cpu") or {}
-            if "usageCoreNanoSeconds" not in cpu or not cpu.get("time"):
-                continue
-            memory = (container.get("memory") or {}).get("workingSetBytes")
-            found[ref["namespace"], ref["name"], container["name"]] = Sample(
-                parse_time(cpu["time"]),
-                int(cpu["usageCoreNanoSeconds"]) / 1e9,
-                None if memory is None else int(memory),
-                str(ref.get("uid", "")),
-            )
+    for pod in _items(data, "pods"):
+        for container in _items(pod, "containers"):
+            with contextlib.suppress(*SHAPE_ERRORS):  # a container without what is asked is as good as none
+                ref, cpu = pod["podRef"], container["cpu"]
+                memory = (container.get("memory") or {}).get("workingSetBytes")
+                found[str(ref["namespace"]), str(ref["name"]), str(container["name"])] = Sample(
+                    parse_time(cpu["time"]),
+                    int(cpu["usageCoreNanoSeconds"]) / 1e9,
+                    None if memory is None else int(memory),
+                    str(ref.get("uid", "")),
+                )
     return found
+
+
+def _items(data: Any, name: str) -> list[Any]:
+    found = data.get(name) if isinstance(data, Mapping) else None
+    return found if isinstance(found, list) else []
 
 
 def parse_node(data: Mapping[str, Any]) -> NodeSample | None:
     """The node's own counters of ``/stats/summary``."""
-    cpu = (data.get("node") or {}).get("cpu") or {}
-    if "usageCoreNanoSeconds" not in cpu:
+    try:
+        cpu = data["node"]["cpu"]
+        now = cpu.get("usageNanoCores")
+        used = None if now is None else int(now) / 1e9
+        return NodeSample(parse_time(cpu["time"]), int(cpu["usageCoreNanoSeconds"]) / 1e9, used)
+    except SHAPE_ERRORS:
         return None
-    now = cpu.get("usageNanoCores")
-    used = None if now is None else int(now) / 1e9
-    return NodeSample(parse_time(cpu["time"]), int(cpu["usageCoreNanoSeconds"]) / 1e9, used)
 
 
 def parse_cadvisor(text: str) -> tuple[dict[Key, Sample], dict[Key, float]]:
@@ -98,7 +106,12 @@ def parse_cadvisor(text: str) -> tuple[dict[Key, Sample], dict[Key, float]]:
         if not labels.get("container") or not labels.get("pod") or labels["container"] == "POD":
             continue
         key = (labels.get("namespace", ""), labels["pod"], labels["container"])
-        found = (float(match["ms"] or 0) / 1e3, float(match["value"]))
+        try:
+            found = (float(match["ms"] or 0) / 1e3, float(match["value"]))
+        except (ValueError, OverflowError):
+            continue
+        if not all(map(math.isfinite, found)):
+            continue
         # Of a restarted container both may be shown for a while: the later reading is the living one's.
         values[match["name"]][key] = max(values[match["name"]].get(key, (0.0, 0.0)), found)
     samples = {

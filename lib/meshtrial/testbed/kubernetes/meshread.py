@@ -31,6 +31,7 @@ from meshtrial.testbed.kubernetes.meshdata import (
     Setting,
 )
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.typed import SHAPE_ERRORS, mismatch, shortened
 
 T = TypeVar("T")
 
@@ -60,11 +61,17 @@ def read_mesh(folder: Path) -> Mesh:
         data = yaml.load(path.read_text(), Loader=manifests.LOADER)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: is not YAML: {' '.join(str(error).split())[:200]}") from None
     if not isinstance(data, dict) or data.pop("schema", None) != SCHEMA:
         raise UsageError(f"{path}: must begin with 'schema: {SCHEMA}'")
-    where = str(path)
+    try:
+        return _mesh(data, folder, str(path))
+    except SHAPE_ERRORS as error:
+        raise UsageError(f"{path}: is not a mesh's data ({shortened(error, 120)}); see manifests/README.md") from None
+
+
+def _mesh(data: dict[str, Any], folder: Path, where: str) -> Mesh:
     features = {name: _feature(name, item, where) for name, item in (data.pop("features", None) or {}).items()}
     parts: dict[str, Any] = {
         "releases": _each(Release, data.pop("releases", []), where),
@@ -172,15 +179,19 @@ def _each(kind: type[T], items: Any, where: str) -> tuple[T, ...]:
 
 def _made(kind: type[T], data: Any, where: str) -> T:
     if not isinstance(data, Mapping):
-        raise UsageError(f"{where}: {kind.__name__} must be a mapping, not {data!r}")
+        raise UsageError(f"{where}: {kind.__name__} must be a mapping, not {shortened(data)}")
     fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
     for name in data:
         if name not in fields:
             raise UsageError(
-                f"{where}: {name!r} is not known in {kind.__name__.lower()}; known are {', '.join(fields)}"
+                f"{where}: {shortened(name)} is not known in {kind.__name__.lower()}; known are {', '.join(fields)}"
             )
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
     try:
-        return kind(**values)
+        made = kind(**values)
     except TypeError as error:
         raise UsageError(f"{where}: {str(error).partition('__init__() ')[2] or error}") from None
+    wrong = mismatch(made)
+    if wrong:
+        raise UsageError(f"{where}: in {kind.__name__.lower()} {wrong}")
+    return made

@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from meshtrial.errors import UsageError
+from meshtrial.typed import shortened
 
 REINSTALL = ("run", "block", "once")
 SEPARATION = ("required", "preferred", "none")
@@ -116,9 +117,11 @@ class KubernetesOptions:
         }
         for name, values in allowed.items():
             if getattr(self, name) not in values:
-                raise UsageError(f"{name} = {getattr(self, name)!r}: allowed is {', '.join(map(repr, values))}")
+                raise UsageError(
+                    f"{name} = {shortened(getattr(self, name))}: allowed is {', '.join(map(repr, values))}"
+                )
         if len(self.namespace) > 40:
-            raise UsageError(f"namespace = {self.namespace!r}: at most 40 characters, endings are added to it")
+            raise UsageError(f"namespace = {shortened(self.namespace)}: at most 40 characters, endings are added to it")
         if self.mesh_install == "existing" and self.meshes_side_by_side is False and self.mesh_reinstall != "run":
             raise UsageError("mesh_install = 'existing' never reinstalls: leave mesh_reinstall out")
         for name in ("deploy_timeout_s", "mesh_timeout_s", "api_patience_s", "sample_patience_s"):
@@ -154,9 +157,11 @@ class KubernetesOptions:
         strict = {**_read_file(str(file)), **{k: v for k, v in nested.items() if k != "cluster_file"}}
         for name in strict:
             if name not in _KINDS:
-                near = difflib.get_close_matches(name, _KINDS, n=1)
+                near = difflib.get_close_matches(str(name), _KINDS, n=1)
                 hint = f"did you mean {near[0]}? " if near else ""
-                raise UsageError(f"kubernetes option {name!r} is not known: {hint}allowed are {', '.join(_KINDS)}")
+                raise UsageError(
+                    f"kubernetes option {shortened(name)} is not known: {hint}allowed are {', '.join(_KINDS)}"
+                )
         # A parameter left empty means "not said": it must not erase what the file says.
         said = {k: v for k, v in outer.items() if v not in ("", None)}
         return cls(**{name: _convert(name, value) for name, value in {**strict, **said}.items()})
@@ -177,8 +182,9 @@ def _read_file(name: str) -> dict[str, Any]:
         found = yaml.safe_load(path.read_text())
     except OSError as error:
         raise UsageError(f"cluster_file = {name!r}: cannot be read ({error.strerror})") from None
-    except yaml.YAMLError as error:
-        raise UsageError(f"cluster_file = {name!r}: is not YAML ({str(error).splitlines()[0]})") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"cluster_file = {name!r}: is not YAML ({shortened(reason, 120)})") from None
     if not isinstance(found, dict):
         raise UsageError(f"cluster_file = {name!r}: must hold a mapping of option names to values")
     return found
@@ -197,12 +203,12 @@ def _convert(name: str, value: Any) -> Any:
         return tuple(value) if isinstance(value, list | tuple) else tuple(v.strip() for v in str(value).split(","))
     if kind == "bool":
         if not isinstance(value, bool):
-            raise UsageError(f"{name} = {value!r}: allowed is true or false")
+            raise UsageError(f"{name} = {shortened(value)}: allowed is true or false")
         return value
     if kind == "float":
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e9:
             unit = "milliseconds" if name.endswith("_ms") else "seconds"
-            raise UsageError(f"{name} = {value!r}: allowed is a number of {unit}")
+            raise UsageError(f"{name} = {shortened(value)}: allowed is a number of {unit}")
         return float(value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
@@ -214,7 +220,7 @@ def _mapping(name: str, value: Any) -> dict[str, Any]:
     for item in str(value).split(","):
         key, separator, text = item.strip().partition("=")
         if not separator:
-            raise UsageError(f"{name} = {value!r}: allowed is key=value,key=value or a mapping")
+            raise UsageError(f"{name} = {shortened(value)}: allowed is key=value,key=value or a mapping")
         found[key] = text
     return found
 
@@ -225,7 +231,7 @@ def _toleration(name: str, item: Any) -> dict[str, str]:
     text, _, effect = str(item).strip().partition(":")
     key, separator, value = text.partition("=")
     if not key:
-        raise UsageError(f"{name} = {item!r}: allowed is key=value:Effect")
+        raise UsageError(f"{name} = {shortened(item)}: allowed is key=value:Effect")
     found = {"key": key, "operator": "Equal" if separator else "Exists"}
     if separator:
         found["value"] = value
