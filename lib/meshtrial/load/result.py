@@ -143,11 +143,17 @@ def parse_result(text: str, path: Path) -> FortioResult:
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:
+        other = _other_tool(text)
+        if other:
+            raise InputFileError(path, other) from None
         if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
             raise InputFileError(path, f"the JSON is truncated (it ends in line {error.lineno})") from error
         raise InputFileError(path, f"is not JSON (line {error.lineno}: {error.msg})") from error
     except (RecursionError, ValueError) as error:  # a number of thousands of digits, brackets in brackets
         raise InputFileError(path, f"is not a fortio result ({error})") from None
+    other = _other_tool(data)
+    if other:
+        raise InputFileError(path, other)
     if not isinstance(data, dict):
         raise InputFileError(path, f"is not a fortio result but a JSON {type(data).__name__}; one file holds one run")
     if data.get("error") or data.get("Error") is True:
@@ -157,6 +163,36 @@ def parse_result(text: str, path: Path) -> FortioResult:
         keys = ", ".join(list(data)[:5]) or "nothing"
         raise InputFileError(path, f"is not a fortio result: no DurationHistogram (it holds {keys})")
     return _Reader(data, path).result()
+
+
+_TABLE = "put one number a run into a table (run, block, treatment, response, value) and give --table"
+# How other generators' files are known: keys of their JSON, or how their text begins; and the way that works.
+_OTHER_JSON = {
+    ("root_group", "metrics"): f"is a k6 summary: {_TABLE}",
+    ("latencyPercentiles", "responseTimeHistogram"): f"is oha's JSON: {_TABLE}",
+    ("latencies", "bytes_in"): f"is a vegeta report: {_TABLE}",
+    ("latencyDistribution", "details"): f"is ghz's JSON: {_TABLE}",
+    (
+        "options",
+        "results",
+    ): "is Nighthawk's own JSON: nighthawk_output_transform --output-format fortio makes what is read",
+}
+_OTHER_TEXT = (
+    (r"\s*Running \S+ test @ ", f"is wrk's or wrk2's text: {_TABLE}"),
+    (r"\s*Summary:\s+Total:\s", f"is hey's text: {_TABLE}"),
+    (r"\s*Summary:\s+(Success rate|Count):", f"is oha's or ghz's text: {_TABLE}"),
+    (r"Requests\s+\[total, rate", f"is vegeta's text: {_TABLE}"),
+    (r"\s*(execution: local|/\\)|.*(checks_total|http_req_duration)\.\.\.", f"is k6's text: {_TABLE}"),
+)
+
+
+def _other_tool(found: object) -> str:
+    """What a file of another load generator is, and the way that works; empty for what is not known."""
+    if isinstance(found, str):
+        return next((said for start, said in _OTHER_TEXT if re.match(start, found)), "")
+    if isinstance(found, dict) and "DurationHistogram" not in found:
+        return next((said for keys, said in _OTHER_JSON.items() if all(key in found for key in keys)), "")
+    return ""
 
 
 # Rounding of printed numbers.
