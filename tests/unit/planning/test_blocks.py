@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from statsmodels.stats.power import TTestPower
 
-from meshtrial import cli
+from meshtrial import cli, stats
 from meshtrial.design.plan import make_plan
 from meshtrial.design.study import Load
 from meshtrial.records.store import StudyStore
@@ -77,9 +77,11 @@ def test_blocks_for_a_margin(record_study, call, tmp_path):
     assert need["sd"] == pytest.approx(SD)
     half = math.log(1.05)
     t_test = TTestPower().solve_power(half / SD, alpha=0.05, power=0.8)
-    assert need["difference"] == math.ceil(t_test / 0.955)
+    assert need["difference"] == stats.blocks_for_difference(SD, half)
+    assert 0 <= need["difference"] - math.ceil(t_test / 0.955) <= 1  # the exact test's level is a little below 5 %
     # ((1.6449 + 1.2816) sd / margin)^2 / .955
-    assert need["equivalence"] == math.ceil(((1.6449 + 1.2816) * SD / half) ** 2 / 0.955)
+    assert need["equivalence"] == stats.blocks_for_equivalence(SD, half)
+    assert 0 <= need["equivalence"] - math.ceil(((1.6449 + 1.2816) * SD / half) ** 2 / 0.955) <= 2
     assert (twin["treatment"], twin["twin"], twin["sd"]) == ("none-aa", True, pytest.approx(0.2 * SD))
     # The quiet A/A pair does not decide.
     assert load["difference_blocks"] == need["difference"]
@@ -90,8 +92,8 @@ def test_blocks_for_a_margin(record_study, call, tmp_path):
 def test_the_smallest_effect_that_the_blocks_see(record_study, call, tmp_path):
     *_, made = call("--from", record_study(), "--margin", "5%", "--json", tmp_path / "plan.json")
     visible = made["loads"][0]["needs"][0]["visible"]
-    # Found with power .8 in 8 blocks: the t-test's effect at 8 * .955 observations.
-    effect = TTestPower().solve_power(nobs=BLOCKS * 0.955, alpha=0.05, power=0.8)
+    # Found with power .8 in 8 blocks: the t-test's effect at 8 * .955 observations and the level that 8 blocks reach.
+    effect = TTestPower().solve_power(nobs=BLOCKS * 0.955, alpha=10 / 256, power=0.8)
     assert visible == pytest.approx(math.expm1(effect * SD), rel=1e-3)
 
 

@@ -136,7 +136,7 @@ def test_saturation_is_called_by_its_name_and_not_given_as_a_latency(variants):
 def test_inconclusive_comes_with_blocks_and_the_detectable_effect(data):
     row = next(r for r in data.verdicts if r.verdict == "inconclusive")
     text = tables.verdict_table(data).text.replace("\u00a0", " ")
-    assert f"about {row.blocks_needed} more blocks" in text
+    assert f"a new study of about {row.blocks_needed} blocks" in text
     assert "detects 4.0 %" in text
 
 
