@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,12 +131,10 @@ def compare(
     if not treatments:
         raise UsageError("treatments: names none, e.g. {'istio': 'istio/*.json'}")
     return _judged(
-        argparse.Namespace(
+        session.Asked(
             baseline=_tokens(name, baseline),
             treatment=[_tokens(treatment, files) for treatment, files in treatments.items()],
-            table=None,
-            where=[],
-            pair_by=pair_by or None,
+            pair_by=pair_by,
             merge=merge,
             sample_floor=sample_floor,
             force=force,
@@ -182,14 +179,11 @@ def compare_table(
     3 blocks: the smallest possible p is 2/8 = 0.25. Nothing below 0.25 is possible, ... it takes at least 6 blocks.
     """
     return _judged(
-        argparse.Namespace(
+        session.Asked(
             baseline=[baseline],
             treatment=[list(treatments)] if treatments else [],
             table=Path(path).expanduser(),
             where=[f"{column}={value}" for column, value in (where or {}).items()],
-            pair_by=None,
-            merge=False,
-            sample_floor=0.0,
             force=force,
         ),
         responses,
@@ -198,7 +192,7 @@ def compare_table(
     )
 
 
-def _judged(asked: argparse.Namespace, responses: str, margin: str, alpha: float) -> Comparison:
+def _judged(asked: session.Asked, responses: str, margin: str, alpha: float) -> Comparison:
     """The sample that the command's own reader collects, through the same analysis."""
     if not 0 < alpha < 0.5:
         raise UsageError(f"alpha = {alpha:g}: allowed is more than 0 and less than 0.5")

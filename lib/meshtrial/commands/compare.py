@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import shlex
 from pathlib import Path
 from typing import Any, TextIO
@@ -70,7 +71,8 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         raise UsageError(f"--alpha {arguments.alpha:g}: allowed is more than 0 and less than 0.5")
     if not arguments.sample_floor >= 0:
         raise UsageError(f"--sample-floor {arguments.sample_floor:g}: allowed is 0 or more")
-    sample, default = session.collect(arguments)
+    asked = session.Asked(**{field.name: getattr(arguments, field.name) for field in dataclasses.fields(session.Asked)})
+    sample, default = session.collect(asked)
     metrics = names.metrics_of(arguments.metrics) if arguments.metrics else default
     margins = names.margins_for(arguments.margin, metrics)
     outcome = analysis.analyse(sample, metrics, margins, alpha=arguments.alpha, sample_floor=arguments.sample_floor)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from meshtrial.compare import checks, files, pairing, tables
 from meshtrial.compare.names import metrics_of
@@ -14,7 +15,36 @@ from meshtrial.errors import UsageError
 DEFAULT_METRICS = "p50,p99"
 
 
-def collect(arguments: argparse.Namespace) -> tuple[Sample, tuple[Response, ...]]:
+@dataclass(frozen=True)
+class Asked:
+    """What is to be compared, as the command line has it; there each field is an option of its name.
+
+    Attributes
+    ----------
+    baseline : sequence of str
+        ``NAME=PATTERN PATTERN ...``, or one name of the table.
+    treatment : sequence of sequences of str
+        The same of every treatment; with a table names alone, and none for all others.
+    table : Path or None
+    where : sequence of str
+        ``COLUMN=VALUE``, of a table.
+    pair_by : str
+        ``order``, ``label``, ``name``, or empty.
+    merge, force : bool
+    sample_floor : float
+    """
+
+    baseline: Sequence[str]
+    treatment: Sequence[Sequence[str]] = ()
+    table: Path | None = None
+    where: Sequence[str] = ()
+    pair_by: str = ""
+    merge: bool = False
+    sample_floor: float = 0.0
+    force: bool = False
+
+
+def collect(arguments: Asked) -> tuple[Sample, tuple[Response, ...]]:
     """Read all treatments, refuse what cannot be compared, and pair what the user or the table pairs.
 
     Returns
@@ -31,7 +61,7 @@ def collect(arguments: argparse.Namespace) -> tuple[Sample, tuple[Response, ...]
         by_treatment, default = _from_files(arguments), metrics_of(DEFAULT_METRICS)
         blocks: tuple[str, ...] = ()
     else:
-        by_treatment, default = _from_table(arguments)
+        by_treatment, default = _from_table(arguments, arguments.table)
         blocks = pairing.blocks_of_table(by_treatment)
     checks.require_replicates(by_treatment)
     findings = checks.check(by_treatment)
@@ -48,7 +78,7 @@ def collect(arguments: argparse.Namespace) -> tuple[Sample, tuple[Response, ...]
     return Sample(by_treatment, baseline, blocks, words, findings, saturated, invalid), default
 
 
-def _from_files(arguments: argparse.Namespace) -> dict[str, list[Run]]:
+def _from_files(arguments: Asked) -> dict[str, list[Run]]:
     if arguments.where:
         raise UsageError("--where: chooses rows of a table; give --table FILE")
     if not arguments.treatment:
@@ -63,14 +93,14 @@ def _from_files(arguments: argparse.Namespace) -> dict[str, list[Run]]:
     return by_treatment
 
 
-def _from_table(arguments: argparse.Namespace) -> tuple[dict[str, list[Run]], tuple[Response, ...]]:
+def _from_table(arguments: Asked, table: Path) -> tuple[dict[str, list[Run]], tuple[Response, ...]]:
     if arguments.merge:
         raise UsageError("--merge: is for files; a table has one number a run already")
     if len(arguments.baseline) != 1:
         raise UsageError(f"--baseline: with --table it is one name of the table, not {' '.join(arguments.baseline)}")
-    found, responses = tables.read_table(arguments.table, arguments.where)
+    found, responses = tables.read_table(table, arguments.where)
     named = [name for tokens in arguments.treatment for name in tokens]
-    by_treatment = tables.choose(found, arguments.table, arguments.baseline[0], named)
+    by_treatment = tables.choose(found, table, arguments.baseline[0], named)
     return by_treatment, _judged(responses)
 
 

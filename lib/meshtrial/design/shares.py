@@ -56,15 +56,5 @@ def require_possible(load: Load) -> None:
             )
 
 
-def planned_requests(load: Load) -> int | None:
-    """Requests that fortio will plan for one measured slice; None for a closed loop.
-
-    Every connection makes the same whole number of calls, so this may be a little less than rate times duration.
-    """
-    if load.closed_loop:
-        return None
-    return sum(_calls_of(load, c) // c * c for c in split_connections(load))
-
-
 def _calls_of(load: Load, connections: int) -> int:
     return int(split_rate(load, connections, load.duration_s) * load.duration_s)

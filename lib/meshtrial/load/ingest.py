@@ -93,7 +93,7 @@ def ingest(outputs: Sequence[GeneratorOutput], load: Load, sample_floor: float, 
     responses, bounds = _latencies(requests, sample_floor)
     if len(load.protocols) > 1:
         responses |= _by_protocol(parts, sample_floor)
-    responses |= _qualities(parts, load)
+    responses |= qualities(parts, load)
     notes = [note for part in parts for note in part.notes]
     notes += _notes(parts, load, responses, sample_floor, requests)
     return Measurement(requests, tuple(part.record for part in parts), responses, bounds, tuple(notes))
@@ -230,7 +230,8 @@ def _by_protocol(parts: Sequence[_Part], sample_floor: float) -> dict[str, float
     return found
 
 
-def _qualities(parts: Sequence[_Part], load: Load) -> dict[str, float]:
+def qualities(parts: Sequence[_Part], load: Load) -> dict[str, float]:
+    """What is described of a run and never judged: requests, failures, rates, lateness."""
     sent = sum(part.record.requests for part in parts)
     achieved = math.fsum(part.record.achieved_rps for part in parts)
     found = {

@@ -250,7 +250,7 @@ def hodges_lehmann_two(
     x, y : (n_x,), (n_y,) array_like
         One value a run.
     alpha, null, atol
-        As in `meshtrial.stats.hodges_lehmann.hodges_lehmann`.
+        As in `hodges_lehmann`.
 
     Returns
     -------
@@ -282,7 +282,7 @@ def signed_rank_p_rows(d: FloatArray, alternative: Alternative = "two-sided", *,
     d : (k, n) array
         Finite differences, a sample a row.
     alternative, atol
-        As in `meshtrial.stats.signedrank.signed_rank`.
+        As in `signed_rank`.
 
     Returns
     -------
@@ -313,7 +313,7 @@ class IntervalRows:
     Attributes
     ----------
     estimate, low, high, p : (k,) array
-        As in `meshtrial.stats.inversion.RankInterval`, a sample an element.
+        As in `RankInterval`, a sample an element.
     excludes_null : (k,) bool array
         Whether zero lies outside the interval.
     """
@@ -333,7 +333,7 @@ def hodges_lehmann_rows(d: FloatArray, alpha: float = 0.05, *, atol: float = 0.0
     d : (k, n) array
         Finite differences, a sample a row.
     alpha, atol
-        As in `meshtrial.stats.hodges_lehmann.hodges_lehmann`.
+        As in `hodges_lehmann`.
 
     Returns
     -------

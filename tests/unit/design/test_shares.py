@@ -25,10 +25,3 @@ def test_the_parts_add_up(rps, connections, generators, duration):
     assert max(split) - min(split) <= 1
     rates = [shares.split_rate(load, c, duration) for c in split]
     assert math.isclose(math.fsum(rates), rps, rel_tol=1e-12)
-
-
-def test_every_connection_makes_a_whole_number_of_calls():
-    # int(50 x 3) = 150 calls over 16 connections are 9 each: 144. A closed loop has no plan.
-    assert shares.planned_requests(Load(50, 16, 3)) == 144
-    assert shares.planned_requests(Load(1000, 10, 2, generators=3)) == 2000
-    assert shares.planned_requests(Load(0, 4, 3)) is None
