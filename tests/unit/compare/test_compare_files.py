@@ -343,7 +343,7 @@ def test_drift_over_time_is_said_of_runs_that_are_not_paired(bench):
 def test_beyond_three_metrics_is_exploratory(six):
     answer = six.compare(*BOTH[:-1], "p50,p75,mean,p90", "--sample-floor", "1", "--json", "o.json")
     assert [row["exploratory"] for row in six.read("o.json")["verdicts"]] == [False, False, False, True]
-    assert "p90 latency, typical run's; margin 0.100 ms (12 %); exploratory" in answer.out  # of 0.833 ms
+    assert "p90 latency, typical run's; margin 0.050 ms (6 %); exploratory" in answer.out  # of 0.833 ms
 
 
 def test_the_page_is_offline_and_says_the_same(six):

@@ -8,7 +8,7 @@ def test_margins():
     metrics = metrics_of("p50,p99,p50")
     assert [metric.name for metric in metrics] == ["latency_p50_s", "latency_p99_s"]
     default = margins_for([], metrics)
-    assert (default["latency_p50_s"].relative, default["latency_p50_s"].floor) == (0.05, 1e-4)
+    assert (default["latency_p50_s"].relative, default["latency_p50_s"].floor) == (0.05, 5e-5)
     given = margins_for(["p50=0.2ms", "p99=20%"], metrics)
     assert given["latency_p50_s"].floor == pytest.approx(2e-4)
     assert given["latency_p99_s"].relative == 0.2

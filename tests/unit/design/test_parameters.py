@@ -86,6 +86,6 @@ def test_given_margins_keep_the_rest_of_the_default():
     module = study_module("ambient_vs_no_mesh")
     study = module.build(read_parameters(module.PARAMETERS, {"margin": "p50=3%, p99=0.2ms"}))
     assert study.margins["latency_p50_s"].relative == pytest.approx(0.03)
-    assert study.margins["latency_p50_s"].floor == 1e-4
+    assert study.margins["latency_p50_s"].floor == 5e-5
     assert study.margins["latency_p99_s"].relative == 0.10
     assert study.margins["latency_p99_s"].floor == pytest.approx(2e-4)

@@ -40,7 +40,7 @@ def test_a_percentile_is_registered_with_all_that_belongs_to_it():
     found = response("p99.9")
     assert (found.name, found.label, found.unit, found.kind) == ("latency_p999_s", "p99.9 latency", "ms", "latency")
     assert found.percentile is PERCENTILES["p999"]
-    assert found.margin == Margin(0.20, 1e-4)
+    assert found.margin == Margin(0.20, 5e-5)
     assert REGISTRY["data_plane_cpu_cores"].part.role == "data plane"
     assert REGISTRY["data_plane_cpu_cores"].structural_zero
     assert REGISTRY["path_cpu_cores"].part.members == ("app", "data plane", "policy")
@@ -62,12 +62,12 @@ def test_a_further_percentile_is_one_line(tmp_path, monkeypatch):
         assert more.find_response(name)[0].label == "p99.5 latency"
     added = {"latency_p995_s", "latency_corrected_p995_s", "latency_beyond_holds_p995_s"}
     assert more.REGISTRY.keys() - REGISTRY.keys() == added | {"latency_http_p995_s", "latency_grpc_p995_s"}
-    assert more.default_margins()["latency_p995_s"] == Margin(0.15, 1e-4)
+    assert more.default_margins()["latency_p995_s"] == Margin(0.15, 5e-5)
 
 
 def test_declared_margins_keep_what_they_do_not_give():
     found = declared_margins(["p50=3%", "p99 = 0.2ms"], default_margins())
-    assert found["latency_p50_s"] == Margin(0.03, 1e-4)
+    assert found["latency_p50_s"] == Margin(0.03, 5e-5)
     assert found["latency_p99_s"] == Margin(0.10, 2e-4)
 
 

@@ -117,7 +117,7 @@ def test_time_is_that_of_the_recorded_runs(record_study, call, tmp_path):
 def test_margins(record_study, call, tmp_path):
     path = record_study()
     by_default = call("--from", path, "--json", tmp_path / "plan.json")[3]
-    assert by_default["margin"] == {"relative": 0.05, "floor": 1e-4}  # as in the study
+    assert by_default["margin"] == {"relative": 0.05, "floor": 5e-5}  # as in the study
     # 0.5 ms of 10 ms is 5 %.
     absolute = call("--from", path, "--margin", "0.5ms", "--json", tmp_path / "plan.json")[3]
     assert absolute["loads"][0]["needs"][0]["margin"] == pytest.approx(0.05)
