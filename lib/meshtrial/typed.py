@@ -18,7 +18,7 @@ def mismatch(instance: Any) -> str:
 
     Lists pass for tuples, and whole numbers for numbers with a fraction; a number must be finite.
     """
-    for name, hint in _hints(type(instance)).items():
+    for name, hint in _hints(type(instance)).items():  # type: ignore[arg-type]
         value = getattr(instance, name)
         if not _conforms(value, hint):
             return f"{name} is {shortened(value)}"

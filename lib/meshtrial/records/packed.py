@@ -61,10 +61,10 @@ def pack(folder: Path, target: Path, without: Sequence[str] = ()) -> Path:
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as made:
             made.writestr(_entry(home / NOTE), note)
             for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-                name = path.relative_to(folder)
-                of_run = PurePosixPath(*name.parts[2:]).as_posix() if name.parts[0] == "runs" else ""
-                if str(name) not in (NOTE, ".lock") and not is_left_out(of_run, absent):
-                    made.writestr(_entry(home / name), path.read_bytes())
+                inside = PurePosixPath(path.relative_to(folder).as_posix())
+                of_run = str(PurePosixPath(*inside.parts[2:])) if inside.parts[0] == "runs" else ""
+                if str(inside) not in (NOTE, ".lock") and not is_left_out(of_run, absent):
+                    made.writestr(_entry(home / inside), path.read_bytes())
         partial.replace(target)
     except OSError as error:
         raise RecordError(f"{target}: cannot be written ({error.strerror}); check rights and free space") from None

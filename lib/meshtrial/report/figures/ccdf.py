@@ -137,9 +137,9 @@ def _draw(data: StudyData, pools: list[_Pool], sheet: Sheet, since: str) -> Canv
 def _curves(body: Axes, tail: Axes, pool: _Pool, look: palette.Look, floor: float) -> None:
     x, beyond = pool.steps()
     kept = beyond > 0  # the largest request has nothing beyond it, which a logarithmic axis cannot show
-    for axis, at, share in ((body, x, 100 * (1 - beyond)), (tail, x[kept], beyond[kept])):
+    for axis, times, share in ((body, x, 100 * (1 - beyond)), (tail, x[kept], beyond[kept])):
         sns.lineplot(
-            x=at,
+            x=times,
             y=share,
             ax=axis,
             color=look.colour,
