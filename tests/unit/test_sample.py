@@ -1,34 +1,44 @@
-"""The recorded study that comes with the checkout: intact, and its verdicts come out again the same."""
+"""The recorded studies that come with the checkout: intact, analysed as they were, and quoted as they are."""
 
 from __future__ import annotations
 
 import io
 import shutil
+from pathlib import Path
 
 import pytest
 
 from meshtrial import cli, paths
 from meshtrial.errors import RecordError
 from meshtrial.inference import read_study
+from meshtrial.records import packed
+from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import StudyStore
+from meshtrial.report import frames, wording
+from meshtrial.report.tables import headline
 
-SAMPLES = sorted((paths.CHECKOUT / "data" / "sample").glob("*/*/plan.json"))
+FOLDER = paths.CHECKOUT / "data" / "sample"
+SAMPLES = sorted(path.parent for path in FOLDER.glob("*/*/plan.json"))
+PACKED = sorted(FOLDER.glob("*.zip"))
+README = (paths.CHECKOUT / "README.md").read_text()
+# What the README's table says of a study with real meshes, in this order.
+QUOTED = ("latency_p50_s", "path_cpu_s_per_request")
 
 
-def test_there_is_one():
+def test_there_is_one_that_anybody_can_look_into():
     assert len(SAMPLES) == 1
 
 
-@pytest.mark.parametrize("plan", SAMPLES, ids=lambda p: p.parent.name)
-def test_it_is_intact_and_analysed_as_it_was(plan):
+@pytest.mark.parametrize("sample", [*SAMPLES, *PACKED], ids=lambda path: path.name)
+def test_it_is_intact_and_analysed_as_it_was(sample):
     out, err = io.StringIO(), io.StringIO()
-    assert cli.main(["verify", str(plan.parent)], out, err) == 0, err.getvalue()
+    assert cli.main(["verify", str(sample)], out, err) == 0, err.getvalue()
     assert "intact" in out.getvalue()
 
 
-@pytest.mark.parametrize("plan", SAMPLES, ids=lambda p: p.parent.name)
-def test_it_finds_the_node_proxy_slower_and_the_twin_not_different(plan):
-    rows = [row for row in read_study(StudyStore.open(plan.parent)).verdicts if row.response == "latency_p50_s"]
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.name)
+def test_it_finds_the_node_proxy_slower_and_the_twin_not_different(sample):
+    rows = [row for row in read_study(StudyStore.open(sample)).verdicts if row.response == "latency_p50_s"]
     assert {row.treatment: row.verdict in ("slower", "faster") for row in rows} == {
         "none-aa": False,
         "node-proxy": True,
@@ -37,8 +47,49 @@ def test_it_finds_the_node_proxy_slower_and_the_twin_not_different(plan):
 
 def test_verdicts_of_another_version_are_refused_with_what_to_do(tmp_path):
     folder = tmp_path / "study"
-    shutil.copytree(SAMPLES[0].parent, folder)
+    shutil.copytree(SAMPLES[0], folder)
     path = folder / "verdicts.json"
     path.write_text(path.read_text().replace('"p_adjusted"', '"p_holm"'))
     with pytest.raises(RecordError, match=r"another version.*meshtrial report"):
         read_study(StudyStore.open(folder))
+
+
+def plain(text: str) -> str:
+    return text.replace(wording.NBSP, " ").replace("\u202f", " ")
+
+
+def quoted(data: StudyData) -> list[str]:
+    """Lines of the README's table: a treatment, and for every load and response what was found."""
+    lines = []
+    for treatment in data.plan.study.treatments:
+        cells = []
+        for load in frames.loads(data):
+            for row in data.verdicts:
+                if (row.load, row.treatment) == (load, treatment.name) and row.response in QUOTED:
+                    size = "" if row.ratio is None else f"{wording.change(row.ratio, row.ci_high)}, "
+                    cells.append(f"{size}{wording.verdict_text(row)}")
+        if cells:
+            lines.append(plain(f"| `{treatment.name}` | {' | '.join(cells)} |"))
+    return lines
+
+
+@pytest.mark.parametrize("sample", [p for p in PACKED if p.name.startswith("mesh_comparison")], ids=lambda p: p.name)
+def test_the_readme_quotes_it_as_it_is(sample: Path, tmp_path: Path):
+    data = read_study(StudyStore.open(packed.unpack(sample, tmp_path)))
+    assert data.verdicts
+    for line in quoted(data):
+        assert line in README, f"README.md lacks: {line}"
+    builds = {text for run in data.runs for name, text in run.versions.items() if name.startswith("mesh ")}
+    assert all("own build" in build for build in builds)
+
+
+@pytest.mark.parametrize("sample", PACKED, ids=lambda path: path.name)
+def test_a_packed_one_says_its_verdict_without_the_requests(sample: Path, tmp_path: Path):
+    data = read_study(StudyStore.open(packed.unpack(sample, tmp_path)))
+    assert headline(data)
+    assert not [p for run in data.runs if run.valid for p in run.proofs if not p.passed]
+    assert {"requests", "logs"} <= set(packed.left_out(data.path))
+
+
+def test_the_samples_are_small():
+    assert sum(path.stat().st_size for path in PACKED) < 3_000_000
