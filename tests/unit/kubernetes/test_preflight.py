@@ -1,7 +1,16 @@
 import pytest
+from unit.kubernetes.fakeapi import FakeApi
 
+from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.preflight import Node, load_hosts, placement_problems, requested, takes
+from meshtrial.testbed.kubernetes.preflight import (
+    Node,
+    load_hosts,
+    placement_problems,
+    requested,
+    storage_problems,
+    takes,
+)
 from meshtrial.testbed.kubernetes.quantities import memory
 
 
@@ -60,3 +69,17 @@ def test_generators_leave_nodes_to_the_application(nodes: int, generators: int, 
     pool = KubernetesOptions(load_node_selector={"pool": "load"})
     assert load_hosts(pool, found, generators) == ()
     assert load_hosts(KubernetesOptions(load_separation="none"), found, generators) == ()
+
+
+def test_a_claimed_volume_needs_a_class_that_is_there():
+    consul = find_meshes(KubernetesOptions())["consul"]
+    cluster = FakeApi()
+    (line,) = storage_problems(cluster, consul, [])
+    assert "has no default StorageClass" in line
+    cluster.add("/apis/storage.k8s.io/v1/storageclasses/fast")
+    assert storage_problems(cluster, consul, [{"server": {"storageClass": "fast"}}]) == []
+    (line,) = storage_problems(cluster, consul, [{"server": {"storageClass": "slow"}}])
+    assert line == "mesh consul: claims a volume of StorageClass 'slow'; this cluster has fast"
+    default = {"storageclass.kubernetes.io/is-default-class": "true"}
+    cluster.add("/apis/storage.k8s.io/v1/storageclasses/usual", {"metadata": {"annotations": default}})
+    assert storage_problems(cluster, consul, [{"server": {"storageClass": ""}}]) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from meshtrial.design.study import Load, Study
 from meshtrial.errors import TestbedError
@@ -14,6 +15,7 @@ from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.meshes import MeshInstaller
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.quantities import cpu_millis, memory
+from meshtrial.testbed.kubernetes.values import Values
 from meshtrial.testbed.kubernetes.workload import Rendered
 
 # The published 600-endpoint study: 20 000 requests a second over three tiers took more than 50 nodes of 8 cores.
@@ -194,8 +196,11 @@ def mesh_problems(cluster: Cluster, installer: MeshInstaller, study: Study, mesh
     problems: list[str] = []
     for name in dict.fromkeys(t.dataplane for t in study.treatments if t.dataplane in meshes):
         problems += installer.problems(meshes[name])
-        if meshes[name].storage and installer.options.mesh_install == "managed":
-            problems += storage_problems(cluster, name)
+        mesh = meshes[name]
+        if mesh.storage and installer.options.mesh_install == "managed":
+            values = Values(installer.options, mesh)
+            layers = [layer for release in mesh.releases for _, layer in values.layers(release)]
+            problems += storage_problems(cluster, mesh, layers)
     wanted = {
         kind
         for treatment in study.treatments
@@ -213,16 +218,38 @@ def mesh_problems(cluster: Cluster, installer: MeshInstaller, study: Study, mesh
     return problems
 
 
-def storage_problems(cluster: Cluster, mesh: str) -> list[str]:
-    """A mesh that claims a volume would wait for ever where nothing provides one."""
+def storage_problems(cluster: Cluster, mesh: Mesh, values: Iterable[Json]) -> list[str]:
+    """A mesh that claims a volume would wait for ever where nothing provides one.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    mesh : Mesh
+    values : iterable of mapping
+        Of its charts; a ``storageClass`` in them is the one that is claimed, else it is the cluster's default.
+    """
     found = cluster.items("/apis/storage.k8s.io/v1/storageclasses")
     default = "storageclass.kubernetes.io/is-default-class"
-    if any((item["metadata"].get("annotations") or {}).get(default) == "true" for item in found):
+    there = {item["metadata"]["name"]: (item["metadata"].get("annotations") or {}).get(default) for item in found}
+    named = [name for one in values for name in _storage_classes(one)]
+    missing = [name for name in named if name not in there]
+    if missing:
+        has = ", ".join(there) or "none"
+        return [f"mesh {mesh.name}: claims a volume of StorageClass {missing[0]!r}; this cluster has {has}"]
+    if named or "true" in there.values():
         return []
     return [
-        f"mesh {mesh}: claims a volume, and this cluster has no default StorageClass; "
-        f"mark one with the annotation {default}: 'true'"
+        f"mesh {mesh.name}: claims a volume, and this cluster has no default StorageClass; "
+        f"mark one with the annotation {default}: 'true', or name one in the chart's values"
     ]
+
+
+def _storage_classes(values: Any) -> list[str]:
+    if isinstance(values, Mapping):
+        own = values.get("storageClass")
+        rest = [name for value in values.values() for name in _storage_classes(value)]
+        return [*([own] if isinstance(own, str) and own else []), *rest]
+    return [name for value in values for name in _storage_classes(value)] if isinstance(values, list) else []
 
 
 def namespace_problems(applier: Applier, names: Iterable[str]) -> list[str]:
