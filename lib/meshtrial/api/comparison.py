@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -196,7 +197,7 @@ def _judged(asked: session.Asked, responses: str, margin: str, alpha: float) -> 
     """The sample that the command's own reader collects, through the same analysis."""
     if not 0 < alpha < 0.5:
         raise UsageError(f"alpha = {alpha:g}: allowed is more than 0 and less than 0.5")
-    if not asked.sample_floor >= 0:
+    if not 0 <= asked.sample_floor < math.inf:
         raise UsageError(f"sample_floor = {asked.sample_floor:g}: allowed is 0 or more")
     sample, default = session.collect(asked)
     metrics = metrics_of(responses) if responses else default

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import shlex
 from pathlib import Path
 from typing import Any, TextIO
@@ -69,7 +70,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
     if not 0 < arguments.alpha < 0.5:
         raise UsageError(f"--alpha {arguments.alpha:g}: allowed is more than 0 and less than 0.5")
-    if not arguments.sample_floor >= 0:
+    if not 0 <= arguments.sample_floor < math.inf:
         raise UsageError(f"--sample-floor {arguments.sample_floor:g}: allowed is 0 or more")
     asked = session.Asked(**{field.name: getattr(arguments, field.name) for field in dataclasses.fields(session.Asked)})
     sample, default = session.collect(asked)

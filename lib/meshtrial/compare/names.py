@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from meshtrial.design.parameters import split_list
-from meshtrial.design.responses import Response, declared_margins, default_margins, find_response
+from meshtrial.design.responses import REGISTRY, Response, declared_margins, default_margins, find_response
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
 
@@ -34,6 +34,11 @@ def margins_for(texts: Sequence[str], metrics: Sequence[Response]) -> Mapping[st
     no margin unless one is given.
     """
     items = [item for text in texts for item in split_list(text)]
+    compared = {metric.name for metric in metrics}
+    for item in items:
+        name = find_response(item.partition("=")[0])[0].name if "=" in item else ""
+        if name and name not in REGISTRY and name not in compared:
+            raise UsageError(f"margin {item}: no response is called {name}; compared are {', '.join(sorted(compared))}")
     given = [item if "=" in item else f"{metric.name}={item}" for item in items for metric in metrics]
     margins = declared_margins(dict.fromkeys(given), default_margins(), lambda name: find_response(name)[0])
     return {metric.name: margins[metric.name] for metric in metrics if metric.name in margins}

@@ -375,6 +375,10 @@ def test_bad_usage(six):
     for arguments, reason in (
         (BOTH[:2], "--treatment: is needed"),
         ((*BOTH, "--alpha", "0"), "--alpha 0: allowed"),
+        ((*BOTH, "--alpha", "nan"), "--alpha nan: allowed"),
+        ((*BOTH, "--sample-floor", "inf"), "--sample-floor inf: allowed"),
+        ((*BOTH, "--sample-floor", "nan"), "--sample-floor nan: allowed"),
+        ((*BOTH, "--margin", "p5=5%"), "p5"),
         ((*BOTH, "--margin", "p50=wide"), "margin"),
         ((*BOTH[:-1], "latency_max_s"), "described only"),
         ((*BOTH, "--treatment", "istio/*.json"), "two treatments are called 'istio'"),
