@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -31,6 +32,8 @@ def shown(path: Path) -> str:
 def keep_state_inside() -> None:
     """Point Jupyter, IPython and matplotlib at folders in the checkout, unless the user has pointed them elsewhere."""
     cache = CHECKOUT / ".cache"
+    with contextlib.suppress(OSError):  # IPython warns of a folder whose parent is not there
+        cache.mkdir(exist_ok=True)
     defaults = {
         "IPYTHONDIR": cache / "ipython",
         "JUPYTER_CONFIG_DIR": cache / "jupyter" / "config",
