@@ -94,7 +94,7 @@ class Load:
     replicas : int
         Endpoints a role, in studies that scale out; 1 elsewhere.
     slices : int
-        Interleaved measurements of one deployment: averaged inside the run, so they add nothing to n.
+        Interleaved measurements of one deployment: their requests are the run's, so they add nothing to n.
     search : bool
         The run searches the highest rate kept, in steps of ``duration_s``; ``rps`` then is 0.
     """

@@ -72,7 +72,7 @@ class _Part:
     notes: tuple[str, ...]
 
 
-def ingest(outputs: Sequence[GeneratorOutput], load: Load, sample_floor: float, *, slice_index: int = 0) -> Measurement:
+def ingest(outputs: Sequence[GeneratorOutput], load: Load, sample_floor: float) -> Measurement:
     """Read what all generators of one measured call left.
 
     Raises
@@ -81,55 +81,42 @@ def ingest(outputs: Sequence[GeneratorOutput], load: Load, sample_floor: float, 
         Where a file is missing, damaged, or of another run than its neighbour: a run with part of its
         requests is not measured.
     """
-    if not outputs:
-        raise RecordError("no load generator was called: there is nothing to read")
-    results = [_result_of(output) for output in outputs]
-    starts = [_start_of(result) for result in results]
-    parts = [
-        _part(output, result, start, min(starts))
-        for output, result, start in zip(outputs, results, starts, strict=True)
-    ]
-    requests = merge_requests([part.frame for part in parts], slice_index=slice_index)
+    return ingest_slices([outputs], load, sample_floor)
+
+
+def ingest_slices(slices: Sequence[Sequence[GeneratorOutput]], load: Load, sample_floor: float) -> Measurement:
+    """Read several interleaved slices of one deployment: one run, whose requests are those of all its slices.
+
+    A quantile is that of the requests of the whole run, so it is a percentile and no mean of percentiles, and the
+    sample floor is the run's. Rates are means over the slices, for these follow each other in time.
+    """
+    if not slices:
+        raise RecordError("no slice was measured: there is nothing to read")
+    taken = [_parts(outputs) for outputs in slices]
+    parts = [part for one in taken for part in one]
+    requests = pl.concat([merge_requests([part.frame for part in one], slice_index=i) for i, one in enumerate(taken)])
     responses, bounds = _latencies(requests, sample_floor)
     if len(load.protocols) > 1:
         responses |= _by_protocol(parts, sample_floor)
-    responses |= qualities(parts, load)
-    notes = [note for part in parts for note in part.notes]
+    responses |= qualities(parts, load, len(slices))
+    several = len(slices) > 1
+    notes = [
+        f"slice {i + 1}: {note}" if several else note for i, one in enumerate(taken) for p in one for note in p.notes
+    ]
     notes += _notes(parts, load, responses, sample_floor, requests)
     return Measurement(requests, tuple(part.record for part in parts), responses, bounds, tuple(notes))
 
 
-def ingest_slices(slices: Sequence[Sequence[GeneratorOutput]], load: Load, sample_floor: float) -> Measurement:
-    """Read several interleaved slices of one deployment, and average them inside the run.
-
-    A response is the mean of the slices' own (a quantile only where every slice has it), so a run with slices
-    is still one run; pooled are only counts (``requests``, ``error_ratio``), and the largest latency is the
-    largest. Each slice must reach the sample floor by itself.
-    """
-    if len(slices) == 1:
-        return ingest(slices[0], load, sample_floor)
-    parts = [ingest(outputs, load, sample_floor, slice_index=i) for i, outputs in enumerate(slices)]
-    if not parts:
-        raise RecordError("no slice was measured: there is nothing to read")
-    shared = set.intersection(*(set(part.responses) for part in parts))
-    responses = {
-        name: math.fsum(part.responses[name] for part in parts) / len(parts)
-        for name in parts[0].responses
-        if name in shared
-    }
-    counts = [part.responses["requests"] for part in parts]
-    responses["requests"] = math.fsum(counts)
-    failed = [part.responses["error_ratio"] * count for part, count in zip(parts, counts, strict=True)]
-    responses["error_ratio"] = math.fsum(failed) / max(1.0, math.fsum(counts))
-    if "latency_max_s" in shared:
-        responses["latency_max_s"] = max(part.responses["latency_max_s"] for part in parts)
-    return Measurement(
-        requests=pl.concat([part.requests for part in parts]),
-        generators=tuple(record for part in parts for record in part.generators),
-        responses=responses,
-        bounds={name: bound for name, bound in parts[0].bounds.items() if name in shared},
-        notes=tuple(f"slice {i + 1}: {note}" for i, part in enumerate(parts) for note in part.notes),
-    )
+def _parts(outputs: Sequence[GeneratorOutput]) -> list[_Part]:
+    """The generators of one slice, against the start of the earliest."""
+    if not outputs:
+        raise RecordError("no load generator was called: there is nothing to read")
+    results = [_result_of(output) for output in outputs]
+    starts = [_start_of(result) for result in results]
+    return [
+        _part(output, result, start, min(starts))
+        for output, result, start in zip(outputs, results, starts, strict=True)
+    ]
 
 
 def _result_of(output: GeneratorOutput) -> FortioResult:
@@ -230,10 +217,10 @@ def _by_protocol(parts: Sequence[_Part], sample_floor: float) -> dict[str, float
     return found
 
 
-def qualities(parts: Sequence[_Part], load: Load) -> dict[str, float]:
+def qualities(parts: Sequence[_Part], load: Load, slices: int = 1) -> dict[str, float]:
     """What is described of a run and never judged: requests, failures, rates, lateness."""
     sent = sum(part.record.requests for part in parts)
-    achieved = math.fsum(part.record.achieved_rps for part in parts)
+    achieved = math.fsum(part.record.achieved_rps for part in parts) / slices
     found = {
         "requests": float(sent),
         "error_ratio": sum(part.record.errors for part in parts) / sent if sent else 1.0,

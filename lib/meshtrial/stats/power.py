@@ -224,7 +224,7 @@ class StudyCost:
     Attributes
     ----------
     slices : int
-        Interleaved slices of each deployment, averaged inside their run; they are no replicates.
+        Interleaved slices of each deployment, their requests are their run's; they are no replicates.
     sd : float
         Standard deviation of a block difference (log ratio) with that many slices.
     blocks_difference, blocks_equivalence : int
