@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from meshtrial.design.study import Load, Study, Treatment
-from meshtrial.errors import RecordError
+from meshtrial.errors import RecordError, UsageError
 from meshtrial.typed import SHAPE_ERRORS, mismatch, shortened
 
 SCHEMA = "meshtrial.plan/1"
@@ -87,6 +87,8 @@ class Plan:
             study = Study.from_dict(data["study"])
             plan = cls(study, tuple(PlannedRun(**run) for run in data["runs"]), str(data["sha256"]))
             wrong = mismatch(plan)
+        except UsageError as error:
+            wrong = str(error)[:200]
         except SHAPE_ERRORS as error:
             wrong = shortened(error, 120)
         if wrong:

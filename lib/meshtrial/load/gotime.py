@@ -17,7 +17,10 @@ def parse_time_ns(text: str) -> int | None:
     if match is None:
         return None
     date, clock, fraction, zone = match.groups()
-    moment = datetime.fromisoformat(f"{date}T{clock}{'+00:00' if zone == 'Z' else zone}")
+    try:
+        moment = datetime.fromisoformat(f"{date}T{clock}{'+00:00' if zone == 'Z' else zone}")
+    except ValueError:  # month 13
+        return None
     epoch = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
     whole = (moment - epoch) // timedelta(seconds=1)
     return whole * 1_000_000_000 + int((fraction or "0").ljust(9, "0"))
