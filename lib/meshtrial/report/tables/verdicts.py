@@ -202,7 +202,11 @@ def _margin(row: VerdictRow) -> Cell:
     detectable = "" if row.mde is None else f"detects {wording.mde_text(row)}"
     if row.margin is None:
         return Cell("–", note=detectable)
-    return Cell(f"±{wording.margin(row)}", row.margin, note=detectable)
+    if row.margin_floor is None:
+        return Cell(f"±{wording.margin(row)}", row.margin, note=detectable)
+    # The floor decides; what it is of the baseline goes to the line below, where the column is already wide.
+    below = "; ".join(filter(None, (wording.rounded_percent(row.margin), detectable)))
+    return Cell(f"±{wording.in_unit(row.response, row.margin_floor)}", row.margin, note=below)
 
 
 def _in_words(row: VerdictRow) -> str:
