@@ -172,7 +172,7 @@ def _publish(
 
 
 def has_invalid(data: StudyData) -> bool:
-    """Whether a run stayed invalid after its repeat, or a treatment was set aside."""
+    """Whether a run stayed invalid after its repeat, or a treatment was excluded."""
     return any(not run.valid for run in data.runs if run.attempt == ATTEMPTS)
 
 

@@ -23,10 +23,10 @@ from meshtrial.inference.rows import kind_of, median_of, usable_margin, verdict_
 from meshtrial.load.quantiles import requests_needed
 from meshtrial.margin import Margin
 from meshtrial.records.schema import VerdictRow
+from meshtrial.report import wording
 from meshtrial.stats.diagnostics import drift
 
 MOST_PRIMARY = 3
-_DIFFERENT = ("slower", "faster", "more", "less", "higher", "lower")
 FloatArray = NDArray[np.float64]
 
 
@@ -178,7 +178,7 @@ def within_buckets(row: VerdictRow, treatment: float, baseline: float) -> Verdic
     high = row.ci_high * (1 + treatment) / (1 - baseline) if baseline < 1 else math.inf
     margin = row.margin or 0.0
     verdict, qualifier = row.verdict, row.qualifier
-    hidden = verdict in _DIFFERENT and low <= 1 <= high
+    hidden = verdict in wording.DIFFERENT and low <= 1 <= high
     if verdict == "equivalent":
         hidden = not (1 / (1 + margin) < low and high < 1 + margin)
     if qualifier == "below margin" and not (1 / (1 + margin) < low and high < 1 + margin):

@@ -28,19 +28,18 @@ from meshtrial.typed import SHAPE_ERRORS, mismatch, shortened
 def infer(plan: Plan, records: Sequence[RunRecord]) -> tuple[pl.DataFrame, list[VerdictRow]]:
     """The tidy table and every row at the error rate of the stopping rule; before the plan ends without a verdict."""
     table = runs_table(plan, records)
-    alpha = decide(plan, records, finished_repetitions(plan, records)).alpha
+    finished = finished_repetitions(plan, records)
+    alpha = decide(plan, records, finished).alpha
     mixed = varying_versions(records)
     rows: list[VerdictRow] = []
     for load in plan.study.loads:
         rows += verdict_rows(plan, table, load.label, include(plan, records, load.label), alpha)
     rows = [replace(row, warnings=(*row.warnings, *mixed)) for row in rows]
-    return table, rows if ended(plan, records) else [_provisional(row, plan, records) for row in rows]
-
-
-def _provisional(row: VerdictRow, plan: Plan, records: Sequence[RunRecord]) -> VerdictRow:
-    """The numbers of a study that is not finished, without a verdict: one would be an early look at it."""
-    said = f"provisional: {finished_repetitions(plan, records)} of {plan.study.blocks} blocks"
-    return replace(row, verdict="provisional", qualifier="", sentence=said, blocks_needed=None)
+    if ended(plan, records):
+        return table, rows
+    # The numbers of a study that is not finished, without a verdict: one would be an early look at it.
+    said = f"provisional: {finished} of {plan.study.blocks} blocks"
+    return table, [replace(row, verdict="provisional", qualifier="", sentence=said, blocks_needed=None) for row in rows]
 
 
 def analyse(store: StudyStore) -> StudyData:

@@ -19,6 +19,7 @@ from typing import Any
 
 from meshtrial.load.files import InputFileError, read_text
 from meshtrial.load.gotime import parse_duration_s, parse_time_ns
+from meshtrial.typed import shortened
 
 
 @dataclass(frozen=True)
@@ -199,11 +200,6 @@ def _other_tool(found: object) -> str:
 _SLACK = 1e-6
 
 
-def _shown(value: object) -> str:
-    text = repr(value) if not isinstance(value, int) or abs(value) < 10**40 else "a number of many digits"
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
 def _is_ok(code: str) -> bool:
     # fortio counts 2xx and 418 (its own "I am a teapot" fault) as good; gRPC's good answer is SERVING.
     return code in ("SERVING", "OK", "418") or (len(code) == 3 and code.startswith("2"))
@@ -270,7 +266,7 @@ class _Reader:
             number = math.nan
         if not math.isfinite(number):
             raise InputFileError(
-                self.path, f"is not a whole fortio result: {name} is {_shown(value)}, not a number"
+                self.path, f"is not a whole fortio result: {name} is {shortened(value)}, not a number"
             ) from None
         return number
 
@@ -281,7 +277,7 @@ class _Reader:
         number = self.number(data, name)
         if number is not None and number != int(number):
             raise InputFileError(
-                self.path, f"is not a whole fortio result: {name} is {_shown(value)}, not a whole number"
+                self.path, f"is not a whole fortio result: {name} is {shortened(value)}, not a whole number"
             )
         return None if number is None else int(number)
 

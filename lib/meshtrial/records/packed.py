@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -25,6 +26,8 @@ PARTS: dict[str, Callable[[str], bool]] = {
 }
 # The same study gives the same bytes, whenever it is packed: a zip's oldest date.
 _DATE = (1980, 1, 1, 0, 0, 0)
+# What zipfile raises for a file that is cut, altered, encrypted or compressed in a way that it does not know.
+DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
 # More than the largest study has; a file that says it holds more was not made here.
 _MOST_BYTES = 64 * 2**30
 
@@ -110,7 +113,7 @@ def unpack(file: Path, root: Path | None = None) -> Path:
             return target
     except FileNotFoundError:
         raise UsageError(f"{file}: no such file") from None
-    except (zipfile.BadZipFile, KeyError, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+    except DAMAGED as error:
         raise RecordError(f"{damaged} ({error}); fetch it again") from None
     except OSError as error:
         raise RecordError(f"{file}: cannot be unpacked into {root} ({error.strerror or error})") from None
@@ -152,6 +155,7 @@ def _home(packed: zipfile.ZipFile, damaged: str) -> PurePosixPath:
     if sum(info.file_size for info in packed.infolist()) > _MOST_BYTES:
         raise RecordError(f"{damaged} (it would unpack to more than {_MOST_BYTES // 2**30} GiB)")
     (home,) = homes
-    if home / NOTE not in names:
-        raise RecordError(f"{damaged} (there is no {NOTE})")
+    for needed in (NOTE, "plan.json"):
+        if home / needed not in names:
+            raise RecordError(f"{damaged} (there is no {needed})")
     return home

@@ -27,8 +27,6 @@ from meshtrial.stats.simulate import Noise, bootstrap, simulate
 from meshtrial.stats.stopping import Precision, TwoLooks
 from meshtrial.stats.verdict import DEPENDENT_SDS
 
-# the permutation test for dependent blocks runs on this share of the repetitions: it takes a millisecond a study
-_SCALAR_SHARE = 4
 Rule = Literal["at most", "at least", "more than", "about", "exactly"]
 
 
@@ -381,6 +379,8 @@ CHECKS: tuple[Callable[[np.random.Generator, int], tuple[CheckResult, ...]], ...
     own_states, foreign_load, regimes, extended, planned_power, materiality,
 )  # fmt: skip
 
+# the permutation test for dependent blocks runs on this share of the repetitions: it takes a millisecond a study
+_SCALAR_SHARE = 4
 # the scalar path is compared on this share of the repetitions: it is exact, not statistical
 _AGREEMENT_SHARE = 10
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -27,6 +27,7 @@ from meshtrial.stats.intervals import RankInterval, hodges_lehmann, hodges_lehma
 from meshtrial.stats.multiplicity import smallest_n, smallest_n_unpaired
 from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence, detectable_effect
 from meshtrial.stats.ranktests import (
+    Alternative,
     FloatArray,
     as_sample,
     mann_whitney,
@@ -243,11 +244,35 @@ def _bound(margin: Margin, baseline_median: float, scale: Scale) -> float:
     return math.log(margin.ratio(baseline_median)) if scale == "ratio" else margin.difference(baseline_median)
 
 
-def deciding_floor(margin: Margin | None, baseline_median: float) -> float | None:
-    """The absolute part of a margin where it is larger than the relative one, in the response's unit."""
-    if margin is None or margin.floor <= margin.relative * abs(baseline_median):
-        return None
-    return margin.floor
+@dataclass(frozen=True, slots=True)
+class _Shifted:
+    """A design's one-sided test of a shift, on one scale, and the standard deviation of a difference there."""
+
+    p: Callable[[float, Alternative], float]
+    sd: float
+
+
+def _against_margin(
+    margin: Margin, typical: float, scale: Scale, tests: tuple[_Shifted, _Shifted], plan: tuple[float, int, bool]
+) -> _AgainstMargin:
+    """Both tests against the margin; `tests` are on the scale of the analysis and in the response's unit.
+
+    `plan` is alpha, the size of the family, and whether the estimate lies above no effect.
+    """
+    bound = _bound(margin, typical, scale)
+    floor = margin.floor if margin.floor > margin.relative * abs(typical) else None
+    test, half = (tests[0], bound) if floor is None else (tests[1], floor)
+    alpha, m, upward = plan
+    return _AgainstMargin(
+        bound,
+        floor,
+        max(test.p(-half, "greater"), test.p(half, "less")),
+        test.p(half, "greater") if upward else test.p(-half, "less"),
+        (
+            blocks_for_difference(test.sd, half, alpha=alpha, m=m),
+            blocks_for_equivalence(test.sd, half, alpha=alpha, m=m),
+        ),
+    )
 
 
 def _paired_samples(
@@ -312,19 +337,12 @@ def compare_paired(
     exact = hodges_lehmann(d, alpha, atol=atol)
     against = None
     if margin is not None:
-        floor = deciding_floor(margin, typical)
-        x, half, tied = (d, _bound(margin, typical, scale), atol) if floor is None else (t - b, floor, _grain(t, b))
-        spread = sd if floor is None else float(x.std(ddof=1))
-        against = _AgainstMargin(
-            _bound(margin, typical, scale),
-            floor,
-            max(signed_rank_p(x + half, "greater", tied), signed_rank_p(x - half, "less", tied)),
-            signed_rank_p(x - half, "greater", tied) if exact.estimate > 0 else signed_rank_p(x + half, "less", tied),
-            (
-                blocks_for_difference(spread, half, alpha=alpha, m=m_family),
-                blocks_for_equivalence(spread, half, alpha=alpha, m=m_family),
-            ),
+        added, grain = t - b, _grain(t, b)
+        tests = (
+            _Shifted(lambda shift, side: signed_rank_p(d - shift, side, atol), sd),
+            _Shifted(lambda shift, side: signed_rank_p(added - shift, side, grain), float(added.std(ddof=1))),
         )
+        against = _against_margin(margin, typical, scale, tests, (alpha, m_family, exact.estimate > 0))
     found = _Found(
         design="paired",
         sizes=(n, n),
@@ -407,23 +425,13 @@ def compare_unpaired(
     exact = hodges_lehmann_two(x, y, alpha, atol=atol)
     against = None
     if margin is not None:
-        absolute = deciding_floor(margin, typical)
-        half, tied, spread = _bound(margin, typical, scale), atol, sd
-        u, v = x, y
-        if absolute is not None:
-            u, v, half, tied, spread = t, b, absolute, _grain(t, b), _pooled_sd(t, b)
-        below = mann_whitney(u - half, v, "less", atol=tied).p
-        above = mann_whitney(u + half, v, "greater", atol=tied).p
-        beyond = (
-            mann_whitney(u - half, v, "greater", atol=tied).p
-            if exact.estimate > 0
-            else mann_whitney(u + half, v, "less", atol=tied).p
+        grain = _grain(t, b)
+        tests = (
+            _Shifted(lambda shift, side: mann_whitney(x - shift, y, side, atol=atol).p, sd),
+            _Shifted(lambda shift, side: mann_whitney(t - shift, b, side, atol=grain).p, _pooled_sd(t, b)),
         )
-        needed = (
-            max(floor, blocks_for_difference(spread, half, alpha=alpha, m=m_family)),
-            max(floor, blocks_for_equivalence(spread, half, alpha=alpha, m=m_family)),
-        )
-        against = _AgainstMargin(_bound(margin, typical, scale), absolute, max(above, below), beyond, needed)
+        against = _against_margin(margin, typical, scale, tests, (alpha, m_family, exact.estimate > 0))
+        against = replace(against, needed=(max(floor, against.needed[0]), max(floor, against.needed[1])))
     found = _Found(
         design="unpaired",
         sizes=(len(t), len(b)),

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from meshtrial.errors import UsageError
@@ -181,8 +182,10 @@ def baseline_modes(
     given = {"baseline": baseline} | ({} if twin is None else {"twin": twin})
     _, table = log_table(given, scale)
     values = table[np.isfinite(table)]
-    d, split = separation(values) if len(values) else (0.0, math.nan)
-    if not len(values) or d <= _mode_threshold(len(values)):
+    if not len(values):
+        return ()
+    d, split = separation(values)
+    if d <= _mode_threshold(len(values)):
         return ()
     upper = int((values > split).sum())
     apart = float(values[values > split].mean() - values[values <= split].mean())
@@ -251,6 +254,12 @@ def dependent_blocks(treatment: ArrayLike, baseline: ArrayLike, *, scale: Scale 
 _ORDERS = 1999
 
 
+@lru_cache(maxsize=32)
+def _drawn_orders(blocks: int) -> NDArray[np.int64]:
+    """The same for every study of so many blocks, so that a study's verdicts come out again the same."""
+    return np.random.default_rng(0).permuted(np.tile(np.arange(blocks), (_ORDERS, 1)), axis=1)
+
+
 def all_dependent(treatments: Sequence[ArrayLike], scale: Scale = "ratio") -> tuple[Warning, ...]:
     """Likeness of neighbouring blocks inside the treatments, all of them together.
 
@@ -280,8 +289,7 @@ def all_dependent(treatments: Sequence[ArrayLike], scale: Scale = "ratio") -> tu
     rest = rest[:, spread > 0] / spread[spread > 0]
     if rest.shape[1] < 3:
         return ()
-    rng = np.random.default_rng(0)
-    orders = rng.permuted(np.tile(np.arange(blocks), (_ORDERS, 1)), axis=1)
+    orders = _drawn_orders(blocks)
     # neighbours' products summed over treatments come from one table of all pairs of blocks
     pairs = rest @ rest.T
     observed = float(pairs[np.arange(blocks - 1), np.arange(1, blocks)].sum())

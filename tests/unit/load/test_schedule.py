@@ -31,6 +31,14 @@ def offsets(schedule: Schedule, thread: int, n: int) -> list[float]:
     return [x / 1e9 for x in frame.select(schedule.offset_ns(pl.col("thread"), pl.col("iter"))).to_series()]
 
 
+def served(virtual, service, threads: int, rps: float) -> tuple[Schedule, pl.DataFrame]:
+    """Forty calls by a perfect generator, each answered after its own time."""
+    duration = 40 / rps
+    sent = virtual.run(rps, threads, duration, lambda thread, i: service[i])
+    schedule = Schedule(rps, threads, int(rps * duration) // threads, uniform=True)
+    return schedule, with_schedule(log(sent), schedule, virtual.START_NS, virtual.START_NS)
+
+
 def test_planned_offsets_by_hand():
     # 10 rps over 2 connections for 1 s: 5 calls each, every 0.2 s, stretched by i/4:
     # i=1: (1 + .25) / 5 = .25; i=4: (4 + 1) / 5 = 1. Thread 1 starts 1/10 s later.
@@ -154,10 +162,7 @@ def test_what_a_generator_that_woke_up_late_sends_back_to_back_is_its_own_latene
 @given(services, st.integers(1, 4), st.sampled_from([5.0, 20.0, 37.5]))
 @settings(max_examples=40)
 def test_with_a_perfect_generator_all_lateness_is_the_targets(virtual, service, threads, rps):
-    duration = 40 / rps
-    sent = virtual.run(rps, threads, duration, lambda thread, i: service[i])
-    schedule = Schedule(rps, threads, int(rps * duration) // threads, uniform=True)
-    frame = with_schedule(log(sent), schedule, virtual.START_NS, virtual.START_NS)
+    schedule, frame = served(virtual, service, threads, rps)
     assert lateness(frame, schedule).generator == 0
 
 
@@ -173,10 +178,8 @@ def test_two_generators_share_one_origin(virtual):
 @settings(max_examples=60)
 def test_catch_up_is_the_queue_it_says_it_is(virtual, service, threads, rps):
     """Lindley's recursion: wait = max(0, previous wait + previous service - time between the planned sends)."""
-    duration = 40 / rps
-    sent = virtual.run(rps, threads, duration, lambda thread, i: service[i])
-    schedule = Schedule(rps, threads, int(rps * duration) // threads, uniform=True)
-    frame = with_schedule(log(sent), schedule, virtual.START_NS, virtual.START_NS).filter(~pl.col("imputed"))
+    schedule, frame = served(virtual, service, threads, rps)
+    frame = frame.filter(~pl.col("imputed"))
     for thread in range(threads):
         part = frame.filter(thread=thread)
         due = offsets(schedule, thread, part.height)

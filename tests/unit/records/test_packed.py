@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 import shutil
 import zipfile
 from pathlib import Path
@@ -143,6 +144,22 @@ def test_what_is_no_packed_study_is_refused_by_name(tmp_path):
         packed.unpack(tmp_path / "none.zip", root)
     assert not root.exists() or list(root.rglob("*.json")) == []
     assert not (tmp_path / "evil").exists()
+
+
+def test_a_damaged_file_never_gives_a_traceback(tmp_path):
+    sound = packed.pack(SAMPLE, tmp_path / "study.zip", ["requests", "logs"]).read_bytes()
+    rng = random.Random(1)
+    refused = 0
+    for case in range(300):
+        place = rng.randrange(len(sound))
+        bad = rng.choice((sound[:place], sound[:place] + bytes([sound[place] ^ 255]) + sound[place + 1 :]))
+        (tmp_path / "bad.zip").write_bytes(bad)
+        try:
+            packed.unpack(tmp_path / "bad.zip", tmp_path / f"root-{case}")
+        except RecordError as error:
+            refused += 1
+            assert "\n" not in str(error)  # noqa: PT017
+    assert refused > 200
 
 
 def test_another_study_in_its_place_is_left_alone(tmp_path):

@@ -100,16 +100,6 @@ def _gates(gates: Gates) -> Table:
         ("errors", f"at most {wording.declared_percent(gates.error_ratio)} of the requests"),
         ("late sends", f"at most {wording.declared_percent(gates.late_ratio)} of the sends later than their schedule"),
         ("load generator", f"below {wording.declared_percent(gates.generator_cpu)} of the CPU that it may use"),
-        *(
-            [
-                (
-                    "foreign load",
-                    f"at most {wording.declared_percent(gates.foreign_load)} of the machine for other programs",
-                )
-            ]
-            if gates.foreign_load is not None
-            else []
-        ),
         ("percentiles", f"given only with {gates.sample_floor:g} requests of the run beyond them"),
         ("app", "not throttled"),
         ("proofs", "all passed, before and after the load"),
