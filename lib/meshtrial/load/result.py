@@ -196,8 +196,8 @@ def _other_tool(found: object) -> str:
     return ""
 
 
-# Rounding of printed numbers.
-_SLACK = 1e-6
+# Rounding of printed numbers, and nanoseconds that fall to either side of an edge: nonsense is wrong by more.
+_SLACK = 1e-3
 
 
 def _is_ok(code: str) -> bool:
