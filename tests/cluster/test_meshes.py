@@ -29,7 +29,7 @@ MESHES = {name: mesh for name, mesh in find_meshes(KubernetesOptions()).items() 
 LOAD = Load(rps=50, connections=4, duration_s=3, warmup_s=1)
 WIDE = pytest.mark.wide
 # Beside the echo, which is asked everything: applications of other shapes, once for each mesh.
-OTHER_APPS = ("tiers", "counter-api", "details", "bookinfo", "emojivoto")
+OTHER_APPS = ("tiers", "counter-api", "details", "details-nodelay", "bookinfo", "emojivoto")
 
 
 @dataclass(frozen=True)

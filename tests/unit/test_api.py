@@ -215,6 +215,26 @@ def test_a_comparison_that_cannot_be_is_refused(changed, message):
         mt.compare(**{"baseline": str(SAMPLE / "runs"), "treatments": {"a": "b"}} | changed)
 
 
+FIVE = str(SAMPLE / "runs" / "*-none" / "fortio.json")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"pair_by": "label"}, r"^pair_by label: "),
+        ({"responses": ","}, r"^responses: names no response, e.g. responses p50,p99"),
+        ({"treatments": {"baseline": FIVE}}, r"name them, e.g. treatments=\{'istio': 'istio/\*.json'\}$"),
+        ({"baseline": "runs.csv"}, r"is a table; give it with compare_table, and name its treatments"),
+    ],
+)
+def test_an_error_names_the_argument_and_not_the_commands_option(changed, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("runs.csv").write_text("run,treatment,response,value\n")
+    with pytest.raises(MeshtrialError, match=message) as caught:
+        mt.compare(**{"baseline": FIVE, "treatments": {"a": FIVE}} | changed)
+    assert "--" not in str(caught.value)
+
+
 def test_a_table_is_compared_whole_or_the_treatments_that_are_named(tmp_path):
     path = tmp_path / "runs.csv"
     rows = [f"{mesh}-{n},{n},{mesh},p50_ms,{1 + 0.1 * n + 0.05 * k}" for k, mesh in enumerate("abc") for n in range(6)]

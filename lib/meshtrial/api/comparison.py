@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,15 @@ from meshtrial.api.schema import VERDICTS, frame_of
 from meshtrial.compare import page, session
 from meshtrial.compare.analysis import Outcome, analyse
 from meshtrial.compare.names import margins_for, metrics_of
-from meshtrial.errors import UsageError
+from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.report import Figure, Fragment
 
 Files: TypeAlias = str | Path | Sequence[str | Path]
+
+# The reader below speaks to the command line. An option is an argument of its name here, but for these.
+_ARGUMENTS = {"metrics": "responses", "treatment": "treatments", "table": "compare_table", "force": "force=True"}
+_OPTIONS = "|".join([*_ARGUMENTS, "pair-by", "merge", "where", "baseline"])
+_OPTION = re.compile(rf"--treatment istio='istio/\*\.json'|(?<!\S)--({_OPTIONS})\b")
 
 
 @dataclass(frozen=True)
@@ -199,10 +205,22 @@ def _judged(asked: session.Asked, responses: str, margin: str, alpha: float) -> 
         raise UsageError(f"alpha = {alpha:g}: allowed is more than 0 and less than 0.5")
     if not 0 <= asked.sample_floor < math.inf:
         raise UsageError(f"sample_floor = {asked.sample_floor:g}: allowed is 0 or more")
-    sample, default = session.collect(asked)
-    metrics = metrics_of(responses) if responses else default
-    margins = margins_for([margin] if margin else [], metrics)
+    try:
+        sample, default = session.collect(asked)
+        metrics = metrics_of(responses) if responses else default
+        margins = margins_for([margin] if margin else [], metrics)
+    except MeshtrialError as error:
+        error.args = (_OPTION.sub(_argument, str(error)),)
+        raise
     return Comparison(analyse(sample, metrics, margins, alpha=alpha, sample_floor=asked.sample_floor))
+
+
+def _argument(option: re.Match[str]) -> str:
+    """An option, or the one example with an option, as Python has it."""
+    name = option[1]
+    if name is None:
+        return "treatments={'istio': 'istio/*.json'}"
+    return _ARGUMENTS.get(name, name.replace("-", "_"))
 
 
 def _tokens(name: str, files: Files) -> list[str]:

@@ -125,7 +125,7 @@ def _unreported(sample: Sample, metric: Response, sample_floor: float) -> str:
         needed = requests_needed(metric.percentile.q, sample_floor)
         return (
             f"{metric.label} is not reported: it needs {needed} good requests in every run, "
-            f"{run.name} has {run.requests}; measure longer, or lower --sample-floor and trust it less"
+            f"{run.name} has {run.requests}; measure longer, or lower the sample floor and trust it less"
         )
     if len(lacking) == len(sample.runs):
         has = sorted({name for other in sample.runs for name in other.values})

@@ -16,6 +16,7 @@ from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.testbed.kubernetes.preflight import requested
 from meshtrial.testbed.kubernetes.resources import Pods, parts_of
 from meshtrial.testbed.kubernetes.values import Values
 
@@ -100,6 +101,7 @@ def test_the_policy_server_stands_beside_the_proxy_that_asks_it():
     app = find(rendered, "Deployment", "echo")["spec"]["template"]["spec"]
     assert [c["name"] for c in app["containers"]] == ["echo"]
     assert find(rendered, "ConfigMap", "opa-policy")["metadata"]["namespace"] == "trial"
+    assert "registry.test/opa:1" in rendered.images  # so that the record names it
     sidecars = find(render("istio+opa"), "Deployment", "echo")["spec"]["template"]["spec"]
     assert [c["name"] for c in sidecars["containers"]] == ["echo", "opa"]
 
@@ -111,6 +113,12 @@ def test_its_decisions_are_counted_where_it_stands(text: str, pods: str):
     empty = {"tokens": TOKENS, "pods": {}, "load": PodRef("t", "load", "fortio"), "probe": PodRef("p", "probe", "x")}
     subject = proofs.Subject(None, rendered, found, found.check(treatment), **empty)  # type: ignore[arg-type]
     assert [c.pods for c in proofs._policy_counters(subject)] == [pods]
+
+
+def test_a_waypoint_is_counted_in_the_room_that_a_deployment_needs():
+    without, found = render("istio-ambient"), mesh()
+    plain, waypoint = requested(without.objects, found), requested(render("istio-ambient+waypoint").objects, found)
+    assert [round(b - a, 9) for a, b in zip(plain, waypoint, strict=True)] == [0.1, 128 * 2**20, 1]
 
 
 def test_a_policy_server_in_a_waypoint_is_not_counted_as_data_plane():

@@ -8,6 +8,7 @@ from typing import Any
 
 from meshtrial.design.study import Load, Study
 from meshtrial.errors import TestbedError
+from meshtrial.testbed.kubernetes import waypoints
 from meshtrial.testbed.kubernetes.apply import Applier, verdict
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 from meshtrial.testbed.kubernetes.manifests import containers
@@ -168,14 +169,18 @@ def room_problems(
 
 
 def requested(objects: Iterable[Json], mesh: Mesh | None) -> tuple[float, float, int]:
-    """Cores, bytes and pods that the objects request, with a sidecar's usual tenth of a core and 128 MiB each."""
+    """Cores, bytes and pods that the objects request, with a sidecar's usual tenth of a core and 128 MiB each.
+
+    A waypoint, which its control plane makes, requests what its overlay says.
+    """
     cpu, mem, pods = 0.0, 0.0, 0
     injected = mesh is not None and mesh.architecture == "sidecar" and not mesh.reference
     for item in objects:
-        if item["kind"] != "Deployment":
+        waypoint = waypoints.deployment_in(item)
+        if item["kind"] != "Deployment" and waypoint is None:
             continue
-        count = int(item["spec"].get("replicas", 1))
-        each_cpu, each_memory = _pod_requests({"containers": containers(item)})
+        count = int(item["spec"].get("replicas", 1)) if waypoint is None else 1
+        each_cpu, each_memory = _pod_requests({"containers": containers(waypoint or item)})
         if injected:
             each_cpu, each_memory = each_cpu + 0.1, each_memory + 128 * 2**20
         cpu, mem, pods = cpu + count * each_cpu, mem + count * each_memory, pods + count

@@ -18,6 +18,27 @@ from meshtrial.testbed.kubernetes.manifests import LOADER, NOTE, Json
 _OVERLAY = f"{NOTE}overlay"  # annotation of the ConfigMap: which of its keys holds the overlay
 
 
+def deployment_in(manifest: Json) -> Json | None:
+    """The part of a Deployment that an overlay holds, as a manifest; nothing for any other object.
+
+    Raises
+    ------
+    UsageError
+        When the text is no part of a Deployment.
+    """
+    key = _key(manifest)
+    if not key:
+        return None
+    name = manifest["metadata"]["name"]
+    try:
+        part = yaml.load(manifest["data"][key], Loader=LOADER)
+        pod = part["spec"]["template"]["spec"]
+    except (KeyError, TypeError, yaml.YAMLError):
+        raise UsageError(f"ConfigMap {name}: {key} must hold a Deployment's spec.template.spec as YAML") from None
+    pod.setdefault("containers", [])
+    return {"kind": "Deployment", "metadata": {"name": name}, **part}
+
+
 def overlaid(*patches: Callable[[Json], None]) -> Callable[[Json], None]:
     """Make the patches in the Deployment inside of an overlay; other objects stay as they are.
 
@@ -28,22 +49,22 @@ def overlaid(*patches: Callable[[Json], None]) -> Callable[[Json], None]:
     """
 
     def patch(manifest: Json) -> None:
-        key = (manifest["metadata"].get("annotations") or {}).get(_OVERLAY)
-        if manifest["kind"] != "ConfigMap" or not key:
+        part = deployment_in(manifest)
+        if part is None:
             return
-        name = manifest["metadata"]["name"]
-        try:
-            part = yaml.load(manifest["data"][key], Loader=LOADER)
-            pod = part["spec"]["template"]["spec"]
-        except (KeyError, TypeError, yaml.YAMLError):
-            raise UsageError(f"ConfigMap {name}: {key} must hold a Deployment's spec.template.spec as YAML") from None
-        pod.setdefault("containers", [])
-        whole = {"kind": "Deployment", "metadata": {"name": name}, **part}
         for one in patches:
-            one(whole)
-        manifest["data"][key] = yaml.safe_dump({name: whole[name] for name in part}, sort_keys=False)
+            one(part)
+        kept = {name: part[name] for name in part if name not in ("kind", "metadata")}
+        manifest["data"][_key(manifest)] = yaml.safe_dump(kept, sort_keys=False)
 
     return patch
+
+
+def _key(manifest: Json) -> str:
+    """Which of a ConfigMap's keys holds an overlay; empty where none does."""
+    if manifest["kind"] != "ConfigMap":
+        return ""
+    return str((manifest["metadata"].get("annotations") or {}).get(_OVERLAY, ""))
 
 
 def limited(said: Mapping[str, object], names: Sequence[str]) -> Callable[[Json], None]:

@@ -123,8 +123,13 @@ def render(
         app_pods=_count(apps),
         load_pods=_count(loads),
         policy_counter=_counter(policy),
-        images=tuple(sorted({str(c["image"]) for o in everything for c in manifests.containers(o)})),
+        images=tuple(sorted({str(c["image"]) for o in everything for c in _containers(o) if "image" in c})),
     )
+
+
+def _containers(manifest: Json) -> list[Json]:
+    """Its containers, and those that an overlay gives a waypoint."""
+    return manifests.containers(waypoints.deployment_in(manifest) or manifest)
 
 
 def _carried(mesh: Mesh, treatment: Treatment, load: Load) -> None:
