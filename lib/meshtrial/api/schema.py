@@ -64,7 +64,7 @@ REQUESTS: dict[str, Column] = {
     "latency_s": Column(pl.Float64, "s", "from when it was sent to its answer"),
     "corrected_latency_s": Column(pl.Float64, "s", "with the wait for its own connection, where it was due earlier"),
     "ok": Column(pl.Boolean, "", "answered as it should be; null where nothing is known"),
-    "code": Column(pl.String, "", "HTTP status or gRPC code"),
+    "code": Column(pl.String, "", "HTTP status or gRPC's name; time-out, refused, reset or no answer where none came"),
     "imputed": Column(pl.Boolean, "", "was due and never sent; only its corrected latency is known"),
 }
 VERDICTS: dict[str, Column] = {

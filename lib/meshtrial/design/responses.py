@@ -218,6 +218,7 @@ def _qualities() -> list[Response]:
         Response("achieved_rps", "achieved rate", "quality", "rps", 1.0),
         Response("achieved_ratio", "achieved/requested rate", "quality", "", 1.0),
         Response("error_ratio", "failed requests", "quality", "%", 100.0),
+        Response("reconnects", "kept connections that broke and were opened again", "quality", "", 1.0),
         Response("late_ratio", "late sends behind late answers", "quality", "%", 100.0),
         Response("generator_late_ratio", "late sends on free connections", "quality", "%", 100.0),
         Response("idle_before", "machine idle before the run", "quality", "%", 100.0),

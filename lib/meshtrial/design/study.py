@@ -87,6 +87,8 @@ class Load:
         False closes the connection after every request.
     catchup : bool
         False is fortio's ``-nocatchup``: sends that are overdue are skipped, not made up for.
+    timeout_s : float
+        How long the client waits for an answer.
     protocol : str
         One of :data:`PROTOCOLS`; ``mixed`` is HTTP/1.1 and gRPC at once, from generators that take turns.
     generators : int
@@ -107,6 +109,7 @@ class Load:
     keepalive: bool = True
     protocol: str = "http1"
     catchup: bool = True
+    timeout_s: float = 5.0
     generators: int = 1
     replicas: int = 1
     slices: int = 1
@@ -118,6 +121,7 @@ class Load:
             (self.connections >= 1, "connections", "1 or more"),
             (self.duration_s > 0, "duration_s", "more than 0"),
             (self.warmup_s >= 0, "warmup_s", "0 or more"),
+            (0.001 <= self.timeout_s <= 3600, "timeout_s", "0.001 to 3600"),
             (0 <= self.payload_bytes <= 262_144, "payload_bytes", "0 to 262144, fortio's largest"),
             (self.protocol in PROTOCOLS, "protocol", "one of " + ", ".join(PROTOCOLS)),
             (

@@ -82,7 +82,7 @@ def _limit(treatment: str, endpoints: int, rps: float, runs: Sequence[RunRecord]
     achieved = _all(runs, "achieved_ratio")
     failed: Counter[str] = Counter()
     for run in runs:
-        failed.update({kind: int(count) for kind, count in run.extra.get("failures", {}).items()})
+        failed.update(run.failures or {kind: int(n) for kind, n in run.extra.get("failures", {}).items() if n})
     gates = Counter(gate.name for run in runs for gate in run.gates if not gate.passed)
     return Limit(
         treatment=treatment,

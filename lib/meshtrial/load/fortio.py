@@ -2,9 +2,9 @@
 
 Opinion: an open rate, staggered over the connections (``-uniform``), an access log for every request,
 and a histogram resolution fit for the tail; nothing is left to a default that another version may change.
-The measured call does not log (``-loglevel Critical``), because a line for every failed request would be
-part of the measurement; the warm-up does, so the reason for a failing target is in its text. "Falling
-behind" is printed either way.
+The measured call logs a line for every request that failed without an answer (``-loglevel Error``), which is where
+the reason stands; where more requests are due than can be kept, or nobody knows how many, it logs none
+(``Critical``). "Falling behind" is printed either way.
 
 HTTP/1.1 runs on fortio's own fast client, h2 on Go's standard one: their latencies differ by more than
 most meshes do, so an h1 run and an h2 run are never compared with each other. A mixed load is both at once: its
@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike
 from meshtrial.design import shares
 from meshtrial.design.study import Load
 from meshtrial.errors import UsageError
+from meshtrial.load.failures import MOST_LOGGED
 from meshtrial.load.generators import GeneratorCall
 from meshtrial.load.gotime import plain, seconds
 
@@ -29,7 +30,6 @@ PHASES = ("warmup", "measure")
 DEFAULT_RESOLUTION_S = 1e-5  # p99.9 below 10 ms: good for a first look
 FINEST_RESOLUTION_S = 1e-6  # the access log's own
 COARSEST_RESOLUTION_S = 1.0
-TIMEOUT_S = 5.0
 _FAST_CLIENT_BUFFER_KIB = 128
 
 
@@ -99,7 +99,7 @@ def _arguments(
         arguments.append("-uniform")
         if not load.catchup:
             arguments.append("-nocatchup")
-    arguments += ["-r", plain(resolution_s), "-timeout", seconds(TIMEOUT_S)]
+    arguments += ["-r", plain(resolution_s), "-timeout", seconds(load.timeout_s)]
     if load.protocol == "grpc":
         arguments += ["-grpc", "-ping"]
     elif load.protocol == "h2":
@@ -112,7 +112,8 @@ def _arguments(
         if load.protocol == "http1" and needed > _FAST_CLIENT_BUFFER_KIB:
             # The fast client reads into a fixed buffer: an echo that does not fit is half errors, half torn.
             arguments += ["-httpbufferkb", str(needed)]
-    level = "Critical" if phase == "measure" else "Warning"
+    few = 0 < load.rps * duration_s <= MOST_LOGGED
+    level = "Warning" if phase == "warmup" else "Error" if few else "Critical"
     # The default label is the host's name, which has no place in a published record.
     arguments += ["-allow-initial-errors", "-log-errors=false", "-loglevel", level, "-labels", name]
     return tuple(arguments)

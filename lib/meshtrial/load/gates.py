@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from meshtrial.design.shares import split_connections
 from meshtrial.design.study import Gates, Load
+from meshtrial.load import failures
 from meshtrial.load.ingest import Measurement
 from meshtrial.records.schema import GateResult
 
@@ -109,12 +110,8 @@ def _generator_late(measurement: Measurement, load: Load, gates: Gates) -> GateR
 
 def _errors(measurement: Measurement, gates: Gates) -> GateResult:
     value = measurement.responses["error_ratio"]
-    codes: dict[str, int] = {}
-    for record in measurement.generators:
-        for code, count in record.return_codes.items():
-            codes[code] = codes.get(code, 0) + count
-    said = ", ".join(f"{code}: {count}" for code, count in sorted(codes.items()))
-    message = f"{value:.2%} of the requests failed (codes {said}; -1 is no answer); see the components' logs"
+    said = failures.in_words(failures.count(measurement.requests))
+    message = f"{value:.2%} of the requests failed ({said}); see the components' logs"
     return _result("errors", value, gates.error_ratio, message)
 
 

@@ -24,7 +24,7 @@ import polars as pl
 from meshtrial.design.responses import QUANTILES
 from meshtrial.design.study import Load
 from meshtrial.errors import RecordError
-from meshtrial.load import quantiles
+from meshtrial.load import failures, quantiles
 from meshtrial.load.accesslog import CLOCK_S, read_access_log
 from meshtrial.load.crosscheck import crosscheck
 from meshtrial.load.files import InputFileError
@@ -92,7 +92,7 @@ def ingest_slices(slices: Sequence[Sequence[GeneratorOutput]], load: Load, sampl
     """
     if not slices:
         raise RecordError("no slice was measured: there is nothing to read")
-    taken = [_parts(outputs) for outputs in slices]
+    taken = [_parts(outputs, load.timeout_s) for outputs in slices]
     parts = [part for one in taken for part in one]
     requests = pl.concat([merge_requests([part.frame for part in one], slice_index=i) for i, one in enumerate(taken)])
     responses, bounds = _latencies(requests, sample_floor)
@@ -107,14 +107,14 @@ def ingest_slices(slices: Sequence[Sequence[GeneratorOutput]], load: Load, sampl
     return Measurement(requests, tuple(part.record for part in parts), responses, bounds, tuple(notes))
 
 
-def _parts(outputs: Sequence[GeneratorOutput]) -> list[_Part]:
+def _parts(outputs: Sequence[GeneratorOutput], timeout_s: float) -> list[_Part]:
     """The generators of one slice, against the start of the earliest."""
     if not outputs:
         raise RecordError("no load generator was called: there is nothing to read")
     results = [_result_of(output) for output in outputs]
     starts = [_start_of(result) for result in results]
     return [
-        _part(output, result, start, min(starts))
+        _part(output, result, start, min(starts), timeout_s)
         for output, result, start in zip(outputs, results, starts, strict=True)
     ]
 
@@ -139,7 +139,7 @@ def _start_of(result: FortioResult) -> int:
     return result.start_unix_ns
 
 
-def _part(output: GeneratorOutput, result: FortioResult, start_ns: int, origin_ns: int) -> _Part:
+def _part(output: GeneratorOutput, result: FortioResult, start_ns: int, origin_ns: int, timeout_s: float) -> _Part:
     try:
         log = read_access_log(output.access_log_path)
     except InputFileError as error:
@@ -150,10 +150,11 @@ def _part(output: GeneratorOutput, result: FortioResult, start_ns: int, origin_n
             f"{output.json_path} says {result.latency.count}: they are not of the same whole run; measure again"
         )
     schedule = schedule_of(result, output.argv)
-    frame = with_schedule(log, schedule, start_ns, origin_ns)
     asked = argument(output.argv, "-r")
     resolution = float(asked) if asked else result.resolution_s
     notes = list(crosscheck(result, log, resolution))
+    log = failures.explained(log, output.text, timeout_s)
+    frame = with_schedule(log, schedule, start_ns, origin_ns)
     if output.exit_code != 0:
         notes.append(f"the generator ended with exit code {output.exit_code}. {_said(output)}")
     if "falling behind" in output.text:
@@ -226,6 +227,10 @@ def qualities(parts: Sequence[_Part], load: Load, slices: int = 1) -> dict[str, 
         "error_ratio": sum(part.record.errors for part in parts) / sent if sent else 1.0,
         "achieved_rps": achieved,
     }
+    sockets = [part.record.sockets for part in parts]
+    if load.keepalive and sockets and None not in sockets:
+        connections, failed = (sum(getattr(p.record, name) for p in parts) for name in ("connections", "errors"))
+        found["reconnects"] = float(max(0, sum(s or 0 for s in sockets) - connections - failed))
     if not load.closed_loop:
         found["achieved_ratio"] = achieved / load.rps
         # Imputed sends are late sends too; both stand in the denominator: every send that was due.

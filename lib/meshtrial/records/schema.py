@@ -119,6 +119,8 @@ class RunRecord:
         Response name to value in SI base units; only what the sample floor allows.
     bounds : mapping of str to float
         Resolution of a quantile in seconds where it came from a histogram or a coarse clock.
+    failures : mapping of str to int
+        Failed requests by kind: an HTTP status, gRPC's name, or ``time-out``, ``refused``, ``reset``, ``no answer``.
     extra : mapping
         What a study adds (scale-out: control-plane push times; saturation: search steps).
     """
@@ -151,6 +153,7 @@ class RunRecord:
     valid: bool
     reasons: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    failures: Mapping[str, int] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:

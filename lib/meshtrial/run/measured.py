@@ -19,7 +19,7 @@ import polars as pl
 from meshtrial.design.plan import Plan, PlannedRun
 from meshtrial.design.responses import added_responses
 from meshtrial.errors import MeshtrialError
-from meshtrial.load import ingest
+from meshtrial.load import failures, ingest
 from meshtrial.load.generators import GeneratorOutput
 from meshtrial.records.schema import ComponentUsage, GateResult, GeneratorRecord, Proof, RunRecord
 from meshtrial.records.store import StudyStore
@@ -199,6 +199,7 @@ class _Measured:
             valid=not reasons and measurement is not None,
             reasons=tuple(reasons),
             notes=tuple(self.notes),
+            failures=failures.count(measurement.requests) if measurement else {},
             extra=self.extra,
         )
 

@@ -1,6 +1,11 @@
 """The arithmetic of ``meshtrial.load`` against what the real fortio does."""
 
+import contextlib
+import dataclasses
 import json
+import socket
+import struct
+import threading
 
 import numpy as np
 import polars as pl
@@ -8,7 +13,7 @@ import pytest
 
 from meshtrial.design.responses import QUANTILES
 from meshtrial.design.study import Gates, Load
-from meshtrial.load import fortio, histogram
+from meshtrial.load import failures, fortio, histogram
 from meshtrial.load.crosscheck import agrees_with
 from meshtrial.load.gates import Machine, evaluate
 from meshtrial.load.ingest import ingest
@@ -29,6 +34,60 @@ def nearly_all(sent, load):
 def failed(measurement, load):
     found = evaluate(measurement, load, Gates(), Machine(None, load.duration_s, 2))
     return {gate.name for gate in found if not gate.passed}
+
+
+def kinds(outputs, load):
+    return failures.count(ingest(outputs, load, 0).requests)
+
+
+def test_failures_by_kind_are_what_really_happened(fortio_server, generate):
+    load = Load(rps=40, connections=4, duration_s=1, timeout_s=0.2)
+
+    def called(target, name):
+        (call,) = fortio.calls(load, "measure")
+        return generate([dataclasses.replace(call, name=name)], target)
+
+    assert kinds(called(fortio_server.refused, "refused"), load) == {"refused": 40}
+    assert kinds(called(fortio_server.http + "?status=503", "status"), load) == {"503": 40}
+    some = kinds(called(fortio_server.http + "?status=504:30,500:30", "some"), load)
+    assert set(some) <= {"500", "504"}
+    assert 2 <= sum(some.values()) < 40
+
+
+def test_a_connection_that_breaks_before_its_answer_is_a_reset_and_silence_a_time_out(generate):
+    load = Load(rps=20, connections=2, duration_s=1, timeout_s=0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        # The second half of the connections is never answered; both ends are closed when the test is over.
+        kept = []
+
+        def answer():
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    connection.recv(4096)
+                    if len(kept) >= 3:
+                        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                        connection.close()
+                    else:
+                        kept.append(connection)
+
+        serving = threading.Thread(target=answer, daemon=True)
+        serving.start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        found = kinds(generate(fortio.calls(load, "measure"), f"http://{address}/"), load)
+        server.shutdown(socket.SHUT_RDWR)
+        serving.join(5)
+        for connection in kept:
+            connection.close()
+    # Two of the three that stayed silent are fortio's own calls before the first request.
+    assert found["time-out"] == 1
+    assert found["reset"] == sum(found.values()) - 1 > 5
+
+
+def test_grpc_names_its_failures(fortio_server, generate):
+    load = Load(rps=20, connections=2, duration_s=1, protocol="grpc", timeout_s=0.2)
+    refused = fortio_server.refused.removeprefix("http://").rstrip("/")
+    assert kinds(generate(fortio.calls(load, "measure"), refused), load) == {"refused": 20}
 
 
 @pytest.mark.parametrize("catchup", [True, False])
@@ -143,7 +202,7 @@ def test_a_target_that_is_not_there_is_a_failed_gate_and_not_a_latency(fortio_se
     assert m.responses["error_ratio"] == 1
     assert not any(name.startswith("latency") for name in m.responses)
     assert "errors" in failed(m, load)
-    assert m.requests.select(pl.col("code").unique()).to_series().to_list() == ["-1"]
+    assert m.requests.select(pl.col("code").unique()).to_series().to_list() == ["refused"]
 
 
 def test_the_warm_up_chooses_the_resolution_and_says_why_it_fails(fortio_server, generate):

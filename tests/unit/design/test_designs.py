@@ -52,6 +52,19 @@ def test_the_details_experiments_compare_each_app_with_itself_and_the_apps_with_
     )
 
 
+@pytest.mark.parametrize("study", ["mesh_comparison", "feature_impact", "ambient_vs_no_mesh"])
+def test_every_number_of_connections_is_a_load_of_its_own(study):
+    module = study_module(study)
+    loads = module.build(read_parameters(module.PARAMETERS, {"connections": "10,50,10"})).loads
+    assert {load.connections for load in loads} == {10, 50}
+    assert len({load.label for load in loads}) == len(loads)
+    alone = module.build(read_parameters(module.PARAMETERS, {"connections": 20, "timeout_s": 0.5})).loads
+    assert {(load.connections, load.timeout_s) for load in alone} == {(20, 0.5)}
+    assert len(loads) == 2 * len(alone)
+    with pytest.raises(UsageError, match=r"connections: 2\.5: allowed are whole numbers"):
+        module.build(read_parameters(module.PARAMETERS, {"connections": 2.5}))
+
+
 def test_a_closed_loop_has_no_rate():
     assert built("ambient_vs_no_mesh-nodelay").loads[0].label == "max-4c"
     module = study_module("ambient_vs_no_mesh")

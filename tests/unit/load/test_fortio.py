@@ -20,7 +20,7 @@ def test_the_whole_command_of_a_plain_load():
     assert call.name == "measure-g1"
     assert " ".join(call.arguments) == (
         "-qps 500 -c 10 -t 2.5s -uniform -r 0.000001 -timeout 5s "
-        "-allow-initial-errors -log-errors=false -loglevel Critical -labels measure-g1"
+        "-allow-initial-errors -log-errors=false -loglevel Error -labels measure-g1"
     )
 
 
@@ -32,11 +32,24 @@ def test_the_warm_up_is_short_and_says_why_a_target_fails():
 
 
 @pytest.mark.parametrize(
+    ("load", "level"),
+    [
+        (Load(1000, 10, 100), "Error"),
+        (Load(1000, 10, 101), "Critical"),  # 101,000 lines, if all of them fail
+        (Load(0, 10, 1), "Critical"),  # nobody knows how many
+    ],
+)
+def test_failures_are_logged_where_so_many_lines_can_be_kept(load, level):
+    assert argument(only(load).arguments, "-loglevel") == level
+
+
+@pytest.mark.parametrize(
     ("load", "present", "absent"),
     [
         (Load(0, 4, 1), ("-qps 0 ",), ("-uniform", "-nocatchup")),
         (Load(0, 4, 1, catchup=False), (), ("-nocatchup",)),
         (Load(10, 1, 1, catchup=False), ("-uniform -nocatchup ",), ()),
+        (Load(10, 1, 1, timeout_s=0.5), ("-timeout 0.5s ",), ()),
         (Load(10, 1, 1, keepalive=False), ("-keepalive=false ",), ()),
         (Load(10, 1, 1, protocol="h2"), ("-h2 -stdclient ",), ("-grpc",)),
         (Load(10, 1, 1, protocol="grpc"), ("-grpc -ping ",), ("-h2",)),

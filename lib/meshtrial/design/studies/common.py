@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from meshtrial import stats
-from meshtrial.design.parameters import Parameter, split_list
+from meshtrial.design.parameters import Parameter, read_number_list, split_list
 from meshtrial.design.responses import declared_margins, default_margins, response
 from meshtrial.design.shares import require_possible
 from meshtrial.design.study import PROTOCOLS, Load, Study, Treatment
@@ -50,9 +50,16 @@ LOAD = (
     Parameter("payload_bytes", 0, "body sent and echoed; 0 sends GET", low=0, high=262144),
     Parameter("keepalive", True, "false closes the connection after every request"),
     Parameter("catchup", True, "false skips overdue sends instead of making up for them"),
+    Parameter("timeout_s", 5.0, "seconds that the client waits for an answer", low=0.001, high=3600),
     Parameter("generators", 1, "load-generator processes or pods that share rate and connections", low=1, high=64),
     Parameter("slices", 1, "interleaved measurements of each deployment; they add no runs", low=1, high=100),
 )
+
+# Studies whose loads may differ in their connections take a list; each number of them is a load of its own.
+CONNECTIONS = Parameter(
+    "connections", "", "comma-separated connections over all generators, each a load; empty is as the profile says"
+)
+LISTED_LOAD = tuple(CONNECTIONS if parameter.name == "connections" else parameter for parameter in LOAD)
 
 # What is called, and how. A study declares those of these that it can take.
 APP = Parameter("app", "echo", "the application behind the data plane: echo, counter-api, details, details-nodelay")
@@ -85,20 +92,39 @@ def load_from(values: Mapping[str, Any], profile: Profile) -> Load:
         When a rate and a closed loop are asked for at once.
     """
     closed = values.get("closed_loop", False)
+    connections = connections_of(values, profile.connections)[0]
     if closed and values["rps"]:
         raise UsageError(f"closed_loop = True with rps = {values['rps']:g}: a closed loop has no rate; leave one out")
     return Load(
         rps=0.0 if closed else values["rps"] or profile.rps,
-        connections=values["connections"] or profile.connections,
+        connections=connections,
         duration_s=values["duration_s"] or profile.duration_s,
         warmup_s=values["warmup_s"] or profile.warmup_s,
         payload_bytes=values["payload_bytes"],
         keepalive=values["keepalive"],
         protocol=values.get("protocol", "http1"),
         catchup=values["catchup"],
+        timeout_s=values["timeout_s"],
         generators=max(values["generators"], 2 if values.get("protocol") == "mixed" else 1),
         slices=values["slices"],
     )
+
+
+def connections_of(values: Mapping[str, Any], default: int) -> tuple[int, ...]:
+    """Each number of connections that is asked for, once."""
+    text = str(values["connections"] or default)
+    found = read_number_list("connections", text, _is_connections, "whole numbers from 1 to 20000, e.g. 10,50,100")
+    return tuple(dict.fromkeys(int(number) for number in found)) or (default,)
+
+
+def over_connections(loads: Iterable[Load], values: Mapping[str, Any], default: int) -> tuple[Load, ...]:
+    """Every load at every number of connections."""
+    several = connections_of(values, default)
+    return tuple(replace(load, connections=number) for load in loads for number in several)
+
+
+def _is_connections(number: float) -> bool:
+    return number == int(number) and 1 <= number <= 20000
 
 
 def treatments_of(text: str, default: tuple[str, ...]) -> tuple[Treatment, ...]:

@@ -14,11 +14,12 @@ from meshtrial.design.studies.common import (
     APP,
     CLUSTER,
     GENERAL,
-    LOAD,
+    LISTED_LOAD,
     PROTOCOL,
     Profile,
     baseline_of,
     load_from,
+    over_connections,
     study_of,
     treatments_of,
 )
@@ -28,7 +29,7 @@ from meshtrial.errors import UsageError
 PARAMETERS: tuple[Parameter, ...] = (
     *GENERAL,
     *CLUSTER,
-    *LOAD,
+    *LISTED_LOAD,
     APP,
     PROTOCOL,
     Parameter(
@@ -69,7 +70,7 @@ def build(values: Mapping[str, Any]) -> Study:
         question="What do mTLS, observability, JWT and OPA each add to latency, CPU and memory?",
         app=values["app"],
         blocks=profile.blocks,
-        loads=(load_from(values, profile),),
+        loads=over_connections([load_from(values, profile)], values, profile.connections),
         treatments=treatments,
         primary=PRIMARY.get(values["profile"], PRIMARY_LONG),
         contrasts=contrasts_of(treatments),

@@ -16,10 +16,11 @@ from meshtrial.design.studies.common import (
     APP,
     CLUSTER,
     GENERAL,
-    LOAD,
+    LISTED_LOAD,
     PROTOCOL,
     Profile,
     load_from,
+    over_connections,
     study_of,
     treatments_of,
 )
@@ -30,7 +31,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     *CLUSTER,
     Parameter("rates", "", "comma-separated requests a second; empty is as the profile says"),
     Parameter("capacity", True, "search every treatment's capacity too, in a family of its own"),
-    *(parameter for parameter in LOAD if parameter.name != "rps"),
+    *(parameter for parameter in LISTED_LOAD if parameter.name != "rps"),
     APP,
     PROTOCOL,
 )
@@ -60,10 +61,11 @@ def build(values: Mapping[str, Any]) -> Study:
     text = values["rates"] or RATES[values["profile"]]
     rates = read_number_list("rates", text, lambda rate: rate > 0, "numbers above 0, e.g. 20,200,2000")
     one = load_from({**values, "rps": rates[0] if rates else 1.0}, profile)
-    loads = [replace(one, rps=rate) for rate in rates]
+    one_each = over_connections([one], values, profile.connections)
+    loads = [replace(load, rps=rate) for rate in rates for load in one_each]
     primary = PRIMARY.get(values["profile"], PRIMARY_LONG)
     if values["capacity"]:
-        loads.append(search_of(one, values["profile"]))
+        loads += [search_of(load, values["profile"]) for load in one_each]
         # Three at the most: where p99 is one of them, the CPU becomes exploratory.
         primary = (*primary[:2], CAPACITY)
     return study_of(

@@ -20,7 +20,7 @@ from meshtrial.errors import UsageError
 
 TIERS, MOST_REPLICAS = 3, 200
 ORIGINAL_RATE_PER_REPLICA = 100.0
-_FROM_LOAD = ("connections", "duration_s", "warmup_s", "catchup")
+_FROM_LOAD = ("connections", "duration_s", "warmup_s", "catchup", "timeout_s")
 
 PARAMETERS: tuple[Parameter, ...] = (
     *GENERAL,
@@ -111,6 +111,7 @@ def _load(replicas: int, rps: float, values: Mapping[str, Any], profile: ScalePr
         duration_s=values["duration_s"] or profile.duration_s,
         warmup_s=values["warmup_s"] or profile.warmup_s,
         catchup=values["catchup"],
+        timeout_s=values["timeout_s"],
         replicas=replicas,
         # One process and a fan-out here; there a pod for each endpoint, which sends through its own sidecar.
         generators=replicas if values["backend"] == "kubernetes" else 1,

@@ -14,6 +14,7 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import GateResult, Proof, RunRecord
 from meshtrial.report import frames, wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table, badge, box, bullets, details, heading, paragraph
+from meshtrial.report.tables.failures import failed_requests
 from meshtrial.report.tables.headline import twin_called, twin_sentences
 from meshtrial.stats.family import NO_TWIN
 
@@ -34,12 +35,12 @@ def validity(data: StudyData) -> Fragment:
     """Everything that could make a verdict wrong, failures first."""
     summary = _summary(data)
     excluded = _excluded(data)
-    gates, proofs = _gates(data), _proofs(data)
+    gates, proofs, failures = _gates(data), _proofs(data), failed_requests(data)
     alarm = bool(twin_called(data) or excluded)
     html = box(bullets(summary), alarm=alarm)
     if excluded:
         html += heading("What was excluded, and why") + bullets(excluded)
-    html += gates.to_html() + _failed_runs(data) + proofs.to_html()
+    html += gates.to_html() + failures.html + _failed_runs(data) + proofs.to_html()
     warnings, others = _drift_warnings(data, primary=True), _drift_warnings(data, primary=False)
     html += heading("Drift and order") + (
         bullets(warnings)
@@ -48,7 +49,7 @@ def validity(data: StudyData) -> Fragment:
     )
     if others:
         html += details(f"Of exploratory responses ({len(others)})", bullets(others))
-    text = "\n".join([*summary, *excluded, "", gates.to_text(), "", proofs.to_text(), "", *warnings])
+    text = "\n".join([*summary, *excluded, "", gates.to_text(), failures.text, "", proofs.to_text(), "", *warnings])
     return Fragment(html, text)
 
 

@@ -14,7 +14,6 @@ from typing import Any
 from meshtrial.design.study import Load, Treatment
 from meshtrial.envoy.tokens import Tokens
 from meshtrial.errors import TestbedError
-from meshtrial.load.failures import failures_of
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
 from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.testbed.kubernetes import evidence, loadgen, probing, proofs, wait, waypoints
@@ -154,12 +153,9 @@ class KubernetesDeployment:
         return found
 
     def generate(self, calls: Sequence[GeneratorCall], folder: Path, timeout_s: float) -> tuple[GeneratorOutput, ...]:
-        """Make the calls from the load pods; of the three tiers, what failed is counted by kind."""
+        """Make the calls from the load pods."""
         pods, spoilt = self._load_pods(), self.why_spoilt
-        outputs = loadgen.generate(self.cluster, pods, calls, self.target, folder, timeout_s, spoilt)
-        if self.rendered.app.tiers:
-            self.measured["failures"] = failures_of(output.access_log_path for output in outputs)
-        return outputs
+        return loadgen.generate(self.cluster, pods, calls, self.target, folder, timeout_s, spoilt)
 
     def extra(self) -> Mapping[str, Any]:
         """Deployment times, placement, the windows of the resource samples and what was missing."""

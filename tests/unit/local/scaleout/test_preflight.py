@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import polars as pl
 import pytest
 
 from meshtrial.design.parameters import read_parameters
@@ -10,7 +9,6 @@ from meshtrial.design.responses import added_responses
 from meshtrial.design.studies import study_module
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import UsageError
-from meshtrial.load.failures import failures
 from meshtrial.testbed.local.scaleout import preflight
 from meshtrial.testbed.local.scaleout.deployment import has_sidecars
 from meshtrial.testbed.local.scaleout.preflight import MIB, Machine, needs, shortfalls
@@ -79,13 +77,6 @@ def test_treatments(name, sidecars):
 def test_other_treatments_are_refused(name):
     with pytest.raises(UsageError, match="sidecar\\+mtls\\+scoped"):
         has_sidecars(Treatment.parse(name))
-
-
-def test_failures_by_kind():
-    rows = [(True, "200", 0.2), (False, "503", 0.1), (False, "503", 0.1), (False, "404", 0.1), (False, "-1", 5.0)]
-    rows += [(False, "-1", 0.001)]
-    log = pl.DataFrame(rows, schema=["ok", "code", "latency_s"], orient="row")
-    assert failures(log) == {"5xx": 2, "other status": 1, "time-out": 1, "refused or reset": 1}
 
 
 def test_added_responses():

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from meshtrial import native
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import UsageError
-from meshtrial.load.failures import failures_of
-from meshtrial.load.generators import GeneratorCall, GeneratorOutput
 from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.testbed.local import proc
 from meshtrial.testbed.local.deployment import LocalDeployment
@@ -163,12 +160,6 @@ class TiersDeployment(LocalDeployment):
             if self._reads > 1:
                 found |= {name: replace(found[name], pss_bytes=fleet_memory(of)) for name, of in tiers_pids.items()}
         return found
-
-    def generate(self, calls: Sequence[GeneratorCall], folder: Path, timeout_s: float) -> tuple[GeneratorOutput, ...]:
-        """Run the load generators; what failed is counted by kind."""
-        outputs = super().generate(calls, folder, timeout_s)
-        self.measured["failures"] = failures_of(output.access_log_path for output in outputs)
-        return outputs
 
     def extra(self) -> Mapping[str, Any]:
         """What was measured besides; the pushes are made now, when the load is over."""
