@@ -24,7 +24,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from meshtrial.api import figures, sections, tables
-    from meshtrial.api.articles import Articles, published_articles
+    from meshtrial.api.articles import Articles, BestOfN, best_of_n, published_articles
     from meshtrial.api.comparison import Comparison, compare, compare_table
     from meshtrial.api.schema import columns
     from meshtrial.api.study import RecordedStudy, open_study, run, run_notebook
@@ -32,9 +32,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Articles",
+    "BestOfN",
     "Comparison",
     "MeshtrialError",
     "RecordedStudy",
+    "best_of_n",
     "columns",
     "compare",
     "compare_table",
@@ -49,9 +51,11 @@ __all__ = [
 # Where each name lives; the modules are public as they are.
 _HOMES = {
     "Articles": "meshtrial.api.articles",
+    "BestOfN": "meshtrial.api.articles",
     "Comparison": "meshtrial.api.comparison",
     "MeshtrialError": "meshtrial.errors",
     "RecordedStudy": "meshtrial.api.study",
+    "best_of_n": "meshtrial.api.articles",
     "columns": "meshtrial.api.schema",
     "compare": "meshtrial.api.comparison",
     "compare_table": "meshtrial.api.comparison",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from meshtrial.api.comparison import Comparison
-from meshtrial.articles import published
+from meshtrial.articles import discarding, published
 from meshtrial.articles import tables as made
 from meshtrial.articles.published import Settings
-from meshtrial.report import Fragment
+from meshtrial.report import Figure, Fragment
 
 
 @dataclass(frozen=True)
@@ -72,3 +72,37 @@ def published_articles(*, alpha: float = 0.05, margin: float = 0.05) -> Articles
     {'inconclusive'}
     """
     return Articles(Settings(alpha=alpha, margin=margin))
+
+
+@dataclass(frozen=True)
+class BestOfN:
+    """What dropping the worst runs by their maximum does, simulated."""
+
+    outcomes: tuple[discarding.Outcome, ...]
+
+    def table(self) -> Fragment:
+        """What each rule does to treatments of known truth."""
+        return discarding.outcome_table(self.outcomes)
+
+    def figure(self) -> Figure:
+        """How far apart the means of identical treatments come to lie."""
+        return discarding.outcome_figure(self.outcomes)
+
+
+def best_of_n(*, repetitions: int = 4000, seed: int = 1) -> BestOfN:
+    """Simulate published rules: three of eight runs dropped, two of five, and none.
+
+    Parameters
+    ----------
+    repetitions : int, optional
+        Comparisons of each kind.
+    seed : int, optional
+
+    Examples
+    --------
+    >>> import meshtrial as mt
+    >>> found = mt.best_of_n(repetitions=500)
+    >>> [one.rule.label for one in found.outcomes[:2]]
+    ['all 8 kept', 'worst 3 of 8 dropped']
+    """
+    return BestOfN(discarding.outcomes(repetitions=repetitions, seed=seed))
