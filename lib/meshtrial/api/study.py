@@ -188,7 +188,7 @@ def run(name: str, /, *, tell: Callable[[str], None] = print, **parameters: Any)
     tell : callable, optional
         Gets a line after every run.
     **parameters
-        Those of the notebook of that name. With ``study_dir`` the study in that folder is gone on with; with
+        Those of the notebook of that name. With ``study_dir`` the study in that folder is continued; with
         ``run_missing=False`` besides, it is only analysed again.
 
     Raises
