@@ -94,7 +94,7 @@ class Load:
     generators : int
         Load-generator processes or pods that share rate and connections.
     replicas : int
-        Endpoints a role, in studies that scale out; 1 elsewhere.
+        Copies of the application; in studies that scale out, endpoints a role.
     slices : int
         Interleaved measurements of one deployment: their requests are the run's, so they add nothing to n.
     search : bool

@@ -57,15 +57,24 @@ def tls_context(identity: Identity, peer_spiffe: str, *, server: bool) -> Json:
     return {"name": "envoy.transport_sockets.tls", "typed_config": body}
 
 
-def cluster(name: str, address: str, port: int, *, http2: bool = False, tls: Json | None = None) -> Json:
-    """A static cluster of one endpoint."""
-    endpoint = {"endpoint": {"address": socket_address(address, port)}}
+def cluster(
+    name: str,
+    address: str,
+    port: int,
+    *more: tuple[str, int],
+    http2: bool = False,
+    tls: Json | None = None,
+    policy: str = "ROUND_ROBIN",
+) -> Json:
+    """A static cluster of one endpoint, or of several that are balanced by a policy."""
+    endpoints = [{"endpoint": {"address": socket_address(*where)}} for where in ((address, port), *more)]
     made: Json = {
         "name": name,
         "type": "STATIC",
         "connect_timeout": "5s",
         "circuit_breakers": _THRESHOLDS,
-        "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": [endpoint]}]},
+        "lb_policy": policy,
+        "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": endpoints}]},
     }
     if tls is not None:
         made["transport_socket"] = tls

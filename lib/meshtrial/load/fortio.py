@@ -69,6 +69,7 @@ def calls(
                 *(phase, duration, connections, resolution_s, name := f"{stem}-g{number}"),
             ),
             name=name,
+            number=number,
         )
         for number, connections in enumerate(shares.split_connections(load), start=1)
     )

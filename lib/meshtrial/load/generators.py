@@ -21,11 +21,14 @@ class Target:
         Sent with every request (a token, for instance).
     grpc : str
         ``address:port`` of the gRPC calls of a mixed load; empty elsewhere.
+    copies : tuple of str
+        Further addresses that take turns with ``url``, generator by generator, where nothing else balances.
     """
 
     url: str
     headers: tuple[tuple[str, str], ...] = ()
     grpc: str = ""
+    copies: tuple[str, ...] = ()
 
     def arguments(self, call: GeneratorCall) -> tuple[str, ...]:
         """Headers and address for one call, as fortio takes them.
@@ -33,7 +36,8 @@ class Target:
         No space behind the colon: fortio's HTTP/2 client sends it as part of the value, which no policy accepts.
         """
         headers = [part for name, value in self.headers for part in ("-H", f"{name}:{value}")]
-        return (*headers, self.grpc if self.grpc and call.grpc else self.url)
+        urls = (self.url, *self.copies)
+        return (*headers, self.grpc if self.grpc and call.grpc else urls[(call.number - 1) % len(urls)])
 
 
 @dataclass(frozen=True)
@@ -46,10 +50,13 @@ class GeneratorCall:
         Everything but ``-json``, ``-access-log-file`` and the target, which the testbed adds.
     name : str
         Unique within the run; names the files.
+    number : int
+        The generator's, from 1.
     """
 
     arguments: tuple[str, ...]
     name: str
+    number: int = 1
 
     @property
     def grpc(self) -> bool:

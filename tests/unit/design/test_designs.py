@@ -65,6 +65,21 @@ def test_every_number_of_connections_is_a_load_of_its_own(study):
         module.build(read_parameters(module.PARAMETERS, {"connections": 2.5}))
 
 
+def test_copies_on_one_machine_have_a_generator_each_and_on_a_cluster_a_service():
+    module = study_module("feature_impact")
+
+    def load(**given):
+        return module.build(read_parameters(module.PARAMETERS, given)).loads[0]
+
+    assert (load(replicas=4).generators, load(replicas=4).replicas) == (4, 4)
+    assert load(replicas=2, generators=4).generators == 4
+    assert load(replicas=4, backend="kubernetes").generators == 1
+    assert load().replicas == 1
+    for given in ({"replicas": 2, "generators": 3}, {"replicas": 2, "protocol": "mixed"}):
+        with pytest.raises(UsageError, match="generators must be a multiple of it, all of one protocol"):
+            load(**given)
+
+
 def test_a_closed_loop_has_no_rate():
     assert built("ambient_vs_no_mesh-nodelay").loads[0].label == "max-4c"
     module = study_module("ambient_vs_no_mesh")

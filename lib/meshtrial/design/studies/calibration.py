@@ -15,7 +15,7 @@ from meshtrial.design.study import Study
 
 PARAMETERS: tuple[Parameter, ...] = (
     *GENERAL,
-    *LOAD,
+    *(parameter for parameter in LOAD if parameter.name != "replicas"),  # the relay has one target
     Parameter("delays_us", "20,50,100,200,500", "injected delays in whole microseconds; empty is A/A alone"),
     Parameter("full", False, "true runs the simulation at full size, 4000 studies a cell"),
 )

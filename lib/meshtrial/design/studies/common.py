@@ -51,6 +51,7 @@ LOAD = (
     Parameter("keepalive", True, "false closes the connection after every request"),
     Parameter("catchup", True, "false skips overdue sends instead of making up for them"),
     Parameter("timeout_s", 5.0, "seconds that the client waits for an answer", low=0.001, high=3600),
+    Parameter("replicas", 1, "copies of the application, which the data plane balances", low=1, high=64),
     Parameter("generators", 1, "load-generator processes or pods that share rate and connections", low=1, high=64),
     Parameter("slices", 1, "interleaved measurements of each deployment; they add no runs", low=1, high=100),
 )
@@ -105,9 +106,27 @@ def load_from(values: Mapping[str, Any], profile: Profile) -> Load:
         protocol=values.get("protocol", "http1"),
         catchup=values["catchup"],
         timeout_s=values["timeout_s"],
-        generators=max(values["generators"], 2 if values.get("protocol") == "mixed" else 1),
+        generators=_generators(values),
+        replicas=values.get("replicas", 1),
         slices=values["slices"],
     )
+
+
+def _generators(values: Mapping[str, Any]) -> int:
+    """As asked; two where they speak different things, and on one machine one for each copy of the application.
+
+    Without a proxy nothing there spreads requests over copies, so each generator calls one of them, as connections are
+    spread by a cluster's service; and every treatment has the same generators.
+    """
+    copies = int(values.get("replicas", 1)) if values["backend"] == "local" else 1
+    least = max(copies, 2 if values.get("protocol") == "mixed" else 1)
+    found = max(int(values["generators"]), least)
+    if copies > 1 and (found % copies or values.get("protocol") == "mixed"):
+        raise UsageError(
+            f"replicas = {copies} on one machine: generators must be a multiple of it, all of one protocol; "
+            f"take generators = {copies}"
+        )
+    return found
 
 
 def connections_of(values: Mapping[str, Any], default: int) -> tuple[int, ...]:

@@ -22,6 +22,11 @@ Endpoint = tuple[str, int]
 Prover = Callable[[str, int], Sequence[Proof]]
 
 
+def numbered(name: str, copy: int) -> str:
+    """The name of a component of which there may be several: ``app``, ``app 2``."""
+    return f"{name} {copy + 1}" if copy else name
+
+
 class LocalDeployment:
     """What one run stands on. Data planes and features add their parts to it; ``close`` removes them all.
 
@@ -95,22 +100,35 @@ class LocalDeployment:
             listens.append((where["address"], where["port_value"]))
         return self.spawn(proxy.name, role, argv, listens)
 
-    def spawn_app(self) -> tuple[Endpoint, ...]:
-        """Start the application; the endpoint of each protocol of the load."""
+    def spawn_app(self, copy: int = 0) -> tuple[Endpoint, ...]:
+        """Start one copy of the application, counted from 0; the endpoint of each protocol of the load."""
         self.versions.update(self.app.versions())
         address = self.new_address()
         http_port, grpc_port = free_port(address), free_port(address)
         endpoints = tuple((address, grpc_port if p == "grpc" else http_port) for p in self.load.protocols)
         argv = self.app.command(address, http_port, grpc_port)
-        self.spawn("app", "app", argv, endpoints, threads_end=self.app.threads_end)
+        self.spawn(numbered("app", copy), "app", argv, endpoints, threads_end=self.app.threads_end)
         return endpoints
 
-    def set_target(self, entries: Sequence[Endpoint], headers: tuple[tuple[str, str], ...] = ()) -> None:
-        """Say what the generators call: one entry for each protocol, or one that takes them all."""
+    def spawn_apps(self) -> tuple[tuple[Endpoint, ...], ...]:
+        """Start every copy; the endpoints of each."""
+        return tuple(self.spawn_app(copy) for copy in range(self.load.replicas))
+
+    def set_target(
+        self,
+        entries: Sequence[Endpoint],
+        headers: tuple[tuple[str, str], ...] = (),
+        copies: Sequence[Sequence[Endpoint]] = (),
+    ) -> None:
+        """Say what the generators call: one entry for each protocol, or one that takes them all; and further copies."""
         grpc = "{}:{}".format(*entries[-1])
-        url = "http://{}:{}{}".format(*entries[0], self.app.path)
-        only = self.load.protocols == ("grpc",)
-        self.target = Target(grpc if only else url, headers, grpc if self.load.protocol == "mixed" else "")
+        first, *others = (self._url(of) for of in (entries, *copies))
+        self.target = Target(first, headers, grpc if self.load.protocol == "mixed" else "", tuple(others))
+
+    def _url(self, entries: Sequence[Endpoint]) -> str:
+        if self.load.protocols == ("grpc",):
+            return "{}:{}".format(*entries[-1])
+        return "http://{}:{}{}".format(*entries[0], self.app.path)
 
     def note_version(self, binary: str) -> None:
         """Record the version of a binary that takes part."""

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from meshtrial.records.schema import Proof
 from meshtrial.testbed.local import wire
-from meshtrial.testbed.local.deployment import Endpoint, LocalDeployment
+from meshtrial.testbed.local.deployment import Endpoint, LocalDeployment, numbered
 from meshtrial.testbed.local.processes import owns_listener
 
 
 def build(deployment: LocalDeployment) -> None:
     """The application alone."""
-    endpoints = deployment.spawn_app()
-    deployment.set_target(endpoints)
-    deployment.provers.append(lambda phase, _: _prove_direct(deployment, endpoints, phase))
+    first, *others = copies = deployment.spawn_apps()
+    deployment.set_target(first, copies=others)
+    deployment.provers += [functools.partial(_prove_copy, deployment, of, n) for n, of in enumerate(copies)]
 
 
-def _prove_direct(deployment: LocalDeployment, endpoints: Sequence[Endpoint], phase: str) -> list[Proof]:
-    owner = all(owns_listener(deployment.child("app").pid, *endpoint) for endpoint in endpoints)
+def _prove_copy(
+    deployment: LocalDeployment, endpoints: Sequence[Endpoint], copy: int, phase: str, _: int
+) -> list[Proof]:
+    return _prove_direct(deployment, endpoints, phase, copy)
+
+
+def _prove_direct(deployment: LocalDeployment, endpoints: Sequence[Endpoint], phase: str, copy: int = 0) -> list[Proof]:
+    owner = all(owns_listener(deployment.child(numbered("app", copy)).pid, *endpoint) for endpoint in endpoints)
     owned = "the app's own process" if owner else "another process"
     proofs = [Proof("no proxy in the path", phase, owner, "the app itself listens at the target", owned)]
     if deployment.load.protocol != "grpc":

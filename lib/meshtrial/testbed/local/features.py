@@ -16,8 +16,9 @@ from meshtrial.envoy import bootstrap as envoy
 from meshtrial.envoy.filters import ext_authz_filter, jwt_filters
 from meshtrial.envoy.pki import write_private
 from meshtrial.envoy.tokens import AUDIENCE, ISSUER, Tokens
+from meshtrial.errors import UsageError
 from meshtrial.records.schema import Proof
-from meshtrial.testbed.local import observability, wire
+from meshtrial.testbed.local import balance, observability, wire
 from meshtrial.testbed.local.deployment import LocalDeployment
 from meshtrial.testbed.local.pair import Pair
 from meshtrial.testbed.local.proofs import grown_enough
@@ -112,7 +113,8 @@ def _add_opa(deployment: LocalDeployment, pair: Pair, *, log: bool) -> None:
         argv += ["-decision-log", str(decisions)]
     deployment.note_version("opa-extauthz")
     deployment.spawn("policy server", "policy", argv, [grpc, admin])
-    pair.server.clusters.append(envoy.cluster("opa", *grpc, http2=True))
+    for server in pair.servers:
+        server.clusters.append(envoy.cluster("opa", *grpc, http2=True))
     pair.inbound_filters.append(ext_authz_filter())
     # Behind a JWT filter a bad token does not reach OPA; the method is then what OPA alone refuses.
     guarded = any(deployment.treatment.has(name) for name in ("jwt", "jwt-cache"))
@@ -147,10 +149,21 @@ def _at(endpoint: tuple[str, int]) -> str:
     return f"{endpoint[0]}:{endpoint[1]}"
 
 
+def least_request(deployment: LocalDeployment, pair: Pair) -> None:
+    """The client's sidecar sends to the copy with fewer requests under way, of two drawn at random."""
+    if len(pair.servers) < 2:
+        raise UsageError(
+            f"treatment {deployment.treatment.name}: one copy of the app leaves nothing to balance; set replicas"
+        )
+    pair.policy = "LEAST_REQUEST"
+    pair.provers.append(balance.turns_prover(deployment, pair, in_turn=False))
+
+
 FEATURES: dict[str, Callable[[LocalDeployment, Pair], None]] = {
     "observability": observability.add,
     "jwt": jwt,
     "jwt-cache": jwt_cache,
     "opa": opa,
     "opa-log": opa_log,
+    "least-request": least_request,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from meshtrial.envoy import bootstrap as envoy
 from meshtrial.envoy.bootstrap import Proxy
+from meshtrial.testbed.local.balance import connections_prover
 from meshtrial.testbed.local.deployment import LocalDeployment
 from meshtrial.testbed.local.proofs import Keys, counter_prover, prove_mtls
 
@@ -15,12 +16,16 @@ _BYTES = {"http1": 60, "h2": 10, "grpc": 24}
 def build(deployment: LocalDeployment) -> None:
     """Two node proxies: TCP in, HTTP/2 CONNECT over mutual TLS between them, TCP out (the ambient architecture)."""
     keys = Keys(deployment)
-    apps = deployment.spawn_app()
+    copies = deployment.spawn_apps()
+    apps = copies[0]
     entries, tunnel = [deployment.new_endpoint() for _ in apps], deployment.new_endpoint()
     clusters = ("app", "app-grpc")[: len(apps)]
     authorities = [f"{address}:{port}" for address, port in apps]
     server = Proxy("server node proxy", deployment.new_endpoint())
-    server.clusters += [envoy.cluster(name, *endpoint) for name, endpoint in zip(clusters, apps, strict=True)]
+    # Of several copies each takes whole connections: this architecture carries bytes.
+    of_protocol = zip(*copies, strict=True)
+    for name, (first, *others) in zip(clusters, of_protocol, strict=True):
+        server.clusters.append(envoy.cluster(name, *first, *others))
     server_tls = envoy.tls_context(keys.server, keys.client.spiffe, server=True)
     tunnel_end = envoy.connect_manager("tunnel", dict(zip(authorities, clusters, strict=True)))
     server.listeners.append(envoy.listener("tunnel", *tunnel, [tunnel_end], server_tls))
@@ -35,8 +40,10 @@ def build(deployment: LocalDeployment) -> None:
     deployment.set_target(entries)
     deployment.provers.append(lambda phase, _: prove_mtls(keys, tunnel, phase))
     counters = {
-        "bytes into the tunnel": (client, ["cluster.tunnel.upstream_cx_tx_bytes_total"]),
-        "bytes out of the tunnel": (server, [f"cluster.{name}.upstream_cx_tx_bytes_total" for name in clusters]),
+        "bytes into the tunnel": ([client], ["cluster.tunnel.upstream_cx_tx_bytes_total"]),
+        "bytes out of the tunnel": ([server], [f"cluster.{name}.upstream_cx_tx_bytes_total" for name in clusters]),
     }
+    if len(copies) > 1:
+        deployment.provers.append(connections_prover(server, clusters[0]))
     # What did not go through the tunnel would be missing here.
     deployment.provers.append(counter_prover(counters, per_request=min(_BYTES[p] for p in deployment.load.protocols)))

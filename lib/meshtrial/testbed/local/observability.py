@@ -1,4 +1,4 @@
-"""Access log, Prometheus scrapes and OpenTelemetry traces on both sidecars.
+"""Access log, Prometheus scrapes and OpenTelemetry traces on all sidecars.
 
 The collector is a third Envoy that answers 200 to every export, so that the cost of the treatment is what the
 sidecars do, not what a collector does with it; its own CPU is not counted to the data plane.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import urllib.request
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,17 +26,18 @@ _SPANS = "tracing.opentelemetry.spans_sent"
 
 
 def add(deployment: LocalDeployment, pair: Pair) -> None:
-    """Add all three to both sidecars."""
+    """Add all three to every sidecar."""
     sampling = float(deployment.options.get("trace_sampling", SAMPLING_PERCENT))
     collector = _collector(deployment)
-    logs = {side: deployment.folder / f"access-{side}.log" for side in ("client", "server")}
-    for side, proxy in (("client", pair.client), ("server", pair.server)):
-        pair.access_logs[side].append(_access_log(logs[side]))
-        pair.tracing[side] = _tracing(proxy.name, sampling)
+    proxies = [pair.client, *pair.servers]
+    logs = {proxy.name: deployment.folder / f"access-{proxy.name.replace(' ', '-')}.log" for proxy in proxies}
+    for proxy in proxies:
+        pair.access_logs[proxy.name].append(_access_log(logs[proxy.name]))
+        pair.tracing[proxy.name] = _tracing(proxy.name, sampling)
         proxy.clusters.append(envoy.cluster("collector", *collector))
         # Envoy holds access logs back for ten seconds by default; a proof cannot wait that long.
         proxy.flags += ("--file-flush-interval-msec", "1000")
-    scraper = Scraper([pair.client, pair.server])
+    scraper = Scraper(proxies)
     deployment.closers.append(scraper.stop)
     pair.provers.append(_Prover(pair, logs, scraper, sampling).prove)
 
@@ -63,7 +65,7 @@ def _tracing(service: str, sampling: float) -> Json:
 
 
 class Scraper:
-    """Fetches both sidecars' Prometheus pages at a fixed interval, as a monitoring system would."""
+    """Fetches the sidecars' Prometheus pages at a fixed interval, as a monitoring system would."""
 
     def __init__(self, proxies: list[Proxy]) -> None:
         self._proxies = proxies
@@ -93,7 +95,7 @@ class _Prover:
     """Log lines, scrapes and spans must have grown with the requests."""
 
     def __init__(self, pair: Pair, logs: dict[str, Path], scraper: Scraper, sampling: float) -> None:
-        self._sides = {"client": pair.client, "server": pair.server}
+        self._sides: dict[str, Sequence[Proxy]] = {"client": [pair.client], "server": pair.servers}
         self._logs = logs
         self._scraper = scraper
         self._share = sampling / 100
@@ -101,10 +103,10 @@ class _Prover:
 
     def _counts(self) -> dict[str, int]:
         counts = {"scrapes": self._scraper.scrapes}
-        for side, proxy in self._sides.items():
-            log = self._logs[side]
-            counts[f"{side} log lines"] = log.read_bytes().count(b"\n") if log.exists() else 0
-            counts[f"{side} spans"] = proxy.stats(f"^{_SPANS}$").get(_SPANS, 0)
+        for side, proxies in self._sides.items():
+            logs = [log for proxy in proxies if (log := self._logs[proxy.name]).exists()]
+            counts[f"{side} log lines"] = sum(log.read_bytes().count(b"\n") for log in logs)
+            counts[f"{side} spans"] = sum(proxy.stats(f"^{_SPANS}$").get(_SPANS, 0) for proxy in proxies)
         return counts
 
     def prove(self, phase: str, requests: int) -> list[Proof]:

@@ -1,7 +1,8 @@
-"""The two sidecars under construction: what features add to before the proxies start."""
+"""The sidecars under construction, the client's and the server's: what features add to before the proxies start."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -12,28 +13,33 @@ from meshtrial.testbed.local.deployment import Endpoint, Prover
 
 @dataclass
 class Pair:
-    """The two proxies under construction; features add to the lists before the proxies start.
+    """The proxies under construction; features add to the lists before the proxies start.
 
     Attributes
     ----------
-    wire : tuple of (str, int)
-        Where the server's sidecar listens.
-    apps : sequence of (str, int)
-        The application's endpoint for each protocol of the load.
+    servers : sequence of Proxy
+        The server's sidecar, one for each copy of the application.
+    wires : sequence of (str, int)
+        Where each of them listens.
+    apps : sequence of sequences of (str, int)
+        Each copy's endpoint for each protocol of the load.
     inbound_filters : list
-            HTTP filters of the server's sidecar, in order.
+        HTTP filters of the server's sidecars, in order.
+    policy : str
+        How the client's sidecar balances, as Envoy calls it.
     """
 
     client: Proxy
-    server: Proxy
+    servers: Sequence[Proxy]
     entry: tuple[str, int]
-    wire: tuple[str, int]
-    apps: Sequence[Endpoint]
+    wires: Sequence[tuple[str, int]]
+    apps: Sequence[Sequence[Endpoint]]
     inbound_filters: list[Json] = field(default_factory=list)
-    access_logs: dict[str, list[Json]] = field(default_factory=lambda: {"client": [], "server": []})
+    access_logs: dict[str, list[Json]] = field(default_factory=lambda: defaultdict(list))  # by the proxy's name
     tracing: dict[str, Json] = field(default_factory=dict)
     headers: list[tuple[str, str]] = field(default_factory=list)
     provers: list[Prover] = field(default_factory=list)
+    policy: str = "ROUND_ROBIN"
     _tokens: Tokens | None = None
 
     def tokens(self) -> Tokens:

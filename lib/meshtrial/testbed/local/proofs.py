@@ -47,15 +47,16 @@ def prove_mtls(keys: Keys, endpoint: tuple[str, int], phase: str) -> list[Proof]
 
 
 def counter_prover(
-    counters: Mapping[str, tuple[Proxy, Sequence[str]]], per_request: int
+    counters: Mapping[str, tuple[Sequence[Proxy], Sequence[str]]], per_request: int
 ) -> Callable[[str, int], Sequence[Proof]]:
-    """Counters, or sums of them, that must grow by ``per_request`` or more for every request between the phases."""
+    """Counters, summed over proxies and names, that must grow by ``per_request`` for every request, or more."""
     before: dict[str, int] = {}
 
     def prove(phase: str, requests: int) -> list[Proof]:
         proofs = []
-        for name, (proxy, summed) in counters.items():
-            value = sum(proxy.stats(f"^({'|'.join(map(re.escape, summed))})$").values())
+        for name, (proxies, summed) in counters.items():
+            pattern = f"^({'|'.join(map(re.escape, summed))})$"
+            value = sum(sum(proxy.stats(pattern).values()) for proxy in proxies)
             if phase == "before":
                 before[name] = value
                 continue

@@ -20,6 +20,8 @@ def build(deployment: LocalDeployment) -> None:
     deployment.note_version("delay-proxy")
     if deployment.load.protocol == "mixed":
         raise UsageError(f"treatment {deployment.treatment.name}: the relay has one target, and a mixed load has two")
+    if deployment.load.replicas > 1:
+        raise UsageError(f"treatment {deployment.treatment.name}: the relay has one target; leave replicas out")
     (app,) = deployment.spawn_app()
     entry, admin = deployment.new_endpoint(), deployment.new_endpoint()
     delay_us = asked_delay_us(deployment.treatment.features)

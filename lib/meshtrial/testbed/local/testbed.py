@@ -72,7 +72,7 @@ class LocalTestbed:
 
     def deploy(self, treatment: Treatment, load: Load, app: str) -> LocalDeployment:
         """Make a fresh deployment; on failure nothing of it is left."""
-        if app == scaleout.APP or load.replicas > 1:
+        if app == scaleout.APP:
             return scaleout.deploy(treatment, load, app, self._options)
         build = builder(treatment)
         deployment = LocalDeployment(treatment, load, app, self._options)

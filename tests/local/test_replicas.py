@@ -1,0 +1,80 @@
+"""Several copies of the application behind each data plane: all have their share, and the policy proves itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from meshtrial.design.study import Load, Treatment
+from meshtrial.errors import UsageError
+from meshtrial.load import fortio, ingest
+from meshtrial.testbed.base import usage_between
+from meshtrial.testbed.local import features
+from meshtrial.testbed.local.testbed import LocalTestbed
+
+pytestmark = pytest.mark.local
+LOAD = Load(160, 8, 0.5, generators=2, replicas=2)
+
+
+def exercise(name: str, folder: Path, load: Load = LOAD):
+    """Deploy, prove, load, prove again; the proofs, the usage and the measurement."""
+    deployment = LocalTestbed().deploy(Treatment.parse(name), load, "echo")
+    try:
+        proofs = list(deployment.prove("before", 0))
+        before = deployment.snapshot()
+        measured = ingest.ingest(deployment.generate(fortio.calls(load, "measure"), folder, 30), load, 1)
+        usage = usage_between(before, deployment.snapshot())
+        proofs += deployment.prove("after", int(measured.responses["requests"]))
+        return {p.name: p for p in proofs if not p.passed}, {p.name for p in proofs}, usage, measured
+    finally:
+        deployment.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "proof"),
+    [
+        ("none", "no proxy in the path"),
+        ("node-proxy", "connections to each copy"),
+        ("sidecar+mtls", "copies take turns"),
+        ("sidecar+mtls+observability+jwt+opa+least-request", "copies do not take turns"),
+    ],
+)
+def test_every_copy_has_its_share(name, proof, tmp_path):
+    failed, names, usage, measured = exercise(name, tmp_path)
+    assert failed == {}
+    assert proof in names
+    assert measured.responses["error_ratio"] == 0
+    apps = {u.component: u for u in usage if u.role == "app"}
+    assert set(apps) == {"app", "app 2"}
+    assert all(u.cpu_s > 0 for u in apps.values())
+    sidecars = {u.component for u in usage if u.component.startswith("server sidecar")}
+    assert sidecars == ({"server sidecar", "server sidecar 2"} if name.startswith("sidecar") else set())
+
+
+@pytest.mark.parametrize("protocol", ["h2", "grpc"])
+def test_requests_of_one_connection_are_balanced_too(protocol, tmp_path):
+    load = Load(160, 2, 0.5, generators=2, replicas=2, protocol=protocol)
+    failed, names, _, _ = exercise("sidecar", tmp_path, load)
+    assert failed == {}
+    assert {"copies take turns", "each copy has its share"} <= names
+
+
+def test_a_policy_that_is_not_there_is_found_by_its_proof(tmp_path, monkeypatch):
+    real = features.least_request
+
+    def forgotten(deployment, pair):
+        real(deployment, pair)
+        pair.policy = "ROUND_ROBIN"
+
+    monkeypatch.setitem(features.FEATURES, "least-request", forgotten)
+    failed, _, _, _ = exercise("sidecar+least-request", tmp_path)
+    assert set(failed) == {"copies do not take turns"}
+    assert failed["copies do not take turns"].observed.startswith(("1 2 1 2", "2 1 2 1"))
+
+
+def test_one_copy_leaves_nothing_to_balance():
+    with pytest.raises(UsageError, match="one copy of the app leaves nothing to balance; set replicas"):
+        LocalTestbed().deploy(Treatment.parse("sidecar+least-request"), Load(100, 4, 0.5), "echo")
+    with pytest.raises(UsageError, match="the relay has one target; leave replicas out"):
+        LocalTestbed().deploy(Treatment.parse("relay"), LOAD, "echo")
