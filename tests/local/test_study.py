@@ -67,6 +67,7 @@ def test_a_study_leaves_everything_the_design_lists(recorded):
             "run.json",
             "fortio.json",
             "latency.parquet",
+            "series.parquet",
             "resources.parquet",
             "logs",
         }

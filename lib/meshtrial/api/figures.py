@@ -23,6 +23,7 @@ runs_by_block = of_study(drawn.runs_by_block)
 latency_ccdf = of_study(drawn.latency_ccdf)
 added_latency = of_study(drawn.added_latency)
 resources = of_study(drawn.resources)
+course = of_study(drawn.course)
 drift = of_study(drawn.drift)
 # Of studies that search capacity, inject delays, or scale out.
 capacity = of_study(drawn.capacity)
@@ -39,6 +40,7 @@ __all__ = [
     "capacity",
     "configuration_against_endpoints",
     "cost_against_endpoints",
+    "course",
     "detection",
     "drift",
     "exponents",

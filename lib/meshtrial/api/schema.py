@@ -67,6 +67,13 @@ REQUESTS: dict[str, Column] = {
     "code": Column(pl.String, "", "HTTP status or gRPC's name; time-out, refused, reset or no answer where none came"),
     "imputed": Column(pl.Boolean, "", "was due and never sent; only its corrected latency is known"),
 }
+SERIES: dict[str, Column] = {
+    "slice": Column(pl.Int32, "", "from 0; the interleaved measurement of this deployment"),
+    "second": Column(pl.Int32, "s", "after the start of the slice, from 0"),
+    "component": Column(pl.String, "", "part of the deployment; empty for what is known of the requests"),
+    "measure": Column(pl.String, "", "sent, failed, failed KIND, p50_s, p90_s, p99_s; cpu_cores, memory_bytes"),
+    "value": Column(pl.Float64, "", "in the measure's unit; a quantile is that of the requests sent in this second"),
+}
 VERDICTS: dict[str, Column] = {
     "load": Column(pl.String, "", "label of the load; empty in a comparison"),
     "response": Column(pl.String, "", "name of the response"),
@@ -110,6 +117,7 @@ FRAMES: dict[str, dict[str, Column]] = {
     "runs": RUNS,
     "responses": RESPONSES,
     "requests": REQUESTS,
+    "series": SERIES,
 }
 
 
@@ -119,7 +127,7 @@ def columns(frame: str) -> pl.DataFrame:
     Parameters
     ----------
     frame : str
-        ``verdicts``, ``runs``, ``responses`` or ``requests``: the method that returns it.
+        ``verdicts``, ``runs``, ``responses``, ``requests`` or ``series``: the method that returns it.
 
     Returns
     -------

@@ -55,8 +55,8 @@ def every_run(study: RecordedStudy, *responses: str) -> Section:
 
 
 def latency(study: RecordedStudy) -> Section:
-    """The whole distribution, and what each percentile adds."""
-    return Section((figures.latency_ccdf(study), figures.added_latency(study)))
+    """The whole distribution, what each percentile adds, and the runs over their time."""
+    return Section((figures.latency_ccdf(study), figures.added_latency(study), figures.course(study)))
 
 
 def resources(study: RecordedStudy) -> Section:

@@ -13,6 +13,7 @@ from meshtrial.api.schema import REQUESTS, RESPONSES, RUNS, VERDICTS, frame_of
 from meshtrial.errors import UsageError
 from meshtrial.inference import read_study
 from meshtrial.records.dataset import StudyData
+from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore
 from meshtrial.run.trial import Trial
 
@@ -143,10 +144,32 @@ class RecordedStudy:
         >>> study.requests("01-1-none").height
         300
         """
+        found = self.data.latency(self._run("requests", run_id, attempt))
+        return found.select(pl.col(name).cast(one.kind) for name, one in REQUESTS.items())
+
+    def series(self, run_id: str, attempt: int = 1) -> pl.DataFrame:
+        """One run over its time, second by second: requests, and CPU and memory of its components.
+
+        Parameters
+        ----------
+        run_id : str
+            As in :meth:`runs`.
+        attempt : int, optional
+
+        Examples
+        --------
+        >>> import meshtrial as mt
+        >>> study = mt.open_study("data/sample/ambient_vs_no_mesh/20261121T211720Z-77c58730")
+        >>> study.series("01-1-none").filter(measure="sent")["value"].sum()
+        300.0
+        """
+        return self.data.series(self._run("series", run_id, attempt))
+
+    def _run(self, asked: str, run_id: str, attempt: int) -> RunRecord:
         for run in self.data.runs:
             if (run.run_id, run.attempt) == (run_id, attempt):
-                return self.data.latency(run).select(pl.col(name).cast(one.kind) for name, one in REQUESTS.items())
-        raise UsageError(f"requests({run_id!r}, attempt={attempt}): no such run; study.runs() lists those there are")
+                return run
+        raise UsageError(f"{asked}({run_id!r}, attempt={attempt}): no such run; study.runs() lists those there are")
 
     def __repr__(self) -> str:
         counts = f"{len(self.data.runs)} runs, {len(self.data.verdicts)} verdicts"

@@ -174,7 +174,12 @@ def _resources() -> list[Response]:
         ("cpu_cores", "CPU", "cores", 1.0),
         ("memory_bytes", "memory (PSS)", "MiB", 1 / 2**20),
     )
-    return [_used(part, *measure) for part in PARTS.values() for measure in measures]
+    # Beside the sum the largest single proxy: what one pod must have room for.
+    label, scale = "memory (PSS) of the largest proxy", 1 / 2**20
+    largest = Response(
+        "proxy_largest_memory_bytes", label, "resource", "MiB", scale, Margin(0.10), structural_zero=True
+    )
+    return [*(_used(part, *measure) for part in PARTS.values() for measure in measures), largest]
 
 
 def _switches() -> list[Response]:
@@ -218,6 +223,8 @@ def _qualities() -> list[Response]:
         Response("achieved_rps", "achieved rate", "quality", "rps", 1.0),
         Response("achieved_ratio", "achieved/requested rate", "quality", "", 1.0),
         Response("error_ratio", "failed requests", "quality", "%", 100.0),
+        Response("path_peak_cpu_cores", "CPU in the busiest second, app and data plane", "quality", "cores", 1.0),
+        Response("data_plane_peak_cpu_cores", "CPU in the busiest second, data plane", "quality", "cores", 1.0),
         Response("reconnects", "kept connections that broke and were opened again", "quality", "", 1.0),
         Response("late_ratio", "late sends behind late answers", "quality", "%", 100.0),
         Response("generator_late_ratio", "late sends on free connections", "quality", "%", 100.0),

@@ -11,7 +11,7 @@ import polars as pl
 
 from meshtrial.design.plan import Plan
 from meshtrial.errors import RecordError
-from meshtrial.records import packed
+from meshtrial.records import packed, series
 from meshtrial.records.schema import RunRecord, VerdictRow
 
 RUNS_SCHEMA: dict[str, Any] = {
@@ -71,6 +71,21 @@ class StudyData:
             raise RecordError(f"{self.path.name}: its requests were left out when it was packed")
         try:
             return pl.read_parquet(path)
+        except (OSError, pl.exceptions.PolarsError) as error:
+            raise RecordError(f"{path}: cannot be read ({error}); restore it from a backup") from error
+
+    def series(self, run: RunRecord) -> pl.DataFrame:
+        """The run's course, second by second: columns :data:`meshtrial.records.series.COLUMNS`.
+
+        Of a run that was recorded without one it is made from the requests; without these it is empty.
+        """
+        path = self.run_folder(run) / series.FILE
+        try:
+            if path.exists():
+                return pl.read_parquet(path)
+            return series.of_requests(self.latency(run))
+        except RecordError:
+            return series.empty()
         except (OSError, pl.exceptions.PolarsError) as error:
             raise RecordError(f"{path}: cannot be read ({error}); restore it from a backup") from error
 

@@ -73,6 +73,8 @@ class ComponentUsage:
         Processes or containers summed here.
     switches : int or None
         Context switches in the window, voluntary and not.
+    largest_bytes : int or None
+        Memory of the largest of the processes or containers.
     """
 
     component: str
@@ -83,6 +85,7 @@ class ComponentUsage:
     throttled_s: float | None = None
     count: int = 1
     switches: int | None = None
+    largest_bytes: int | None = None
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import polars as pl
 
 from meshtrial.design.plan import Plan
 from meshtrial.errors import RecordError, UsageError
-from meshtrial.records import packed
+from meshtrial.records import packed, series
 from meshtrial.records.schema import RunRecord
 
 PLAN, ENVIRONMENT, CHECKSUMS = "plan.json", "environment.json", "SHA256SUMS"
@@ -93,10 +93,14 @@ class StudyStore:
         (path / "logs").mkdir(parents=True)
         return path
 
-    def finish(self, temporary: Path, record: RunRecord, requests: pl.DataFrame | None) -> Path:
+    def finish(
+        self, temporary: Path, record: RunRecord, requests: pl.DataFrame | None, course: pl.DataFrame | None = None
+    ) -> Path:
         """Write the record and what was measured, add checksums, and rename the folder: now it is whole."""
         if requests is not None:
             requests.write_parquet(temporary / "latency.parquet", compression="zstd")
+        if course is not None:
+            course.write_parquet(temporary / series.FILE, compression="zstd")
         usage = [
             {
                 "component": u.component,
@@ -107,6 +111,7 @@ class StudyStore:
                 "throttled": u.throttled_s,
                 "count": u.count,
                 "switches": u.switches,
+                "largest_bytes": u.largest_bytes,
             }
             for u in record.usage
         ]
@@ -119,6 +124,7 @@ class StudyStore:
             "throttled": pl.Float64,
             "count": pl.Int64,
             "switches": pl.Int64,
+            "largest_bytes": pl.Int64,
         }
         pl.DataFrame(usage, schema=schema).write_parquet(temporary / "resources.parquet")
         write_json(temporary / "run.json", record.to_dict())

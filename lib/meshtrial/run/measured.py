@@ -87,6 +87,7 @@ class _Measured:
         self.gates: tuple[GateResult, ...] = ()
         self.usage: tuple[ComponentUsage, ...] = ()
         self.requests: pl.DataFrame | None = None
+        self.course: pl.DataFrame | None = None
         self.measurement: ingest.Measurement | None = None
         self.responses: dict[str, float] = {}
         self.extra: dict[str, object] = {}
@@ -108,7 +109,7 @@ class _Measured:
 
     def finish(self, store: StudyStore, testbed: Testbed) -> RunRecord:
         record = self.record(testbed)
-        store.finish(self.folder, record, self.requests)
+        store.finish(self.folder, record, self.requests, self.course)
         return record
 
     def steps(self, testbed: Testbed) -> Generator[None]:
@@ -156,6 +157,7 @@ class _Measured:
         self.measurement = measured.measurement
         self.notes = [*measured.measurement.notes]
         self.requests = measured.measurement.requests
+        self.course = measured.course
         self.usage = measured.usage
         self.gates = measured.gates
         _keep_results(measured.outputs, folder)

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import polars as pl
 
-from meshtrial.design.responses import PARTS
+from meshtrial.design.responses import PARTS, REGISTRY
 from meshtrial.design.study import Gates, Load
 from meshtrial.load import fortio, ingest
 from meshtrial.load import gates as load_gates
 from meshtrial.load.generators import GeneratorOutput
+from meshtrial.records import series
 from meshtrial.records.schema import ComponentUsage, GateResult
+from meshtrial.run.sampling import Sampler
 from meshtrial.testbed.base import Deployment, MachineUse, Testbed, usage_between
+
+# Below that the busiest second is about the mean.
+_SECONDS_FOR_A_PEAK = 3
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,8 @@ class Stage:
     responses : mapping of str to float
         Latencies, qualities, CPU and memory.
     outputs : tuple of GeneratorOutput
+    course : polars.DataFrame
+        Its course over time, columns :data:`meshtrial.records.series.COLUMNS`.
     """
 
     measurement: ingest.Measurement
@@ -42,6 +49,7 @@ class Stage:
     gates: tuple[GateResult, ...]
     responses: dict[str, float]
     outputs: tuple[GeneratorOutput, ...]
+    course: pl.DataFrame = field(default_factory=series.empty)
 
     @property
     def sent(self) -> int:
@@ -93,13 +101,16 @@ class Slices:
         self._outputs: list[tuple[GeneratorOutput, ...]] = []
         self._usage: list[tuple[ComponentUsage, ...]] = []
         self._used: list[MachineUse] = []
+        self._sampled: list[pl.DataFrame] = []
 
     def take(self) -> None:
         """Measure the next slice between two snapshots of every component's counters."""
         calls = fortio.calls(self._load, "measure", slice_index=len(self._outputs), resolution_s=self._resolution_s)
         self._testbed.used_between()
         before = self._deployment.snapshot()
-        self._outputs.append(self._deployment.generate(calls, self._folder, _limit_s(self._load.duration_s)))
+        with Sampler(self._deployment, len(self._outputs)) as sampler:
+            self._outputs.append(self._deployment.generate(calls, self._folder, _limit_s(self._load.duration_s)))
+        self._sampled.append(sampler.table())
         self._usage.append(usage_between(before, self._deployment.snapshot()))
         used = self._testbed.used_between()
         if used is not None:
@@ -115,6 +126,8 @@ class Slices:
         responses |= machine_responses(self._used, sum(part.cpu_s for part in usage))
         responses |= half_medians(measurement.requests)
         responses |= usage_responses(usage, measurement.responses["requests"])
+        sampled = pl.concat(self._sampled)
+        responses |= peak_responses(sampled, usage)
         throttled = [u.throttled_s for u in usage if u.role == "app" and u.throttled_s is not None]
         found = load_gates.evaluate(
             measurement,
@@ -128,7 +141,8 @@ class Slices:
                 foreign_load=responses.get("foreign_load"),
             ),
         )
-        return Stage(measurement, usage, found, responses, outputs)
+        course = pl.concat([series.of_requests(measurement.requests), sampled])
+        return Stage(measurement, usage, found, responses, outputs, course)
 
 
 def machine_responses(slices: Sequence[MachineUse], components_s: float) -> dict[str, float]:
@@ -196,6 +210,32 @@ def usage_responses(usage: Iterable[ComponentUsage], requests: float) -> dict[st
         counted = [u for u in usage if u.role in part.members]
         if counted or part.role == "data plane":
             found |= _part_responses(part.key, counted, requests)
+    proxies = [u.largest_bytes for u in usage if u.role == "data plane"]
+    known = [value for value in proxies if value is not None]
+    if len(known) == len(proxies):
+        found["proxy_largest_memory_bytes"] = float(max(known, default=0))
+    return found
+
+
+def peak_responses(sampled: pl.DataFrame, usage: Iterable[ComponentUsage]) -> dict[str, float]:
+    """The busiest second of each part of the system: the most that all of its components used at once.
+
+    Parameters
+    ----------
+    sampled : polars.DataFrame
+        Columns :data:`meshtrial.records.series.COLUMNS`, of components.
+    usage : iterable of ComponentUsage
+        Says which part a component belongs to.
+    """
+    roles = {u.component: u.role for u in usage}
+    cpu = sampled.filter(pl.col("measure") == "cpu_cores")
+    found = {}
+    for part in PARTS.values():
+        names = [component for component, role in roles.items() if role in part.members]
+        busiest = cpu.filter(pl.col("component").is_in(names)).group_by("slice", "second").agg(pl.col("value").sum())
+        name = f"{part.key}_peak_cpu_cores"
+        if name in REGISTRY and busiest.height >= _SECONDS_FOR_A_PEAK:
+            found[name] = float(busiest["value"].max())  # type: ignore[arg-type]
     return found
 
 

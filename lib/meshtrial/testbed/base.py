@@ -33,6 +33,12 @@ class Deployment(Protocol):
     def snapshot(self) -> Mapping[str, ComponentUsage]:
         """Counters of every component, cumulative; :func:`usage_between` subtracts two of them."""
 
+    def sample(self) -> Mapping[str, tuple[float, int | None]]:
+        """CPU seconds so far and resident bytes of every component, cheap enough to be asked for every second.
+
+        Empty where there are only slow readings.
+        """
+
     def generate(self, calls: Sequence[GeneratorCall], folder: Path, timeout_s: float) -> tuple[GeneratorOutput, ...]:
         """Make the calls at the same moment and wait for all of them."""
 
@@ -129,6 +135,7 @@ def usage_between(
                 throttled_s=_minus(end.throttled_s, start.throttled_s),
                 count=end.count,
                 switches=_minus(end.switches, start.switches),
+                largest_bytes=end.largest_bytes,
             )
         )
     return tuple(found)

@@ -152,6 +152,7 @@ def _run(
     lag = np.abs(rng.normal(0, 3e-5, n))
     frame = pl.DataFrame(
         {
+            "slice": np.zeros(n, dtype=np.int32),
             "generator": np.zeros(n, dtype=np.int32),
             "thread": (np.arange(n) % load.connections).astype(np.int32),
             "iter": (np.arange(n) // load.connections).astype(np.int32),

@@ -263,3 +263,29 @@ def test_hostile_names_stay_text(data):
         assert "<script" not in shown._repr_html_()
         assert "alert(" in shown.svg
         ET.fromstring(shown.svg)
+
+
+def test_the_course_shows_seconds_and_says_when_there_is_only_one(synth, data, tmp_path):
+    assert "No run kept its course" in figures.course(data).alt  # 1500 requests at 2000 a second
+    longer = synth.study_data(tmp_path, synth.Shape(requests=6400, blocks=6))
+    figure = figures.course(longer)
+    assert set(figure.table["second"]) == {0, 1, 2}  # the fourth second was not sent in to its end
+    assert set(figure.table["what"]) == {"p50 latency of the second / ms", "p99 latency of the second / ms"}
+    assert "node-proxy: medians from" in figure.alt
+    run = longer.runs[0]
+    of_first = longer.latency(run).filter(pl.col("actual_start_s") < 1)["latency_s"]
+    course = longer.series(run).filter(second=0, measure="p50_s")["value"]
+    assert course[0] == pytest.approx(float(np.median(of_first)))
+
+
+def test_the_course_shows_failures_and_a_rate_that_was_not_kept(synth, tmp_path):
+    study = synth.study_data(tmp_path, synth.Shape(requests=6400, blocks=6))
+    for run in study.runs:
+        path = study.run_folder(run) / "latency.parquet"
+        broken = (pl.col("actual_start_s") > 1) & (pl.col("iter") % 2 == 0)
+        frame = pl.read_parquet(path).with_columns(
+            (~broken).alias("ok"), pl.when(broken).then(pl.lit("503")).otherwise(pl.lit("200")).alias("code")
+        )
+        frame.filter(~broken | (pl.col("actual_start_s") < 2)).write_parquet(path)
+    what = set(figures.course(study).table["what"])
+    assert {"requests failed in the second", "requests sent in the second"} <= what

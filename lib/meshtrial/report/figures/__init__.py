@@ -4,6 +4,7 @@ from meshtrial.report.figures.added import added_latency
 from meshtrial.report.figures.blocks import runs_by_block
 from meshtrial.report.figures.capacity import capacity
 from meshtrial.report.figures.ccdf import latency_ccdf
+from meshtrial.report.figures.course import course
 from meshtrial.report.figures.detection import detection
 from meshtrial.report.figures.drift import drift
 from meshtrial.report.figures.forest import forest
@@ -22,6 +23,7 @@ __all__ = [
     "capacity",
     "configuration_against_endpoints",
     "cost_against_endpoints",
+    "course",
     "detection",
     "drift",
     "exponents",

@@ -152,6 +152,10 @@ class KubernetesDeployment:
         found: Mapping[str, ComponentUsage] = self._standing(self._meter).snapshot()
         return found
 
+    def sample(self) -> Mapping[str, tuple[float, int | None]]:
+        """Nothing: a kubelet reads its containers every 10 to 15 seconds."""
+        return {}
+
     def generate(self, calls: Sequence[GeneratorCall], folder: Path, timeout_s: float) -> tuple[GeneratorOutput, ...]:
         """Make the calls from the load pods."""
         pods, spoilt = self._load_pods(), self.why_spoilt

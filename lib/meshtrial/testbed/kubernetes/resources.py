@@ -206,6 +206,7 @@ class Meter:
                 pss_bytes=None if None in memory else sum(m for m in memory if m is not None),
                 throttled_s=sum(slowed) if slowed else None,
                 count=len(parts),
+                largest_bytes=max((m for m in memory if m is not None), default=None),
             )
         return found
 

@@ -156,6 +156,10 @@ class LocalDeployment:
         """Cumulative counters of every component."""
         return {watched.component: proc.usage(watched) for watched in self._watched}
 
+    def sample(self) -> Mapping[str, tuple[float, int | None]]:
+        """CPU seconds so far and resident bytes of every component."""
+        return {watched.component: proc.sample(watched.pids) for watched in self._watched}
+
     def generate(self, calls: Sequence[GeneratorCall], folder: Path, timeout_s: float) -> tuple[GeneratorOutput, ...]:
         """Run the load generators to their end."""
         self.note_version("fortio")

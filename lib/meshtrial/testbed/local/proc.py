@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from meshtrial.records.schema import ComponentUsage
 from meshtrial.testbed.base import MachineUse
 
 _TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGESIZE")
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,19 @@ def usage(watched: Watched) -> ComponentUsage:
         throttled_s=cgroup_throttled_s() if watched.role == "app" else None,
         count=len(watched.pids),
         switches=sum(_switches(pid) for pid in watched.pids),
+        largest_bytes=max(known, default=None),
     )
+
+
+def sample(pids: Sequence[int]) -> tuple[float, int | None]:
+    """CPU seconds so far and resident bytes of some processes, from one small file each (proc(5), ``stat``)."""
+    cpu_s, pages = 0.0, 0
+    for pid in pids:
+        with suppress(OSError, ValueError, IndexError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            cpu_s += (int(fields[11]) + int(fields[12])) / _TICKS
+            pages += int(fields[21])
+    return cpu_s, pages * _PAGE
 
 
 def _cpu_schedstat(pid: int) -> float:

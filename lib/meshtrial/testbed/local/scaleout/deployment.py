@@ -158,7 +158,17 @@ class TiersDeployment(LocalDeployment):
             # All CPU before any memory, which takes longer and would stretch the later ones' windows.
             found |= {name: fleet_usage(name, "data plane", of) for name, of in tiers_pids.items()}
             if self._reads > 1:
-                found |= {name: replace(found[name], pss_bytes=fleet_memory(of)) for name, of in tiers_pids.items()}
+                for name, of in tiers_pids.items():
+                    together, largest = fleet_memory(of)
+                    found[name] = replace(found[name], pss_bytes=together, largest_bytes=largest)
+        return found
+
+    def sample(self) -> Mapping[str, tuple[float, int | None]]:
+        """Of the sidecars too, tier by tier."""
+        found = dict(super().sample())
+        if self._fleet is not None:
+            n, pids = self.layout.replicas, self._fleet.pids
+            found |= {f"{tier} sidecars": proc.sample(pids[i * n : (i + 1) * n]) for i, tier in enumerate(TIERS)}
         return found
 
     def extra(self) -> Mapping[str, Any]:

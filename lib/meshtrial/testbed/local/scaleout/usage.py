@@ -30,11 +30,11 @@ def fleet_usage(component: str, role: str, pids: Sequence[int]) -> ComponentUsag
     return ComponentUsage(component, role, now, ran_ns / 1e9, None, count=len(pids), switches=slices)
 
 
-def fleet_memory(pids: Sequence[int], sampled: int = SAMPLED) -> int | None:
-    """Proportional set size of several like processes, from at most ``sampled`` of them, evenly spaced."""
+def fleet_memory(pids: Sequence[int], sampled: int = SAMPLED) -> tuple[int | None, int | None]:
+    """Proportional set size of several like processes, and of the largest; from ``sampled`` of them, evenly spaced."""
     step = max(1, -(-len(pids) // sampled))
     found = [value for pid in pids[::step] if (value := pss_bytes(pid)) is not None]
-    return round(sum(found) / len(found) * len(pids)) if found else None
+    return (round(sum(found) / len(found) * len(pids)), max(found)) if found else (None, None)
 
 
 def pss_bytes(pid: int) -> int | None:

@@ -1,0 +1,112 @@
+"""A run second by second: latencies, rate and failures of its requests, CPU and memory of its components.
+
+Small enough to be kept where the requests are not. Quantiles of a second describe that second and nothing else: they
+are never averaged to one of the run.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+FILE = "series.parquet"
+COLUMNS: dict[str, pl.DataType] = {
+    "slice": pl.Int32(),
+    "second": pl.Int32(),
+    "component": pl.String(),
+    "measure": pl.String(),
+    "value": pl.Float64(),
+}
+QUANTILES = {"p50_s": 0.5, "p90_s": 0.9, "p99_s": 0.99}
+# Requests that must lie beyond a quantile of one second, so that it is not the largest latency by another name.
+_BEYOND = 5
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a component had used at one moment.
+
+    Attributes
+    ----------
+    at_s : float
+        Seconds after the start of the slice.
+    cpu_s : float
+        CPU seconds so far.
+    memory_bytes : int or None
+        Resident memory now.
+    """
+
+    at_s: float
+    cpu_s: float
+    memory_bytes: int | None
+
+
+def empty() -> pl.DataFrame:
+    """A run of which nothing is known over time."""
+    return pl.DataFrame(schema=COLUMNS)
+
+
+def of_requests(requests: pl.DataFrame) -> pl.DataFrame:
+    """Requests by the second in which they were sent: how many, how many failed and how, and their quantiles.
+
+    Parameters
+    ----------
+    requests : polars.DataFrame
+        ``latency.parquet``; imputed sends, which never left, do not count.
+
+    Returns
+    -------
+    polars.DataFrame
+        Columns :data:`COLUMNS`, ``component`` empty. Measures: ``sent``, ``failed``, ``failed KIND``, ``p50_s``, ...
+    """
+    sent = requests.filter(~pl.col("imputed") & pl.col("actual_start_s").is_not_null()).with_columns(
+        pl.col("actual_start_s").floor().cast(pl.Int32).alias("second"), pl.col("ok").fill_null(True)
+    )
+    if sent.is_empty():
+        return empty()
+    keys = ["slice", "second"]
+    good = pl.col("latency_s").filter(pl.col("ok"))
+    enough = {name: good.len() * (1 - q) >= _BEYOND for name, q in QUANTILES.items()}
+    counted = sent.group_by(keys).agg(
+        pl.len().cast(pl.Float64).alias("sent"),
+        (~pl.col("ok")).sum().cast(pl.Float64).alias("failed"),
+        *(pl.when(enough[n]).then(good.quantile(q, "linear")).alias(n) for n, q in QUANTILES.items()),
+    )
+    long = counted.unpivot(index=keys, variable_name="measure", value_name="value").drop_nulls("value")
+    kinds = (
+        sent.filter(~pl.col("ok"))
+        .group_by([*keys, "code"])
+        .agg(pl.len().cast(pl.Float64).alias("value"))
+        .with_columns(pl.format("failed {}", "code").alias("measure"))
+    )
+    return _tidy(pl.concat([long, kinds.select(long.columns)]).with_columns(pl.lit("").alias("component")))
+
+
+def of_samples(samples: Mapping[str, Sequence[Sample]], slice_index: int = 0) -> pl.DataFrame:
+    """CPU and memory of every component between one sample and the next.
+
+    Returns
+    -------
+    polars.DataFrame
+        Columns :data:`COLUMNS`. Measures: ``cpu_cores`` over the time since the sample before, ``memory_bytes`` at the
+        sample; ``second`` is that in which the middle of this time lies.
+    """
+    rows = []
+    for component, found in samples.items():
+        for before, after in itertools.pairwise(found):
+            passed = after.at_s - before.at_s
+            if passed <= 0:
+                continue
+            second = int((before.at_s + after.at_s) / 2)
+            rows.append((slice_index, second, component, "cpu_cores", (after.cpu_s - before.cpu_s) / passed))
+            if after.memory_bytes is not None:
+                rows.append((slice_index, second, component, "memory_bytes", float(after.memory_bytes)))
+    return _tidy(pl.DataFrame(rows, schema=COLUMNS, orient="row"))
+
+
+def _tidy(frame: pl.DataFrame) -> pl.DataFrame:
+    columns = (pl.col(name).cast(kind) for name, kind in COLUMNS.items())
+    return frame.select(columns).sort("slice", "component", "measure", "second")

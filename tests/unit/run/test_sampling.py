@@ -1,0 +1,74 @@
+"""Looks at a deployment while a load runs: as many as there are seconds, and none after it."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import polars as pl
+
+from meshtrial.errors import TestbedError
+from meshtrial.records import series
+from meshtrial.records.schema import ComponentUsage
+from meshtrial.run.sampling import Sampler
+from meshtrial.run.stage import peak_responses
+
+
+class Standing:
+    """Uses half a core by its own clock."""
+
+    def __init__(self, fails_after: int = 1000) -> None:
+        self.began = time.monotonic()
+        self.looks = 0
+        self.fails_after = fails_after
+
+    def sample(self):
+        self.looks += 1
+        if self.looks > self.fails_after:
+            raise TestbedError("it is gone")
+        return {"app": (0.5 * (time.monotonic() - self.began), 2**20)}
+
+
+def alive():
+    return [thread for thread in threading.enumerate() if thread.name == "sampler"]
+
+
+def test_it_looks_at_every_interval_and_stops_with_the_load():
+    deployment = Standing()
+    with Sampler(deployment, 1, every_s=0.05) as sampler:
+        time.sleep(0.32)
+    looks = deployment.looks
+    assert 3 <= looks <= 8
+    cores = sampler.table().filter(measure="cpu_cores")
+    assert cores.height == looks - 1
+    assert abs(float(cores["value"].mean()) - 0.5) < 0.1
+    assert not alive()
+    time.sleep(0.12)
+    assert deployment.looks == looks
+
+
+def test_a_component_that_goes_ends_the_course_and_nothing_else():
+    with Sampler(Standing(fails_after=3), every_s=0.02) as sampler:
+        time.sleep(0.3)
+    assert sampler.table().filter(measure="cpu_cores").height == 2
+
+
+def test_where_there_are_only_slow_readings_no_thread_is_started():
+    class Slow:
+        def sample(self):
+            return {}
+
+    with Sampler(Slow()) as sampler:
+        assert not alive()
+    assert sampler.table().equals(series.empty())
+
+
+def test_the_peak_is_the_second_in_which_all_of_a_part_used_the_most_together():
+    both = {"client sidecar": (0.1, 0.3, 0.3), "server sidecar": (0.4, 0.1, 0.25), "app": (0.0, 1.0, 0.0)}
+    rows = [(0, second, name, "cpu_cores", v) for name, values in both.items() for second, v in enumerate(values)]
+    sampled = pl.DataFrame(rows, schema=series.COLUMNS, orient="row")
+    usage = [ComponentUsage(n, "app" if n == "app" else "data plane", 3, 1, 1) for n in both]
+    found = peak_responses(sampled, usage)
+    assert round(found["data_plane_peak_cpu_cores"], 9) == 0.55
+    assert round(found["path_peak_cpu_cores"], 9) == 1.4
+    assert peak_responses(sampled.filter(pl.col("second") < 2), usage) == {}
