@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from pathlib import Path
 
@@ -143,3 +144,14 @@ def test_a_deployment_that_cannot_start_leaves_nothing_and_says_why(tmp_path, mo
 def test_a_treatment_that_does_not_exist_is_refused_with_what_does(name, message):
     with pytest.raises(UsageError, match=message):
         LocalTestbed().deploy(Treatment.parse(name), LOAD, "echo")
+
+
+@pytest.mark.parametrize("name", ["none", "sidecar+mtls"])
+def test_requests_and_answers_have_sizes_of_their_own_and_many_headers(name, tmp_path):
+    load = Load(50, 2, 0.6, payload_bytes=100, response_bytes=200_000, headers=30)
+    proofs, _, measured = exercise(name, tmp_path, load)
+    assert not failed(proofs)
+    assert measured.responses["error_ratio"] == 0
+    told = json.loads(next(tmp_path.glob("*.json")).read_text())
+    assert told["Sizes"]["Min"] > 200_000
+    assert told["Payload"]

@@ -44,6 +44,8 @@ def require_possible(load: Load) -> None:
         raise UsageError(
             "protocol = 'mixed': without payload_bytes (gRPC pings have none) and not in a capacity search"
         )
+    if load.response_bytes and "grpc" in load.protocols:
+        raise UsageError(f"response_bytes = {load.response_bytes} with gRPC: a ping is answered with what it sent")
     if load.closed_loop or load.search:
         return
     for connections in split_connections(load):

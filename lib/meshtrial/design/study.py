@@ -83,6 +83,10 @@ class Load:
         Measured and discarded seconds.
     payload_bytes : int
         Body that is sent and echoed; 0 sends GET.
+    response_bytes : int
+        Body that is asked for in the answer, whatever is sent; 0 leaves it to the application.
+    headers : int
+        Further request headers of 64 bytes each.
     keepalive : bool
         False closes the connection after every request.
     catchup : bool
@@ -106,6 +110,8 @@ class Load:
     duration_s: float
     warmup_s: float = 1.0
     payload_bytes: int = 0
+    response_bytes: int = 0
+    headers: int = 0
     keepalive: bool = True
     protocol: str = "http1"
     catchup: bool = True
@@ -121,6 +127,8 @@ class Load:
             (self.connections >= 1, "connections", "1 or more"),
             (self.duration_s > 0, "duration_s", "more than 0"),
             (self.warmup_s >= 0, "warmup_s", "0 or more"),
+            (0 <= self.response_bytes <= 1_048_576, "response_bytes", "0 to 1048576"),
+            (0 <= self.headers <= 100, "headers", "0 to 100"),
             (0.001 <= self.timeout_s <= 3600, "timeout_s", "0.001 to 3600"),
             (0 <= self.payload_bytes <= 262_144, "payload_bytes", "0 to 262144, fortio's largest"),
             (self.protocol in PROTOCOLS, "protocol", "one of " + ", ".join(PROTOCOLS)),
@@ -155,6 +163,10 @@ class Load:
         parts = [rate, f"{self.connections}c"]
         if self.payload_bytes:
             parts.append(f"{self.payload_bytes}B")
+        if self.response_bytes:
+            parts.append(f"{self.response_bytes}B-back")
+        if self.headers:
+            parts.append(f"{self.headers}h")
         if not self.keepalive:
             parts.append("close")
         if self.protocol != "http1":

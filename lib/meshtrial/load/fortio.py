@@ -30,6 +30,7 @@ PHASES = ("warmup", "measure")
 DEFAULT_RESOLUTION_S = 1e-5  # p99.9 below 10 ms: good for a first look
 FINEST_RESOLUTION_S = 1e-6  # the access log's own
 COARSEST_RESOLUTION_S = 1.0
+HEADER_BYTES = 64
 _FAST_CLIENT_BUFFER_KIB = 128
 
 
@@ -107,9 +108,13 @@ def _arguments(
         arguments += ["-h2", "-stdclient"]
     if not load.keepalive:
         arguments.append("-keepalive=false")
+    for number in range(1, load.headers + 1):
+        name_of = f"x-meshtrial-{number:03d}:"
+        arguments += ["-H", name_of + "m" * (HEADER_BYTES - len(name_of))]
     if load.payload_bytes:
         arguments += ["-payload-size", str(load.payload_bytes)]
-        needed = load.payload_bytes // 1024 + 64
+    if load.payload_bytes or load.response_bytes:
+        needed = max(load.payload_bytes, load.response_bytes) // 1024 + 64
         if load.protocol == "http1" and needed > _FAST_CLIENT_BUFFER_KIB:
             # The fast client reads into a fixed buffer: an echo that does not fit is half errors, half torn.
             arguments += ["-httpbufferkb", str(needed)]

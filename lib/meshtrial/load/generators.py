@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from meshtrial.records.schema import ComponentUsage
@@ -29,6 +29,13 @@ class Target:
     headers: tuple[tuple[str, str], ...] = ()
     grpc: str = ""
     copies: tuple[str, ...] = ()
+
+    def asking(self, response_bytes: int) -> Target:
+        """The same, with the size of the answer in its URLs; as it is for 0."""
+        if not response_bytes:
+            return self
+        query = f"?size={response_bytes}"
+        return replace(self, url=self.url + query, copies=tuple(url + query for url in self.copies))
 
     def arguments(self, call: GeneratorCall) -> tuple[str, ...]:
         """Headers and address for one call, as fortio takes them.

@@ -321,10 +321,14 @@ def load_text(load: Load) -> str:
         parts.append({"h2": "HTTP/2", "grpc": "gRPC", "mixed": "HTTP/1.1 and gRPC mixed"}[load.protocol])
     if load.payload_bytes:
         parts.append(f"{count(load.payload_bytes)} byte body")
+    if load.response_bytes:
+        parts.append(f"{count(load.response_bytes)} byte answer")
+    if load.headers:
+        parts.append(f"{load.headers} further headers")
     if not load.keepalive:
         parts.append("a new connection for every request")
     if load.replicas > 1:
-        parts.append(f"{load.replicas} endpoints a role")
+        parts.append(f"{load.replicas} replicas")
     return ", ".join(parts)
 
 

@@ -80,6 +80,16 @@ def test_copies_on_one_machine_have_a_generator_each_and_on_a_cluster_a_service(
             load(**given)
 
 
+def test_only_the_echo_answers_with_a_size_that_is_asked_for():
+    module = study_module("ambient_vs_no_mesh")
+    given = {"response_bytes": 1000, "headers": 20}
+    (load,) = module.build(read_parameters(module.PARAMETERS, given)).loads
+    assert load.label == "2000rps-10c-1000B-back-20h"
+    for more in ({"app": "details"}, {"treatments": "none,node-proxy@details"}):
+        with pytest.raises(UsageError, match="the app details answers as it does; only echo"):
+            module.build(read_parameters(module.PARAMETERS, given | more))
+
+
 def test_a_closed_loop_has_no_rate():
     assert built("ambient_vs_no_mesh-nodelay").loads[0].label == "max-4c"
     module = study_module("ambient_vs_no_mesh")

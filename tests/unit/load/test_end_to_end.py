@@ -40,6 +40,9 @@ class _Deployment:
         usage = ComponentUsage("app", "app", self._clock_s, 0.1 * self._clock_s, 2**20, 0.0)
         return {"app": usage}
 
+    def sample(self):
+        return {}
+
     def generate(self, calls, folder, timeout_s):
         load = self._load
         draw = self._rng.lognormal(np.log(self._typical_s), 0.3, 100_000).tolist()

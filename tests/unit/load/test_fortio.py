@@ -49,6 +49,8 @@ def test_failures_are_logged_where_so_many_lines_can_be_kept(load, level):
         (Load(0, 4, 1), ("-qps 0 ",), ("-uniform", "-nocatchup")),
         (Load(0, 4, 1, catchup=False), (), ("-nocatchup",)),
         (Load(10, 1, 1, catchup=False), ("-uniform -nocatchup ",), ()),
+        (Load(10, 1, 1, response_bytes=262_144), ("-httpbufferkb 320 ",), ("-payload-size",)),
+        (Load(10, 1, 1, headers=2), ("-H x-meshtrial-001:mmm", "-H x-meshtrial-002:mmm"), ("-003",)),
         (Load(10, 1, 1, timeout_s=0.5), ("-timeout 0.5s ",), ()),
         (Load(10, 1, 1, keepalive=False), ("-keepalive=false ",), ()),
         (Load(10, 1, 1, protocol="h2"), ("-h2 -stdclient ",), ("-grpc",)),
@@ -137,3 +139,16 @@ def test_resolution_is_the_smallest_power_of_ten_that_holds_the_tail(p999, expec
 
 def test_resolution_without_a_warm_up():
     assert fortio.resolution_for([]) == fortio.DEFAULT_RESOLUTION_S
+
+
+def test_a_further_header_is_64_bytes_with_its_name():
+    (header,) = (a for a in only(Load(10, 1, 1, headers=1)).arguments if a.startswith("x-meshtrial"))
+    assert len(header) == 64
+
+
+def test_the_size_of_the_answer_is_asked_for_in_the_url():
+    target = Target("http://a/echo", copies=("http://b/echo",)).asking(1000)
+    assert (target.url, target.copies) == ("http://a/echo?size=1000", ("http://b/echo?size=1000",))
+    assert Target("http://a/echo").asking(0).url == "http://a/echo"
+    with pytest.raises(UsageError, match="a ping is answered with what it sent"):
+        fortio.calls(Load(10, 1, 1, response_bytes=10, protocol="grpc"), "measure")

@@ -14,6 +14,8 @@ from meshtrial.design.study import PROTOCOLS, Load, Study, Treatment
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
 
+# fortio's echo, which takes the size of its answer from the request.
+SIZED_APP = "echo"
 PROFILES = ("quick", "standard", "full")
 
 GENERAL = (
@@ -48,6 +50,10 @@ LOAD = (
     Parameter("duration_s", 0.0, "measured seconds of a run; 0 is as the profile says", low=0, high=86400),
     Parameter("warmup_s", 0.0, "discarded seconds before; 0 is as the profile says", low=0, high=3600),
     Parameter("payload_bytes", 0, "body sent and echoed; 0 sends GET", low=0, high=262144),
+    Parameter(
+        "response_bytes", 0, "body of the answer; 0 leaves it to the app (echo: what was sent)", low=0, high=2**20
+    ),
+    Parameter("headers", 0, "further request headers of 64 bytes each", low=0, high=100),
     Parameter("keepalive", True, "false closes the connection after every request"),
     Parameter("catchup", True, "false skips overdue sends instead of making up for them"),
     Parameter("timeout_s", 5.0, "seconds that the client waits for an answer", low=0.001, high=3600),
@@ -102,6 +108,8 @@ def load_from(values: Mapping[str, Any], profile: Profile) -> Load:
         duration_s=values["duration_s"] or profile.duration_s,
         warmup_s=values["warmup_s"] or profile.warmup_s,
         payload_bytes=values["payload_bytes"],
+        response_bytes=values["response_bytes"],
+        headers=values["headers"],
         keepalive=values["keepalive"],
         protocol=values.get("protocol", "http1"),
         catchup=values["catchup"],
@@ -221,6 +229,12 @@ def study_of(
     rule = stopping_of(values["stopping"], values["blocks"] or blocks, values["alpha"])
     for load in loads:
         require_possible(load)
+        for asked in dict.fromkeys(treatment.app or app for treatment in treatments):
+            if load.response_bytes and asked != SIZED_APP:
+                raise UsageError(
+                    f"response_bytes = {load.response_bytes}: the app {asked} answers as it does; only {SIZED_APP} "
+                    "answers with as many bytes as it is asked for"
+                )
     return Study(
         name=name,
         title=title,

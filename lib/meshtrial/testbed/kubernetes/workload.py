@@ -116,7 +116,9 @@ def render(
         namespace_labels=labels,
         namespace_annotations=dict(enrol.namespace_annotations) if enrol else {},
         objects=everything,
-        target=Target(url, headers, f"{host}:{app.grpc_port}" if load.protocol == "mixed" else ""),
+        target=Target(url, headers, f"{host}:{app.grpc_port}" if load.protocol == "mixed" else "").asking(
+            load.response_bytes
+        ),
         direct=f"http://{host}:{app.http_port}",
         inside=f"http://{authority}" if through_sidecar else f"http://{host}:{app.http_port}",
         app=app,

@@ -123,7 +123,8 @@ class LocalDeployment:
         """Say what the generators call: one entry for each protocol, or one that takes them all; and further copies."""
         grpc = "{}:{}".format(*entries[-1])
         first, *others = (self._url(of) for of in (entries, *copies))
-        self.target = Target(first, headers, grpc if self.load.protocol == "mixed" else "", tuple(others))
+        found = Target(first, headers, grpc if self.load.protocol == "mixed" else "", tuple(others))
+        self.target = found.asking(self.load.response_bytes)
 
     def _url(self, entries: Sequence[Endpoint]) -> str:
         if self.load.protocols == ("grpc",):
