@@ -50,9 +50,7 @@ LOAD = (
     Parameter("duration_s", 0.0, "measured seconds of a run; 0 is as the profile says", low=0, high=86400),
     Parameter("warmup_s", 0.0, "discarded seconds before; 0 is as the profile says", low=0, high=3600),
     Parameter("payload_bytes", 0, "body sent and echoed; 0 sends GET", low=0, high=262144),
-    Parameter(
-        "response_bytes", 0, "body of the answer; 0 leaves it to the app (echo: what was sent)", low=0, high=2**20
-    ),
+    Parameter("response_bytes", 0, "body of the answer; 0 is what the app answers by itself", low=0, high=2**20),
     Parameter("headers", 0, "further request headers of 64 bytes each", low=0, high=100),
     Parameter("keepalive", True, "false closes the connection after every request"),
     Parameter("catchup", True, "false skips overdue sends instead of making up for them"),
