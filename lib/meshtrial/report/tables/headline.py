@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from markupsafe import Markup
 
 from meshtrial.design.study import Load
@@ -11,6 +9,8 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, wording
 from meshtrial.report.markup import Fragment, badge, box, bullets, joined, part
+from meshtrial.report.tables.pieces import Piece
+from meshtrial.report.tables.scaled import growth_notes, growth_sentences
 from meshtrial.report.wording import kind
 
 # Beyond this many clauses over all loads a headline is a table; then it speaks of the first primary response alone.
@@ -31,24 +31,16 @@ def headline(data: StudyData) -> str:
     return " ".join(headlines(data))
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """A part of a sentence, and how much it weighs: ``strong``, ``quiet``, ``clause`` (starts a line) or nothing."""
-
-    text: str
-    weight: str = ""
-    tone: str = ""
-
-
-def _sentences(data: StudyData) -> list[list[_Piece]]:
+def _sentences(data: StudyData) -> list[list[Piece]]:
     if any(kind(row) == "provisional" for row in data.verdicts):
-        return [[_Piece(_nothing_yet(data))]]
-    found = [_sentence(data, load) for load in data.plan.study.loads] if data.verdicts else []
-    return [sentence for sentence in found if sentence] or [[_Piece(_nothing_yet(data))]]
+        return [[Piece(_nothing_yet(data))]]
+    found = growth_sentences(data) if data.verdicts else []
+    found = found or ([_sentence(data, load) for load in data.plan.study.loads] if data.verdicts else [])
+    return [sentence for sentence in found if sentence] or [[Piece(_nothing_yet(data))]]
 
 
-def _sentence_html(sentence: list[_Piece]) -> Markup:
-    lines: list[list[_Piece]] = [[]]
+def _sentence_html(sentence: list[Piece]) -> Markup:
+    lines: list[list[Piece]] = [[]]
     for piece in sentence:
         if piece.weight == "clause":
             lines.append([])
@@ -60,7 +52,7 @@ def verdict_sentence(data: StudyData) -> Fragment:
     """The headline: a sentence a load, what the A/A twin says, and what the whole rests on."""
     html = joined(_sentence_html(sentence) for sentence in _sentences(data))
     twin = twin_sentences(data)
-    rest = [*_spoken_of(data), *twin, _rests_on(data), *_not_reported(data)]
+    rest = [*growth_notes(data), *_spoken_of(data), *twin, _rests_on(data), *_not_reported(data)]
     if data.plan.study.backend == "local":
         rest.append(REFERENCE_NOTE)
     return Fragment(html + box(bullets(rest), alarm=bool(twin_called(data))), "\n".join([*headlines(data), *rest]))
@@ -148,7 +140,7 @@ def _nothing_yet(data: StudyData) -> str:
     )
 
 
-def _sentence(data: StudyData, load: Load) -> list[_Piece]:
+def _sentence(data: StudyData, load: Load) -> list[Piece]:
     study = data.plan.study
     rows = [row for row in frames.verdicts(data, load=load.label, twin=False) if row.response in study.primary]
     rows = [row for row in rows if not frames.not_reported(data, row)]
@@ -160,13 +152,13 @@ def _sentence(data: StudyData, load: Load) -> list[_Piece]:
     common = {base for _, base in contrasts}
     base = next(iter(common)) if len(common) == 1 else ""
     where = wording.load_text(load)
-    pieces = [_Piece(f"Against {base}, at {where}:" if base else f"At {where}:")]
+    pieces = [Piece(f"Against {base}, at {where}:" if base else f"At {where}:")]
     for treatment, against in contrasts:
         mine = [row for row in rows if (row.treatment, row.baseline) == (treatment, against)]
         if mine:
-            pieces += [_Piece(";" if len(pieces) > 1 else ""), _Piece(" ", "clause"), _Piece(treatment, "strong")]
-            pieces += [_Piece("" if base else f" against {against}"), *_clause(mine)]
-    return [*pieces, _Piece(".")]
+            pieces += [Piece(";" if len(pieces) > 1 else ""), Piece(" ", "clause"), Piece(treatment, "strong")]
+            pieces += [Piece("" if base else f" against {against}"), *_clause(mine)]
+    return [*pieces, Piece(".")]
 
 
 def _shortened(data: StudyData) -> str:
@@ -185,7 +177,7 @@ def _spoken_of(data: StudyData) -> list[str]:
     return [f"This summary covers {wording.short_label(spoken)}; {wording.listing(others)}: see the table."]
 
 
-def _clause(rows: list[VerdictRow]) -> list[_Piece]:
+def _clause(rows: list[VerdictRow]) -> list[Piece]:
     stopped = {kind(row) for row in rows}
     if len(stopped) == 1 and stopped <= {"invalid", "saturated"}:
         why = (
@@ -193,39 +185,39 @@ def _clause(rows: list[VerdictRow]) -> list[_Piece]:
             if stopped == {"saturated"}
             else "its gates or proofs failed, or too few blocks are left"
         )
-        return [_Piece(" is "), _Piece(next(iter(stopped)), "strong", "mt-stopped"), _Piece(f": {why}")]
+        return [Piece(" is "), Piece(next(iter(stopped)), "strong", "mt-stopped"), Piece(f": {why}")]
     using = [row for row in rows if kind(row) in ("more", "less")]
     being = [row for row in rows if row not in using]
     pieces = _listed(" is ", being)
     return pieces + _listed(", and uses " if being else " uses ", using)
 
 
-def _listed(lead: str, rows: list[VerdictRow]) -> list[_Piece]:
-    pieces: list[_Piece] = []
+def _listed(lead: str, rows: list[VerdictRow]) -> list[Piece]:
+    pieces: list[Piece] = []
     for index, row in enumerate(rows):
-        pieces.append(_Piece(lead if index == 0 else " and " if index == len(rows) - 1 else ", "))
+        pieces.append(Piece(lead if index == 0 else " and " if index == len(rows) - 1 else ", "))
         pieces += _said(row)
     return pieces
 
 
-def _said(row: VerdictRow) -> list[_Piece]:
+def _said(row: VerdictRow) -> list[Piece]:
     name, word = wording.short_label(row.response), kind(row)
-    verdict = _Piece(word, "strong", f"mt-{wording.look(row).tone}")
+    verdict = Piece(word, "strong", f"mt-{wording.look(row).tone}")
     if word in ("more", "less"):
-        return [verdict, _Piece(f" {name}"), *_bracket(_size(row))]
+        return [verdict, Piece(f" {name}"), *_bracket(_size(row))]
     about = f" at {name.removesuffix(' latency')}" if row.response.startswith("latency_") else f" in {name}"
     if word in ("slower", "faster", "higher", "lower"):
-        return [verdict, _Piece(about), *_bracket(_size(row))]
+        return [verdict, Piece(about), *_bracket(_size(row))]
     if word == "equivalent" and row.margin_floor is not None:
-        return [verdict, _Piece(about), *_bracket(wording.within_floor(row))]
+        return [verdict, Piece(about), *_bracket(wording.within_floor(row))]
     if word == "equivalent":
         margin = f"within {wording.rounded_percent(row.margin)}" if row.margin is not None else "within the margin"
-        return [verdict, _Piece(about), *_bracket(margin)]
-    return [verdict, _Piece(about), *_bracket(wording.qualifier(row))]
+        return [verdict, Piece(about), *_bracket(margin)]
+    return [verdict, Piece(about), *_bracket(wording.qualifier(row))]
 
 
-def _bracket(text: str) -> list[_Piece]:
-    return [_Piece(f" ({text})", "quiet")] if text else []
+def _bracket(text: str) -> list[Piece]:
+    return [Piece(f" ({text})", "quiet")] if text else []
 
 
 def _size(row: VerdictRow) -> str:

@@ -1,0 +1,77 @@
+"""The headline of a study that scales out says what endpoints cost, with an interval, and not four times nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from meshtrial.design.parameters import read_parameters
+from meshtrial.design.plan import make_plan
+from meshtrial.design.studies import study_module
+from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
+from meshtrial.report import tables
+from meshtrial.report.tables.scaled import growth_notes, growth_sentences
+
+CORES, BYTES = 0.004, 30 * 2**20  # a sidecar
+
+
+def recorded(make_row, blocks: int = 6, **given):
+    module = study_module("scale_out")
+    study = module.build(read_parameters(module.PARAMETERS, {"blocks": blocks} | given))
+    plan, rng, rows = make_plan(study), np.random.default_rng(1), []
+    for run in plan.runs:
+        load = plan.load_of(run)
+        proxies = 3 * load.replicas * run.treatment.startswith("sidecar")
+        truth = {"total_cpu_cores": 0.2 + CORES * proxies, "total_memory_bytes": 2e8 + BYTES * proxies}
+        for name, value in truth.items():
+            head = (run.run_id, run.load, run.repetition, run.position, run.sequence, run.treatment, "tiers", 1, 0.0)
+            rows.append((*head, True, True, name, value * float(np.exp(rng.normal(0, 0.02))), None))
+    table = pl.DataFrame(rows, schema=RUNS_SCHEMA, orient="row")
+    return StudyData(Path("nowhere"), plan, {}, (), table, (make_row(load=study.loads[0].label),))
+
+
+def test_the_headline_says_what_a_hundred_endpoints_cost(make_row):
+    data = recorded(make_row)
+    (sentence,) = tables.headlines(data)
+    assert sentence.startswith("From 30 to 300 endpoints at 200 requests a second, every 100 cost sidecar+mtls +0.3")
+    assert sentence.endswith(" more than none.")
+    assert "cores (+0.3" in sentence.replace("\u00a0", " ")
+    assert "MiB (+2" in sentence.replace("\u00a0", " ") or "MiB (+3" in sentence.replace("\u00a0", " ")
+    (note,) = growth_notes(data)
+    assert "over 6 blocks at 96.9" in note
+    assert "(exact signed-rank over blocks)" in note
+
+
+def test_few_blocks_say_that_a_model_stands_in(make_row):
+    (note,) = growth_notes(recorded(make_row, blocks=3))
+    assert "over 3 blocks at 95" in note
+    assert "(t over blocks, model-based, provisional)" in note
+
+
+def test_a_rate_that_grows_with_the_size_is_said(make_row):
+    (sentence,) = tables.headlines(recorded(make_row, rate_per_replica=20))
+    assert "at a rate that grows with them" in sentence
+
+
+def test_an_unfinished_study_has_no_headline_of_growth(make_row):
+    data = recorded(make_row)
+    data = replace(data, verdicts=tuple(replace(row, verdict="provisional") for row in data.verdicts))
+    assert "every 100 cost" not in tables.headline(data)
+
+
+def test_studies_of_one_size_keep_their_sentences(data):
+    assert growth_sentences(data) == []
+    assert growth_notes(data) == []
+
+
+@pytest.mark.parametrize("profile", ["quick", "standard", "full"])
+def test_every_profile_can_call_its_contrasts(profile):
+    module = study_module("scale_out")
+    study = module.build(read_parameters(module.PARAMETERS, {"profile": profile}))
+    contrasts = len(study.all_contrasts())
+    assert 2 * 0.5**study.blocks * contrasts <= study.alpha
+    assert len({load.replicas for load in study.loads}) >= 3
