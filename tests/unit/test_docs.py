@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 import tomllib
 from pathlib import Path
@@ -11,8 +12,11 @@ import pytest
 import yaml
 
 from meshtrial import __version__, paths, stats
-from meshtrial.design.responses import default_margins
+from meshtrial.design.responses import REGISTRY, default_margins
+from meshtrial.design.studies import STUDIES
 from meshtrial.design.study import Gates
+from meshtrial.records.schema import RunRecord
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 PAGES = [*sorted(paths.CHECKOUT.glob("*.md")), *sorted(paths.CHECKOUT.glob("docs/*.md")), paths.MANIFESTS / "README.md"]
 LIBRARY = Path(paths.__file__).parent
@@ -23,6 +27,32 @@ METHOD = " ".join((paths.CHECKOUT / "docs" / "method.md").read_text().split())
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(paths.CHECKOUT)))
 def test_links_lead_somewhere(page: Path):
     assert [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()] == []
+
+
+COVERAGE = (paths.CHECKOUT / "docs" / "coverage.md").read_text()
+
+
+def test_the_coverage_names_every_design_and_only_those():
+    found = set(re.findall(r"`(\w+-[\w-]+\.yaml)`", COVERAGE))
+    assert found == {path.name for path in (paths.NOTEBOOKS / "designs").glob("*.yaml")}
+
+
+def test_every_row_of_the_coverage_says_what_is_different():
+    rows = [line.strip("|").split("|") for line in COVERAGE.splitlines() if line.startswith("| ")]
+    assert len(rows) > 40
+    assert all(len(row) == 3 and all(cell.strip() for cell in row) for row in rows)
+    assert "partial" not in COVERAGE.lower()
+
+
+def test_the_coverage_names_parameters_studies_and_responses_that_there_are():
+    parameters = {parameter.name for study in STUDIES.values() for parameter in study.PARAMETERS}
+    options = {field.name for field in dataclasses.fields(KubernetesOptions)}
+    given = set(re.findall(r"`(\w+)=[^`]*`", COVERAGE))
+    assert given <= parameters | options
+    known = {*parameters, *options, *STUDIES, *REGISTRY, *(field.name for field in dataclasses.fields(RunRecord))}
+    known |= {path.stem for path in paths.NOTEBOOKS.glob("*.ipynb")}
+    known.add("istio")
+    assert set(re.findall(r"`([a-z][a-z0-9_]+)`", COVERAGE)) <= known
 
 
 def test_the_citation_is_of_this_version():

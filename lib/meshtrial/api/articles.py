@@ -43,9 +43,15 @@ class Articles:
         """How many pairs each repeated response would have needed."""
         return made.needed_table(self.settings)
 
-    def printed_once(self) -> Fragment:
-        """What was printed without a replicate, as arithmetic."""
-        return made.singles_table()
+    def printed_once(self, *files: str) -> Fragment:
+        """What was printed without a replicate, as arithmetic.
+
+        Parameters
+        ----------
+        *files : str
+            Names in ``data/published``, e.g. ``features_2022.csv``; none is all of them.
+        """
+        return made.singles_table(*files)
 
     def claims(self) -> Fragment:
         """Which printed sentences stand."""

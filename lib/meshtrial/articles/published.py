@@ -24,6 +24,10 @@ from meshtrial.margin import Margin
 
 FOLDER = paths.CHECKOUT / "data" / "published"
 AMBIENT, LINKERD, SCALE = "ambient_2024.csv", "linkerd_istio_2021.csv", "cpu_at_scale_2019.csv"
+FEATURES, SIDECARLESS = "features_2022.csv", "linkerd_ambient_2025.csv"
+FILES = (AMBIENT, LINKERD, SCALE, FEATURES, SIDECARLESS)
+# Printed beside the latencies to say under which conditions they were measured: no outcome of a treatment.
+CONDITIONS = ("achieved_rps", "service_cpu")
 REPEATED = ("details, old app", "details, new app")
 METRICS = "p50,p99,mean,p75,p90"
 
@@ -102,9 +106,12 @@ class Single:
 
 def read(*names: str) -> pl.DataFrame:
     """The transcribed rows of these files, or of all."""
-    wanted = names or (AMBIENT, LINKERD, SCALE)
+    unknown = [name for name in names if name not in FILES]
+    if unknown:
+        raise UsageError(f"{', '.join(unknown)}: not in data/published; there are {', '.join(FILES)}")
     frames = [
-        pl.read_csv(FOLDER / name, infer_schema=False).with_columns(pl.lit(name).alias("file")) for name in wanted
+        pl.read_csv(FOLDER / name, infer_schema=False).with_columns(pl.lit(name).alias("file"))
+        for name in names or FILES
     ]
     return pl.concat(frames).with_columns(pl.col("value").cast(pl.Float64))
 
@@ -162,14 +169,17 @@ def needed(settings: Settings) -> tuple[Needed, ...]:
     return tuple(found)
 
 
-def singles() -> tuple[Single, ...]:
-    """Every number without a replicate that has a counterpart: its ratio is arithmetic and not an estimate."""
-    rows = read().filter(~pl.col("statistic").str.contains("paired runs"))
+def singles(*names: str) -> tuple[Single, ...]:
+    """Every number without a replicate that has a counterpart, of these files or of all.
+
+    Its ratio is arithmetic and not an estimate.
+    """
+    rows = read(*names).filter(~pl.col("statistic").str.contains("paired runs"), ~pl.col("response").is_in(CONDITIONS))
     found = []
     for keys, part in rows.group_by("experiment", "response", maintain_order=True):
         values = {row["treatment"]: row for row in part.iter_rows(named=True)}
-        # Where no mesh was printed the two meshes are held against each other.
-        baseline = "none" if "none" in values else "istio"
+        # Where no mesh was printed the two meshes are held against each other, or a feature against its mesh.
+        baseline = next((name for name in ("none", "istio") if name in values), min(values, key=len))
         for name, row in values.items():
             if name != baseline and baseline in values:
                 base = values[baseline]["value"]

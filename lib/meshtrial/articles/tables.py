@@ -70,8 +70,8 @@ def _pairs(count: int | None) -> Cell:
     return Cell(f"more than {MOST}" if count > MOST else str(count), count)
 
 
-def singles_table() -> Fragment:
-    """What was printed without a replicate, as arithmetic."""
+def singles_table(*names: str) -> Fragment:
+    """What these files, or all, print without a replicate, as arithmetic."""
     columns = [
         Column("response"),
         Column("baseline → treatment"),
@@ -79,7 +79,7 @@ def singles_table() -> Fragment:
         Column("what it is"),
         Column("can be tested"),
     ]
-    found = published.singles()
+    found = published.singles(*names)
     rows = [
         [
             Cell(f"{one.response}, {one.treatment}"),
@@ -104,7 +104,7 @@ def claims_table(settings: Settings) -> Fragment:
     ]
     rows = [
         [
-            Cell(f"“{claim.words}”", note=claim.place),
+            Cell(f"“{claim.words}”" if claim.quoted else claim.words, note=claim.place),
             Cell(claim.numbers),
             Cell(claim.stands),
             Cell(claim.inference),

@@ -9,7 +9,7 @@ import pytest
 from meshtrial import paths
 from meshtrial.articles import published
 from meshtrial.articles.claims import claims
-from meshtrial.articles.published import AMBIENT, LINKERD, REPEATED, SCALE, Settings
+from meshtrial.articles.published import AMBIENT, FEATURES, LINKERD, REPEATED, SCALE, SIDECARLESS, Settings
 from meshtrial.errors import UsageError
 from meshtrial.load.merge import COLUMNS
 from meshtrial.records.dataset import RUNS_SCHEMA
@@ -68,11 +68,57 @@ def test_means_and_single_figures():
     for mesh in ("linkerd", "istio"):
         low = {name: published.value(LINKERD, "latency, 20 rps", name, "max") for name in (mesh, "none")}
         assert published.value(LINKERD, "as added, 20 rps", mesh, "added_max") == low[mesh] - low["none"]
-    assert [published.value(SCALE, "600 endpoints", mesh, "data_plane_cpu") for mesh in ("istio", "linkerd")] == [
+    assert [published.value(SCALE, "600 endpoints", mesh, "total_cpu") for mesh in ("istio", "linkerd")] == [
         51,
         68,
     ]
     assert published.value(SCALE, "errors", "istio", "responses_504") == 124_710
+    assert [published.value(SCALE, "errors", mesh, "failed") for mesh in ("istio", "linkerd")] == [61_660, 18_000]
+    assert published.value(SCALE, "600 endpoints", "istio", "total_cpu_peak") == 54
+
+
+# Baseline, Linkerd, Istio's sidecars, ambient: over the bars of the charts, typed a second time.
+CHARTS = {
+    (20, "p90"): [55.2, 54.4, 60.1, 60.5],
+    (20, "p95"): [58.3, 56.6, 63.9, 64.3],
+    (20, "p99"): [67.7, 64.1, 90.6, 74.3],
+    (20, "median"): [49.5, 49, 52.6, 52.3],
+    (200, "p90"): [51.6, 51.9, 58.5, 56.1],
+    (200, "p95"): [54.3, 54, 62.4, 58.4],
+    (200, "p99"): [63.9, 60.97, 83.8, 65.3],
+    (200, "median"): [46.84, 46.8, 50.9, 49.4],
+    (2000, "p90"): [55.9, 137.1, 226.6, 163.4],
+    (2000, "p95"): [74.5, 143.2, 276.4, 180.4],
+    (2000, "p99"): [182.1, 251.4, 414.4, 262.6],
+    (2000, "median"): [46.2, 109.8, 239.7, 112.4],
+}
+
+
+@pytest.mark.parametrize(("rate", "response"), CHARTS)
+def test_every_number_of_the_2025_charts(rate, response):
+    found = [
+        published.value(SIDECARLESS, f"2025, {rate} rps", mesh, response)
+        for mesh in ("none", "linkerd", "istio", "ambient")
+    ]
+    assert found == CHARTS[rate, response]
+    assert published.read(SIDECARLESS).height == 4 * len(CHARTS)
+
+
+def test_the_numbers_of_the_feature_study():
+    def row(kind, response, *meshes):
+        return [published.value(FEATURES, kind, mesh, response) for mesh in meshes]
+
+    meshes = ("none", "istio", "kuma", "linkerd", "consul")
+    assert row("basic, 200 rps", "median", *meshes) == [3.342, 5.208, 4.222, 4.332, 4.34]
+    assert row("basic, 700 rps", "median", *meshes) == [9.843, 15.94, 26.02, 26.21, 34.84]
+    assert row("basic, 1200 rps", "median", *meshes) == [20.83, 31.9, 35.94, 39.24, 70.51]
+    assert row("basic, 1200 rps", "p99", *meshes) == [319.1, 362.7, 315.4, 348.3, 305.8]
+    assert row("basic, 700 rps", "service_cpu", *meshes) == [317, 318, 313, 323, 323]
+    assert row("basic, 1800 rps", "achieved_rps", *meshes) == [1437, 1387, 1441, 1579, 1503]
+    assert row("Istio features, 700 rps", "median", "istio", "istio+mtls", "istio+opa") == [15.94, 19.72, 46.75]
+    assert row("Consul features, 700 rps", "median", "consul", "consul+mtls") == [34.84, 57.48]
+    ends = [row(f"range, {rate} rps", f"added_{e}", "any mesh") for rate in (200, 700, 1200) for e in ("least", "most")]
+    assert [end for (end,) in ends] == [0.7, 1.5, 5, 25, 10, 50]
 
 
 def test_every_row_names_its_source():
@@ -119,11 +165,54 @@ def test_claims():
     assert not any(claim.inference.startswith("shown") for claim in found.values())
 
 
+def test_claims_of_the_feature_study():
+    found = {claim.words: claim for claim in claims(Settings()) if claim.place.startswith("feature study")}
+    assert not any(claim.quoted for claim in found.values())
+    low = found["a mesh adds 0.7 to 1.5 ms at 200 requests a second"]
+    # 4.222 - 3.342 and 5.208 - 3.342.
+    assert (low.stands, low.numbers) == ("open", "medians of its report: +0.9 to +1.9 ms; p99s: -7 to +2 ms")
+    assert found["a mesh adds 5 to 25 ms at 700 requests a second"].stands == "as arithmetic only"
+    assert found["a mesh adds 10 to 50 ms at 1,200 requests a second"].stands == "as arithmetic only"
+    assert {c.inference for words, c in found.items() if words.startswith("a mesh adds")} == {
+        "cannot be tested: a range over the meshes, not over runs; it has no replicate"
+    }
+    others = [claim for words, claim in found.items() if words.startswith("rests on")]
+    assert [claim.stands for claim in others] == ["no"] * 3
+    assert "used 313 to 325 of the 325 mcores" in others[0].numbers
+    assert others[1].numbers == "1,200 asked: 94 to 95 % sent; 1,800 asked: 77 to 88 % sent"
+    assert others[2].numbers.endswith("+19, +24, -10, +4, +65, +0 %")
+
+
+def test_claims_of_the_2025_comparison_and_of_the_failures():
+    found = {claim.words[:24]: claim for claim in claims(Settings())}
+    leads = found["163ms faster than sideca"]
+    assert leads.stands == "as arithmetic only"  # 414.4 - 251.4 and 262.6 - 251.4
+    assert leads.numbers == "the chart gives 163 and 11.2 ms; the second is 4.3 % of Ambient's p99"
+    better = found["Linkerd even showed bett"]
+    assert better.numbers == "in 4 of 4 figures, and in 3 of 4 at 200 rps; by up to 5.3 %"  # 64.1 / 67.7
+    assert found["the latencies are margin"].numbers.endswith("7.7 to 8.2 times those of 2021")  # 46.2 / 6, 49.5 / 6
+    narrowed = found["the performance gap has "]
+    assert narrowed.stands == "no"
+    assert narrowed.numbers.endswith("12, 12, 11 ms then, 3.6, 4.1, 129.9 ms now")
+    impossible = found["Istio's median at 2000 r"]
+    assert (impossible.stands, impossible.quoted) == ("no", False)
+    failures = found["Linkerd only saw 18k fai"]
+    assert failures.numbers.startswith("Istio's 61,660 are 3.4 times as many")
+    assert "about 378 million" in failures.numbers  # 124,710 / 0.00033
+
+
 def test_numbers_without_a_replicate_are_quotients():
     found = {(one.experiment, one.response, one.treatment): one for one in published.singles()}
     one = found["Bookinfo, new, 1000 rps", "p99", "ambient"]
     assert (one.statistic, one.ratio) == ("one run", pytest.approx(2.94 / 2.19))
     assert not any(experiment in REPEATED for experiment, _, _ in found)
+    # A feature is held against its mesh; conditions and ranges have no quotient.
+    consul = found["Consul features, 700 rps", "median", "consul+mtls"]
+    assert (consul.baseline, consul.ratio) == ("consul", pytest.approx(57.48 / 34.84))
+    assert {response for _, response, _ in found}.isdisjoint({"achieved_rps", "service_cpu", "added_least"})
+    assert {one.source[:9] for one in published.singles(SIDECARLESS)} == {"D. Táskai"}
+    with pytest.raises(UsageError, match=r"other\.csv: not in data/published; there are ambient_2024\.csv"):
+        published.singles("other.csv")
 
 
 def test_settings_are_checked():

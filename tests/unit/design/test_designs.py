@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from meshtrial import paths
 from meshtrial.commands.run import read_given
-from meshtrial.design.parameters import read_parameters
+from meshtrial.design.parameters import read_parameters, split_list
+from meshtrial.design.plan import make_plan
 from meshtrial.design.studies import study_module
 from meshtrial.design.study import Contrast, Study
+from meshtrial.envoy.tokens import make_tokens
 from meshtrial.errors import UsageError
+from meshtrial.stats import smallest_n
+from meshtrial.testbed.kubernetes import workload
+from meshtrial.testbed.kubernetes.apps import read_app
+from meshtrial.testbed.kubernetes.meshread import find_meshes
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 DESIGNS = sorted((paths.NOTEBOOKS / "designs").glob("*.yaml"))
 
 
-def built(name: str) -> Study:
+def built(name: str, *pairs: str) -> Study:
     path = paths.NOTEBOOKS / "designs" / f"{name}.yaml"
     study = name.partition("-")[0]
     module = study_module(study)
-    return module.build(read_parameters(module.PARAMETERS, read_given(study, path, [])))
+    return module.build(read_parameters(module.PARAMETERS, read_given(study, path, list(pairs))))
+
+
+def on_a_cluster(path: Path) -> bool:
+    return yaml.safe_load(path.read_text()).get("backend") == "kubernetes"
 
 
 @pytest.mark.parametrize("path", DESIGNS, ids=lambda p: p.stem)
@@ -26,6 +40,91 @@ def test_a_design_is_accepted_by_its_study_and_says_how_to_run_it(path):
     study = built(path.stem)
     assert study.twin is not None
     assert f"meshtrial run {study.name} -f notebooks/designs/{path.name}" in path.read_text()
+
+
+@pytest.mark.parametrize("path", DESIGNS, ids=lambda p: p.stem)
+def test_a_design_is_planned_with_the_treatments_that_it_names(path):
+    study = built(path.stem)
+    plan = make_plan(study)
+    given = yaml.safe_load(path.read_text())
+    named = split_list(given.get("treatments", "")) or [treatment.name for treatment in study.treatments]
+    assert sorted({run.treatment for run in plan.runs}) == sorted(named)
+    assert study.baseline.name == named[0]
+    assert len(plan.runs) == study.blocks * len(named) * len(study.loads)
+    # Enough blocks for every contrast of a family to be called, with Holm's correction.
+    assert study.blocks >= smallest_n(len(study.all_contrasts()), study.alpha, "difference")
+
+
+@pytest.mark.parametrize("path", DESIGNS, ids=lambda p: p.stem)
+def test_a_design_can_be_shortened_to_try_it(path):
+    # 12 s, because at 20 requests a second 100 connections have two requests each after 10.
+    study = built(path.stem, "blocks=2", "duration_s=12", "warmup_s=1")
+    assert study.blocks == 2
+    assert {load.duration_s for load in study.loads if not load.search} == {12}
+    assert len(make_plan(study).runs) == 2 * len(study.treatments) * len(study.loads)
+
+
+@pytest.mark.parametrize("path", [path for path in DESIGNS if on_a_cluster(path)], ids=lambda p: p.stem)
+def test_a_design_for_a_cluster_can_be_deployed(path):
+    """Every treatment's mesh carries the application and has the features, and each can be proven."""
+    study, options = built(path.stem), KubernetesOptions()
+    meshes, tokens = find_meshes(options), make_tokens()
+    for load in study.loads:
+        for treatment in study.treatments:
+            app = read_app(options, treatment.app or study.app, load.protocols)
+            mesh = meshes.get(treatment.dataplane)
+            assert (mesh is None) == (treatment.dataplane == "none")
+            assert workload.render(options, "trial", treatment, load, app, mesh, tokens).objects
+
+
+def test_the_details_article_on_a_cluster():
+    local, cluster = built("ambient_vs_no_mesh-details"), built("ambient_vs_no_mesh-details-cluster")
+    assert [load.label for load in cluster.loads] == [load.label for load in local.loads]
+    assert Contrast("istio-ambient@details-nodelay", "none@details-nodelay") in cluster.all_contrasts()
+
+
+@pytest.mark.parametrize(
+    ("name", "app", "rates", "connections", "meshes"),
+    [
+        ("mesh_comparison-2021", "emojivoto", [20, 200, 2000], 10, ["linkerd", "istio"]),
+        ("mesh_comparison-2025", "emojivoto", [20, 200, 2000], 100, ["linkerd", "istio", "istio-ambient"]),
+        (
+            "mesh_comparison-features",
+            "counter-api",
+            [200, 700, 1200, 1800],
+            120,
+            ["istio", "kuma", "linkerd", "consul"],
+        ),
+        ("feature_impact-istio", "counter-api", [700], 70, ["istio"]),
+        ("ambient_vs_no_mesh-bookinfo", "bookinfo", [1000], 100, ["istio-ambient", "istio"]),
+        ("ambient_vs_no_mesh-bookinfo-4000", "bookinfo", [4000], 400, ["istio-ambient", "istio"]),
+    ],
+)
+def test_the_loads_of_the_published_studies(name, app, rates, connections, meshes):
+    study = built(name)
+    assert (study.backend, study.app) == ("kubernetes", app)
+    assert [load.rps for load in study.loads] == rates
+    assert {load.connections for load in study.loads} == {connections}
+    assert list(dict.fromkeys(t.dataplane for t in study.treatments if t.dataplane != "none")) == meshes
+    # The lowest rate has the 10,000 requests that a p99 needs.
+    assert min(load.rps * load.duration_s for load in study.loads) >= 10_000
+
+
+def test_the_other_rates_of_the_feature_study_as_its_file_says():
+    for rate, connections in ((200, 20), (1200, 120)):
+        (load,) = built("feature_impact-istio", f"rps={rate}", f"connections={connections}").loads
+        assert (load.rps, load.connections) == (rate, connections)
+    kuma = "treatments=none,kuma,kuma+mtls,kuma+mtls+observability,kuma+mtls+jwt"
+    assert kuma in (paths.NOTEBOOKS / "designs" / "feature_impact-istio.yaml").read_text()
+    assert len(built("feature_impact-istio", kuma).treatments) == 6
+
+
+def test_600_endpoints_at_the_full_rate():
+    study = built("scale_out-full")
+    assert study.title == "Scale-out to 600 endpoints"
+    assert [(3 * load.replicas, load.rps) for load in study.loads][0::4] == [(30, 1000), (600, 20_000)]
+    assert {load.timeout_s for load in study.loads} == {0.5}
+    assert {load.rps for load in built("scale_out-full", "rate_per_replica=0", "rates=1000").loads} == {1000}
 
 
 def test_the_published_rates_for_ten_minutes():
