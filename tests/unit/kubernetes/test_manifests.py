@@ -55,6 +55,16 @@ def test_patches_work_on_a_copy():
     }
 
 
+def test_requests_are_their_own_where_they_are_said():
+    limits = manifests.limits("325m", "256Mi")
+    (both,) = manifests.patched([deployment()], limits, manifests.requests("150m", ""))
+    assert both["spec"]["template"]["spec"]["containers"][0]["resources"] == {
+        "limits": {"cpu": "325m", "memory": "256Mi"},
+        "requests": {"cpu": "150m", "memory": "256Mi"},
+    }
+    assert manifests.patched([deployment()], manifests.requests("", "")) == [deployment()]
+
+
 def test_an_object_of_another_namespace_stays_there():
     policy = {"kind": "MeshTimeout", "metadata": {"name": "x", "namespace": "kuma-system"}}
     host = {"kind": "X", "metadata": {"name": "x"}, "spec": {"hosts": ["*.default.svc.cluster.local"]}}

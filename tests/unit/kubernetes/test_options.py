@@ -65,6 +65,16 @@ def test_bad_values_name_the_option_and_what_is_allowed(name: str, value: object
     assert allowed in str(caught.value)
 
 
+def test_a_request_is_no_more_than_its_limit():
+    assert KubernetesOptions(app_cpu="325m", app_cpu_request="150m").app_cpu_request == "150m"
+    assert KubernetesOptions(app_cpu_request="2").app_cpu == ""
+    for more in ({"app_cpu": "325m", "app_cpu_request": "1"}, {"app_memory": "64Mi", "app_memory_request": "1Gi"}):
+        with pytest.raises(UsageError, match=r"_request = .*: allowed is at most app_"):
+            KubernetesOptions(**more)
+    with pytest.raises(UsageError, match="many"):
+        KubernetesOptions(app_cpu="1", app_cpu_request="many")
+
+
 def test_echo_is_plain_data():
     echo = KubernetesOptions.read({"load_tolerations": "a=b"}).echo()
     assert echo["load_tolerations"] == [{"key": "a", "operator": "Equal", "value": "b"}]

@@ -150,6 +150,17 @@ def replicas(count: int, names: Iterable[str] | None = None) -> Callable[[Json],
     return patch
 
 
+def requests(cpu: str, memory: str) -> Callable[[Json], None]:
+    """CPU and memory requests, where they are said; limits stay as they are."""
+    wanted = {name: value for name, value in (("cpu", cpu), ("memory", memory)) if value}
+
+    def patch(manifest: Json) -> None:
+        for container in containers(manifest) if wanted else ():
+            container.setdefault("resources", {}).setdefault("requests", {}).update(wanted)
+
+    return patch
+
+
 def limits(cpu: str, memory: str, names: Iterable[str] | None = None) -> Callable[[Json], None]:
     """CPU and memory limits; requests are a tenth of the CPU and all of the memory."""
     wanted = None if names is None else set(names)

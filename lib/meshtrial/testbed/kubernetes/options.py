@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from meshtrial.errors import UsageError
+from meshtrial.testbed.kubernetes.quantities import cpu_millis, memory
 from meshtrial.typed import shortened
 
 REINSTALL = ("run", "block", "once")
@@ -58,6 +59,8 @@ class KubernetesOptions:
         Load generators against the application's nodes: ``required``, ``preferred``, ``none``.
     app_cpu, app_memory, load_cpu, load_memory, proxy_cpu, proxy_memory : str
         Limits (and requests, of a tenth of the CPU); empty sets no limit. ``proxy_*`` is the same for every mesh.
+    app_cpu_request, app_memory_request : str
+        Requests of the application where they are not to follow from its limits.
     opa_server : str
         Which policy server the OPA treatments run, a file of ``manifests/policy/``: ``opa`` (the official image) or
         ``opa-extauthz`` (this project's own, for clusters that cannot pull that image).
@@ -94,6 +97,8 @@ class KubernetesOptions:
     load_separation: str = "required"
     app_cpu: str = ""
     app_memory: str = ""
+    app_cpu_request: str = ""
+    app_memory_request: str = ""
     load_cpu: str = ""
     load_memory: str = ""
     proxy_cpu: str = "2"
@@ -124,6 +129,10 @@ class KubernetesOptions:
             raise UsageError(f"namespace = {shortened(self.namespace)}: at most 40 characters, endings are added to it")
         if self.mesh_install == "existing" and self.meshes_side_by_side is False and self.mesh_reinstall != "run":
             raise UsageError("mesh_install = 'existing' never reinstalls: leave mesh_reinstall out")
+        for name, read in (("app_cpu", cpu_millis), ("app_memory", memory)):
+            limit, request = getattr(self, name), getattr(self, f"{name}_request")
+            if limit and request and read(request) > read(limit):
+                raise UsageError(f"{name}_request = {request!r}: allowed is at most {name}, {limit}")
         for name in ("deploy_timeout_s", "mesh_timeout_s", "api_patience_s", "sample_patience_s"):
             if getattr(self, name) <= 0:
                 raise UsageError(f"{name} = {getattr(self, name):g}: allowed is more than 0")

@@ -182,6 +182,7 @@ def _app(
         manifests.replicas(load.replicas) if load.replicas > 1 else lambda _: None,
         manifests.held(options.hold_ms) if app.tiers else lambda _: None,
         manifests.limits(options.app_cpu, options.app_memory),
+        manifests.requests(options.app_cpu_request, options.app_memory_request),
         manifests.app_protocols(mesh.app_protocols if mesh else APP_PROTOCOLS, app.service, load.protocol),
         *_enrolment(options, mesh, features),
     ]
