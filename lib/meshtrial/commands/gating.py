@@ -80,20 +80,22 @@ class Gate:
             print(outcome.line, file=out)
 
     def _write(self, contrasts: Contrasts, outcome: Outcome, title: str, out: TextIO) -> None:
-        from meshtrial.records.store import write_text
         from meshtrial.report import summary
 
-        wanted = (
-            (self.summary, "summary", lambda: summary.markdown(title, contrasts, outcome)),
-            (self.junit, "junit", lambda: summary.junit(title, outcome, contrasts.counted)),
-        )
-        for path, what, text in wanted:
-            if path is not None:
-                try:
-                    write_text(path, text())
-                except OSError as error:
-                    raise UsageError(f"{path}: cannot be written ({error.strerror})") from error
-                print(f"{what:<8} {path}", file=out)
+        if self.summary is not None:
+            _file("summary", self.summary, summary.markdown(title, contrasts, outcome), out)
+        if self.junit is not None:
+            _file("junit", self.junit, summary.junit(title, outcome, contrasts.counted), out)
+
+
+def _file(what: str, path: Path, text: str, out: TextIO) -> None:
+    from meshtrial.records.store import write_text
+
+    try:
+        write_text(path, text)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror})") from error
+    print(f"{what:<8} {path}", file=out)
 
 
 def read(arguments: argparse.Namespace) -> Gate:

@@ -77,8 +77,8 @@ def markdown(title: str, contrasts: Contrasts, outcome: Outcome) -> str:
     """
     found = contrasts.where(lambda row: not row.exploratory)
     judged = {_key(one): one for one in outcome.judged}
-    rows = [(row.load, _cells(found, row, judged)) for row in found.rows]
-    rows += [(one.asked.load, _absent(one)) for one in outcome.judged if one.row is None]
+    rows = [(row.load, _cells(found, row, outcome, judged)) for row in found.rows]
+    rows += [(one.asked.load, _absent(one, outcome)) for one in outcome.judged if one.row is None]
     loads = dict.fromkeys([*found.loads, *(load for load, _ in rows)])
     by_load = [(load, [cells for where, cells in rows if where == load]) for load in loads]
     text = (
@@ -115,8 +115,8 @@ def _key(one: Judged) -> tuple[str, str, str, str]:
 
 
 def _cells(
-    contrasts: Contrasts, row: VerdictRow, judged: Mapping[tuple[str, str, str, str], Judged]
-) -> dict[str, object]:
+    contrasts: Contrasts, row: VerdictRow, outcome: Outcome, judged: Mapping[tuple[str, str, str, str], Judged]
+) -> dict[str, str]:
     one = None if row.twin else judged.get((row.load, row.response, row.treatment, row.baseline))
     interval = "" if row.ratio is None else f" ({wording.change_interval(row.ci_low, row.ci_high)})"
     return {
@@ -127,19 +127,20 @@ def _cells(
         "change": wording.change(row.ratio, row.ci_high) + interval,
         "added": wording.in_unit(wording.response_of(row), row.difference, sign=True),
         "margin": "–" if row.margin is None else f"±{wording.margin(row)}",
-        "gate": "–" if one is None else one.broken or "passes",
+        "gate": "–" if one is None else _answer(one, outcome),
     }
 
 
-def _absent(one: Judged) -> dict[str, object]:
+def _absent(one: Judged, outcome: Outcome) -> dict[str, str]:
     """A declared contrast without a row."""
     asked = one.asked
     said = {"name": _name(asked.treatment), "baseline": _name(asked.baseline), "response": asked.response.label}
-    return (
-        said
-        | dict.fromkeys(("change", "added", "margin"), "–")
-        | {"verdict": one.sentence, "gate": one.broken or "passes"}
-    )
+    said |= {"verdict": one.sentence, "gate": _answer(one, outcome)}
+    return said | dict.fromkeys(("change", "added", "margin"), "–")
+
+
+def _answer(one: Judged, outcome: Outcome) -> str:
+    return one.broken or ("passes" if outcome.rules else "–")
 
 
 def junit(name: str, outcome: Outcome, counted: str = "blocks") -> str:
