@@ -6,7 +6,7 @@ What can be wrong with them is found before anything is measured. The files are 
 from __future__ import annotations
 
 import argparse
-import os
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,10 +115,12 @@ def read(arguments: argparse.Namespace) -> Gate:
             continue
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=path.parent):
+                pass
         except OSError as error:
-            raise UsageError(f"--{option} {path}: its folder cannot be made ({error.strerror})") from error
-        if path.is_dir() or not os.access(path.parent, os.W_OK):
-            raise UsageError(f"--{option} {path}: cannot be written; give a file in a folder that is yours to write")
+            raise UsageError(f"--{option} {path}: cannot be written ({error.strerror}); give another file") from error
+        if path.is_dir():
+            raise UsageError(f"--{option} {path}: is a folder; give a file in it")
     if arguments.summary is not None and arguments.summary == arguments.junit:
         raise UsageError(f"--summary and --junit both name {arguments.junit}; give each a file of its own")
     return Gate(rules, arguments.summary, arguments.junit)

@@ -98,15 +98,18 @@ def markdown(title: str, contrasts: Contrasts, outcome: Outcome) -> str:
 
 
 def rule_sentences(outcome: Outcome) -> list[str]:
-    """The rules, and how often they err by chance."""
+    """The rules, and how often chance calls a difference that fires."""
     if not outcome.rules:
         return []
     families = len(outcome.families)
     said = [f"Rules: {outcome.rules}. The A/A twin and exploratory responses have no say."]
     if outcome.false_alarms:
         share = wording.rounded_percent(outcome.false_alarms)
-        of = f"{families} primary response{'s' * (families > 1)}, each at each load a family"
-        said.append(f"Were all treatments equal, chance would fire this gate in at most about {share} of cases ({of}).")
+        of = f"{families} famil{'ies' if families > 1 else 'y'}: a primary response at a load each"
+        said.append(
+            "Were all treatments equal, chance would make a difference fire this gate in at most about "
+            f"{share} of cases ({of})."
+        )
     return said
 
 
