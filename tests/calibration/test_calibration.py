@@ -5,7 +5,7 @@ import pytest
 
 from meshtrial import paths
 from meshtrial.design.responses import REGISTRY
-from meshtrial.inference.gate import Asked, judge, read_rules
+from meshtrial.inference.gate import Declared, judge, read_rules
 from meshtrial.inference.rows import verdict_row
 from meshtrial.stats import Family, Margin, analyse_family, blocks_for_difference
 from meshtrial.stats.calibration import BLOCKS, CHECKS, CheckResult, gate, recorded_noise, run_all
@@ -164,7 +164,7 @@ def gated(studies: FloatArray, margin: float) -> list[bool]:
     (studies, responses, blocks, treatments) of natural logs, through families, verdicts and rows to the gate.
     """
     names, responses = ("none", "istio", "none-aa"), [REGISTRY["latency_p50_s"], REGISTRY["latency_p99_s"]]
-    asked = [Asked("", response, "istio", "none") for response in responses]
+    declared = [Declared("", response, "istio", "none") for response in responses]
     fired = []
     for study in np.exp(studies):
         rows = []
@@ -172,7 +172,7 @@ def gated(studies: FloatArray, margin: float) -> list[bool]:
             by_name = {name: values[:, place] for place, name in enumerate(names)}
             found = analyse_family(by_name, Family("none", twin="none-aa", margin=Margin(margin)))
             rows += [verdict_row(one, response, {}, study="s", load="", exploratory=False) for one in found]
-        fired.append(judge(rows, asked, GATE, 0.05).fired)
+        fired.append(judge(rows, declared, GATE, 0.05).fired)
     return fired
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 from meshtrial.errors import GateError, UsageError
 
 if TYPE_CHECKING:
-    from meshtrial.inference.gate import Asked, Outcome, Rules
+    from meshtrial.inference.gate import Declared, Outcome, Rules
     from meshtrial.report.frames import Contrasts
 
 
@@ -47,14 +47,14 @@ class Gate:
     def __bool__(self) -> bool:
         return bool(self.rules or self.summary or self.junit)
 
-    def judge(self, contrasts: Contrasts, asked: Sequence[Asked], alpha: float, title: str, out: TextIO) -> None:
+    def judge(self, contrasts: Contrasts, declared: Sequence[Declared], alpha: float, title: str, out: TextIO) -> None:
         """Write the files, say that the gate passes, or raise why it does not.
 
         Parameters
         ----------
         contrasts : Contrasts
             Every verdict row.
-        asked : sequence of Asked
+        declared : sequence of Declared
             The primary contrasts that were declared.
         alpha : float
             Error level of a family.
@@ -71,7 +71,7 @@ class Gate:
             return
         from meshtrial.inference.gate import judge
 
-        outcome = judge(contrasts.rows, asked, self.rules, alpha)
+        outcome = judge(contrasts.rows, declared, self.rules, alpha)
         self._write(contrasts, outcome, title, out)
         if outcome.fired:
             out.flush()

@@ -21,7 +21,7 @@ from meshtrial.design.plan import ATTEMPTS
 from meshtrial.design.studies import STUDIES, study_module
 from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.inference import read_study
-from meshtrial.inference.gate import asked_of
+from meshtrial.inference.gate import declared_by
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import StudyStore
 from meshtrial.run.trial import HANDOFF
@@ -115,7 +115,7 @@ def _gate(data: StudyData, gate: gating.Gate, out: TextIO) -> None:
     from meshtrial.report import frames
 
     study = data.plan.study
-    gate.judge(frames.contrasts(data), asked_of(data.plan), study.alpha, study.name, out)
+    gate.judge(frames.contrasts(data), declared_by(data.plan), study.alpha, study.name, out)
 
 
 def _papermill(

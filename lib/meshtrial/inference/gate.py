@@ -70,7 +70,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Declared:
     """A primary contrast that was declared: it is to have a verdict."""
 
     load: str
@@ -89,14 +89,14 @@ class Judged:
 
     Attributes
     ----------
-    asked : Asked
+    declared : Declared
     row : VerdictRow or None
         None where the contrast has no verdict at all.
     broken : str
         The option that fires, with its words; empty where the contrast passes.
     """
 
-    asked: Asked
+    declared: Declared
     row: VerdictRow | None
     broken: str = ""
 
@@ -111,7 +111,7 @@ class Judged:
         return (self.row.sentence or self.row.verdict) if self.row else "no verdict: it was not reported"
 
     def __str__(self) -> str:
-        return f"{self.asked}: {self.sentence}"
+        return f"{self.declared}: {self.sentence}"
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Outcome:
     @property
     def families(self) -> dict[tuple[str, str], Response]:
         """The primary responses by load and name: each is a family of contrasts."""
-        return {(one.asked.load, one.asked.response.name): one.asked.response for one in self.judged}
+        return {(one.declared.load, one.declared.response.name): one.declared.response for one in self.judged}
 
     @property
     def false_alarms(self) -> float:
@@ -212,25 +212,25 @@ def _rule(option: str, item: str) -> Rule:
     return Rule(word, qualifier)
 
 
-def asked_of(plan: Plan) -> tuple[Asked, ...]:
+def declared_by(plan: Plan) -> tuple[Declared, ...]:
     """The primary contrasts that a plan declares, the twin's apart."""
     study = plan.study
     return tuple(
-        Asked(load.label, REGISTRY[name], contrast.treatment, contrast.baseline)
+        Declared(load.label, REGISTRY[name], contrast.treatment, contrast.baseline)
         for load in study.loads
         for name in primary_names(plan, load.label)
         for contrast in study.all_contrasts()
     )
 
 
-def judge(rows: Sequence[VerdictRow], asked: Sequence[Asked], rules: Rules, alpha: float) -> Outcome:
+def judge(rows: Sequence[VerdictRow], declared: Sequence[Declared], rules: Rules, alpha: float) -> Outcome:
     """Hold every declared primary contrast against the rules.
 
     Parameters
     ----------
     rows : sequence of VerdictRow
         Of a study or a comparison; the twin's and exploratory ones are passed over.
-    asked : sequence of Asked
+    declared : sequence of Declared
         What was declared: a contrast without a row is invalid, and never passes what is required.
     rules : Rules
     alpha : float
@@ -242,7 +242,7 @@ def judge(rows: Sequence[VerdictRow], asked: Sequence[Asked], rules: Rules, alph
         if not row.twin and not row.exploratory
     }
     judged = []
-    for one in asked:
+    for one in declared:
         row = found.get((one.load, one.response.name, one.treatment, one.baseline))
         judged.append(Judged(one, row, _broken(row, rules)))
     return Outcome(rules, tuple(judged), alpha)

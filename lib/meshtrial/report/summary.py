@@ -23,7 +23,9 @@ from meshtrial.report.tables.verdicts import in_words
 
 # What is read as it stands: a name of these characters alone can be written as code.
 _PLAIN_NAME = re.compile(r"[\w.+@/:=-]+(?: [\w.+@/:=-]+)*")
-_STRUCTURE = re.compile(r"[\\`*_{}\[\]<>#|~@&$]|(?<=\w):(?=//)|(?i:www)(?=\.)|^(?:[-+]|\d+[.)])(?= )")
+_STRUCTURE = re.compile(
+    r"[\\`*{}\[\]<>#|~@&$]|(?<=\w):(?=//)|(?i:www)(?=\.)|(?<![^\W_])_|_(?![^\W_])|^(?:[-+]|\d+[.)])(?= )"
+)
 # XML 1.0, section 2.2: what a document cannot hold, not even escaped.
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _REPLACEMENT = "\ufffd"
@@ -78,7 +80,7 @@ def markdown(title: str, contrasts: Contrasts, outcome: Outcome) -> str:
     found = contrasts.where(lambda row: not row.exploratory)
     judged = {_key(one): one for one in outcome.judged}
     rows = [(row.load, _cells(found, row, outcome, judged)) for row in found.rows]
-    rows += [(one.asked.load, _absent(one, outcome)) for one in outcome.judged if one.row is None]
+    rows += [(one.declared.load, _absent(one, outcome)) for one in outcome.judged if one.row is None]
     loads = dict.fromkeys([*found.loads, *(load for load, _ in rows)])
     by_load = [(load, [cells for where, cells in rows if where == load]) for load in loads]
     text = (
@@ -114,7 +116,7 @@ def rule_sentences(outcome: Outcome) -> list[str]:
 
 
 def _key(one: Judged) -> tuple[str, str, str, str]:
-    return one.asked.load, one.asked.response.name, one.asked.treatment, one.asked.baseline
+    return one.declared.load, one.declared.response.name, one.declared.treatment, one.declared.baseline
 
 
 def _cells(
@@ -136,8 +138,12 @@ def _cells(
 
 def _absent(one: Judged, outcome: Outcome) -> dict[str, str]:
     """A declared contrast without a row."""
-    asked = one.asked
-    said = {"name": _name(asked.treatment), "baseline": _name(asked.baseline), "response": asked.response.label}
+    declared = one.declared
+    said = {
+        "name": _name(declared.treatment),
+        "baseline": _name(declared.baseline),
+        "response": declared.response.label,
+    }
     said |= {"verdict": one.sentence, "gate": _answer(one, outcome)}
     return said | dict.fromkeys(("change", "added", "margin"), "–")
 
@@ -176,9 +182,9 @@ def junit(name: str, outcome: Outcome, counted: str = "blocks") -> str:
 
 
 def _case(suite: str, one: Judged, counted: str) -> ElementTree.Element:
-    asked = one.asked
-    classname = f"{suite}.{asked.load}" if asked.load else suite
-    label = f"{asked.treatment} against {asked.baseline}: {asked.response.label}"
+    declared = one.declared
+    classname = f"{suite}.{declared.load}" if declared.load else suite
+    label = f"{declared.treatment} against {declared.baseline}: {declared.response.label}"
     case = _element("testcase", classname=classname, name=label)
     said = in_words(one.row, counted) if one.row else f"{one}."
     if one.broken:

@@ -11,26 +11,26 @@ from meshtrial.design.plan import make_plan
 from meshtrial.design.responses import REGISTRY, response
 from meshtrial.design.study import Load
 from meshtrial.errors import UsageError
-from meshtrial.inference.gate import WORDS, Asked, asked_of, judge, read_rules
+from meshtrial.inference.gate import WORDS, Declared, declared_by, judge, read_rules
 from meshtrial.report import wording
 from meshtrial.stats.verdict import Label
 
 P50, CPU = REGISTRY["latency_p50_s"], REGISTRY["path_cpu_s_per_request"]
-ONE = (Asked("l", P50, "t", "none"),)
+ONE = (Declared("l", P50, "t", "none"),)
 
 
 @pytest.fixture
 def outcome(make_row):
     def run(*verdicts, fail_on=(), require=(), alpha=0.05, **changes):
         """A gate over treatments t0, t1, ... with these verdicts, each a word or a word with its qualifier."""
-        rows, asked = [], []
+        rows, declared = [], []
         for place, verdict in enumerate(verdicts):
             word, _, qualifier = verdict.partition(":")
             sentence = f"{word} ({qualifier})" if qualifier else word
             said = {"treatment": f"t{place}", "verdict": word, "qualifier": qualifier, "sentence": sentence}
             rows.append(make_row(**said | changes))
-            asked.append(Asked("l", P50, f"t{place}", "none"))
-        return judge(rows, asked, read_rules(fail_on, require), alpha)
+            declared.append(Declared("l", P50, f"t{place}", "none"))
+        return judge(rows, declared, read_rules(fail_on, require), alpha)
 
     return run
 
@@ -151,7 +151,7 @@ def test_every_primary_contrast_of_a_plan_is_asked_for(make_study):
         primary=("latency_p50_s", "path_cpu_s_per_request"),
         loads=(Load(100, 4, 2), Load(200, 4, 2)),
     )
-    found = asked_of(make_plan(study))
+    found = declared_by(make_plan(study))
     assert len(found) == 2 * 2 * 2
     assert {(one.treatment, one.baseline) for one in found} == {("node-proxy", "none"), ("sidecar", "none")}
     assert {one.load for one in found} == {load.label for load in study.loads}
@@ -170,8 +170,8 @@ def test_every_primary_contrast_of_a_plan_is_asked_for(make_study):
 )
 def test_the_bound_on_false_alarms_counts_families_and_directions(responses, rules, bound):
     """Half of alpha a direction and family, whatever the number of treatments."""
-    asked = [Asked("l", one, treatment, "none") for one in responses for treatment in ("a", "b")]
-    assert judge([], asked, read_rules(rules), 0.05).false_alarms == pytest.approx(bound)
-    twice = [*asked, *(replace(one, load="other") for one in asked)]
+    declared = [Declared("l", one, treatment, "none") for one in responses for treatment in ("a", "b")]
+    assert judge([], declared, read_rules(rules), 0.05).false_alarms == pytest.approx(bound)
+    twice = [*declared, *(replace(one, load="other") for one in declared)]
     assert judge([], twice, read_rules(rules), 0.05).false_alarms == pytest.approx(2 * bound)
-    assert judge([], asked, read_rules(rules), 0.01).false_alarms == pytest.approx(bound / 5)
+    assert judge([], declared, read_rules(rules), 0.01).false_alarms == pytest.approx(bound / 5)

@@ -9,7 +9,7 @@ import mistune
 import pytest
 
 from meshtrial.design.responses import REGISTRY, Response
-from meshtrial.inference.gate import Asked, asked_of, judge, read_rules
+from meshtrial.inference.gate import Declared, declared_by, judge, read_rules
 from meshtrial.report import frames, summary
 from meshtrial.report.frames import Contrasts
 
@@ -26,6 +26,7 @@ NASTY = [
     "a\n## b",
     "&lt;b&gt; &amp;",
     "a & b",
+    "_a_ __b__ c_d_",
     "$a$",
     "https://evil.example",
     "www.evil.example",
@@ -53,8 +54,8 @@ def answer(make_row):
             )
             for name, word in verdicts.items()
         ]
-        asked = [Asked("l", response, name, "none") for name in (*verdicts, *missing)]
-        outcome = judge(rows, asked, read_rules(fail_on, require), 0.05)
+        declared = [Declared("l", response, name, "none") for name in (*verdicts, *missing)]
+        outcome = judge(rows, declared, read_rules(fail_on, require), 0.05)
         return Contrasts((*rows, *extra), {}, ("l",)), outcome
 
     return run
@@ -122,8 +123,10 @@ def test_nobody_is_called_by_a_name(answer):
 
 
 def test_a_study_has_a_table_a_load(data):
-    outcome = judge(data.verdicts, asked_of(data.plan), read_rules(["slower"]), 0.05)
-    text = summary.markdown(data.plan.study.name, frames.contrasts(data), outcome)
+    outcome = judge(data.verdicts, declared_by(data.plan), read_rules(["slower"]), 0.05)
+    text = summary.markdown("ambient_vs_no_mesh", frames.contrasts(data), outcome)
+    # Where nothing would be read as structure, nothing is escaped.
+    assert text.startswith("## ambient_vs_no_mesh\n")
     page = rendered(text)
     loads = [load for load in frames.loads(data) if any(row.load == load for row in data.verdicts)]
     assert ["".join(title.itertext()) for title in page.findall("h3")] == loads
