@@ -71,11 +71,18 @@ def test_a_fourth_metric_is_exploratory_and_has_no_say():
     assert "gate passed: 3 primary contrasts" in out
 
 
-@pytest.mark.parametrize("verb", GATED)
-def test_a_typo_is_found_before_anything_is_done(verb, tmp_path, monkeypatch):
+@pytest.fixture
+def idle(tmp_path, monkeypatch):
+    """An empty folder, where a command that went on would fail and not measure."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(run, "run_notebook", None)
     monkeypatch.setattr(report, "run_notebook", None)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("idle")
+@pytest.mark.parametrize("verb", GATED)
+def test_a_typo_is_found_before_anything_is_done(verb):
     code, _, err = call(verb, *GATED[verb], "--fail-on", "slowr")
     assert code == 2
     assert err.startswith(
@@ -84,9 +91,8 @@ def test_a_typo_is_found_before_anything_is_done(verb, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("verb", GATED)
-def test_a_file_that_cannot_be_written_is_found_before_anything_is_done(verb, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").write_text("")
+def test_a_file_that_cannot_be_written_is_found_before_anything_is_done(verb, idle):
+    (idle / "file").write_text("")
     for option, path in (("--summary", "file/gate.md"), ("--junit", "."), ("--summary", "/proc/gate.md")):
         code, _, err = call(verb, *GATED[verb], option, path)
         assert code == 2
