@@ -11,7 +11,7 @@ class MeshtrialError(Exception):
     Attributes
     ----------
     exit_code : int
-        What the command exits with: 1 failed, 2 bad usage.
+        What the command exits with: 1 failed, 2 bad usage, 4 a gate fired.
     evidence : mapping
         File name to text: what a message is too short for (events, logs). A run keeps it beside its own logs.
     """
@@ -41,3 +41,9 @@ class TestbedError(MeshtrialError):
 
 class RecordError(MeshtrialError):
     """A record is missing, truncated, foreign or altered."""
+
+
+class GateError(MeshtrialError):
+    """All is done and written, and the user's own gate does not let it pass."""
+
+    exit_code = 4

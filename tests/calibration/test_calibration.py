@@ -3,9 +3,14 @@
 import numpy as np
 import pytest
 
-from meshtrial.stats import Family, Margin, analyse_family
-from meshtrial.stats.calibration import BLOCKS, CheckResult, recorded_noise, run_all
+from meshtrial import paths
+from meshtrial.design.responses import REGISTRY
+from meshtrial.inference.gate import Declared, judge, read_rules
+from meshtrial.inference.rows import verdict_row
+from meshtrial.stats import Family, Margin, analyse_family, blocks_for_difference
+from meshtrial.stats.calibration import BLOCKS, CHECKS, CheckResult, gate, recorded_noise, run_all
 from meshtrial.stats.intervals import signed_rank_p_rows
+from meshtrial.stats.ranktests import FloatArray
 from meshtrial.stats.simulate import Noise, simulate
 
 pytestmark = pytest.mark.calibration
@@ -148,3 +153,70 @@ def test_a_plan_has_the_power_that_it_promises(rows: tuple[CheckResult, ...]) ->
 def test_the_limits_are_as_large_as_the_documents_say(rows: tuple[CheckResult, ...]) -> None:
     assert_passed(of(rows, "limit"))
     assert_passed(of(rows, "5 negative control"))
+
+
+GATE = read_rules(["slower"])
+
+
+def gated(studies: FloatArray, margin: float) -> list[bool]:
+    """Whether the gate fires for each study of a treatment, its baseline and the twin, with two primary responses.
+
+    (studies, responses, blocks, treatments) of natural logs, through families, verdicts and rows to the gate.
+    """
+    names, responses = ("none", "istio", "none-aa"), [REGISTRY["latency_p50_s"], REGISTRY["latency_p99_s"]]
+    declared = [Declared("", response, "istio", "none") for response in responses]
+    fired = []
+    for study in np.exp(studies):
+        rows = []
+        for response, values in zip(responses, study, strict=True):
+            by_name = {name: values[:, place] for place, name in enumerate(names)}
+            found = analyse_family(by_name, Family("none", twin="none-aa", margin=Margin(margin)))
+            rows += [verdict_row(one, response, {}, study="s", load="", exploratory=False) for one in found]
+        fired.append(judge(rows, declared, GATE, 0.05).fired)
+    return fired
+
+
+def test_the_gate_keeps_its_error_rate_and_the_power_of_a_plan(rows: tuple[CheckResult, ...]) -> None:
+    assert_passed(of(rows, "gate"))
+
+
+def test_the_gate_over_a_thousand_comparisons_of_equal_treatments() -> None:
+    rng = np.random.default_rng(13)
+    studies = np.stack([simulate(np.zeros(3), BLOCKS, 1000, rng) for _ in range(2)], axis=1)
+    fired = np.mean(gated(studies, 0.05))
+    assert 0.01 < fired <= 0.05 + 3 * (0.05 * 0.95 / 1000) ** 0.5
+    page = (paths.CHECKOUT / "docs" / "gate.md").read_text()
+    assert f"{1000 * fired:.0f} of 1,000 simulated comparisons" in page
+
+
+def test_the_gate_finds_the_regression_that_a_plan_promised() -> None:
+    # sd of a block difference 10 %, margin 10 %; the other response stays as it is
+    sd, effect = 0.1, np.log(1.1)
+    blocks = blocks_for_difference(sd, effect)
+    studies = np.random.default_rng(14).normal(0.0, sd / 2**0.5, (500, 2, blocks, 3))
+    studies[:, 0, :, 1] += effect
+    found = np.mean(gated(studies, 0.10))
+    assert found >= 0.8 - 3 * (0.8 * 0.2 / 500) ** 0.5
+    # as a difference and not by chance in the other response: half the effect is found far less often
+    studies[:, 0, :, 1] -= effect / 2
+    assert np.mean(gated(studies[:200], 0.10)) < found - 0.2
+
+
+def test_the_pages_print_the_gate_as_it_is_measured() -> None:
+    stream = np.random.SeedSequence(1).spawn(len(CHECKS) + 1)[CHECKS.index(gate)]
+    measured = gate(np.random.default_rng(stream), REPETITIONS)
+    readme, page, method = (
+        (paths.CHECKOUT / name).read_text() for name in ("README.md", "docs/gate.md", "docs/method.md")
+    )
+
+    def spread(check: str, cell: str, digits: int) -> str:
+        found = [100 * r.observed for r in measured if r.check == check and r.cell.startswith(cell)]
+        return f"{min(found):.{digits}f} to {max(found):.{digits}f} %"
+
+    one, two, three = (spread("gate: false alarms", many, 1) for many in ("one", "two", "three"))
+    power = spread("gate: power of a plan", "", 0)
+    assert f"| at most 5 % (7.5 %) | {two} ({three}) |" in readme
+    assert f"in a plan's number of blocks | power 80 % | {power} |" in readme
+    assert all(f"| {said} |" in page for said in (one, two, three))
+    assert f"{power} were measured" in page
+    assert f"{one} for one, {two} for two, {three} for three" in " ".join(method.split())

@@ -1,1 +1,4 @@
-"""One verb a module: each has ``add(subparsers)`` and ``run(arguments, out) -> exit code``."""
+"""One verb a module: each has ``add(subparsers)`` and ``run(arguments, out) -> exit code``.
+
+`gating` is no verb: the options that three of them share.
+"""

@@ -9,6 +9,7 @@ import shlex
 from pathlib import Path
 from typing import Any, TextIO
 
+from meshtrial.commands import gating
 from meshtrial.errors import UsageError
 
 EXAMPLES = """\
@@ -60,6 +61,7 @@ def add(verbs: Any) -> None:
     command.add_argument("--force", action="store_true", help="compare what differs all the same, and name it")
     command.add_argument("--json", type=Path, metavar="OUT", help="write the record")
     command.add_argument("--html", type=Path, metavar="OUT", help="write one offline page")
+    gating.add(command)
     command.set_defaults(run=run)
 
 
@@ -72,6 +74,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         raise UsageError(f"--alpha {arguments.alpha:g}: allowed is more than 0 and less than 0.5")
     if not 0 <= arguments.sample_floor < math.inf:
         raise UsageError(f"--sample-floor {arguments.sample_floor:g}: allowed is 0 or more")
+    gate = gating.read(arguments)
     asked = session.Asked(**{field.name: getattr(arguments, field.name) for field in dataclasses.fields(session.Asked)})
     sample, default = session.collect(asked)
     metrics = names.metrics_of(arguments.metrics) if arguments.metrics else default
@@ -90,6 +93,11 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
             print(f"page    {arguments.html}", file=out)
     except OSError as error:
         raise UsageError(f"{error.filename}: cannot be written ({error.strerror})") from error
+    if gate:
+        from meshtrial.compare import page
+
+        title = f"{' and '.join(sample.treatments)} against {sample.baseline}"
+        gate.judge(page.contrasts(outcome), outcome.primary, outcome.alpha, title, out)
     return 0
 
 

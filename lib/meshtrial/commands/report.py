@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any, TextIO
 
+from meshtrial.commands import gating
 from meshtrial.commands.run import run_notebook
 from meshtrial.errors import RecordError
 from meshtrial.inference import analyse
@@ -15,13 +16,15 @@ from meshtrial.run.trial import complete
 
 def add(verbs: Any) -> None:
     """Declare the command."""
-    command = verbs.add_parser("report")
+    command = verbs.add_parser("report", allow_abbrev=False)
     command.add_argument("study_dir", type=Path, metavar="DIR", help="a folder under data/studies")
+    gating.add(command)
     command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
+    gate = gating.read(arguments)
     store = StudyStore.open(arguments.study_dir.resolve())
     if not store.records():
         raise RecordError(f"{arguments.study_dir}: holds no run yet; start it with -p study_dir={arguments.study_dir}")
@@ -31,4 +34,4 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     given: dict[str, Any] = {"study_dir": str(store.path)}
     if not complete(store):
         given["run_missing"] = False
-    return run_notebook(name, given, out)
+    return run_notebook(name, given, out, gate)

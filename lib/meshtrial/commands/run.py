@@ -15,11 +15,13 @@ from typing import Any, TextIO
 import yaml
 
 from meshtrial import paths
+from meshtrial.commands import gating
 from meshtrial.design.parameters import read_parameters
 from meshtrial.design.plan import ATTEMPTS
 from meshtrial.design.studies import STUDIES, study_module
 from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.inference import read_study
+from meshtrial.inference.gate import declared_by
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import StudyStore
 from meshtrial.run.trial import HANDOFF
@@ -37,13 +39,15 @@ def add(verbs: Any) -> None:
     command.add_argument("study", choices=sorted(STUDIES))
     command.add_argument("-p", dest="pairs", action="append", default=[], metavar="NAME=VALUE", help="a parameter")
     command.add_argument("-f", dest="file", type=Path, metavar="FILE.yaml", help="parameters in a YAML file")
+    gating.add(command)
     command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
+    gate = gating.read(arguments)
     given = read_given(arguments.study, arguments.file, arguments.pairs)
-    return run_notebook(arguments.study, given, out)
+    return run_notebook(arguments.study, given, out, gate)
 
 
 def read_given(study: str, file: Path | None, pairs: list[str]) -> dict[str, Any]:
@@ -83,8 +87,14 @@ def _value(text: str) -> Any:
     return text
 
 
-def run_notebook(study: str, given: Mapping[str, Any], out: TextIO) -> int:
-    """Run a study's notebook, write HTML, its entry and the index, print what it says and where it lies."""
+def run_notebook(study: str, given: Mapping[str, Any], out: TextIO, gate: gating.Gate) -> int:
+    """Run a study's notebook, write HTML, its entry and the index, print what it says and where it lies; then the gate.
+
+    Raises
+    ------
+    GateError
+        When the gate fires.
+    """
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
     folder = paths.reports_root()
     folder.mkdir(parents=True, exist_ok=True)
@@ -96,7 +106,16 @@ def run_notebook(study: str, given: Mapping[str, Any], out: TextIO) -> int:
         changed = {HANDOFF: str(handoff), "TMPDIR": private}
         error = _papermill(source, notebook, given, changed, out)
         study_dir = Path(json.loads(handoff.read_text())["study_dir"]) if handoff.exists() else None
-    return _publish(study, notebook, study_dir, error, out)
+    data = _publish(study, notebook, study_dir, error, out)
+    _gate(data, gate, out)
+    return INVALID_RUNS if has_invalid(data) else 0
+
+
+def _gate(data: StudyData, gate: gating.Gate, out: TextIO) -> None:
+    from meshtrial.report import frames
+
+    study = data.plan.study
+    gate.judge(frames.contrasts(data), declared_by(data.plan), study.alpha, study.name, out)
 
 
 def _papermill(
@@ -135,7 +154,7 @@ def _publish(
     study_dir: Path | None,
     error: BaseException | None,
     out: TextIO,
-) -> int:
+) -> StudyData:
     # matplotlib, seaborn and nbconvert take a second to load, which other commands need not wait for.
     from meshtrial.report import html, site, tables
 
@@ -168,7 +187,7 @@ def _publish(
     print(f"report   {paths.shown(page)}", file=out)
     print(f"index    {paths.shown(index)}", file=out)
     out.flush()
-    return INVALID_RUNS if has_invalid(data) else 0
+    return data
 
 
 def has_invalid(data: StudyData) -> bool:

@@ -19,6 +19,7 @@ from meshtrial.compare.runs import Finding, Run, Sample
 from meshtrial.design.responses import Response
 from meshtrial.design.study import TWIN_SUFFIX
 from meshtrial.errors import UsageError
+from meshtrial.inference.gate import Declared
 from meshtrial.inference.rows import kind_of, median_of, usable_margin, verdict_row
 from meshtrial.load.quantiles import requests_needed
 from meshtrial.margin import Margin
@@ -46,6 +47,8 @@ class Outcome:
     findings : tuple of Finding
         Of the sample, and why a metric is not reported.
     alpha : float
+    primary : tuple of Declared
+        The contrasts of the first metrics, also of those that could not be compared.
     """
 
     sample: Sample
@@ -54,6 +57,7 @@ class Outcome:
     rows: tuple[VerdictRow, ...]
     findings: tuple[Finding, ...]
     alpha: float
+    primary: tuple[Declared, ...] = ()
 
 
 def analyse(
@@ -111,7 +115,8 @@ def analyse(
             }
             rows += _family_rows(sample, metric, family, bounds)
     limits = limit_sentences(sample, names, alpha)
-    return Outcome(sample, tuple(limits), tuple(kept), tuple(rows), tuple(findings), alpha)
+    primary = tuple(Declared("", metric, name, sample.baseline) for metric in metrics[:MOST_PRIMARY] for name in names)
+    return Outcome(sample, tuple(limits), tuple(kept), tuple(rows), tuple(findings), alpha, primary)
 
 
 def _unreported(sample: Sample, metric: Response, sample_floor: float) -> str:

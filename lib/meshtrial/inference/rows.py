@@ -27,7 +27,7 @@ def verdict_rows(plan: Plan, table: pl.DataFrame, load: str, inclusion: Inclusio
     """Every response that gets a verdict at one load: primary first, then exploratory."""
     study = plan.study
     measured = set(table.filter(pl.col("load") == load)["response"].unique().to_list())
-    names = _primary(plan, load)
+    names = primary_names(plan, load)
     asked = plan.study.load(load)
     names += [
         name
@@ -45,7 +45,7 @@ def primary_results(
 ) -> list[tuple[str, stats.ContrastResult]]:
     """Results of the primary families at one load, without the twin: what a stopping rule may look at."""
     found: list[tuple[str, stats.ContrastResult]] = []
-    for name in _primary(plan, load):
+    for name in primary_names(plan, load):
         values = _values(plan, table, load, name, inclusion)
         for result in _results(plan, REGISTRY[name], inclusion, values, alpha):
             if result.role != "a/a":
@@ -53,7 +53,8 @@ def primary_results(
     return found
 
 
-def _primary(plan: Plan, load: str) -> list[str]:
+def primary_names(plan: Plan, load: str) -> list[str]:
+    """The primary responses that apply at one load, as declared."""
     return [name for name in plan.study.primary if applies(name, plan.study.load(load))]
 
 

@@ -1,9 +1,9 @@
 """The instrument tested on known truth.
 
 Nobody can trust an error rate that was never measured. Six numbered checks, and those of the stopping rules, of plans,
-of dependent blocks and of the design's limits, simulate studies, run the shipped test on them, and compare the share of
-errors with the nominal one, allowing three Monte-Carlo standard errors. Check 5 is the negative control: the sequential
-order must fail check 1, or the checks have no teeth.
+of the gate, of dependent blocks and of the design's limits, simulate studies, run the shipped test on them, and compare
+the share of errors with the nominal one, allowing three Monte-Carlo standard errors. Check 5 is the negative control:
+the sequential order must fail check 1, or the checks have no teeth.
 """
 
 from __future__ import annotations
@@ -374,9 +374,43 @@ def recorded_noise(recorded: ArrayLike, rng: np.random.Generator, repetitions: i
     )
 
 
+def _worse(values: FloatArray) -> NDArray[np.bool_]:
+    """Contrasts called slower or more: from logs (repetitions, blocks, treatments) to (repetitions, contrasts)."""
+    d = np.moveaxis(values[:, :, 1:] - values[:, :, :1], 2, 0)
+    p = np.stack([signed_rank_p_rows(one) for one in d], axis=1)
+    up = np.stack([hodges_lehmann_rows(one, ALPHA).estimate > 0 for one in d], axis=1)
+    return np.asarray((np.stack([holm(row) for row in p]) <= ALPHA) & up, dtype=np.bool_)
+
+
+def gate(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]:
+    """A gate on differences for the worse: how often chance fires it, and whether it finds what a plan promised.
+
+    A family errs in one direction half as often as in both. Every primary response is a family of its own, so their
+    errors add up; responses that have nothing to do with each other are the worst case, those of real runs go together.
+    """
+    rows = []
+    for contrasts in (1, 5):
+        equal = np.zeros(contrasts + 1)
+        apart = [_worse(simulate(equal, BLOCKS, repetitions, rng)).any(axis=1) for _ in range(3)]
+        for families, name in enumerate(
+            ("one primary response", "two primary responses", "three primary responses"), start=1
+        ):
+            cell = f"{name}, {contrasts} contrast{'s' * (contrasts > 1)} each"
+            fired = np.any(apart[:families], axis=0)
+            rows.append(check_row("gate: false alarms", cell, "at most", families * ALPHA / 2, fired))
+    for share, m in ((0.5, 1), (1.0, 1), (1.0, 5)):
+        n = blocks_for_difference(1.0, share, m=m)
+        # The baseline has no noise of its own: that of every contrast's block differences is 1.
+        values = rng.normal(0.0, 1.0, (repetitions, n, m + 1)) * (np.arange(m + 1) > 0)
+        values[:, :, 1] += share
+        cell = f"regression of the margin, margin/s {share:g}, m = {m}, n = {n}"
+        rows.append(check_row("gate: power of a plan", cell, "at least", 0.78, _worse(values)[:, 0]))
+    return tuple(rows)
+
+
 CHECKS: tuple[Callable[[np.random.Generator, int], tuple[CheckResult, ...]], ...] = (
     false_positives, coverage, errors_at_the_margin, power, negative_control, stopping_rules, limits, agreement,
-    own_states, foreign_load, regimes, extended, planned_power, materiality,
+    own_states, foreign_load, regimes, extended, planned_power, materiality, gate,
 )  # fmt: skip
 
 # the permutation test for dependent blocks runs on this share of the repetitions: it takes a millisecond a study

@@ -29,7 +29,8 @@ Label = Literal[
     "inconclusive",
 ]
 
-_WORDS: dict[Kind, tuple[Label, Label]] = {
+# What a difference is called: up, down.
+DIRECTIONS: dict[Kind, tuple[Label, Label]] = {
     "latency": ("slower", "faster"),
     "resource": ("more", "less"),
     "level": ("higher", "lower"),
@@ -135,7 +136,7 @@ def decide(
 
     equivalent = p_equivalence_adjusted is not None and p_equivalence_adjusted <= c.alpha
     if p_adjusted <= c.alpha:
-        up, down = _WORDS[kind]
+        up, down = DIRECTIONS[kind]
         label = up if c.estimate >= c.no_effect else down
         material = p_material_adjusted is not None and p_material_adjusted <= c.alpha
         qualifier: Literal["material", "below margin", ""] = (

@@ -44,7 +44,7 @@ def verdict_table(data: StudyData) -> Fragment:
         "stands outside every family."
     )
     parts = contrast_tables(found, note)
-    words = details("The rows in words", bullets(_in_words(row) for row in found.rows))
+    words = details("The rows in words", bullets(in_words(row) for row in found.rows))
     html = joined(part.to_html() for part in parts) + _warnings(found.rows) + _legend(found.rows) + words
     return Fragment(html, "\n\n".join(part.to_text() for part in parts))
 
@@ -209,16 +209,17 @@ def _margin(row: VerdictRow) -> Cell:
     return Cell(f"±{wording.in_unit(row.response, row.margin_floor)}", row.margin, note=below)
 
 
-def _in_words(row: VerdictRow) -> str:
+def in_words(row: VerdictRow, counted: str = "blocks") -> str:
     """A row as a sentence that stands by itself."""
-    said = f"{row.treatment} against {row.baseline} at {row.load}, {wording.typical(row)}: {wording.verdict_text(row)}"
+    at = f" at {row.load}" if row.load else ""
+    said = f"{row.treatment} against {row.baseline}{at}, {wording.typical(row)}: {wording.verdict_text(row)}"
     parts = [said]
     if row.ratio is not None:
         interval = wording.change_interval(row.ci_low, row.ci_high)
         parts.append(f"{wording.change(row.ratio, row.ci_high)} ({interval})")
     if row.difference is not None:
         added = wording.in_unit(wording.response_of(row), row.difference, sign=True)
-        parts.append(f"{added} over {row.n_blocks} blocks")
+        parts.append(f"{added} over {row.n_blocks} {counted}")
     return ", ".join(parts) + "."
 
 

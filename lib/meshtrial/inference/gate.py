@@ -1,0 +1,258 @@
+"""A gate: from verdicts to pass or fire, by rules that the user gives before the verdicts are there.
+
+Opinion: a gate decides nothing that the verdict table does not say. It asks which word every primary contrast got; the
+A/A twin and exploratory responses have no say. A word that no rule names passes `fail_on` and breaks `require`: what an
+open verdict does is therefore the user's choice. An unfinished study passes no gate, and neither does a study without
+a primary contrast: nothing was judged there.
+
+Limit: every primary response at every load is a family with an error rate of its own, and a gate looks at all of them.
+`Outcome.false_alarms` is the bound that follows; few primary responses, or a smaller alpha, keep it low.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from meshtrial.design.parameters import split_list
+from meshtrial.design.plan import Plan
+from meshtrial.design.responses import REGISTRY, Response
+from meshtrial.errors import UsageError
+from meshtrial.inference.rows import kind_of, primary_names
+from meshtrial.records.schema import VerdictRow
+from meshtrial.stats.verdict import DIRECTIONS
+
+DIFFERENT = tuple(word for pair in DIRECTIONS.values() for word in pair)
+WORDS = (*DIFFERENT, "equivalent", "inconclusive", "unstable", "saturated", "invalid", "provisional")
+# As they are typed, and as a verdict's row has them.
+QUALIFIERS = {"material": "material", "below-margin": "below margin"}
+FAIL_ON, REQUIRE = "--fail-on", "--require"
+MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A verdict's word, and the qualifier it must have where one is named."""
+
+    word: str
+    qualifier: str = ""
+
+    def matches(self, word: str, qualifier: str) -> bool:
+        """Whether a verdict is meant."""
+        return word == self.word and (not self.qualifier or qualifier == QUALIFIERS[self.qualifier])
+
+    def __str__(self) -> str:
+        return f"{self.word}:{self.qualifier}" if self.qualifier else self.word
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a gate goes by.
+
+    Attributes
+    ----------
+    fail_on : tuple of Rule
+        The gate fires where a primary contrast is one of these.
+    require : tuple of Rule
+        The gate fires where a primary contrast is none of these.
+    """
+
+    fail_on: tuple[Rule, ...] = ()
+    require: tuple[Rule, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.fail_on or self.require)
+
+    def __str__(self) -> str:
+        pairs = ((FAIL_ON, self.fail_on), (REQUIRE, self.require))
+        return " ".join(f"{option} {','.join(map(str, rules))}" for option, rules in pairs if rules)
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A primary contrast that was declared: it is to have a verdict."""
+
+    load: str
+    response: Response
+    treatment: str
+    baseline: str
+
+    def __str__(self) -> str:
+        at = f" at {self.load}" if self.load else ""
+        return " ".join(f"{self.treatment} against {self.baseline}, {self.response.label}{at}".split())
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A primary contrast, what was said of it, and the rule that it breaks.
+
+    Attributes
+    ----------
+    declared : Declared
+    row : VerdictRow or None
+        None where the contrast has no verdict at all.
+    broken : str
+        The option that fires, with its words; empty where the contrast passes.
+    """
+
+    declared: Declared
+    row: VerdictRow | None
+    broken: str = ""
+
+    @property
+    def word(self) -> str:
+        """The verdict's word; what has no verdict is invalid."""
+        return self.row.verdict if self.row else "invalid"
+
+    @property
+    def sentence(self) -> str:
+        """The verdict as it is printed."""
+        return (self.row.sentence or self.row.verdict) if self.row else "no verdict: it was not reported"
+
+    def __str__(self) -> str:
+        return f"{self.declared}: {self.sentence}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a gate came to.
+
+    Attributes
+    ----------
+    rules : Rules
+    judged : tuple of Judged
+        Every primary contrast, in the order in which they were declared.
+    alpha : float
+        Error level of a family.
+    """
+
+    rules: Rules
+    judged: tuple[Judged, ...]
+    alpha: float
+
+    @property
+    def fired(self) -> bool:
+        """Whether the gate does not pass."""
+        return bool(self.rules) and (not self.judged or any(one.broken for one in self.judged))
+
+    @property
+    def families(self) -> dict[tuple[str, str], Response]:
+        """The primary responses by load and name: each is a family of contrasts."""
+        return {(one.declared.load, one.declared.response.name): one.declared.response for one in self.judged}
+
+    @property
+    def false_alarms(self) -> float:
+        """The share of gates that a difference fires at most by chance, were there none.
+
+        Half of alpha for each direction that the rules name, in each family. Holm's correction keeps a family at that
+        whatever the number of its contrasts; families are not corrected for each other.
+        """
+        named = {rule.word for rule in self.rules.fail_on}
+        directions = sum(word in named for one in self.families.values() for word in DIRECTIONS[kind_of(one)])
+        return min(1.0, directions * self.alpha / 2)
+
+    @property
+    def line(self) -> str:
+        """The outcome and its reason in one line."""
+        if not self.judged:
+            said = "there is no primary contrast to judge"
+            return f"gate fired: {said}" if self.rules else said
+        many = len(self.judged)
+        broken = [one for one in self.judged if one.broken]
+        if not broken:
+            counted = Counter(one.word for one in self.judged)
+            words = ", ".join(f"{counted[word]} {word}" for word in WORDS if word in counted)
+            head = "gate passed: " if self.rules else ""
+            return f"{head}{many} primary contrast{'s' * (many > 1)}: {words}"
+        named = "; ".join(f"{one} ({one.broken})" for one in broken[:MOST_NAMED])
+        rest = f"; and {len(broken) - MOST_NAMED} more" if len(broken) > MOST_NAMED else ""
+        return " ".join(f"gate fired: {len(broken)} of {many} primary contrasts: {named}{rest}".split())
+
+
+def read_rules(fail_on: Iterable[str] = (), require: Iterable[str] = ()) -> Rules:
+    """Rules as they are typed: ``slower,more`` or ``slower:material``.
+
+    Parameters
+    ----------
+    fail_on, require : iterable of str
+        Comma-separated words, an item for every time the option was given.
+
+    Raises
+    ------
+    UsageError
+        For a word that no verdict has, naming those that are allowed.
+    """
+    rules = Rules(_read(FAIL_ON, fail_on), _read(REQUIRE, require))
+    for rule in rules.require:
+        if rule.word == "provisional":
+            raise UsageError(f"{REQUIRE} provisional: an unfinished study passes no gate; leave it out")
+        if rule in rules.fail_on:
+            raise UsageError(f"{FAIL_ON} and {REQUIRE} both name {rule}: no verdict could pass by it; leave one out")
+    return rules
+
+
+def _read(option: str, texts: Iterable[str]) -> tuple[Rule, ...]:
+    texts = list(texts)
+    items = [item for text in texts for item in split_list(text)]
+    if texts and not items:
+        raise UsageError(f"{option}: names no verdict; allowed are {', '.join(WORDS)}")
+    return tuple(dict.fromkeys(_rule(option, item) for item in items))
+
+
+def _rule(option: str, item: str) -> Rule:
+    word, colon, qualifier = item.partition(":")
+    if word not in WORDS:
+        raise UsageError(f"{option} {item}: no verdict is called {word!r}; allowed are {', '.join(WORDS)}")
+    if colon and word not in DIFFERENT:
+        raise UsageError(f"{option} {item}: only a difference has a qualifier, one of {', '.join(DIFFERENT)}")
+    if colon and qualifier not in QUALIFIERS:
+        allowed = " and ".join(f"{word}:{name}" for name in QUALIFIERS)
+        raise UsageError(f"{option} {item}: no verdict is {qualifier!r}; allowed are {word}, {allowed}")
+    return Rule(word, qualifier)
+
+
+def declared_by(plan: Plan) -> tuple[Declared, ...]:
+    """The primary contrasts that a plan declares, the twin's apart."""
+    study = plan.study
+    return tuple(
+        Declared(load.label, REGISTRY[name], contrast.treatment, contrast.baseline)
+        for load in study.loads
+        for name in primary_names(plan, load.label)
+        for contrast in study.all_contrasts()
+    )
+
+
+def judge(rows: Sequence[VerdictRow], declared: Sequence[Declared], rules: Rules, alpha: float) -> Outcome:
+    """Hold every declared primary contrast against the rules.
+
+    Parameters
+    ----------
+    rows : sequence of VerdictRow
+        Of a study or a comparison; the twin's and exploratory ones are passed over.
+    declared : sequence of Declared
+        What was declared: a contrast without a row is invalid, and never passes what is required.
+    rules : Rules
+    alpha : float
+        Error level of a family.
+    """
+    found = {
+        (row.load, row.response, row.treatment, row.baseline): row
+        for row in rows
+        if not row.twin and not row.exploratory
+    }
+    judged = []
+    for one in declared:
+        row = found.get((one.load, one.response.name, one.treatment, one.baseline))
+        judged.append(Judged(one, row, _broken(row, rules)))
+    return Outcome(rules, tuple(judged), alpha)
+
+
+def _broken(row: VerdictRow | None, rules: Rules) -> str:
+    word, qualifier = (row.verdict, row.qualifier) if row else ("invalid", "")
+    for rule in rules.fail_on:
+        if rule.matches(word, qualifier):
+            return f"{FAIL_ON} {rule}"
+    if rules.require and (row is None or not any(rule.matches(word, qualifier) for rule in rules.require)):
+        return f"{REQUIRE} {','.join(map(str, rules.require))}"
+    return "an unfinished study passes no gate" if rules and word == "provisional" else ""

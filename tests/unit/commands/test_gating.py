@@ -1,0 +1,185 @@
+"""The gate's options are the same on three commands, are checked before anything is done, and decide the exit code."""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+import shutil
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from meshtrial import cli, paths
+from meshtrial.commands import report, run
+from meshtrial.inference import analyse
+from meshtrial.records.store import StudyStore
+
+SAMPLE = next(paths.CHECKOUT.glob("data/sample/ambient_vs_no_mesh/*/plan.json")).parent
+TABLE = ("compare", "--table", str(SAMPLE / "runs.parquet"), "--baseline", "none")
+BOTH = (*TABLE, "--metrics", "p50,path_cpu_s_per_request")
+GATED = {"run": ("ambient_vs_no_mesh",), "report": ("nowhere",), "compare": ("--baseline", "none/*.json")}
+
+
+def call(*arguments: str) -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    return cli.main(list(arguments), out, err), out.getvalue(), err.getvalue()
+
+
+def test_two_equal_treatments_pass_what_requires_them_to_be_equivalent():
+    code, out, err = call(*BOTH, "--treatment", "none-aa", "--require", "equivalent")
+    assert (code, err) == (0, "")
+    assert out.endswith("\ngate passed: 2 primary contrasts: 2 equivalent\n")
+
+
+def test_a_regression_fires_with_one_line_why_and_the_files_are_there(tmp_path):
+    summary, junit = tmp_path / "new" / "gate.md", tmp_path / "gate.xml"
+    options = ("--fail-on", "slower", "--fail-on", "more", "--summary", str(summary), "--junit", str(junit))
+    code, out, err = call(*BOTH, "--treatment", "node-proxy", *options)
+    assert code == 4
+    assert err.startswith(
+        "meshtrial compare: gate fired: 2 of 2 primary contrasts: node-proxy against none, p50 latency"
+    )
+    assert err.count("\n") == 1
+    assert f"summary  {summary}\njunit    {junit}\n" in out
+    assert "gate fired: 2 of 2" in summary.read_text()
+    assert ElementTree.parse(junit).getroot().attrib["failures"] == "2"
+
+
+def test_files_alone_fire_nothing(tmp_path):
+    code, out, _ = call(*BOTH, "--treatment", "node-proxy", "--summary", str(tmp_path / "gate.md"))
+    assert code == 0
+    assert out.endswith(f"declares them first.\nsummary  {tmp_path / 'gate.md'}\n")
+
+
+def test_a_metric_that_was_not_reported_passes_no_requirement(tmp_path):
+    """The sample's runs are too short for p99: its fortio results leave p99 out."""
+    files = [f"none={SAMPLE}/runs/*-none/fortio.json", f"twin={SAMPLE}/runs/*-none-aa/fortio.json"]
+    given = ("compare", "--baseline", files[0], "--treatment", files[1], "--metrics", "p50,p99")
+    code, _, err = call(*given, "--require", "equivalent,inconclusive")
+    assert code == 4
+    assert "p99 latency: no verdict: it was not reported (--require equivalent,inconclusive)" in err
+    assert call(*given, "--fail-on", "slower")[0] == 0
+    assert call(*given, "--fail-on", "invalid")[0] == 4
+
+
+def test_a_fourth_metric_is_exploratory_and_has_no_say():
+    metrics = "app_memory_bytes,load_generator_cpu_cores,app_cpu_cores,p50"
+    code, out, _ = call(*TABLE, "--treatment", "node-proxy", "--metrics", metrics, "--fail-on", "slower")
+    assert code == 0
+    assert "gate passed: 3 primary contrasts" in out
+
+
+@pytest.fixture
+def idle(tmp_path, monkeypatch):
+    """An empty folder, where a command that went on would fail and not measure."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run, "run_notebook", None)
+    monkeypatch.setattr(report, "run_notebook", None)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("idle")
+@pytest.mark.parametrize("verb", GATED)
+def test_a_typo_is_found_before_anything_is_done(verb):
+    code, _, err = call(verb, *GATED[verb], "--fail-on", "slowr")
+    assert code == 2
+    assert err.startswith(
+        f"meshtrial {verb}: --fail-on slowr: no verdict is called 'slowr'; allowed are slower, faster"
+    )
+
+
+@pytest.mark.parametrize("verb", GATED)
+def test_a_file_that_cannot_be_written_is_found_before_anything_is_done(verb, idle):
+    (idle / "file").write_text("")
+    for option, path in (("--summary", "file/gate.md"), ("--junit", "."), ("--summary", "/proc/gate.md")):
+        code, _, err = call(verb, *GATED[verb], option, path)
+        assert code == 2
+        assert err.startswith(f"meshtrial {verb}: {option} {path}: ")
+    assert "give each a file of its own" in call(verb, *GATED[verb], "--summary", "x", "--junit", "x")[2]
+
+
+@pytest.mark.parametrize("verb", GATED)
+def test_the_help_of_each_has_the_same_group(verb, capsys):
+    call(verb, "--help")
+    shown = capsys.readouterr().out
+    assert "docs/gate.md" in " ".join(shown.split())
+    assert re.findall(r"^  (--fail-on|--require|--summary|--junit)\b", shown, re.M) == [
+        "--fail-on",
+        "--require",
+        "--summary",
+        "--junit",
+    ]
+
+
+@pytest.fixture
+def notebook(monkeypatch, tmp_path):
+    """``run`` and ``report`` whose notebook has been through: what it wrote is the study that is given."""
+
+    def given(folder: Path, *, invalid: bool = False) -> None:
+        data = analyse(StudyStore.open(folder))
+        monkeypatch.setattr(run, "_papermill", lambda *_: None)
+        monkeypatch.setattr(run, "_publish", lambda *_: data)
+        monkeypatch.setattr(run, "has_invalid", lambda _: invalid)
+        monkeypatch.setattr(paths, "reports_root", lambda: tmp_path / "reports")
+
+    return given
+
+
+@pytest.fixture
+def sample(tmp_path) -> Path:
+    folder = tmp_path / SAMPLE.parent.name / SAMPLE.name
+    shutil.copytree(SAMPLE, folder)
+    return folder
+
+
+@pytest.mark.parametrize("verb", ["run", "report"])
+def test_a_study_is_judged_by_what_its_plan_declared(verb, sample, notebook):
+    notebook(sample)
+    given = ("run", "ambient_vs_no_mesh", "-p", f"study_dir={sample}") if verb == "run" else ("report", str(sample))
+    code, _, err = call(*given, "--fail-on", "slower:material")
+    assert code == 4
+    assert err == (
+        f"meshtrial {verb}: gate fired: 1 of 3 primary contrasts: node-proxy against none, p50 latency at 300rps-4c: "
+        "slower (material) (--fail-on slower:material)\n"
+    )
+    code, out, _ = call(*given, "--fail-on", "faster,less")
+    assert code == 0
+    assert out.endswith("gate passed: 3 primary contrasts: 1 slower, 1 more, 1 invalid\n")
+    assert call(*given)[:2] == (0, "")
+
+
+def test_invalid_runs_are_said_by_their_own_code_unless_the_gate_fires(sample, notebook):
+    notebook(sample, invalid=True)
+    assert call("report", str(sample), "--fail-on", "faster")[0] == 3
+    assert call("report", str(sample), "--fail-on", "slower")[0] == 4
+
+
+def test_an_unfinished_study_passes_no_gate(sample, notebook):
+    for late in sorted((sample / "runs").glob("08-*")):
+        shutil.rmtree(late)
+    notebook(sample)
+    code, _, err = call("report", str(sample), "--fail-on", "slower")
+    assert code == 4
+    assert "provisional: 7 of 8 blocks (an unfinished study passes no gate)" in err
+
+
+def section(title: str) -> str:
+    """A section of the README."""
+    text = (paths.CHECKOUT / "README.md").read_text()
+    return re.split(r"^## ", text.split(f"\n## {title}\n")[1], maxsplit=1, flags=re.M)[0]
+
+
+def test_the_readme_leads_to_a_passing_and_to_a_failing_gate(tmp_path, monkeypatch):
+    commands = re.findall(r"^    (\.venv/bin/meshtrial (?:[^\n]*\\\n)*[^\n]*)", section("A gate for CI"), re.M)
+    said = [int(code) for code in re.findall(r"exit code (\d)", section("A gate for CI"))]
+    monkeypatch.chdir(tmp_path)
+    codes = []
+    for command in commands:
+        words = shlex.split(command.replace("\\\n", " "))[1:]
+        # What a shell does with a pattern, from the checkout.
+        found = [str(next(paths.CHECKOUT.glob(word))) if "*" in word else word for word in words]
+        codes.append(call(*found)[0])
+    assert codes == said == [0, 4]
+    assert {path.name for path in tmp_path.iterdir()} == {"gate.md", "gate.xml"}
