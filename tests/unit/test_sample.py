@@ -83,6 +83,21 @@ def test_the_readme_quotes_it_as_it_is(sample: Path, tmp_path: Path):
     assert all("own build" in build for build in builds)
 
 
+@pytest.mark.parametrize("sample", [p for p in PACKED if p.name.startswith("feature_impact")], ids=lambda p: p.name)
+def test_the_readme_quotes_each_feature_as_it_is(sample: Path, tmp_path: Path):
+    data = read_study(StudyStore.open(packed.unpack(sample, tmp_path)))
+    baseline, found = data.plan.study.baseline.name, []
+    for contrast in data.plan.study.all_contrasts():
+        if contrast.baseline != baseline or contrast.treatment in ("istio", "kuma"):
+            pair = (contrast.treatment, contrast.baseline)
+            rows = [row for row in data.verdicts if (row.treatment, row.baseline) == pair and row.response in QUOTED]
+            cells = [f"{wording.change(row.ratio, row.ci_high)}, {wording.verdict_text(row)}" for row in rows]
+            found.append(plain(f"| `{pair[0]}` | `{pair[1]}` | {' | '.join(cells)} |"))
+    assert len(found) == 5
+    for line in found:
+        assert line in README, f"README.md lacks: {line}"
+
+
 @pytest.mark.parametrize("sample", PACKED, ids=lambda path: path.name)
 def test_a_packed_one_says_its_verdict_without_the_requests(sample: Path, tmp_path: Path):
     data = read_study(StudyStore.open(packed.unpack(sample, tmp_path)))
