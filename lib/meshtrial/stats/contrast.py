@@ -373,7 +373,7 @@ def _paired_warnings(found: _Found, zeros: int, alpha: float, m_family: int) -> 
     elif (p <= alpha) != (p_flip <= alpha) or (p <= alpha) != (p_t <= alpha):
         text = (
             f"signed-rank p = {p:.3g}, sign-flip p = {p_flip:.3g}, paired t p = {p_t:.3g}: a few blocks carry the "
-            "mean; look at the dots by block, and add blocks before acting on this contrast"
+            "mean; look at the dots by block, and measure a new, larger study before acting on this contrast"
         )
         notes.append(Warning("tests-disagree", text))
     if zeros:

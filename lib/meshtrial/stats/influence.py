@@ -71,7 +71,7 @@ def influence(
     which = (
         f"block {names}" if len(found) == 1 else f"any one of {len(found)} blocks ({names}{', ...' * (len(found) > 5)})"
     )
-    text = f"without {which} the verdict would {becomes}: read its run logs and gates, keep it, and add blocks"
+    text = f"without {which} the verdict would {becomes}: read its run logs and gates, keep it, and plan a larger study"
     return (Warning("influential-block", text),)
 
 
