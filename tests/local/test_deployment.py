@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from meshtrial.design.parameters import read_parameters
+from meshtrial.design.studies import study_module
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import TestbedError, UsageError
 from meshtrial.load import fortio, ingest
@@ -44,6 +46,16 @@ def exercise(name: str, folder: Path, load: Load = LOAD):
     finally:
         deployment.close()
         assert not deployment.folder.exists()
+
+
+def assert_refused(name: str, message: str) -> None:
+    """Before a study, and by a deployment that is made without one."""
+    module = study_module("ambient_vs_no_mesh")
+    study = module.build(read_parameters(module.PARAMETERS, {"treatments": f"none,{name}"}))
+    with pytest.raises(UsageError, match=message):
+        LocalTestbed().preflight(study)
+    with pytest.raises(UsageError, match=message):
+        LocalTestbed().deploy(Treatment.parse(name), LOAD, "echo")
 
 
 def failed(proofs) -> set[str]:
@@ -142,8 +154,7 @@ def test_a_deployment_that_cannot_start_leaves_nothing_and_says_why(tmp_path, mo
     ],
 )
 def test_a_treatment_that_does_not_exist_is_refused_with_what_does(name, message):
-    with pytest.raises(UsageError, match=message):
-        LocalTestbed().deploy(Treatment.parse(name), LOAD, "echo")
+    assert_refused(name, message)
 
 
 @pytest.mark.parametrize("name", ["none", "sidecar+mtls"])
@@ -155,3 +166,31 @@ def test_requests_and_answers_have_sizes_of_their_own_and_many_headers(name, tmp
     told = json.loads(next(tmp_path.glob("*.json")).read_text())
     assert told["Sizes"]["Min"] > 200_000
     assert told["Payload"]
+
+
+@pytest.mark.parametrize(
+    ("name", "sidecars", "proof"),
+    [
+        ("sidecar+client-only+observability", {"client sidecar"}, "no proxy at the server"),
+        ("sidecar+server-only+jwt", {"server sidecar"}, "JWT without a token"),
+    ],
+)
+def test_one_of_the_two_sidecars_alone(name, sidecars, proof, tmp_path):
+    proofs, usage, measured = exercise(name, tmp_path)
+    assert not failed(proofs), [p for p in proofs if not p.passed]
+    assert proof in {p.name for p in proofs}
+    assert {u.component for u in usage if u.role == "data plane"} == sidecars
+    assert measured.responses["error_ratio"] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("sidecar+mtls+client-only", "mtls needs the sidecar that client-only leaves out"),
+        ("sidecar+client-only+opa", "opa needs the sidecar that client-only leaves out"),
+        ("sidecar+server-only+mtls", "mtls needs the sidecar that server-only leaves out"),
+        ("sidecar+client-only+server-only", "with neither sidecar it is none"),
+    ],
+)
+def test_a_feature_that_needs_the_other_sidecar_is_refused(name, message):
+    assert_refused(name, message)

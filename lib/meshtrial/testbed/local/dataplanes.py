@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from meshtrial.design.study import Treatment
+from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import UsageError
 from meshtrial.testbed.local import direct, features, node_proxy, relay, sidecar
 from meshtrial.testbed.local.deployment import LocalDeployment
@@ -14,7 +14,7 @@ Builder = Callable[[LocalDeployment], None]
 _BUILDERS: dict[str, tuple[Builder, tuple[str, ...]]] = {
     "none": (direct.build, ()),
     "relay": (relay.build, (r"delay-\d+us",)),
-    "sidecar": (sidecar.build, ("mtls", *features.FEATURES)),
+    "sidecar": (sidecar.build, ("mtls", *sidecar.ALONE, *features.FEATURES)),
     "node-proxy": (node_proxy.build, ()),
 }
 
@@ -41,6 +41,20 @@ def builder(treatment: Treatment) -> Builder:
                 f"treatment {treatment.name!r}: {treatment.dataplane} has no feature {feature!r}; allowed: {allowed}"
             )
     return build
+
+
+def check(treatment: Treatment, load: Load) -> None:
+    """Refuse a treatment that this backend cannot build, or not for this load, before anything is deployed.
+
+    Raises
+    ------
+    UsageError
+        Naming the treatment and what is in its way.
+    """
+    builder(treatment)
+    checks = {"sidecar": sidecar.check, "relay": relay.check}
+    if treatment.dataplane in checks:
+        checks[treatment.dataplane](treatment, load)
 
 
 def tools_of(treatment: Treatment) -> tuple[str, ...]:

@@ -16,7 +16,6 @@ from meshtrial.envoy import bootstrap as envoy
 from meshtrial.envoy.filters import ext_authz_filter, jwt_filters
 from meshtrial.envoy.pki import write_private
 from meshtrial.envoy.tokens import AUDIENCE, ISSUER, Tokens
-from meshtrial.errors import UsageError
 from meshtrial.records.schema import Proof
 from meshtrial.testbed.local import balance, observability, wire
 from meshtrial.testbed.local.deployment import LocalDeployment
@@ -151,10 +150,6 @@ def _at(endpoint: tuple[str, int]) -> str:
 
 def least_request(deployment: LocalDeployment, pair: Pair) -> None:
     """The client's sidecar sends to the copy with fewer requests under way, of two drawn at random."""
-    if len(pair.servers) < 2:
-        raise UsageError(
-            f"treatment {deployment.treatment.name}: one copy of the app leaves nothing to balance; set replicas"
-        )
     pair.policy = "LEAST_REQUEST"
     pair.provers.append(balance.turns_prover(deployment, pair, in_turn=False))
 

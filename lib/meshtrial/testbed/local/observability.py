@@ -29,7 +29,7 @@ def add(deployment: LocalDeployment, pair: Pair) -> None:
     """Add all three to every sidecar."""
     sampling = float(deployment.options.get("trace_sampling", SAMPLING_PERCENT))
     collector = _collector(deployment)
-    proxies = [pair.client, *pair.servers]
+    proxies = [*pair.clients, *pair.servers]
     logs = {proxy.name: deployment.folder / f"access-{proxy.name.replace(' ', '-')}.log" for proxy in proxies}
     for proxy in proxies:
         pair.access_logs[proxy.name].append(_access_log(logs[proxy.name]))
@@ -95,7 +95,8 @@ class _Prover:
     """Log lines, scrapes and spans must have grown with the requests."""
 
     def __init__(self, pair: Pair, logs: dict[str, Path], scraper: Scraper, sampling: float) -> None:
-        self._sides: dict[str, Sequence[Proxy]] = {"client": [pair.client], "server": pair.servers}
+        sides = {"client": pair.clients, "server": pair.servers}
+        self._sides: dict[str, Sequence[Proxy]] = {side: proxies for side, proxies in sides.items() if proxies}
         self._logs = logs
         self._scraper = scraper
         self._share = sampling / 100

@@ -17,10 +17,14 @@ class Pair:
 
     Attributes
     ----------
+    clients : sequence of Proxy
+        The client's sidecar; none where the server alone has one.
     servers : sequence of Proxy
-        The server's sidecar, one for each copy of the application.
+        The server's sidecar, one for each copy of the application; none where the client alone has one.
+    entry : (str, int)
+        What is called: the client's sidecar, or the first of the server's.
     wires : sequence of (str, int)
-        Where each of them listens.
+        Where each of the server's sidecars listens.
     apps : sequence of sequences of (str, int)
         Each copy's endpoint for each protocol of the load.
     inbound_filters : list
@@ -29,7 +33,7 @@ class Pair:
         How the client's sidecar balances, as Envoy calls it.
     """
 
-    client: Proxy
+    clients: Sequence[Proxy]
     servers: Sequence[Proxy]
     entry: tuple[str, int]
     wires: Sequence[tuple[str, int]]

@@ -7,6 +7,7 @@ cancels; what it really added is read back from it and recorded.
 from __future__ import annotations
 
 from meshtrial import native
+from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import UsageError
 from meshtrial.records.schema import Proof
 from meshtrial.testbed.local import wire
@@ -18,10 +19,7 @@ _PREFIX = "delay-"
 def build(deployment: LocalDeployment) -> None:
     """Start the application behind the relay."""
     deployment.note_version("delay-proxy")
-    if deployment.load.protocol == "mixed":
-        raise UsageError(f"treatment {deployment.treatment.name}: the relay has one target, and a mixed load has two")
-    if deployment.load.replicas > 1:
-        raise UsageError(f"treatment {deployment.treatment.name}: the relay has one target; leave replicas out")
+    check(deployment.treatment, deployment.load)
     (app,) = deployment.spawn_app()
     entry, admin = deployment.new_endpoint(), deployment.new_endpoint()
     delay_us = asked_delay_us(deployment.treatment.features)
@@ -32,6 +30,14 @@ def build(deployment: LocalDeployment) -> None:
     deployment.spawn("relay", "data plane", argv, [entry, admin])
     deployment.set_target([entry])
     deployment.provers.append(_Prover(deployment, entry, admin, delay_us).prove)
+
+
+def check(treatment: Treatment, load: Load) -> None:
+    """Refuse a load that goes to more than one target."""
+    if load.protocol == "mixed":
+        raise UsageError(f"treatment {treatment.name}: the relay has one target, and a mixed load has two")
+    if load.replicas > 1:
+        raise UsageError(f"treatment {treatment.name}: the relay has one target; leave replicas out")
 
 
 def asked_delay_us(features: tuple[str, ...]) -> int:

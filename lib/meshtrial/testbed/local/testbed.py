@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from meshtrial.design.study import Load, Study, Treatment
 from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.testbed.base import MachineUse
 from meshtrial.testbed.local import apps, host, proc, scaleout
-from meshtrial.testbed.local.dataplanes import builder, tools_of
+from meshtrial.testbed.local.dataplanes import builder, check, tools_of
 from meshtrial.testbed.local.deployment import LocalDeployment
 from meshtrial.testbed.local.generator import generator_cpus
 
@@ -49,6 +50,8 @@ class LocalTestbed:
                     speaks = ", ".join(app.protocols)
                     raise UsageError(f"protocol = {load.protocol!r}: the app {name} speaks {speaks}")
             problems += _missing(app.versions)
+        for treatment, load in itertools.product(study.treatments, study.loads):
+            check(treatment, load)
         wanted = {"fortio"} | {tool for treatment in study.treatments for tool in tools_of(treatment)}
         for tool in sorted(wanted):
             problems += _missing(functools.partial(native.version, tool))
