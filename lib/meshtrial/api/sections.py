@@ -60,8 +60,8 @@ def latency(study: RecordedStudy) -> Section:
 
 
 def resources(study: RecordedStudy) -> Section:
-    """CPU and memory by part of the system, and what 1000 requests a second cost."""
-    return Section((figures.resources(study), tables.cost(study)))
+    """CPU and memory by part of the system, what 1000 requests a second cost, and system calls where counted."""
+    return Section((figures.resources(study), tables.cost(study), tables.mechanism(study)))
 
 
 def validity(study: RecordedStudy) -> Section:

@@ -27,6 +27,7 @@ verdict_sentence = of_study(made.verdict_sentence)
 verdict_table = of_study(made.verdict_table)
 exploratory_table = of_study(made.exploratory_table)
 cost = of_study(made.cost)
+mechanism = of_study(made.mechanism)
 validity = of_study(made.validity)
 design = of_study(made.design)
 method_and_limits = of_study(made.method_and_limits)
@@ -70,6 +71,7 @@ __all__ = [
     "exploratory_table",
     "growth_contrasts",
     "headline",
+    "mechanism",
     "method_and_limits",
     "provenance",
     "simulated_studies",

@@ -11,13 +11,15 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from meshtrial.design.plan import Plan
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import MissingToolError, TestbedError
 from meshtrial.load import fortio, ingest
+from meshtrial.records.mechanism import ComponentCalls, Mechanism
 from meshtrial.testbed.base import usage_between
 from meshtrial.testbed.local.deployment import LocalDeployment
 from meshtrial.testbed.local.processes import Child, stop_all
@@ -25,25 +27,6 @@ from meshtrial.testbed.local.testbed import LocalTestbed
 
 _ATTACH_S = 10.0
 _DETACH_S = 10.0
-
-
-@dataclass(frozen=True)
-class ComponentCalls:
-    """What one component did.
-
-    Attributes
-    ----------
-    component, role : str
-    calls : mapping of str to int
-        System calls by name.
-    switches : int or None
-        Context switches, counted by the kernel in an untraced stage of the same load.
-    """
-
-    component: str
-    role: str
-    calls: Mapping[str, int]
-    switches: int | None
 
 
 @dataclass(frozen=True)
@@ -98,10 +81,29 @@ def require_strace() -> Path:
     return Path(found)
 
 
-def probe(treatment: Treatment, load: Load, app: str) -> Probe:
+# Under strace every call stops twice: at more than this a second the processes fall behind.
+MOST_RPS = 200.0
+STAGE_S = 2.0
+
+
+def probe_study(plan: Plan, tell: Callable[[str], None]) -> tuple[Mechanism, ...]:
+    """Count for every treatment of a study but the twin, on its first load that has a rate, at no more than 200 rps."""
+    study = plan.study
+    load = next((one for one in study.loads if one.rps), study.loads[0])
+    rate = min(load.rps or MOST_RPS, MOST_RPS)
+    load = replace(load, rps=rate, duration_s=max(STAGE_S, 3 * load.connections / rate), warmup_s=0.0, search=False)
+    found = []
+    for treatment in (one for one in study.treatments if not one.twin):
+        tell(f"system calls of {treatment.name}, apart from the runs")
+        one = probe(treatment, load, treatment.app or study.app, dict(study.options.get("parameters", {})))
+        found.append(Mechanism(treatment.name, load.label, one.traced, one.untraced, one.components))
+    return tuple(found)
+
+
+def probe(treatment: Treatment, load: Load, app: str, parameters: Mapping[str, object] | None = None) -> Probe:
     """Deploy afresh, count context switches under load, then system calls under the same load again."""
     strace = require_strace()
-    deployment = LocalTestbed().deploy(treatment, load, app)
+    deployment = LocalTestbed({"parameters": parameters or {}}).deploy(treatment, load, app)
     try:
         with tempfile.TemporaryDirectory(prefix="meshtrial-probe-") as name:
             folder = Path(name)

@@ -15,9 +15,11 @@ from meshtrial.design.studies import study_module
 from meshtrial.errors import MissingToolError, UsageError
 from meshtrial.inference import analyse
 from meshtrial.inference.sequential import decide, ended
+from meshtrial.records import mechanism
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore
+from meshtrial.run import probe
 from meshtrial.run.provenance import environment
 from meshtrial.run.runner import Progress, execute
 from meshtrial.signals import interruptible
@@ -78,7 +80,7 @@ class Trial:
             Before anything is written, when the testbed cannot run this study.
         """
         store = self._store
-        if store is not None and (complete(store) or not self.parameters["run_missing"]):
+        if store is not None and (self._whole(store) or not self.parameters["run_missing"]):
             tell(f"{paths.shown(store.path)}: nothing is run, the report is made from what is recorded")
         else:
             testbed = make_testbed(self.plan)
@@ -90,7 +92,7 @@ class Trial:
         return analyse(store)
 
     def _run(self, testbed: Testbed, tell: Callable[[str], None]) -> StudyStore:
-        problems = testbed.preflight(self.plan.study)
+        problems = [*testbed.preflight(self.plan.study), *self._probe_problems()]
         if problems:
             raise MissingToolError("; ".join(problems))
         if self._store is None:
@@ -111,7 +113,29 @@ class Trial:
 
         with interruptible():
             execute(store, testbed, tell_progress, enough)
+            if not self._whole(store) and complete(store):
+                mechanism.write_mechanism(store.path, probe.probe_study(self.plan, tell))
         return store
+
+    def _whole(self, store: StudyStore) -> bool:
+        """Whether nothing is left to run, and nothing to count afterwards."""
+        return complete(store) and (not self._probed or (store.path / mechanism.FILE).exists())
+
+    @property
+    def _probed(self) -> bool:
+        return bool(self.plan.study.options.get("parameters", {}).get("probe", False))
+
+    def _probe_problems(self) -> list[str]:
+        """What stands in the way of counting system calls, where that is asked for."""
+        if not self._probed:
+            return []
+        if self.plan.study.backend != "local":
+            raise UsageError("probe = True: strace watches processes of this machine; leave it out on a cluster")
+        try:
+            probe.require_strace()
+        except MissingToolError as error:
+            return [str(error)]
+        return []
 
     def _hand_off(self, store: StudyStore) -> None:
         # Whoever started this notebook learns where the records are, also when it is interrupted later.

@@ -19,6 +19,7 @@ from meshtrial.design.studies.common import (
     CLUSTER,
     GENERAL,
     LISTED_LOAD,
+    PROBE,
     PROTOCOL,
     Profile,
     baseline_of,
@@ -37,6 +38,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     *LISTED_LOAD,
     APP,
     PROTOCOL,
+    PROBE,
     CLOSED_LOOP,
     Parameter("connection", "", "keep-alive, close, or both as families of their own; empty follows keepalive"),
 )

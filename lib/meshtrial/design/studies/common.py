@@ -74,6 +74,7 @@ PROTOCOL = Parameter(
     "what is spoken; mixed is HTTP/1.1 and gRPC, half each",
     allowed=PROTOCOLS,
 )
+PROBE = Parameter("probe", False, "true counts system calls a request afterwards, under strace, apart from every run")
 CLOSED_LOOP = Parameter("closed_loop", False, "true sends as fast as answers come instead of at a rate")
 
 

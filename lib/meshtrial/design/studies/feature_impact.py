@@ -15,6 +15,7 @@ from meshtrial.design.studies.common import (
     CLUSTER,
     GENERAL,
     LISTED_LOAD,
+    PROBE,
     PROTOCOL,
     Profile,
     baseline_of,
@@ -32,6 +33,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     *LISTED_LOAD,
     APP,
     PROTOCOL,
+    PROBE,
     Parameter(
         "trace_sampling", 100.0, "percent of requests that are traced where observability is on", low=0.1, high=100
     ),

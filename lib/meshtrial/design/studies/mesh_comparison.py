@@ -17,6 +17,7 @@ from meshtrial.design.studies.common import (
     CLUSTER,
     GENERAL,
     LISTED_LOAD,
+    PROBE,
     PROTOCOL,
     Profile,
     load_from,
@@ -34,6 +35,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     *(parameter for parameter in LISTED_LOAD if parameter.name != "rps"),
     APP,
     PROTOCOL,
+    PROBE,
 )
 # At 200 rps a p50 with 100 requests beyond it needs one second. Seven blocks are what three contrasts need.
 PROFILES = {

@@ -6,6 +6,7 @@ from meshtrial.report.tables.design import design
 from meshtrial.report.tables.growth import costs_of_endpoints_and_rate, growth_contrasts
 from meshtrial.report.tables.headline import headline, headlines, verdict_sentence
 from meshtrial.report.tables.limits import method_and_limits
+from meshtrial.report.tables.mechanism import mechanism
 from meshtrial.report.tables.provenance import provenance, recorded_at, reproduce_command, verdicts_sha256
 from meshtrial.report.tables.validity import validity
 from meshtrial.report.tables.verdicts import exploratory_table, verdict_table
@@ -19,6 +20,7 @@ __all__ = [
     "growth_contrasts",
     "headline",
     "headlines",
+    "mechanism",
     "method_and_limits",
     "provenance",
     "recorded_at",

@@ -1,0 +1,40 @@
+"""What a study counted of system calls: written, read back, and refused where it is not whole."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from meshtrial.errors import RecordError
+from meshtrial.records.mechanism import FILE, READS, WRITES, ComponentCalls, Mechanism, read_mechanism, write_mechanism
+
+APP = ComponentCalls("app", "app", {"read": 100, "recvfrom": 20, "writev": 100, "futex": 7}, 250)
+ONE = Mechanism("none", "200rps-4c", 100, 50, (APP,))
+
+
+def test_it_is_read_back_as_it_was_written(tmp_path):
+    assert read_mechanism(tmp_path) == ()
+    write_mechanism(tmp_path, (ONE,))
+    assert read_mechanism(tmp_path) == (ONE,)
+    assert (APP.of(READS), APP.of(WRITES)) == (120, 100)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data.update(schema="x"), "schema is 'x'"),
+        (lambda data: data["treatments"][0].update(traced="many"), "not whole"),
+        (lambda data: data["treatments"][0].update(untraced=0), "a count of requests is not above 0"),
+        (lambda data: data["treatments"][0].pop("components"), "not whole"),
+        (lambda data: data.update(treatments=None), "not whole"),
+    ],
+)
+def test_what_is_not_whole_is_one_line(tmp_path, change, message):
+    write_mechanism(tmp_path, (ONE,))
+    data = json.loads((tmp_path / FILE).read_text())
+    change(data)
+    (tmp_path / FILE).write_text(json.dumps(data))
+    with pytest.raises(RecordError, match=message) as caught:
+        read_mechanism(tmp_path)
+    assert "\n" not in str(caught.value)
