@@ -18,6 +18,7 @@ from meshtrial.design.parameters import split_list
 from meshtrial.design.responses import Response, find_response
 from meshtrial.errors import UsageError
 from meshtrial.load.files import InputFileError, read_bytes
+from meshtrial.typed import shortened
 
 NEEDED = ("run", "treatment", "response", "value")
 
@@ -75,19 +76,26 @@ def _read(path: Path) -> pl.DataFrame:
         raise InputFileError(path, f"is neither a CSV nor a Parquet table, or is damaged ({reason})") from None
 
 
+def _shown(column: str) -> str:
+    """A column's name as a message shows it: a table without a header has data for names."""
+    return column if column.isprintable() and len(column) <= 40 else shortened(column, 40)
+
+
 def _shaped(frame: pl.DataFrame, path: Path, where: Sequence[str]) -> pl.DataFrame:
     if "run" not in frame.columns and "run_id" in frame.columns:
         frame = frame.rename({"run_id": "run"})
     missing = [column for column in NEEDED if column not in frame.columns]
     if missing:
-        has = ", ".join(frame.columns[:8])
+        has = ", ".join(_shown(column) for column in frame.columns[:8])
         raise InputFileError(path, f"lacks {', '.join(missing)}; a tidy table has {', '.join(NEEDED)} (this has {has})")
     if "included" in frame.columns:
         frame = frame.filter(pl.col("included").cast(pl.String).str.to_lowercase() == "true")
     for item in where:
         column, separator, value = item.partition("=")
         if not separator or column not in frame.columns:
-            raise UsageError(f"--where {item}: is not COLUMN=VALUE; {path} has {', '.join(frame.columns)}")
+            raise UsageError(
+                f"--where {item}: is not COLUMN=VALUE; {path} has {', '.join(map(_shown, frame.columns[:20]))}"
+            )
         frame = frame.filter(pl.col(column).cast(pl.String) == value)
     if frame.is_empty():
         raise InputFileError(path, "holds no row" + (f" where {' and '.join(where)}" if where else ""))

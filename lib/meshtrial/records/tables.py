@@ -15,8 +15,10 @@ from dataclasses import dataclass
 import polars as pl
 
 from meshtrial.design.plan import Plan
+from meshtrial.errors import RecordError
 from meshtrial.records.dataset import RUNS_SCHEMA
 from meshtrial.records.schema import RunRecord
+from meshtrial.typed import shortened
 
 RATE_GATES = frozenset({"rate", "late"})
 # What the load generator could not do; never the treatment's failure.
@@ -92,6 +94,8 @@ def runs_table(plan: Plan, records: Iterable[RunRecord]) -> pl.DataFrame:
     inclusion = {load.label: include(plan, records, load.label) for load in plan.study.loads}
     rows: dict[str, list[object]] = defaultdict(list)
     for record in records:
+        if record.load not in inclusion:
+            raise RecordError(f"run {shortened(record.run_id)}: its load {shortened(record.load)} is not in the plan")
         taken = inclusion[record.load]
         is_chosen = taken.chosen.get((record.repetition, record.treatment)) is record
         included = is_chosen and record.repetition in taken.blocks and record.treatment not in taken.excluded

@@ -34,6 +34,8 @@ from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.typed import SHAPE_ERRORS, mismatch, shortened
 
 T = TypeVar("T")
+# Problems of a mesh that one message names, and how long each may be: names that somebody mangled have any length.
+_MOST_TOLD, _LONGEST = 8, 160
 
 
 def find_meshes(options: KubernetesOptions) -> dict[str, Mesh]:
@@ -138,7 +140,9 @@ def _validate(mesh: Mesh, where: str) -> None:
     if mesh.architecture == "sidecar" and not mesh.proxy_containers:
         problems.append("a sidecar mesh must name its proxy_containers")
     if problems:
-        raise UsageError(f"{where}: {'; '.join(problems)}")
+        told = [p if len(p) <= _LONGEST and p.isprintable() else shortened(p, _LONGEST) for p in problems]
+        more = f"; and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
+        raise UsageError(f"{where}: {'; '.join(told[:_MOST_TOLD])}{more}")
 
 
 def _chosen(mesh: Mesh, choice: Any) -> Mesh:

@@ -190,12 +190,12 @@ def _read_file(name: str) -> dict[str, Any]:
     try:
         found = yaml.safe_load(path.read_text())
     except OSError as error:
-        raise UsageError(f"cluster_file = {name!r}: cannot be read ({error.strerror})") from None
+        raise UsageError(f"cluster_file = {shortened(name)}: cannot be read ({error.strerror})") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         reason = str(error).splitlines()[0]
-        raise UsageError(f"cluster_file = {name!r}: is not YAML ({shortened(reason, 120)})") from None
+        raise UsageError(f"cluster_file = {shortened(name)}: is not YAML ({shortened(reason, 120)})") from None
     if not isinstance(found, dict):
-        raise UsageError(f"cluster_file = {name!r}: must hold a mapping of option names to values")
+        raise UsageError(f"cluster_file = {shortened(name)}: must hold a mapping of option names to values")
     return found
 
 
