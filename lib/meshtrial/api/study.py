@@ -207,7 +207,8 @@ def run(name: str, /, *, tell: Callable[[str], None] = print, **parameters: Any)
     Parameters
     ----------
     name : str
-        ``ambient_vs_no_mesh``, ``feature_impact``, ``mesh_comparison``, ``scale_out`` or ``calibration``.
+        ``ambient_vs_no_mesh``, ``feature_impact``, ``mesh_comparison``, ``scale_out``, ``calibration`` or
+        ``decomposition``.
     tell : callable, optional
         Gets a line after every run.
     **parameters

@@ -32,8 +32,9 @@ validity = of_study(made.validity)
 design = of_study(made.design)
 method_and_limits = of_study(made.method_and_limits)
 provenance = of_study(made.provenance)
-# Of studies that inject delays, or scale out.
+# Of studies that inject delays, scale out, or take a cost apart.
 aa_table = of_study(made.aa_table)
+decomposition = of_study(made.decomposition)
 growth_contrasts = of_study(made.growth_contrasts)
 costs_of_endpoints_and_rate = of_study(made.costs_of_endpoints_and_rate)
 
@@ -67,6 +68,7 @@ __all__ = [
     "aa_table",
     "cost",
     "costs_of_endpoints_and_rate",
+    "decomposition",
     "design",
     "exploratory_table",
     "growth_contrasts",

@@ -155,6 +155,12 @@ def connect_tunnel(prefix: str, upstream: str, authority: str) -> Json:
     return {"name": "envoy.filters.network.tcp_proxy", "typed_config": proxy}
 
 
+def tcp_proxy(prefix: str, upstream: str) -> Json:
+    """Bytes on to a cluster, unread."""
+    proxy = typed("extensions.filters.network.tcp_proxy.v3.TcpProxy", stat_prefix=prefix, cluster=upstream)
+    return {"name": "envoy.filters.network.tcp_proxy", "typed_config": proxy}
+
+
 def direct_response(prefix: str, status: int) -> Json:
     """An HTTP server that answers everything with one status."""
     route = {"match": {"prefix": "/"}, "direct_response": {"status": status}}

@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from meshtrial.design.parameters import Parameter
-from meshtrial.design.studies import ambient_vs_no_mesh, calibration, feature_impact, mesh_comparison, scale_out
+from meshtrial.design.studies import (
+    ambient_vs_no_mesh,
+    calibration,
+    decomposition,
+    feature_impact,
+    mesh_comparison,
+    scale_out,
+)
 from meshtrial.design.study import Study
 from meshtrial.errors import UsageError
 
@@ -23,6 +30,7 @@ class StudyModule(Protocol):
 STUDIES: dict[str, StudyModule] = {
     "ambient_vs_no_mesh": ambient_vs_no_mesh,
     "calibration": calibration,
+    "decomposition": decomposition,
     "feature_impact": feature_impact,
     "mesh_comparison": mesh_comparison,
     "scale_out": scale_out,

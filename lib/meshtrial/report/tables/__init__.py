@@ -2,6 +2,7 @@
 
 from meshtrial.report.tables.calibration import aa_table, simulation_checks
 from meshtrial.report.tables.cost import cost
+from meshtrial.report.tables.decomposition import decomposition
 from meshtrial.report.tables.design import design
 from meshtrial.report.tables.growth import costs_of_endpoints_and_rate, growth_contrasts
 from meshtrial.report.tables.headline import headline, headlines, verdict_sentence
@@ -15,6 +16,7 @@ __all__ = [
     "aa_table",
     "cost",
     "costs_of_endpoints_and_rate",
+    "decomposition",
     "design",
     "exploratory_table",
     "growth_contrasts",

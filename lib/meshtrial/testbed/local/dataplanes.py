@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import UsageError
-from meshtrial.testbed.local import direct, features, node_proxy, relay, sidecar
+from meshtrial.testbed.local import direct, features, node_proxy, relay, sidecar, tcp_pair
 from meshtrial.testbed.local.deployment import LocalDeployment
 
 Builder = Callable[[LocalDeployment], None]
@@ -16,6 +16,7 @@ _BUILDERS: dict[str, tuple[Builder, tuple[str, ...]]] = {
     "relay": (relay.build, (r"delay-\d+us",)),
     "sidecar": (sidecar.build, ("mtls", *sidecar.ALONE, *features.FEATURES)),
     "node-proxy": (node_proxy.build, ()),
+    "tcp-pair": (tcp_pair.build, ()),
 }
 
 
@@ -52,7 +53,7 @@ def check(treatment: Treatment, load: Load) -> None:
         Naming the treatment and what is in its way.
     """
     builder(treatment)
-    checks = {"sidecar": sidecar.check, "relay": relay.check}
+    checks = {"sidecar": sidecar.check, "relay": relay.check, "tcp-pair": tcp_pair.check}
     if treatment.dataplane in checks:
         checks[treatment.dataplane](treatment, load)
 
@@ -60,6 +61,6 @@ def check(treatment: Treatment, load: Load) -> None:
 def tools_of(treatment: Treatment) -> tuple[str, ...]:
     """Programs that a treatment needs, by the names :func:`meshtrial.native.find` knows; checks the treatment too."""
     builder(treatment)
-    tools = {"sidecar": ("envoy",), "node-proxy": ("envoy",), "relay": ("delay-proxy",)}.get(treatment.dataplane, ())
+    tools = {"relay": ("delay-proxy",), "none": ()}.get(treatment.dataplane, ("envoy",))
     policy = any(treatment.has(name) for name in ("opa", "opa-log"))
     return (*tools, "opa-extauthz") if policy else tools

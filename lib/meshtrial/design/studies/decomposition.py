@@ -1,0 +1,100 @@
+"""What is a sidecar's cost made of? Bytes through two proxies, reading HTTP, and each feature for itself.
+
+Every part is measured alone: the pair of TCP proxies over no mesh, the plain sidecars over that pair, each feature over
+the plain sidecars. The whole, with all features at once, is measured too; what the parts do not add up to is the
+remainder, and gets an interval like everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from meshtrial.design.parameters import Parameter
+from meshtrial.design.studies.common import GENERAL, LOAD, PROTOCOL, Profile, load_from, study_of, treatments_of
+from meshtrial.design.study import Contrast, Study, Treatment
+from meshtrial.errors import UsageError
+
+PARAMETERS: tuple[Parameter, ...] = (
+    *GENERAL,
+    *(parameter for parameter in LOAD if parameter.name != "replicas"),
+    PROTOCOL,
+    Parameter(
+        "trace_sampling", 100.0, "percent of requests that are traced where observability is on", low=0.1, high=100
+    ),
+)
+# Six contrasts take eight blocks, so two may be lost.
+PROFILES = {
+    "quick": Profile(blocks=10, rps=500, connections=10, duration_s=3, warmup_s=0.5),
+    "standard": Profile(blocks=16, rps=500, connections=10, duration_s=24, warmup_s=3),
+    "full": Profile(blocks=16, rps=500, connections=10, duration_s=600, warmup_s=30),
+}
+TREATMENTS = (
+    *("none", "none-aa", "tcp-pair", "sidecar", "sidecar+mtls", "sidecar+jwt", "sidecar+observability"),
+    "sidecar+mtls+jwt+observability",
+)
+PRIMARY = ("latency_p50_s", "path_cpu_s_per_request")
+BYTES, PLAIN = "tcp-pair", "sidecar"
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Which treatments the parts are differences of.
+
+    Attributes
+    ----------
+    steps : tuple of (str, Contrast)
+        A name for people, and what is compared with what.
+    whole : Contrast
+    """
+
+    steps: tuple[tuple[str, Contrast], ...]
+    whole: Contrast
+
+
+def build(values: Mapping[str, Any]) -> Study:
+    """The study that these parameters describe."""
+    if values["backend"] != "local":
+        raise UsageError("decomposition: its parts are processes of this machine; leave backend at local")
+    profile = PROFILES[values["profile"]]
+    treatments = treatments_of(values["treatments"], TREATMENTS)
+    chain = chain_of(treatments)
+    return study_of(
+        "decomposition",
+        values,
+        title="What a sidecar's cost is made of",
+        question="Which part of a sidecar's latency and CPU is bytes, HTTP, and each feature, and do the parts add up?",
+        app="echo",
+        blocks=profile.blocks,
+        loads=(load_from(values, profile),),
+        treatments=treatments,
+        primary=PRIMARY,
+        contrasts=(*(contrast for _, contrast in chain.steps), chain.whole),
+    )
+
+
+def chain_of(treatments: tuple[Treatment, ...]) -> Chain:
+    """The parts and the whole that a list of treatments holds.
+
+    Raises
+    ------
+    UsageError
+        Naming what is missing: the baseline, both plain stages, each feature alone, and all of them at once.
+    """
+    plain = [t for t in treatments if not t.twin]
+    names = {t.name for t in plain}
+    baseline = plain[0].name
+    whole = max(plain, key=lambda t: len(t.features))
+    alone = [f"{PLAIN}+{feature}" for feature in whole.features]
+    wanted = [BYTES, PLAIN, *alone, f"{PLAIN}+{'+'.join(whole.features)}"]
+    missing = [name for name in wanted if name not in names]
+    strange = names - {baseline, *wanted}
+    if missing or strange or len(whole.features) < 2:
+        why = f"lacks {', '.join(missing)}" if missing else f"{', '.join(sorted(strange))} is no part of the whole"
+        if len(whole.features) < 2 and not missing:
+            why = "the whole needs two features or more, e.g. sidecar+mtls+jwt"
+        raise UsageError(f"treatments: {why}; a decomposition has {', '.join((baseline, *wanted))}")
+    steps = [("bytes through two proxies", Contrast(BYTES, baseline)), ("reading HTTP", Contrast(PLAIN, BYTES))]
+    steps += [(feature, Contrast(name, PLAIN)) for feature, name in zip(whole.features, alone, strict=True)]
+    return Chain(tuple(steps), Contrast(whole.name, baseline))

@@ -1,0 +1,103 @@
+"""Parts that were measured apart, added up within each block, against the whole that was measured too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from meshtrial import stats
+from meshtrial.design.studies.decomposition import chain_of
+from meshtrial.design.study import Contrast
+from meshtrial.errors import UsageError
+from meshtrial.inference.values import FloatArray, block_values
+from meshtrial.records.dataset import StudyData
+from meshtrial.records.tables import include
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One line of a decomposition, in the response's stored unit.
+
+    Attributes
+    ----------
+    name : str
+    contrast : Contrast or None
+        None for the sum and the remainder.
+    estimate, low, high : float
+        Hodges-Lehmann estimate over the blocks and its interval.
+    p : float
+        Exact two-sided p-value of nothing; not corrected.
+    """
+
+    name: str
+    contrast: Contrast | None
+    estimate: float
+    low: float
+    high: float
+    p: float
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """A response's parts, their sum, the whole, and what is left between the two.
+
+    Attributes
+    ----------
+    blocks : int
+        In which every treatment was measured.
+    confidence : float
+        That the intervals achieve.
+    """
+
+    response: str
+    load: str
+    blocks: int
+    confidence: float
+    parts: tuple[Piece, ...]
+    together: Piece
+    whole: Piece
+    remainder: Piece
+
+
+def decompose(data: StudyData, response: str) -> Decomposition:
+    """Differences within each block; a sum is one of differences of the same block, so the machine's state cancels.
+
+    Raises
+    ------
+    UsageError
+        Where fewer than two blocks have every treatment.
+    """
+    study, load = data.plan.study, data.plan.study.loads[0].label
+    chain = chain_of(study.treatments)
+    blocks = include(data.plan, data.runs, load).blocks
+    names = [t.name for t in study.treatments]
+    values = block_values(data.table, load, response, names, blocks)
+    whole = np.isfinite(np.array([values[name] for name in names])).all(axis=0)
+    if whole.sum() < 2:
+        raise UsageError(f"{response}: {int(whole.sum())} blocks have every treatment; a decomposition needs two")
+
+    def difference(contrast: Contrast) -> FloatArray:
+        found: FloatArray = values[contrast.treatment][whole] - values[contrast.baseline][whole]
+        return found
+
+    differences = [(name, contrast, difference(contrast)) for name, contrast in chain.steps]
+    added: FloatArray = np.sum([d for *_, d in differences], axis=0)
+    all_at_once = difference(chain.whole)
+    parts = tuple(_piece(name, contrast, d, study.alpha) for name, contrast, d in differences)
+    return Decomposition(
+        response=response,
+        load=load,
+        blocks=int(whole.sum()),
+        confidence=stats.hodges_lehmann(added, study.alpha).confidence,
+        parts=parts,
+        together=_piece("parts together", None, added, study.alpha),
+        whole=_piece("the whole", chain.whole, all_at_once, study.alpha),
+        remainder=_piece("remainder", None, all_at_once - added, study.alpha),
+    )
+
+
+def _piece(name: str, contrast: Contrast | None, d: Sequence[float] | FloatArray, alpha: float) -> Piece:
+    found = stats.hodges_lehmann(d, alpha)
+    return Piece(name, contrast, found.estimate, found.low, found.high, found.p)

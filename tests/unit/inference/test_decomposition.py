@@ -1,0 +1,95 @@
+"""Parts added up within a block, and what is left of the whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from meshtrial.design.parameters import read_parameters
+from meshtrial.design.plan import make_plan
+from meshtrial.design.studies import study_module
+from meshtrial.design.studies.common import treatments_of
+from meshtrial.design.studies.decomposition import chain_of
+from meshtrial.errors import UsageError
+from meshtrial.inference.decomposition import decompose
+from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
+from meshtrial.report import tables
+
+# Milliseconds that each adds, and what all at once cost beyond that.
+ADDS = {"none": 0.1, "tcp-pair": 0.1, "sidecar": 0.2, "mtls": 0.05, "jwt": 0.08, "observability": 0.12}
+TOGETHER = 0.1
+
+
+def truth(treatment: str) -> float:
+    plane, *features = treatment.removesuffix("-aa").split("+")
+    stages = {"none": ["none"], "tcp-pair": ["none", "tcp-pair"], "sidecar": ["none", "tcp-pair", "sidecar"]}[plane]
+    extra = TOGETHER if len(features) > 1 else 0.0
+    return sum(ADDS[name] for name in (*stages, *features)) + extra
+
+
+def recorded(make_record, noise: float = 0.002, lost: tuple[int, str] | None = None) -> StudyData:
+    module = study_module("decomposition")
+    plan = make_plan(module.build(read_parameters(module.PARAMETERS, {})))
+    rng, rows, runs = np.random.default_rng(5), [], []
+    for run in plan.runs:
+        machine = 0.3 * run.repetition  # the same for all of a block, and not small
+        value = (truth(run.treatment) + machine + rng.normal(0, noise)) / 1e3
+        runs.append(make_record(plan, run, {"latency_p50_s": value}))
+        included = lost is None or run.repetition != lost[0]
+        head = (run.run_id, run.load, run.repetition, run.position, run.sequence, run.treatment, "echo", 1, 0.0)
+        rows.append((*head, True, included, "latency_p50_s", value, None))
+    table = pl.DataFrame(rows, schema=RUNS_SCHEMA, orient="row")
+    return StudyData(Path("nowhere"), plan, {}, tuple(runs), table)
+
+
+def test_parts_sum_whole_and_remainder_are_found_through_a_machine_that_wanders(make_record):
+    found = decompose(recorded(make_record), "latency_p50_s")
+    assert found.blocks == 10
+    named = {piece.name: piece for piece in found.parts}
+    assert list(named) == ["bytes through two proxies", "reading HTTP", "mtls", "jwt", "observability"]
+    for name, key in (("bytes through two proxies", "tcp-pair"), ("reading HTTP", "sidecar"), ("jwt", "jwt")):
+        piece = named[name]
+        assert 1e3 * piece.low <= ADDS[key] <= 1e3 * piece.high
+        assert 1e3 * piece.estimate == pytest.approx(ADDS[key], abs=0.004)
+    assert 1e3 * found.together.estimate == pytest.approx(0.55, abs=0.006)
+    assert 1e3 * found.whole.estimate == pytest.approx(0.65, abs=0.006)
+    assert 1e3 * found.remainder.estimate == pytest.approx(TOGETHER, abs=0.008)
+    assert found.remainder.low > 0
+    assert found.remainder.p < 0.01
+
+
+def test_a_block_that_lacks_a_treatment_is_not_in_it(make_record):
+    assert decompose(recorded(make_record, lost=(3, "sidecar")), "latency_p50_s").blocks == 9
+
+
+def test_the_table_shows_parts_and_remainder_and_says_where_there_is_none(make_record):
+    shown = tables.decomposition(recorded(make_record)).text.replace("\u00a0", " ")
+    assert "Parts of p50 latency, 10 blocks" in shown
+    assert "remainder" in shown
+    assert "+0.100 ms" in shown or "+0.09" in shown or "+0.10" in shown
+    assert "No decomposition: path_cpu_s_per_request: 0 blocks have every treatment" in shown
+
+
+@pytest.mark.parametrize(
+    ("treatments", "message"),
+    [
+        ("none,sidecar,sidecar+mtls,sidecar+jwt,sidecar+mtls+jwt", "lacks tcp-pair"),
+        ("none,tcp-pair,sidecar,sidecar+mtls,sidecar+mtls+jwt", r"lacks sidecar\+jwt"),
+        ("none,tcp-pair,sidecar,sidecar+mtls", "the whole needs two features or more"),
+        ("none,tcp-pair,sidecar,sidecar+mtls,sidecar+jwt,sidecar+mtls+jwt,node-proxy", "node-proxy is no part"),
+    ],
+)
+def test_what_does_not_decompose_is_refused(treatments, message):
+    with pytest.raises(UsageError, match=message):
+        chain_of(treatments_of(treatments, ()))
+
+
+def test_it_is_for_one_machine_and_can_call_its_contrasts():
+    module = study_module("decomposition")
+    with pytest.raises(UsageError, match="leave backend at local"):
+        module.build(read_parameters(module.PARAMETERS, {"backend": "kubernetes"}))
+    study = module.build(read_parameters(module.PARAMETERS, {}))
+    assert 2 * 0.5 ** (study.blocks - 2) * len(study.all_contrasts()) <= study.alpha
