@@ -126,6 +126,7 @@ class _Measured:
             sent = yield from self._load(deployment, testbed)
             self.proofs += deployment.prove("after", sent)
             self.extra |= deployment.extra()
+            self.extra.setdefault("deploy", {"ready_s": self.deploy_s})
             self.responses |= added_responses(self.extra, self.responses)
         finally:
             self.versions = dict(deployment.versions)

@@ -91,6 +91,9 @@ def test_added_responses():
         {"push_time_s": 0.1, "latency_beyond_holds_p50_s": 0.003, "total_cpu_cores": 0.75, "proxy_cpu_cores": 0.01}
     )
     assert added_responses({}, measured) == {}
+    assert added_responses({"deploy": {"ready_s": 5.5}}, {}) == {"ready_time_s": 5.5}
+    kept = {"deploy": {"ready_s": 5.5}, "policy": {"app_reinstall": "block"}}
+    assert added_responses(kept, {}) == {}  # the time of another run
 
 
 def test_the_quick_profile():
