@@ -118,7 +118,7 @@ def _validate(mesh: Mesh, where: str) -> None:
     problems += [f"app_protocols: {name!r} is not among {', '.join(APP_PROTOCOLS)}" for name in strange]
     files = [*mesh.base, *(n for f in mesh.features.values() for n in (*f.manifests, *f.absent))]
     files += [name for release in mesh.releases for name in release.values]
-    problems += [f"file {name} is not in the folder" for name in files if not (mesh.folder / name).is_file()]
+    problems += [f"file {name} is not in the folder" for name in files if not _is_file(mesh.folder / name)]
     known = {release.name for release in mesh.releases}
     mentioned = {r for targets in mesh.parameters.values() for r in targets} | {*mesh.generated, *mesh.open_values}
     problems += [f"release {name!r} is not among the releases" for name in sorted(mentioned - known)]
@@ -143,6 +143,13 @@ def _validate(mesh: Mesh, where: str) -> None:
         told = [p if len(p) <= _LONGEST and p.isprintable() else shortened(p, _LONGEST) for p in problems]
         more = f"; and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
         raise UsageError(f"{where}: {'; '.join(told[:_MOST_TOLD])}{more}")
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that no file can have: too long, or with a zero in it
+        return False
 
 
 def _chosen(mesh: Mesh, choice: Any) -> Mesh:
