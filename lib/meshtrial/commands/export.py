@@ -1,0 +1,33 @@
+"""``meshtrial export DIR``: verdicts and runs of a study in forms that other programs read."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, TextIO
+
+from meshtrial import paths
+from meshtrial.design.parameters import split_list
+
+_FORMATS = "csv, parquet, json, openmetrics"
+
+
+def add(verbs: Any) -> None:
+    """Declare the command."""
+    command = verbs.add_parser("export")
+    command.add_argument("study_dir", type=Path, metavar="DIR", help="a recorded study, or a packed one")
+    command.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where the files are written")
+    command.add_argument("--format", default="", metavar="LIST", help=f"comma-separated, of {_FORMATS}; all without it")
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, out: TextIO) -> int:
+    """Execute the command."""
+    from meshtrial.inference import read_study
+    from meshtrial.inference.export import export
+    from meshtrial.records.store import StudyStore
+
+    data = read_study(StudyStore.open(arguments.study_dir.resolve()))
+    for path in export(data, arguments.out, split_list(arguments.format)):
+        print(f"{paths.shown(path)}  {path.stat().st_size / 1e3:.1f} kB", file=out)
+    return 0

@@ -1,0 +1,104 @@
+"""Exports are whole, read back by other programs' own parsers, and described by the published schema."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+from dataclasses import replace
+
+import jsonschema
+import polars as pl
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from meshtrial import cli, paths
+from meshtrial.errors import RecordError, UsageError
+from meshtrial.inference import read_study
+from meshtrial.inference.export import FORMATS, document, export, openmetrics, verdicts_frame
+from meshtrial.records.store import StudyStore
+
+SAMPLE = next((paths.CHECKOUT / "data" / "sample").glob("*/*/plan.json")).parent
+SCHEMA = json.loads((paths.CHECKOUT / "docs" / "schema" / "export.schema.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def data():
+    return read_study(StudyStore.open(SAMPLE))
+
+
+def test_the_json_is_what_the_schema_says(data):
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    whole = document(data)
+    jsonschema.validate(whole, SCHEMA)
+    assert len(whole["verdicts"]) == len(data.verdicts)
+    assert len(whole["runs"]) == len(data.runs)
+    p50 = next(run for run in whole["runs"] if run["run_id"] == data.runs[0].run_id)["responses"]["latency_p50_s"]
+    assert p50 == data.runs[0].responses["latency_p50_s"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda d: d["verdicts"][0].pop("ratio"),
+        lambda d: d["verdicts"][0].update(verdict="no difference"),
+        lambda d: d["verdicts"][0].update(more=1),
+        lambda d: d["runs"][0].update(included="yes"),
+        lambda d: d["study"].update(plan_sha256="x"),
+        lambda d: d.update(schema="meshtrial.export/2"),
+    ],
+)
+def test_the_schema_refuses_what_is_not_an_export(data, damage):
+    broken = copy.deepcopy(document(data))
+    damage(broken)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(broken, SCHEMA)
+
+
+def test_openmetrics_is_read_by_its_own_parser(data):
+    families = {family.name: family for family in text_string_to_metric_families(openmetrics(data))}
+    ratios = {(s.labels["treatment"], s.labels["response"]): s.value for s in families["meshtrial_ratio"].samples}
+    row = next(row for row in data.verdicts if row.response == "latency_p50_s" and row.treatment == "node-proxy")
+    assert ratios["node-proxy", "latency_p50_s"] == row.ratio
+    verdicts = families["meshtrial_verdict"].samples
+    assert len(verdicts) == len(data.verdicts)
+    assert {s.labels["verdict"] for s in verdicts} == {row.verdict for row in data.verdicts}
+    assert len(families["meshtrial_run"].samples) == data.table.filter(pl.col("value").is_not_null()).height
+
+
+def test_a_name_cannot_break_out_of_its_label(data):
+    mean = 'a"} 1\n# EOF \\'
+    text = openmetrics(replace(data, verdicts=(replace(data.verdicts[0], treatment=mean),)))
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    assert families["meshtrial_ratio"].samples[0].labels["treatment"] == mean
+
+
+def test_tables_are_read_back_as_they_were(data, tmp_path):
+    written = {path.name for path in export(data, tmp_path / "new" / "folder")}
+    assert written == {"verdicts.csv", "runs.csv", "verdicts.parquet", "runs.parquet", "study.json", "metrics.txt"}
+    folder = tmp_path / "new" / "folder"
+    assert pl.read_parquet(folder / "runs.parquet").equals(data.table)
+    assert pl.read_parquet(folder / "verdicts.parquet").equals(verdicts_frame(data))
+    rows = pl.read_csv(folder / "verdicts.csv", infer_schema_length=None)
+    assert rows["ratio"].to_list() == verdicts_frame(data)["ratio"].to_list()
+    assert [path.name for path in export(data, tmp_path / "one", ("json",))] == ["study.json"]
+
+
+def test_what_cannot_be_exported_is_one_line(data, tmp_path):
+    with pytest.raises(UsageError, match="format 'xml': allowed are csv, parquet, json, openmetrics"):
+        export(data, tmp_path, ("xml",))
+    with pytest.raises(RecordError, match="has no verdicts yet"):
+        export(replace(data, verdicts=()), tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RecordError, match="cannot be written"):
+        export(data, tmp_path / "file" / "folder")
+
+
+def test_the_command_takes_a_packed_study_and_names_every_format(tmp_path):
+    packed = next((paths.CHECKOUT / "data" / "sample").glob("ambient*.zip"))
+    out, err = io.StringIO(), io.StringIO()
+    assert cli.main(["export", str(packed), "--out", str(tmp_path / "x")], out, err) == 0, err.getvalue()
+    assert out.getvalue().count("\n") == 6
+    from meshtrial.commands import export as command
+
+    assert tuple(command._FORMATS.split(", ")) == tuple(FORMATS)
