@@ -92,6 +92,23 @@ def test_reference_sidecar_with_opa(bed: KubernetesTestbed, tmp_path: Path):
     assert run.usage["server opa"].role == "policy"
 
 
+@pytest.mark.parametrize("treatment", ["none", "istio+mtls"])
+def test_every_copy_of_the_application_has_its_share(bed: KubernetesTestbed, tmp_path: Path, treatment: str):
+    # Many connections: without a mesh a service spreads connections, by chance, and not requests.
+    load = Load(rps=200, connections=16, duration_s=4, warmup_s=1, replicas=2, payload_bytes=100, response_bytes=5000)
+    run = one_run(bed, treatment, tmp_path, load)
+    assert run.failed == []
+    assert run.usage["server"].count == 2
+    assert len([pod for pod in run.extra["placement"] if pod.startswith("echo-")]) == 2
+    # The largest of two like pods is about half of both: neither stands idle, and neither is missing.
+    largest, both = run.usage["server"].largest_bytes or 0, run.usage["server"].pss_bytes or 1
+    assert 0.4 < largest / both < 0.75
+    if treatment != "none":
+        assert run.usage["server sidecar"].count == 2
+    told = json.loads(run.outputs[0].json_path.read_text())
+    assert told["Sizes"]["Min"] > 5000
+
+
 @pytest.mark.parametrize(
     ("treatment", "proofs"),
     [
