@@ -27,6 +27,7 @@ COMMANDS = {
     "site": "write the index over all reports again",
     "compare": "compare fortio results, access logs or a table that are already there",
     "plan": "how many blocks a margin costs, from a recorded study",
+    "cost": "what the treatments of a study cost in money, at your prices",
     "probe": "count system calls and context switches a request (local, needs strace)",
     "calibrate": "error rates, coverage and power of the inference on simulated studies",
     "clean": "remove what studies left on a Kubernetes cluster",

@@ -15,6 +15,7 @@ from meshtrial.design.parameters import read_parameters
 from meshtrial.design.plan import make_plan
 from meshtrial.design.studies import study_module
 from meshtrial.design.study import Gates, Load, Study, Treatment
+from meshtrial.errors import MeshtrialError
 from meshtrial.inference import analyse
 from meshtrial.load import fortio, ingest
 from meshtrial.load.accesslog import read_access_log
@@ -22,6 +23,7 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import StudyStore
 from meshtrial.records.tables import include
 from meshtrial.report import figures, tables
+from meshtrial.run import capacity
 from meshtrial.run.runner import execute
 from meshtrial.testbed.local.testbed import LocalTestbed
 
@@ -128,3 +130,23 @@ def test_the_missing_nodelay_of_webrick_is_a_material_difference_between_the_app
     assert (row.verdict, row.qualifier) == ("faster", "material")
     assert row.baseline_value == pytest.approx(0.042, abs=0.02)
     assert "faster at p50" in repr(tables.verdict_sentence(data))
+
+
+def test_an_objective_below_a_known_delay_is_kept_by_no_rate_and_one_above_it_by_some(tmp_path):
+    def searched(objective: str) -> capacity.Found:
+        folder = tmp_path / objective.replace("<", "-")
+        folder.mkdir()
+        load = Load(0, 4, 0.3, 0.1, search=True, objective=objective)
+        testbed = LocalTestbed()
+        deployment = testbed.deploy(Treatment.parse("relay+delay-2000us"), load, "echo")
+        try:
+            return capacity.find(deployment, testbed, load, Gates(foreign_load=1.0, generator_cpu=1.0), folder)
+        finally:
+            deployment.close()
+
+    with pytest.raises(MeshtrialError, match=r"no rate was kept.*objective"):
+        searched("p50<1ms")
+    kept = searched("p50<20ms")
+    # Four connections that each wait 2 ms for an answer carry 2000 a second at the most.
+    assert 100 < kept.load.rps < 2200
+    assert kept.confirmed.gates[-1].name == "objective"

@@ -28,6 +28,7 @@ verdict_table = of_study(made.verdict_table)
 exploratory_table = of_study(made.exploratory_table)
 cost = of_study(made.cost)
 mechanism = of_study(made.mechanism)
+money = of_study(made.money)
 validity = of_study(made.validity)
 design = of_study(made.design)
 method_and_limits = of_study(made.method_and_limits)
@@ -75,6 +76,7 @@ __all__ = [
     "headline",
     "mechanism",
     "method_and_limits",
+    "money",
     "provenance",
     "simulated_studies",
     "simulated_under_noise_of",

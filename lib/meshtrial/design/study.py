@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from meshtrial.design.objective import Objective
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
 
@@ -103,6 +104,8 @@ class Load:
         Interleaved measurements of one deployment: their requests are the run's, so they add nothing to n.
     search : bool
         The run searches the highest rate kept, in steps of ``duration_s``; ``rps`` then is 0.
+    objective : str
+        What a rate must keep besides in such a search, e.g. ``p99<10ms``; empty is nothing.
     """
 
     rps: float
@@ -120,6 +123,7 @@ class Load:
     replicas: int = 1
     slices: int = 1
     search: bool = False
+    objective: str = ""
 
     def __post_init__(self) -> None:
         checks = (
@@ -142,6 +146,10 @@ class Load:
             (self.slices >= 1, "slices", "1 or more"),
             (not self.search or (self.rps == 0 and self.slices == 1), "search", "a load without rps and slices"),
         )
+        if self.objective and not self.search:
+            raise UsageError(f"objective = {self.objective!r}: is for a capacity search")
+        if self.objective:
+            object.__setattr__(self, "objective", Objective.parse(self.objective).text)
         for good, name, allowed in checks:
             if not good:
                 raise UsageError(f"{name} = {getattr(self, name)!r}: allowed is {allowed}")
@@ -160,6 +168,8 @@ class Load:
     def label(self) -> str:
         """Short name, unique among loads that differ only in what a study usually varies."""
         rate = "capacity" if self.search else "max" if self.closed_loop else f"{self.rps:g}rps"
+        if self.objective:
+            rate += "-" + self.objective.replace("<", "-under-")
         parts = [rate, f"{self.connections}c"]
         if self.payload_bytes:
             parts.append(f"{self.payload_bytes}B")

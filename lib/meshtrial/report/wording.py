@@ -315,7 +315,8 @@ def load_text(load: Load) -> str:
     """A load in words."""
     rate = "closed loop (as fast as answers come)" if load.closed_loop else f"{plain(load.rps)} requests a second"
     if load.search:
-        rate = "the highest rate kept, searched"
+        kept = f" with {load.objective.replace('<', ' below ').replace('ms', f'{NBSP}ms')}" if load.objective else ""
+        rate = f"the highest rate kept{kept}, searched"
     parts = [f"{rate} over {count(load.connections)} connection{'s' * (load.connections > 1)}"]
     if load.protocol != "http1":
         parts.append({"h2": "HTTP/2", "grpc": "gRPC", "mixed": "HTTP/1.1 and gRPC mixed"}[load.protocol])

@@ -9,10 +9,14 @@ that was confirmed.
 The load generator must never be what is measured. Sends that are late on a free connection are its own: the rate is
 asked again over twice as many connections, as often as that helps. Where the generator still is the limit, what was
 found is no capacity but a rate that the treatment holds at the least, and is recorded as that.
+
+With an objective (``p99<10ms``) a rate is held only if its latencies from the schedule keep that too; the capacity is
+then the highest rate under the objective.
 """
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -21,9 +25,11 @@ from typing import Any
 
 import numpy as np
 
+from meshtrial.design.objective import Objective
 from meshtrial.design.study import Gates, Load
 from meshtrial.errors import MeshtrialError
 from meshtrial.load.merge import successful
+from meshtrial.records.schema import GateResult
 from meshtrial.records.tables import GENERATOR_GATES
 from meshtrial.run import stage
 from meshtrial.stats import RateSearch, Rung, bracket
@@ -38,6 +44,8 @@ MOST_STEPS, MOST_CONFIRMING = 18, 5
 # fortio needs two requests a connection, or it silently uses fewer connections.
 REQUESTS_A_CONNECTION = 2.1
 MOST_CONNECTIONS = 128
+# Requests beyond an objective's percentile in every step, and how long a step may become for them.
+BEYOND, LONGEST_STEP_S = 10, 60.0
 GENERATOR_LATE = "generator late"
 
 
@@ -172,11 +180,22 @@ def find(deployment: Deployment, testbed: Testbed, load: Load, gates: Gates, fol
     MeshtrialError
         When no rate at all is kept.
     """
-    return _Finder(deployment, testbed, replace(load, search=False, rps=0.0), gates, folder).run()
+    objective = Objective.parse(load.objective) if load.objective else None
+    plain = replace(load, search=False, objective="", rps=0.0)
+    return _Finder(deployment, testbed, plain, gates, folder, objective).run()
 
 
 class _Finder:
-    def __init__(self, deployment: Deployment, testbed: Testbed, load: Load, gates: Gates, folder: Path) -> None:
+    def __init__(
+        self,
+        deployment: Deployment,
+        testbed: Testbed,
+        load: Load,
+        gates: Gates,
+        folder: Path,
+        objective: Objective | None = None,
+    ) -> None:
+        self.objective = objective
         self.deployment = deployment
         self.testbed = testbed
         self.load = load
@@ -192,7 +211,8 @@ class _Finder:
         self.stage("closed loop", self.load)
         rate = self.search(self.steps[-1].achieved_rps)
         for attempt in range(1, MOST_CONFIRMING + 1):
-            load = replace(self.at(rate), duration_s=CONFIRM_LENGTH * self.load.duration_s)
+            load = self.at(rate)
+            load = replace(load, duration_s=CONFIRM_LENGTH * load.duration_s)
             measured = self.stage("confirm", load, keep=True)
             if not measured.failed or attempt == MOST_CONFIRMING:
                 break
@@ -229,7 +249,26 @@ class _Finder:
     def at(self, rate: float) -> Load:
         """An open rate over as many connections as were needed so far, and as fortio can use at this one."""
         usable = int(rate * self.load.duration_s / REQUESTS_A_CONNECTION)
-        return replace(self.load, rps=rate, connections=max(self.load.connections, min(self.connections, usable)))
+        connections = max(self.load.connections, min(self.connections, usable))
+        return replace(self.load, rps=rate, connections=connections, duration_s=self.length(rate))
+
+    def length(self, rate: float) -> float:
+        """Seconds of a step: longer where an objective needs requests beyond its percentile.
+
+        Raises
+        ------
+        MeshtrialError
+            Where that would take longer than anybody waits.
+        """
+        if self.objective is None:
+            return self.load.duration_s
+        needed = BEYOND / (1 - self.objective.q) / rate
+        if needed > LONGEST_STEP_S:
+            raise MeshtrialError(
+                f"objective {self.objective.text}: at {rate:g} rps a step would take {needed:.0f} s to hold {BEYOND} "
+                "requests beyond it; take a lower percentile"
+            )
+        return max(self.load.duration_s, needed)
 
     def more_connections(self) -> bool:
         """Spread the sends over twice as many connections, so that each one's interval is twice as long."""
@@ -242,11 +281,23 @@ class _Finder:
         inside = self.folder if keep else self.folder / "step"
         inside.mkdir(exist_ok=True)
         measured = stage.measure(self.deployment, self.testbed, load, self.gates, inside, self.resolution_s)
+        if self.objective is not None and not load.closed_loop:
+            measured = replace(measured, gates=(*measured.gates, _judged(measured, self.objective)))
         if not keep:
             shutil.rmtree(inside)
         self.sent += measured.sent
         self.steps.append(_step(name, load, measured, self.gates))
         return measured
+
+
+def _judged(measured: stage.Stage, objective: Objective) -> GateResult:
+    """The objective as a gate of a stage: its percentile of the latencies from the schedule."""
+    latencies = successful(measured.measurement.requests, "corrected_latency_s").to_numpy()
+    value = float(np.quantile(latencies, objective.q)) if len(latencies) else math.inf
+    passed = value < objective.limit_s
+    message = f"{objective.percentile} was {1e3 * value:.3g} ms; the objective is below {1e3 * objective.limit_s:g} ms"
+    known = value if math.isfinite(value) else None
+    return GateResult("objective", known, objective.limit_s, passed, "" if passed else message)
 
 
 def _forget(measured: stage.Stage) -> None:

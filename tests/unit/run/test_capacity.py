@@ -47,10 +47,23 @@ class Pretended:
         return stage.Stage(measurement, (), results, responses, ())  # type: ignore[arg-type]
 
 
-def found(pretended: Pretended, monkeypatch, tmp_path) -> capacity.Found:
+class Queue(Pretended):
+    """Its latency grows with its rate: 1 ms / (1 - rate/limit), from the schedule; the raw one stays at 1 ms."""
+
+    def measure(self, deployment, testbed, load: Load, gates: Gates, folder, resolution_s) -> stage.Stage:
+        measured = super().measure(deployment, testbed, load, gates, folder, resolution_s)
+        waiting = 0.001 / max(1e-3, 1 - load.rps / self.limit)
+        count = max(1, round(load.rps * load.duration_s))
+        measured.measurement.requests = pl.DataFrame(  # type: ignore[misc]
+            {"ok": [True] * count, "latency_s": [0.001] * count, "corrected_latency_s": [waiting] * count}
+        )
+        return measured
+
+
+def found(pretended: Pretended, monkeypatch, tmp_path, load: Load = LOAD) -> capacity.Found:
     monkeypatch.setattr(stage, "measure", pretended.measure)
     monkeypatch.setattr(stage, "warm_up", lambda *_: (500, 1e-5))
-    return capacity.find(None, None, LOAD, Gates(), tmp_path)  # type: ignore[arg-type]
+    return capacity.find(None, None, load, Gates(), tmp_path)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("limit", [300.0, 4321.0, 80000.0])
@@ -146,3 +159,28 @@ def test_which_responses_belong_to_which_load(make_study):
     assert response("capacity_rps").kind == "level"
     study = make_study(loads=(plain, LOAD))
     assert Study.from_dict(study.to_dict()) == study
+
+
+def test_under_an_objective_the_capacity_is_the_highest_rate_that_keeps_it(monkeypatch, tmp_path):
+    plain = found(Queue(2000.0), monkeypatch, tmp_path)
+    # 1 ms / (1 - x) < 4 ms up to three quarters of the limit.
+    kept = found(Queue(2000.0), monkeypatch, tmp_path, replace(LOAD, objective="p90<4ms"))
+    assert kept.responses["capacity_rps"] == pytest.approx(1500, rel=0.13)
+    assert kept.responses["capacity_rps"] <= 1500
+    assert plain.responses["capacity_rps"] > 1.15 * kept.responses["capacity_rps"]
+    assert "objective" in kept.to_dict()["limited_by"]
+    assert kept.confirmed.gates[-1].name == "objective"
+
+
+def test_a_step_is_as_long_as_the_percentile_needs(monkeypatch, tmp_path):
+    pretended = Queue(300.0)
+    found(pretended, monkeypatch, tmp_path, replace(LOAD, objective="p99<4ms"))
+    # Ten requests beyond p99 are 1000: at 200 rps five seconds, though a step is one.
+    assert all(rps * length >= 999 for rps, length in pretended.asked if rps)
+    with pytest.raises(MeshtrialError, match=r"objective p99\.9<4ms: at .* take a lower percentile"):
+        found(Queue(150.0), monkeypatch, tmp_path, replace(LOAD, objective="p99.9<4ms"))
+
+
+def test_an_objective_that_no_rate_keeps_is_said(monkeypatch, tmp_path):
+    with pytest.raises(MeshtrialError, match=r"no rate was kept, down to .*objective"):
+        found(Queue(2000.0), monkeypatch, tmp_path, replace(LOAD, objective="p90<0.5ms"))

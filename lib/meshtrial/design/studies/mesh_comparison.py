@@ -26,11 +26,13 @@ from meshtrial.design.studies.common import (
     treatments_of,
 )
 from meshtrial.design.study import Load, Study
+from meshtrial.errors import UsageError
 
 PARAMETERS: tuple[Parameter, ...] = (
     *GENERAL,
     *CLUSTER,
     Parameter("rates", "", "comma-separated requests a second; empty is as the profile says"),
+    Parameter("objective", "", "what a rate must keep to count as capacity, e.g. p99<10ms; empty is the rate alone"),
     Parameter("capacity", True, "search every treatment's capacity too, in a family of its own"),
     *(parameter for parameter in LISTED_LOAD if parameter.name != "rps"),
     APP,
@@ -66,8 +68,10 @@ def build(values: Mapping[str, Any]) -> Study:
     one_each = over_connections([one], values, profile.connections)
     loads = [replace(load, rps=rate) for rate in rates for load in one_each]
     primary = PRIMARY.get(values["profile"], PRIMARY_LONG)
+    if values["objective"] and not values["capacity"]:
+        raise UsageError(f"objective = {values['objective']!r}: is for the capacity search; leave capacity on")
     if values["capacity"]:
-        loads += [search_of(load, values["profile"]) for load in one_each]
+        loads += [search_of(load, values["profile"], values["objective"]) for load in one_each]
         # Three at the most: where p99 is one of them, the CPU becomes exploratory.
         primary = (*primary[:2], CAPACITY)
     return study_of(
@@ -84,12 +88,13 @@ def build(values: Mapping[str, Any]) -> Study:
     )
 
 
-def search_of(load: Load, profile: str) -> Load:
+def search_of(load: Load, profile: str, objective: str = "") -> Load:
     """The capacity search on the same connections."""
     return replace(
         load,
         rps=0.0,
         search=True,
+        objective=objective,
         duration_s=STEP_S[profile],
         warmup_s=SEARCH_WARMUP_S[profile],
         generators=min(GENERATORS, load.connections),

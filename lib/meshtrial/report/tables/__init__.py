@@ -8,6 +8,7 @@ from meshtrial.report.tables.growth import costs_of_endpoints_and_rate, growth_c
 from meshtrial.report.tables.headline import headline, headlines, verdict_sentence
 from meshtrial.report.tables.limits import method_and_limits
 from meshtrial.report.tables.mechanism import mechanism
+from meshtrial.report.tables.money import money
 from meshtrial.report.tables.provenance import provenance, recorded_at, reproduce_command, verdicts_sha256
 from meshtrial.report.tables.validity import validity
 from meshtrial.report.tables.verdicts import exploratory_table, verdict_table
@@ -24,6 +25,7 @@ __all__ = [
     "headlines",
     "mechanism",
     "method_and_limits",
+    "money",
     "provenance",
     "recorded_at",
     "reproduce_command",

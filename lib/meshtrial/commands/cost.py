@@ -1,0 +1,28 @@
+"""``meshtrial cost DIR``: what the treatments of a study cost in money, at the user's prices."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, TextIO
+
+
+def add(verbs: Any) -> None:
+    """Declare the command."""
+    command = verbs.add_parser("cost", allow_abbrev=False)
+    command.add_argument("study_dir", type=Path, metavar="DIR", help="a recorded study, or a packed one")
+    command.add_argument("--core-hour", type=float, required=True, metavar="PRICE", help="of one core for an hour")
+    command.add_argument("--gib-hour", type=float, required=True, metavar="PRICE", help="of one GiB for an hour")
+    command.add_argument("--currency", default="", metavar="NAME", help="shown beside the amounts")
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, out: TextIO) -> int:
+    """Execute the command."""
+    from meshtrial.inference import read_study
+    from meshtrial.records.store import StudyStore
+    from meshtrial.report.tables.money import money
+
+    data = read_study(StudyStore.open(arguments.study_dir.resolve()))
+    print(money(data, arguments.core_hour, arguments.gib_hour, arguments.currency).text, file=out)
+    return 0

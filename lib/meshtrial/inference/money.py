@@ -1,0 +1,128 @@
+"""What treatments cost in money, from prices that the user gives: none is built in.
+
+Prices are no part of an experiment, so they are applied to the records afterwards: to every run first, and then
+treatment and baseline are compared within blocks like any response. Intervals are not corrected; this describes and
+decides nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from meshtrial import stats
+from meshtrial.errors import UsageError
+from meshtrial.inference.values import FloatArray, block_values
+from meshtrial.records.dataset import StudyData
+from meshtrial.records.tables import include
+
+HOURS_A_MONTH = 730.0
+MILLION = 1e6
+_GIB = 2.0**30
+_HOUR_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What an hour costs, in any currency.
+
+    Attributes
+    ----------
+    core_hour, gib_hour : float
+        Of one core and of one GiB of memory.
+    """
+
+    core_hour: float
+    gib_hour: float
+
+    def __post_init__(self) -> None:
+        for name in ("core_hour", "gib_hour"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and 0 <= value <= 1e6):
+                raise UsageError(f"{name} = {value!r}: allowed is a price of 0 or more")
+        if self.core_hour == self.gib_hour == 0:
+            raise UsageError("core_hour and gib_hour are both 0: give the prices that you pay, none is built in")
+
+
+@dataclass(frozen=True)
+class Amount:
+    """An amount of money over the baseline's, with its interval over blocks."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What a treatment costs more than the baseline at one load.
+
+    Attributes
+    ----------
+    month : Amount
+        CPU and memory of app and data plane (node agents and policy servers among it) over a month at this load.
+    control_plane : Amount or None
+        The same of the control plane, which does not grow with this application; None where none was metered.
+    million : Amount
+        CPU of app and data plane for a million requests.
+    """
+
+    load: str
+    treatment: str
+    baseline: str
+    blocks: int
+    confidence: float
+    month: Amount
+    control_plane: Amount | None
+    million: Amount
+
+
+def bills(data: StudyData, prices: Prices) -> tuple[Bill, ...]:
+    """Every treatment but the twin against the baseline, load by load; a searched load has no rate of its own."""
+    study = data.plan.study
+    found = []
+    for load in (one.label for one in study.loads if not one.search):
+        blocks = include(data.plan, data.runs, load).blocks
+        for treatment in (t.name for t in study.treatments if not t.twin and t != study.baseline):
+            bill = _bill(data, prices, load, treatment, blocks)
+            if bill is not None:
+                found.append(bill)
+    return tuple(found)
+
+
+def _bill(data: StudyData, prices: Prices, load: str, treatment: str, blocks: tuple[int, ...]) -> Bill | None:
+    baseline = data.plan.study.baseline.name
+
+    def values(response: str) -> FloatArray:
+        by_name = block_values(data.table, load, response, [treatment, baseline], blocks)
+        # Rows: the treatment's and the baseline's.
+        return np.array([by_name[treatment], by_name[baseline]])
+
+    def monthly(part: str) -> FloatArray:
+        cores, memory = values(f"{part}_cpu_cores"), values(f"{part}_memory_bytes")
+        spent: FloatArray = HOURS_A_MONTH * (prices.core_hour * cores + prices.gib_hour * memory / _GIB)
+        return spent
+
+    path, each = monthly("path"), values("path_cpu_s_per_request") * MILLION / _HOUR_S * prices.core_hour
+    whole = np.isfinite(path).all(axis=0) & np.isfinite(each).all(axis=0)
+    if whole.sum() < 2:
+        return None
+    control = np.nan_to_num(monthly("control_plane"), nan=0.0)
+    alpha = data.plan.study.alpha
+    return Bill(
+        load=load,
+        treatment=treatment,
+        baseline=baseline,
+        blocks=int(whole.sum()),
+        confidence=stats.hodges_lehmann(path[0, whole] - path[1, whole], alpha).confidence,
+        month=_amount(path[:, whole], alpha),
+        control_plane=_amount(control[:, whole], alpha) if control[0].any() else None,
+        million=_amount(each[:, whole], alpha),
+    )
+
+
+def _amount(pair: FloatArray, alpha: float) -> Amount:
+    found = stats.hodges_lehmann(pair[0] - pair[1], alpha)
+    return Amount(found.estimate, found.low, found.high)

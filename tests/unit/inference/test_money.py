@@ -1,0 +1,83 @@
+"""Money is CPU and memory times the user's prices, compared within blocks."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from meshtrial import cli, paths
+from meshtrial.errors import UsageError
+from meshtrial.inference.money import Prices, bills
+from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
+from meshtrial.report import tables
+
+GIB = 2.0**30
+PLAIN = {"path_cpu_cores": 0.10, "path_memory_bytes": 0.5 * GIB, "path_cpu_s_per_request": 100e-6}
+PROXY = {
+    "path_cpu_cores": 0.30,
+    "path_memory_bytes": 1.5 * GIB,
+    "path_cpu_s_per_request": 300e-6,
+    "control_plane_cpu_cores": 0.05,
+    "control_plane_memory_bytes": 0.25 * GIB,
+}
+
+
+@pytest.fixture
+def data(small_plan, make_record) -> StudyData:
+    plan, rng = small_plan, np.random.default_rng(2)
+    rows, runs = [], []
+    for run in plan.runs:
+        machine = 0.02 * run.repetition  # of a block, and cancelled in it
+        values = dict(PROXY if run.treatment == "node-proxy" else PLAIN)
+        values["path_cpu_cores"] += machine + rng.normal(0, 0.001)
+        runs.append(make_record(plan, run, values))
+        head = (run.run_id, run.load, run.repetition, run.position, run.sequence, run.treatment, "echo", 1, 0.0)
+        rows += [(*head, True, True, name, value, None) for name, value in values.items()]
+    table = pl.DataFrame(rows, schema=RUNS_SCHEMA, orient="row")
+    return StudyData(Path("nowhere"), plan, {}, tuple(runs), table)
+
+
+def test_amounts_are_resources_times_prices(data):
+    (bill,) = bills(data, Prices(core_hour=0.05, gib_hour=0.01))
+    assert (bill.treatment, bill.baseline, bill.blocks) == ("node-proxy", "none", 6)
+    # 0.2 cores and 1 GiB more, 730 hours.
+    assert bill.month.estimate == pytest.approx(730 * (0.2 * 0.05 + 1 * 0.01), rel=0.02)
+    assert bill.month.low < bill.month.estimate < bill.month.high
+    assert bill.control_plane is not None
+    assert bill.control_plane.estimate == pytest.approx(730 * (0.05 * 0.05 + 0.25 * 0.01))
+    # 200 us a request more are 200 s a million: a eighteenth of an hour.
+    assert bill.million.estimate == pytest.approx(200 / 3600 * 0.05)
+
+
+def test_twice_the_price_is_twice_the_amount_and_nothing_costs_nothing(data):
+    one, two = (bills(data, Prices(price, 0.0))[0] for price in (0.05, 0.10))
+    assert two.month.estimate == pytest.approx(2 * one.month.estimate)
+    assert bills(data, Prices(0.0, 0.01))[0].million.estimate == 0
+
+
+@pytest.mark.parametrize("prices", [(-1, 0.1), (0.1, float("nan")), (float("inf"), 0.1), (0, 0)])
+def test_prices_that_are_none_are_refused(prices):
+    with pytest.raises(UsageError, match="price"):
+        Prices(*prices)
+
+
+def test_the_table_shows_amounts_with_intervals_and_the_prices(data):
+    shown = tables.money(data, 0.05, 0.01, "EUR").text.replace("\u00a0", " ")
+    assert "at 0.05 a core-hour and 0.01 a GiB-hour" in shown
+    row = next(line for line in shown.splitlines() if line.startswith("node-proxy"))
+    assert row.count("EUR") == 9
+    assert "+0.0027" in row or "+0.0028" in row
+
+
+def test_the_command_prices_a_packed_study_and_refuses_none():
+    packed = next((paths.CHECKOUT / "data" / "sample").glob("feature_impact*.zip"))
+    out, err = io.StringIO(), io.StringIO()
+    prices = ["--core-hour", "0.04", "--gib-hour", "0.005"]
+    assert cli.main(["cost", str(packed), *prices], out, err) == 0, err.getvalue()
+    assert "control plane, a month" in out.getvalue()
+    assert cli.main(["cost", str(packed), "--core-hour", "-1", "--gib-hour", "0"], out, err) == 2
+    assert "core_hour = -1.0: allowed is a price of 0 or more" in err.getvalue()
