@@ -10,7 +10,7 @@ import meshtrial as mt
 from meshtrial import cli
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import MeshtrialError, MissingToolError
-from meshtrial.records.mechanism import READS, WRITES, read_mechanism
+from meshtrial.records.mechanism import FILE, READS, WRITES, read_mechanism
 from meshtrial.run.probe import probe, require_strace
 from meshtrial.run.trial import Trial
 
@@ -67,6 +67,11 @@ def test_a_study_counts_after_its_runs_and_shows_it(tmp_path, monkeypatch):
     # It is there: continuing the study counts nothing again.
     mt.run("ambient_vs_no_mesh", tell=lines.append, study_dir=str(study.path))
     assert sum("system calls of" in line for line in lines) == 2
+    # A report measures nothing, also where this is missing.
+    (study.path / FILE).unlink()
+    monkeypatch.setenv("MESHTRIAL_REPORTS", str(tmp_path / "reports"))
+    assert cli.main(["report", str(study.path)], io.StringIO(), io.StringIO()) in (0, 3)
+    assert not (study.path / FILE).exists()
 
 
 def test_a_study_on_a_cluster_cannot_count_them():

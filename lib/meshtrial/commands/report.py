@@ -11,7 +11,6 @@ from meshtrial.commands.run import run_notebook
 from meshtrial.errors import RecordError
 from meshtrial.inference import analyse
 from meshtrial.records.store import StudyStore
-from meshtrial.run.trial import complete
 
 
 def add(verbs: Any) -> None:
@@ -31,7 +30,6 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     # First the records, so that a study that was broken off gets its tables too.
     analyse(store)
     name = store.plan.study.name
-    given: dict[str, Any] = {"study_dir": str(store.path)}
-    if not complete(store):
-        given["run_missing"] = False
+    # A report measures nothing, also where runs, or what is counted after them, are missing.
+    given: dict[str, Any] = {"study_dir": str(store.path), "run_missing": False}
     return run_notebook(name, given, out, gate)
