@@ -26,6 +26,8 @@ from meshtrial.records.store import StudyStore
 from meshtrial.run import capacity, stage
 from meshtrial.testbed.base import Deployment, Testbed
 
+_LONGEST_LOG = 1_000_000  # characters of a generator's text that a run keeps
+
 
 def run_once(store: StudyStore, testbed: Testbed, planned: PlannedRun, attempt: int) -> RunRecord:
     """Make one run and record it whole; what fails in it is recorded as its reason, not raised.
@@ -207,11 +209,19 @@ class _Measured:
         )
 
 
+def _bounded(text: str) -> str:
+    """Both ends of a long text: where every request fails there is a line for each, and their kinds are recorded."""
+    if len(text) <= _LONGEST_LOG:
+        return text
+    half = _LONGEST_LOG // 2
+    return f"{text[:half]}\n... {len(text) - 2 * half} characters are left out here ...\n{text[-half:]}"
+
+
 def _keep_results(outputs: Sequence[GeneratorOutput], folder: Path) -> None:
     """Keep each generator's JSON and text; its access log is ``latency.parquet`` by now, in a tenth of the space."""
     for output in outputs:
         suffix = "" if len(outputs) == 1 else f"-{output.name}"
         output.json_path.rename(folder / f"fortio{suffix}.json")
-        (folder / "logs" / f"fortio{suffix}.txt").write_text(output.text)
+        (folder / "logs" / f"fortio{suffix}.txt").write_text(_bounded(output.text))
         output.access_log_path.unlink(missing_ok=True)
         output.json_path.with_suffix(".txt").unlink(missing_ok=True)

@@ -3,6 +3,7 @@ from pathlib import Path
 from meshtrial.design.plan import Plan
 from meshtrial.errors import TestbedError
 from meshtrial.records.store import StudyStore, check_checksums
+from meshtrial.run import measured
 from meshtrial.run.measured import run_once
 
 
@@ -25,3 +26,13 @@ def test_the_evidence_of_a_failure_lies_beside_the_runs_logs(tmp_path: Path, sma
     folder = store.folder(record.run_id, 1)
     assert (folder / "logs" / "failed-x-events.txt").read_text() == "everything\nthat happened\n"
     assert check_checksums(folder) == []
+
+
+def test_a_long_log_keeps_both_of_its_ends():
+    short = "x" * 1_000_000
+    assert measured._bounded(short) == short
+    long = measured._bounded("a" + "x" * 3_000_000 + "z")
+    assert long.startswith("ax")
+    assert long.endswith("xz")
+    assert len(long) < 1_000_100
+    assert "2000002 characters are left out here" in long
