@@ -289,3 +289,11 @@ def test_the_course_shows_failures_and_a_rate_that_was_not_kept(synth, tmp_path)
         frame.filter(~broken | (pl.col("actual_start_s") < 2)).write_parquet(path)
     what = set(figures.course(study).table["what"])
     assert {"requests failed in the second", "requests sent in the second"} <= what
+
+
+def test_a_study_without_course_and_requests_says_that_and_not_that_it_was_short(synth, tmp_path):
+    study = synth.study_data(tmp_path, synth.Shape(requests=6400, blocks=6))
+    for run in study.runs:
+        (study.run_folder(run) / "latency.parquet").unlink()
+    (tmp_path / "packed.json").write_text('{"schema": "meshtrial.packed/1", "left_out": ["requests"]}')
+    assert "was not recorded, and their requests are not here" in figures.course(study).alt

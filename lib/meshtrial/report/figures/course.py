@@ -37,7 +37,9 @@ def course(data: StudyData, load: str = "") -> Figure:
     steady = [one.label for one in data.plan.study.loads if not one.search]
     load = load or next(iter(reversed(steady)), "")
     rows = _rows(data, load)
-    if rows.is_empty() or rows["second"].max() == 0:
+    if rows.is_empty():
+        return empty("The runs' course over time was not recorded, and their requests are not here to make it from.")
+    if rows["second"].max() == 0:
         return empty("No run kept its course over more than a second.")
     panels = [panel for panel in _PANELS if _worth(rows, panel[0])]
     treatments = frames.order(data, rows["treatment"].unique().to_list())

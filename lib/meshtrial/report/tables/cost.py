@@ -18,6 +18,7 @@ from meshtrial.report.markup import Cell, Column, Fragment, Table, join, paragra
 
 PER_RPS = 1000.0
 _GIB = 2.0**30
+_RATE = f"{wording.count(int(PER_RPS))}{wording.NBSP}rps"
 _NOTE = (
     "Cores that 1 000 requests a second keep busy, and PSS of the data plane and the policy server: medians over the "
     "included runs, without the load generator. CPU goes with the requests; memory does not, so the memory per "
@@ -44,9 +45,9 @@ def _table(data: StudyData, load: str) -> Table | None:
     base = by_treatment.get(data.plan.study.baseline.name)
     parts = [role for role in PATH_ROLES if any(_cores(mine, role) is not None for mine in by_treatment.values())]
     columns = [Column("treatment"), Column("achieved / rps", numeric=True)]
-    columns += [Column(f"{PARTS[role].label} / cores per 1 000 rps", numeric=True) for role in parts]
+    columns += [Column(f"{PARTS[role].label} / cores per {_RATE}", numeric=True) for role in parts]
     columns += [Column("together", numeric=True), Column("over the baseline", numeric=True)]
-    columns += [Column("added memory / GiB", numeric=True), Column("GiB per 1 000 rps", numeric=True)]
+    columns += [Column("added memory / GiB", numeric=True), Column(f"GiB per {_RATE}", numeric=True)]
     rows = [_row(treatment, by_treatment[treatment], base, parts) for treatment in treatments]
     return Table("Cost" + (f" at {load}" if len(frames.loads(data)) > 1 else ""), columns, rows, _NOTE)
 
