@@ -92,7 +92,7 @@ def test_reference_sidecar_with_opa(bed: KubernetesTestbed, tmp_path: Path):
     assert run.usage["server opa"].role == "policy"
 
 
-@pytest.mark.parametrize("treatment", ["none", "istio+mtls"])
+@pytest.mark.parametrize("treatment", [pytest.param("none", marks=pytest.mark.wide), "istio+mtls"])
 def test_every_copy_of_the_application_has_its_share(bed: KubernetesTestbed, tmp_path: Path, treatment: str):
     # Many connections: without a mesh a service spreads connections, by chance, and not requests.
     load = Load(rps=200, connections=16, duration_s=4, warmup_s=1, replicas=2, payload_bytes=100, response_bytes=5000)
