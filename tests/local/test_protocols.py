@@ -14,6 +14,7 @@ from meshtrial.load import fortio, ingest
 from meshtrial.testbed.local import features
 from meshtrial.testbed.local.testbed import LocalTestbed
 
+pytestmark = pytest.mark.beside
 TREATMENTS = ["none", "node-proxy", "sidecar", "sidecar+mtls+jwt", "sidecar+mtls+opa"]
 
 

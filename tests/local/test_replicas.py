@@ -13,7 +13,7 @@ from meshtrial.testbed.base import usage_between
 from meshtrial.testbed.local import features
 from meshtrial.testbed.local.testbed import LocalTestbed
 
-pytestmark = pytest.mark.local
+pytestmark = pytest.mark.beside
 LOAD = Load(160, 8, 0.5, generators=2, replicas=2)
 
 
@@ -52,9 +52,8 @@ def test_every_copy_has_its_share(name, proof, tmp_path):
     assert sidecars == ({"server sidecar", "server sidecar 2"} if name.startswith("sidecar") else set())
 
 
-@pytest.mark.parametrize("protocol", ["h2", "grpc"])
-def test_requests_of_one_connection_are_balanced_too(protocol, tmp_path):
-    load = Load(160, 2, 0.5, generators=2, replicas=2, protocol=protocol)
+def test_requests_of_one_connection_are_balanced_too(tmp_path):
+    load = Load(160, 2, 0.5, generators=2, replicas=2, protocol="grpc")
     failed, names, _, _ = exercise("sidecar", tmp_path, load)
     assert failed == {}
     assert {"copies take turns", "each copy has its share"} <= names
