@@ -10,6 +10,7 @@ from meshtrial import cli
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import MeshtrialError, MissingToolError
 from meshtrial.records.mechanism import READS, WRITES, read_mechanism, write_mechanism
+from meshtrial.run import probe as counting
 from meshtrial.run.probe import probe, probe_study, require_strace
 from meshtrial.run.trial import Trial
 
@@ -43,7 +44,7 @@ def test_the_command_prints_a_table_a_treatment():
 
 @pytest.mark.skipif(not allowed(), reason="strace is missing or may not trace")
 def test_a_studys_treatments_are_counted_and_read_back(tmp_path, monkeypatch):
-    monkeypatch.setattr("meshtrial.run.probe.STAGE_S", 0.3)
+    monkeypatch.setattr(counting, "STAGE_S", 0.3)
     given = {"treatments": "none,node-proxy", "rps": 100, "connections": 2, "duration_s": 0.4, "probe": True}
     lines: list[str] = []
     found = probe_study(Trial("ambient_vs_no_mesh", given).plan, lines.append)
