@@ -13,17 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 import scipy.stats
-import seaborn as sns
-from matplotlib.figure import Figure as Canvas
 
 from meshtrial.errors import UsageError
-from meshtrial.report import Figure, Fragment, frames, wording
-from meshtrial.report.figures.common import factor_axis
-from meshtrial.report.markup import Cell, Column, Table
-from meshtrial.report.palette import HUES, INK
-from meshtrial.report.sheet import Sheet
 from meshtrial.stats.ranktests import FloatArray, signed_rank_p
 from meshtrial.stats.simulate import Order, simulate
 
@@ -170,95 +162,3 @@ def _ratios(kept: FloatArray) -> FloatArray:
 
 def _change(kept: FloatArray) -> float:
     return float(np.median(_ratios(kept))) - 1
-
-
-_NAMES = {"sequential": "one treatment after the other", "randomised": "in randomised blocks"}
-_NOTE = (
-    "Welch's t test is asked of the runs that were kept, at 0.05; the exact signed-rank test of whole blocks, of which "
-    "it needs six. The treatment that stalls does so in every fourth run, which then takes twice as long: its mean "
-    "over many runs is 25 % above the other's."
-)
-
-
-def outcome_table(found: Sequence[Outcome]) -> Fragment:
-    """What each rule does: winners where there is none, and estimates beside the truth."""
-    columns = [
-        Column("rule"),
-        *(Column(f"identical, means differ by more than {wording.declared_percent(p)}", numeric=True) for p in PRINTED),
-        Column("identical, called by Welch's t", numeric=True),
-        Column("identical, called by the exact test", numeric=True),
-        Column("spread that is left", numeric=True),
-        Column(f"estimate, truth +{100 * SLOWER:.0f} %", numeric=True),
-        Column("estimate where it stalls, truth +25 %", numeric=True),
-    ]
-    rows = [
-        [
-            Cell(one.rule.label),
-            *(_share(one.winners(p)) for p in PRINTED),
-            _share(one.called),
-            Cell("–") if one.exact is None else _share(one.exact),
-            _share(one.spread),
-            Cell(wording.change(1 + one.slower), one.slower),
-            Cell(wording.change(1 + one.stalls), one.stalls),
-        ]
-        for one in found
-    ]
-    return Table("Best of n", columns, rows, _NOTE, groups=[_NAMES[one.order] for one in found]).fragment()
-
-
-def outcome_figure(found: Sequence[Outcome]) -> Figure:
-    """Ratios of the means of identical treatments, a row a rule."""
-    orders = list(dict.fromkeys(one.order for one in found))
-    rows = [
-        {"order": _NAMES[one.order], "rule": one.rule.label}
-        | {f"{100 * q:g} %": float(np.quantile(one.identical, q)) for q in (0.05, 0.25, 0.5, 0.75, 0.95)}
-        for one in found
-    ]
-    alt = "; ".join(
-        f"{row['rule']}, {row['order']}: nine of ten ratios between {row['5 %']:.2f} and {row['95 %']:.2f}"
-        for row in rows
-    )
-    caption = (
-        "Ratio of the mean of one treatment to that of another that is identical to it, over many simulated "
-        "comparisons, as a density with its quarters. The dotted line is where they are the same. Dropping "
-        "runs makes the shapes hardly narrower, and the order of the runs matters more than the rule."
-    )
-    return Figure(lambda sheet: _draw(found, orders, sheet), alt, caption, pl.DataFrame(rows))
-
-
-def _draw(found: Sequence[Outcome], orders: Sequence[Order], sheet: Sheet) -> Canvas:
-    figure, panels = sheet.panels([2.0] * len(orders), sharex=True)
-    limits = [float(np.quantile(one.identical, q)) for one in found for q in (0.02, 0.98)]
-    for axes, order, colour in zip(panels, orders, HUES, strict=False):
-        mine = [one for one in found if one.order == order]
-        values = pl.DataFrame(
-            {
-                "place": np.repeat(np.arange(len(mine)), [one.identical.size for one in mine]),
-                "ratio": np.concatenate([one.identical for one in mine]),
-            }
-        )
-        sns.violinplot(
-            data=frames.for_seaborn(values),
-            x="ratio",
-            y="place",
-            orient="h",
-            inner="quart",
-            cut=0,
-            width=0.7,
-            color=colour,
-            fill=False,
-            linewidth=1.2,
-            ax=axes,
-        )
-        axes.axvline(1, color=INK, linewidth=0.8, linestyle=":")
-        sheet.rows(axes, [one.rule.label for one in mine], [INK] * len(mine))
-        axes.set_title(_NAMES[order], loc="left")
-        axes.set_ylabel("")
-        axes.set_xlabel("")
-        factor_axis(axes, min(limits), max(limits), sheet.ticks)
-    panels[-1].set_xlabel("ratio of the means of two identical treatments")
-    return figure
-
-
-def _share(value: float) -> Cell:
-    return Cell(wording.percent(value), value)

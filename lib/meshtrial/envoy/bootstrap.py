@@ -146,18 +146,12 @@ def connect_manager(prefix: str, upstreams: Mapping[str, str]) -> Json:
 
 def connect_tunnel(prefix: str, upstream: str, authority: str) -> Json:
     """The start of an HTTP/2 CONNECT tunnel: every TCP connection becomes one stream."""
-    proxy = typed(
-        "extensions.filters.network.tcp_proxy.v3.TcpProxy",
-        stat_prefix=prefix,
-        cluster=upstream,
-        tunneling_config={"hostname": authority},
-    )
-    return {"name": "envoy.filters.network.tcp_proxy", "typed_config": proxy}
+    return tcp_proxy(prefix, upstream, tunneling_config={"hostname": authority})
 
 
-def tcp_proxy(prefix: str, upstream: str) -> Json:
+def tcp_proxy(prefix: str, upstream: str, **more: Json) -> Json:
     """Bytes on to a cluster, unread."""
-    proxy = typed("extensions.filters.network.tcp_proxy.v3.TcpProxy", stat_prefix=prefix, cluster=upstream)
+    proxy = typed("extensions.filters.network.tcp_proxy.v3.TcpProxy", stat_prefix=prefix, cluster=upstream, **more)
     return {"name": "envoy.filters.network.tcp_proxy", "typed_config": proxy}
 
 

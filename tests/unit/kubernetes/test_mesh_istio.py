@@ -141,6 +141,11 @@ def test_an_overlay_that_is_no_deployment_is_refused_and_other_configuration_is_
     patch(plain)
     assert plain["data"] == {"deployment": "spec: {}"}
     plain["metadata"]["annotations"] = {"meshtrial.dev/overlay": "deployment"}
+    own = {"metadata": {"labels": {"a": "b"}}, "spec": {"template": {"spec": {}}}}
+    patch(said := {**plain, "data": {"deployment": yaml.safe_dump(own)}})
+    told = yaml.safe_load(said["data"]["deployment"])
+    assert told["metadata"] == {"labels": {"a": "b"}}  # what the overlay said itself stays, and nothing is added
+    assert set(told) == {"metadata", "spec"}
     with pytest.raises(UsageError, match=r"ConfigMap x: deployment must hold a Deployment's spec.template.spec"):
         patch(plain)
 

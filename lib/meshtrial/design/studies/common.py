@@ -75,6 +75,9 @@ PROTOCOL = Parameter(
     allowed=PROTOCOLS,
 )
 PROBE = Parameter("probe", False, "true counts system calls a request afterwards, under strace, apart from every run")
+TRACE_SAMPLING = Parameter(
+    "trace_sampling", 100.0, "percent of requests that are traced where observability is on", low=0.1, high=100
+)
 CLOSED_LOOP = Parameter("closed_loop", False, "true sends as fast as answers come instead of at a rate")
 
 

@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from meshtrial.design.parameters import Parameter
-from meshtrial.design.studies.common import GENERAL, LOAD, PROTOCOL, Profile, load_from, study_of, treatments_of
+from meshtrial.design.studies.common import (
+    GENERAL,
+    LOAD,
+    PROTOCOL,
+    TRACE_SAMPLING,
+    Profile,
+    load_from,
+    study_of,
+    treatments_of,
+)
 from meshtrial.design.study import Contrast, Study, Treatment
 from meshtrial.errors import UsageError
 
@@ -20,9 +29,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     *GENERAL,
     *(parameter for parameter in LOAD if parameter.name != "replicas"),
     PROTOCOL,
-    Parameter(
-        "trace_sampling", 100.0, "percent of requests that are traced where observability is on", low=0.1, high=100
-    ),
+    TRACE_SAMPLING,
 )
 # Six contrasts take eight blocks, so two may be lost.
 PROFILES = {

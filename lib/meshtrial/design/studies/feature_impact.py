@@ -17,6 +17,7 @@ from meshtrial.design.studies.common import (
     LISTED_LOAD,
     PROBE,
     PROTOCOL,
+    TRACE_SAMPLING,
     Profile,
     baseline_of,
     load_from,
@@ -34,9 +35,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     APP,
     PROTOCOL,
     PROBE,
-    Parameter(
-        "trace_sampling", 100.0, "percent of requests that are traced where observability is on", low=0.1, high=100
-    ),
+    TRACE_SAMPLING,
 )
 # Eight treatments in under eight minutes leave 3 s a run: 1500 requests, enough for p90 but not for p99. Eleven
 # contrasts take nine blocks, so two may be lost. The rate is one that every treatment holds on two cores: at 800 the

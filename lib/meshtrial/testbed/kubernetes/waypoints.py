@@ -26,17 +26,23 @@ def deployment_in(manifest: Json) -> Json | None:
     UsageError
         When the text is no part of a Deployment.
     """
+    part = _part(manifest)
+    return None if part is None else {"kind": "Deployment", "metadata": {"name": manifest["metadata"]["name"]}, **part}
+
+
+def _part(manifest: Json) -> Json | None:
+    """What the overlay itself says."""
     key = _key(manifest)
     if not key:
         return None
     name = manifest["metadata"]["name"]
     try:
-        part = yaml.load(manifest["data"][key], Loader=LOADER)
+        part: Json = yaml.load(manifest["data"][key], Loader=LOADER)
         pod = part["spec"]["template"]["spec"]
     except (KeyError, TypeError, yaml.YAMLError):
         raise UsageError(f"ConfigMap {name}: {key} must hold a Deployment's spec.template.spec as YAML") from None
     pod.setdefault("containers", [])
-    return {"kind": "Deployment", "metadata": {"name": name}, **part}
+    return part
 
 
 def overlaid(*patches: Callable[[Json], None]) -> Callable[[Json], None]:
@@ -49,13 +55,12 @@ def overlaid(*patches: Callable[[Json], None]) -> Callable[[Json], None]:
     """
 
     def patch(manifest: Json) -> None:
-        part = deployment_in(manifest)
-        if part is None:
+        whole, part = deployment_in(manifest), _part(manifest)
+        if whole is None or part is None:
             return
         for one in patches:
-            one(part)
-        kept = {name: part[name] for name in part if name not in ("kind", "metadata")}
-        manifest["data"][_key(manifest)] = yaml.safe_dump(kept, sort_keys=False)
+            one(whole)
+        manifest["data"][_key(manifest)] = yaml.safe_dump({name: whole[name] for name in part}, sort_keys=False)
 
     return patch
 
