@@ -131,9 +131,9 @@ def test_the_missing_nodelay_of_webrick_is_a_material_difference_between_the_app
     assert "faster at p50" in repr(tables.verdict_sentence(data))
 
 
-def test_an_objective_above_a_known_delay_is_kept_by_some_rate(tmp_path):
+def test_a_known_delay_says_the_capacity_and_an_objective_above_it_is_kept(tmp_path):
     def searched(objective: str) -> capacity.Found:
-        folder = tmp_path / objective.replace("<", "-")
+        folder = tmp_path / (objective.replace("<", "-") or "none")
         folder.mkdir()
         load = Load(0, 4, 0.3, 0.1, search=True, objective=objective)
         testbed = LocalTestbed()
@@ -143,6 +143,10 @@ def test_an_objective_above_a_known_delay_is_kept_by_some_rate(tmp_path):
         finally:
             deployment.close()
 
+    # Four connections that each wait 2 ms for an answer: late sends behind answers end no search.
+    plain = searched("")
+    assert 0.6 * plain.closed_rps < plain.load.rps < min(2000, 1.6 * plain.closed_rps)
+    assert plain.load.connections == 4
     kept = searched("p50<20ms")
     # Four connections that each wait 2 ms for an answer carry 2000 a second at the most.
     assert 100 < kept.load.rps < 2200

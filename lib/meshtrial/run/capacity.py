@@ -6,9 +6,14 @@ again once, as every run is. What was kept in a short step is then confirmed in 
 best of several noisy steps flatters; where that fails the next lower rate is tried. The capacity is the rate
 that was confirmed.
 
-The load generator must never be what is measured. Sends that are late on a free connection are its own: the rate is
-asked again over twice as many connections, as often as that helps. Where the generator still is the limit, what was
-found is no capacity but a rate that the treatment holds at the least, and is recorded as that.
+A rate is kept when as many requests were served a second as were asked for: fortio sends what is overdue as soon as it
+can, so a stall costs a rate nothing that is made up for. Late sends spoil latencies, which a search does not give; how
+late answers may be is what an objective says.
+
+The load generator must never be what is measured. Where a rate was not kept, sends were late and connections were
+free (Little's law: rate times mean latency is how many of them were busy), its timers were the limit: the rate is
+asked again over twice as many connections, as often as that carries more. Where the generator still is the limit,
+what was found is no capacity but a rate that the treatment holds at the least, and is recorded as that.
 
 With an objective (``p99<10ms``) a rate is held only if its latencies from the schedule keep that too; the capacity is
 then the highest rate under the objective.
@@ -26,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from meshtrial.design.objective import Objective
+from meshtrial.design.responses import PARTS
 from meshtrial.design.study import Gates, Load
 from meshtrial.errors import MeshtrialError
 from meshtrial.load.merge import successful
@@ -44,9 +50,11 @@ MOST_STEPS, MOST_CONFIRMING = 18, 5
 # fortio needs two requests a connection, or it silently uses fewer connections.
 REQUESTS_A_CONNECTION = 2.1
 MOST_CONNECTIONS = 128
+# A rate that was not kept with all connections busy is the target's: on two cores .88 to 1.00 of them were then.
+BUSY = 0.85
 # Requests beyond an objective's percentile in every step, and how long a step may become for them.
 BEYOND, LONGEST_STEP_S = 10, 60.0
-GENERATOR_LATE = "generator late"
+LATE, GENERATOR_LATE = "late", "generator late"
 
 
 @dataclass(frozen=True)
@@ -130,7 +138,8 @@ class Found:
     def failed_above(self) -> Step | None:
         """The lowest rate above the capacity that was not held; None where none was asked."""
         above = [s for s in self.steps if not s.held and s.rate_rps is not None and s.rate_rps > self.load.rps]
-        return min(above, key=lambda step: step.rate_rps or 0.0, default=None)
+        # Of the attempts at one rate the one that carried the most says what stood in the way.
+        return min(above, key=lambda step: (step.rate_rps or 0.0, -step.achieved_rps), default=None)
 
     @property
     def generators_limit(self) -> bool:
@@ -150,7 +159,15 @@ class Found:
             why = f"; above it failed: {', '.join(above.failed)}" if above is not None else ""
             found.append(
                 f"the rate that was kept, {self.load.rps:g} rps, is less than half of what the closed loop reached, "
-                f"{self.closed_rps:.4g} rps: regular sends wait for the slowest answers, a closed loop does not{why}"
+                f"{self.closed_rps:.4g} rps{why}"
+            )
+        generator, path = (
+            self.confirmed.responses.get(f"{PARTS[role].key}_cpu_cores", 0.0) for role in ("load generator", "path")
+        )
+        if generator > path:
+            found.append(
+                f"the load generator used {generator:.3g} cores, what it loads {path:.3g}: where they share cores, the "
+                "capacity is partly the generator's"
             )
         return tuple(found)
 
@@ -217,8 +234,6 @@ class _Finder:
             if not measured.failed or attempt == MOST_CONFIRMING:
                 break
             _forget(measured)
-            if GENERATOR_LATE in measured.failed and self.more_connections():
-                continue
             # Each failure goes down twice as far as the last: what is wrong is seldom the last step alone.
             rate = tidy(rate / (1 + RESOLUTION) ** 2 ** (attempt - 1))
         return Found(load, measured, tuple(self.steps), self.sent)
@@ -232,10 +247,7 @@ class _Finder:
         )
         history: list[Rung] = []
         while len(history) < MOST_STEPS and (rate := search.next_rate(history)) is not None:
-            self.stage("search", self.at(rate))
-            step = self.steps[-1]
-            if GENERATOR_LATE in step.failed and self.more_connections():
-                continue
+            step = self.ask(rate)
             history.append(Rung(rate, step.kept or 0.0, not set(step.failed) - {"rate"}))
         low = bracket(history, tolerance=self.gates.rate_tolerance).low
         if low == 0:
@@ -246,10 +258,25 @@ class _Finder:
             )
         return low
 
-    def at(self, rate: float) -> Load:
+    def ask(self, rate: float) -> Step:
+        """Ask for a rate in a short step, over more connections as long as those carry more of it."""
+        best: Step | None = None
+        while True:
+            load = self.at(rate)
+            self.stage("search", load)
+            step = self.steps[-1]
+            if best is not None and not step.held and step.achieved_rps <= best.achieved_rps:
+                self.connections = best.connections
+                return best
+            best, doubled = step, 2 * load.connections
+            if GENERATOR_LATE not in step.failed or doubled > MOST_CONNECTIONS or self.at(rate, doubled) == load:
+                return best
+            self.connections = doubled
+
+    def at(self, rate: float, connections: int = 0) -> Load:
         """An open rate over as many connections as were needed so far, and as fortio can use at this one."""
         usable = int(rate * self.load.duration_s / REQUESTS_A_CONNECTION)
-        connections = max(self.load.connections, min(self.connections, usable))
+        connections = max(self.load.connections, min(connections or self.connections, usable))
         return replace(self.load, rps=rate, connections=connections, duration_s=self.length(rate))
 
     def length(self, rate: float) -> float:
@@ -270,17 +297,11 @@ class _Finder:
             )
         return max(self.load.duration_s, needed)
 
-    def more_connections(self) -> bool:
-        """Spread the sends over twice as many connections, so that each one's interval is twice as long."""
-        if 2 * self.connections > MOST_CONNECTIONS:
-            return False
-        self.connections *= 2
-        return True
-
     def stage(self, name: str, load: Load, *, keep: bool = False) -> stage.Stage:
         inside = self.folder if keep else self.folder / "step"
         inside.mkdir(exist_ok=True)
         measured = stage.measure(self.deployment, self.testbed, load, self.gates, inside, self.resolution_s)
+        measured = replace(measured, gates=_decisive(measured, load))
         if self.objective is not None and not load.closed_loop:
             measured = replace(measured, gates=(*measured.gates, _judged(measured, self.objective)))
         if not keep:
@@ -288,6 +309,16 @@ class _Finder:
         self.sent += measured.sent
         self.steps.append(_step(name, load, measured, self.gates))
         return measured
+
+
+def _decisive(measured: stage.Stage, load: Load) -> tuple[GateResult, ...]:
+    """The gates by which a search decides: lateness is heard where a rate was not kept though connections were free."""
+    ignored = {LATE}
+    latency_s = measured.measurement.requests["latency_s"].mean()
+    busy = latency_s * measured.responses["achieved_rps"] if isinstance(latency_s, float) else 0.0
+    if "rate" not in measured.failed or busy >= BUSY * load.connections:
+        ignored.add(GENERATOR_LATE)
+    return tuple(gate for gate in measured.gates if gate.name not in ignored)
 
 
 def _judged(measured: stage.Stage, objective: Objective) -> GateResult:
