@@ -33,11 +33,12 @@ validity = of_study(made.validity)
 design = of_study(made.design)
 method_and_limits = of_study(made.method_and_limits)
 provenance = of_study(made.provenance)
-# Of studies that inject delays, scale out, or take a cost apart.
+# Of studies that inject delays, scale out, restart something, or take a cost apart.
 aa_table = of_study(made.aa_table)
 decomposition = of_study(made.decomposition)
 growth_contrasts = of_study(made.growth_contrasts)
 costs_of_endpoints_and_rate = of_study(made.costs_of_endpoints_and_rate)
+restarts = of_study(made.restarts)
 
 
 def simulated_studies(seed: int = 1, studies: int = 400) -> Fragment:
@@ -78,6 +79,7 @@ __all__ = [
     "method_and_limits",
     "money",
     "provenance",
+    "restarts",
     "simulated_studies",
     "simulated_under_noise_of",
     "validity",

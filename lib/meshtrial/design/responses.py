@@ -138,6 +138,8 @@ class Response:
         Which percentile of a run's latencies it is.
     part : Part or None
         Which part of the system it is counted for.
+    counted : bool
+        A number of events, of which none is as good a number as any: always compared by difference.
     """
 
     name: str
@@ -149,6 +151,7 @@ class Response:
     structural_zero: bool = False
     percentile: Percentile | None = None
     part: Part | None = None
+    counted: bool = False
 
 
 def _latency(infix: str, found: Percentile, of: str = "") -> Response:
@@ -205,6 +208,16 @@ def _readiness() -> list[Response]:
     return [Response("ready_time_s", "time until a fresh deployment is ready", "resource", "s", 1.0, Margin(0.10, 0.5))]
 
 
+def _restart() -> list[Response]:
+    """Of requests around a restart; of runs without one around the same moment."""
+    gap = "longest time without an answer, around the restart"
+    return [
+        Response("failed_requests", "failed requests", "resource", "requests", 1.0, Margin(0.10, 1.0), counted=True),
+        Response("longest_gap_s", gap, "resource", "ms", 1e3, Margin(0.10, 0.005)),
+        *(_latency("around_", q, " from the schedule, around the restart") for q in PERCENTILES.values()),
+    ]
+
+
 def _scale_out() -> list[Response]:
     beyond = [_latency("beyond_holds_", q, " beyond the holds") for q in PERCENTILES.values() if q.beyond_holds]
     return [
@@ -233,6 +246,7 @@ def _qualities() -> list[Response]:
         Response("reconnects", "kept connections that broke and were opened again", "quality", "", 1.0),
         Response("late_ratio", "late sends behind late answers", "quality", "%", 100.0),
         Response("generator_late_ratio", "late sends on free connections", "quality", "%", 100.0),
+        Response("restart_s", "restart, until it serves again", "quality", "s", 1.0),
         Response("idle_before", "machine idle before the run", "quality", "%", 100.0),
         Response("machine_busy", "machine busy in the run", "quality", "%", 100.0),
         Response("foreign_load", "CPU time of other programs in the run", "quality", "%", 100.0),
@@ -243,7 +257,16 @@ def _qualities() -> list[Response]:
 
 REGISTRY: dict[str, Response] = {
     r.name: r
-    for r in (*_latencies(), *_levels(), *_resources(), *_switches(), *_scale_out(), *_readiness(), *_qualities())
+    for r in (
+        *_latencies(),
+        *_levels(),
+        *_resources(),
+        *_switches(),
+        *_scale_out(),
+        *_restart(),
+        *_readiness(),
+        *_qualities(),
+    )
 }
 _SHORT = {found.key: found.key for found in PERCENTILES.values()}
 _SHORT |= {found.label: found.key for found in PERCENTILES.values()} | dict.fromkeys(("mean", "avg", "average"), "mean")

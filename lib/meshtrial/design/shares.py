@@ -46,6 +46,12 @@ def require_possible(load: Load) -> None:
         )
     if load.response_bytes and "grpc" in load.protocols:
         raise UsageError(f"response_bytes = {load.response_bytes} with gRPC: a ping is answered with what it sent")
+    left_s = load.duration_s - load.restart_at_s
+    if load.around_s > left_s:
+        raise UsageError(
+            f"around_s = {load.around_s:g}: allowed is at most what is left of duration_s after restart_at_s, "
+            f"{left_s:g}"
+        )
     if load.closed_loop or load.search:
         return
     for connections in split_connections(load):

@@ -18,6 +18,8 @@ from meshtrial.margin import Margin
 
 TWIN_SUFFIX = "-aa"
 PROTOCOLS = ("http1", "h2", "grpc", "mixed")
+RESTARTS = ("app", "proxies", "control-plane")
+_RESTART = "restart-"
 _TREATMENT = re.compile(r"(?P<dataplane>[a-z0-9-]+)(?P<features>(?:\+[a-z0-9.-]+)*)(?:@(?P<app>[a-z0-9-]+))?")
 
 
@@ -35,12 +37,15 @@ class Treatment:
         The application behind it where treatments differ in it; empty means the study's own.
     twin : bool
         The A/A twin: deployed and measured like every other treatment, identical to the baseline.
+    restart : str
+        One of :data:`RESTARTS`, restarted while it is under load; written like a feature, ``sidecar+restart-app``.
     """
 
     dataplane: str
     features: tuple[str, ...] = ()
     app: str = ""
     twin: bool = False
+    restart: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Treatment:
@@ -52,14 +57,26 @@ class Treatment:
         features = tuple(match["features"].split("+")[1:])
         if len(set(features)) != len(features):
             raise UsageError(f"treatment {text!r} names a feature twice")
+        restarts = [name.removeprefix(_RESTART) for name in features if name.startswith(_RESTART)]
+        if len(restarts) > 1 or set(restarts) - set(RESTARTS):
+            allowed = ", ".join(_RESTART + part for part in RESTARTS)
+            raise UsageError(f"treatment {text!r}: restarts one part at the most; allowed are {allowed}")
+        features = tuple(name for name in features if not name.startswith(_RESTART))
         twin = dataplane.endswith(TWIN_SUFFIX)
-        return cls(dataplane.removesuffix(TWIN_SUFFIX), features, match["app"] or "", twin)
+        plain = dataplane.removesuffix(TWIN_SUFFIX)
+        return cls(plain, features, match["app"] or "", twin, restarts[0] if restarts else "")
 
     @property
     def name(self) -> str:
         """The text that :meth:`parse` reads."""
         head = self.dataplane + (TWIN_SUFFIX if self.twin else "")
-        return "+".join((head, *self.features)) + (f"@{self.app}" if self.app else "")
+        restart = (_RESTART + self.restart,) if self.restart else ()
+        return "+".join((head, *self.features, *restart)) + (f"@{self.app}" if self.app else "")
+
+    @property
+    def undisturbed(self) -> Treatment:
+        """The same without its restart."""
+        return dataclasses.replace(self, restart="")
 
     def has(self, feature: str) -> bool:
         """Whether the treatment carries this feature."""
@@ -106,6 +123,9 @@ class Load:
         The run searches the highest rate kept, in steps of ``duration_s``; ``rps`` then is 0.
     objective : str
         What a rate must keep besides in such a search, e.g. ``p99<10ms``; empty is nothing.
+    restart_at_s, around_s : float
+        When treatments that restart a part begin with it, in seconds after the first send, and how many seconds from
+        then on count as around it, with a restart and without; 0 and 0 where nothing is restarted.
     """
 
     rps: float
@@ -124,6 +144,8 @@ class Load:
     slices: int = 1
     search: bool = False
     objective: str = ""
+    restart_at_s: float = 0.0
+    around_s: float = 0.0
 
     def __post_init__(self) -> None:
         checks = (
@@ -144,6 +166,8 @@ class Load:
             (1 <= self.generators <= self.connections, "generators", "1 to the number of connections"),
             (self.replicas >= 1, "replicas", "1 or more"),
             (self.slices >= 1, "slices", "1 or more"),
+            (self.restart_at_s >= 0, "restart_at_s", "0 or more"),
+            (self.around_s >= 0, "around_s", "0 or more"),
             (not self.search or (self.rps == 0 and self.slices == 1), "search", "a load without rps and slices"),
         )
         if self.objective and not self.search:

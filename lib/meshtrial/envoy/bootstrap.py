@@ -190,6 +190,8 @@ class Proxy:
         Loopback address of the admin interface.
     flags : tuple of str
         Command-line flags besides those that every Envoy here gets.
+    starts : int
+        How often it was started; with each start its counters begin at zero.
     """
 
     name: str
@@ -198,6 +200,7 @@ class Proxy:
     clusters: list[Json] = field(default_factory=list)
     extra: Json = field(default_factory=dict)
     flags: tuple[str, ...] = ()
+    starts: int = 1
 
     def bootstrap(self) -> Json:
         """The whole static configuration."""

@@ -87,7 +87,7 @@ def _values(plan: Plan, table: pl.DataFrame, load: str, response: str, inclusion
 def _results(
     plan: Plan, response: Response, inclusion: Inclusion, values: Mapping[str, FloatArray], alpha: float
 ) -> list[stats.ContrastResult]:
-    """Ratios where the baseline is positive, differences where it has no such part at all."""
+    """Ratios where the baseline is positive, differences where it has no such part at all, and of counts."""
     groups: dict[stats.Scale, list[Contrast]] = {"ratio": [], "difference": []}
     for contrast in plan.study.all_contrasts():
         groups["difference" if _without(response, values[contrast.baseline]) else "ratio"].append(contrast)
@@ -99,7 +99,7 @@ def _results(
 
 
 def _without(response: Response, values: FloatArray) -> bool:
-    return response.structural_zero and values.size > 0 and bool(np.all(values == 0))
+    return response.counted or (response.structural_zero and values.size > 0 and bool(np.all(values == 0)))
 
 
 def _analysed(

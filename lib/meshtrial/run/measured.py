@@ -18,12 +18,13 @@ import polars as pl
 
 from meshtrial.design.plan import Plan, PlannedRun
 from meshtrial.design.responses import added_responses
-from meshtrial.errors import MeshtrialError
+from meshtrial.errors import MeshtrialError, TestbedError
 from meshtrial.load import failures, ingest
 from meshtrial.load.generators import GeneratorOutput
 from meshtrial.records.schema import ComponentUsage, GateResult, GeneratorRecord, Proof, RunRecord
 from meshtrial.records.store import StudyStore
 from meshtrial.run import capacity, stage
+from meshtrial.run.restarting import Restarted
 from meshtrial.testbed.base import Deployment, Testbed
 
 _LONGEST_LOG = 1_000_000  # characters of a generator's text that a run keeps
@@ -147,14 +148,30 @@ class _Measured:
             self.extra["search"] = found.to_dict()
             return found.sent
         sent, resolution = stage.warm_up(deployment, self.load, folder)
-        slices = stage.Slices(deployment, testbed, self.load, limits, folder, resolution)
+        slices = stage.Slices(deployment, testbed, self.load, limits, folder, resolution, self.treatment.restart)
         for _ in range(self.load.slices):
             yield
             slices.take()
         measured = slices.finish()
         self._keep(measured, folder)
         self.responses |= measured.responses
+        if measured.restarted is not None:
+            return self._restarted(measured.restarted, measured.measurement)
         return sent + measured.sent
+
+    def _restarted(self, restarted: Restarted, measurement: ingest.Measurement) -> int:
+        """Keep when it happened and that it did; how many requests were answered since, which counters must show."""
+        start = min(generator.start_unix_s for generator in measurement.generators)
+        began_s, ended_s = restarted.began_unix_s - start, restarted.ended_unix_s - start
+        self.proofs += restarted.proofs
+        self.extra["restart"] = {"part": self.treatment.restart, "began_s": began_s, "ended_s": ended_s}
+        since = measurement.requests.filter(pl.col("ok"), pl.col("actual_start_s") > ended_s).height
+        if not since:
+            raise TestbedError(
+                f"restart of {self.treatment.restart}: took {ended_s - began_s:.3g} s, and no request was answered "
+                "after it; lengthen duration_s"
+            )
+        return since
 
     def _keep(self, measured: stage.Stage, folder: Path) -> None:
         self.measurement = measured.measurement

@@ -15,11 +15,12 @@ import polars as pl
 
 from meshtrial.design.responses import PARTS, REGISTRY
 from meshtrial.design.study import Gates, Load
-from meshtrial.load import fortio, ingest
+from meshtrial.load import around, fortio, ingest
 from meshtrial.load import gates as load_gates
 from meshtrial.load.generators import GeneratorOutput
 from meshtrial.records import series
 from meshtrial.records.schema import ComponentUsage, GateResult
+from meshtrial.run.restarting import Restarted, Restarting
 from meshtrial.run.sampling import Sampler
 from meshtrial.testbed.base import Deployment, MachineUse, Testbed, usage_between
 
@@ -42,6 +43,8 @@ class Stage:
     outputs : tuple of GeneratorOutput
     course : polars.DataFrame
         Its course over time, columns :data:`meshtrial.records.series.COLUMNS`.
+    restarted : Restarted or None
+        The restart in the middle of it, where there was one.
     """
 
     measurement: ingest.Measurement
@@ -50,6 +53,7 @@ class Stage:
     responses: dict[str, float]
     outputs: tuple[GeneratorOutput, ...]
     course: pl.DataFrame = field(default_factory=series.empty)
+    restarted: Restarted | None = None
 
     @property
     def sent(self) -> int:
@@ -90,9 +94,18 @@ class Slices:
     """The slices of one deployment, taken one at a time, so that other deployments' can come in between."""
 
     def __init__(
-        self, deployment: Deployment, testbed: Testbed, load: Load, gates: Gates, folder: Path, resolution_s: float
+        self,
+        deployment: Deployment,
+        testbed: Testbed,
+        load: Load,
+        gates: Gates,
+        folder: Path,
+        resolution_s: float,
+        restart: str = "",
     ) -> None:
         self._deployment = deployment
+        self._restart = restart
+        self._restarted: Restarted | None = None
         self._testbed = testbed
         self._load = load
         self._gates = gates
@@ -108,8 +121,10 @@ class Slices:
         calls = fortio.calls(self._load, "measure", slice_index=len(self._outputs), resolution_s=self._resolution_s)
         self._testbed.used_between()
         before = self._deployment.snapshot()
-        with Sampler(self._deployment, len(self._outputs)) as sampler:
+        restarting = Restarting(self._deployment, self._restart, self._load.restart_at_s)
+        with Sampler(self._deployment, len(self._outputs)) as sampler, restarting:
             self._outputs.append(self._deployment.generate(calls, self._folder, _limit_s(self._load.duration_s)))
+        self._restarted = restarting.result()
         self._sampled.append(sampler.table())
         self._usage.append(usage_between(before, self._deployment.snapshot()))
         used = self._testbed.used_between()
@@ -125,9 +140,13 @@ class Slices:
         responses = dict(measurement.responses)
         responses |= machine_responses(self._used, sum(part.cpu_s for part in usage))
         responses |= half_medians(measurement.requests)
-        responses |= usage_responses(usage, measurement.responses["requests"])
+        # Where pods were replaced nobody knows what their predecessors used: then there is nothing to sum up.
+        if any(self._usage):
+            responses |= usage_responses(usage, measurement.responses["requests"])
+        responses |= self._around(measurement)
         sampled = pl.concat(self._sampled)
-        responses |= peak_responses(sampled, usage)
+        if any(self._usage):
+            responses |= peak_responses(sampled, usage)
         throttled = [u.throttled_s for u in usage if u.role == "app" and u.throttled_s is not None]
         found = load_gates.evaluate(
             measurement,
@@ -140,9 +159,20 @@ class Slices:
                 throttled_s=sum(throttled) if throttled else None,
                 foreign_load=responses.get("foreign_load"),
             ),
+            disturbed=bool(self._restart),
         )
         course = pl.concat([series.of_requests(measurement.requests), sampled])
-        return Stage(measurement, usage, found, responses, outputs, course)
+        return Stage(measurement, usage, found, responses, outputs, course, self._restarted)
+
+    def _around(self, measurement: ingest.Measurement) -> dict[str, float]:
+        """Responses around the restart, or around the moment at which others have theirs."""
+        if not self._load.around_s:
+            return {}
+        begin_s, found = self._load.restart_at_s, {}
+        if self._restarted is not None:
+            begin_s = self._restarted.began_unix_s - min(g.start_unix_s for g in measurement.generators)
+            found = {"restart_s": self._restarted.ended_unix_s - self._restarted.began_unix_s}
+        return found | around.responses(measurement.requests, begin_s, self._load.around_s, self._gates.sample_floor)
 
 
 def machine_responses(slices: Sequence[MachineUse], components_s: float) -> dict[str, float]:

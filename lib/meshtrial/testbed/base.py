@@ -42,6 +42,9 @@ class Deployment(Protocol):
     def generate(self, calls: Sequence[GeneratorCall], folder: Path, timeout_s: float) -> tuple[GeneratorOutput, ...]:
         """Make the calls at the same moment and wait for all of them."""
 
+    def restart(self, part: str) -> tuple[Proof, ...]:
+        """Restart a part (see ``study.RESTARTS``) while others call; returns when it serves again."""
+
     def extra(self) -> Mapping[str, Any]:
         """What this deployment measured besides (control-plane push times, ...), for ``run.json``."""
 

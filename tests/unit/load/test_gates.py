@@ -15,11 +15,15 @@ def fast(thread, i):
 
 @pytest.fixture
 def judge(fortio):
-    def judge(sent, load=LOAD, *, cpu_s=1.0, cpus=2.0, throttled_s=0.0, foreign=0.01, exit_code=0, **changes):
+    def judge(
+        sent, load=LOAD, *, cpu_s=1.0, cpus=2.0, throttled_s=0.0, foreign=0.01, exit_code=0, disturbed=False, **changes
+    ):
         changes = {"SocketCount": load.connections} | changes
         output = fortio.output(sent, load.rps, load.connections, load.duration_s, exit_code=exit_code, **changes)
         m = ingest([output], load, 10)
-        found = evaluate(m, load, Gates(), Machine(cpu_s, load.duration_s, cpus, throttled_s, foreign))
+        found = evaluate(
+            m, load, Gates(), Machine(cpu_s, load.duration_s, cpus, throttled_s, foreign), disturbed=disturbed
+        )
         return {gate.name: gate for gate in found}
 
     return judge
@@ -164,3 +168,12 @@ def test_a_closed_loop_has_no_rate_and_no_lateness(judge, fortio):
     gates = judge(sent, Load(0, 2, 2))
     assert not {"rate", "late"} & set(gates)
     assert failed(gates) == set()
+
+
+def test_what_a_restart_does_to_its_requests_takes_no_run_away(judge, fortio):
+    # A tenth of a second behind every answer: late, and slower than asked.
+    sent = fortio.run(20, 1, 10, lambda thread, i: 0.1)
+    assert "late" in failed(judge(sent, Load(20, 1, 10)))
+    calm = judge(sent, Load(20, 1, 10), SocketCount=50, disturbed=True)
+    assert list(calm) == ["generator CPU", "foreign load", "throttling", "generator ended well", "connections"]
+    assert failed(calm) == set()

@@ -12,6 +12,7 @@ from meshtrial.design.studies import (
     decomposition,
     feature_impact,
     mesh_comparison,
+    rollout,
     scale_out,
 )
 from meshtrial.design.study import Study
@@ -33,6 +34,7 @@ STUDIES: dict[str, StudyModule] = {
     "decomposition": decomposition,
     "feature_impact": feature_impact,
     "mesh_comparison": mesh_comparison,
+    "rollout": rollout,
     "scale_out": scale_out,
 }
 

@@ -225,9 +225,13 @@ def study_of(
     loads: tuple[Load, ...],
     treatments: tuple[Treatment, ...],
     primary: tuple[str, ...],
+    restarts: bool = False,
     **more: Any,
 ) -> Study:
-    """Put a study together from its own parts and the general parameters."""
+    """Put a study together from its own parts and the general parameters; ``restarts``: it can judge them."""
+    for treatment in treatments:
+        if treatment.restart and not restarts:
+            raise UsageError(f"treatment {treatment.name}: restarts under load are what the study rollout is for")
     rule = stopping_of(values["stopping"], values["blocks"] or blocks, values["alpha"])
     for load in loads:
         require_possible(load)

@@ -61,7 +61,9 @@ def course(data: StudyData, load: str = "") -> Figure:
         "course and decides nothing. A quantile of a second is that of its own requests, drawn where at least five lie "
         "beyond it. What rises or falls over the runs alike was not warm, or was heated up."
     )
-    return Figure(lambda sheet: _draw(data, rows, panels, treatments, sheet), _alt(table, panels), caption, table)
+    if any(one.around_s and one.label == load for one in data.plan.study.loads):
+        caption += " Shaded: what counts as around the restart."
+    return Figure(lambda sheet: _draw(data, rows, panels, treatments, load, sheet), _alt(table, panels), caption, table)
 
 
 def _rows(data: StudyData, load: str) -> pl.DataFrame:
@@ -111,9 +113,11 @@ def _draw(
     rows: pl.DataFrame,
     panels: Sequence[tuple[str, str, float]],
     treatments: Sequence[str],
+    load: str,
     sheet: Sheet,
 ) -> Canvas:
     figure, axes = sheet.panels([1.7] * len(panels), sharex=True)
+    asked = next((one for one in data.plan.study.loads if one.label == load), None)
     looks = palette.looks(data.plan.study)
     found = [palette.look_of(looks, treatment) for treatment in treatments]
     for place, (one, (measure, title, scale)) in enumerate(zip(axes, panels, strict=True)):
@@ -135,6 +139,10 @@ def _draw(
             )
         one.set_ylim(bottom=0)
         one.set_title(title, loc="left")
+        if asked is not None and asked.around_s:
+            one.axvspan(
+                asked.restart_at_s, asked.restart_at_s + asked.around_s, color=palette.GREY, alpha=0.12, linewidth=0
+            )
         if place == 0:
             sheet.key(one, found)
     axes[-1].set_xlabel("seconds since the run's start")

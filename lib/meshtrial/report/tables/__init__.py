@@ -10,6 +10,7 @@ from meshtrial.report.tables.limits import method_and_limits
 from meshtrial.report.tables.mechanism import mechanism
 from meshtrial.report.tables.money import money
 from meshtrial.report.tables.provenance import provenance, recorded_at, reproduce_command, verdicts_sha256
+from meshtrial.report.tables.restarts import restarts
 from meshtrial.report.tables.validity import validity
 from meshtrial.report.tables.verdicts import exploratory_table, verdict_table
 
@@ -29,6 +30,7 @@ __all__ = [
     "provenance",
     "recorded_at",
     "reproduce_command",
+    "restarts",
     "simulation_checks",
     "validity",
     "verdict_sentence",

@@ -16,7 +16,7 @@ from meshtrial.envoy.tokens import Tokens
 from meshtrial.errors import TestbedError
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
 from meshtrial.records.schema import ComponentUsage, Proof
-from meshtrial.testbed.kubernetes import evidence, loadgen, probing, proofs, wait, waypoints
+from meshtrial.testbed.kubernetes import evidence, loadgen, probing, proofs, rollouts, wait, waypoints
 from meshtrial.testbed.kubernetes.apply import Applier, delete_namespace
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 from meshtrial.testbed.kubernetes.execs import PodRef
@@ -30,6 +30,17 @@ from meshtrial.testbed.kubernetes.workload import Rendered
 PARTS = ("app", "load", "collector")
 _LOGS_PER_COMPONENT = 5
 _LOG_BYTES = 1 << 20
+
+
+def restartable(mesh: Mesh | None, part: str) -> tuple[str, ...]:
+    """Components whose pods a restart of a part replaces, as :class:`proofs.Subject` names them."""
+    if part == "app":
+        return ("app",)
+    if mesh is None:
+        return ()
+    if part == "control-plane":
+        return tuple(one.component for one in mesh.control_plane)
+    return (*(one.component for one in mesh.agents), *(["waypoint"] if mesh.waypoints else []))
 
 
 class KubernetesDeployment:
@@ -65,6 +76,7 @@ class KubernetesDeployment:
         self._meter: Meter | None = None
         self._pods: list[Json] = []
         self._mesh_pods: list[Json] = []
+        self._replaced: set[str] = set()
 
     def stand_up(self) -> None:
         """Apply everything and wait until a request comes through; on failure nothing stays."""
@@ -148,7 +160,9 @@ class KubernetesDeployment:
         return (*proofs.prove(subject, phase, requests), self._placement(phase))
 
     def snapshot(self) -> Mapping[str, ComponentUsage]:
-        """Counters of every component at the kubelets' next readings."""
+        """Counters of every component at the kubelets' next readings; none after pods were replaced."""
+        if self._replaced:
+            return {}
         found: Mapping[str, ComponentUsage] = self._standing(self._meter).snapshot()
         return found
 
@@ -160,6 +174,29 @@ class KubernetesDeployment:
         """Make the calls from the load pods."""
         pods, spoilt = self._load_pods(), self.why_spoilt
         return loadgen.generate(self.cluster, pods, calls, self.target, folder, timeout_s, spoilt)
+
+    def restart(self, part: str) -> tuple[Proof, ...]:
+        """Roll a part's pods over to new ones, and look at those from then on.
+
+        What the old pods used is gone with them, so such a run has no CPU and memory.
+        """
+        subject, meter = self._standing(self._subject), self._standing(self._meter)
+        components = restartable(self.mesh, part)
+        pods = [pod for name in components for pod in subject.pods.get(name, ())]
+        if not pods:
+            raise TestbedError(f"treatment {self.treatment.name}: there is no pod of {part} to restart")
+        self._replaced = {uid(pod) for pod in pods}
+        rollouts.restart(self.cluster, pods, self.options.deploy_timeout_s)
+        self.look()
+        fresh = self._standing(self._subject)
+        counters = (*(self.mesh.counters if self.mesh else ()), *(c for f in fresh.features for c in f.counters))
+        anew = {counter.name for counter in counters if counter.pods in components}
+        fresh.before = {name: value for name, value in subject.before.items() if name not in anew}
+        note = f"{part} was restarted: what the replaced pods used is gone with them"
+        self._standing(self._meter).notes += [*meter.notes, note]
+        now = {uid(pod) for name in components for pod in fresh.pods.get(name, ())}
+        seen = f"{len(now - self._replaced)} new, {len(now & self._replaced)} old"
+        return (Proof(f"pods of {part} replaced", "during", not now & self._replaced, f"{len(pods)} new", seen),)
 
     def extra(self) -> Mapping[str, Any]:
         """Deployment times, placement, the windows of the resource samples and what was missing."""
@@ -214,7 +251,8 @@ class KubernetesDeployment:
 
     def why_spoilt(self) -> str:
         """Why the run cannot be used any more; asked once, without patience."""
-        everything = [*self._pods, *self._mesh_pods]
+        # Pods that are replaced on purpose are no loss.
+        everything = [pod for pod in (*self._pods, *self._mesh_pods) if uid(pod) not in self._replaced]
         now: dict[str, Json] = {}
         for namespace in dict.fromkeys(pod["metadata"]["namespace"] for pod in everything):
             path = f"/api/v1/namespaces/{namespace}/pods"

@@ -23,7 +23,7 @@ from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.charts import Charts
 from meshtrial.testbed.kubernetes.cleanup import mesh_of, owned_namespaces
 from meshtrial.testbed.kubernetes.client import Cluster
-from meshtrial.testbed.kubernetes.deployment import KubernetesDeployment
+from meshtrial.testbed.kubernetes.deployment import KubernetesDeployment, restartable
 from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.freshness import Blocks, policy_record
 from meshtrial.testbed.kubernetes.lease import SessionLease
@@ -74,7 +74,7 @@ class KubernetesTestbed:
             self.applier.close()
             self._use(Owner(study.name))
         for treatment in study.treatments:
-            self._mesh(treatment)
+            self._can_restart(treatment, self._mesh(treatment))
         try:
             self.cluster.get("/version")
             return tuple(self._problems(study))
@@ -247,6 +247,18 @@ class KubernetesTestbed:
             raise UsageError(f"treatment {treatment.name}: known on Kubernetes are none, {', '.join(self.meshes)}")
         mesh.check(treatment)
         return mesh
+
+    def _can_restart(self, treatment: Treatment, mesh: Mesh | None) -> None:
+        """Refuse a restart of what is not there, or not ours."""
+        part = treatment.restart
+        if part and not restartable(mesh, part):
+            sidecars = mesh is not None and part == "proxies"
+            hint = (
+                "its proxies are in the app's pods: take restart-app" if sidecars else "only its app can be restarted"
+            )
+            raise UsageError(f"treatment {treatment.name}: there is no {part} of its own; {hint}")
+        if part not in ("", "app") and self.options.mesh_install == "existing":
+            raise UsageError(f"treatment {treatment.name}: what stood before the study is not restarted")
 
     def _render(self, treatment: Treatment, load: Load, app: str, namespace: str, tokens: Tokens) -> workload.Rendered:
         read = read_app(self.options, app, load.protocols)

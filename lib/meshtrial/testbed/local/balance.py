@@ -20,14 +20,14 @@ _REQUESTS = "http.inbound.downstream_rq_total"
 
 def share_prover(servers: Sequence[Proxy]) -> Prover:
     """Every copy's sidecar carries a share of the load: at least half of an equal one."""
-    before: dict[str, int] = {}
+    before: dict[tuple[str, int], int] = {}
 
     def prove(phase: str, requests: int) -> list[Proof]:
-        counts = {server.name: _carried(server) for server in servers}
+        counts = {(server.name, server.starts): _carried(server) for server in servers}
         if phase == "before":
             before.update(counts)
             return []
-        grown = [counts[name] - before.get(name, 0) for name in counts]
+        grown = [counts[start] - before.get(start, 0) for start in counts]
         least = requests // (2 * len(servers))
         expected = f"at least {least} through each of {len(servers)}"
         return [Proof("each copy has its share", phase, min(grown) >= least > 0, expected, ", ".join(map(str, grown)))]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import UsageError
 from meshtrial.testbed.local import direct, features, node_proxy, relay, sidecar, tcp_pair
-from meshtrial.testbed.local.deployment import LocalDeployment
+from meshtrial.testbed.local.deployment import RESTARTED_ROLES, LocalDeployment
 
 Builder = Callable[[LocalDeployment], None]
 _BUILDERS: dict[str, tuple[Builder, tuple[str, ...]]] = {
@@ -53,6 +53,10 @@ def check(treatment: Treatment, load: Load) -> None:
         Naming the treatment and what is in its way.
     """
     builder(treatment)
+    allowed = ("app",) if treatment.dataplane == "none" else tuple(RESTARTED_ROLES)
+    if treatment.restart and treatment.restart not in allowed:
+        named = ", ".join(f"restart-{part}" for part in allowed)
+        raise UsageError(f"treatment {treatment.name}: nothing here is its {treatment.restart}; allowed: {named}")
     checks = {"sidecar": sidecar.check, "relay": relay.check, "tcp-pair": tcp_pair.check}
     if treatment.dataplane in checks:
         checks[treatment.dataplane](treatment, load)

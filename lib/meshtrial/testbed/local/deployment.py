@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 import shutil
 import tempfile
@@ -12,6 +13,7 @@ from typing import Any
 from meshtrial import native
 from meshtrial.design.study import Load, Treatment
 from meshtrial.envoy.bootstrap import Proxy
+from meshtrial.errors import TestbedError
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
 from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.testbed.local import apps, proc
@@ -19,6 +21,8 @@ from meshtrial.testbed.local.generator import run_generators
 from meshtrial.testbed.local.processes import Child, free_port, stop_all, wait_listening
 
 Endpoint = tuple[str, int]
+# What a restart of a part means here.
+RESTARTED_ROLES = {"app": "app", "proxies": "data plane"}
 Prover = Callable[[str, int], Sequence[Proof]]
 
 
@@ -57,6 +61,8 @@ class LocalDeployment:
         self.measured: dict[str, Any] = {}
         self.closers: list[Callable[[], None]] = []
         self._children: list[Child] = []
+        self._listens: dict[str, tuple[Endpoint, ...]] = {}
+        self._proxies: dict[str, Proxy] = {}
         self._watched: list[proc.Watched] = []
         # A loopback network of its own (127.x.y.0/24), so that two deployments never meet on a port.
         self._network = f"127.{secrets.randbelow(200) + 20}.{secrets.randbelow(254) + 1}"
@@ -85,6 +91,7 @@ class LocalDeployment:
         """Start a component and wait until it listens; it is watched and stopped with the deployment."""
         child = Child(name, argv, self.folder / f"{name.replace(' ', '-')}.log", env, cwd=self.folder)
         self._children.append(child)
+        self._listens[name] = tuple(listens)
         for address, port in listens:
             wait_listening(child, address, port)
         self._watched.append(proc.Watched(name, role, (child.pid,), threads_end))
@@ -93,6 +100,7 @@ class LocalDeployment:
     def spawn_proxy(self, proxy: Proxy, role: str = "data plane") -> Child:
         """Start an Envoy with its bootstrap."""
         self.note_version("envoy")
+        self._proxies[proxy.name] = proxy
         argv = proxy.command(native.find("envoy"), self.folder)
         listens = [proxy.admin]
         for made in proxy.listeners:
@@ -159,7 +167,45 @@ class LocalDeployment:
 
     def sample(self) -> Mapping[str, tuple[float, int | None]]:
         """CPU seconds so far and resident bytes of every component."""
-        return {watched.component: proc.sample(watched.pids) for watched in self._watched}
+        found = {}
+        for watched in self._watched:
+            cpu_s, memory_bytes = proc.sample(watched.pids)
+            found[watched.component] = (watched.ended_cpu_s + cpu_s, memory_bytes)
+        return found
+
+    def restart(self, part: str) -> tuple[Proof, ...]:
+        """Stop the processes of a part and start them again at the same addresses, one after another.
+
+        Raises
+        ------
+        TestbedError
+            When the part has no process here, or one does not come back.
+        """
+        role = RESTARTED_ROLES.get(part)
+        names = [watched.component for watched in self._watched if watched.role == role]
+        if not names:
+            raise TestbedError(f"treatment {self.treatment.name}: there is no process of {part} to restart")
+        return tuple(self._again(name) for name in names)
+
+    def _again(self, name: str) -> Proof:
+        at = next(i for i, child in enumerate(self._children) if child.name == name)
+        which = next(i for i, watched in enumerate(self._watched) if watched.component == name)
+        old = self._children[at]
+        cpu_s, switches = old.end()
+        new = self._children[at] = old.again()
+        before = self._watched[which]
+        self._watched[which] = dataclasses.replace(
+            before,
+            pids=(new.pid,),
+            ended_cpu_s=before.ended_cpu_s + cpu_s,
+            ended_switches=before.ended_switches + switches,
+        )
+        if name in self._proxies:
+            self._proxies[name].starts += 1
+        for address, port in self._listens[name]:
+            wait_listening(new, address, port)
+        seen = f"process {old.pid} ended, {new.pid} listens"
+        return Proof(f"{name} restarted", "during", not old.alive() and new.alive(), "another process", seen)
 
     def generate(self, calls: Sequence[GeneratorCall], folder: Path, timeout_s: float) -> tuple[GeneratorOutput, ...]:
         """Run the load generators to their end."""

@@ -22,12 +22,14 @@ _PAGE = os.sysconf("SC_PAGESIZE")
 
 @dataclass(frozen=True)
 class Watched:
-    """A component whose usage is read: its processes, and whether its threads come and go."""
+    """A component whose usage is read: its processes, whether its threads come and go, what ended processes used."""
 
     component: str
     role: str
     pids: tuple[int, ...]
     threads_end: bool = False
+    ended_cpu_s: float = 0.0
+    ended_switches: int = 0
 
 
 def usage(watched: Watched) -> ComponentUsage:
@@ -39,11 +41,11 @@ def usage(watched: Watched) -> ComponentUsage:
         component=watched.component,
         role=watched.role,
         window_s=time.monotonic(),
-        cpu_s=cpu,
+        cpu_s=watched.ended_cpu_s + cpu,
         pss_bytes=sum(known) if len(known) == len(pss) else None,
         throttled_s=cgroup_throttled_s() if watched.role == "app" else None,
         count=len(watched.pids),
-        switches=sum(_switches(pid) for pid in watched.pids),
+        switches=watched.ended_switches + sum(_switches(pid) for pid in watched.pids),
         largest_bytes=max(known, default=None),
     )
 

@@ -2,6 +2,9 @@
 
 Three nets, because each alone was seen to leak: ``close`` in the caller's ``finally``, an exit hook over
 everything that still lives, and the kernel's parent-death signal for the case that we are killed outright.
+
+That signal comes when the THREAD that started the child ends (prctl(2), PR_SET_PDEATHSIG), so children are never
+started by a passing thread: either by the main one, or by one that lives as long as this process.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,6 +28,7 @@ _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIVE: set[Child] = set()
 _LOCK = threading.Lock()
+_LASTING = ThreadPoolExecutor(1, thread_name_prefix="starter")
 
 
 class Child:
@@ -53,24 +58,38 @@ class Child:
         self.name = name
         self.argv = tuple(argv)
         self.log = log
+        self._env = None if env is None else dict(env)
+        self._cwd = cwd
         try:
-            with log.open("ab") as out:
-                self._popen = subprocess.Popen(
-                    self.argv,
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=subprocess.STDOUT,
-                    env=None if env is None else dict(env),
-                    cwd=cwd,
-                    start_new_session=True,
-                    preexec_fn=_die_with_parent,  # only prctl, which is safe after fork
-                )
+            if threading.current_thread() is threading.main_thread():
+                self._popen = self._start()
+            else:
+                self._popen = _LASTING.submit(self._start).result()
         except OSError as error:
             raise TestbedError(
                 f"{name}: cannot start {argv[0]}: {error.strerror}; `meshtrial doctor` tells more"
             ) from None
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self.log.open("ab") as out:
+            started = subprocess.Popen(
+                self.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=self._env,
+                cwd=self._cwd,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,  # only prctl, which is safe after fork
+            )
+        self._popen = started
         with _LOCK:
             _LIVE.add(self)
+        return started
+
+    def again(self) -> Child:
+        """Another process of the same command, with its output behind this one's."""
+        return Child(self.name, self.argv, self.log, self._env, self._cwd)
 
     @property
     def pid(self) -> int:
@@ -110,6 +129,16 @@ class Child:
             if time.monotonic() > deadline:
                 return None, 0.0, 0
             time.sleep(0.01)
+
+    def end(self, grace_s: float = 2.0) -> tuple[float, int]:
+        """Stop it as :meth:`stop` does; its CPU seconds and its context switches, of its whole life."""
+        _signal_group(self, signal.SIGTERM)
+        code, cpu_s, switches = self.reap(grace_s)
+        if code is None:
+            _signal_group(self, signal.SIGKILL)
+            code, cpu_s, switches = self.reap(5.0)
+        stop_all([self])
+        return cpu_s, switches
 
     def tail(self, lines: int = 3) -> str:
         """The last lines of its output, for a message."""

@@ -50,17 +50,21 @@ def counter_prover(
     counters: Mapping[str, tuple[Sequence[Proxy], Sequence[str]]], per_request: int
 ) -> Callable[[str, int], Sequence[Proof]]:
     """Counters, summed over proxies and names, that must grow by ``per_request`` for every request, or more."""
-    before: dict[str, int] = {}
+    before: dict[str, list[tuple[int, int]]] = {}
 
     def prove(phase: str, requests: int) -> list[Proof]:
         proofs = []
         for name, (proxies, summed) in counters.items():
             pattern = f"^({'|'.join(map(re.escape, summed))})$"
-            value = sum(sum(proxy.stats(pattern).values()) for proxy in proxies)
+            values = [(proxy.starts, sum(proxy.stats(pattern).values())) for proxy in proxies]
             if phase == "before":
-                before[name] = value
+                before[name] = values
                 continue
-            grown, wanted = value - before.get(name, 0), per_request * requests
+            first = before.get(name, [(0, 0)] * len(values))
+            grown = sum(
+                now - then * (starts == once) for (starts, now), (once, then) in zip(values, first, strict=True)
+            )
+            wanted = per_request * requests
             proofs.append(Proof(name, phase, grown >= wanted > 0, f"at least {wanted}", str(grown)))
         return proofs
 

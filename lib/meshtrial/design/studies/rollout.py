@@ -1,0 +1,101 @@
+"""What a restart under load costs: of the application, of its proxies, of a mesh's control plane.
+
+Every restart is a treatment, compared with the same treatment left alone; and a restart behind a data plane with the
+same restart without one. Failed requests are counted, latencies are those from the schedule, around the restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from meshtrial.design.parameters import Parameter
+from meshtrial.design.studies.common import (
+    APP,
+    CLUSTER,
+    GENERAL,
+    LOAD,
+    PROTOCOL,
+    Profile,
+    load_from,
+    study_of,
+    treatments_of,
+)
+from meshtrial.design.study import Contrast, Study, Treatment
+from meshtrial.errors import UsageError
+
+PARAMETERS: tuple[Parameter, ...] = (
+    *GENERAL,
+    *(parameter for parameter in LOAD if parameter.name != "slices"),
+    APP,
+    PROTOCOL,
+    Parameter(
+        "restart_at_s", 0.0, "seconds into a run at which a restart begins; 0 is a third of it", low=0, high=86400
+    ),
+    Parameter("around_s", 0.0, "seconds from then on that count as around it; 0 is half of the run", low=0, high=86400),
+    *CLUSTER,
+)
+# Four contrasts take eight blocks, so one may be lost. A p90 of what is around a restart needs 1000 requests there.
+PROFILES = {
+    "quick": Profile(blocks=9, rps=500, connections=10, duration_s=5, warmup_s=0.5),
+    "standard": Profile(blocks=16, rps=1000, connections=10, duration_s=24, warmup_s=3),
+    "full": Profile(blocks=16, rps=1000, connections=10, duration_s=120, warmup_s=10),
+}
+TREATMENTS = {
+    "local": ("none", "none-aa", "none+restart-app", "sidecar", "sidecar+restart-app", "sidecar+restart-proxies"),
+    "kubernetes": ("none", "none-aa", "none+restart-app", "istio", "istio+restart-app", "istio+restart-control-plane"),
+}
+PRIMARY = ("failed_requests", "longest_gap_s", "latency_around_p90_s")
+AT, AROUND = 1 / 3, 1 / 2
+# Pods take their time to come and go.
+LEAST_S = {"local": 0.0, "kubernetes": 45.0}
+
+
+def build(values: Mapping[str, Any]) -> Study:
+    """The study that these parameters describe."""
+    profile = PROFILES[values["profile"]]
+    profile = replace(profile, duration_s=max(profile.duration_s, LEAST_S[values["backend"]]))
+    treatments = treatments_of(values["treatments"], TREATMENTS[values["backend"]])
+    load = load_from({**values, "slices": 1}, profile)
+    at_s = values["restart_at_s"] or AT * load.duration_s
+    return study_of(
+        "rollout",
+        values,
+        title="What a restart under load costs",
+        question="How many requests fail when a part is restarted under load, and how long do the others wait?",
+        app=values["app"],
+        blocks=profile.blocks,
+        loads=(replace(load, restart_at_s=at_s, around_s=values["around_s"] or AROUND * load.duration_s),),
+        treatments=treatments,
+        primary=PRIMARY,
+        contrasts=contrasts_of(treatments),
+        restarts=True,
+    )
+
+
+def contrasts_of(treatments: tuple[Treatment, ...]) -> tuple[Contrast, ...]:
+    """Each restart against the same treatment left alone, and against the same restart of the baseline.
+
+    Raises
+    ------
+    UsageError
+        Where nothing is restarted, the baseline is, or what a restart is compared with is missing.
+    """
+    plain = [treatment for treatment in treatments if not treatment.twin]
+    baseline, restarted = plain[0], [treatment for treatment in plain if treatment.restart]
+    if baseline.restart:
+        raise UsageError(f"treatments: the baseline {baseline.name} is restarted; list it without first")
+    if not restarted:
+        raise UsageError(f"treatments: nothing is restarted; add for example {baseline.name}+restart-app")
+    found = []
+    for treatment in restarted:
+        if treatment.undisturbed not in plain:
+            raise UsageError(
+                f"treatments: {treatment.name} is compared with {treatment.undisturbed.name}, which is missing"
+            )
+        found.append(Contrast(treatment.name, treatment.undisturbed.name))
+        same = replace(baseline, restart=treatment.restart)
+        if treatment != same and same in plain:
+            found.append(Contrast(treatment.name, same.name))
+    return tuple(found)

@@ -1,0 +1,51 @@
+"""What the requests around one moment saw: failures, the longest silence, latencies from the schedule.
+
+Latencies as sent would hide a restart: while nothing answers, nothing is sent (coordinated omission), so only those
+from the schedule are given. The same window is taken of runs in which nothing was restarted, at the same time.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from meshtrial.load import quantiles
+from meshtrial.load.merge import successful
+
+
+def responses(requests: pl.DataFrame, begin_s: float, length_s: float, sample_floor: float) -> dict[str, float]:
+    """Responses of a run around a moment.
+
+    Parameters
+    ----------
+    requests : polars.DataFrame
+        Columns :data:`meshtrial.load.merge.COLUMNS`, of one slice.
+    begin_s, length_s : float
+        Start of the window, in the clock of ``actual_start_s``, and its length.
+    sample_floor : float
+        See ``Gates.sample_floor``; it is the window's requests that count.
+
+    Returns
+    -------
+    dict
+        ``failed_requests`` of the whole run; ``longest_gap_s`` and ``latency_around_*_s`` of the window.
+    """
+    failed = requests.filter(~pl.col("ok").fill_null(True)).height
+    due = pl.coalesce("scheduled_start_s", "actual_start_s")
+    inside = requests.filter(due.is_between(begin_s, begin_s + length_s, closed="left"))
+    answered = successful(inside).len()
+    latencies = successful(inside, "corrected_latency_s").to_numpy()
+    found = quantiles.exact(latencies, sample_floor, count=answered)
+    return {
+        "failed_requests": float(failed),
+        "longest_gap_s": longest_gap(requests, begin_s, length_s),
+        **{f"latency_around_{q}_s": value for q, value in found.items()},
+    }
+
+
+def longest_gap(requests: pl.DataFrame, begin_s: float, length_s: float) -> float:
+    """Seconds of the longest time within a window in which no request was answered well, whoever asked."""
+    end_s = begin_s + length_s
+    ended = pl.col("actual_start_s") + pl.col("latency_s")
+    answers = requests.filter(pl.col("ok"), ended.is_between(begin_s, end_s)).select(ended.alias("at"))["at"]
+    moments = pl.concat([pl.Series([begin_s]), answers.sort().cast(pl.Float64), pl.Series([end_s])])
+    return float(moments.diff().max())  # type: ignore[arg-type]

@@ -1,0 +1,79 @@
+"""The study of restarts: what is compared with what, and what is refused before anything runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshtrial.design.parameters import read_parameters
+from meshtrial.design.studies import STUDIES, study_module
+from meshtrial.design.study import Study, Treatment
+from meshtrial.errors import UsageError
+from meshtrial.testbed.local.testbed import LocalTestbed
+
+
+def built(**given: object) -> Study:
+    module = study_module("rollout")
+    return module.build(read_parameters(module.PARAMETERS, given))
+
+
+def test_a_restart_is_written_like_a_feature_and_is_none():
+    treatment = Treatment.parse("sidecar+mtls+restart-app@details")
+    assert (treatment.features, treatment.restart) == (("mtls",), "app")
+    assert treatment.name == "sidecar+mtls+restart-app@details"
+    assert Treatment.parse("sidecar+restart-app+mtls") == Treatment.parse("sidecar+mtls+restart-app")
+    assert treatment.undisturbed.name == "sidecar+mtls@details"
+
+
+@pytest.mark.parametrize("text", ["none+restart-node", "none+restart-app+restart-proxies", "none+restart-"])
+def test_what_cannot_be_restarted_is_refused(text):
+    with pytest.raises(UsageError, match="restarts one part at the most; allowed are restart-app, restart-proxies"):
+        Treatment.parse(text)
+
+
+def test_each_restart_is_compared_with_its_own_calm_and_with_the_baselines_restart():
+    pairs = [(c.treatment, c.baseline) for c in built().all_contrasts()]
+    assert pairs == [
+        ("none+restart-app", "none"),
+        ("sidecar+restart-app", "sidecar"),
+        ("sidecar+restart-app", "none+restart-app"),
+        ("sidecar+restart-proxies", "sidecar"),
+    ]
+
+
+def test_the_window_lies_inside_the_run():
+    (load,) = built().loads
+    assert load.restart_at_s == pytest.approx(5 / 3)
+    assert load.around_s == 2.5
+    (load,) = built(duration_s=10, restart_at_s=2, around_s=4).loads
+    assert (load.restart_at_s, load.around_s) == (2, 4)
+    with pytest.raises(UsageError, match=r"around_s = 9.*at most what is left of duration_s after restart_at_s, 8"):
+        built(duration_s=10, restart_at_s=2, around_s=9)
+    assert Study.from_dict(built().to_dict()) == built()
+
+
+@pytest.mark.parametrize(
+    ("treatments", "why"),
+    [
+        ("none,sidecar", "nothing is restarted; add for example none.restart-app"),
+        ("none+restart-app,none", "the baseline none.restart-app is restarted"),
+        ("none,sidecar+restart-app", "compared with sidecar, which is missing"),
+    ],
+)
+def test_lists_that_say_nothing_about_restarts_are_refused(treatments, why):
+    with pytest.raises(UsageError, match=why):
+        built(treatments=treatments)
+
+
+@pytest.mark.parametrize("name", sorted(set(STUDIES) - {"rollout", "scale_out", "calibration", "decomposition"}))
+def test_other_studies_refuse_restarts(name):
+    module = study_module(name)
+    with pytest.raises(UsageError, match=r"none\+restart-app: restarts under load are what the study rollout is for"):
+        module.build(read_parameters(module.PARAMETERS, {"treatments": "none,none+restart-app"}))
+
+
+def test_a_machine_has_no_control_plane():
+    study = built(treatments="none,sidecar,sidecar+restart-control-plane")
+    with pytest.raises(UsageError, match="nothing here is its control-plane; allowed: restart-app, restart-proxies"):
+        LocalTestbed().preflight(study)
+    with pytest.raises(UsageError, match="nothing here is its proxies; allowed: restart-app"):
+        LocalTestbed().preflight(built(treatments="none,none+restart-proxies"))

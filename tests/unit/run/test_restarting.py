@@ -1,0 +1,70 @@
+"""A restart at a known moment of the load: when it begins, what it fails with, and that nobody is left waiting."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from meshtrial.errors import TestbedError
+from meshtrial.records.schema import Proof
+from meshtrial.run.restarting import Restarting
+
+
+class Pretended:
+    def __init__(self, takes_s: float = 0.0, error: Exception | None = None) -> None:
+        self.takes_s, self.error = takes_s, error
+        self.asked: list[tuple[str, float]] = []
+
+    def restart(self, part: str) -> tuple[Proof, ...]:
+        self.asked.append((part, time.monotonic()))
+        time.sleep(self.takes_s)
+        if self.error is not None:
+            raise self.error
+        return (Proof("restarted", "during", True, "", ""),)
+
+
+def test_it_begins_at_its_moment_and_is_waited_for():
+    deployment, entered = Pretended(takes_s=0.2), time.monotonic()
+    with Restarting(deployment, "app", 0.1) as restarting:  # type: ignore[arg-type]
+        time.sleep(0.15)
+    found = restarting.result()
+    assert found is not None
+    ((part, at),) = deployment.asked
+    assert part == "app"
+    assert at - entered >= 0.1
+    assert found.ended_unix_s - found.began_unix_s >= 0.2
+    assert [proof.name for proof in found.proofs] == ["restarted"]
+
+
+def test_without_a_part_nothing_happens():
+    deployment = Pretended()
+    with Restarting(deployment, "", 0.0) as restarting:  # type: ignore[arg-type]
+        time.sleep(0.05)
+    assert restarting.result() is None
+    assert deployment.asked == []
+
+
+def test_a_load_that_ends_before_is_said_and_nothing_is_restarted_behind_it():
+    deployment = Pretended()
+    with Restarting(deployment, "app", 30.0) as restarting:  # type: ignore[arg-type]
+        pass
+    with pytest.raises(TestbedError, match="restart of app: the load ended before it began; lengthen duration_s"):
+        restarting.result()
+    assert deployment.asked == []
+
+
+def test_what_it_fails_with_reaches_whoever_waits():
+    with Restarting(Pretended(error=TestbedError("app: nothing listens")), "app", 0.0) as restarting:  # type: ignore[arg-type]
+        time.sleep(0.05)
+    with pytest.raises(TestbedError, match="nothing listens"):
+        restarting.result()
+
+
+def test_an_interruption_passes_and_leaves_no_thread():
+    deployment = Pretended()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), Restarting(deployment, "app", 30.0):  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+    assert time.monotonic() - began < 5
+    assert deployment.asked == []
