@@ -126,8 +126,8 @@ class Response:
     label : str
         What a reader sees, e.g. ``p50 latency``.
     kind : str
-        ``latency`` (slower, faster), ``resource`` (more, less), ``level`` (higher, lower) or ``quality``
-        (described, never judged).
+        ``latency`` (slower, faster), ``resource`` (more, less), ``level`` and ``throughput`` (higher, lower; a level is
+        what a search found) or ``quality`` (described, never judged).
     unit, scale : str, float
         Display unit and what the stored value is multiplied by to get there.
     margin : Margin or None
@@ -203,6 +203,11 @@ def _levels() -> list[Response]:
     ]
 
 
+def _throughput() -> list[Response]:
+    """Of a closed loop over TCP: bytes a second, each way. An open rate has what it was asked for."""
+    return [Response("throughput_bytes_s", "TCP throughput, each way", "throughput", "MB/s", 1e-6, Margin(0.05))]
+
+
 def _readiness() -> list[Response]:
     """Of a fresh deployment: on a cluster from applied to all pods ready, locally from the first start to the last."""
     return [Response("ready_time_s", "time until a fresh deployment is ready", "resource", "s", 1.0, Margin(0.10, 0.5))]
@@ -264,6 +269,7 @@ REGISTRY: dict[str, Response] = {
         *_switches(),
         *_scale_out(),
         *_restart(),
+        *_throughput(),
         *_readiness(),
         *_qualities(),
     )

@@ -8,6 +8,9 @@ from fractions import Fraction
 from meshtrial.design.study import Load
 from meshtrial.errors import UsageError
 
+# Below that fortio sends a text of its own.
+LEAST_TCP_BYTES = 32
+
 
 def protocol_of(load: Load, number: int) -> str:
     """What generator ``number`` (from 1) speaks."""
@@ -46,6 +49,11 @@ def require_possible(load: Load) -> None:
         )
     if load.response_bytes and "grpc" in load.protocols:
         raise UsageError(f"response_bytes = {load.response_bytes} with gRPC: a ping is answered with what it sent")
+    if load.protocol == "tcp" and (load.payload_bytes < LEAST_TCP_BYTES or load.response_bytes or load.headers):
+        raise UsageError(
+            f"protocol = 'tcp': set payload_bytes, which are sent and echoed, to {LEAST_TCP_BYTES} or more; "
+            "response_bytes and headers belong to HTTP"
+        )
     left_s = load.duration_s - load.restart_at_s
     if load.around_s > left_s:
         raise UsageError(

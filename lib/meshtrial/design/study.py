@@ -17,7 +17,7 @@ from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
 
 TWIN_SUFFIX = "-aa"
-PROTOCOLS = ("http1", "h2", "grpc", "mixed")
+PROTOCOLS = ("http1", "h2", "grpc", "mixed", "tcp")
 RESTARTS = ("app", "proxies", "control-plane")
 _RESTART = "restart-"
 _TREATMENT = re.compile(r"(?P<dataplane>[a-z0-9-]+)(?P<features>(?:\+[a-z0-9.-]+)*)(?:@(?P<app>[a-z0-9-]+))?")
@@ -112,7 +112,8 @@ class Load:
     timeout_s : float
         How long the client waits for an answer.
     protocol : str
-        One of :data:`PROTOCOLS`; ``mixed`` is HTTP/1.1 and gRPC at once, from generators that take turns.
+        One of :data:`PROTOCOLS`; ``mixed`` is HTTP/1.1 and gRPC at once, from generators that take turns; ``tcp``
+        sends bytes and waits for their echo.
     generators : int
         Load-generator processes or pods that share rate and connections.
     replicas : int

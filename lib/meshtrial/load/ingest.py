@@ -231,6 +231,8 @@ def qualities(parts: Sequence[_Part], load: Load, slices: int = 1) -> dict[str, 
     if load.keepalive and sockets and None not in sockets:
         connections, failed = (sum(getattr(p.record, name) for p in parts) for name in ("connections", "errors"))
         found["reconnects"] = float(max(0, sum(s or 0 for s in sockets) - connections - failed))
+    if load.closed_loop and load.protocol == "tcp":
+        found["throughput_bytes_s"] = achieved * (1 - found["error_ratio"]) * load.payload_bytes
     if not load.closed_loop:
         found["achieved_ratio"] = achieved / load.rps
         # Imputed sends are late sends too; both stand in the denominator: every send that was due.

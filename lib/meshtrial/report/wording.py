@@ -319,7 +319,7 @@ def load_text(load: Load) -> str:
         rate = f"the highest rate kept{kept}, searched"
     parts = [f"{rate} over {count(load.connections)} connection{'s' * (load.connections > 1)}"]
     if load.protocol != "http1":
-        parts.append({"h2": "HTTP/2", "grpc": "gRPC", "mixed": "HTTP/1.1 and gRPC mixed"}[load.protocol])
+        parts.append({"h2": "HTTP/2", "grpc": "gRPC", "mixed": "HTTP/1.1 and gRPC mixed", "tcp": "TCP"}[load.protocol])
     if load.payload_bytes:
         parts.append(f"{count(load.payload_bytes)} byte body")
     if load.response_bytes:

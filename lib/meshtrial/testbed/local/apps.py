@@ -33,6 +33,8 @@ class App:
         Its threads come and go, so CPU is read from the process-wide counter.
     grpc_path : str
         The method that the generators call, where it speaks gRPC.
+    tcp_command : callable or None
+        ``(address, port) -> argv`` of an echo of bytes, where it has one.
     """
 
     name: str
@@ -42,12 +44,17 @@ class App:
     protocols: tuple[str, ...] = ("http1",)
     threads_end: bool = False
     grpc_path: str = ""
+    tcp_command: Callable[[str, int], tuple[str, ...]] | None = None
 
 
 def _echo(address: str, http_port: int, grpc_port: int) -> tuple[str, ...]:
     off = "disabled"
     ports = ("-http-port", f"{address}:{http_port}", "-grpc-port", f"{address}:{grpc_port}", "-tcp-port", off)
     return (str(native.find("fortio")), "server", *ports, "-udp-port", off, "-redirect-port", off, "-quiet")
+
+
+def _tcp_echo(address: str, port: int) -> tuple[str, ...]:
+    return (str(native.find("fortio")), "tcp-echo", "-tcp-port", f"{address}:{port}", "-quiet")
 
 
 def _counter(address: str, http_port: int, _: int) -> tuple[str, ...]:
@@ -88,7 +95,11 @@ def _ruby_versions() -> Mapping[str, str]:
 APPS: dict[str, App] = {
     found.name: found
     for found in (
-        App("echo", _echo, "/echo", _native("fortio"), ("http1", "h2", "grpc"), grpc_path="/fgrpc.PingServer/Ping"),
+        App(
+            *("echo", _echo, "/echo", _native("fortio"), ("http1", "h2", "grpc", "tcp")),
+            grpc_path="/fgrpc.PingServer/Ping",
+            tcp_command=_tcp_echo,
+        ),
         App("counter-api", _counter, "/counter", _native("counter-api"), ("http1", "h2")),
         App("details", _details, "/details/0", _ruby_versions, threads_end=True),
         App("details-nodelay", _details_nodelay, "/details/0", _ruby_versions, threads_end=True),

@@ -53,7 +53,8 @@ def check(treatment: Treatment, load: Load) -> None:
         Naming the treatment and what is in its way.
     """
     builder(treatment)
-    allowed = ("app",) if treatment.dataplane == "none" else tuple(RESTARTED_ROLES)
+    # A relay's counters, by which it shows its delay, begin anew with it.
+    allowed = ("app",) if treatment.dataplane in ("none", "relay") else tuple(RESTARTED_ROLES)
     if treatment.restart and treatment.restart not in allowed:
         named = ", ".join(f"restart-{part}" for part in allowed)
         raise UsageError(f"treatment {treatment.name}: nothing here is its {treatment.restart}; allowed: {named}")

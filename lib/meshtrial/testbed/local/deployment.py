@@ -115,6 +115,8 @@ class LocalDeployment:
         http_port, grpc_port = free_port(address), free_port(address)
         endpoints = tuple((address, grpc_port if p == "grpc" else http_port) for p in self.load.protocols)
         argv = self.app.command(address, http_port, grpc_port)
+        if self.load.protocol == "tcp" and self.app.tcp_command is not None:
+            argv = self.app.tcp_command(address, http_port)
         self.spawn(numbered("app", copy), "app", argv, endpoints, threads_end=self.app.threads_end)
         return endpoints
 
@@ -137,6 +139,8 @@ class LocalDeployment:
     def _url(self, entries: Sequence[Endpoint]) -> str:
         if self.load.protocols == ("grpc",):
             return "{}:{}".format(*entries[-1])
+        if self.load.protocol == "tcp":
+            return "tcp://{}:{}".format(*entries[0])
         return "http://{}:{}{}".format(*entries[0], self.app.path)
 
     def note_version(self, binary: str) -> None:

@@ -28,7 +28,7 @@ def _prove_direct(deployment: LocalDeployment, endpoints: Sequence[Endpoint], ph
     owner = all(owns_listener(deployment.child(numbered("app", copy)).pid, *endpoint) for endpoint in endpoints)
     owned = "the app's own process" if owner else "another process"
     proofs = [Proof("no proxy in the path", phase, owner, "the app itself listens at the target", owned)]
-    if deployment.load.protocol != "grpc":
+    if deployment.load.protocol not in ("grpc", "tcp"):
         answer = wire.http_get(*endpoints[0], deployment.app.path)
         traces = sorted(set(answer.headers) & {"via", "x-envoy-upstream-service-time"})
         if answer.headers.get("server", "").lower() == "envoy":

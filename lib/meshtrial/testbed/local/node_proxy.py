@@ -46,4 +46,5 @@ def build(deployment: LocalDeployment) -> None:
     if len(copies) > 1:
         deployment.provers.append(connections_prover(server, clusters[0]))
     # What did not go through the tunnel would be missing here.
-    deployment.provers.append(counter_prover(counters, per_request=min(_BYTES[p] for p in deployment.load.protocols)))
+    least = _BYTES | {"tcp": deployment.load.payload_bytes}
+    deployment.provers.append(counter_prover(counters, per_request=min(least[p] for p in deployment.load.protocols)))

@@ -36,6 +36,8 @@ def check(treatment: Treatment, load: Load) -> None:
     """Refuse a load that goes to more than one target."""
     if load.protocol == "mixed":
         raise UsageError(f"treatment {treatment.name}: the relay has one target, and a mixed load has two")
+    if load.protocol == "tcp":
+        raise UsageError(f"treatment {treatment.name}: the relay shows by a request that it is there; take http1")
     if load.replicas > 1:
         raise UsageError(f"treatment {treatment.name}: the relay has one target; leave replicas out")
 

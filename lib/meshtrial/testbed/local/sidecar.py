@@ -80,6 +80,10 @@ def check(treatment: Treatment, load: Load) -> None:
     UsageError
         Naming the feature and what it needs.
     """
+    if load.protocol == "tcp":
+        raise UsageError(
+            f"treatment {treatment.name}: a sidecar here reads HTTP; bytes pass a tcp-pair or a node-proxy"
+        )
     alone = [name for name in ALONE if treatment.has(name)]
     if len(alone) > 1:
         raise UsageError(f"treatment {treatment.name}: with neither sidecar it is none")
