@@ -25,8 +25,9 @@ added_latency = of_study(drawn.added_latency)
 resources = of_study(drawn.resources)
 course = of_study(drawn.course)
 drift = of_study(drawn.drift)
-# Of studies that search capacity, inject delays, or scale out.
+# Of studies that search capacity, let a rate rise, inject delays, or scale out.
 capacity = of_study(drawn.capacity)
+ramp = of_study(drawn.ramp)
 detection = of_study(drawn.detection)
 exponents = of_study(drawn.exponents)
 machine_limits = of_study(drawn.machine_limits)
@@ -48,6 +49,7 @@ __all__ = [
     "latency_against_endpoints",
     "latency_ccdf",
     "machine_limits",
+    "ramp",
     "resources",
     "runs_by_block",
     "shares_against_endpoints",

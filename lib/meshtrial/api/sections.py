@@ -55,8 +55,10 @@ def every_run(study: RecordedStudy, *responses: str) -> Section:
 
 
 def latency(study: RecordedStudy) -> Section:
-    """The whole distribution, what each percentile adds, and the runs over their time."""
-    return Section((figures.latency_ccdf(study), figures.added_latency(study), figures.course(study)))
+    """The whole distribution, what each percentile adds, and the runs over their time, or over a rate that rises."""
+    rises = any(load.ramp for load in study.data.plan.study.loads)
+    over_time = figures.ramp(study) if rises else figures.course(study)
+    return Section((figures.latency_ccdf(study), figures.added_latency(study), over_time))
 
 
 def resources(study: RecordedStudy) -> Section:

@@ -204,8 +204,12 @@ def _levels() -> list[Response]:
 
 
 def _throughput() -> list[Response]:
-    """Of a closed loop over TCP: bytes a second, each way. An open rate has what it was asked for."""
-    return [Response("throughput_bytes_s", "TCP throughput, each way", "throughput", "MB/s", 1e-6, Margin(0.05))]
+    """Of a closed loop over TCP, bytes a second each way; of a rate that rises, how far it was kept."""
+    kept = "highest rate of the ramp that was kept"
+    return [
+        Response("throughput_bytes_s", "TCP throughput, each way", "throughput", "MB/s", 1e-6, Margin(0.05)),
+        Response("ramp_kept_rps", kept, "throughput", "rps", 1.0, Margin(0.10)),
+    ]
 
 
 def _readiness() -> list[Response]:

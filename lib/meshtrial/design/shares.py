@@ -62,6 +62,8 @@ def require_possible(load: Load) -> None:
         )
     if load.closed_loop or load.search:
         return
+    if load.ramp:
+        load = load.part(0)
     for connections in split_connections(load):
         if _calls_of(load, connections) < 2 * connections:
             needed = 2 * load.connections / load.rps

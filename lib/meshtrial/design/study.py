@@ -124,6 +124,8 @@ class Load:
         The run searches the highest rate kept, in steps of ``duration_s``; ``rps`` then is 0.
     objective : str
         What a rate must keep besides in such a search, e.g. ``p99<10ms``; empty is nothing.
+    ramp : int
+        Steps of equal length in which the rate rises to ``rps`` within ``duration_s``; 0 is one rate all along.
     restart_at_s, around_s : float
         When treatments that restart a part begin with it, in seconds after the first send, and how many seconds from
         then on count as around it, with a restart and without; 0 and 0 where nothing is restarted.
@@ -145,6 +147,7 @@ class Load:
     slices: int = 1
     search: bool = False
     objective: str = ""
+    ramp: int = 0
     restart_at_s: float = 0.0
     around_s: float = 0.0
 
@@ -167,6 +170,11 @@ class Load:
             (1 <= self.generators <= self.connections, "generators", "1 to the number of connections"),
             (self.replicas >= 1, "replicas", "1 or more"),
             (self.slices >= 1, "slices", "1 or more"),
+            (
+                self.ramp == 0 or (self.ramp > 1 and self.rps > 0 and self.slices == 1 and not self.around_s),
+                "ramp",
+                "0, or 2 and more steps up to a rate, without slices",
+            ),
             (self.restart_at_s >= 0, "restart_at_s", "0 or more"),
             (self.around_s >= 0, "around_s", "0 or more"),
             (not self.search or (self.rps == 0 and self.slices == 1), "search", "a load without rps and slices"),
@@ -190,9 +198,29 @@ class Load:
         return self.rps == 0 and not self.search
 
     @property
+    def parts(self) -> int:
+        """Calls of the generators that make up a run: steps of a ramp, slices, or one."""
+        return self.ramp or self.slices
+
+    def part(self, index: int) -> Load:
+        """What is asked of the generators in one of them, from 0."""
+        if not self.ramp:
+            return self
+        return dataclasses.replace(
+            self, ramp=0, rps=self.rps * (index + 1) / self.ramp, duration_s=self.duration_s / self.ramp
+        )
+
+    @property
+    def mean_rps(self) -> float:
+        """Over the whole run."""
+        return self.rps * (self.ramp + 1) / (2 * self.ramp) if self.ramp else self.rps
+
+    @property
     def label(self) -> str:
         """Short name, unique among loads that differ only in what a study usually varies."""
         rate = "capacity" if self.search else "max" if self.closed_loop else f"{self.rps:g}rps"
+        if self.ramp:
+            rate += f"-in-{self.ramp}-steps"
         if self.objective:
             rate += "-" + self.objective.replace("<", "-under-")
         parts = [rate, f"{self.connections}c"]

@@ -47,7 +47,7 @@ def calls(
     phase : str
         One of :data:`PHASES`. A warm-up of 0 s makes no call.
     slice_index : int
-        From 0; part of the names, which are unique within the run.
+        From 0, of a slice or of a ramp's step; part of the names, which are unique within the run.
     resolution_s : float
         ``-r``; take it from :func:`resolution_for`.
 
@@ -59,10 +59,11 @@ def calls(
     if phase not in PHASES:
         raise UsageError(f"phase {phase!r}: allowed is {' or '.join(PHASES)}")
     shares.require_possible(load)
+    parts, load = load.parts, load.part(slice_index)
     duration = load.warmup_s if phase == "warmup" else load.duration_s
     if duration == 0:
         return ()
-    stem = phase if load.slices == 1 else f"{phase}-{slice_index + 1}"
+    stem = phase if parts == 1 else f"{phase}-{slice_index + 1}"
     return tuple(
         GeneratorCall(
             arguments=_arguments(

@@ -55,8 +55,8 @@ def evaluate(
     gates : Gates
     machine : Machine
     disturbed : bool
-        A part was restarted on purpose: failures, broken connections and what they make late are the outcome, and no
-        gate takes a run away for them.
+        A part was restarted on purpose, or the rate rises until something gives: failures, broken connections and what
+        they make late are the outcome, and no gate takes a run away for them.
 
     Returns
     -------
@@ -170,8 +170,8 @@ def _ended(measurement: Measurement, load: Load) -> GateResult:
 
 
 def _connections(measurement: Measurement, load: Load) -> GateResult:
-    slices = max(1, len(measurement.generators) // load.generators)
-    asked = [*split_connections(load)] * slices
+    parts = max(1, len(measurement.generators) // load.generators)
+    asked = [*split_connections(load)] * parts
     used = [record.connections for record in measurement.generators]
     missing = sum(abs(a - b) for a, b in zip(asked, used, strict=False)) + abs(len(asked) - len(used))
     message = f"asked for {asked} connections a generator, used {used}: measure longer or ask for fewer"

@@ -234,7 +234,7 @@ def qualities(parts: Sequence[_Part], load: Load, slices: int = 1) -> dict[str, 
     if load.closed_loop and load.protocol == "tcp":
         found["throughput_bytes_s"] = achieved * (1 - found["error_ratio"]) * load.payload_bytes
     if not load.closed_loop:
-        found["achieved_ratio"] = achieved / load.rps
+        found["achieved_ratio"] = achieved / load.mean_rps
         # Imputed sends are late sends too; both stand in the denominator: every send that was due.
         due = sum(part.frame.height for part in parts if part.schedule)
         found["late_ratio"] = sum(part.late.target for part in parts) / due if due else 1.0

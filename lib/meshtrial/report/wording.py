@@ -314,6 +314,8 @@ def mde_text(row: VerdictRow) -> str:
 def load_text(load: Load) -> str:
     """A load in words."""
     rate = "closed loop (as fast as answers come)" if load.closed_loop else f"{plain(load.rps)} requests a second"
+    if load.ramp:
+        rate = f"a rate rising to {plain(load.rps)} requests a second in {load.ramp} steps"
     if load.search:
         kept = f" with {load.objective.replace('<', ' below ').replace('ms', f'{NBSP}ms')}" if load.objective else ""
         rate = f"the highest rate kept{kept}, searched"

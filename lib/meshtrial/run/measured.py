@@ -149,12 +149,14 @@ class _Measured:
             return found.sent
         sent, resolution = stage.warm_up(deployment, self.load, folder)
         slices = stage.Slices(deployment, testbed, self.load, limits, folder, resolution, self.treatment.restart)
-        for _ in range(self.load.slices):
+        for _ in range(self.load.parts):
             yield
             slices.take()
         measured = slices.finish()
         self._keep(measured, folder)
         self.responses |= measured.responses
+        if measured.ramp:
+            self.extra["ramp"] = [asdict(step) for step in measured.ramp]
         if measured.restarted is not None:
             return self._restarted(measured.restarted, measured.measurement)
         return sent + measured.sent

@@ -15,7 +15,7 @@ import polars as pl
 
 from meshtrial.design.responses import PARTS, REGISTRY
 from meshtrial.design.study import Gates, Load
-from meshtrial.load import around, fortio, ingest
+from meshtrial.load import around, fortio, ingest, rising
 from meshtrial.load import gates as load_gates
 from meshtrial.load.generators import GeneratorOutput
 from meshtrial.records import series
@@ -45,6 +45,8 @@ class Stage:
         Its course over time, columns :data:`meshtrial.records.series.COLUMNS`.
     restarted : Restarted or None
         The restart in the middle of it, where there was one.
+    ramp : tuple of rising.Step
+        The steps of a rate that rose.
     """
 
     measurement: ingest.Measurement
@@ -54,6 +56,7 @@ class Stage:
     outputs: tuple[GeneratorOutput, ...]
     course: pl.DataFrame = field(default_factory=series.empty)
     restarted: Restarted | None = None
+    ramp: tuple[rising.Step, ...] = ()
 
     @property
     def sent(self) -> int:
@@ -85,7 +88,7 @@ def measure(
 ) -> Stage:
     """Measure all slices of a load, one after another."""
     slices = Slices(deployment, testbed, load, gates, folder, resolution_s)
-    for _ in range(load.slices):
+    for _ in range(load.parts):
         slices.take()
     return slices.finish()
 
@@ -121,9 +124,10 @@ class Slices:
         calls = fortio.calls(self._load, "measure", slice_index=len(self._outputs), resolution_s=self._resolution_s)
         self._testbed.used_between()
         before = self._deployment.snapshot()
+        length_s = self._load.part(len(self._outputs)).duration_s
         restarting = Restarting(self._deployment, self._restart, self._load.restart_at_s)
         with Sampler(self._deployment, len(self._outputs)) as sampler, restarting:
-            self._outputs.append(self._deployment.generate(calls, self._folder, _limit_s(self._load.duration_s)))
+            self._outputs.append(self._deployment.generate(calls, self._folder, _limit_s(length_s)))
         self._restarted = restarting.result()
         self._sampled.append(sampler.table())
         self._usage.append(usage_between(before, self._deployment.snapshot()))
@@ -144,6 +148,8 @@ class Slices:
         if any(self._usage):
             responses |= usage_responses(usage, measurement.responses["requests"])
         responses |= self._around(measurement)
+        ramp = rising.steps(measurement, load) if load.ramp else ()
+        responses |= rising.responses(ramp, gates)
         sampled = pl.concat(self._sampled)
         if any(self._usage):
             responses |= peak_responses(sampled, usage)
@@ -159,10 +165,10 @@ class Slices:
                 throttled_s=sum(throttled) if throttled else None,
                 foreign_load=responses.get("foreign_load"),
             ),
-            disturbed=bool(self._restart),
+            disturbed=bool(self._restart or load.ramp),
         )
         course = pl.concat([series.of_requests(measurement.requests), sampled])
-        return Stage(measurement, usage, found, responses, outputs, course, self._restarted)
+        return Stage(measurement, usage, found, responses, outputs, course, self._restarted, ramp)
 
     def _around(self, measurement: ingest.Measurement) -> dict[str, float]:
         """Responses around the restart, or around the moment at which others have theirs."""

@@ -21,6 +21,7 @@ from meshtrial.design.studies.common import (
     LISTED_LOAD,
     PROBE,
     PROTOCOL,
+    RAMP,
     Profile,
     baseline_of,
     load_from,
@@ -39,6 +40,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     APP,
     PROTOCOL,
     PROBE,
+    RAMP,
     CLOSED_LOOP,
     Parameter("connection", "", "keep-alive, close, or both as families of their own; empty follows keepalive"),
 )

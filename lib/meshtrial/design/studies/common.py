@@ -60,6 +60,8 @@ LOAD = (
     Parameter("slices", 1, "interleaved measurements of each deployment; they add no runs", low=1, high=100),
 )
 
+RAMP = Parameter("ramp", 0, "steps in which the rate rises to what is asked for; 0 is one rate", low=0, high=100)
+
 # Studies whose loads may differ in their connections take a list; each number of them is a load of its own.
 CONNECTIONS = Parameter(
     "connections", "", "comma-separated connections over all generators, each a load; empty is as the profile says"
@@ -119,6 +121,7 @@ def load_from(values: Mapping[str, Any], profile: Profile) -> Load:
         generators=_generators(values),
         replicas=values.get("replicas", 1),
         slices=values["slices"],
+        ramp=values.get("ramp", 0),
     )
 
 

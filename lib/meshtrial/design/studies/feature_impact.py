@@ -17,6 +17,7 @@ from meshtrial.design.studies.common import (
     LISTED_LOAD,
     PROBE,
     PROTOCOL,
+    RAMP,
     TRACE_SAMPLING,
     Profile,
     baseline_of,
@@ -35,6 +36,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     APP,
     PROTOCOL,
     PROBE,
+    RAMP,
     TRACE_SAMPLING,
 )
 # Eight treatments in under eight minutes leave 3 s a run: 1500 requests, enough for p90 but not for p99. Eleven

@@ -19,6 +19,7 @@ from meshtrial.design.studies.common import (
     LISTED_LOAD,
     PROBE,
     PROTOCOL,
+    RAMP,
     Profile,
     load_from,
     over_connections,
@@ -38,6 +39,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     APP,
     PROTOCOL,
     PROBE,
+    RAMP,
 )
 # At 200 rps a p50 with 100 requests beyond it needs one second. Seven blocks are what three contrasts need.
 PROFILES = {
@@ -93,6 +95,7 @@ def search_of(load: Load, profile: str, objective: str = "") -> Load:
     return replace(
         load,
         rps=0.0,
+        ramp=0,
         search=True,
         objective=objective,
         duration_s=STEP_S[profile],

@@ -8,6 +8,7 @@ from meshtrial.report.figures.course import course
 from meshtrial.report.figures.detection import detection
 from meshtrial.report.figures.drift import drift
 from meshtrial.report.figures.forest import forest
+from meshtrial.report.figures.ramp import ramp
 from meshtrial.report.figures.resources import resources
 from meshtrial.report.figures.scaling import (
     configuration_against_endpoints,
@@ -31,6 +32,7 @@ __all__ = [
     "latency_against_endpoints",
     "latency_ccdf",
     "machine_limits",
+    "ramp",
     "resources",
     "runs_by_block",
     "shares_against_endpoints",

@@ -1,0 +1,73 @@
+"""A rate that rises in steps: what was asked for and what was achieved in each, and the highest step that was kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from meshtrial.design.study import Gates, Load
+from meshtrial.load.ingest import Measurement
+from meshtrial.load.merge import successful
+
+_BEYOND = 10  # requests that must lie beyond a step's quantile, which describes and decides nothing
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a ramp.
+
+    Attributes
+    ----------
+    asked_rps, achieved_rps : float
+        Over all generators.
+    requests, failed : int
+    p50_s, p99_s : float or None
+        From the schedule, of the step's successful requests; None where too few lie beyond.
+    """
+
+    asked_rps: float
+    achieved_rps: float
+    requests: int
+    failed: int
+    p50_s: float | None
+    p99_s: float | None
+
+    def kept(self, gates: Gates) -> bool:
+        """Whether as many requests were served well as were asked for."""
+        served = self.achieved_rps * (1 - self.failed / self.requests) if self.requests else 0.0
+        return served >= (1 - gates.rate_tolerance) * self.asked_rps
+
+
+def steps(measurement: Measurement, load: Load) -> tuple[Step, ...]:
+    """The steps of a run whose load is a ramp, in their order."""
+    found = []
+    for index in range(load.ramp):
+        own = measurement.generators[index * load.generators : (index + 1) * load.generators]
+        mine = measurement.requests.filter(pl.col("slice") == index)
+        latencies = successful(mine, "corrected_latency_s").to_numpy()
+        p50, p99 = (
+            float(np.quantile(latencies, q)) if len(latencies) * (1 - q) >= _BEYOND else None for q in (0.5, 0.99)
+        )
+        achieved = math.fsum(record.achieved_rps for record in own)
+        requests, failed = (sum(getattr(record, name) for record in own) for name in ("requests", "errors"))
+        found.append(Step(load.part(index).rps, achieved, requests, failed, p50, p99))
+    return tuple(found)
+
+
+def responses(ramp: Sequence[Step], gates: Gates) -> dict[str, float]:
+    """``ramp_kept_rps``: the rate of the last step before the first that was not kept; nothing without a ramp.
+
+    Where not even the first was kept it is half of that step: a rate below it, of which nothing more is known.
+    """
+    if not ramp:
+        return {}
+    kept = 0.5 * ramp[0].asked_rps
+    for step in ramp:
+        if not step.kept(gates):
+            break
+        kept = step.asked_rps
+    return {"ramp_kept_rps": kept}
