@@ -67,8 +67,9 @@ def resources(study: RecordedStudy) -> Section:
 
 
 def validity(study: RecordedStudy) -> Section:
-    """Gates, proofs, the A/A twin, drift: what could make a verdict wrong."""
-    return Section((tables.validity(study), figures.drift(study)))
+    """Gates, proofs, the A/A twin, drift, more generators where asked for: what could make a verdict wrong."""
+    varied = any(load.generators_vary for load in study.data.plan.study.loads)
+    return Section((tables.validity(study), *([tables.generators(study)] if varied else []), figures.drift(study)))
 
 
 def method(study: RecordedStudy) -> Section:

@@ -36,6 +36,7 @@ provenance = of_study(made.provenance)
 # Of studies that inject delays, scale out, restart something, or take a cost apart.
 aa_table = of_study(made.aa_table)
 decomposition = of_study(made.decomposition)
+generators = of_study(made.generators)
 growth_contrasts = of_study(made.growth_contrasts)
 costs_of_endpoints_and_rate = of_study(made.costs_of_endpoints_and_rate)
 restarts = of_study(made.restarts)
@@ -73,6 +74,7 @@ __all__ = [
     "decomposition",
     "design",
     "exploratory_table",
+    "generators",
     "growth_contrasts",
     "headline",
     "mechanism",

@@ -116,6 +116,8 @@ class Load:
         sends bytes and waits for their echo.
     generators : int
         Load-generator processes or pods that share rate and connections.
+    generators_vary : bool
+        Other loads of the study differ in them alone, so the label says how many.
     replicas : int
         Copies of the application; in studies that scale out, endpoints a role.
     slices : int
@@ -143,6 +145,7 @@ class Load:
     catchup: bool = True
     timeout_s: float = 5.0
     generators: int = 1
+    generators_vary: bool = False
     replicas: int = 1
     slices: int = 1
     search: bool = False
@@ -236,6 +239,8 @@ class Load:
             parts.append(self.protocol)
         if self.replicas > 1:
             parts.append(f"{self.replicas}x")
+        if self.generators_vary:
+            parts.append(f"{self.generators}g")
         return "-".join(parts)
 
 

@@ -26,6 +26,7 @@ from meshtrial.design.studies.common import (
     baseline_of,
     load_from,
     over_connections,
+    over_generators,
     study_of,
     treatments_of,
 )
@@ -68,7 +69,10 @@ def build(values: Mapping[str, Any]) -> Study:
         question="What do node proxies, and a pair of sidecars, add to latency, CPU and memory?",
         app=values["app"],
         blocks=profile.blocks,
-        loads=over_connections(loads_of(load_from(values, profile), values["connection"]), values, profile.connections),
+        loads=over_generators(
+            over_connections(loads_of(load_from(values, profile), values["connection"]), values, profile.connections),
+            values,
+        ),
         treatments=treatments,
         primary=PRIMARY,
         contrasts=contrasts_of(treatments),

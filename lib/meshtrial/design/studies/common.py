@@ -62,11 +62,15 @@ LOAD = (
 
 RAMP = Parameter("ramp", 0, "steps in which the rate rises to what is asked for; 0 is one rate", low=0, high=100)
 
-# Studies whose loads may differ in their connections take a list; each number of them is a load of its own.
+# Studies whose loads may differ in these take a list; each number of them is a load of its own.
 CONNECTIONS = Parameter(
     "connections", "", "comma-separated connections over all generators, each a load; empty is as the profile says"
 )
-LISTED_LOAD = tuple(CONNECTIONS if parameter.name == "connections" else parameter for parameter in LOAD)
+GENERATORS = Parameter(
+    "generators", "1", "comma-separated load-generator processes or pods that share rate and connections, each a load"
+)
+_LISTED = {one.name: one for one in (CONNECTIONS, GENERATORS)}
+LISTED_LOAD = tuple(_LISTED.get(parameter.name, parameter) for parameter in LOAD)
 
 # What is called, and how. A study declares those of these that it can take.
 APP = Parameter("app", "echo", "the application behind the data plane: echo, counter-api, details, details-nodelay")
@@ -118,28 +122,42 @@ def load_from(values: Mapping[str, Any], profile: Profile) -> Load:
         protocol=values.get("protocol", "http1"),
         catchup=values["catchup"],
         timeout_s=values["timeout_s"],
-        generators=_generators(values),
+        generators=generators_of(values)[0],
         replicas=values.get("replicas", 1),
         slices=values["slices"],
         ramp=values.get("ramp", 0),
     )
 
 
-def _generators(values: Mapping[str, Any]) -> int:
-    """As asked; two where they speak different things, and on one machine one for each copy of the application.
+def generators_of(values: Mapping[str, Any]) -> tuple[int, ...]:
+    """Each number of generators that is asked for, once; none below what the load needs.
 
-    Without a proxy nothing there spreads requests over copies, so each generator calls one of them, as connections are
-    spread by a cluster's service; and every treatment has the same generators.
+    Two where they speak different things, and on one machine one for each copy of the application: without a proxy
+    nothing there spreads requests over copies, so each generator calls one of them, as connections are spread by a
+    cluster's service; and every treatment has the same generators.
     """
     copies = int(values.get("replicas", 1)) if values["backend"] == "local" else 1
     least = max(copies, 2 if values.get("protocol") == "mixed" else 1)
-    found = max(int(values["generators"]), least)
-    if copies > 1 and (found % copies or values.get("protocol") == "mixed"):
+    asked = read_number_list("generators", str(values["generators"]), _is_generators, "whole numbers from 1 to 64")
+    found = tuple(dict.fromkeys(max(int(number), least) for number in asked)) or (least,)
+    if copies > 1 and (any(number % copies for number in found) or values.get("protocol") == "mixed"):
         raise UsageError(
             f"replicas = {copies} on one machine: generators must be a multiple of it, all of one protocol; "
             f"take generators = {copies}"
         )
     return found
+
+
+def over_generators(loads: Iterable[Load], values: Mapping[str, Any]) -> tuple[Load, ...]:
+    """Every load from every number of generators."""
+    several = generators_of(values)
+    if len(several) == 1:
+        return tuple(loads)
+    return tuple(replace(load, generators=number, generators_vary=True) for load in loads for number in several)
+
+
+def _is_generators(number: float) -> bool:
+    return number == int(number) and 1 <= number <= 64
 
 
 def connections_of(values: Mapping[str, Any], default: int) -> tuple[int, ...]:

@@ -23,6 +23,7 @@ from meshtrial.design.studies.common import (
     baseline_of,
     load_from,
     over_connections,
+    over_generators,
     study_of,
     treatments_of,
 )
@@ -73,7 +74,7 @@ def build(values: Mapping[str, Any]) -> Study:
         question="What do mTLS, observability, JWT and OPA each add to latency, CPU and memory?",
         app=values["app"],
         blocks=profile.blocks,
-        loads=over_connections([load_from(values, profile)], values, profile.connections),
+        loads=over_generators(over_connections([load_from(values, profile)], values, profile.connections), values),
         treatments=treatments,
         primary=PRIMARY.get(values["profile"], PRIMARY_LONG),
         contrasts=contrasts_of(treatments),

@@ -23,6 +23,7 @@ from meshtrial.design.studies.common import (
     Profile,
     load_from,
     over_connections,
+    over_generators,
     study_of,
     treatments_of,
 )
@@ -68,7 +69,7 @@ def build(values: Mapping[str, Any]) -> Study:
     rates = read_number_list("rates", text, lambda rate: rate > 0, "numbers above 0, e.g. 20,200,2000")
     one = load_from({**values, "rps": rates[0] if rates else 1.0}, profile)
     one_each = over_connections([one], values, profile.connections)
-    loads = [replace(load, rps=rate) for rate in rates for load in one_each]
+    loads = [*over_generators((replace(load, rps=rate) for rate in rates for load in one_each), values)]
     primary = PRIMARY.get(values["profile"], PRIMARY_LONG)
     if values["objective"] and not values["capacity"]:
         raise UsageError(f"objective = {values['objective']!r}: is for the capacity search; leave capacity on")

@@ -1,0 +1,85 @@
+"""Is the load generator the limit? The same treatment under loads that differ in their generators alone, by block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from meshtrial import stats
+from meshtrial.design.responses import REGISTRY, applies
+from meshtrial.design.study import Load
+from meshtrial.inference.rows import kind_of, median_of, usable_margin, verdict_row
+from meshtrial.inference.values import block_values
+from meshtrial.records.dataset import StudyData
+from meshtrial.records.schema import VerdictRow
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One load from different numbers of generators.
+
+    Attributes
+    ----------
+    loads : tuple of Load
+        From the fewest generators to the most.
+    """
+
+    loads: tuple[Load, ...]
+
+    @property
+    def name(self) -> str:
+        """What they have in common."""
+        return replace(self.loads[0], generators_vary=False).label
+
+
+def sweeps(data: StudyData) -> tuple[Sweep, ...]:
+    """Loads of the study that differ in their generators alone."""
+    found: dict[Load, list[Load]] = {}
+    for load in data.plan.study.loads:
+        if load.generators_vary:
+            found.setdefault(replace(load, generators=1), []).append(load)
+    ordered = (tuple(sorted(loads, key=lambda load: load.generators)) for loads in found.values())
+    return tuple(Sweep(loads) for loads in ordered if len(loads) > 1)
+
+
+def contrasts(data: StudyData, sweep: Sweep, treatment: str, response: str) -> list[VerdictRow]:
+    """More generators against the fewest, block by block: a row each, exploratory.
+
+    Where the treatment is what is measured, how many generators ask changes nothing: the verdict to look for is
+    ``equivalent``.
+    """
+    if not all(applies(response, load) for load in sweep.loads):
+        return []
+    blocks = sorted(set(data.table["block"].to_list()))
+    values = {
+        named(load): block_values(data.table, load.label, response, [treatment], blocks)[treatment]
+        for load in sweep.loads
+    }
+    whole = ~np.isnan(np.array(list(values.values()))).any(axis=0)
+    if whole.sum() < 2:
+        return []
+    kept = {name: found[whole] for name, found in values.items()}
+    about = REGISTRY[response]
+    if any((found <= 0).any() for found in kept.values()):
+        return []
+    study = data.plan.study
+    family = stats.Family(
+        named(sweep.loads[0]),
+        alpha=study.alpha,
+        margin=usable_margin(study.margins.get(response), "ratio"),
+        kind=kind_of(about),
+        primary=False,
+    )
+    results = stats.analyse_family(
+        kept, family, blocks=[block for block, good in zip(blocks, whole, strict=True) if good]
+    )
+    medians = {name: median_of(found) for name, found in kept.items()}
+    return [
+        verdict_row(result, about, medians, study=study.name, load=sweep.name, exploratory=True) for result in results
+    ]
+
+
+def named(load: Load) -> str:
+    """What a load is called among those of its sweep."""
+    return f"{load.generators} generator{'s' * (load.generators > 1)}"

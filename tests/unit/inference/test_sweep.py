@@ -1,0 +1,68 @@
+"""More generators under the same load: found where they change what is measured, equivalent where they do not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+import pytest
+from unit.report.synth import Shape, study_data
+
+from meshtrial.design.parameters import read_parameters
+from meshtrial.design.studies import study_module
+from meshtrial.design.study import Load
+from meshtrial.errors import UsageError
+from meshtrial.inference import sweep
+from meshtrial.report import tables
+
+ONE = Load(2000, 10, 6.0, generators=1, generators_vary=True)
+FOUR = replace(ONE, generators=4)
+
+
+@pytest.fixture
+def data(tmp_path):
+    return study_data(tmp_path, Shape(loads=(FOUR, ONE), noise=0.01))
+
+
+def test_loads_that_differ_in_their_generators_alone_are_a_sweep(data):
+    (found,) = sweep.sweeps(data)
+    assert [load.generators for load in found.loads] == [1, 4]
+    assert [load.label for load in found.loads] == ["2000rps-10c-1g", "2000rps-10c-4g"]
+
+
+def test_a_treatment_that_is_what_is_measured_is_equivalent(data):
+    (found,) = sweep.sweeps(data)
+    (row,) = sweep.contrasts(data, found, "node-proxy", "latency_p50_s")
+    assert (row.treatment, row.baseline) == ("4 generators", "1 generator")
+    assert row.verdict == "equivalent"
+    assert row.n_blocks == 10
+    shown = tables.generators(data).text
+    assert "4 generators against 1 generator" in shown
+    assert "equivalent" in shown
+
+
+def test_generators_that_were_the_limit_are_found(data):
+    slowed = (pl.col("load") == ONE.label) & pl.col("response").str.starts_with("latency_p50")
+    table = data.table.with_columns(pl.when(slowed).then(pl.col("value") * 1.5).otherwise("value").alias("value"))
+    (found,) = sweep.sweeps(data)
+    (row,) = sweep.contrasts(replace(data, table=table), found, "none", "latency_p50_s")
+    assert row.verdict == "faster"
+    assert row.ratio == pytest.approx(1 / 1.5, rel=0.03)
+
+
+def test_one_number_of_generators_says_so(tmp_path):
+    data = study_data(tmp_path, Shape())
+    assert sweep.sweeps(data) == ()
+    assert "One number of load generators" in tables.generators(data).text
+
+
+def test_a_list_of_generators_is_a_load_each():
+    module = study_module("mesh_comparison")
+    study = module.build(read_parameters(module.PARAMETERS, {"generators": "1,2,4", "rates": "200"}))
+    assert [load.label for load in study.loads] == ["200rps-10c-1g", "200rps-10c-2g", "200rps-10c-4g", "capacity-10c"]
+    plain = module.build(read_parameters(module.PARAMETERS, {"generators": 2, "rates": "200"}))
+    assert [load.label for load in plain.loads] == ["200rps-10c", "capacity-10c"]
+    with pytest.raises(UsageError, match="generators"):
+        module.build(read_parameters(module.PARAMETERS, {"generators": "1,x"}))
+    with pytest.raises(UsageError, match="generators must be a multiple of it"):
+        module.build(read_parameters(module.PARAMETERS, {"generators": "3", "replicas": 2}))
