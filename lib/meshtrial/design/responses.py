@@ -255,6 +255,9 @@ def _qualities() -> list[Response]:
         Response("reconnects", "kept connections that broke and were opened again", "quality", "", 1.0),
         Response("late_ratio", "late sends behind late answers", "quality", "%", 100.0),
         Response("generator_late_ratio", "late sends on free connections", "quality", "%", 100.0),
+        Response(
+            "convergence_s", "change until its proxies have it, by the control plane itself", "quality", "ms", 1e3
+        ),
         Response("restart_s", "restart, until it serves again", "quality", "s", 1.0),
         Response("idle_before", "machine idle before the run", "quality", "%", 100.0),
         Response("machine_busy", "machine busy in the run", "quality", "%", 100.0),

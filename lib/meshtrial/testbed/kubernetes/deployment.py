@@ -16,7 +16,7 @@ from meshtrial.envoy.tokens import Tokens
 from meshtrial.errors import TestbedError
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
 from meshtrial.records.schema import ComponentUsage, Proof
-from meshtrial.testbed.kubernetes import evidence, loadgen, probing, proofs, rollouts, wait, waypoints
+from meshtrial.testbed.kubernetes import evidence, loadgen, probing, proofs, pushes, rollouts, wait, waypoints
 from meshtrial.testbed.kubernetes.apply import Applier, delete_namespace
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 from meshtrial.testbed.kubernetes.execs import PodRef
@@ -92,6 +92,7 @@ class KubernetesDeployment:
     def _stand_up(self) -> None:
         began = time.monotonic()
         rendered, name = self.rendered, self.rendered.namespace
+        pushed = self._pushed()
         self.applier.namespace(name, rendered.namespace_labels, rendered.namespace_annotations)
         apps = [o for o in rendered.objects if o["kind"] == "Deployment" and label(template(o) or o, PART) == "app"]
         late = [*(o for o in rendered.objects if waypoints.is_late(o)), *apps]
@@ -115,6 +116,20 @@ class KubernetesDeployment:
             "ready_s": round(ready_s, 3),
             "first_answer_s": round(time.monotonic() - began, 3),
         }
+        caused = pushes.described(self._pushed().since(pushed))
+        if caused:
+            self.measured["pushes"] = caused
+            self.measured["responses"] = {pushes.RESPONSE: caused["mean_s"]}
+
+    def _pushed(self) -> pushes.Histogram:
+        """Pushes of the control plane so far; none where it does not tell, or cannot be asked now."""
+        mesh = self.mesh
+        if mesh is None or mesh.pushes is None:
+            return pushes.Histogram()
+        teller = next(part for part in mesh.control_plane if part.component == mesh.pushes.component)
+        with contextlib.suppress(TestbedError):
+            return pushes.read(self.cluster, self._probe, self._members(teller), mesh.pushes)
+        return pushes.Histogram()
 
     def look(self) -> None:
         """Learn which pods there are, where they run, and what they run."""

@@ -139,6 +139,25 @@ class Lines:
 
 
 @dataclass(frozen=True)
+class Pushes:
+    """The control plane's own histogram of how long a change takes to its proxies, in seconds.
+
+    Attributes
+    ----------
+    component : str
+        Of the control plane.
+    url : str
+        ``port/path`` on each of its pods; read from outside the mesh.
+    histogram : str
+        Its name without ``_bucket``.
+    """
+
+    component: str
+    url: str
+    histogram: str
+
+
+@dataclass(frozen=True)
 class Feature:
     """One thing that a treatment can switch on.
 
@@ -201,6 +220,8 @@ class Mesh:
         ``appProtocol`` of the application's ports by what they carry; an empty text leaves it out.
     open_values : mapping
         By release, where its chart takes keys that its own values do not list.
+    pushes : Pushes or None
+        Where it tells how long its pushes take.
     storage : bool
         It claims a volume, for which the cluster needs a default StorageClass.
     remarks : tuple of str
@@ -228,6 +249,7 @@ class Mesh:
     policy_containers: tuple[str, ...] = ("opa",)
     control_plane: tuple[Selector, ...] = ()
     agents: tuple[Selector, ...] = ()
+    pushes: Pushes | None = None
     waypoints: str = ""
     base: tuple[str, ...] = ()
     settings: tuple[Setting, ...] = ()

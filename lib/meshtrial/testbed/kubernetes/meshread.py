@@ -26,6 +26,7 @@ from meshtrial.testbed.kubernetes.meshdata import (
     Feature,
     Lines,
     Mesh,
+    Pushes,
     Release,
     Selector,
     Setting,
@@ -82,6 +83,7 @@ def _mesh(data: dict[str, Any], folder: Path, where: str) -> Mesh:
         "control_plane": _each(Selector, data.pop("control_plane", []), where),
         "agents": _each(Selector, data.pop("agents", []), where),
         "counters": _each(Counter, data.pop("counters", []), where),
+        "pushes": _made(Pushes, data.pop("pushes"), where) if data.get("pushes") else None,
         "settings": _each(Setting, data.pop("settings", []), where),
         "enrol": _made(Enrolment, data.pop("enrol", {}) or {}, where),
         "app_protocols": APP_PROTOCOLS | (data.pop("app_protocols", None) or {}),
@@ -135,6 +137,8 @@ def _validate(mesh: Mesh, where: str) -> None:
     problems += [
         f"{e.name}: pods {e.pods!r} is not among {', '.join(sorted(places))}" for e in evidence if e.pods not in places
     ]
+    if mesh.pushes is not None and mesh.pushes.component not in {part.component for part in mesh.control_plane}:
+        problems.append(f"pushes: component {mesh.pushes.component!r} is not of the control plane")
     if mesh.architecture not in ("sidecar", "node-proxy"):
         problems.append(f"architecture {mesh.architecture!r}: allowed is sidecar or node-proxy")
     if mesh.architecture == "sidecar" and not mesh.proxy_containers:
