@@ -1,0 +1,100 @@
+"""Restarts under load on the cluster: of the application, of node agents, of a control plane, by rolling their pods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from clusterenv import Cluster
+from test_backend_support import bed_on, owned_namespaces
+
+from meshtrial.design.parameters import read_parameters
+from meshtrial.design.plan import make_plan
+from meshtrial.design.studies import study_module
+from meshtrial.design.study import Gates, Treatment
+from meshtrial.errors import UsageError
+from meshtrial.records.schema import RunRecord
+from meshtrial.records.store import StudyStore
+from meshtrial.run.runner import execute
+from meshtrial.testbed.kubernetes import KubernetesTestbed
+
+# A pod with a sidecar takes up to half a minute to come and to go on a machine that also carries the cluster.
+SHORT = {"backend": "kubernetes", "rps": 50, "connections": 4, "duration_s": 60, "warmup_s": 1}
+WINDOW = {"restart_at_s": 5, "around_s": 45}
+
+
+@pytest.fixture(scope="module")
+def bed(cluster: Cluster) -> Iterator[KubernetesTestbed]:
+    """One session for all runs; a mesh stays installed between those that use it."""
+    with bed_on(cluster, mesh_reinstall="once") as made:
+        yield made
+    assert owned_namespaces(cluster) == []
+
+
+def one_run(bed: KubernetesTestbed, treatment: str, folder: Path) -> RunRecord:
+    """One run of it, as a study makes it."""
+    module = study_module("rollout")
+    calm = Treatment.parse(treatment).undisturbed.name
+    listed = ",".join(dict.fromkeys(("none", calm, treatment)))
+    study = module.build(read_parameters(module.PARAMETERS, {**SHORT, **WINDOW, "treatments": listed}))
+    alone = Treatment.parse(treatment)
+    gates = Gates(generator_cpu=1.0, sample_floor=20)
+    study = replace(study, treatments=(alone,), baseline=alone, contrasts=(), blocks=1, gates=gates)
+    assert bed.preflight(study) == ()
+    store = StudyStore.create(folder, make_plan(study), {})
+    execute(store, bed, lambda _: None)
+    return store.records()[-1]
+
+
+@pytest.mark.parametrize(
+    ("treatment", "mesh"),
+    [
+        pytest.param("none+restart-app", "", marks=pytest.mark.wide),
+        ("istio+mtls+restart-app", ""),
+        pytest.param("istio+mtls+restart-control-plane", "", marks=pytest.mark.wide),
+        pytest.param("istio-ambient+restart-proxies", "istio-ambient", marks=pytest.mark.wide),
+        pytest.param("linkerd+restart-control-plane", "linkerd", marks=pytest.mark.wide),
+    ],
+)
+def test_a_part_is_rolled_over_under_load(
+    bed: KubernetesTestbed, require_mesh: Callable[[str], None], tmp_path: Path, treatment: str, mesh: str
+):
+    if mesh:
+        require_mesh(mesh)
+    run = one_run(bed, treatment, tmp_path)
+    assert run.valid, run.reasons
+    part = Treatment.parse(treatment).restart
+    (replaced,) = [proof for proof in run.proofs if proof.phase == "during"]
+    assert replaced.name == f"pods of {part} replaced"
+    assert replaced.observed.endswith(", 0 old")
+    restart = run.extra["restart"]
+    assert 3 < restart["began_s"] < restart["ended_s"] < 60
+    assert run.responses["restart_s"] > 0.5
+    assert run.responses["failed_requests"] == sum(run.failures.values())
+    # What the replaced pods used is gone with them: no number stands for it.
+    assert not [name for name in run.responses if "cpu" in name or "memory" in name]
+    assert any("was restarted" in line for line in run.extra["resources"]["missing"])
+    if part == "control-plane":
+        # Proxies keep what they know while nobody tells them more.
+        assert run.responses["failed_requests"] < 0.05 * run.responses["requests"]
+    if treatment.startswith("istio+"):
+        assert run.extra["pushes"]["count"] > 0
+        assert 0 < run.responses["convergence_s"] < 30
+
+
+def test_what_is_not_there_is_refused_before_anything_runs(bed: KubernetesTestbed, cluster: Cluster):
+    module = study_module("rollout")
+
+    def refused(treatment: str) -> str:
+        calm = Treatment.parse(treatment).undisturbed.name
+        listed = ",".join(dict.fromkeys(("none", calm, treatment)))
+        study = module.build(read_parameters(module.PARAMETERS, {**SHORT, "treatments": listed}))
+        with pytest.raises(UsageError) as caught:
+            bed.preflight(study)
+        return str(caught.value)
+
+    assert "its proxies are in the app's pods: take restart-app" in refused("istio+restart-proxies")
+    assert "only its app can be restarted" in refused("none+restart-control-plane")
+    assert owned_namespaces(cluster) == []
