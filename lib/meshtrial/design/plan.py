@@ -2,14 +2,15 @@
 
 A block is one pass over all treatments at one load, in a random order of its own. Where a study has
 several loads, the blocks of one repetition are themselves in random order, so that drift is not read
-as load. Sequential orders exist only as negative controls and as the ascending ramp of scale-out.
+as load. Sequential orders exist only as negative controls and as the ramps of scale-out: ascending, each size a
+deployment of its own, and growing, where a treatment's deployment is kept from size to size.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -109,11 +110,18 @@ def make_plan(study: Study) -> Plan:
     -----
     One generator (PCG64) draws, for every repetition, first the order of the loads and then the order
     of the treatments within each, so that the first k repetitions of a longer plan are the same runs.
+    Where deployments grow, the treatments have one order a repetition, and each goes through all loads in turn.
     """
     rng = np.random.default_rng(study.seed)
     runs: list[PlannedRun] = []
     several = len(study.loads) > 1
     for repetition in range(1, study.blocks + 1):
+        if study.order == "growing":
+            for position, index in enumerate(rng.permutation(len(study.treatments)), start=1):
+                name = study.treatments[int(index)].name
+                for one in study.loads:
+                    runs.append(_planned(name, one.label, repetition, position, runs, several))
+            continue
         loads = rng.permutation(len(study.loads)) if study.order == "randomised" else range(len(study.loads))
         for load_index in loads:
             load = study.loads[int(load_index)].label
@@ -121,10 +129,16 @@ def make_plan(study: Study) -> Plan:
             order = range(count) if study.order == "sequential" else rng.permutation(count)
             for position, index in enumerate(order, start=1):
                 name = study.treatments[int(index)].name
-                run_id = (f"{load}-" if several else "") + f"{repetition:02d}-{position}-{name}"
-                runs.append(PlannedRun(run_id, repetition, load, position, name, len(runs)))
+                runs.append(_planned(name, load, repetition, position, runs, several))
     ordered = tuple(runs)
     return Plan(study, ordered, digest(_body(study, ordered)))
+
+
+def _planned(
+    treatment: str, load: str, repetition: int, position: int, before: Sequence[PlannedRun], several: bool
+) -> PlannedRun:
+    run_id = (f"{load}-" if several else "") + f"{repetition:02d}-{position}-{treatment}"
+    return PlannedRun(run_id, repetition, load, position, treatment, len(before))
 
 
 def _body(study: Study, runs: tuple[PlannedRun, ...]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from meshtrial.margin import Margin
 TWIN_SUFFIX = "-aa"
 PROTOCOLS = ("http1", "h2", "grpc", "mixed", "tcp")
 RESTARTS = ("app", "proxies", "control-plane")
+ORDERS = ("randomised", "ascending", "growing", "sequential")
 _RESTART = "restart-"
 _TREATMENT = re.compile(r"(?P<dataplane>[a-z0-9-]+)(?P<features>(?:\+[a-z0-9.-]+)*)(?:@(?P<app>[a-z0-9-]+))?")
 
@@ -321,8 +322,8 @@ class Study:
         labels = [load.label for load in self.loads]
         if not labels or len(set(labels)) != len(labels):
             raise UsageError(f"study {self.name}: the loads must be distinct and at least one: {', '.join(labels)}")
-        if self.order not in ("randomised", "ascending", "sequential"):
-            raise UsageError(f"order = {self.order!r}: allowed is randomised, ascending or sequential")
+        if self.order not in ORDERS:
+            raise UsageError(f"order = {self.order!r}: allowed is {', '.join(ORDERS[:-1])} or {ORDERS[-1]}")
         for contrast in self.contrasts:
             for name in (contrast.treatment, contrast.baseline):
                 if name not in names:

@@ -87,7 +87,7 @@ class _Executor:
         for repetition, runs in _by_repetition(self.plan):
             if enough is not None and repetition > 1 and enough(tuple(self.records.values()), repetition - 1):
                 return
-            for block in _by_load(runs):
+            for block in _together(self.plan, runs):
                 self.first_attempts(block)
                 # Repeats come after the block's other runs: still inside the block, and a passing
                 # disturbance of the machine has had time to pass.
@@ -128,10 +128,11 @@ def _by_repetition(plan: Plan) -> list[tuple[int, list[PlannedRun]]]:
     return sorted(found.items())
 
 
-def _by_load(runs: list[PlannedRun]) -> list[list[PlannedRun]]:
+def _together(plan: Plan, runs: list[PlannedRun]) -> list[list[PlannedRun]]:
+    """Runs after which their repeats come: all treatments at one load; of deployments that grow, all loads of one."""
     found: dict[str, list[PlannedRun]] = {}
     for run in runs:
-        found.setdefault(run.load, []).append(run)
+        found.setdefault(run.treatment if plan.study.order == "growing" else run.load, []).append(run)
     return list(found.values())
 
 

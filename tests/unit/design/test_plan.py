@@ -62,3 +62,19 @@ def test_a_plan_is_read_back_and_an_altered_one_refused(make_study):
     altered["runs"][0], altered["runs"][1] = altered["runs"][1], altered["runs"][0]
     with pytest.raises(RecordError, match="SHA-256"):
         Plan.from_dict(altered)
+
+
+def test_deployments_that_grow_go_through_all_loads_one_treatment_after_another(make_study):
+    loads = (Load(100, 4, 2), Load(200, 4, 2), Load(300, 4, 2))
+    plan = make_plan(make_study(loads=loads, order="growing", blocks=4))
+    seen = set()
+    for repetition in range(1, 5):
+        runs = [run for run in plan.runs if run.repetition == repetition]
+        names = [run.treatment for run in runs]
+        treatments = list(dict.fromkeys(names))
+        assert names == [name for name in treatments for _ in loads]
+        assert [run.load for run in runs] == [load.label for load in loads] * len(treatments)
+        seen.add(tuple(treatments))
+    assert len(seen) > 1
+    assert len({run.run_id for run in plan.runs}) == len(plan.runs)
+    assert [run.sequence for run in plan.runs] == list(range(len(plan.runs)))

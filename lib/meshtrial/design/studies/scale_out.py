@@ -26,7 +26,12 @@ PARAMETERS: tuple[Parameter, ...] = (
     *GENERAL,
     *CLUSTER,
     Parameter("sizes", "", "comma-separated endpoints, multiples of 3 up to 600; empty is as the profile says"),
-    Parameter("order", "randomised", "order of the sizes within a block", allowed=("randomised", "ascending")),
+    Parameter(
+        "order",
+        "randomised",
+        "order of the sizes within a block; growing keeps one deployment, on a cluster",
+        allowed=("randomised", "ascending", "growing"),
+    ),
     Parameter("rates", "", "comma-separated requests a second, each at every size; empty is as the profile says"),
     Parameter(
         "rate_per_replica", 0.0, "requests a second for each load-generator endpoint, instead of rates; 0 is off"

@@ -24,10 +24,12 @@ def _method(data: StudyData) -> list[str]:
         "randomised": "Each block is one pass over all treatments in a random order of its own",
         "ascending": "Each block is one pass over all treatments; the loads were run in ascending order, so that "
         "drift of the machine can look like load",
+        "growing": "Each block is one pass over all treatments in a random order of its own; a treatment's deployment "
+        "was kept and grew from size to size, so that time since its start and drift of the cluster can look like size",
         "sequential": "The treatments ran in one fixed order: a negative control, in which drift looks like an effect",
     }[study.order]
     lines = [
-        f"{order}. A run is a fresh deployment of client, server and proxies, warmed up for "
+        f"{order}. A run is {_deployment(study)} of client, server and proxies, warmed up for "
         f"{wording.duration(load.warmup_s)} and then measured. The run is the unit: thousands of requests inside it do "
         "not make it more than one.",
         f"Within each block a treatment is compared with {_bases(study)}: the logarithm of the ratio (the difference "
@@ -87,3 +89,7 @@ def _absent(data: StudyData) -> list[str]:
     if not recorded:
         return []
     return [marked.label for marked in MARKED if f"latency_{marked.key}_s" not in recorded]
+
+
+def _deployment(study: Study) -> str:
+    return "a size of one deployment" if study.order == "growing" else "a fresh deployment"

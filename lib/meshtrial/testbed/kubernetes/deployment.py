@@ -116,7 +116,12 @@ class KubernetesDeployment:
             "ready_s": round(ready_s, 3),
             "first_answer_s": round(time.monotonic() - began, 3),
         }
-        caused = pushes.described(self._pushed().since(pushed))
+        self._note_pushes(pushed)
+
+    def _note_pushes(self, before: pushes.Histogram) -> None:
+        caused = pushes.described(self._pushed().since(before))
+        for name in ("pushes", "responses"):
+            self.measured.pop(name, None)
         if caused:
             self.measured["pushes"] = caused
             self.measured["responses"] = {pushes.RESPONSE: caused["mean_s"]}
@@ -130,6 +135,24 @@ class KubernetesDeployment:
         with contextlib.suppress(TestbedError):
             return pushes.read(self.cluster, self._probe, self._members(teller), mesh.pushes)
         return pushes.Histogram()
+
+    def grow(self, load: Load, rendered: Rendered) -> None:
+        """Add copies until there are as many as another load asks for, and wait until all of them serve."""
+        began = time.monotonic()
+        timeout_s, name = self.options.deploy_timeout_s, rendered.namespace
+        settle = self.mesh.settle if self.mesh is not None else ()
+        pushed = self._pushed()
+        self.load, self.rendered, self.target = load, rendered, rendered.target
+        with evidence.kept(self.cluster, (name,)):
+            self.applier.apply([item for item in rendered.objects if item["kind"] == "Deployment"], home=name)
+            wait.pods_ready(self.cluster, name, f"{PART}=app", rendered.app_pods, timeout_s, settle)
+            wait.pods_ready(self.cluster, name, "", rendered.app_pods + rendered.load_pods, timeout_s, settle)
+            ready_s = time.monotonic() - began
+            self.look()
+            self._wait_path(timeout_s)
+        answer_s = time.monotonic() - began
+        self.measured["grown"] = {"ready_s": round(ready_s, 3), "first_answer_s": round(answer_s, 3)}
+        self._note_pushes(pushed)
 
     def look(self) -> None:
         """Learn which pods there are, where they run, and what they run."""

@@ -60,7 +60,7 @@ class KubernetesTestbed:
         self._standing: dict[str, KubernetesDeployment] = {}
         self._last: KubernetesDeployment | None = None
         self._nodes = NodeWatch(self.cluster)
-        self._touched = self._closed = False
+        self._touched = self._closed = self._growing = False
         atexit.register(self.close)
 
     def _use(self, owner: Owner) -> None:
@@ -70,6 +70,7 @@ class KubernetesTestbed:
 
     def preflight(self, study: Study) -> tuple[str, ...]:
         """Say what is missing for this study: rights, nodes, room, names, programs, CRDs, metrics."""
+        self._growing = study.order == "growing"
         if study.name != self.applier.owner.study and self._probe is None:
             self.applier.close()
             self._use(Owner(study.name))
@@ -144,6 +145,10 @@ class KubernetesTestbed:
         app = treatment.app or app
         self._touched = True
         self._hold()
+        if self._growing:
+            self._last = self._grown(treatment, load, app, mesh)
+            if self._last is not None:
+                return self._last
         new_block = self._block.enter(load.label, treatment.name)
         self._remove_meshes(mesh, new_block)
         because = self._remove_broken(mesh)
@@ -153,7 +158,7 @@ class KubernetesTestbed:
         if mesh is not None and (mesh.reference or mesh.name not in self.installer.installed):
             self.installer.install(mesh)
             reinstalled = mesh.name in self.installer.installed
-        kept = self.options.app_reinstall != "run"
+        kept = self._growing or self.options.app_reinstall != "run"
         if kept and key in self._standing:
             self._last = self._standing[key]
             self._last.look()
@@ -165,6 +170,19 @@ class KubernetesTestbed:
             self._last.versions |= self.charts.versions(mesh)
         self._last.measured["policy"] = policy_record(self.options, self.installer, reinstalled, because)
         return self._last
+
+    def _grown(self, treatment: Treatment, load: Load, app: str, mesh: Mesh | None) -> KubernetesDeployment | None:
+        """The treatment's deployment with more copies; None where there is none, or not a smaller one: those go."""
+        for key, made in list(self._standing.items()):
+            whole = mesh is None or not self.installer.broken(mesh.name)
+            if made.treatment == treatment and made.load.replicas < load.replicas and whole:
+                tokens = make_tokens()
+                made.grow(load, self._render(treatment, load, app, made.rendered.namespace, tokens))
+                policy = policy_record(self.options, self.installer, False)
+                made.measured["policy"] = policy | {"app_reinstall": "grown"}
+                return made
+            self._standing.pop(key).remove()
+        return None
 
     def _fresh(
         self, treatment: Treatment, load: Load, app: str, mesh: Mesh | None, key: str, kept: bool

@@ -104,6 +104,8 @@ def test_the_quick_profile():
     assert "reduced rate" in made.title
     assert made.order == "randomised"
     assert study(order="ascending").order == "ascending"
+    with pytest.raises(UsageError, match="order = 'growing': here every size is a fresh deployment"):
+        preflight.problems(study(order="growing"))
 
 
 def test_a_rate_for_each_replica():

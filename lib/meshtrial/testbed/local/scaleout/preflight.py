@@ -91,6 +91,8 @@ def _mib(value: int | None) -> int | None:
 
 def problems(study: Study) -> tuple[str, ...]:
     """What this machine lacks for the study's sizes; UsageError for what no machine could do."""
+    if study.order == "growing":
+        raise UsageError("order = 'growing': here every size is a fresh deployment; take ascending, or a cluster")
     sidecars = True in [has_sidecars(treatment) for treatment in study.treatments]  # all are checked
     for load in study.loads:
         if load.protocol != "http1" or load.replicas > MOST_REPLICAS or load.connections % load.replicas:
