@@ -49,7 +49,7 @@ def treatment_with(mesh: Mesh, feature: Feature) -> str:
     names = list(feature.needs)
     for name in names:
         names += [more for more in mesh.features[name].needs if more not in names]
-    mtls = ["mtls"] if "mtls" in mesh.features and "mtls" not in {feature.name, *names} else []
+    mtls = ["mtls"] if "mtls" in mesh.features and "mtls" not in {feature.name, *names, *feature.excludes} else []
     return "+".join([mesh.name, *mtls, *reversed(names), feature.name])
 
 
@@ -154,8 +154,9 @@ def test_case(standing: Standing, case: Case, tmp_path: Path):
     assert run.failed == []
     mesh, treatment = standing.mesh, Treatment.parse(case.treatment)
     features = mesh.check(treatment)
+    bare = {feature.bare for feature in features}
     evidence = [*mesh.counters, *(e for f in features for e in (*f.counters, *f.logs))]
-    assert {item.name for item in evidence} <= run.names
+    assert {item.name for item in evidence if item.pods not in bare} <= run.names
     usage = {name: (u.role, u.cpu_s > 0, (u.pss_bytes or 0) > 0) for name, u in run.usage.items()}
     expected = {part.component: ("control plane", True, True) for part in mesh.control_plane}
     expected |= {part.component: ("data plane", True, True) for part in mesh.agents}
@@ -163,7 +164,7 @@ def test_case(standing: Standing, case: Case, tmp_path: Path):
         expected["waypoint"] = ("data plane", True, True)
     sidecars = [name for name in usage if name.endswith(" sidecar")]
     expected |= dict.fromkeys(sidecars, ("data plane", True, True))
-    assert len(sidecars) >= 2 or not mesh.proxy_containers
+    assert len(sidecars) >= (1 if bare - {""} else 2) or not mesh.proxy_containers
     assert {name: usage.get(name) for name in expected} == expected
     assert run.extra["resources"]["missing"] == []
     assert run.requests >= 0.9 * LOAD.rps * LOAD.duration_s
@@ -179,7 +180,9 @@ def test_without_the_toggle_its_proof_fails(standing: Standing, feature: str, tm
     # Annotations of a feature that has manifests let its evidence be read; of one without, they are the toggle.
     notes = toggle.pod_annotations if toggle.manifests else {}
     without = replace(toggle, manifests=(), settings=(), namespace_labels={}, pod_annotations=notes, waits="")
-    with standing.altered(replace(mesh, features={**mesh.features, feature: without})):
+    # What keeps a pod outside of the mesh is said with the mesh's enrolment.
+    enrol = replace(mesh.enrol, outside_labels={}, outside_annotations={}) if toggle.bare else mesh.enrol
+    with standing.altered(replace(mesh, enrol=enrol, features={**mesh.features, feature: without})):
         run = standing.run(case, tmp_path)
     assert run.failed != []
     # The rest of the treatment stands: it is this feature that is missed.

@@ -21,6 +21,7 @@ from meshtrial.testbed.kubernetes.resources import Pods, parts_of
 from meshtrial.testbed.kubernetes.values import Values
 
 TOKENS = make_tokens()
+POD = PodRef("trial", "load-1", "fortio", "uid", "n1", "10.0.0.1")
 LOAD = Load(rps=100, connections=4, duration_s=5)
 HBONE = "bytes through ztunnel's HBONE, with both identities"
 FROM_WAYPOINT = "bytes from the waypoint's identity into the application's ztunnel"
@@ -237,3 +238,53 @@ def test_no_retries_no_access_log_and_the_same_providers_in_both_modes(name: str
     assert config["extensionProviders"] == other["extensionProviders"]
     ztunnel = yaml.safe_load((mesh().folder / "values-ztunnel.yaml").read_text())
     assert ztunnel["logLevel"] == "info,access=warn"
+
+
+# --- one side alone ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("feature", "bare"), [("client-only", "app"), ("server-only", "load")])
+def test_one_side_is_kept_outside_and_a_proof_asks_for_both(feature, bare):
+    rendered = render(f"istio+{feature}")
+    pods = {}
+    for item in rendered.objects:
+        if item["kind"] == "Deployment":
+            metadata = item["spec"]["template"]["metadata"]
+            pods[metadata["labels"]["meshtrial.dev/part"]] = metadata
+    outside, enrolled = pods[bare], pods[{"app": "load", "load": "app"}[bare]]
+    assert outside["labels"]["sidecar.istio.io/inject"] == "false"
+    assert "sidecar.istio.io/proxyCPU" not in outside.get("annotations", {})
+    assert "sidecar.istio.io/inject" not in enrolled["labels"]
+    assert "sidecar.istio.io/proxyCPU" in enrolled["annotations"]
+    istio = mesh("istio")
+    asked, _ = proofs.named(istio, istio.check(Treatment.parse(f"istio+{feature}")), rendered.app)
+    names = [name for name, _ in asked]
+    assert "one-sided" in names
+    assert "proxied" not in names
+
+
+def test_what_needs_both_sidecars_is_refused_with_one():
+    with pytest.raises(UsageError, match="exclude each other"):
+        render("istio+mtls+client-only")
+    with pytest.raises(UsageError, match="exclude each other"):
+        render("istio+client-only+jwt")
+
+
+def containers_of(*names: str) -> dict:
+    return {"metadata": {"name": "x"}, "spec": {"containers": [{"name": name} for name in names]}}
+
+
+def test_the_proof_of_one_side_looks_at_every_pod():
+    istio = mesh("istio")
+    features = istio.check(Treatment.parse("istio+client-only"))
+    both, alone = containers_of("fortio", "istio-proxy"), containers_of("fortio")
+
+    def failed(app: dict, load: dict) -> list[str]:
+        pods = {"app": [app], "load": [load]}
+        rendered = render("istio+client-only")
+        subject = proofs.Subject(None, rendered, istio, features, TOKENS, pods, POD, POD)  # type: ignore[arg-type]
+        return [proof.name for proof in proofs._one_sided(subject, "before", {}) if not proof.passed]
+
+    assert failed(alone, both) == []
+    assert failed(both, both) == ["a proxy in none of the application's pods"]
+    assert failed(alone, alone) == ["a proxy in each of the generators' pods"]

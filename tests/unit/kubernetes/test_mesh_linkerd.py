@@ -202,7 +202,7 @@ def test_every_route_has_a_policy_of_its_own_but_the_one_that_nobody_may_take():
 
 
 def test_the_two_ways_of_authorization_are_not_mixed():
-    with pytest.raises(UsageError, match="two ways of one thing"):
+    with pytest.raises(UsageError, match="exclude each other"):
         render("linkerd+authz+authz-route")
 
 

@@ -81,7 +81,7 @@ def test_a_feature_that_is_shown_by_its_counters_alone_is_proven(tmp_path: Path)
         ("linkerd+jwt", "it has no JWT authentication"),
         ("istio+mlts", "has no feature 'mlts'; it has mtls"),
         ("istio-ambient+jwt", "jwt needs waypoint; write istio-ambient+waypoint+jwt"),
-        ("istio+mtls+jwt+jwt-filter", "two ways of one thing"),
+        ("istio+mtls+jwt+jwt-filter", "exclude each other"),
     ],
 )
 def test_what_cannot_be_toggled_is_said_and_never_faked(treatment: str, words: str):

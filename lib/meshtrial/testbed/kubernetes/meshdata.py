@@ -28,6 +28,7 @@ PROOFS = {
     "allowed": "",
     "scoped": "tiers",
     "unscoped": "tiers",
+    "one-sided": "",
 }
 PROTOCOLS = ("http1", "h2", "grpc", "mixed")
 # Kubernetes' names for what a port carries, where a mesh says nothing else.
@@ -80,6 +81,8 @@ class Enrolment:
     ----------
     service_account_token : bool
         The pods' account is mounted in them, for a sidecar that signs on with it.
+    outside_labels, outside_annotations : mapping
+        What keeps a pod of an enrolled namespace out of the mesh.
     """
 
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
@@ -87,6 +90,8 @@ class Enrolment:
     pod_labels: Mapping[str, str] = field(default_factory=dict)
     pod_annotations: Mapping[str, str] = field(default_factory=dict)
     service_account_token: bool = False
+    outside_labels: Mapping[str, str] = field(default_factory=dict)
+    outside_annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -181,6 +186,8 @@ class Feature:
         The applications that it is for; empty is any.
     policy : bool
         A policy server (``manifests/policy/``) joins every application pod.
+    bare : str
+        ``app`` or ``load``: these pods stay outside of the mesh, so the other side alone has sidecars.
     """
 
     name: str
@@ -202,6 +209,7 @@ class Feature:
     counters: tuple[Counter, ...] = ()
     logs: tuple[Lines, ...] = ()
     waits: str = ""
+    bare: str = ""
 
 
 @dataclass(frozen=True)
@@ -301,6 +309,6 @@ class Mesh:
             for other in self.features[name].excludes:
                 if other in treatment.features:
                     raise UsageError(
-                        f"treatment {treatment.name}: {name} and {other} are two ways of one thing; take one"
+                        f"treatment {treatment.name}: {name} and {other} exclude each other; take one"
                     )
         return tuple(self.features[name] for name in treatment.features)

@@ -137,6 +137,12 @@ def _validate(mesh: Mesh, where: str) -> None:
     problems += [
         f"{e.name}: pods {e.pods!r} is not among {', '.join(sorted(places))}" for e in evidence if e.pods not in places
     ]
+    bare = {f.name: f.bare for f in mesh.features.values() if f.bare}
+    problems += [
+        f"feature {n}: bare {b!r}: allowed is app or load" for n, b in bare.items() if b not in ("app", "load")
+    ]
+    if bare and not (mesh.enrol.outside_labels or mesh.enrol.outside_annotations):
+        problems.append(f"feature {', '.join(bare)}: enrol says no outside_labels or outside_annotations")
     if mesh.pushes is not None and mesh.pushes.component not in {part.component for part in mesh.control_plane}:
         problems.append(f"pushes: component {mesh.pushes.component!r} is not of the control plane")
     if mesh.architecture not in ("sidecar", "node-proxy"):

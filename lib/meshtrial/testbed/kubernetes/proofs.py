@@ -60,13 +60,16 @@ def prove(subject: Subject, phase: str, requests: int) -> tuple[Proof, ...]:
     else:
         asked, _ = named(subject.mesh, subject.features, subject.rendered.app)
         todo += [(name, lambda n=name, e=expect: _PROOFS[n](subject, phase, e)) for name, expect in asked]  # type: ignore[misc]
+        bare = {feature.bare for feature in subject.features}
         evidence = [
             *subject.mesh.counters,
             *(c for f in subject.features for c in f.counters),
             *_policy_counters(subject),
         ]
+        # Pods that stay outside of the mesh have no proxy that would count.
+        evidence = [counter for counter in evidence if counter.pods not in bare]
         todo += [(c.name, lambda c=c: _counter(subject, phase, requests, c)) for c in evidence]  # type: ignore[misc]
-        lines = [line for feature in subject.features for line in feature.logs]
+        lines = [line for feature in subject.features for line in feature.logs if line.pods not in bare]
         todo += [(item.name, lambda i=item: _lines(subject, phase, requests, i)) for item in lines]  # type: ignore[misc]
     found: list[Proof] = []
     for name, work in todo:
@@ -87,8 +90,10 @@ def named(
     """
     chosen = {feature.name for feature in features}
     wanted: dict[tuple[str, str], Mapping[str, Any]] = {}
+    one_sided = any(feature.bare for feature in features)
     for name in mesh.proofs:
-        wanted[name, str(mesh.expect)] = mesh.expect
+        if not (one_sided and name == "proxied"):
+            wanted[name, str(mesh.expect)] = mesh.expect
     for feature in mesh.features.values():
         for name in feature.proofs if feature.name in chosen else feature.absent_proofs:
             # Two features may ask one thing with one expectation: it is asked once.
@@ -120,6 +125,19 @@ def _proxied(subject: Subject, phase: str, _expect: Mapping[str, Any]) -> list[P
     total = len(_workload(subject))
     seen = f"{total - len(without)} of {total}" + (f", not {without[0]}" if without else "")
     return [Proof("a proxy in every pod", phase, not without and total > 0, f"{total} of {total}", seen)]
+
+
+def _one_sided(subject: Subject, phase: str, _expect: Mapping[str, Any]) -> list[Proof]:
+    assert subject.mesh is not None
+    proxies, found = set(subject.mesh.proxy_containers), []
+    bare = {feature.bare for feature in subject.features}
+    for part, name in (("app", "the application's"), ("load", "the generators'")):
+        pods = subject.pods.get(part, ())
+        having = sum(bool(proxies & set(container_names(pod))) for pod in pods)
+        wanted = 0 if part in bare else len(pods)
+        proof = f"a proxy in {'none' if part in bare else 'each'} of {name} pods"
+        found.append(Proof(proof, phase, having == wanted and bool(pods), f"{wanted} of {len(pods)}", str(having)))
+    return found
 
 
 def _plaintext_refused(subject: Subject, phase: str, _expect: Mapping[str, Any]) -> list[Proof]:
@@ -202,6 +220,7 @@ def _beyond(subject: Subject, expect: Mapping[str, Any]) -> probing.Answer:
 
 
 _PROOFS: dict[str, Callable[[Subject, str, Mapping[str, Any]], list[Proof]]] = {
+    "one-sided": _one_sided,
     "proxied": _proxied,
     "plaintext-refused": _plaintext_refused,
     "plaintext-accepted": _plaintext_accepted,

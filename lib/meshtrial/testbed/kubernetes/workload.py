@@ -92,7 +92,7 @@ def render(
         waypoints.overlaid(*_waypoint(options, mesh, policy)),
     )
     apps = _app(options, app, load, mesh, features, policy)
-    loads = _load(options, load, app, mesh, load_hosts)
+    loads = _load(options, load, app, mesh, features, load_hosts)
     reference_objects: list[Json] = []
     if mesh is not None and mesh.reference:
         upstream = reference.Upstream(host, app.port, app.app_port)
@@ -184,7 +184,7 @@ def _app(
         manifests.limits(options.app_cpu, options.app_memory),
         manifests.requests(options.app_cpu_request, options.app_memory_request),
         manifests.app_protocols(mesh.app_protocols if mesh else APP_PROTOCOLS, app.service, load.protocol),
-        *_enrolment(options, mesh, features),
+        *_enrolment(options, mesh, features, "app"),
     ]
     if policy and not (mesh is not None and mesh.waypoints):
         patches.append(_policy_server(options, policy))
@@ -222,13 +222,20 @@ def _said(options: KubernetesOptions, mesh: Mesh) -> dict[str, object]:
     return {"proxy_cpu": options.proxy_cpu, "proxy_memory": options.proxy_memory, **mesh.chosen}
 
 
-def _load(options: KubernetesOptions, load: Load, app: App, mesh: Mesh | None, load_hosts: Sequence[str]) -> list[Json]:
+def _load(
+    options: KubernetesOptions,
+    load: Load,
+    app: App,
+    mesh: Mesh | None,
+    features: Sequence[Feature],
+    load_hosts: Sequence[str],
+) -> list[Json]:
     objects = manifests.read(options.folder / "loadgen" / "load.yaml")
     patches: list[Callable[[Json], None]] = [
         manifests.pod_metadata({PART: "load", COMPONENT: "client"}, {}),
         manifests.replicas(load_pods(load, app)),
         manifests.limits(options.load_cpu, options.load_memory, ("fortio",)),
-        *_enrolment(options, mesh, ()),
+        *_enrolment(options, mesh, [feature for feature in features if feature.bare], "load"),
         manifests.placed(options.load_node_selector, options.load_tolerations, "app", options.load_separation),
         manifests.on_hosts(load_hosts),
     ]
@@ -244,10 +251,12 @@ def _sidecar(options: KubernetesOptions, mesh: Mesh, side: str) -> Callable[[Jso
 
 
 def _enrolment(
-    options: KubernetesOptions, mesh: Mesh | None, features: Sequence[Feature]
+    options: KubernetesOptions, mesh: Mesh | None, features: Sequence[Feature], part: str
 ) -> list[Callable[[Json], None]]:
     if mesh is None:
         return []
+    if any(feature.bare == part for feature in features):
+        return [manifests.pod_metadata(dict(mesh.enrol.outside_labels), dict(mesh.enrol.outside_annotations))]
     said = _said(options, mesh)
     annotations = dict(mesh.enrol.pod_annotations)
     for feature in features:
