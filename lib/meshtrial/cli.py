@@ -26,6 +26,7 @@ COMMANDS = {
     "status": "list the recorded studies and how far each is",
     "site": "write the index over all reports again",
     "compare": "compare fortio results, access logs or a table that are already there",
+    "history": "draw one response over all recorded studies of a question",
     "plan": "how many blocks a margin costs, from a recorded study",
     "cost": "what the treatments of a study cost in money, at your prices",
     "probe": "count system calls and context switches a request (local, needs strace)",

@@ -1,4 +1,4 @@
-"""``meshtrial compare``: load-test results that somebody already has, against each other."""
+"""``meshtrial compare``: load-test results that somebody already has, or recorded studies, against each other."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ examples:
   meshtrial compare --baseline 'none/*.json' --treatment linkerd='linkerd/*.json' --pair-by name
   meshtrial compare --merge --baseline 'none/*/gen*.json' --treatment 'istio/*/gen*.json'
   meshtrial compare --table runs.csv --baseline none --treatment istio --metrics p50_ms
+  meshtrial compare data/studies/mesh_comparison/MONDAY data/studies/mesh_comparison/FRIDAY
 
 Inputs are fortio results (version 1.3 on), Nighthawk's fortio export, fortio access logs, all plain or gzip, or one
 table (CSV or Parquet) with the columns run, block, treatment, response, value and, where wanted, unit. A block makes
-the runs paired; files are paired only by --pair-by."""
+the runs paired; files are paired only by --pair-by. Folders of recorded studies (or packed ones) of one question are
+compared study by study, with the spread between their days."""
 
 
 def add(verbs: Any) -> None:
@@ -34,8 +36,9 @@ def add(verbs: Any) -> None:
         allow_abbrev=False,
     )
     treatment = "NAME=PATTERN"
+    command.add_argument("studies", nargs="*", type=Path, metavar="STUDY_DIR", help="two or more recorded studies")
     command.add_argument(
-        "--baseline", nargs="+", required=True, metavar=treatment, help="files, a folder, or a table's name"
+        "--baseline", nargs="+", default=[], metavar=treatment, help="files, a folder, or a table's name"
     )
     command.add_argument(
         "--treatment", nargs="+", action="append", default=[], metavar=treatment, help="may be repeated"
@@ -70,6 +73,10 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     # scipy takes a moment to load, which other commands need not wait for.
     from meshtrial.compare import analysis, names, record, session, text
 
+    if arguments.studies:
+        return _studies(arguments, out)
+    if not arguments.baseline:
+        raise UsageError("nothing to compare: give --baseline and --treatment, or the folders of two recorded studies")
     if not 0 < arguments.alpha < 0.5:
         raise UsageError(f"--alpha {arguments.alpha:g}: allowed is more than 0 and less than 0.5")
     if not 0 <= arguments.sample_floor < math.inf:
@@ -98,6 +105,26 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
         title = f"{' and '.join(sample.treatments)} against {sample.baseline}"
         gate.judge(page.contrasts(outcome), outcome.primary, outcome.alpha, title, out)
+    return 0
+
+
+def _studies(arguments: argparse.Namespace, out: TextIO) -> int:
+    """Recorded studies, each as it was analysed, against the first of them."""
+    from meshtrial.inference import between, read_study
+    from meshtrial.records.store import StudyStore
+    from meshtrial.report.tables.between import between as table
+
+    if arguments.baseline or arguments.treatment or arguments.html or gating.read(arguments):
+        raise UsageError(
+            "recorded studies are compared as they are: leave out --baseline, --treatment, --html and gates"
+        )
+    studies = [read_study(StudyStore.open(path.resolve())) for path in arguments.studies]
+    found = between.compare(studies)
+    shown = table(studies, found, between.differences(studies))
+    print(shown.text, file=out)
+    if arguments.json is not None:
+        between.write(arguments.json, studies, found)
+        print(f"\nrecord  {arguments.json}", file=out)
     return 0
 
 

@@ -308,7 +308,5 @@ class Mesh:
                     )
             for other in self.features[name].excludes:
                 if other in treatment.features:
-                    raise UsageError(
-                        f"treatment {treatment.name}: {name} and {other} exclude each other; take one"
-                    )
+                    raise UsageError(f"treatment {treatment.name}: {name} and {other} exclude each other; take one")
         return tuple(self.features[name] for name in treatment.features)

@@ -1,0 +1,65 @@
+"""``meshtrial history``: one response over all recorded studies of a question, as a page."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, TextIO
+
+from meshtrial import paths
+from meshtrial.errors import MeshtrialError, UsageError
+
+
+def add(verbs: Any) -> None:
+    """Declare the command."""
+    command = verbs.add_parser("history", allow_abbrev=False)
+    command.add_argument(
+        "what", nargs="+", metavar="STUDY|DIR", help="a study's name, for all that are recorded; or their folders"
+    )
+    command.add_argument("--response", default="", metavar="NAME", help="p50, p99, path_cpu_s_per_request, ...")
+    command.add_argument("--out", type=Path, metavar="FILE.html", help="where the page goes")
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, out: TextIO) -> int:
+    """Execute the command."""
+    from meshtrial.inference import between, read_study
+    from meshtrial.records.store import StudyStore
+    from meshtrial.report import over_time
+
+    studies = []
+    for path in _folders(arguments.what):
+        try:
+            studies.append(read_study(StudyStore.open(path)))
+        except MeshtrialError as error:
+            print(f"left out: {error}", file=out)
+    same, others = between.of_one_question(studies)
+    for data in others:
+        print(f"left out: {data.path.name} asks something else than {same[0].path.name}", file=out)
+    if not same:
+        raise UsageError(
+            f"{' '.join(map(str, arguments.what))}: no study that was analysed; `meshtrial status` lists them"
+        )
+    name = same[0].plan.study.name
+    target = arguments.out or paths.reports_root() / f"history-{name}.html"
+    shown = over_time.page(same, arguments.response or same[0].plan.study.primary[0])
+    try:
+        over_time.write(target, shown, name)
+    except OSError as error:
+        raise UsageError(f"{error.filename}: cannot be written ({error.strerror})") from error
+    print(f"{len(same)} studies of {name}\npage    {paths.shown(target)}", file=out)
+    return 0
+
+
+def _folders(what: list[str]) -> list[Path]:
+    from meshtrial.design.studies import STUDIES
+
+    found: list[Path] = []
+    for item in what:
+        if item in STUDIES:
+            found += sorted(path.parent for path in paths.studies_root().glob(f"{item}/*/plan.json"))
+        else:
+            found.append(Path(item).resolve())
+    if not found:
+        raise UsageError(f"{' '.join(what)}: nothing is recorded; `meshtrial status` lists what there is")
+    return found

@@ -1,0 +1,304 @@
+"""Recorded studies of one question, from other days, versions or clusters: what agrees, and what the day was worth.
+
+Opinion: a study is one day, and days are a sample like runs. Within a study a treatment and its baseline share their
+blocks; two studies share nothing, so what differs between them may be the version or just the day, and no test can tell
+which. So a difference between studies is tested against the noise inside them, and said to be of the day as much as of
+anything else; and an effect over all of them gets an interval in which the spread between days counts (random effects
+by Paule and Mandel, interval by Student's t over the studies).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from meshtrial import stats
+from meshtrial.design.responses import REGISTRY, applies
+from meshtrial.design.study import Contrast
+from meshtrial.errors import UsageError
+from meshtrial.inference.rows import kind_of
+from meshtrial.inference.values import FloatArray, block_values
+from meshtrial.margin import Margin
+from meshtrial.records.dataset import StudyData
+from meshtrial.records.store import write_json
+from meshtrial.records.tables import include
+
+LEAST_BLOCKS = 2
+WORDS = {"equivalent": "agree within the margin", "inconclusive": "open"}
+# What two plans of one question may differ in without being another question.
+_OF_ITS_OWN = ("seed", "study_dir", "run_missing", "kubeconfig", "context", "namespace", "cluster_file")
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What one study says of a contrast, or of a baseline's own level.
+
+    Attributes
+    ----------
+    study : int
+        Its place in the list of studies.
+    values : array
+        One a block: ratios, differences, or levels.
+    mean, error : float
+        Of their logarithms, or of the differences; standard error of the mean.
+    """
+
+    study: int
+    values: FloatArray
+    mean: float
+    error: float
+
+
+@dataclass(frozen=True)
+class OverDays:
+    """An effect over several studies.
+
+    Attributes
+    ----------
+    estimate, low, high : float
+        A ratio, or a difference in the response's unit.
+    between_sd : float
+        Standard deviation between the studies, of logarithms where it is a ratio; 0 where the studies differ by no more
+        than their own noise explains.
+    confidence : float
+    """
+
+    estimate: float
+    low: float
+    high: float
+    between_sd: float
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Between:
+    """One contrast, or a baseline's level, in all studies that have it.
+
+    Attributes
+    ----------
+    load, response, treatment, baseline : str
+        An empty baseline: the level of the treatment itself.
+    scale : str
+        ``ratio`` or ``difference``.
+    effects : tuple of Effect
+    against_first : tuple of ContrastResult
+        Each further study against the first that has it.
+    over_days : OverDays or None
+    """
+
+    load: str
+    response: str
+    treatment: str
+    baseline: str
+    scale: stats.Scale
+    effects: tuple[Effect, ...]
+    against_first: tuple[stats.ContrastResult, ...]
+    over_days: OverDays | None
+
+    def word(self, result: stats.ContrastResult) -> str:
+        """What the comparison with the first study comes to."""
+        return WORDS.get(result.verdict.label, "differ" if result.comparison is not None else "not compared")
+
+
+def compare(studies: Sequence[StudyData]) -> tuple[Between, ...]:
+    """Every primary contrast, and the baseline's level, that two of the studies have at one load.
+
+    Raises
+    ------
+    UsageError
+        Where they ask different questions, or have no load and no contrast in common.
+    """
+    if len(studies) < 2:
+        raise UsageError("one study: name two or more of the same question")
+    names = {data.plan.study.name for data in studies}
+    if len(names) > 1:
+        raise UsageError(f"studies of {' and '.join(sorted(names))}: they ask different questions")
+    found = [one for asked in _asked(studies) if (one := _between(studies, *asked)) is not None]
+    if not found:
+        loads = [", ".join(load.label for load in data.plan.study.loads) for data in studies]
+        raise UsageError(
+            f"no contrast is in two of the studies at the same load; their loads are {' and '.join(loads)}"
+        )
+    return tuple(found)
+
+
+def of_one_question(studies: Sequence[StudyData]) -> tuple[list[StudyData], list[StudyData]]:
+    """Those that ask what the newest asks (study, treatments, loads, backend), oldest first; and the others."""
+
+    def question(data: StudyData) -> tuple[Any, ...]:
+        study = data.plan.study
+        names = tuple(treatment.name for treatment in study.treatments)
+        return study.name, study.backend, study.app, names, tuple(load.label for load in study.loads)
+
+    ordered = sorted(studies, key=lambda data: min((run.start_unix_s for run in data.runs), default=0.0))
+    if not ordered:
+        return [], []
+    asked = question(ordered[-1])
+    same = [data for data in ordered if question(data) == asked]
+    return same, [data for data in ordered if question(data) != asked]
+
+
+def differences(studies: Sequence[StudyData]) -> list[str]:
+    """What was asked differently, and what versions took part, study by study; empty where all is the same."""
+    found = []
+    asked = [dict(data.plan.study.options.get("parameters", {})) for data in studies]
+    for name in sorted(set().union(*asked)):
+        values = [str(one.get(name, "")) for one in asked]
+        if name not in _OF_ITS_OWN and len(set(values)) > 1:
+            found.append(f"{name}: {' / '.join(value or '(empty)' for value in values)}")
+    versions = [_versions(data) for data in studies]
+    for name in sorted(set().union(*versions)):
+        told = [one.get(name, "(none)") for one in versions]
+        if len(set(told)) > 1:
+            found.append(f"version of {name}: {' / '.join(told)}")
+    return found
+
+
+def _versions(data: StudyData) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for run in data.runs:
+        found |= run.versions
+    return found
+
+
+def _asked(studies: Sequence[StudyData]) -> Iterable[tuple[str, str, str, str]]:
+    """Load, response, treatment and baseline of everything that any study declares, each once."""
+    seen: dict[tuple[str, str, str, str], None] = {}
+    for data in studies:
+        study = data.plan.study
+        for load in study.loads:
+            for response in study.primary:
+                if applies(response, load):
+                    seen[load.label, response, study.baseline.name, ""] = None
+                    pairs = [*study.all_contrasts()]
+                    if study.twin is not None:
+                        pairs.append(Contrast(study.twin.name, study.baseline.name))
+                    seen |= dict.fromkeys((load.label, response, pair.treatment, pair.baseline) for pair in pairs)
+    return seen
+
+
+def _between(studies: Sequence[StudyData], load: str, response: str, treatment: str, baseline: str) -> Between | None:
+    taken = {
+        i: found for i, data in enumerate(studies) if (found := _values(data, load, response, treatment, baseline))
+    }
+    difference = any(base is not None and not (base > 0).all() for _, base in taken.values())
+    scale: stats.Scale = "difference" if difference or REGISTRY[response].counted else "ratio"
+    effects = []
+    for i, (own, base) in taken.items():
+        effect = _effect(i, own, base, scale)
+        if effect is not None:
+            effects.append(effect)
+    if len(effects) < 2:
+        return None
+    study = studies[0].plan.study
+    results = _against_first(effects, scale, study.margins.get(response), response, study.alpha)
+    return Between(
+        load, response, treatment, baseline, scale, tuple(effects), results, _over_days(effects, scale, study.alpha)
+    )
+
+
+def _values(
+    data: StudyData, load: str, response: str, treatment: str, baseline: str
+) -> tuple[FloatArray, FloatArray | None] | None:
+    """Values of the treatment and of what it is compared with, over the study's included blocks; None without two."""
+    study = data.plan.study
+    names = {one.name for one in study.treatments}
+    if load not in {one.label for one in study.loads} or not {treatment, baseline or treatment} <= names:
+        return None
+    kept = include(data.plan, data.runs, load)
+    if {treatment, baseline} & set(kept.excluded):
+        return None
+    wanted = [treatment, *([baseline] if baseline else [])]
+    found = block_values(data.table, load, response, wanted, kept.blocks)
+    whole = ~np.isnan(np.array(list(found.values()))).any(axis=0)
+    if whole.sum() < LEAST_BLOCKS:
+        return None
+    return found[treatment][whole], found[baseline][whole] if baseline else None
+
+
+def _effect(study: int, own: FloatArray, base: FloatArray | None, scale: stats.Scale) -> Effect | None:
+    if scale == "difference":
+        values = own - base if base is not None else own
+        shown = values
+    else:
+        values = own / base if base is not None else own
+        if not (values > 0).all():
+            return None
+        shown = np.log(values)
+    return Effect(study, values, float(shown.mean()), float(shown.std(ddof=1) / np.sqrt(len(shown))))
+
+
+def _against_first(
+    effects: Sequence[Effect], scale: stats.Scale, margin: Margin | None, response: str, alpha: float
+) -> tuple[stats.ContrastResult, ...]:
+    first, *others = (str(effect.study) for effect in effects)
+    # Of ratios only the relative part means something: a floor is in the response's unit.
+    if scale == "ratio":
+        margin = Margin(margin.relative) if margin is not None and margin.relative else None
+    elif margin is not None and not margin.floor:
+        margin = None
+    family = stats.Family(
+        first,
+        contrasts=[(name, first) for name in others],
+        design="unpaired",
+        alpha=alpha,
+        margin=margin,
+        kind=kind_of(REGISTRY[response]),
+        primary=False,
+        scale=scale,
+    )
+    values: Mapping[str, Any] = {str(effect.study): effect.values for effect in effects}
+    return stats.analyse_family(values, family)
+
+
+def _over_days(effects: Sequence[Effect], scale: stats.Scale, alpha: float) -> OverDays | None:
+    """Random effects over the studies; None where one of them has no noise of its own to be weighed by."""
+    # statsmodels takes a second to load
+    from statsmodels.stats.meta_analysis import combine_effects
+
+    errors = np.array([effect.error for effect in effects])
+    if not (errors > 0).all():
+        return None
+    means = np.array([effect.mean for effect in effects])
+    if len(set(means.tolist())) < 2:
+        return None  # the same study twice
+    found = combine_effects(means, errors**2, method_re="iterated", use_t=True, alpha=alpha)
+    # Of its four intervals the last: random effects, scaled by how much the studies really differ.
+    values = [float(found.mean_effect_re), *map(float, found.conf_int(alpha=alpha, use_t=True)[3])]
+    estimate, low, high = (float(np.exp(value)) for value in values) if scale == "ratio" else values
+    return OverDays(estimate, low, high, float(np.sqrt(max(0.0, found.tau2))), 1 - alpha)
+
+
+def write(path: Path, studies: Sequence[StudyData], found: Sequence[Between]) -> None:
+    """Everything as JSON: the studies, effects by study, comparisons with the first, the effect over the days."""
+    listed = [
+        {"path": data.path.name, "plan": data.plan.sha256, "start_unix_s": min(run.start_unix_s for run in data.runs)}
+        for data in studies
+    ]
+    rows = []
+    for one in found:
+        effects = [{"study": e.study, "mean": e.mean, "error": e.error, "blocks": len(e.values)} for e in one.effects]
+        against = [
+            {
+                "study": int(result.treatment),
+                "says": one.word(result),
+                "estimate": None if result.comparison is None else result.comparison.estimate,
+                "p": None if result.comparison is None else result.comparison.p,
+                "p_adjusted": result.p_adjusted,
+            }
+            for result in one.against_first
+        ]
+        rows.append(
+            {
+                **{name: getattr(one, name) for name in ("load", "response", "treatment", "baseline", "scale")},
+                "effects": effects,
+                "against_first": against,
+                "over_days": None if one.over_days is None else asdict(one.over_days),
+            }
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, {"schema": "meshtrial.between/1", "studies": listed, "contrasts": rows})

@@ -1,0 +1,132 @@
+"""An effect over the studies of one question: each study's ratio with its interval, where it was recorded in time."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+
+import polars as pl
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
+from matplotlib.figure import Figure as Canvas
+
+from meshtrial.design.responses import response as registered
+from meshtrial.records.dataset import StudyData
+from meshtrial.report import palette, wording
+from meshtrial.report.figure import Figure
+from meshtrial.report.figures.common import empty, panel_title
+from meshtrial.report.palette import INK
+from meshtrial.report.sheet import Sheet
+
+_SCHEMA = {
+    "study": pl.String,
+    "began": pl.Datetime,
+    "load": pl.String,
+    "treatment": pl.String,
+    "against": pl.String,
+    "estimate": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "blocks": pl.Int64,
+    "verdict": pl.String,
+}
+
+
+def history(studies: Sequence[StudyData], name: str) -> Figure:
+    """One response of several studies over time, a panel a load.
+
+    Parameters
+    ----------
+    studies : sequence of StudyData
+        Of one question; the order does not matter.
+    name : str
+        The response.
+    """
+    about = registered(name)
+    rows = _rows(studies, about.name)
+    if rows.is_empty():
+        return empty(f"No study has a verdict on {about.label}.")
+    by_difference = rows["by_difference"].any()
+    rows = rows.drop("by_difference")
+    what = "difference" if by_difference else "ratio"
+    caption = (
+        f"{about.label}: {what} to the baseline of each study with its interval, at the time of its first run. "
+        "Filled: a difference was called. What moves with the A/A twin (the baseline a second time) is the day and not "
+        "the treatment."
+    )
+    return Figure(lambda sheet: _draw(studies, rows, about.name, bool(by_difference), sheet), _alt(rows), caption, rows)
+
+
+def _rows(studies: Sequence[StudyData], name: str) -> pl.DataFrame:
+    found = []
+    for data in studies:
+        starts = [run.start_unix_s for run in data.runs]
+        for row in data.verdicts if starts else ():
+            if row.response != name or (row.ratio is None and row.difference is None):
+                continue
+            ratio = row.ratio is not None
+            scale = registered(name).scale
+            low, high = (row.ci_low, row.ci_high) if ratio else (row.difference_low, row.difference_high)
+            values = [row.ratio if ratio else row.difference, low, high]
+            shown = [v if v is None or ratio else v * scale for v in values]
+            began = datetime.datetime.fromtimestamp(min(starts), datetime.UTC).replace(tzinfo=None)
+            found.append(
+                (
+                    data.path.name,
+                    began,
+                    row.load,
+                    row.treatment,
+                    row.baseline,
+                    *shown,
+                    row.n_blocks,
+                    row.verdict,
+                    not ratio,
+                )
+            )
+    frame = pl.DataFrame(found, schema=_SCHEMA | {"by_difference": pl.Boolean}, orient="row")
+    # Ratios and differences have no axis in common; where there are both, the ratios are drawn.
+    if frame["by_difference"].any() and not frame["by_difference"].all():
+        frame = frame.filter(~pl.col("by_difference"))
+    return frame.sort("load", "treatment", "began")
+
+
+def _draw(studies: Sequence[StudyData], rows: pl.DataFrame, name: str, by_difference: bool, sheet: Sheet) -> Canvas:
+    loads = rows["load"].unique(maintain_order=True).to_list()
+    figure, axes = sheet.panels([2.6] * len(loads), sharex=True)
+    looks = {look: made for data in studies for look, made in palette.looks(data.plan.study).items()}
+    for axis, load in zip(axes, loads, strict=True):
+        mine = rows.filter(pl.col("load") == load)
+        for (treatment,), own in mine.group_by("treatment", maintain_order=True):
+            look = palette.look_of(looks, str(treatment))
+            at = date2num(own["began"].to_list())
+            axis.plot(at, own["estimate"], color=look.colour, linestyle=look.dash, linewidth=1)
+            for x, row in zip(at, own.iter_rows(named=True), strict=True):
+                if row["low"] is not None and row["high"] is not None:
+                    axis.plot([x, x], [row["low"], row["high"]], color=look.colour, linewidth=1.6)
+                called = row["verdict"] in ("slower", "faster", "more", "less", "higher", "lower")
+                axis.plot(
+                    [x],
+                    [row["estimate"]],
+                    marker=look.marker,
+                    markersize=6,
+                    color=look.colour,
+                    markerfacecolor=look.colour if called else palette.PAPER,
+                    linestyle="none",
+                )
+        axis.axhline(0 if by_difference else 1, color=INK, linewidth=0.9)
+        axis.set_ylabel(f"difference / {wording.unit(name)}" if by_difference else "ratio to the baseline")
+        axis.set_title(panel_title(load if len(loads) > 1 else "", registered(name).label), loc="left")
+    names = rows["treatment"].unique(maintain_order=True).to_list()
+    sheet.key(axes[0], [palette.look_of(looks, treatment) for treatment in names])
+    locator = AutoDateLocator(minticks=3, maxticks=max(6, sheet.ticks))  # type: ignore[no-untyped-call]
+    axes[-1].xaxis.set_major_locator(locator)
+    axes[-1].xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    axes[-1].set_xlabel("first run of the study, UTC")
+    return figure
+
+
+def _alt(rows: pl.DataFrame) -> str:
+    said = []
+    for (load, treatment), own in rows.group_by("load", "treatment", maintain_order=True):
+        low, high = (wording.number(float(v)) for v in (own["estimate"].min(), own["estimate"].max()))  # type: ignore[arg-type]
+        said.append(f"{treatment} at {load}: {own.height} studies, estimates from {low} to {high}")
+    return "Studies over time. " + "; ".join(said) + "."

@@ -1,0 +1,128 @@
+"""Studies against each other: what agrees, what differs, and that a day is a unit of its own."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from unit.report.synth import Shape, study_data
+
+from meshtrial import cli
+from meshtrial.design.study import Load
+from meshtrial.errors import UsageError
+from meshtrial.inference import between
+from meshtrial.records.dataset import StudyData
+from meshtrial.report.tables.between import between as table
+
+SAMPLE = next((Path(__file__).resolve().parents[3] / "data" / "sample" / "ambient_vs_no_mesh").iterdir())
+
+
+def days(tmp_path: Path, *seeds: int, **shape: object) -> list[StudyData]:
+    return [study_data(tmp_path / str(seed), Shape(seed=seed, noise=0.008, blocks=30, **shape)) for seed in seeds]  # type: ignore[arg-type]
+
+
+def slower(data: StudyData, factor: float, treatments: tuple[str, ...] = ()) -> StudyData:
+    """The same with another p50: of some treatments, or of all."""
+    mine = pl.col("response") == "latency_p50_s"
+    if treatments:
+        mine &= pl.col("treatment").is_in(treatments)
+    value = pl.when(mine).then(pl.col("value") * factor).otherwise("value")
+    return replace(data, table=data.table.with_columns(value.alias("value")))
+
+
+def of(found: tuple[between.Between, ...], treatment: str, baseline: str = "none") -> between.Between:
+    (one,) = [o for o in found if (o.treatment, o.baseline, o.response) == (treatment, baseline, "latency_p50_s")]
+    return one
+
+
+def test_two_days_of_the_same_agree(tmp_path):
+    one = of(between.compare(days(tmp_path, 1, 2)), "node-proxy")
+    (result,) = one.against_first
+    assert one.word(result) == "agree within the margin"
+    assert len(one.effects) == 2
+
+
+def test_a_day_that_changes_a_treatment_differs_and_one_that_changes_all_does_not(tmp_path):
+    first, second = days(tmp_path, 1, 2)
+    found = between.compare([first, slower(second, 1.4, ("node-proxy",))])
+    (result,) = of(found, "node-proxy").against_first
+    assert of(found, "node-proxy").word(result) == "differ"
+    assert result.comparison is not None
+    assert result.comparison.estimate == pytest.approx(1.4, rel=0.03)
+    # A slower machine cancels in the ratio; the baseline's own level tells of it.
+    found = between.compare([first, slower(second, 1.4)])
+    (result,) = of(found, "node-proxy").against_first
+    assert of(found, "node-proxy").word(result) == "agree within the margin"
+    (result,) = of(found, "none", "").against_first
+    assert of(found, "none", "").word(result) == "differ"
+
+
+def test_two_days_are_never_as_strong_as_one_study(tmp_path):
+    one = of(between.compare(days(tmp_path, 1, 2)), "sidecar+mtls")
+    assert one.over_days is not None
+    within = 1.96 * min(effect.error for effect in one.effects)
+    assert np.log(one.over_days.high / one.over_days.low) / 2 > within
+    # Where days differ by much, the interval says so: here it holds no effect at all as well.
+    first, second = days(tmp_path / "far", 3, 4)
+    far = of(between.compare([first, slower(second, 1.5, ("sidecar+mtls",))]), "sidecar+mtls")
+    assert far.over_days is not None
+    assert far.over_days.low < 1
+    assert far.over_days.between_sd == pytest.approx(np.log(1.5) / np.sqrt(2), rel=0.2)
+
+
+def test_the_interval_over_days_covers_what_days_vary_around(tmp_path):
+    """Six days whose effect varies by 10 %: 200 times, the true effect lies inside about 95 % of the intervals."""
+    rng = np.random.default_rng(5)
+    inside = 0
+    for _ in range(200):
+        effects = []
+        for day in range(6):
+            logs = np.log(1.3) + 0.1 * rng.standard_normal() + 0.05 * rng.standard_normal(10)
+            effects.append(between._effect(day, np.exp(logs), np.ones(10), "ratio"))
+        over = between._over_days(effects, "ratio", 0.05)
+        assert over is not None
+        inside += over.low <= 1.3 <= over.high
+    assert 180 <= inside <= 199
+
+
+def test_other_questions_and_other_loads_are_refused(tmp_path):
+    first, second = days(tmp_path, 1, 2)
+    other = replace(second, plan=replace(second.plan, study=replace(second.plan.study, name="scale_out")))
+    with pytest.raises(UsageError, match=r"studies of .* and scale_out: they ask different questions"):
+        between.compare([first, other])
+    (elsewhere,) = days(tmp_path / "load", 3, loads=(Load(500, 10, 6.0),))
+    with pytest.raises(UsageError, match="no contrast is in two of the studies at the same load; their loads are 2000"):
+        between.compare([first, elsewhere])
+    with pytest.raises(UsageError, match="one study: name two or more"):
+        between.compare([first])
+
+
+def test_the_table_names_the_studies_and_says_what_it_cannot(tmp_path):
+    studies = days(tmp_path, 1, 2, 3)
+    shown = table(studies, between.compare(studies), ["rps: 500 / 2000"]).text
+    assert "A: " in shown
+    assert "C: " in shown
+    assert "Differs between them: rps: 500 / 2000" in shown
+    assert "may be the day" in shown
+    assert "none, its level" in shown
+
+
+def test_the_command_compares_the_sample_with_itself_and_refuses_what_it_cannot(tmp_path):
+    out, err = io.StringIO(), io.StringIO()
+    target = tmp_path / "between.json"
+    assert cli.main(["compare", str(SAMPLE), str(SAMPLE), "--json", str(target)], out, err) == 0, err.getvalue()
+    assert "Study against study" in out.getvalue()
+    assert json.loads(target.read_text())["schema"] == "meshtrial.between/1"
+    for argv, why in (
+        (["compare"], "nothing to compare: give --baseline"),
+        (["compare", str(SAMPLE)], "one study: name two or more"),
+        (["compare", str(SAMPLE), str(SAMPLE), "--fail-on", "slower"], "compared as they are"),
+    ):
+        err = io.StringIO()
+        assert cli.main(argv, io.StringIO(), err) == 2
+        assert why in err.getvalue()
