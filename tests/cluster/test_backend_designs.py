@@ -1,0 +1,64 @@
+"""The designs of published studies for a cluster, each executed: shortened, one block, the meshes that are here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from clusterenv import Cluster
+from ground import Ground
+from test_backend_support import bed_on
+
+from meshtrial import paths
+from meshtrial.commands.run import read_given
+from meshtrial.design.parameters import read_parameters
+from meshtrial.design.plan import make_plan
+from meshtrial.design.studies import study_module
+from meshtrial.design.study import Gates, Load, Study
+from meshtrial.records.store import StudyStore
+from meshtrial.run.runner import execute
+
+pytestmark = [pytest.mark.wide, pytest.mark.timeout(1200, func_only=True)]
+DESIGNS = [
+    path
+    for path in sorted((paths.NOTEBOOKS / "designs").glob("*.yaml"))
+    if yaml.safe_load(path.read_text()).get("backend") == "kubernetes"
+]
+GATES = Gates(generator_cpu=1.0, late_ratio=1.0, sample_floor=5)
+
+
+def shortened(path: Path, cluster: Cluster) -> Study:
+    """One block of its baseline and of all its treatments whose mesh is here, at its first load."""
+    name = path.stem.partition("-")[0]
+    module = study_module(name)
+    study = module.build(read_parameters(module.PARAMETERS, read_given(name, path, [])))
+    here = {"none", "istio", *(mesh for mesh in ("istio-ambient", "linkerd", "kuma") if cluster.has_mesh(mesh))}
+    treatments = tuple(t for t in study.treatments if not t.twin and t.dataplane in here)
+    return replace(study, treatments=treatments, loads=(_short(study.loads[0]),), contrasts=(), blocks=1, gates=GATES)
+
+
+def _short(load: Load) -> Load:
+    replicas, rps = min(load.replicas, 4), min(load.rps or 50.0, 50.0)
+    connections = min(load.connections, 8 * replicas)
+    # In a study that scales out every endpoint of the generators' tier is one of them.
+    generators = replicas if load.generators == load.replicas else min(load.generators, 2)
+    duration_s = max(4.0, 2.5 * connections / rps)
+    changed = {"rps": rps, "connections": connections, "generators": generators, "replicas": replicas}
+    return replace(load, duration_s=duration_s, warmup_s=1.0, **changed)
+
+
+@pytest.mark.parametrize("path", DESIGNS, ids=lambda path: path.stem)
+def test_a_design_runs(cluster: Cluster, ground: Ground, tmp_path: Path, path: Path):
+    study = shortened(path, cluster)
+    for treatment in study.treatments:
+        ground.require_app(treatment.app or study.app)
+    options = {"app_node_selector": "slot=n2", "load_node_selector": "slot=n1", "mesh_reinstall": "once"}
+    with bed_on(cluster, namespace="designs", **options) as bed:
+        assert bed.preflight(study) == ()
+        store = StudyStore.create(tmp_path, make_plan(study), {})
+        execute(store, bed, lambda _: None)
+    runs = [run for run in store.records() if run.attempt == 1]
+    assert len(runs) == len(study.treatments)
+    assert [f"{run.treatment}: {run.reasons}" for run in runs if not run.valid] == []
