@@ -21,12 +21,19 @@ PROTOCOLS = ("http1", "h2", "grpc", "mixed", "tcp")
 RESTARTS = ("app", "proxies", "control-plane")
 ORDERS = ("randomised", "ascending", "growing", "sequential")
 _RESTART = "restart-"
-_TREATMENT = re.compile(r"(?P<dataplane>[a-z0-9-]+)(?P<features>(?:\+[a-z0-9.-]+)*)(?:@(?P<app>[a-z0-9-]+))?")
+# Applications that come with the project: what stands behind a lone @ is one of these, or else a version.
+APPS = ("echo", "counter-api", "details", "details-nodelay", "tiers", "bookinfo", "emojivoto")
+_TREATMENT = re.compile(
+    r"(?P<dataplane>[a-z0-9-]+)(?:@(?P<version>[A-Za-z0-9._-]*))?(?P<features>(?:\+[a-z0-9.-]+)*)(?:@(?P<app>[a-z0-9-]+))?"
+)
 
 
 @dataclass(frozen=True)
 class Treatment:
-    """A data plane with a set of features: ``dataplane[+feature...][@app]``.
+    """A data plane with a set of features: ``dataplane[@version][+feature...][@app]``.
+
+    A lone name behind an @ is an application where it is one of :data:`APPS`, else a version: ``none@details``,
+    ``sidecar@new``. An application of the user's own is written ``none@@mine``.
 
     Attributes
     ----------
@@ -38,6 +45,8 @@ class Treatment:
         The application behind it where treatments differ in it; empty means the study's own.
     twin : bool
         The A/A twin: deployed and measured like every other treatment, identical to the baseline.
+    version : str
+        Which of several declared versions of the data plane; empty is the usual one.
     restart : str
         One of :data:`RESTARTS`, restarted while it is under load; written like a feature, ``sidecar+restart-app``.
     """
@@ -47,14 +56,19 @@ class Treatment:
     app: str = ""
     twin: bool = False
     restart: str = ""
+    version: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Treatment:
         """Read ``sidecar+mtls@details``; a data plane that ends in ``-aa`` is a twin."""
         match = _TREATMENT.fullmatch(text.strip())
-        if match is None:
-            raise UsageError(f"treatment {text!r} is not of the form dataplane[+feature...][@app], e.g. sidecar+mtls")
-        dataplane = match["dataplane"]
+        if match is None or (match["version"] == "" and not match["app"]):
+            raise UsageError(
+                f"treatment {text!r} is not of the form dataplane[@version][+feature...][@app], e.g. sidecar+mtls"
+            )
+        dataplane, version, app = match["dataplane"], match["version"] or "", match["app"] or ""
+        if version in APPS and not app and not match["features"]:
+            version, app = "", version
         features = tuple(match["features"].split("+")[1:])
         if len(set(features)) != len(features):
             raise UsageError(f"treatment {text!r} names a feature twice")
@@ -65,14 +79,18 @@ class Treatment:
         features = tuple(name for name in features if not name.startswith(_RESTART))
         twin = dataplane.endswith(TWIN_SUFFIX)
         plain = dataplane.removesuffix(TWIN_SUFFIX)
-        return cls(plain, features, match["app"] or "", twin, restarts[0] if restarts else "")
+        return cls(plain, features, app, twin, restarts[0] if restarts else "", version)
 
     @property
     def name(self) -> str:
         """The text that :meth:`parse` reads."""
-        head = self.dataplane + (TWIN_SUFFIX if self.twin else "")
+        head = self.dataplane + (TWIN_SUFFIX if self.twin else "") + (f"@{self.version}" if self.version else "")
         restart = (_RESTART + self.restart,) if self.restart else ()
-        return "+".join((head, *self.features, *restart)) + (f"@{self.app}" if self.app else "")
+        whole = "+".join((head, *self.features, *restart))
+        if not self.app:
+            return whole
+        alone = "@" not in whole and "+" not in whole and self.app not in APPS
+        return f"{whole}@@{self.app}" if alone else f"{whole}@{self.app}"
 
     @property
     def undisturbed(self) -> Treatment:

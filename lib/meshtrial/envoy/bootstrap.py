@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -190,6 +190,8 @@ class Proxy:
         Loopback address of the admin interface.
     flags : tuple of str
         Command-line flags besides those that every Envoy here gets.
+    changed : callable
+        What a version makes of the whole configuration; by itself a copy.
     starts : int
         How often it was started; with each start its counters begin at zero.
     """
@@ -201,15 +203,17 @@ class Proxy:
     extra: Json = field(default_factory=dict)
     flags: tuple[str, ...] = ()
     starts: int = 1
+    changed: Callable[[Json], Json] = dict
 
     def bootstrap(self) -> Json:
         """The whole static configuration."""
-        return {
+        made = {
             "node": {"id": self.name.replace(" ", "-"), "cluster": "meshtrial"},
             "admin": {"address": socket_address(*self.admin)},
             "static_resources": {"listeners": self.listeners, "clusters": self.clusters},
             **self.extra,
         }
+        return self.changed(made)
 
     def command(self, envoy: Path, folder: Path) -> tuple[str, ...]:
         """Write the bootstrap and return the command line that runs it."""

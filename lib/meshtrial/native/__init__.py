@@ -6,7 +6,7 @@ commands built together, and one library in C, built where there is a compiler.
 
 from meshtrial.native.building import build
 from meshtrial.native.library import WITHOUT, build_forkserver, forkserver
-from meshtrial.native.places import commands, find, version
+from meshtrial.native.places import commands, find, version, version_of
 from meshtrial.native.terms import Licence, licences
 from meshtrial.native.toolchain import Go, find_go, go_environment, needed_go
 
@@ -24,4 +24,5 @@ __all__ = [
     "licences",
     "needed_go",
     "version",
+    "version_of",
 ]

@@ -125,6 +125,19 @@ def version(name: str) -> str:
     return _probe(name, path, path.stat().st_mtime_ns)
 
 
+def version_of(name: str, path: Path) -> str:
+    """Version of a program that lies somewhere else.
+
+    Raises
+    ------
+    MissingToolError
+        When it cannot be run, or is another program.
+    """
+    if not is_executable(path):
+        raise MissingToolError(f"{path}: is not an executable file")
+    return _probe(name, path, path.stat().st_mtime_ns)
+
+
 @functools.lru_cache(maxsize=64)
 def _probe(name: str, path: Path, mtime_ns: int) -> str:
     """Ask a program for its version. The time of change is in the key, so that a rebuilt program is asked again."""

@@ -22,6 +22,7 @@ from meshtrial.design.studies.common import (
     PROBE,
     PROTOCOL,
     RAMP,
+    VERSIONS,
     Profile,
     baseline_of,
     load_from,
@@ -42,6 +43,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     PROTOCOL,
     PROBE,
     RAMP,
+    VERSIONS,
     CLOSED_LOOP,
     Parameter("connection", "", "keep-alive, close, or both as families of their own; empty follows keepalive"),
 )

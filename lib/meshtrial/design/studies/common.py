@@ -60,6 +60,9 @@ LOAD = (
     Parameter("slices", 1, "interleaved measurements of each deployment; they add no runs", low=1, high=100),
 )
 
+VERSIONS = Parameter(
+    "versions", "", "versions of the local proxies as treatments, in the form the README shows; empty is none"
+)
 RAMP = Parameter("ramp", 0, "steps in which the rate rises to what is asked for; 0 is one rate", low=0, high=100)
 
 # Studies whose loads may differ in these take a list; each number of them is a load of its own.

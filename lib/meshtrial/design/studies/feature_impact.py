@@ -19,6 +19,7 @@ from meshtrial.design.studies.common import (
     PROTOCOL,
     RAMP,
     TRACE_SAMPLING,
+    VERSIONS,
     Profile,
     baseline_of,
     load_from,
@@ -38,6 +39,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     PROTOCOL,
     PROBE,
     RAMP,
+    VERSIONS,
     TRACE_SAMPLING,
 )
 # Eight treatments in under eight minutes leave 3 s a run: 1500 requests, enough for p90 but not for p99. Eleven
@@ -103,5 +105,5 @@ def parent_of(treatment: Treatment, treatments: tuple[Treatment, ...]) -> Treatm
     *rest, last = treatment.features
     instead = PARENT.get(last)
     wanted = tuple(rest) + ((instead,) if instead else ())
-    parent = (treatment.dataplane, wanted, treatment.app)
-    return next((t for t in treatments if (t.dataplane, t.features, t.app) == parent), None)
+    parent = (treatment.dataplane, treatment.version, wanted, treatment.app)
+    return next((t for t in treatments if (t.dataplane, t.version, t.features, t.app) == parent), None)

@@ -20,6 +20,7 @@ from meshtrial.design.studies.common import (
     PROBE,
     PROTOCOL,
     RAMP,
+    VERSIONS,
     Profile,
     load_from,
     over_connections,
@@ -41,6 +42,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     PROTOCOL,
     PROBE,
     RAMP,
+    VERSIONS,
 )
 # At 200 rps a p50 with 100 requests beyond it needs one second. Seven blocks are what three contrasts need.
 PROFILES = {

@@ -97,7 +97,7 @@ def _draw(studies: Sequence[StudyData], rows: pl.DataFrame, name: str, by_differ
         mine = rows.filter(pl.col("load") == load)
         for (treatment,), own in mine.group_by("treatment", maintain_order=True):
             look = palette.look_of(looks, str(treatment))
-            at = date2num(own["began"].to_list())
+            at = date2num(own["began"].to_list())  # type: ignore[no-untyped-call]
             axis.plot(at, own["estimate"], color=look.colour, linestyle=look.dash, linewidth=1)
             for x, row in zip(at, own.iter_rows(named=True), strict=True):
                 if row["low"] is not None and row["high"] is not None:

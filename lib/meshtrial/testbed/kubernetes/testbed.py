@@ -256,6 +256,11 @@ class KubernetesTestbed:
         self.applier.close()
 
     def _mesh(self, treatment: Treatment) -> Mesh | None:
+        if treatment.version:
+            raise UsageError(
+                f"treatment {treatment.name}: understood as version {treatment.version} of {treatment.dataplane}; on a "
+                "cluster a study has one version of a mesh (meshes: in the cluster_file); an app of yours is @@NAME"
+            )
         if treatment.dataplane == "none":
             if treatment.features:
                 raise UsageError(f"treatment {treatment.name}: none has no features on Kubernetes")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import secrets
 import shutil
 import tempfile
@@ -12,11 +13,11 @@ from typing import Any
 
 from meshtrial import native
 from meshtrial.design.study import Load, Treatment
-from meshtrial.envoy.bootstrap import Proxy
+from meshtrial.envoy.bootstrap import Json, Proxy
 from meshtrial.errors import TestbedError
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
 from meshtrial.records.schema import ComponentUsage, Proof
-from meshtrial.testbed.local import apps, proc
+from meshtrial.testbed.local import apps, proc, versions
 from meshtrial.testbed.local.generator import run_generators
 from meshtrial.testbed.local.processes import Child, free_port, stop_all, wait_listening
 
@@ -54,6 +55,7 @@ class LocalDeployment:
         self.load = load
         self.options = options or {}
         self.app = apps.app(treatment.app or app)
+        self.version = versions.of(treatment, versions.read_versions(str(self.options.get("versions", ""))))
         self.folder = Path(tempfile.mkdtemp(prefix="meshtrial-"))
         self.target = Target("")
         self.versions: dict[str, str] = {}
@@ -99,14 +101,32 @@ class LocalDeployment:
 
     def spawn_proxy(self, proxy: Proxy, role: str = "data plane") -> Child:
         """Start an Envoy with its bootstrap."""
-        self.note_version("envoy")
         self._proxies[proxy.name] = proxy
-        argv = proxy.command(native.find("envoy"), self.folder)
+        envoy = self._versioned(proxy) or native.find("envoy")
+        argv = proxy.command(envoy, self.folder)
         listens = [proxy.admin]
         for made in proxy.listeners:
             where = made["address"]["socket_address"]
             listens.append((where["address"], where["port_value"]))
         return self.spawn(proxy.name, role, argv, listens)
+
+    def _versioned(self, proxy: Proxy) -> Path | None:
+        """Make a proxy the treatment's version; its program, None for the usual one."""
+        version = self.version
+        if version is None or version.envoy is None:
+            self.note_version("envoy")
+        if version is None:
+            return None
+        self.versions[f"version {version.name}"] = version.described()
+        proxy.flags = (*proxy.flags, *version.flags)
+        proxy.changed = functools.partial(versions.merged, change=version.bootstrap)
+        self.provers.append(lambda phase, _: [version.prove(self.child(proxy.name).pid, proxy.name, phase)])
+        return version.envoy
+
+    @property
+    def http_filters(self) -> list[Json]:
+        """Filters that the treatment's version adds to the server's sidecar."""
+        return list(self.version.http_filters) if self.version else []
 
     def spawn_app(self, copy: int = 0) -> tuple[Endpoint, ...]:
         """Start one copy of the application, counted from 0; the endpoint of each protocol of the load."""

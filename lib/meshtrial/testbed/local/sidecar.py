@@ -52,6 +52,7 @@ def build(deployment: LocalDeployment) -> None:
     for feature in deployment.treatment.features:
         if feature not in ("mtls", *ALONE):
             FEATURES[feature](deployment, pair)
+    pair.inbound_filters += deployment.http_filters
     _assemble_servers(deployment, pair, server_tls)
     _assemble_client(deployment, pair, client_tls)
     for proxy in (*pair.servers, *pair.clients):

@@ -11,7 +11,7 @@ from meshtrial import native
 from meshtrial.design.study import Load, Study, Treatment
 from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.testbed.base import MachineUse
-from meshtrial.testbed.local import apps, host, proc, scaleout
+from meshtrial.testbed.local import apps, host, proc, scaleout, versions
 from meshtrial.testbed.local.dataplanes import builder, check, tools_of
 from meshtrial.testbed.local.deployment import LocalDeployment
 from meshtrial.testbed.local.generator import generator_cpus
@@ -50,6 +50,9 @@ class LocalTestbed:
                     speaks = ", ".join(app.protocols)
                     raise UsageError(f"protocol = {load.protocol!r}: the app {name} speaks {speaks}")
             problems += _missing(app.versions)
+        declared = versions.read_versions(str(self._options.get("versions", "")))
+        for treatment in study.treatments:
+            versions.of(treatment, declared)
         for treatment, load in itertools.product(study.treatments, study.loads):
             check(treatment, load)
         wanted = {"fortio"} | {tool for treatment in study.treatments for tool in tools_of(treatment)}

@@ -1,0 +1,120 @@
+"""Versions of a data plane: how they are declared, what a file may change, and what is refused in one line."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from meshtrial.design.study import APPS, Treatment
+from meshtrial.errors import MeshtrialError, UsageError
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.testbed.local import apps, versions
+
+SLOW = """
+http_filters:
+- name: envoy.filters.http.fault
+  typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault}
+bootstrap: {overload_manager: {refresh_interval: 1s}}
+flags: [--concurrency, 2]
+"""
+
+
+def test_the_grammar_of_a_treatment_is_one_and_reads_itself_back():
+    cases = {
+        "none@details": ("none", "", (), "details"),
+        "sidecar@new": ("sidecar", "new", (), ""),
+        "sidecar@1.37.2+mtls": ("sidecar", "1.37.2", ("mtls",), ""),
+        "sidecar+mtls@details": ("sidecar", "", ("mtls",), "details"),
+        "sidecar@new+mtls@details": ("sidecar", "new", ("mtls",), "details"),
+        "sidecar@new@details": ("sidecar", "new", (), "details"),
+        "none@@mine": ("none", "", (), "mine"),
+    }
+    for text, (dataplane, version, features, app) in cases.items():
+        found = Treatment.parse(text)
+        assert (found.dataplane, found.version, found.features, found.app) == (dataplane, version, features, app)
+        assert found.name == text
+    assert Treatment.parse("sidecar-aa@new").name == "sidecar-aa@new"
+    assert Treatment.parse("sidecar@new").as_twin().name == "sidecar-aa@new"
+    for bad in ("sidecar@", "sidecar@@", "@new", "sidecar@new@"):
+        with pytest.raises(UsageError, match=r"dataplane\[@version\]\[\+feature"):
+            Treatment.parse(bad)
+
+
+def test_the_applications_of_the_project_are_those_that_the_grammar_knows():
+    on_clusters = {path.stem for path in (KubernetesOptions().folder / "apps").glob("*.yaml")}
+    assert set(APPS) == set(apps.APPS) | on_clusters | {"tiers"}
+
+
+def test_a_file_may_change_filters_bootstrap_and_flags(tmp_path):
+    file = tmp_path / "slow.yaml"
+    file.write_text(SLOW)
+    found = versions.read_versions(f"slow={file}")["slow"]
+    assert found.envoy is None
+    assert found.http_filters[0]["name"] == "envoy.filters.http.fault"
+    assert found.flags == ("--concurrency", "2")
+    assert found.digest == hashlib.sha256(SLOW.encode()).hexdigest()
+    assert found.described() == f"configuration (sha256 {found.digest[:12]})"
+    base = {"node": {"id": "x"}, "overload_manager": {"actions": []}}
+    merged = versions.merged(base, found.bootstrap)
+    assert merged == {"node": {"id": "x"}, "overload_manager": {"actions": [], "refresh_interval": "1s"}}
+    assert base == {"node": {"id": "x"}, "overload_manager": {"actions": []}}
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("[1, 2]", "must be a mapping with http_filters, bootstrap, flags"),
+        ("", "must be a mapping"),
+        ("filters: []", "'filters' is not known"),
+        ("http_filters: {}", "http_filters must be a list"),
+        ("http_filters: [x]", "each of http_filters is a mapping with a name"),
+        ("bootstrap: []", "bootstrap must be a mapping"),
+        ("a: [", "is not YAML"),
+    ],
+)
+def test_a_file_that_says_something_else_is_refused(tmp_path, content, why):
+    file = tmp_path / "odd.yaml"
+    file.write_text(content)
+    with pytest.raises(UsageError, match=why):
+        versions.read_versions(f"odd={file}")
+
+
+def test_declarations_that_mean_nothing_are_refused(tmp_path):
+    file = tmp_path / "a.yaml"
+    file.write_text("flags: []")
+    text = tmp_path / "no-program"
+    text.write_text("hello")
+    for asked, why in (
+        ("old", "'old' is not NAME=PATH"),
+        (f"a={file},a={file}", "a is declared twice"),
+        (f"details={file}", "details is what an application is called"),
+        ("old=/nowhere/envoy", "cannot be read"),
+        (f"old={text}", "is not an executable file"),
+    ):
+        with pytest.raises(MeshtrialError, match=why):
+            versions.read_versions(asked)
+
+
+def test_a_treatment_says_how_it_was_understood(tmp_path):
+    file = tmp_path / "a.yaml"
+    file.write_text(SLOW)
+    declared = versions.read_versions(f"a={file}")
+    assert versions.of(Treatment.parse("sidecar"), declared) is None
+    assert versions.of(Treatment.parse("sidecar@a+mtls"), declared) == declared["a"]
+    for text, why in (
+        ("sidecar@b", "understood as version b of sidecar; declared are a; say versions=b=PATH"),
+        ("none@a", "understood as version a of none; only sidecar, node-proxy, tcp-pair have versions"),
+        ("node-proxy@a", "its http_filters need the server's sidecar"),
+        ("sidecar@a+client-only", "its http_filters need the server's sidecar"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            versions.of(Treatment.parse(text), declared)
+
+
+def test_another_program_is_found_out():
+    proof = versions.Version("x", "0" * 64, envoy=Path("/bin/sh")).prove(os.getpid(), "proxy", "before")
+    assert not proof.passed
+    assert proof.observed.startswith("another program, python")
