@@ -57,7 +57,13 @@ LOAD = (
     Parameter("timeout_s", 5.0, "seconds that the client waits for an answer", low=0.001, high=3600),
     Parameter("replicas", 1, "copies of the application, which the data plane balances", low=1, high=64),
     Parameter("generators", 1, "load-generator processes or pods that share rate and connections", low=1, high=64),
-    Parameter("slices", 1, "interleaved measurements of each deployment; they add no runs", low=1, high=100),
+    Parameter(
+        "slices",
+        0,
+        "interleaved measurements that share the seconds of a run; 0 is as the profile says",
+        low=0,
+        high=100,
+    ),
 )
 
 VERSIONS = Parameter(
@@ -92,13 +98,22 @@ CLOSED_LOOP = Parameter("closed_loop", False, "true sends as fast as answers com
 
 @dataclass(frozen=True)
 class Profile:
-    """What a profile sets."""
+    """What a profile sets.
+
+    Attributes
+    ----------
+    duration_s : float
+        Of a run, over all its slices.
+    slices : int
+        On one machine, where they can be interleaved with those of other deployments.
+    """
 
     blocks: int
     rps: float
     connections: int
     duration_s: float
     warmup_s: float
+    slices: int = 1
 
 
 def load_from(values: Mapping[str, Any], profile: Profile) -> Load:
@@ -111,12 +126,14 @@ def load_from(values: Mapping[str, Any], profile: Profile) -> Load:
     """
     closed = values.get("closed_loop", False)
     connections = connections_of(values, profile.connections)[0]
+    usual = profile.slices if values["backend"] == "local" and not values.get("ramp") else 1
+    slices = values["slices"] or usual
     if closed and values["rps"]:
         raise UsageError(f"closed_loop = True with rps = {values['rps']:g}: a closed loop has no rate; leave one out")
     return Load(
         rps=0.0 if closed else values["rps"] or profile.rps,
         connections=connections,
-        duration_s=values["duration_s"] or profile.duration_s,
+        duration_s=(values["duration_s"] or profile.duration_s) / slices,
         warmup_s=values["warmup_s"] or profile.warmup_s,
         payload_bytes=values["payload_bytes"],
         response_bytes=values["response_bytes"],
@@ -127,7 +144,7 @@ def load_from(values: Mapping[str, Any], profile: Profile) -> Load:
         timeout_s=values["timeout_s"],
         generators=generators_of(values)[0],
         replicas=values.get("replicas", 1),
-        slices=values["slices"],
+        slices=slices,
         ramp=values.get("ramp", 0),
     )
 

@@ -99,6 +99,7 @@ def search_of(load: Load, profile: str, objective: str = "") -> Load:
         load,
         rps=0.0,
         ramp=0,
+        slices=1,
         search=True,
         objective=objective,
         duration_s=STEP_S[profile],

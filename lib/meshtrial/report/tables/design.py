@@ -59,7 +59,8 @@ def _facts(data: StudyData) -> Table:
 
 
 def _load(load: Load) -> str:
-    return f"{wording.load_text(load)}, measured for {wording.duration(load.duration_s)}"
+    slices = f" in {load.slices} slices" if load.slices > 1 else ""
+    return f"{wording.load_text(load)}, measured for {wording.duration(load.slices * load.duration_s)}{slices}"
 
 
 def _smallest(planned: int, kept: int, family: int, alpha: float) -> str:
