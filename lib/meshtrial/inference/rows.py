@@ -92,8 +92,9 @@ def _results(
     for contrast in plan.study.all_contrasts():
         groups["difference" if _without(response, values[contrast.baseline]) else "ratio"].append(contrast)
     found: list[stats.ContrastResult] = []
+    # A study of the baseline and its twin alone has no contrast, but the twin is judged.
     for scale, members in groups.items():
-        if members:
+        if members or (scale == "ratio" and not any(groups.values())):
             found += _analysed(plan, response, inclusion, values, members, scale, alpha)
     return found
 

@@ -15,7 +15,7 @@ from unit.report.synth import Shape, study_data
 from meshtrial import cli
 from meshtrial.design.study import Load
 from meshtrial.errors import UsageError
-from meshtrial.inference import between
+from meshtrial.inference import between, infer
 from meshtrial.records.dataset import StudyData
 from meshtrial.report.tables.between import between as table
 
@@ -110,6 +110,20 @@ def test_the_table_names_the_studies_and_says_what_it_cannot(tmp_path):
     assert "Differs between them: rps: 500 / 2000" in shown
     assert "may be the day" in shown
     assert "none, its level" in shown
+
+
+def test_many_studies_are_summed_up_in_one_line_each(tmp_path):
+    studies = days(tmp_path, 1, 2, 3, 4, 5, 6)
+    shown = table(studies, between.compare(studies), []).text
+    assert "least" in shown
+    assert "of 5" in shown
+
+
+def test_a_study_of_the_baseline_and_its_twin_alone_judges_the_twin(tmp_path):
+    data = study_data(tmp_path, Shape(treatments=("none", "none-aa"), noise=0.01))
+    _, rows = infer(data.plan, data.runs)
+    assert {(row.treatment, row.twin) for row in rows} == {("none-aa", True)}
+    assert {row.response for row in rows} >= set(data.plan.study.primary)
 
 
 def test_the_command_compares_the_sample_with_itself_and_refuses_what_it_cannot(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +14,7 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table, bullets, join, paragraph
 
+_EACH = 4  # studies that have a column of their own
 CAVEAT = (
     "Studies of different days share no block: a difference between them may be the day (machine, neighbours, cluster) "
     "as well as the version, and no test on these records can tell which. Versions are told apart as treatments of one "
@@ -64,15 +66,17 @@ def _named(data: StudyData) -> str:
 
 def _table(studies: Sequence[StudyData], found: Sequence[Between]) -> Table:
     columns = [Column("contrast"), Column("response", wide=True)]
-    columns += [Column(letter(i), numeric=True) for i in range(len(studies))]
+    many = len(studies) > _EACH
+    shown = ["least", "middle", "most"] if many else [letter(i) for i in range(len(studies))]
+    columns += [Column(name, numeric=True) for name in shown]
     columns += [Column("against the first"), Column("over the days", numeric=True), Column("spread", numeric=True)]
     several = len({one.load for one in found}) > 1
-    rows = [_row(one, len(studies)) for one in found]
+    rows = [_row(one, len(studies), many) for one in found]
     groups = [one.load for one in found] if several else ()
     return Table("Study against study", columns, rows, _NOTE, groups=groups)
 
 
-def _row(one: Between, count: int) -> list[Cell]:
+def _row(one: Between, count: int, many: bool) -> list[Cell]:
     effects = {effect.study: effect for effect in one.effects}
     level = not one.baseline
     cells = [
@@ -81,6 +85,16 @@ def _row(one: Between, count: int) -> list[Cell]:
         ),
         Cell(wording.short_label(one.response)),
     ]
+    if many:
+        means = np.array([effect.mean for effect in one.effects])
+        spread = np.quantile(np.exp(means) if one.scale == "ratio" else means, [0, 0.5, 1])
+        said = Counter(one.word(result) for result in one.against_first)
+        return [
+            *cells,
+            *(Cell(_shown(one, float(value)), float(value)) for value in spread),
+            Cell(", ".join(f"{number} {word}" for word, number in said.most_common()), note=f"of {said.total()}"),
+            *_over(one, one.over_days),
+        ]
     for i in range(count):
         effect = effects.get(i)
         if effect is None:
