@@ -155,6 +155,11 @@ def test_tiers_grow_together():
     assert any("server.trial.svc.cluster.local" in a for a in client["args"])
 
 
+def test_one_endpoint_a_tier_is_a_size_too():
+    rendered = render("none", app="tiers", load=Load(rps=10, connections=4, duration_s=5))
+    assert (rendered.app_pods, rendered.load_pods) == (2, 1)
+
+
 def test_the_tiers_hold_as_long_as_asked():
     rendered = render("none", app="tiers", options=KubernetesOptions(hold_ms=20))
     args = " ".join(find(rendered, "Deployment", "client")["spec"]["template"]["spec"]["containers"][0]["args"])

@@ -179,7 +179,8 @@ def _app(
 ) -> list[Json]:
     patches: list[Callable[[Json], None]] = [
         manifests.pod_metadata({PART: "app"}, {}),
-        manifests.replicas(load.replicas) if load.replicas > 1 else lambda _: None,
+        # Of the tiers the manifest has ten copies by itself, and one is a size like any other.
+        manifests.replicas(load.replicas) if load.replicas > 1 or app.tiers else lambda _: None,
         manifests.held(options.hold_ms) if app.tiers else lambda _: None,
         manifests.limits(options.app_cpu, options.app_memory),
         manifests.requests(options.app_cpu_request, options.app_memory_request),
