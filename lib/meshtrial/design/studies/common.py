@@ -86,7 +86,7 @@ APP = Parameter("app", "echo", "the application behind the data plane: echo, cou
 PROTOCOL = Parameter(
     "protocol",
     "http1",
-    "what is spoken; mixed is HTTP/1.1 and gRPC, half each; tcp echoes payload_bytes",
+    "what is spoken; mixed is half HTTP/1.1 and half gRPC",
     allowed=PROTOCOLS,
 )
 PROBE = Parameter("probe", False, "true counts system calls a request afterwards, under strace, apart from every run")
