@@ -60,7 +60,7 @@ lint: setup ## ruff and mypy
 
 test: setup lint ## unit, calibration and local tests
 	@$(BIN)/python -m pytest -n auto --dist loadfile tests/unit tests/calibration
-	@$(BIN)/python -m pytest -n 2 --dist loadfile -m beside tests/local
+	@$(BIN)/python -m pytest -n 4 -m beside tests/local
 	@$(BIN)/python -m pytest -m "not beside" tests/local
 
 test-cluster: setup ## the studies on a real Kubernetes (needs root; says why where it cannot run)

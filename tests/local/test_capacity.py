@@ -41,12 +41,13 @@ def recorded(study: Study) -> StudyData:
     return analyse(store)
 
 
+@pytest.mark.beside
 def test_a_search_finishes_and_is_reported():
     study = study_of("mesh_comparison", **SHORT | {"treatments": "none,node-proxy", "rates": "200"})
     search = tuple(load for load in study.loads if load.search)
     treatments = tuple(treatment for treatment in study.treatments if not treatment.twin)
     # Loose gates: this is about the search, on a machine that other tests may share.
-    gates = Gates(late_ratio=0.9, rate_tolerance=0.2, generator_cpu=0.999)
+    gates = Gates(late_ratio=0.9, rate_tolerance=0.2, generator_cpu=0.999, foreign_load=1.0)
     data = recorded(replace(study, loads=search, treatments=treatments, blocks=1, gates=gates))
     searches = [run for run in data.runs if run.attempt == 1]
     assert [run.load for run in searches] == ["capacity-4c"] * 2
@@ -83,6 +84,7 @@ def test_a_level_that_cannot_be_held_is_saturated_not_slow():
     assert "saturated" in repr(tables.verdict_sentence(data))
 
 
+@pytest.mark.beside
 def test_a_generator_at_its_limit_fails_its_gate_and_the_report_says_which():
     study = study_of("mesh_comparison", **SHORT | {"treatments": "none,node-proxy", "rates": "300", "capacity": False})
     data = recorded(replace(study, gates=Gates(generator_cpu=1e-4)))
@@ -131,6 +133,7 @@ def test_the_missing_nodelay_of_webrick_is_a_material_difference_between_the_app
     assert "faster at p50" in repr(tables.verdict_sentence(data))
 
 
+@pytest.mark.beside
 def test_a_known_delay_says_the_capacity_and_an_objective_above_it_is_kept(tmp_path):
     def searched(objective: str) -> capacity.Found:
         folder = tmp_path / (objective.replace("<", "-") or "none")
