@@ -37,7 +37,7 @@ def test_a_delay_is_told_apart_and_an_equal_version_is_equivalent(tmp_path):
         "versions": f"same={same},slow={slow},envoy={native.find('envoy')}",
         "rps": 200,
         "connections": 4,
-        "duration_s": 0.4,
+        "duration_s": 0.6,
         "warmup_s": 0.1,
         "blocks": 7,
         "primary": "p50",
