@@ -42,7 +42,7 @@ def test_a_delay_is_told_apart_and_an_equal_version_is_equivalent(tmp_path):
         "blocks": 7,
         "primary": "p50",
         # Far from the delay, and more than what tests that run beside this one do to a median.
-        "margin": "p50=1ms",
+        "margin": "p50=2ms",
     }
     module = study_module("ambient_vs_no_mesh")
     study = module.build(read_parameters(module.PARAMETERS, given))
