@@ -219,7 +219,7 @@ def _readiness() -> list[Response]:
 
 def _restart() -> list[Response]:
     """Of requests around a restart; of runs without one around the same moment."""
-    gap = "longest time without an answer around the restart"
+    gap = "longest silence around the restart"
     return [
         Response("failed_requests", "failed requests", "resource", "requests", 1.0, Margin(0.10, 1.0), counted=True),
         Response("longest_gap_s", gap, "resource", "ms", 1e3, Margin(0.10, 0.005)),
