@@ -70,11 +70,11 @@ def add(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
+    if arguments.studies:
+        return _studies(arguments, out)
     # scipy takes a moment to load, which other commands need not wait for.
     from meshtrial.compare import analysis, names, record, session, text
 
-    if arguments.studies:
-        return _studies(arguments, out)
     if not arguments.baseline:
         raise UsageError("nothing to compare: give --baseline and --treatment, or the folders of two recorded studies")
     if not 0 < arguments.alpha < 0.5:

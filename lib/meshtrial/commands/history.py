@@ -42,9 +42,8 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         )
     name = same[0].plan.study.name
     target = arguments.out or paths.reports_root() / f"history-{name}.html"
-    shown = over_time.page(same, arguments.response or same[0].plan.study.primary[0])
     try:
-        over_time.write(target, shown, name)
+        over_time.write(target, same, arguments.response or same[0].plan.study.primary[0])
     except OSError as error:
         raise UsageError(f"{error.filename}: cannot be written ({error.strerror})") from error
     print(f"{len(same)} studies of {name}\npage    {paths.shown(target)}", file=out)

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 from markupsafe import Markup
 from matplotlib.figure import Figure as Canvas
 
-from meshtrial import __version__
 from meshtrial.compare.analysis import Outcome
 from meshtrial.compare.text import method_sentence, notes
 from meshtrial.design.responses import Response
-from meshtrial.records.store import write_text
 from meshtrial.report import Figure, Fragment, palette, wording
 from meshtrial.report.figures.forest import forest_of
 from meshtrial.report.frames import Contrasts
-from meshtrial.report.markup import Cell, Column, Table, bullets, join, paragraph, render, style_sheet
+from meshtrial.report.markup import Cell, Column, Table, bullets, join, paragraph
+from meshtrial.report.pages import Section, write_page
 from meshtrial.report.sheet import Sheet
 from meshtrial.report.tables.verdicts import contrast_tables
-
-
-@dataclass(frozen=True)
-class _Section:
-    title: str
-    parts: tuple[Markup, ...]
-
-    @property
-    def anchor(self) -> str:
-        return self.title.replace(" ", "-")
 
 
 def write(path: Path, outcome: Outcome, command: str) -> None:
@@ -43,22 +31,14 @@ def write(path: Path, outcome: Outcome, command: str) -> None:
         What makes it again.
     """
     sections = (
-        _Section("", (limits(outcome).html,)),
-        _Section("Verdicts", (verdicts(outcome).html, ratios(outcome).html)),
-        _Section("Every run", tuple(every_run(outcome, metric).html for metric in outcome.metrics)),
-        _Section("Warnings, method and limits", (warnings(outcome).html,)),
-        _Section("Provenance", (provenance(outcome, command).html,)),
+        Section("", (limits(outcome).html,)),
+        Section("Verdicts", (verdicts(outcome).html, ratios(outcome).html)),
+        Section("Every run", tuple(every_run(outcome, metric).html for metric in outcome.metrics)),
+        Section("Warnings, method and limits", (warnings(outcome).html,)),
+        Section("Provenance", (provenance(outcome, command).html,)),
     )
-    page = render(
-        "comparison.html.j2",
-        title=f"{' and '.join(outcome.sample.treatments)} against {outcome.sample.baseline}",
-        headings=[("2", section.anchor, section.title) for section in sections if section.title],
-        sections=sections,
-        sheets=[style_sheet("objects.css"), style_sheet("page.css")],
-        version=__version__,
-    )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, page)
+    title = f"{' and '.join(outcome.sample.treatments)} against {outcome.sample.baseline}"
+    write_page(path, title, sections)
 
 
 def limits(outcome: Outcome) -> Fragment:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -116,29 +116,24 @@ def make_plan(study: Study) -> Plan:
     runs: list[PlannedRun] = []
     several = len(study.loads) > 1
     for repetition in range(1, study.blocks + 1):
-        if study.order == "growing":
-            for position, index in enumerate(rng.permutation(len(study.treatments)), start=1):
-                name = study.treatments[int(index)].name
-                for one in study.loads:
-                    runs.append(_planned(name, one.label, repetition, position, runs, several))
-            continue
-        loads = rng.permutation(len(study.loads)) if study.order == "randomised" else range(len(study.loads))
-        for load_index in loads:
-            load = study.loads[int(load_index)].label
-            count = len(study.treatments)
-            order = range(count) if study.order == "sequential" else rng.permutation(count)
-            for position, index in enumerate(order, start=1):
-                name = study.treatments[int(index)].name
-                runs.append(_planned(name, load, repetition, position, runs, several))
+        for load, position, name in _pass(study, rng):
+            run_id = (f"{load}-" if several else "") + f"{repetition:02d}-{position}-{name}"
+            runs.append(PlannedRun(run_id, repetition, load, position, name, len(runs)))
     ordered = tuple(runs)
     return Plan(study, ordered, digest(_body(study, ordered)))
 
 
-def _planned(
-    treatment: str, load: str, repetition: int, position: int, before: Sequence[PlannedRun], several: bool
-) -> PlannedRun:
-    run_id = (f"{load}-" if several else "") + f"{repetition:02d}-{position}-{treatment}"
-    return PlannedRun(run_id, repetition, load, position, treatment, len(before))
+def _pass(study: Study, rng: np.random.Generator) -> Iterator[tuple[str, int, str]]:
+    """Load, place in the block and treatment of every run of one repetition, in order."""
+    names, loads = [t.name for t in study.treatments], [load.label for load in study.loads]
+    if study.order == "growing":
+        for position, index in enumerate(rng.permutation(len(names)), start=1):
+            yield from ((load, position, names[int(index)]) for load in loads)
+        return
+    for load_index in rng.permutation(len(loads)) if study.order == "randomised" else range(len(loads)):
+        order = range(len(names)) if study.order == "sequential" else rng.permutation(len(names))
+        for position, index in enumerate(order, start=1):
+            yield loads[int(load_index)], position, names[int(index)]
 
 
 def _body(study: Study, runs: tuple[PlannedRun, ...]) -> dict[str, Any]:

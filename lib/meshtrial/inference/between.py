@@ -134,7 +134,7 @@ def of_one_question(studies: Sequence[StudyData]) -> tuple[list[StudyData], list
         names = tuple(treatment.name for treatment in study.treatments)
         return study.name, study.backend, study.app, names, tuple(load.label for load in study.loads)
 
-    ordered = sorted(studies, key=lambda data: min((run.start_unix_s for run in data.runs), default=0.0))
+    ordered = sorted(studies, key=lambda data: data.began_unix_s or 0.0)
     if not ordered:
         return [], []
     asked = question(ordered[-1])
@@ -275,10 +275,7 @@ def _over_days(effects: Sequence[Effect], scale: stats.Scale, alpha: float) -> O
 
 def write(path: Path, studies: Sequence[StudyData], found: Sequence[Between]) -> None:
     """Everything as JSON: the studies, effects by study, comparisons with the first, the effect over the days."""
-    listed = [
-        {"path": data.path.name, "plan": data.plan.sha256, "start_unix_s": min(run.start_unix_s for run in data.runs)}
-        for data in studies
-    ]
+    listed = [{"path": data.path.name, "plan": data.plan.sha256, "start_unix_s": data.began_unix_s} for data in studies]
     rows = []
     for one in found:
         effects = [{"study": e.study, "mean": e.mean, "error": e.error, "blocks": len(e.values)} for e in one.effects]

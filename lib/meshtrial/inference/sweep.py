@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from meshtrial import stats
 from meshtrial.design.responses import REGISTRY, applies
 from meshtrial.design.study import Load
@@ -56,13 +54,9 @@ def contrasts(data: StudyData, sweep: Sweep, treatment: str, response: str) -> l
         named(load): block_values(data.table, load.label, response, [treatment], blocks)[treatment]
         for load in sweep.loads
     }
-    whole = ~np.isnan(np.array(list(values.values()))).any(axis=0)
-    if whole.sum() < 2:
-        return []
-    kept = {name: found[whole] for name, found in values.items()}
+    if any((found <= 0).any() for found in values.values()):
+        return []  # a ratio to nothing
     about = REGISTRY[response]
-    if any((found <= 0).any() for found in kept.values()):
-        return []
     study = data.plan.study
     family = stats.Family(
         named(sweep.loads[0]),
@@ -71,10 +65,8 @@ def contrasts(data: StudyData, sweep: Sweep, treatment: str, response: str) -> l
         kind=kind_of(about),
         primary=False,
     )
-    results = stats.analyse_family(
-        kept, family, blocks=[block for block, good in zip(blocks, whole, strict=True) if good]
-    )
-    medians = {name: median_of(found) for name, found in kept.items()}
+    results = stats.analyse_family(values, family, blocks=blocks)
+    medians = {name: median_of(found) for name, found in values.items()}
     return [
         verdict_row(result, about, medians, study=study.name, load=sweep.name, exploratory=True) for result in results
     ]

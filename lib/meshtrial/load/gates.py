@@ -63,25 +63,22 @@ def evaluate(
     tuple of GateResult
         Closed loops have no rate and late gate: they have no schedule.
     """
-    found = []
-    if not load.closed_loop and not disturbed:
-        found += [
-            _rate(measurement, load, gates),
-            _late(measurement, load, gates),
-            _generator_late(measurement, load, gates),
-        ]
-    if not disturbed:
-        found.append(_errors(measurement, gates))
-    found += [
+    instrument = (
         _generator_cpu(gates, machine.generator_cpu_s, machine.window_s, machine.cpus),
         *_foreign_load(gates, machine.foreign_load),
         _throttling(machine.throttled_s),
         _ended(measurement, load),
         _connections(measurement, load),
-    ]
-    if not disturbed:
-        found.append(_sockets(measurement, load))
-    return tuple(found)
+    )
+    if disturbed:
+        return instrument
+    scheduled = () if load.closed_loop else (_rate, _late, _generator_late)
+    return (
+        *(gate(measurement, load, gates) for gate in scheduled),
+        _errors(measurement, gates),
+        *instrument,
+        _sockets(measurement, load),
+    )
 
 
 def _rate(measurement: Measurement, load: Load, gates: Gates) -> GateResult:

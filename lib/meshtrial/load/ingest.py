@@ -60,6 +60,11 @@ class Measurement:
     bounds: Mapping[str, float]
     notes: tuple[str, ...]
 
+    @property
+    def start_unix_s(self) -> float:
+        """Start of the earliest generator: what the requests' starts are relative to."""
+        return min(generator.start_unix_s for generator in self.generators)
+
 
 @dataclass(frozen=True)
 class _Part:

@@ -89,6 +89,11 @@ class StudyData:
         except (OSError, pl.exceptions.PolarsError) as error:
             raise RecordError(f"{path}: cannot be read ({error}); restore it from a backup") from error
 
+    @property
+    def began_unix_s(self) -> float | None:
+        """When its first run began; None before there is one."""
+        return min((run.start_unix_s for run in self.runs), default=None)
+
     def included_runs(self) -> tuple[RunRecord, ...]:
         """Runs whose blocks take part in the inference."""
         kept = self.table.filter(pl.col("included")).select("run_id", "attempt").unique()

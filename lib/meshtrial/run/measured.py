@@ -163,7 +163,7 @@ class _Measured:
 
     def _restarted(self, restarted: Restarted, measurement: ingest.Measurement) -> int:
         """Keep when it happened and that it did; how many requests were answered since, which counters must show."""
-        start = min(generator.start_unix_s for generator in measurement.generators)
+        start = measurement.start_unix_s
         began_s, ended_s = restarted.began_unix_s - start, restarted.ended_unix_s - start
         self.proofs += restarted.proofs
         self.extra["restart"] = {"part": self.treatment.restart, "began_s": began_s, "ended_s": ended_s}

@@ -144,15 +144,13 @@ class Slices:
         responses = dict(measurement.responses)
         responses |= machine_responses(self._used, sum(part.cpu_s for part in usage))
         responses |= half_medians(measurement.requests)
+        sampled = pl.concat(self._sampled)
         # Where pods were replaced nobody knows what their predecessors used: then there is nothing to sum up.
         if any(self._usage):
-            responses |= usage_responses(usage, measurement.responses["requests"])
+            responses |= usage_responses(usage, measurement.responses["requests"]) | peak_responses(sampled, usage)
         responses |= self._around(measurement)
         ramp = rising.steps(measurement, load) if load.ramp else ()
         responses |= rising.responses(ramp, gates)
-        sampled = pl.concat(self._sampled)
-        if any(self._usage):
-            responses |= peak_responses(sampled, usage)
         throttled = [u.throttled_s for u in usage if u.role == "app" and u.throttled_s is not None]
         found = load_gates.evaluate(
             measurement,
@@ -176,7 +174,7 @@ class Slices:
             return {}
         begin_s, found = self._load.restart_at_s, {}
         if self._restarted is not None:
-            begin_s = self._restarted.began_unix_s - min(g.start_unix_s for g in measurement.generators)
+            begin_s = self._restarted.began_unix_s - measurement.start_unix_s
             found = {"restart_s": self._restarted.ended_unix_s - self._restarted.began_unix_s}
         return found | around.responses(measurement.requests, begin_s, self._load.around_s, self._gates.sample_floor)
 

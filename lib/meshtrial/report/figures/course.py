@@ -8,6 +8,7 @@ import polars as pl
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import MaxNLocator
 
+from meshtrial.design.study import Load
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, wording
 from meshtrial.report.figure import Figure
@@ -61,9 +62,12 @@ def course(data: StudyData, load: str = "") -> Figure:
         "course and decides nothing. A quantile of a second is that of its own requests, drawn where at least five lie "
         "beyond it. What rises or falls over the runs alike was not warm, or was heated up."
     )
-    if any(one.around_s and one.label == load for one in data.plan.study.loads):
+    asked = data.plan.study.load(load)
+    if asked.around_s:
         caption += " Shaded: what counts as around the restart."
-    return Figure(lambda sheet: _draw(data, rows, panels, treatments, load, sheet), _alt(table, panels), caption, table)
+    return Figure(
+        lambda sheet: _draw(data, rows, panels, treatments, asked, sheet), _alt(table, panels), caption, table
+    )
 
 
 def _rows(data: StudyData, load: str) -> pl.DataFrame:
@@ -113,11 +117,10 @@ def _draw(
     rows: pl.DataFrame,
     panels: Sequence[tuple[str, str, float]],
     treatments: Sequence[str],
-    load: str,
+    load: Load,
     sheet: Sheet,
 ) -> Canvas:
     figure, axes = sheet.panels([1.7] * len(panels), sharex=True)
-    asked = next((one for one in data.plan.study.loads if one.label == load), None)
     looks = palette.looks(data.plan.study)
     found = [palette.look_of(looks, treatment) for treatment in treatments]
     for place, (one, (measure, title, scale)) in enumerate(zip(axes, panels, strict=True)):
@@ -139,10 +142,9 @@ def _draw(
             )
         one.set_ylim(bottom=0)
         one.set_title(title, loc="left")
-        if asked is not None and asked.around_s:
-            one.axvspan(
-                asked.restart_at_s, asked.restart_at_s + asked.around_s, color=palette.GREY, alpha=0.12, linewidth=0
-            )
+        if load.around_s:
+            end_s = load.restart_at_s + load.around_s
+            one.axvspan(load.restart_at_s, end_s, color=palette.GREY, alpha=0.12, linewidth=0)
         if place == 0:
             sheet.key(one, found)
     axes[-1].set_xlabel("seconds since the run's start")

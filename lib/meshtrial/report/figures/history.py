@@ -59,16 +59,14 @@ def history(studies: Sequence[StudyData], name: str) -> Figure:
 def _rows(studies: Sequence[StudyData], name: str) -> pl.DataFrame:
     found = []
     for data in studies:
-        starts = [run.start_unix_s for run in data.runs]
-        for row in data.verdicts if starts else ():
+        began = datetime.datetime.fromtimestamp(data.began_unix_s or 0.0, datetime.UTC).replace(tzinfo=None)
+        for row in data.verdicts:
             if row.response != name or (row.ratio is None and row.difference is None):
                 continue
-            ratio = row.ratio is not None
-            scale = registered(name).scale
-            low, high = (row.ci_low, row.ci_high) if ratio else (row.difference_low, row.difference_high)
-            values = [row.ratio if ratio else row.difference, low, high]
-            shown = [v if v is None or ratio else v * scale for v in values]
-            began = datetime.datetime.fromtimestamp(min(starts), datetime.UTC).replace(tzinfo=None)
+            ratio, scale = row.ratio is not None, registered(name).scale
+            differences = (row.difference, row.difference_low, row.difference_high)
+            scaled = (None if value is None else value * scale for value in differences)
+            shown = (row.ratio, row.ci_low, row.ci_high) if ratio else tuple(scaled)
             found.append(
                 (
                     data.path.name,

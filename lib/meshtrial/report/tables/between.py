@@ -52,15 +52,9 @@ def letter(place: int) -> str:
     return chr(ord("A") + place) if place < 26 else str(place + 1)
 
 
-def began(data: StudyData) -> datetime.datetime | None:
-    """When the study's first run began."""
-    starts = [run.start_unix_s for run in data.runs]
-    return datetime.datetime.fromtimestamp(min(starts), datetime.UTC) if starts else None
-
-
 def _named(data: StudyData) -> str:
-    start = began(data)
-    when = f"{start:%Y-%m-%d %H:%M} UTC" if start else "no run"
+    start = data.began_unix_s
+    when = f"{datetime.datetime.fromtimestamp(start, datetime.UTC):%Y-%m-%d %H:%M} UTC" if start else "no run"
     return f"{data.plan.study.name}, {when}, {data.path.name}, plan {data.plan.sha256[:12]}"
 
 
