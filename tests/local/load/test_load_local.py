@@ -92,21 +92,25 @@ def test_grpc_names_its_failures(fortio_server, generate):
 
 @pytest.mark.parametrize("catchup", [True, False])
 def test_two_percent_of_stalls_hide_in_the_raw_numbers(fortio_server, generate, catchup):
-    load = Load(rps=100, connections=2, duration_s=6, catchup=catchup)
+    load = Load(rps=100, connections=2, duration_s=10, catchup=catchup)
     outputs = generate(fortio.calls(load, "measure"), fortio_server.http + "?delay=500ms:2")
     m = ingest(outputs, load, 10)
     # A hundredth of a stall. How fast an echo is otherwise is the machine's business on the day; the millisecond is
     # held on a recorded run in tests/unit/load/test_ingest.py.
     assert m.responses["latency_p90_s"] < 0.005
-    # About 12 stalls hold 25 sends each up: up to half of 600.
-    assert m.responses["latency_corrected_p90_s"] > 0.1
-    assert m.responses["late_ratio"] > 0.05
+    # How often it stalls is up to chance. Each stall holds 20 sends up by more than a tenth of a second, but for a
+    # connection's last, which the end of the run may cut short.
+    stalls = int(((m.requests["latency_s"] > 0.4) & ~m.requests["imputed"]).sum())
+    held = int((m.requests["corrected_latency_s"] > 0.1).sum())
+    assert stalls > 3
+    assert held >= 18 * (stalls - 2)
+    assert m.responses["late_ratio"] > 0.015 * (stalls - 2)
     assert "late" in failed(m, load)
     if not catchup:
-        assert m.requests["imputed"].sum() > 50
+        assert m.requests["imputed"].sum() >= 18 * (stalls - 2)
         assert "rate" in failed(m, load)
     # Every send is there, sent or imputed, but for a connection's last when a stall runs over the end.
-    assert 598 <= m.requests.height <= 600
+    assert 998 <= m.requests.height <= 1000
     assert not any("disagree" in note for note in m.notes)
 
 

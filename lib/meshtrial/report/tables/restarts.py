@@ -14,8 +14,9 @@ from meshtrial.report.markup import Cell, Column, Fragment, Table, paragraph
 
 _NOTE = (
     "Medians over the runs, and from the least to the most of them. Failed requests are those of the whole run; the "
-    "longest time without an answer, on any connection, is that around the restart, or around the same moment where "
-    "nothing was restarted. Reconnects are broken connections whose request the load generator repeated in silence."
+    "longest silence, the time without an answer on any connection, is that around the restart, or around the same "
+    "moment where nothing was restarted. Reconnects are broken connections whose request the load generator repeated "
+    "in silence."
 )
 _COUNTED = ("restart_s", "failed_requests", "longest_gap_s", "reconnects")
 
@@ -27,7 +28,7 @@ def restarts(data: StudyData) -> Fragment:
         return Fragment(paragraph(text := "No run that takes part in the inference restarted anything."), text)
     columns = [Column("treatment"), Column("runs", numeric=True), Column("restart took", numeric=True)]
     columns += [Column("failed requests", numeric=True), Column("of these", numeric=False)]
-    columns += [Column("longest time without an answer", numeric=True), Column("reconnects", numeric=True)]
+    columns += [Column("longest silence", numeric=True), Column("reconnects", numeric=True)]
     rows = []
     for name in frames.order(data, [run.treatment for run in runs]):
         mine = [run for run in runs if run.treatment == name]

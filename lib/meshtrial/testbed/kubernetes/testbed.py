@@ -22,7 +22,7 @@ from meshtrial.testbed.kubernetes.apply import Applier, Owner, delete_namespace,
 from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.charts import Charts
 from meshtrial.testbed.kubernetes.cleanup import mesh_of, owned_namespaces
-from meshtrial.testbed.kubernetes.client import Cluster
+from meshtrial.testbed.kubernetes.client import Cluster, Json
 from meshtrial.testbed.kubernetes.deployment import KubernetesDeployment, restartable
 from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.freshness import Blocks, policy_record
@@ -145,10 +145,15 @@ class KubernetesTestbed:
         app = treatment.app or app
         self._touched = True
         self._hold()
-        if self._growing:
-            self._last = self._grown(treatment, load, app, mesh)
-            if self._last is not None:
-                return self._last
+        made, policy = self._grown(treatment, load, app, mesh) or self._anew(treatment, load, app, mesh)
+        if mesh is not None and mesh.name in self.installer.installed:
+            made.versions |= self.charts.versions(mesh)
+        made.measured["policy"] = policy
+        self._last = made
+        return made
+
+    def _anew(self, treatment: Treatment, load: Load, app: str, mesh: Mesh | None) -> tuple[KubernetesDeployment, Json]:
+        """A deployment that is as fresh as the policy says; what was done for it."""
         new_block = self._block.enter(load.label, treatment.name)
         self._remove_meshes(mesh, new_block)
         because = self._remove_broken(mesh)
@@ -160,27 +165,26 @@ class KubernetesTestbed:
             reinstalled = mesh.name in self.installer.installed
         kept = self._growing or self.options.app_reinstall != "run"
         if kept and key in self._standing:
-            self._last = self._standing[key]
-            self._last.look()
+            made = self._standing[key]
+            made.look()
         else:
-            self._last = self._fresh(treatment, load, app, mesh, key, kept)
+            made = self._fresh(treatment, load, app, mesh, key, kept)
             if kept:
-                self._standing[key] = self._last
-        if mesh is not None and mesh.name in self.installer.installed:
-            self._last.versions |= self.charts.versions(mesh)
-        self._last.measured["policy"] = policy_record(self.options, self.installer, reinstalled, because)
-        return self._last
+                self._standing[key] = made
+        return made, policy_record(self.options, self.installer, reinstalled, because)
 
-    def _grown(self, treatment: Treatment, load: Load, app: str, mesh: Mesh | None) -> KubernetesDeployment | None:
+    def _grown(
+        self, treatment: Treatment, load: Load, app: str, mesh: Mesh | None
+    ) -> tuple[KubernetesDeployment, Json] | None:
         """The treatment's deployment with more copies; None where there is none, or not a smaller one: those go."""
+        if not self._growing:
+            return None
         for key, made in list(self._standing.items()):
             whole = mesh is None or not self.installer.broken(mesh.name)
             if made.treatment == treatment and made.load.replicas < load.replicas and whole:
                 tokens = make_tokens()
                 made.grow(load, self._render(treatment, load, app, made.rendered.namespace, tokens))
-                policy = policy_record(self.options, self.installer, False)
-                made.measured["policy"] = policy | {"app_reinstall": "grown"}
-                return made
+                return made, policy_record(self.options, self.installer, False) | {"app_reinstall": "grown"}
             self._standing.pop(key).remove()
         return None
 

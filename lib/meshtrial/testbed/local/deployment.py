@@ -17,9 +17,10 @@ from meshtrial.envoy.bootstrap import Json, Proxy
 from meshtrial.errors import TestbedError
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
 from meshtrial.records.schema import ComponentUsage, Proof
-from meshtrial.testbed.local import apps, proc, versions
+from meshtrial.testbed.local import apps, proc
 from meshtrial.testbed.local.generator import run_generators
 from meshtrial.testbed.local.processes import Child, free_port, stop_all, wait_listening
+from meshtrial.testbed.local.versions import Version, merged
 
 Endpoint = tuple[str, int]
 # What a restart of a part means here.
@@ -43,6 +44,8 @@ class LocalDeployment:
         Application name, unless the treatment carries one of its own.
     options : mapping, optional
         The study's parameters, for features that have some.
+    version : Version, optional
+        What the treatment's version is; none for the usual Envoy.
 
     Attributes
     ----------
@@ -50,12 +53,19 @@ class LocalDeployment:
         Private temporary folder: bootstraps, keys, logs.
     """
 
-    def __init__(self, treatment: Treatment, load: Load, app: str, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        treatment: Treatment,
+        load: Load,
+        app: str,
+        options: Mapping[str, Any] | None = None,
+        version: Version | None = None,
+    ) -> None:
         self.treatment = treatment
         self.load = load
         self.options = options or {}
         self.app = apps.app(treatment.app or app)
-        self.version = versions.of(treatment, versions.read_versions(str(self.options.get("versions", ""))))
+        self.version = version
         self.folder = Path(tempfile.mkdtemp(prefix="meshtrial-"))
         self.target = Target("")
         self.versions: dict[str, str] = {}
@@ -119,7 +129,7 @@ class LocalDeployment:
             return None
         self.versions[f"version {version.name}"] = version.described()
         proxy.flags = (*proxy.flags, *version.flags)
-        proxy.changed = functools.partial(versions.merged, change=version.bootstrap)
+        proxy.changed = functools.partial(merged, change=version.bootstrap)
         self.provers.append(lambda phase, _: [version.prove(self.child(proxy.name).pid, proxy.name, phase)])
         return version.envoy
 

@@ -38,6 +38,11 @@ class LocalTestbed:
         """Say what is missing for this study, one line each."""
         problems: list[str] = []
         if study.app == scaleout.APP:
+            for treatment in study.treatments:
+                if treatment.version:
+                    raise UsageError(
+                        f"treatment {treatment.name}: the sidecars of the app {study.app} have no versions"
+                    )
             tools = ("fortio", "envoy", "xds-server")
             return (
                 *scaleout.problems(study),
@@ -50,9 +55,8 @@ class LocalTestbed:
                     speaks = ", ".join(app.protocols)
                     raise UsageError(f"protocol = {load.protocol!r}: the app {name} speaks {speaks}")
             problems += _missing(app.versions)
-        declared = versions.read_versions(str(self._options.get("versions", "")))
         for treatment in study.treatments:
-            versions.of(treatment, declared)
+            versions.of(treatment, self._versions)
         for treatment, load in itertools.product(study.treatments, study.loads):
             check(treatment, load)
         wanted = {"fortio"} | {tool for treatment in study.treatments for tool in tools_of(treatment)}
@@ -81,13 +85,18 @@ class LocalTestbed:
         if app == scaleout.APP:
             return scaleout.deploy(treatment, load, app, self._options)
         build = builder(treatment)
-        deployment = LocalDeployment(treatment, load, app, self._options)
+        deployment = LocalDeployment(treatment, load, app, self._options, versions.of(treatment, self._versions))
         try:
             build(deployment)
         except BaseException:
             deployment.close()
             raise
         return deployment
+
+    @functools.cached_property
+    def _versions(self) -> Mapping[str, versions.Version]:
+        """What the study declares; read once, for whole programs are read."""
+        return versions.read_versions(str(self._options.get("versions", "")))
 
     def close(self) -> None:
         """Nothing is held between deployments."""
