@@ -111,6 +111,20 @@ def test_the_sentence_names_effect_ratio_and_class(variants):
     assert text.count(".") - len(re.findall(r"\d\.\d", text)) == 1  # one sentence
 
 
+def test_a_time_or_a_number_of_events_is_not_used(variants):
+    usual = variants["usual"]
+    rows = [
+        dataclasses.replace(row, response="longest_gap_s") if row.response == "path_cpu_s_per_request" else row
+        for row in usual.verdicts
+    ]
+    plan = usual.plan
+    study = dataclasses.replace(plan.study, primary=("latency_p50_s", "longest_gap_s"))
+    found = dataclasses.replace(usual, verdicts=tuple(rows), plan=dataclasses.replace(plan, study=study))
+    text = tables.headline(found).replace("\u00a0", " ")
+    assert "and has more silence around the restart at its longest" in text
+    assert "uses" not in text
+
+
 def test_the_twin_is_told_and_an_alarm_where_it_was_called_different(data):
     said = tables.verdict_sentence(data)
     assert "was not called different" in said.text
