@@ -130,6 +130,7 @@ def test_an_altered_record_is_found(recorded):
         victim.write_bytes(kept)
 
 
+@pytest.mark.beside
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_study_keeps_its_blocks_and_goes_on(tmp_path, number):
     log = tmp_path / "log"
@@ -161,6 +162,7 @@ def test_an_interrupted_study_keeps_its_blocks_and_goes_on(tmp_path, number):
     assert {run: again[run] for run in first} == first
 
 
+@pytest.mark.beside
 def test_papermill_alone_runs_the_notebook(tmp_path):
     out = tmp_path / "out.ipynb"
     parameters = [part for name, value in (SHORT | {"blocks": 2}).items() for part in ("-p", name, str(value))]
@@ -177,6 +179,7 @@ def test_papermill_alone_runs_the_notebook(tmp_path):
     assert out.exists()
 
 
+@pytest.mark.beside
 def test_the_notebook_itself_refuses_a_misspelt_parameter(tmp_path):
     out = tmp_path / "out.ipynb"
     command = [
@@ -210,6 +213,7 @@ def test_a_relative_path_is_meant_from_where_the_user_is(recorded, monkeypatch):
     assert "nothing is run" in out
 
 
+@pytest.mark.beside
 def test_a_missing_binary_is_said_before_anything_is_written(monkeypatch):
     monkeypatch.setenv("MESHTRIAL_ENVOY", "/nonexistent/envoy")
     code, _, err = meshtrial("run", "ambient_vs_no_mesh", *short(blocks=2))
