@@ -15,6 +15,9 @@ from typing import Any
 from meshtrial.load.files import InputFileError
 from meshtrial.typed import shortened
 
+# No generator counts further than in 64 bits.
+_LARGEST = 2**63
+
 
 @dataclass(frozen=True)
 class Fields:
@@ -56,7 +59,7 @@ class Fields:
         if isinstance(value, str) and re.fullmatch(r"\s*-?[0-9]{1,18}\s*", value):
             return int(value)
         number = self.number(name)
-        if number is not None and number != int(number):
+        if number is not None and (number != int(number) or abs(number) >= _LARGEST):
             raise self.broken(f"{name} is {shortened(value)}, not a whole number")
         return None if number is None else int(number)
 

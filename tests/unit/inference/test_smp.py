@@ -280,8 +280,8 @@ def test_the_command_says_what_the_form_cannot_hold(tmp_path):
 def test_versions_and_features_of_a_treatment():
     data = read_study(StudyStore.open(CLUSTER))
     treatment = Treatment.parse("istio@1.30+mtls+opa+observability")
-    study = replace(data.plan.study, treatments=(treatment,))
-    (config,) = smp.document(replace(data, plan=replace(data.plan, study=study), runs=()))["service_mesh_configs"]
+    study = replace(data.plan.study, treatments=(*data.plan.study.treatments, treatment))
+    *_, config = smp.document(replace(data, plan=replace(data.plan, study=study), runs=()))["service_mesh_configs"]
     assert config["mesh_type"] == {"type": 3, "version": "1.30"}
     assert config["mtls_enabled"]
     assert config["mesh_policy_enabled"]

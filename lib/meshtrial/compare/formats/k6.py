@@ -58,6 +58,8 @@ def _read_summary(source: Source, sample_floor: float) -> Recorded:
     share = None
     if failures is not None and name == _TRENDS[0]:
         share = failures.number("rate") if "rate" in failures.data else failures.number("value")
+    if share is not None and not 0 <= share <= 1:
+        raise InputFileError(source.path, f"is not a whole k6 summary: the rate of http_req_failed is {share:g}")
     failed = None if share is None or requests is None else round(share * requests)
     lasted = _lasted(whole, counter)
     rate = requests / lasted if requests is not None and lasted else None
@@ -124,8 +126,8 @@ def _lasted(whole: Fields, counter: Fields | None) -> float | None:
 def _users(metrics: Mapping[str, Fields]) -> int | None:
     """Virtual users, where as many stood ready all along."""
     ready = metrics.get("vus_max")
-    least, most = (None, None) if ready is None else (ready.number("min"), ready.number("max"))
-    return int(most) if most is not None and least == most else None
+    least, most = (None, None) if ready is None else (ready.integer("min"), ready.integer("max"))
+    return most if least == most else None
 
 
 def _sent_share(metrics: Mapping[str, Fields]) -> float | None:

@@ -25,6 +25,7 @@ from meshtrial.load.result import Bucket, ExportedHistogram
 from meshtrial.load.settings import LoadSettings
 
 LONGEST_S = 1e6  # no answer takes eleven days
+_FASTEST_RPS = 1e9
 _SLACK = 1e-6
 
 
@@ -204,7 +205,7 @@ def recorded(
         if failed is not None:
             responses["error_ratio"] = failed / requests
     if settings.actual_rps is not None:
-        if settings.actual_rps < 0:
+        if not 0 <= settings.actual_rps <= _FASTEST_RPS:
             raise InputFileError(source.path, f"holds a rate of {settings.actual_rps:g} a second")
         responses["achieved_rps"] = settings.actual_rps
     said = list(notes)

@@ -21,6 +21,7 @@ from meshtrial.load.settings import LoadSettings
 _MS = 1e-3
 _COLUMNS = "Type,Name,Request Count,Failure Count"
 _ALL = "Aggregated"
+_LATEST_S = 1e10  # the year 2286
 _LOOP = (
     "latency runs from the send; users wait for their answers, so a stall holds back the requests that would have met "
     "it (coordinated omission)"
@@ -90,6 +91,8 @@ def _read_json(source: Source, sample_floor: float) -> Recorded:
     ends = [found for entry in entries if (found := entry.number("last_request_timestamp")) is not None]
     if not starts or not counts or not requests:
         raise InputFileError(source.path, "is a JSON of Locust without start_time or response_times")
+    if not 0 <= min(starts) < _LATEST_S:
+        raise InputFileError(source.path, f"is a JSON of Locust whose start_time is {min(starts):g}")
     lasted = max(ends, default=min(starts)) - min(starts)
     settings = LoadSettings(
         generator="locust",

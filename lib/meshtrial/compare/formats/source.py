@@ -115,6 +115,8 @@ class Source:
         InputFileError
             Naming the row that has too few or too many values.
         """
+        if names and not self.data.endswith(b"\n"):
+            raise InputFileError(self.path, f"its last row is truncated: the {what} was cut off, measure again")
         reader = csv.reader(io.StringIO(self.text, newline=""))
         try:
             header = list(names) or [name.strip() for name in next(reader)]

@@ -20,7 +20,7 @@ from meshtrial.load.recorded import Recorded
 from meshtrial.load.settings import LoadSettings
 
 _NS = 1e-9
-_COLUMNS = ("timestamp", "code", "latency", "bytes_out", "bytes_in", "error")
+_COLUMNS = ("timestamp", "code", "latency", "bytes_out", "bytes_in", "error", "body", "attack", "seq")
 _ROW = re.compile(r"\d{19},\d{1,3},\d+,\d+,\d+,")
 _BUCKETS = re.compile(r"^Bucket +# +% +Histogram *$", re.MULTILINE)
 _BUCKET = re.compile(r"^\[([0-9.a-zµ]+), +([0-9.a-zµ]+|\+Inf)\] +(\d{1,18}) ", re.MULTILINE)
@@ -79,14 +79,14 @@ def _read_report(source: Source, sample_floor: float) -> Recorded:
 
 
 def _read_stream(source: Source, sample_floor: float) -> Recorded:
-    return _of_requests(source, "vegeta requests", list(source.lines("stream of vegeta")), sample_floor)
+    return _of_requests(source, list(source.lines("stream of vegeta")), sample_floor)
 
 
 def _read_table(source: Source, sample_floor: float) -> Recorded:
-    return _of_requests(source, "vegeta CSV", list(source.rows("CSV of vegeta", _COLUMNS)), sample_floor)
+    return _of_requests(source, list(source.rows("CSV of vegeta", _COLUMNS)), sample_floor)
 
 
-def _of_requests(source: Source, kind: str, rows: list[Fields], sample_floor: float) -> Recorded:
+def _of_requests(source: Source, rows: list[Fields], sample_floor: float) -> Recorded:
     latencies, good, starts, sizes = [], [], [], []
     for row in rows:
         latency, code = row.number("latency"), row.integer("code")
@@ -111,7 +111,7 @@ def _of_requests(source: Source, kind: str, rows: list[Fields], sample_floor: fl
     )
     return recorded(
         source,
-        kind,
+        "vegeta requests",
         of_requests(source, latencies, good, sample_floor, _NS),
         settings,
         requests=len(latencies),

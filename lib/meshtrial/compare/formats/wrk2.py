@@ -112,7 +112,8 @@ def _latencies(
 
 
 def _reading(value: str, unit: str) -> Reading:
-    return Reading(float(value) * _UNITS_S[unit], 0.01 * _UNITS_S[unit])
+    # Its clock counts microseconds.
+    return Reading(float(value) * _UNITS_S[unit], max(1e-6, 0.01 * _UNITS_S[unit]))
 
 
 def _in_ms(value: str) -> Reading:

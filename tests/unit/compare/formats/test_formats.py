@@ -1,4 +1,4 @@
-"""Which form a file has is told by what it holds; what carries too little is named with the command that carries more."""
+"""Which form a file has is told by what it holds; where it carries too little, what carries enough."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS = {
     "nighthawk.json": "nighthawk",
     "oha.csv": "oha CSV",
     "oha.json": "oha",
-    "vegeta.csv": "vegeta CSV",
+    "vegeta.csv": "vegeta requests",
     "vegeta.json": "vegeta requests",
     "vegeta-hist.txt": "vegeta histogram",
     "vegeta-report.json": "vegeta report",
@@ -40,7 +40,12 @@ def test_there_is_an_output_of_every_form(fixtures):
 def test_one_form_alone_knows_a_file_whatever_its_name(fixtures, tmp_path, name):
     data = (fixtures / name).read_bytes()
     assert sum(known.recognises(Source(tmp_path, data)) for known in FORMATS) == 1
-    for suffix, content in (("", data), (".csv", data), (".json.gz", gzip.compress(data)), (".txt", b"\xef\xbb\xbf" + data)):
+    for suffix, content in (
+        ("", data),
+        (".csv", data),
+        (".json.gz", gzip.compress(data)),
+        (".txt", b"\xef\xbb\xbf" + data),
+    ):
         path = tmp_path / f"x{suffix}"
         path.write_bytes(content)
         assert read_file(path, 1.0).kind == KINDS[name]
@@ -72,11 +77,17 @@ def test_what_its_latencies_are_is_said(read, name):
         ("  execution: local\n", "k6's text, which is rounded: run k6 with --summary-export=FILE"),
         ("  █ TOTAL RESULTS\n\n    checks_total.......................: 90\n", "k6's text"),
         ("metric_name,timestamp,metric_value,check\n", "k6's CSV: run k6 with --out json=FILE"),
-        ("Timestamp,User Count,Type,Name,Requests/s\n", "Locust's history: give the file beside it that ends in _stats"),
+        (
+            "Timestamp,User Count,Type,Name,Requests/s\n",
+            "Locust's history: give the file beside it that ends in _stats",
+        ),
         ("Method,Name,Error,Occurrences\n", "Locust's list of failures"),
         ("Count,Message,Traceback,Nodes\n", "Locust's list of exceptions"),
         ("Type     Name      # reqs      # fails |\n", "Locust's text"),
-        ("Nighthawk - A layer 7 protocol benchmarking tool.\n", "Nighthawk's text: run Nighthawk with --output-format json"),
+        (
+            "Nighthawk - A layer 7 protocol benchmarking tool.\n",
+            "Nighthawk's text: run Nighthawk with --output-format json",
+        ),
     ],
 )
 def test_what_carries_too_little_is_named_with_the_way_that_works(read, content, said):

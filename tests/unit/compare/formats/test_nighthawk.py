@@ -61,7 +61,7 @@ def test_what_is_not_whole(read, whole):
     with pytest.raises(InputFileError, match="end at 2986 of '2988' requests"):
         read(whole)
     latency(whole)["id"] = "else"
-    with pytest.raises(InputFileError, match="global has no statistic benchmark_http_client.request_to_response"):
+    with pytest.raises(InputFileError, match=r"global has no statistic benchmark_http_client.request_to_response"):
         read(whole)
     whole["results"].pop()
     with pytest.raises(InputFileError, match="no result named global"):
