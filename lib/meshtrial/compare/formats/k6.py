@@ -3,8 +3,9 @@
 Milliseconds. ``http_req_duration`` is sending, waiting and receiving, without connecting; of a summary its part with
 ``expected_response:true`` is taken, which has no failed requests in it (internal/js/summary-wrapper.js,
 internal/lib/summary and output/json of grafana/k6). A gRPC script has ``grpc_req_duration`` instead.
-Limits: a summary has the percentiles of ``--summary-trend-stats``, without p99 by default. Neither form says whether
-users or a rate were asked for; iterations that k6 dropped show a rate that was missed.
+Limits: a summary has the percentiles of ``--summary-trend-stats``, without p99 by default, and the form with a version
+(``--new-machine-readable-summary``) never more than p95. None says whether users or a rate were asked for; iterations
+that k6 dropped show a rate that was missed.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from meshtrial.load.recorded import Recorded
 from meshtrial.load.settings import LoadSettings
 
 _MS = 1e-3
+_LONGEST_S = 1e6
 _TRENDS = ("http_req_duration", "grpc_req_duration")
 _GOOD = "{expected_response:true}"
 _STREAM = "stream of k6"
@@ -33,9 +35,9 @@ _LOOP = (
 
 
 def _is_summary(source: Source) -> bool:
-    return source.holds("metrics", "root_group") or (
-        source.holds("results", "metadata") and "k6Version" in source.fields("").inside("metadata").data
-    )
+    if source.holds("metrics", "root_group"):
+        return True
+    return source.holds("results", "metadata") and _version(source.fields("")) is not None
 
 
 def _is_stream(source: Source) -> bool:
@@ -66,13 +68,16 @@ def _read_summary(source: Source, sample_floor: float) -> Recorded:
     found = {
         key: reading
         for key, q in PERCENTILES.items()
-        for label in (f"p({q.label.removeprefix('p')})", "med" if key == "p50" else "")
+        # p(90), but p90 in the form with a version as k6 1.8 writes it.
+        for label in (f"p({q.label.removeprefix('p')})", q.label, "med" if key == "p50" else "")
         if (reading := _reading(trend, label)) is not None
     }
+    ended = parse_time_ns(whole.inside("metadata").text("generated_at") or "")
     settings = LoadSettings(
         generator="k6",
         client="grpc" if name == _TRENDS[1] else None,
-        version=whole.inside("metadata").text("k6Version"),
+        version=_version(whole),
+        start_unix_ns=ended - round(lasted * 1e9) if ended is not None and lasted and 0 < lasted < _LONGEST_S else None,
         actual_rps=rate,
         actual_duration_s=lasted,
         requests=requests,
@@ -97,6 +102,12 @@ def _read_summary(source: Source, sample_floor: float) -> Recorded:
         notes=(f"k6's own percentiles; {_LOOP}",),
         further="run k6 with --summary-trend-stats='avg,med,max,p(90),p(95),p(99)', or with --out json=FILE",
     )
+
+
+def _version(whole: Fields) -> str | None:
+    """Of k6, in the form with a version; its key has changed."""
+    metadata = whole.inside("metadata")
+    return metadata.text("k6_version") or metadata.text("k6Version")
 
 
 def _metrics(whole: Fields) -> dict[str, Fields]:

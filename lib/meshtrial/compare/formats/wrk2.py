@@ -3,9 +3,9 @@
 wrk2 prints percentiles with two decimals of us, ms or s, and below them the spectrum of its HdrHistogram with three
 decimals of ms (src/wrk.c and src/hdr_histogram.c of giltene/wrk2): a percentile that the spectrum lists is taken from
 there. Its latency runs from the schedule. wrk has no schedule and no spectrum.
-Limits: a send waits for a timer of whole milliseconds (its README: "accurate to a +/- ~1 msec granularity"; against a
-server on the same machine a p50 of 0.15 ms as sent was 0.99 ms from the schedule). The asked rate (``-R``) and the beginning of the run are not printed. The first ten seconds, in which wrk2
-calibrates, are in its count of requests and not in its percentiles.
+Limits: a send waits for a timer of whole milliseconds, which its README says too (against a server on the same machine
+a p50 of 0.15 ms since the send was 0.99 ms from the schedule). The asked rate (``-R``) and the beginning of the run are
+not printed. The first ten seconds, in which wrk2 calibrates, are in its count of requests and not in its percentiles.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ import pytest
 
 from meshtrial.load.files import InputFileError
 
-FORMS = ("k6-summary-export.json", "k6-handle-summary.json", "k6-versioned.json")
-
 
 @pytest.fixture
 def whole(fixture_text):
@@ -18,40 +16,65 @@ def values(whole, name):
     return whole["metrics"][name]["values"]
 
 
-@pytest.mark.parametrize("name", FORMS)
-def test_each_form_of_one_run_says_the_same(read, name):
+# Of a run each, as k6 1.8 wrote them: ms of the expected responses, a metric of its own; sent, failed, seconds.
+@pytest.mark.parametrize(
+    ("name", "p50_ms", "p90_ms", "mean_ms", "largest_ms", "requests", "failed", "lasted_s"),
+    [
+        (
+            "k6-summary-export.json",
+            0.3631315,
+            0.8912668,
+            0.6025004255319149,
+            5.332398,
+            192,
+            4,
+            192 / 63.358640127171086,
+        ),
+        ("k6-handle-summary.json", 0.303283, 0.7044956000000001, 0.45430522751322766, 4.095351, 192, 3, 3.004063647),
+        ("k6-versioned.json", 0.303012, 0.608578, 0.40712908376963336, 5.813586, 194, 3, 3.020897912),
+    ],
+)
+def test_each_form(read, name, p50_ms, p90_ms, mean_ms, largest_ms, requests, failed, lasted_s):
     found = read(name)
     assert found.kind == "k6 summary"
-    # Of the expected responses, which are a metric of their own: 0.57 ms, where all have 0.58.
-    assert found.responses == pytest.approx(
-        {
-            "latency_p50_s": 0.57e-3,
-            "latency_p90_s": 0.9e-3,
-            "latency_p95_s": 1.1e-3,
-            "latency_mean_s": 0.6e-3,
-            "latency_max_s": 3.9e-3,
-            "requests": 300,
-            "error_ratio": 0.02,
-            "achieved_rps": 99.9,
-        }
-    )
+    latencies = {name: 1e3 * value for name, value in found.responses.items() if name.startswith("latency_")}
+    assert latencies.pop("latency_p95_s") > p90_ms
+    expected = {"p50": p50_ms, "p90": p90_ms, "mean": mean_ms, "max": largest_ms}
+    assert latencies == pytest.approx({f"latency_{key}_s": value for key, value in expected.items()})
+    assert found.responses["requests"] == requests
+    assert found.responses["error_ratio"] == pytest.approx(failed / requests)
+    assert found.responses["achieved_rps"] == pytest.approx(requests / lasted_s)
     assert not any("failed requests are inside" in note for note in found.notes)
     assert "--summary-trend-stats" in found.further
-    assert (found.settings.users, found.settings.closed_loop, found.start_unix_s) == (2, None, None)
+    assert (found.settings.users, found.settings.closed_loop) == (2, None)
+
+
+def test_the_form_with_a_version_says_when_it_ended(read):
+    found = read("k6-versioned.json")
+    assert found.settings.version == "1.8.1"
+    # 2026-11-23T09:55:33.454 less 3.021 s.
+    assert found.start_unix_s == pytest.approx(1795427730.4335, abs=1e-3)
+    assert read("k6-summary-export.json").start_unix_s is None
+
+
+def test_a_later_version_may_write_percentiles_and_its_name_otherwise(read, fixture_text):
+    text = fixture_text("k6-versioned.json").replace('"p90"', '"p(90)"').replace('"p95"', '"p(95)"')
+    text = text.replace('"k6_version"', '"k6Version"')
+    assert read(text).responses == read("k6-versioned.json").responses
 
 
 def test_without_that_metric_failed_requests_are_inside(read, whole):
     del whole["metrics"]["http_req_duration{expected_response:true}"]
     found = read(whole)
-    assert found.responses["latency_p50_s"] == pytest.approx(0.58e-3)
+    assert found.responses["latency_p50_s"] == pytest.approx(values(whole, "http_req_duration")["med"] / 1e3)
     assert "failed requests are inside the quantiles" in found.notes[-1]
 
 
 def test_p99_where_it_was_asked_for(read, whole):
-    values(whole, "http_req_duration{expected_response:true}").update({"p(99)": 2.5, "p(99.9)": 3.5})
+    values(whole, "http_req_duration{expected_response:true}").update({"p(99)": 12.5, "p(99.9)": 13.5})
     found = read(whole, 0.1)
-    assert found.responses["latency_p99_s"] == pytest.approx(2.5e-3)
-    assert found.responses["latency_p999_s"] == pytest.approx(3.5e-3)
+    assert found.responses["latency_p99_s"] == pytest.approx(12.5e-3)
+    assert found.responses["latency_p999_s"] == pytest.approx(13.5e-3)
 
 
 def test_users_that_changed_are_not_known(read, whole):
@@ -62,14 +85,15 @@ def test_users_that_changed_are_not_known(read, whole):
 def test_dropped_iterations_are_a_missed_rate(read, whole):
     assert read(whole).settings.sent_share is None
     whole["metrics"]["dropped_iterations"] = {"type": "counter", "values": {"count": 100, "rate": 33.3}}
-    assert read(whole).settings.sent_share == pytest.approx(0.75)
+    made = values(whole, "iterations")["count"]
+    assert read(whole).settings.sent_share == pytest.approx(made / (made + 100))
 
 
 def test_grpc_has_a_metric_of_its_own(read, whole):
     metrics = {"grpc_req_duration": whole["metrics"]["http_req_duration"], "iterations": whole["metrics"]["iterations"]}
     found = read(whole | {"metrics": metrics})
     assert found.settings.client == "grpc"
-    assert found.responses["latency_p50_s"] == pytest.approx(0.58e-3)
+    assert found.responses["latency_p50_s"] == pytest.approx(values(whole, "http_req_duration")["med"] / 1e3)
     assert {"requests", "error_ratio"}.isdisjoint(found.responses)  # neither stands there
     assert "latency_p95_s" in read(whole | {"metrics": metrics}, 100.0).responses  # nor can the floor be asked
 
