@@ -186,7 +186,7 @@ def _unsaid(run: Run) -> list[str]:
         "the asked rate (so a missed one is not seen)": settings.closed_loop
         or settings.requested_rps is not None
         or settings.sent_share is not None,
-        "connections": settings.threads is not None or settings.users is not None,
+        "connections or users": settings.threads is not None or settings.users is not None,
     }
     # fortio's oldest versions leave out much that hardly ever differs.
     if settings.generator not in ("fortio", "nighthawk"):

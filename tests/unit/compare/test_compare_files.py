@@ -191,6 +191,19 @@ def test_access_logs_are_exact_and_their_settings_unknown(bench):
     assert "is an access log and" in mixed.err
 
 
+def test_access_logs_say_when_they_began(bench):
+    for begin, (treatment, latency) in enumerate((("none", 0.001), ("istio", 0.002))):
+        for k in range(4):
+            start = 10**18 + (4 * begin + k) * 10**11
+            lines = (
+                {"latency": latency + k * 1e-5, "timestamp": start + i * 10**7, "thread": 0, "iter": i, "ok": True}
+                for i in range(200)
+            )
+            bench.write(f"{treatment}/{k}.log", "".join(json.dumps(line) + "\n" for line in lines))
+    answer = bench.compare("--baseline", "none", "--treatment", "istio", "--metrics", "p50")
+    assert "sequential-order: all runs of none began before the first of istio" in answer.flat
+
+
 def test_the_bucket_wider_than_the_margin_is_flagged(bench):
     # At 10 ms the margin of 5 % is 0.5 ms; the buckets are 1 ms wide.
     bench.treatment("none", [10.0, 10.1, 10.2, 10.3], bucket_ms=1)
