@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -18,6 +19,7 @@ import pytest
 import yaml
 
 from meshtrial import paths
+from meshtrial.compare.formats import read_file
 from meshtrial.compare.tables import read_table
 from meshtrial.design.plan import Plan, digest
 from meshtrial.errors import MeshtrialError
@@ -212,6 +214,34 @@ KINDS = {
     "kubelet summary": Kind(as_json(SUMMARY), _kubelet, json.loads),
     "cAdvisor": Kind(CADVISOR, _cadvisor),
 }
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        json.loads(data)
+    except ValueError:
+        return False
+    return True
+
+
+def _lines(data: bytes) -> Any:
+    return [json.loads(line) for line in data.splitlines()]
+
+
+def _as_lines(data: Any) -> bytes:
+    return b"\n".join(map(as_json, data if isinstance(data, list) else [data])) + b"\n"
+
+
+# Every output of another load generator that the tests have, as text or bytes, and as a structure where it is one.
+for found in sorted((paths.CHECKOUT / "tests" / "fixtures" / "formats").iterdir()):
+    sound = found.read_bytes()
+    reader = functools.partial(read_file, sample_floor=0.1)
+    if _is_json(sound):
+        KINDS[found.name] = Kind(sound, reader, json.loads)
+    elif found.suffix == ".json":
+        KINDS[found.name] = Kind(sound, reader, _lines, _as_lines)
+    else:
+        KINDS[found.name] = Kind(sound, reader)
 # What a case costs, so that the cases are spread over about the same time.
 SHARE = {"fortio": 0.16, "access log": 0.12, "table": 0.1, "run record": 0.16, "plan": 0.04, "mesh": 0.005,
          "cluster file": 0.015, "kubelet summary": 0.2, "cAdvisor": 0.2}  # fmt: skip
@@ -240,7 +270,7 @@ def test_a_mutated_input_gives_data_or_one_sentence(name: str, tmp_path: Path) -
     if name != "mesh":  # the others of its folder are not beside it
         kind.parse(path)
     refused = 0
-    for case in range(max(50, int(CASES * SHARE[name]))):
+    for case in range(max(50, int(CASES * SHARE.get(name, 0.015)))):
         try:
             structured = whole is not None and rng.random() < 0.7
             data = kind.dump(mutated(rng, whole)) if structured else damaged(rng, kind.sound)
