@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 
 from meshtrial import stats
 from meshtrial.design.responses import Response
+from meshtrial.design.study import Treatment
 from meshtrial.inference.values import FloatArray, block_column, block_values
 from meshtrial.margin import Margin
 from meshtrial.records.schema import RunRecord
@@ -63,3 +66,21 @@ def varying_versions(records: Iterable[RunRecord]) -> tuple[str, ...]:
     groups = [record.treatment for record in kept]
     factors = {f"version of {name}": [record.versions.get(name, "absent") for record in kept] for name in names}
     return tuple(f"{w.code}: {w.message}" for w in stats.varying_factors(groups, factors)) if kept else ()
+
+
+def same_versions(records: Iterable[RunRecord]) -> tuple[str, ...]:
+    """Treatments that differ in their version alone and of which everything recorded is the same."""
+    ran: dict[Treatment, dict[str, set[str]]] = {}
+    for record in records:
+        treatment = Treatment.parse(record.treatment)
+        for name, version in record.versions.items():
+            if not (treatment.twin or name.startswith("mesh ")):  # a mesh's version is as it is declared
+                # Entries that are called by the version are of the same thing.
+                what = name.removesuffix(f" {treatment.version}") if treatment.version else name
+                ran.setdefault(treatment, {}).setdefault(what, set()).add(version)
+    return tuple(
+        f"same-version: {one.name} and {other.name} ran the same programs, images, charts and values: nothing that is "
+        "recorded tells them apart"
+        for one, other in itertools.combinations(ran, 2)
+        if replace(one, version="") == replace(other, version="") and ran[one] == ran[other]
+    )

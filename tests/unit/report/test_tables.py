@@ -222,6 +222,17 @@ def test_a_version_that_changed_within_the_study_is_a_warning(data):
     assert "WARNING: it changed within the study" in text
 
 
+def test_versions_that_treatments_differ_in_are_told_by_treatment(data):
+    images = {"none": {}, "node-proxy": {"image proxy": "proxy:2 (sha256:cd)"}}
+    told = {"image proxy": "proxy:1 (sha256:ab)"}
+    runs = tuple(dataclasses.replace(r, versions={"fortio": "1", **images.get(r.treatment, told)}) for r in data.runs)
+    assert {"none", "node-proxy"} < {run.treatment for run in runs}
+    text = " ".join(tables.provenance(dataclasses.replace(data, runs=runs)).text.split())
+    assert "proxy:2 (sha256:cd) in node-proxy" in text
+    assert "WARNING" not in text
+    assert "fortio (in the runs) 1 " in text
+
+
 def test_nested_descriptions_of_the_host_are_read_too(data):
     nested = {"testbed": data.environment, "user": "somebody", "hostname": "secret-host"}
     text = tables.provenance(dataclasses.replace(data, environment=nested)).text

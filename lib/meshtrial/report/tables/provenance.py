@@ -117,14 +117,21 @@ def _machine_table(data: StudyData) -> Table:
 
 
 def _run_versions(data: StudyData) -> Iterator[tuple[str, str]]:
-    """Versions that the runs themselves recorded; more than one of a kind is said, not averaged."""
-    seen: dict[str, dict[str, None]] = defaultdict(dict)
+    """Versions that the runs themselves recorded; treatments may differ in them, runs of one treatment should not."""
+    seen: dict[str, dict[str, dict[str, None]]] = defaultdict(lambda: defaultdict(dict))
     for run in data.runs:
         for name, version in run.versions.items():
-            seen[name][version] = None
-    for name, versions in sorted(seen.items()):
-        shown = ", ".join(versions)
-        yield name, shown if len(versions) == 1 else f"{shown} (WARNING: it changed within the study)"
+            seen[name][run.treatment][version] = None
+    for name, by_treatment in sorted(seen.items()):
+        several = {version for versions in by_treatment.values() for version in versions}
+        treatments: dict[str, list[str]] = defaultdict(list)
+        for treatment, versions in by_treatment.items():
+            treatments[", ".join(versions)].append(treatment)
+        shown = "; ".join(
+            text if len(several) == 1 else f"{text} in {', '.join(sorted(names))}" for text, names in treatments.items()
+        )
+        changed = any(len(versions) > 1 for versions in by_treatment.values())
+        yield name, f"{shown} (WARNING: it changed within the study)" if changed else shown
 
 
 def _flatten(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
