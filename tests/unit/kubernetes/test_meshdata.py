@@ -169,8 +169,10 @@ def test_a_wrong_folder_is_refused_with_the_reason(tmp_path: Path, changed: dict
         ({"linkrd": {}}, "'linkrd' is not known"),
         ({"istio": {"tag": "x"}}, "allowed are version"),
         ({"istio": {"charts": "x"}}, "meshes.istio.charts: allowed is a mapping, not 'x'"),
-        ({"istio": {"version": 1.30}}, "meshes.istio.version = 1.3 is a number to YAML, which drops noughts"),
-        ({"istio": {"parameters": {"image_tag": 1.30}}}, "parameters.image_tag = 1.3 is a number to YAML"),
+        ({"istio": {"version": 1.30}}, "meshes.istio.version = 1.3: allowed is a text; in quotes, for YAML reads 1.30"),
+        ({"istio": {"version": None}}, "meshes.istio.version = None: allowed is a text"),
+        ({"istio": {"parameters": {"image_tag": 1.30}}}, "meshes.istio.parameters.image_tag = 1.3: allowed is a text"),
+        ({"istio": {"versions": {"x": {"runs": {"istiod": 1.30}}}}}, "versions.x.runs.istiod = 1.3: allowed is a text"),
         ({"istio": {"versions": ["1.30"]}}, "meshes.istio.versions: allowed is a mapping, not ['1.30']"),
         (
             {"istio": {"versions": {1.30: {}}}},

@@ -189,7 +189,7 @@ def _chosen(mesh: Mesh, choice: Any, where: str, allowed: tuple[str, ...]) -> Me
         if name not in mesh.parameters:
             known = ", ".join(mesh.parameters)
             raise UsageError(f"{where}.parameters.{shortened(name)}: not known; known are {known}")
-    _text(parameters.get("image_tag"), f"{where}.parameters.image_tag")
+    _text(parameters.get("image_tag") or "", f"{where}.parameters.image_tag")
     version = _text(choice.get("version", mesh.version), f"{where}.version")
     releases = []
     for release in mesh.releases:
@@ -266,9 +266,9 @@ def _inner(choice: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]
 
 def _text(value: Any, where: str) -> str:
     """A version or the like; YAML reads 1.30 as a number and forgets the nought."""
-    if isinstance(value, float):
-        raise UsageError(f"{where} = {value:g} is a number to YAML, which drops noughts; write it in quotes")
-    return str(value)
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise UsageError(f"{where} = {shortened(value)}: allowed is a text; in quotes, for YAML reads 1.30 as 1.3")
+    return shortened(value) if isinstance(value, int) else value
 
 
 def _each(kind: type[T], items: Any, where: str) -> tuple[T, ...]:

@@ -276,10 +276,10 @@ class KubernetesTestbed:
 
     def _no_version(self, treatment: Treatment) -> str:
         """What a treatment with a version that is not there was understood as, and what would be."""
-        name, app = treatment.dataplane, treatment.version
-        understood = f"treatment {treatment.name}: understood as version {app} of {name}"
+        name, version = treatment.dataplane, treatment.version
+        understood = f"treatment {treatment.name}: understood as version {version} of {name}"
         if name == "none" or self.meshes[name].reference:
-            yours = f"; an app of yours is written {name}@@{app}" if APP_NAME.fullmatch(app) else ""
+            yours = f"; an app of yours is written {name}@@{version}" if APP_NAME.fullmatch(version) else ""
             return f"{understood}, which has none on a cluster{yours}"
         declared = [other.removeprefix(f"{name}@") for other in self.meshes if other.startswith(f"{name}@")]
         known = f"declared are {', '.join(declared)}" if declared else "none is declared"
