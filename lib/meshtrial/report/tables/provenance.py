@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from meshtrial import __version__
 from meshtrial.design.plan import Plan
+from meshtrial.inference.diagnosis import ran
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table, part
@@ -78,9 +79,10 @@ def provenance(data: StudyData) -> Fragment:
     plan = data.plan
     command, again = reproduce_command(plan), f"meshtrial report {shlex.quote(recorded_at(data))}"
     record, machine = _record_table(data), _machine_table(data)
+    shown = [record, *_versions_tables(data), machine]
     seal = {"plan": plan.sha256, "verdicts": verdicts_sha256(data), "records": recorded_at(data)}
-    html = part("provenance", seal, command, again, [record, machine])
-    return Fragment(html, "\n".join([command, again, "", record.to_text(), "", machine.to_text()]))
+    html = part("provenance", seal, command, again, shown)
+    return Fragment(html, "\n".join([command, again, *(f"\n{table.to_text()}" for table in shown)]))
 
 
 def _record_table(data: StudyData) -> Table:
@@ -114,6 +116,27 @@ def _machine_table(data: StudyData) -> Table:
     rows += [(name, _shown(name, value)) for name, value in flat.items() if name not in _SAID_ELSEWHERE]
     rows += [(f"{name} (in the runs)", text) for name, text in _run_versions(data)]
     return _pairs("The machine and the versions", rows)
+
+
+def _versions_tables(data: StudyData) -> Iterator[Table]:
+    """What ran in each version of a data plane, where a study compares versions: all that they differ in."""
+    treatments = data.plan.study.treatments
+    for plane in dict.fromkeys(treatment.dataplane for treatment in treatments if treatment.version):
+        columns = list(dict.fromkeys(one.versioned for one in treatments if one.dataplane == plane))
+        found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+        for treatment, told in ran(data.runs).items():
+            for what, versions in told.items():
+                if treatment.dataplane == plane:
+                    found[what][treatment.versioned] |= versions
+        rows = {
+            what: [", ".join(sorted(by[name])) or "\u2013" for name in columns] for what, by in sorted(found.items())
+        }
+        yield Table(
+            f"Versions of {plane}, as the runs recorded them",
+            [Column("what"), *(Column(name, wide=True) for name in columns)],
+            [[Cell(text) for text in (what, *told)] for what, told in rows.items() if len(set(told)) > 1],
+            "What is not listed was the same in all of them.",
+        )
 
 
 def _run_versions(data: StudyData) -> Iterator[tuple[str, str]]:
