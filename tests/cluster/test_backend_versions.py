@@ -139,6 +139,7 @@ def test_two_versions_in_the_same_blocks(cluster: Cluster, meshes: Mapping[str, 
     data = analyse(store)
     assert not [line for row in data.verdicts for line in row.warnings if "varying-factor" in line or "same-" in line]
     told = " ".join(tables.provenance(data).text.split())
+    assert "Versions of linkerd, as the runs recorded them" in told
     assert f":{NEW} (" in told
     assert "in linkerd@6.4" in told
     assert "WARNING" not in told
