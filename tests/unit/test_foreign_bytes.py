@@ -29,7 +29,7 @@ from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore, read_json
 from meshtrial.testbed.kubernetes import KubernetesOptions
 from meshtrial.testbed.kubernetes.kubelet import parse_cadvisor, parse_node, parse_summary
-from meshtrial.testbed.kubernetes.meshread import read_mesh
+from meshtrial.testbed.kubernetes.meshread import find_meshes, read_mesh
 
 (SAMPLE,) = (path.parent for path in (paths.CHECKOUT / "data" / "sample").glob("*/*/plan.json"))
 RUN = SAMPLE / "runs" / "01-1-none"
@@ -136,7 +136,7 @@ def _mesh(path: Path) -> object:
 
 
 def _options(path: Path) -> object:
-    return KubernetesOptions.read({"kubernetes": {"cluster_file": str(path)}})
+    return find_meshes(KubernetesOptions.read({"kubernetes": {"cluster_file": str(path)}}))
 
 
 def _kubelet(path: Path) -> object:
@@ -190,7 +190,13 @@ TABLE = b"run,block,treatment,response,value\n" + b"".join(
 )
 OPTIONS = {
     "namespace": "m",
-    "meshes": {"istio": {"version": "1", "values": {"istiod": {"a": 1}}}},
+    "meshes": {
+        "istio": {
+            "version": "1",
+            "values": {"istiod": {"a": 1}},
+            "versions": {"1.30": {"version": "1.30.4", "charts": {"istiod": {"path": "x"}}, "runs": {"istiod": "y"}}},
+        }
+    },
     "images": {"fortio": "x:1"},
     "app_node_selector": {"a": "b"},
     "app_tolerations": [{"key": "a", "effect": "NoSchedule"}],

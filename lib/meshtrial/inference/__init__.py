@@ -15,7 +15,7 @@ import polars as pl
 
 from meshtrial.design.plan import Plan
 from meshtrial.errors import RecordError
-from meshtrial.inference.diagnosis import varying_versions
+from meshtrial.inference.diagnosis import same_versions, varying_versions
 from meshtrial.inference.rows import verdict_rows
 from meshtrial.inference.sequential import decide, ended, finished_repetitions
 from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
@@ -30,7 +30,7 @@ def infer(plan: Plan, records: Sequence[RunRecord]) -> tuple[pl.DataFrame, list[
     table = runs_table(plan, records)
     finished = finished_repetitions(plan, records)
     alpha = decide(plan, records, finished).alpha
-    mixed = varying_versions(records)
+    mixed = (*varying_versions(records), *same_versions(records))
     rows: list[VerdictRow] = []
     for load in plan.study.loads:
         rows += verdict_rows(plan, table, load.label, include(plan, records, load.label), alpha)

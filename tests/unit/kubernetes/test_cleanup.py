@@ -89,6 +89,13 @@ def test_applications_go_first_then_what_lies_beside_them_then_the_mesh(api: Fak
     ]
 
 
+def test_a_version_is_cleaned_without_the_file_that_declared_it(api: FakeApi):
+    api.objects[f"{SPACES}/kuma-system"]["metadata"]["annotations"][MESH] = "kuma@2.13"
+    clean_cluster(api, KubernetesOptions())
+    assert "helm kuma" in api.order  # type: ignore[attr-defined]
+    assert f"{SPACES}/kuma-system" not in api.objects
+
+
 def test_the_command_reads_the_studies_own_cluster_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     seen: list[KubernetesOptions] = []
 

@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 from unit.kubernetes.fakeapi import FakeApi
 
-from meshtrial.errors import TestbedError
+from meshtrial.design.study import Treatment
+from meshtrial.errors import TestbedError, UsageError
 from meshtrial.testbed.kubernetes import testbed
 from meshtrial.testbed.kubernetes.apply import MESH
 from meshtrial.testbed.kubernetes.charts import Chart
@@ -36,6 +37,61 @@ def test_the_study_goes_before_the_mesh_that_it_leans_on(bed: KubernetesTestbed,
     bed._uninstall("kuma")
     # One that hangs in its deletion is not waited for again.
     assert left == [{f"{SPACES}/{name}" for name in ("trial-probe", "trial-2", "kuma-system")}]
+
+
+@pytest.fixture
+def versioned(monkeypatch: pytest.MonkeyPatch) -> KubernetesTestbed:
+    monkeypatch.setattr(testbed, "Cluster", lambda *_: FakeApi())
+    said = {"istio": {"versions": {"1.30": {"version": "1.30.4"}, "1.31": {}}}}
+    options = {"meshes": said, "meshes_side_by_side": True, "mesh_reinstall": "once"}
+    made = KubernetesTestbed({"kubernetes": {"namespace": "trial", **options}})
+    monkeypatch.setattr(made, "_closed", True)
+    return made
+
+
+def test_a_treatment_has_the_mesh_of_its_version(versioned: KubernetesTestbed):
+    for text, version in (("istio+mtls", "1.31.1"), ("istio@1.30+mtls", "1.30.4"), ("istio@1.31@mine", "1.31.1")):
+        mesh = versioned._mesh(Treatment.parse(text))
+        assert mesh is not None
+        assert mesh.version == version
+    assert versioned._mesh(Treatment.parse("none@@mine")) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "istio@1.29",
+            "understood as version 1.29 of istio; declared are 1.30, 1.31 (meshes.istio.versions in the cluster_file)",
+        ),
+        (
+            "kuma@mine",
+            "version mine of kuma; none is declared (meshes.kuma.versions in the cluster_file); an app",
+        ),
+        ("none@mine", "version mine of none, which has none on a cluster; an app of yours is written none@@mine"),
+        ("none@1.30", "version 1.30 of none, which has none on a cluster"),
+        ("sidecar@old+mtls", "version old of sidecar, which has none on a cluster"),
+        ("isto@1.30", "known on Kubernetes are none, consul, istio, istio-ambient, kuma, linkerd, sidecar"),
+        ("istio@1.30+opb", "istio@1.30 has no feature 'opb'"),
+        ("istio@1.30+scoped", "scoped needs mtls; write istio@1.30+mtls+scoped"),
+    ],
+)
+def test_an_unknown_version_says_what_was_understood(versioned: KubernetesTestbed, text: str, words: str):
+    with pytest.raises(UsageError) as caught:
+        versioned._mesh(Treatment.parse(text))
+    assert words in str(caught.value)
+
+
+def test_two_versions_never_stand_side_by_side(versioned: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch):
+    removed: list[str] = []
+    monkeypatch.setattr(versioned, "_uninstall", removed.append)
+    for name in ("istio@1.30", "kuma"):
+        versioned.installer._standing[name] = _Standing(versioned.meshes[name], {})
+        versioned.installer.installed[name] = 0.0
+    versioned._remove_meshes(versioned.meshes["istio@1.30"], False)
+    assert removed == []
+    versioned._remove_meshes(versioned.meshes["istio@1.31"], False)
+    assert removed == ["istio@1.30"]
 
 
 def test_a_session_shows_that_it_lives_until_it_is_closed(bed: KubernetesTestbed):

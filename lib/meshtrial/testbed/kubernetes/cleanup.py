@@ -220,7 +220,8 @@ def _uninstall_in(cluster: Cluster, options: KubernetesOptions, namespace: Json)
     name = mesh_of(namespace)
     if not name:
         return
-    mesh: Mesh | None = find_meshes(options).get(name)
+    # Versions differ in what their releases are installed from, not in which releases there are.
+    mesh: Mesh | None = find_meshes(options).get(name.partition("@")[0])
     if mesh is None:
         raise TestbedError(f"it holds mesh {name}, whose folder is not known here (mesh_folders=FOLDER)")
     # A session that died inside Helm could not label its CRDs; Helm's own note tells whose they are.

@@ -16,7 +16,17 @@ from meshtrial.envoy.tokens import Tokens
 from meshtrial.errors import TestbedError
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
 from meshtrial.records.schema import ComponentUsage, Proof
-from meshtrial.testbed.kubernetes import evidence, loadgen, probing, proofs, pushes, rollouts, wait, waypoints
+from meshtrial.testbed.kubernetes import (
+    evidence,
+    loadgen,
+    meshversions,
+    probing,
+    proofs,
+    pushes,
+    rollouts,
+    wait,
+    waypoints,
+)
 from meshtrial.testbed.kubernetes.apply import Applier, delete_namespace
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 from meshtrial.testbed.kubernetes.execs import PodRef
@@ -50,6 +60,11 @@ class KubernetesDeployment:
     ----------
     keep : bool
         Stay standing after ``close``; the testbed then removes it (``app_reinstall``).
+
+    Attributes
+    ----------
+    installed_from : dict
+        Versions of what its mesh was installed from, which no pod tells.
     """
 
     def __init__(
@@ -68,7 +83,8 @@ class KubernetesDeployment:
         self.cluster, self.applier, self.options = cluster, applier, options
         self.treatment, self.load, self.rendered, self.mesh = treatment, load, rendered, mesh
         self.target: Target = rendered.target
-        self.versions: dict[str, str] = {}
+        self.installed_from: dict[str, str] = {}
+        self._versions: dict[str, str] = {}
         self.keep = keep
         self.measured: dict[str, Any] = {}
         self._tokens, self._probe = tokens, probe
@@ -184,17 +200,26 @@ class KubernetesDeployment:
             proxied = sum(bool(names & set(container_names(pod))) for pod in self._pods)
             hold_s = 2 * self.options.hold_ms / 1e3
             self.measured |= {"hold_s": hold_s, "endpoints": len(self._pods), "proxies": proxied}
-        self.versions = versions([*self._pods, *self._mesh_pods])
+        self._versions = versions([*self._pods, *self._mesh_pods])
         if mesh is not None:
-            self.versions[f"mesh {mesh.name}"] = mesh.called
+            self._versions[f"mesh {mesh.name}"] = mesh.called
         told = [*between, *self._pods[:100]]
         self.measured["placement"] = {p["metadata"]["name"]: p["spec"].get("nodeName") for p in told}
         parts = {part.component: part for part in (mesh.control_plane if mesh else ())}
         self.measured["control_plane"] = {c: autoscaling(self.cluster, s) for c, s in parts.items()}
 
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Images by container, the mesh, what its parts tell of themselves, and what it was installed from."""
+        told = self._subject.told if self._subject is not None else {}
+        words = {f"{name} tells": ", ".join(several) for name, (_, several) in told.items()}
+        return {**self._versions, **words, **self.installed_from}
+
     def prove(self, phase: str, requests: int) -> tuple[Proof, ...]:
         """Run every proof of the treatment."""
         subject = self._standing(self._subject)
+        if self.mesh is not None and not subject.told:
+            subject.told = meshversions.told(self.cluster, self._probe, self.mesh, subject.pods)
         return (*proofs.prove(subject, phase, requests), self._placement(phase))
 
     def snapshot(self) -> Mapping[str, ComponentUsage]:

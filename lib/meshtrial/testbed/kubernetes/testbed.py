@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from meshtrial.design.study import Load, Study, Treatment
+from meshtrial.design.study import APP_NAME, Load, Study, Treatment
 from meshtrial.envoy.tokens import Tokens, make_tokens
 from meshtrial.errors import MeshtrialError, TestbedError, UsageError
 from meshtrial.testbed.base import MachineUse
@@ -83,7 +83,7 @@ class KubernetesTestbed:
             return (str(error),)
 
     def _problems(self, study: Study) -> list[str]:
-        planes = {t.dataplane for t in study.treatments}
+        planes = {t.versioned for t in study.treatments}
         installs = any(name in planes and not mesh.reference for name, mesh in self.meshes.items())
         problems = preflight.right_problems(self.cluster, self.options, installs)
         if problems:
@@ -147,7 +147,7 @@ class KubernetesTestbed:
         self._hold()
         made, policy = self._grown(treatment, load, app, mesh) or self._anew(treatment, load, app, mesh)
         if mesh is not None and mesh.name in self.installer.installed:
-            made.versions |= self.charts.versions(mesh)
+            made.installed_from = self.installer.sources(mesh)
         made.measured["policy"] = policy
         self._last = made
         return made
@@ -198,8 +198,9 @@ class KubernetesTestbed:
         namespace = self._free(namespace)
         rendered = self._render(treatment, load, app, namespace, tokens)
         probe = self._probe_pod()
+        named = self.charts.named(mesh) if mesh is not None else None
         made = KubernetesDeployment(
-            self.cluster, self.applier, self.options, treatment, load, rendered, mesh, tokens, probe, kept
+            self.cluster, self.applier, self.options, treatment, load, rendered, named, tokens, probe, kept
         )
         try:
             made.stand_up()
@@ -260,20 +261,30 @@ class KubernetesTestbed:
         self.applier.close()
 
     def _mesh(self, treatment: Treatment) -> Mesh | None:
-        if treatment.version:
-            raise UsageError(
-                f"treatment {treatment.name}: understood as version {treatment.version} of {treatment.dataplane}; on a "
-                "cluster a study has one version of a mesh (meshes: in the cluster_file); an app of yours is @@NAME"
-            )
+        if treatment.dataplane != "none" and treatment.dataplane not in self.meshes:
+            known = ", ".join(name for name, mesh in self.meshes.items() if mesh.declared is None)
+            raise UsageError(f"treatment {treatment.name}: known on Kubernetes are none, {known}")
+        if treatment.version and treatment.versioned not in self.meshes:
+            raise UsageError(self._no_version(treatment))
         if treatment.dataplane == "none":
             if treatment.features:
                 raise UsageError(f"treatment {treatment.name}: none has no features on Kubernetes")
             return None
-        mesh = self.meshes.get(treatment.dataplane)
-        if mesh is None:
-            raise UsageError(f"treatment {treatment.name}: known on Kubernetes are none, {', '.join(self.meshes)}")
+        mesh = self.meshes[treatment.versioned]
         mesh.check(treatment)
         return mesh
+
+    def _no_version(self, treatment: Treatment) -> str:
+        """What a treatment with a version that is not there was understood as, and what would be."""
+        name, version = treatment.dataplane, treatment.version
+        understood = f"treatment {treatment.name}: understood as version {version} of {name}"
+        if name == "none" or self.meshes[name].reference:
+            yours = f"; an app of yours is written {name}@@{version}" if APP_NAME.fullmatch(version) else ""
+            return f"{understood}, which has none on a cluster{yours}"
+        declared = [other.removeprefix(f"{name}@") for other in self.meshes if other.startswith(f"{name}@")]
+        known = f"declared are {', '.join(declared)}" if declared else "none is declared"
+        where = f"meshes.{name}.versions in the cluster_file"
+        return f"{understood}; {known} ({where}); an app of yours is written {name}@@NAME"
 
     def _can_restart(self, treatment: Treatment, mesh: Mesh | None) -> None:
         """Refuse a restart of what is not there, or not ours."""
