@@ -57,12 +57,12 @@ def analyse(store: StudyStore) -> StudyData:
     """Analyse what is recorded, write ``runs.parquet`` and ``verdicts.parquet``/``.json``, and return it all."""
     records = store.records()
     plan = store.plan
-    table, rows = infer_again(store, records)
+    table, rows = infer_recorded(store, records)
     _write(store, table, rows)
     return StudyData(store.path, plan, store.environment, records, table, tuple(rows))
 
 
-def infer_again(store: StudyStore, records: Sequence[RunRecord]) -> tuple[pl.DataFrame, list[VerdictRow]]:
+def infer_recorded(store: StudyStore, records: Sequence[RunRecord]) -> tuple[pl.DataFrame, list[VerdictRow]]:
     """What the records of a folder give, whatever was written beside them."""
     return infer(store.plan, records, place_of_block(store.plan, store.environment))
 

@@ -64,7 +64,7 @@ class Trial:
                 raise UsageError(f"part = {self._part}: {folder} holds {held}")
         else:
             self.plan = make_plan(module.build(self.parameters))
-            check_part(self.plan, self._part)
+            _check_part(self.plan, self._part)
 
     @classmethod
     def from_notebook(cls, name: str) -> Trial:
@@ -163,7 +163,7 @@ def complete(store: StudyStore) -> bool:
     return finished_blocks(store.plan, records).issuperset(store.blocks) or ended(store.plan, records)
 
 
-def check_part(plan: Plan, part: Part | None) -> None:
+def _check_part(plan: Plan, part: Part | None) -> None:
     """Refuse a part that the plan cannot be divided into.
 
     Raises

@@ -20,7 +20,7 @@ from meshtrial.envoy.tokens import Tokens, make_tokens
 from meshtrial.errors import MeshtrialError, TestbedError, UsageError
 from meshtrial.testbed.base import MachineUse
 from meshtrial.testbed.kubernetes import helm, manifests, preflight, wait, workload
-from meshtrial.testbed.kubernetes.apply import Applier, Owner, delete_namespace, label
+from meshtrial.testbed.kubernetes.apply import Applier, Owner, clean_command, delete_namespace, label
 from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.charts import Charts
 from meshtrial.testbed.kubernetes.cleanup import clean_cluster, mesh_of, owned_namespaces
@@ -292,8 +292,8 @@ class KubernetesTestbed:
         finally:
             self._let_go()
         if failures:
-            hint = f"'meshtrial clean --context {self.cluster.context} --study {self.applier.owner.study}'"
-            raise TestbedError(f"not everything could be removed: {'; '.join(failures)}; try {hint}")
+            hint = clean_command(self.cluster.context, self.applier.owner.study)
+            raise TestbedError(f"not everything could be removed: {'; '.join(failures)}; try '{hint}'")
 
     def _let_go(self) -> None:
         if self._lease is not None:
