@@ -30,9 +30,9 @@ STUDY = {
     "cluster_file": "/study/cluster.yaml",
     "treatments": "none",
     "blocks": 2,
-    "rps": 50,
+    "rps": 100,
     "connections": 4,
-    "duration_s": 5,
+    "duration_s": 3,
     "warmup_s": 1,
 }
 

@@ -10,7 +10,7 @@ from meshtrial import paths
 from meshtrial.commands.status import line
 from meshtrial.inference import analyse
 from meshtrial.records.merging import merge
-from meshtrial.records.store import StudyStore
+from meshtrial.records.store import PART_ENDING, StudyStore
 
 
 def add(verbs: Any) -> None:
@@ -21,7 +21,7 @@ def add(verbs: Any) -> None:
         "--out",
         type=Path,
         metavar="FOLDER",
-        help="the whole study; default: beside the first part, its name and -merged",
+        help="the whole study; default: beside the first part, ending in -merged",
     )
     command.set_defaults(run=run)
 
@@ -30,7 +30,8 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command; the parts stay as they are."""
     stores = [StudyStore.open(path.resolve()) for path in arguments.parts]
     first = min((store.path for store in stores), key=lambda path: path.name)
-    target = arguments.out.resolve() if arguments.out else first.with_name(f"{first.name}-merged")
+    named = first.with_name(f"{first.name.partition(PART_ENDING)[0]}-merged")
+    target = arguments.out.resolve() if arguments.out else named
     merged = merge(stores, target)
     analyse(merged)
     print(line(merged.path), file=out)

@@ -25,6 +25,7 @@ from meshtrial.records import packed, parts, series
 from meshtrial.records.schema import RunRecord
 
 PLAN, ENVIRONMENT, CHECKSUMS = "plan.json", "environment.json", "SHA256SUMS"
+PART_ENDING = "-part-"
 _TEMPORARY = ".incomplete-"
 
 
@@ -45,7 +46,10 @@ class StudyStore:
     def create(cls, root: Path, plan: Plan, environment: Mapping[str, Any]) -> StudyStore:
         """Make ``root/<study>/<UTC>-<hash>/`` and seal the plan in it before anything runs."""
         stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
-        path = root / plan.study.name / f"{stamp}-{plan.sha256[:8]}"
+        part = parts.part_of(plan, environment)
+        # Parts are started at the same moment in several clusters, and fetched to one place.
+        ending = f"{PART_ENDING}{part.number}-of-{part.of}" if part else ""
+        path = root / plan.study.name / f"{stamp}-{plan.sha256[:8]}{ending}"
         try:
             (path / "runs").mkdir(parents=True)
         except FileExistsError:
@@ -84,7 +88,7 @@ class StudyStore:
     def begun(cls, root: Path, plan: Plan, part: Part | None = None) -> StudyStore | None:
         """The newest study under a root of this very plan and of this part of it; None where none was begun."""
         # environment.json is written last: a folder without it was left by a crash before the first run.
-        for path in sorted(root.glob(f"{plan.study.name}/*-{plan.sha256[:8]}/{ENVIRONMENT}"), reverse=True):
+        for path in sorted(root.glob(f"{plan.study.name}/*-{plan.sha256[:8]}*/{ENVIRONMENT}"), reverse=True):
             store = cls.open(path.parent)
             environment = store.environment
             merged = bool(parts.places(store.plan, environment))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -57,9 +58,10 @@ def test_a_part_is_another_study_than_the_whole_and_than_another_part(root):
     folder = StudyStore.create(root, sealed, {"part": parts.described(Part(1, 3), sealed)}).path
     assert begun(NAME, GIVEN) == begun(NAME, GIVEN | {"part": "2/3"}) == {}
     assert begun(NAME, GIVEN | {"part": "1/3"}) == {"study_dir": str(folder)}
-    merged = folder.with_name(folder.name + "-merged")
-    folder.rename(merged)
-    assert begun(NAME, GIVEN | {"part": "1/3"}) == {}
+    assert folder.name.endswith(sealed.sha256[:8] + "-part-1-of-3")
+    listed = [{"part": parts.described(Part(number, 3), sealed)} for number in (1, 2, 3)]
+    (folder / ENVIRONMENT).write_text(json.dumps({"parts": listed}))
+    assert begun(NAME, GIVEN) == begun(NAME, GIVEN | {"part": "1/3"}) == {}
 
 
 def test_a_part_keeps_its_share(root):

@@ -26,7 +26,7 @@ def recorded(root: Path, plan: Plan, make_record, part: str, skip: int = 0) -> S
         "testbed": {"context": f"cluster-{share.number}"},
         "part": parts.described(share, plan),
     }
-    store = StudyStore.create(root / part.replace("/", "-of-"), plan, environment)
+    store = StudyStore.create(root, plan, environment)
     planned = store.runs_here()
     for run in planned[: len(planned) - skip]:
         folder = store.begin(run.run_id, 1)
