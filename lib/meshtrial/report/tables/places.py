@@ -52,7 +52,7 @@ def _where(data: StudyData, found: Sequence[Place]) -> Table:
                 Cell(f"{sum(run.valid for run in runs)} of {len(runs)}"),
             ]
         )
-    labels = ("place", "blocks", "cluster or CPU", "Kubernetes or kernel", "nodes", "from", "to", "valid attempts")
+    labels = ["place", "blocks", "cluster or CPU", "Kubernetes or kernel", "nodes", "from (UTC)", "to (UTC)", "valid"]
     return Table("Where the blocks were run", [Column(label) for label in labels], rows, _WHERE)
 
 
