@@ -22,6 +22,8 @@ COMMANDS = {
     "report": "make verdicts and report again from a study's records",
     "verify": "check a study's checksums and that re-analysis gives the same verdicts",
     "pack": "write a recorded study as one file, to publish or to send",
+    "fetch": "copy the records of a study that runs in its cluster to this machine",
+    "merge": "put the parts of a divided study together",
     "export": "write verdicts and runs as CSV, Parquet, JSON, OpenMetrics and SMP",
     "status": "list the recorded studies and how far each is",
     "site": "write the index over all reports again",

@@ -17,7 +17,8 @@ import yaml
 from meshtrial import paths
 from meshtrial.commands import gating
 from meshtrial.design.parameters import read_parameters
-from meshtrial.design.plan import ATTEMPTS
+from meshtrial.design.part import Part
+from meshtrial.design.plan import ATTEMPTS, make_plan
 from meshtrial.design.studies import STUDIES, study_module
 from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.inference import read_study
@@ -39,6 +40,9 @@ def add(verbs: Any) -> None:
     command.add_argument("study", choices=sorted(STUDIES))
     command.add_argument("-p", dest="pairs", action="append", default=[], metavar="NAME=VALUE", help="a parameter")
     command.add_argument("-f", dest="file", type=Path, metavar="FILE.yaml", help="parameters in a YAML file")
+    command.add_argument(
+        "--resume", action="store_true", help="go on with what was begun of this very plan here, else begin it"
+    )
     gating.add(command)
     command.set_defaults(run=run)
 
@@ -47,6 +51,8 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
     gate = gating.read(arguments)
     given = read_given(arguments.study, arguments.file, arguments.pairs)
+    if arguments.resume:
+        given |= begun(arguments.study, given)
     return run_notebook(arguments.study, given, out, gate)
 
 
@@ -73,6 +79,29 @@ def read_given(study: str, file: Path | None, pairs: list[str]) -> dict[str, Any
     if not checked["study_dir"]:
         study_module(study).build(checked)
     return given
+
+
+def begun(study: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """``study_dir`` of the newest study under the studies' root that has the plan of these parameters; empty for none.
+
+    The same parameters give the same plan, so whoever is started again by a machine (a Job, a timer) need not know the
+    folder.
+    """
+    module = study_module(study)
+    checked = read_parameters(module.PARAMETERS, given)
+    if checked["study_dir"]:
+        return {}
+    part = Part.parse(checked["part"]) if checked["part"] else None
+    store = StudyStore.begun(paths.studies_root(), make_plan(module.build(checked)), part)
+    return {} if store is None else {"study_dir": str(store.path)}
+
+
+def _backend(given: Mapping[str, Any]) -> str:
+    """Where the study runs; of one that goes on its plan says so."""
+    folder = given.get("study_dir")
+    if not folder:
+        return str(given.get("backend", "local"))
+    return StudyStore.open(Path(str(folder)).expanduser().resolve()).plan.study.backend
 
 
 def _value(text: str) -> Any:
@@ -138,7 +167,7 @@ def _papermill(
             # No other folder than the user's: a relative path in a parameter is meant from there.
             # The kernel's own log goes to our stderr; what a user must know is in the notebook.
             extra_arguments=["--log-level=CRITICAL"],
-            config=Config({"KernelManager": {"shutdown_wait_time": GRACE_S[str(given.get("backend", "local"))]}}),
+            config=Config({"KernelManager": {"shutdown_wait_time": GRACE_S[_backend(given)]}}),
         )
     except (papermill.PapermillExecutionError, KeyboardInterrupt) as error:
         return error

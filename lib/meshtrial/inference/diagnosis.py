@@ -28,6 +28,7 @@ def diagnose_family(
     twin: str | None,
     blocks: Sequence[int],
     margins: Mapping[str, Margin],
+    places: Mapping[int, str],
 ) -> tuple[stats.Warning, ...]:
     """Everything that the order of the runs and the grain of the numbers may hide behind a family's verdicts."""
     measured = {name: found for name, found in values.items() if np.isfinite(found).any()}
@@ -37,7 +38,9 @@ def diagnose_family(
     names = list(positive)
     positions = block_column(table, load, response.name, "position", names, blocks)
     times = block_column(table, load, response.name, "start_unix_s", names, blocks)
-    found = stats.diagnose(positive, baseline, positions=positions, times=times, twin=twin)
+    found = stats.diagnose(
+        _on_one_level(positive, baseline, blocks, places), baseline, positions=positions, times=times, twin=twin
+    )
     found += stats.repeated_values(np.concatenate([v[np.isfinite(v)] for v in positive.values()]))
     margin = margins.get(response.name)
     bounds = block_column(table, load, response.name, "bound", [baseline], blocks)[baseline]
@@ -48,6 +51,21 @@ def diagnose_family(
     if response.name.startswith("latency_"):
         found += _warm_up(table, load, names, blocks)
     return found
+
+
+def _on_one_level(
+    values: Mapping[str, FloatArray], baseline: str, blocks: Sequence[int], places: Mapping[int, str]
+) -> Mapping[str, FloatArray]:
+    """The values without what a place does to all of them: two clusters are no machine in two states."""
+    if not places or baseline not in values:
+        return values
+    names = np.array([places.get(block, "") for block in blocks])
+    level = np.ones(len(blocks))
+    for name in np.unique(names):
+        here = names == name
+        if np.isfinite(values[baseline][here]).any():
+            level[here] = np.nanmedian(values[baseline][here]) / np.nanmedian(values[baseline])
+    return {treatment: found / level for treatment, found in values.items()}
 
 
 def _warm_up(table: pl.DataFrame, load: str, names: Sequence[str], blocks: Sequence[int]) -> tuple[stats.Warning, ...]:

@@ -18,12 +18,14 @@ from typing import Any
 
 import polars as pl
 
-from meshtrial.design.plan import Plan
+from meshtrial.design.part import Part
+from meshtrial.design.plan import Plan, PlannedRun
 from meshtrial.errors import RecordError, UsageError
-from meshtrial.records import packed, series
+from meshtrial.records import packed, parts, series
 from meshtrial.records.schema import RunRecord
 
 PLAN, ENVIRONMENT, CHECKSUMS = "plan.json", "environment.json", "SHA256SUMS"
+PART_ENDING = "-part-"
 _TEMPORARY = ".incomplete-"
 
 
@@ -44,7 +46,10 @@ class StudyStore:
     def create(cls, root: Path, plan: Plan, environment: Mapping[str, Any]) -> StudyStore:
         """Make ``root/<study>/<UTC>-<hash>/`` and seal the plan in it before anything runs."""
         stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
-        path = root / plan.study.name / f"{stamp}-{plan.sha256[:8]}"
+        part = parts.part_of(plan, environment)
+        # Parts are started at the same moment in several clusters, and fetched to one place.
+        ending = f"{PART_ENDING}{part.number}-of-{part.of}" if part else ""
+        path = root / plan.study.name / f"{stamp}-{plan.sha256[:8]}{ending}"
         try:
             (path / "runs").mkdir(parents=True)
         except FileExistsError:
@@ -68,6 +73,28 @@ class StudyStore:
     def environment(self) -> dict[str, Any]:
         """``environment.json``."""
         return read_json(self.path / ENVIRONMENT)
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """The blocks of the plan that are run here: all, but for a part of a divided study."""
+        return parts.blocks_here(self.plan, self.environment)
+
+    def runs_here(self) -> list[PlannedRun]:
+        """The planned runs of these blocks."""
+        blocks = self.blocks
+        return [run for run in self.plan.runs if run.repetition in blocks]
+
+    @classmethod
+    def begun(cls, root: Path, plan: Plan, part: Part | None = None) -> StudyStore | None:
+        """The newest study under a root of this very plan and of this part of it; None where none was begun."""
+        # environment.json is written last: a folder without it was left by a crash before the first run.
+        for path in sorted(root.glob(f"{plan.study.name}/*-{plan.sha256[:8]}*/{ENVIRONMENT}"), reverse=True):
+            store = cls.open(path.parent)
+            environment = store.environment
+            merged = bool(parts.places(store.plan, environment))
+            if store.plan.sha256 == plan.sha256 and not merged and parts.part_of(plan, environment) == part:
+                return store
+        return None
 
     @contextmanager
     def locked(self) -> Iterator[None]:

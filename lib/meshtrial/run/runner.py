@@ -80,11 +80,12 @@ class _Executor:
         self.testbed = testbed
         self.tell = tell
         self.records = {(r.run_id, r.attempt): r for r in store.records()}
+        self.planned = store.runs_here()
         self.began = time.monotonic()
         self.fresh = 0
 
     def run(self, enough: Enough | None) -> None:
-        for repetition, runs in _by_repetition(self.plan):
+        for repetition, runs in _by_repetition(self.planned):
             if enough is not None and repetition > 1 and enough(tuple(self.records.values()), repetition - 1):
                 return
             for block in _together(self.plan, runs):
@@ -116,14 +117,13 @@ class _Executor:
         self.records[planned.run_id, attempt] = record
         self.fresh += 1
         done = sum(1 for _, number in self.records if number == 1)
-        total = len(self.plan.runs)
-        left = (time.monotonic() - self.began) / self.fresh * (total - done)
-        self.tell(Progress(done, total, planned, self.plan.study.blocks, left, record))
+        left = (time.monotonic() - self.began) / self.fresh * (len(self.planned) - done)
+        self.tell(Progress(done, len(self.planned), planned, self.plan.study.blocks, left, record))
 
 
-def _by_repetition(plan: Plan) -> list[tuple[int, list[PlannedRun]]]:
+def _by_repetition(planned: Sequence[PlannedRun]) -> list[tuple[int, list[PlannedRun]]]:
     found: dict[int, list[PlannedRun]] = {}
-    for run in plan.runs:
+    for run in planned:
         found.setdefault(run.repetition, []).append(run)
     return sorted(found.items())
 

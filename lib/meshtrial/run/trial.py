@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from meshtrial import paths
 from meshtrial.design.parameters import given_in_notebook, read_parameters
+from meshtrial.design.part import Part
 from meshtrial.design.plan import Plan, make_plan
 from meshtrial.design.studies import study_module
 from meshtrial.errors import MissingToolError, UsageError
 from meshtrial.inference import analyse
-from meshtrial.inference.sequential import decide, ended
-from meshtrial.records import mechanism
+from meshtrial.inference.sequential import decide, ended, finished_blocks
+from meshtrial.records import mechanism, parts
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore
@@ -48,6 +50,7 @@ class Trial:
         module = study_module(name)
         self.parameters = read_parameters(module.PARAMETERS, given)
         self._store: StudyStore | None = None
+        self._part = Part.parse(self.parameters["part"]) if self.parameters["part"] else None
         folder = self.parameters["study_dir"]
         if not folder and not self.parameters["run_missing"]:
             raise UsageError("run_missing = False: needs study_dir, the recorded study to report")
@@ -55,8 +58,13 @@ class Trial:
             self._store = StudyStore.open(Path(folder).expanduser().resolve())
             self.plan: Plan = self._store.plan
             _must_agree(self.plan, name, given, self.parameters, folder)
+            recorded = parts.part_of(self.plan, self._store.environment)
+            if self._part is not None and self._part != recorded:
+                held = f"part {recorded}" if recorded else "all blocks"
+                raise UsageError(f"part = {self._part}: {folder} holds {held}")
         else:
             self.plan = make_plan(module.build(self.parameters))
+            _check_part(self.plan, self._part)
 
     @classmethod
     def from_notebook(cls, name: str) -> Trial:
@@ -83,7 +91,7 @@ class Trial:
         if store is not None and (self._whole(store) or not self.parameters["run_missing"]):
             tell(f"{paths.shown(store.path)}: nothing is run, the report is made from what is recorded")
         else:
-            testbed = make_testbed(self.plan)
+            testbed = make_testbed(self.plan, {} if store is None else store.environment)
             try:
                 store = self._run(testbed, tell)
             finally:
@@ -92,15 +100,20 @@ class Trial:
         return analyse(store)
 
     def _run(self, testbed: Testbed, tell: Callable[[str], None]) -> StudyStore:
+        if self._store is not None:
+            with self._store.locked():
+                testbed.recover(self.plan.study, tell)
         problems = [*testbed.preflight(self.plan.study), *self._probe_problems()]
         if problems:
             raise MissingToolError("; ".join(problems))
         if self._store is None:
             described = environment(self.plan, testbed)
+            if self._part is not None:
+                described["part"] = parts.described(self._part, self.plan)
             self._store = StudyStore.create(paths.studies_root(), self.plan, described)
         store = self._store
         self._hand_off(store)
-        tell(f"study {paths.shown(store.path)}, plan {self.plan.sha256[:12]}, {len(self.plan.runs)} runs")
+        tell(f"study {paths.shown(store.path)}, plan {self.plan.sha256[:12]}, {len(store.runs_here())} runs")
 
         def tell_progress(progress: Progress) -> None:
             tell(progress.line())
@@ -145,16 +158,41 @@ class Trial:
 
 
 def complete(store: StudyStore) -> bool:
-    """Whether nothing is left to run: the plan is through, or its stopping rule ended it."""
-    return ended(store.plan, store.records())
+    """Whether nothing is left to run here: the plan or this part of it is through, or its stopping rule ended it."""
+    records = store.records()
+    return finished_blocks(store.plan, records).issuperset(store.blocks) or ended(store.plan, records)
 
 
-def make_testbed(plan: Plan) -> Testbed:
-    """The backend that the plan names."""
+def _check_part(plan: Plan, part: Part | None) -> None:
+    """Refuse a part that the plan cannot be divided into.
+
+    Raises
+    ------
+    UsageError
+    """
+    if part is None:
+        return
+    part.blocks(plan.study.blocks)
+    if plan.study.stopping.get("rule") != "fixed":
+        raise UsageError(f"part = {part}: a study that may stop early cannot be divided; take stopping = fixed")
+
+
+def make_testbed(plan: Plan, recorded: Mapping[str, Any]) -> Testbed:
+    """The backend that the plan names.
+
+    Parameters
+    ----------
+    plan : Plan
+    recorded : mapping
+        ``environment.json`` of the study that goes on; empty for a new one.
+    """
     if plan.study.backend == "kubernetes":
         from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 
-        return KubernetesTestbed(plan.study.options)
+        began = recorded.get("testbed")
+        owner = began.get("owner") if isinstance(began, Mapping) else None
+        known = isinstance(owner, str) and re.fullmatch("[0-9a-f]{8}", owner)
+        return KubernetesTestbed(plan.study.options, str(owner) if known else "")
     from meshtrial.testbed.local.testbed import LocalTestbed
 
     return LocalTestbed(plan.study.options)
@@ -170,7 +208,8 @@ def _must_agree(plan: Plan, name: str, given: Mapping[str, Any], parameters: Map
     defaults = {parameter.name: parameter.default for parameter in module.PARAMETERS}
     for key in given:
         value = parameters[key]
-        if key in ("study_dir", "run_missing") or value in empty or value == defaults[key] or value == sealed.get(key):
+        unsealed = key in ("study_dir", "run_missing", "part")
+        if unsealed or value in empty or value == defaults[key] or value == sealed.get(key):
             continue
         raise UsageError(
             f"{key} = {value!r}: the plan in {folder} was sealed with {sealed.get(key)!r}; "

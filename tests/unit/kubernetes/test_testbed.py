@@ -6,9 +6,9 @@ from unit.kubernetes.fakeapi import FakeApi
 from meshtrial.design.study import Treatment
 from meshtrial.errors import TestbedError, UsageError
 from meshtrial.testbed.kubernetes import testbed
-from meshtrial.testbed.kubernetes.apply import MESH
+from meshtrial.testbed.kubernetes.apply import MESH, Owner
 from meshtrial.testbed.kubernetes.charts import Chart
-from meshtrial.testbed.kubernetes.lease import running
+from meshtrial.testbed.kubernetes.lease import SessionLease, running
 from meshtrial.testbed.kubernetes.meshes import _Standing
 from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 
@@ -157,3 +157,67 @@ def test_a_broken_mesh_is_removed_before_it_is_used_again(bed: KubernetesTestbed
     bed.installer.installed["istio"] = 0.0
     assert bed._remove_broken(None) == ""
     assert (bed._remove_broken(istio), removed) == ("istiod was killed", ["istio"])
+
+
+def left_over(api: FakeApi, owner: Owner) -> None:
+    labels = dict(owner.labels)
+    for name in ("trial", "trial-probe"):
+        api.add(f"{SPACES}/{name}", {"metadata": {"labels": labels}, "status": {"phase": "Active"}})
+    SessionLease(api, owner, "trial-probe")._renew()
+
+
+@pytest.fixture
+def going_on(monkeypatch: pytest.MonkeyPatch) -> KubernetesTestbed:
+    monkeypatch.setattr(testbed, "Cluster", lambda *_: FakeApi())
+    made = KubernetesTestbed({"namespace": "trial"}, "0a1b2c3d")
+    monkeypatch.setattr(made, "_closed", True)
+    return made
+
+
+def test_a_study_that_goes_on_removes_what_its_dead_session_left(
+    going_on: KubernetesTestbed, make_study, monkeypatch: pytest.MonkeyPatch
+):
+    api = going_on.cluster
+    assert isinstance(api, FakeApi)
+    asked = make_study(name="mesh_comparison")
+    left_over(api, Owner(asked.name, "0a1b2c3d"))
+    api.add(f"{SPACES}/shop")
+    waited: list[float] = []
+
+    def sleep(seconds: float) -> None:  # the cluster's clock goes on while somebody waits
+        waited.append(seconds)
+        api.now += 10
+
+    monkeypatch.setattr(testbed.time, "sleep", sleep)
+    said: list[str] = []
+    going_on.recover(asked, said.append)
+    assert len(waited) == 7  # 60 s, and over at 70
+    assert [path for path in api.objects if path.startswith(SPACES)] == [f"{SPACES}/shop"]
+    assert said == ["left by an earlier session and removed: trial, trial-probe"]
+    assert going_on.applier.owner == Owner("mesh_comparison", "0a1b2c3d")
+    going_on.recover(asked, said.append)
+    assert len(said) == 1
+
+
+def test_a_session_that_lives_is_waited_for_and_left_alone(
+    going_on: KubernetesTestbed, make_study, monkeypatch: pytest.MonkeyPatch
+):
+    api = going_on.cluster
+    assert isinstance(api, FakeApi)
+    asked = make_study(name="mesh_comparison")
+    left_over(api, Owner(asked.name, "0a1b2c3d"))
+    monkeypatch.setattr(testbed, "_AFTER_LEASE_S", -59.9)
+    monkeypatch.setattr(testbed.time, "sleep", lambda seconds: None)
+    before = set(api.objects)
+    with pytest.raises(TestbedError, match=r"study mesh-comparison is running .*: wait for it, or end it"):
+        going_on.recover(asked, print)
+    assert set(api.objects) == before
+
+
+def test_a_new_study_removes_nothing(bed: KubernetesTestbed, make_study):
+    api = bed.cluster
+    assert isinstance(api, FakeApi)
+    left_over(api, Owner("mesh_comparison", "0a1b2c3d"))
+    before = set(api.objects)
+    bed.recover(make_study(name="mesh_comparison"), print)
+    assert set(api.objects) == before

@@ -23,6 +23,7 @@ GENERAL = (
     Parameter("backend", "local", "where it runs", allowed=("local", "kubernetes")),
     Parameter("study_dir", "", "folder of a recorded or interrupted study to continue; empty starts a new one"),
     Parameter("run_missing", True, "false measures nothing and reports what study_dir holds"),
+    Parameter("part", "", "the share of the blocks that is run here, e.g. 1/3; empty is all of them"),
     Parameter("seed", 1, "the order of all runs is drawn from it", low=0, high=2**32 - 1),
     Parameter("blocks", 0, "passes over all treatments; 0 is as the profile says", low=0, high=1000),
     Parameter("stopping", "fixed", "fixed, precision:0.05 (half-width of every primary interval) or two-looks"),
@@ -297,6 +298,6 @@ def study_of(
         seed=values["seed"],
         alpha=values["alpha"],
         stopping=rule.to_dict(),
-        options={"parameters": {k: v for k, v in values.items() if k not in ("study_dir", "run_missing")}},
+        options={"parameters": {k: v for k, v in values.items() if k not in ("study_dir", "run_missing", "part")}},
         **more,
     )

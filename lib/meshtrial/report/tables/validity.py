@@ -16,6 +16,7 @@ from meshtrial.report import frames, wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table, badge, box, bullets, details, heading, paragraph
 from meshtrial.report.tables.failures import failed_requests
 from meshtrial.report.tables.headline import twin_called, twin_sentences
+from meshtrial.report.tables.places import places_of_blocks
 from meshtrial.stats.family import NO_TWIN
 
 # Codes of warnings that speak of the machine's course rather than of one contrast.
@@ -27,7 +28,7 @@ _SHARES = frozenset(
 _STOLEN = 0.02
 _COURSE = (
     *("drift", "autocorrelation", "carry-over", "dependent-blocks", "position", "warm-up", "modes", "baseline-modes"),
-    *("aa-differs", "noise-floor", NO_TWIN),
+    *("aa-differs", "noise-floor", NO_TWIN, "places-differ"),
 )
 
 
@@ -40,7 +41,8 @@ def validity(data: StudyData) -> Fragment:
     html = box(bullets(summary), alarm=alarm)
     if excluded:
         html += heading("What was excluded, and why") + bullets(excluded)
-    html += gates.to_html() + failures.html + _failed_runs(data) + proofs.to_html()
+    divided = places_of_blocks(data)
+    html += divided.html + gates.to_html() + failures.html + _failed_runs(data) + proofs.to_html()
     warnings, others = _drift_warnings(data, primary=True), _drift_warnings(data, primary=False)
     html += heading("Drift and order") + (
         bullets(warnings)
@@ -49,7 +51,8 @@ def validity(data: StudyData) -> Fragment:
     )
     if others:
         html += details(f"Of exploratory responses ({len(others)})", bullets(others))
-    text = "\n".join([*summary, *excluded, "", gates.to_text(), failures.text, "", proofs.to_text(), "", *warnings])
+    told = [*summary, *excluded, "", *([divided.text, ""] if divided.text else []), gates.to_text(), failures.text, ""]
+    text = "\n".join([*told, proofs.to_text(), "", *warnings])
     return Fragment(html, text)
 
 

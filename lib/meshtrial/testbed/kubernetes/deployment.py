@@ -27,7 +27,7 @@ from meshtrial.testbed.kubernetes import (
     wait,
     waypoints,
 )
-from meshtrial.testbed.kubernetes.apply import Applier, delete_namespace
+from meshtrial.testbed.kubernetes.apply import Applier, clean_command, delete_namespace
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.manifests import template
@@ -306,8 +306,7 @@ class KubernetesDeployment:
         except KeyboardInterrupt:
             study = self.applier.owner.study
             print(
-                f"interrupted: namespace {name} may remain; "
-                f"'meshtrial clean --context {self.cluster.context} --study {study}' removes it",
+                f"interrupted: namespace {name} may remain; '{clean_command(self.cluster.context, study)}' removes it",
                 file=sys.stderr,
             )
             raise

@@ -34,6 +34,9 @@ class LocalTestbed:
         self._options: Mapping[str, Any] = (options or {}).get("parameters", {})
         self._meter = proc.MachineMeter()
 
+    def recover(self, study: Study, tell: Callable[[str], None]) -> None:
+        """Nothing: processes end with the session that started them."""
+
     def preflight(self, study: Study) -> tuple[str, ...]:
         """Say what is missing for this study, one line each."""
         problems: list[str] = []
