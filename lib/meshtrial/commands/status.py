@@ -10,6 +10,8 @@ from meshtrial import paths
 from meshtrial.errors import MeshtrialError
 from meshtrial.inference.sequential import finished_repetitions
 from meshtrial.records.store import StudyStore
+from meshtrial.run import duration
+from meshtrial.run.progress import span, until
 from meshtrial.run.trial import complete
 
 
@@ -34,11 +36,14 @@ def _line(path: Path) -> str:
     try:
         store = StudyStore.open(path)
         records = store.records()
-        done = len({record.run_id for record in records})
+        done = {record.run_id for record in records}
         invalid = sum(1 for record in records if not record.valid)
-        whole = complete(store)
         blocks = f"{finished_repetitions(store.plan, records)} of {store.plan.study.blocks} blocks"
-        state = "whole" if whole else f"provisional, {blocks}"
-        return f"{paths.shown(path)}  {state}  {done}/{len(store.plan.runs)} runs, {invalid} attempts invalid"
+        state = "whole" if complete(store) else f"provisional, {blocks}"
+        if store.running:
+            besides_s = duration.expected_besides_s(store.plan, records, paths.studies_root())
+            left_s = duration.left_s(store.plan, done, besides_s)
+            state = f"running, {blocks}, {span(left_s)} left, until about {until(left_s)}"
+        return f"{paths.shown(path)}  {state}  {len(done)}/{len(store.plan.runs)} runs, {invalid} attempts invalid"
     except MeshtrialError as error:
         return f"{paths.shown(path)}  unreadable: {error}"

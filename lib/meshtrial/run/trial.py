@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,15 @@ from meshtrial.design.plan import Plan, make_plan
 from meshtrial.design.studies import study_module
 from meshtrial.errors import MissingToolError, UsageError
 from meshtrial.inference import analyse
-from meshtrial.inference.sequential import decide, ended
+from meshtrial.inference.sequential import decide, ended, finished_repetitions
 from meshtrial.records import mechanism
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore
-from meshtrial.run import probe
+from meshtrial.run import duration, probe
+from meshtrial.run.progress import Tell, shown, span, until
 from meshtrial.run.provenance import environment
-from meshtrial.run.runner import Progress, execute
+from meshtrial.run.runner import execute
 from meshtrial.signals import interruptible
 from meshtrial.testbed.base import Testbed
 
@@ -71,39 +72,62 @@ class Trial:
         namespace = shell.user_ns
         return cls(name, given_in_notebook(namespace["In"], namespace))
 
-    def run(self, tell: Callable[[str], None] = print) -> StudyData:
+    def announced(self) -> str:
+        """How much there is to do and how long that takes; empty where nothing is measured."""
+        if not self._measures:
+            return ""
+        plan = self.plan
+        done = set() if self._store is None else {record.run_id for record in self._store.records()}
+        left_s = duration.left_s(plan, done, self._besides_s())
+        runs = f"{len(plan.runs) - len(done)} of {len(plan.runs)} runs" if done else f"{len(plan.runs)} runs"
+        treatments = len(plan.study.treatments)
+        return (
+            f"{plan.study.name}: {runs}, {treatments} treatments in {plan.study.blocks} blocks, "
+            f"about {span(left_s)}, until about {until(left_s)}"
+        )
+
+    def run(self, tell: Tell | None = None) -> StudyData:
         """Execute what is not recorded yet, then analyse everything that is.
+
+        Parameters
+        ----------
+        tell : callable, optional
+            Gets lines of text; without one they are shown as suits the place (see :mod:`meshtrial.run.progress`).
 
         Raises
         ------
         MissingToolError
             Before anything is written, when the testbed cannot run this study.
         """
+        if tell is None:
+            with shown() as suitably:
+                return self.run(suitably)
         store = self._store
-        if store is not None and (self._whole(store) or not self.parameters["run_missing"]):
+        if store is not None and not self._measures:
             tell(f"{paths.shown(store.path)}: nothing is run, the report is made from what is recorded")
         else:
             testbed = make_testbed(self.plan)
             try:
                 store = self._run(testbed, tell)
+            except BaseException:
+                self._say_how_to_go_on(tell)
+                raise
             finally:
                 testbed.close()
         self._hand_off(store)
         return analyse(store)
 
-    def _run(self, testbed: Testbed, tell: Callable[[str], None]) -> StudyStore:
+    def _run(self, testbed: Testbed, tell: Tell) -> StudyStore:
         problems = [*testbed.preflight(self.plan.study), *self._probe_problems()]
         if problems:
             raise MissingToolError("; ".join(problems))
+        besides_s = self._besides_s()
         if self._store is None:
             described = environment(self.plan, testbed)
             self._store = StudyStore.create(paths.studies_root(), self.plan, described)
         store = self._store
         self._hand_off(store)
         tell(f"study {paths.shown(store.path)}, plan {self.plan.sha256[:12]}, {len(self.plan.runs)} runs")
-
-        def tell_progress(progress: Progress) -> None:
-            tell(progress.line())
 
         def enough(records: Sequence[RunRecord], repetitions: int) -> bool:
             decision = decide(self.plan, records, repetitions)
@@ -112,10 +136,24 @@ class Trial:
             return decision.stop
 
         with interruptible():
-            execute(store, testbed, tell_progress, enough)
+            execute(store, testbed, tell, enough, besides_s)
             if not self._whole(store) and complete(store):
                 mechanism.write_mechanism(store.path, probe.probe_study(self.plan, tell))
         return store
+
+    @property
+    def _measures(self) -> bool:
+        """Whether there is anything to measure."""
+        return self._store is None or (bool(self.parameters["run_missing"]) and not self._whole(self._store))
+
+    def _besides_s(self) -> float:
+        records = () if self._store is None else self._store.records()
+        return duration.expected_besides_s(self.plan, records, paths.studies_root())
+
+    def _say_how_to_go_on(self, tell: Tell) -> None:
+        # Whoever started the notebook for us says it too, and where it is seen first.
+        if self._store is not None and HANDOFF not in os.environ:
+            tell(f"{kept(self._store)}; {go_on(self._store)} goes on")
 
     def _whole(self, store: StudyStore) -> bool:
         """Whether nothing is left to run, and nothing to count afterwards."""
@@ -147,6 +185,19 @@ class Trial:
 def complete(store: StudyStore) -> bool:
     """Whether nothing is left to run: the plan is through, or its stopping rule ended it."""
     return ended(store.plan, store.records())
+
+
+def kept(store: StudyStore) -> str:
+    """How much of a study that broke off is recorded, and where."""
+    records = store.records()
+    runs = len({record.run_id for record in records})
+    blocks = f"{finished_repetitions(store.plan, records)} of {store.plan.study.blocks} blocks"
+    return f"{runs} of {len(store.plan.runs)} runs are recorded, {blocks}, in {paths.shown(store.path)}"
+
+
+def go_on(store: StudyStore) -> str:
+    """The command that makes what is missing of a study."""
+    return f"meshtrial run {store.plan.study.name} -p study_dir={paths.shown(store.path)}"
 
 
 def make_testbed(plan: Plan) -> Testbed:
