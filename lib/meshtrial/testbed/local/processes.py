@@ -100,6 +100,13 @@ class Child:
         """Whether it still runs."""
         return self._popen.poll() is None
 
+    def state(self) -> str:
+        """In words: running, or how it ended."""
+        code = self._popen.poll()
+        if code is None:
+            return "running"
+        return f"ended with code {code}" if code >= 0 else f"ended by signal {-code}, {signal.strsignal(-code)}"
+
     def wait(self, timeout_s: float) -> int | None:
         """Wait for the end; the exit code, or None when the time ran out."""
         try:
@@ -206,7 +213,7 @@ def wait_listening(child: Child, address: str, port: int, timeout_s: float = 10.
     pause = 0.002
     while True:
         if not child.alive():
-            raise TestbedError(f"{child.name}: ended with code {child.wait(0)} before it served: {child.tail()}")
+            raise TestbedError(f"{child.name}: {child.state()} before it served: {child.tail()}")
         if listening_inode(address, port) is not None:
             break
         if time.monotonic() > deadline:
