@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from meshtrial import cli, commands
+from meshtrial.design.studies import STUDIES
 
 # Options that several commands take.
 SHARED = {"gating"}
@@ -33,10 +34,19 @@ def test_help_lists_all_commands_with_a_line_each(capsys):
         assert f"{name} {text}" in shown
 
 
-@pytest.mark.parametrize("given", [[], ["sutdy"]])
+@pytest.mark.parametrize("given", [["sutdy"], ["--sutdy"]])
 def test_without_a_known_command_it_is_bad_usage(given, capsys):
     assert cli.main(given, io.StringIO(), io.StringIO()) == 2
     assert "usage: meshtrial" in capsys.readouterr().err
+
+
+def test_alone_it_says_what_to_do_first():
+    out = io.StringIO()
+    assert cli.main([], out, io.StringIO()) == 0
+    first = [line.split("  ")[0].split() for line in out.getvalue().splitlines()[:3]]
+    assert first == [["meshtrial", "doctor"], ["meshtrial", "run", "ambient_vs_no_mesh"], ["meshtrial", "open"]]
+    assert {verb for _, verb, *_ in first} <= set(cli.COMMANDS)
+    assert "ambient_vs_no_mesh" in STUDIES
 
 
 def test_help_loads_nothing_that_takes_time():
