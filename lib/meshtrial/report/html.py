@@ -109,6 +109,7 @@ def _prepare(notebook: Any) -> None:
         elif "parameters" in tags:
             cell.metadata["mt_summary"] = "parameters and their defaults"
         if cell.cell_type == "code":
+            cell.outputs = _joined(cell.outputs)
             cell["mt_visible"] = any(_is_visible(output) for output in cell.outputs)
         kept.append(cell)
     notebook.cells = kept if _errors(notebook) else _verdict_first(kept)
@@ -128,6 +129,18 @@ def _verdict_first(cells: list[Any]) -> list[Any]:
     last = [part for part in rest if any(_LAST_TAGS & set(cell.metadata.get("tags", ())) for cell in part)]
     first = [part for part in rest if part not in last]
     return [cell for part in (opening, *first, *last) for cell in part]
+
+
+def _joined(outputs: list[Any]) -> list[Any]:
+    """What was printed piece by piece as one output, so that it is folded as one."""
+    found: list[Any] = []
+    for output in outputs:
+        before = found[-1] if found else None
+        if before and output.output_type == before.output_type == "stream" and output.name == before.name:
+            before.text += output.text
+        else:
+            found.append(output)
+    return found
 
 
 def _is_visible(output: Any) -> bool:
