@@ -149,7 +149,7 @@ def test_an_interrupted_study_keeps_its_blocks_and_goes_on(tmp_path, number):
         os.kill(child.pid, number)
         assert child.wait(60) == cli.INTERRUPTED, log.read_text()
     assert "to go on" in log.read_text()
-    assert "about " in log.read_text().splitlines()[0]  # how long it takes, said at once
+    assert " left, until about " in log.read_text().splitlines()[0]  # how long it takes, said at once
     assert "\r" not in log.read_text()
     page = only(Path(os.environ["MESHTRIAL_REPORTS"]), "ambient*.html").read_text()
     banner = page[page.index('<section class="banner"') : page.index("<h1")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import pkgutil
 import subprocess
 import sys
@@ -49,10 +50,19 @@ def test_alone_it_says_what_to_do_first():
     assert "ambient_vs_no_mesh" in STUDIES
 
 
-def test_help_loads_nothing_that_takes_time():
+@pytest.mark.parametrize("given", [[], ["--help"], ["open"]], ids=" ".join)
+def test_what_is_asked_first_loads_nothing_that_takes_time(given, tmp_path):
     code = (
-        "import io, sys\nfrom meshtrial import cli\ncli.main(['--help'], io.StringIO(), io.StringIO())\n"
+        f"import io, sys\nfrom meshtrial import cli\ncli.main({given!r}, io.StringIO(), io.StringIO())\n"
         f"print(sorted({HEAVY!r} & set(sys.modules)), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    (tmp_path / "x.html").touch()
+    environment = {
+        **os.environ,
+        "MESHTRIAL_REPORTS": str(tmp_path),
+        "DISPLAY": "",
+        "WAYLAND_DISPLAY": "",
+        "BROWSER": "",
+    }
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert done.stderr.strip() == "[]"

@@ -6,11 +6,13 @@ import argparse
 import os
 import webbrowser
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from meshtrial import paths
 from meshtrial.errors import UsageError
-from meshtrial.report.entry import Entry, read_entry
+
+if TYPE_CHECKING:
+    from meshtrial.report.entry import Entry
 
 # One of them leads to a browser; without, webbrowser would start one in the terminal, and wait for its end.
 _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
@@ -65,6 +67,9 @@ def newest(folder: Path, study: str = "") -> Path:
 
 
 def _entry(page: Path) -> Entry | None:
+    # Loads all of the report, which the newest of all can do without.
+    from meshtrial.report.entry import read_entry
+
     try:
         return read_entry(page.with_suffix(".json"))
     except UsageError:

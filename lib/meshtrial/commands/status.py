@@ -11,7 +11,6 @@ from meshtrial.errors import MeshtrialError
 from meshtrial.inference.sequential import finished_repetitions
 from meshtrial.records.store import StudyStore
 from meshtrial.run import duration
-from meshtrial.run.progress import span, until
 from meshtrial.run.trial import complete
 
 
@@ -42,8 +41,7 @@ def _line(path: Path) -> str:
         state = "whole" if complete(store) else f"provisional, {blocks}"
         if store.running:
             besides_s = duration.expected_besides_s(store.plan, records, paths.studies_root())
-            left_s = duration.left_s(store.plan, done, besides_s)
-            state = f"running, {blocks}, {span(left_s)} left, until about {until(left_s)}"
+            state = f"running, {blocks}, {duration.said(store.plan, duration.left_s(store.plan, done, besides_s))}"
         return f"{paths.shown(path)}  {state}  {len(done)}/{len(store.plan.runs)} runs, {invalid} attempts invalid"
     except MeshtrialError as error:
         return f"{paths.shown(path)}  unreadable: {error}"

@@ -15,6 +15,7 @@ from meshtrial.design.study import Load
 from meshtrial.errors import MeshtrialError
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore
+from meshtrial.run.progress import span, until
 
 # Where nothing of the kind is recorded yet: seen on two cores, and on a cluster of two nodes with a fresh mesh a run.
 _BESIDES_S = {"local": 1.5, "kubernetes": 35.0}
@@ -27,6 +28,12 @@ def left_s(plan: Plan, done: Collection[str], besides_s: float) -> float:
     """Seconds that the runs take that are not ``done``, by their ids."""
     each = {load.label: asked_s(load) + besides_s for load in plan.study.loads}
     return sum(each[run.load] for run in plan.runs if run.run_id not in done)
+
+
+def said(plan: Plan, seconds: float) -> str:
+    """``3 min 20 s left, until about 14:32``; at most so much where the plan's rule may end it earlier."""
+    most = "" if plan.study.stopping.get("rule", "fixed") == "fixed" else "at most "
+    return f"{most}{span(seconds)} left, until about {until(seconds)}"
 
 
 def asked_s(load: Load) -> float:

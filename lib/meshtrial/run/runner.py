@@ -15,7 +15,7 @@ from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore
 from meshtrial.run import duration
 from meshtrial.run.measured import run_interleaved, run_once
-from meshtrial.run.progress import Tell, passing, span, until
+from meshtrial.run.progress import Tell, passing, span
 from meshtrial.testbed.base import Testbed
 
 Enough = Callable[[Sequence[RunRecord], int], bool]
@@ -114,8 +114,7 @@ class _Executor:
         if made_s > 0:
             left_s *= (time.monotonic() - self.began) / made_s
         where = f"block {planned.repetition}/{self.plan.study.blocks}, {planned.load}, {what}"
-        text = f"{span(left_s)} left, until about {until(left_s)}; {where}"
-        self.tell(passing(self.done, len(self.plan.runs), text))
+        self.tell(passing(self.done, len(self.plan.runs), f"{duration.said(self.plan, left_s)}; {where}"))
 
     @property
     def done(self) -> int:

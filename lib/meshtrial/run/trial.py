@@ -20,7 +20,7 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore
 from meshtrial.run import duration, probe
-from meshtrial.run.progress import Tell, shown, span, until
+from meshtrial.run.progress import Tell, shown
 from meshtrial.run.provenance import environment
 from meshtrial.run.runner import execute
 from meshtrial.signals import interruptible
@@ -81,10 +81,8 @@ class Trial:
         left_s = duration.left_s(plan, done, self._besides_s())
         runs = f"{len(plan.runs) - len(done)} of {len(plan.runs)} runs" if done else f"{len(plan.runs)} runs"
         treatments = len(plan.study.treatments)
-        return (
-            f"{plan.study.name}: {runs}, {treatments} treatments in {plan.study.blocks} blocks, "
-            f"about {span(left_s)}, until about {until(left_s)}"
-        )
+        planned = f"{runs}, {treatments} treatments in {plan.study.blocks} blocks"
+        return f"{plan.study.name}: {planned}; {duration.said(plan, left_s)}"
 
     def run(self, tell: Tell | None = None) -> StudyData:
         """Execute what is not recorded yet, then analyse everything that is.

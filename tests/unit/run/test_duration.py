@@ -9,7 +9,8 @@ import pytest
 from meshtrial.design.plan import make_plan
 from meshtrial.design.study import Load
 from meshtrial.records.store import StudyStore
-from meshtrial.run.duration import asked_s, besides_s, expected_besides_s, left_s
+from meshtrial.run.duration import asked_s, besides_s, expected_besides_s, left_s, said
+from meshtrial.stats import TwoLooks
 
 LOAD = Load(100, 4, 2.0, warmup_s=1.0)
 
@@ -44,6 +45,12 @@ def test_what_a_run_is_asked_for(load, seconds):
 def test_what_is_left_are_the_runs_that_are_not_made(plan):
     assert left_s(plan, (), 0.5) == 6 * 3.5
     assert left_s(plan, {run.run_id for run in plan.runs[:4]}, 0.5) == 2 * 3.5
+
+
+def test_a_plan_that_may_end_earlier_says_at_most(plan, make_study):
+    assert said(plan, 200).startswith("3 min 20 s left, until about ")
+    early = make_plan(make_study(blocks=16, stopping=TwoLooks(alpha_first=0.01, alpha_second=0.04).to_dict()))
+    assert said(early, 200).startswith("at most 3 min 20 s left, until about ")
 
 
 def test_what_runs_take_besides_is_counted_from_end_to_end(plan, make_record):
