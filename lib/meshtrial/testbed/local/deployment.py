@@ -223,7 +223,7 @@ class LocalDeployment:
         found = [proof for prover in self.provers for proof in prover(phase, requests)]
         for child in self._children:
             if not child.alive():
-                found.append(Proof(f"{child.name} alive", phase, False, "running", f"{child.state()}: {child.tail()}"))
+                found.append(Proof(f"{child.name} alive", phase, False, "running", f"{child.state()}: {child.why()}"))
         return tuple(found)
 
     def snapshot(self) -> Mapping[str, ComponentUsage]:
