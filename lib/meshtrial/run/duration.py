@@ -7,6 +7,7 @@ whether to wait or to come back tomorrow, and put right by the runs themselves a
 from __future__ import annotations
 
 import datetime
+import statistics
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -17,8 +18,9 @@ from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore
 from meshtrial.run.progress import span, until
 
-# Where nothing of the kind is recorded yet: seen on two cores, and on a cluster of two nodes with a fresh mesh a run.
-_BESIDES_S = {"local": 1.5, "kubernetes": 35.0}
+# Where nothing of the kind is recorded yet. Seen: 0.5 to 1.0 s on two cores, and on a cluster of two nodes with a fresh
+# mesh for every run 19 to 31 s.
+_BESIDES_S = {"local": 1.0, "kubernetes": 30.0}
 _COPY_S = 0.1  # each copy of the application, with its proxy
 # Steps of a capacity search: a closed loop, the rates, and the confirming of twice a step's length.
 _SEARCH_STEPS = 13
@@ -66,7 +68,7 @@ def expected_besides_s(plan: Plan, records: Sequence[RunRecord], root: Path) -> 
             continue  # `meshtrial status` says what is wrong with it
     if known is not None:
         return known
-    return _BESIDES_S[plan.study.backend] + _COPY_S * max(load.replicas for load in plan.study.loads)
+    return _BESIDES_S[plan.study.backend] + _COPY_S * statistics.mean(load.replicas for load in plan.study.loads)
 
 
 def besides_s(plan: Plan, records: Sequence[RunRecord]) -> float | None:
