@@ -19,6 +19,7 @@ INTERRUPTED = 130
 COMMANDS = {
     "doctor": "what works on this machine, what is missing, how to get it",
     "run": "run a study and write its reports",
+    "open": "open the newest report in a browser",
     "report": "make verdicts and report again from a study's records",
     "verify": "check a study's checksums and that re-analysis gives the same verdicts",
     "pack": "write a recorded study as one file, to publish or to send",
@@ -35,6 +36,12 @@ COMMANDS = {
     "calibrate": "error rates, coverage and power of the inference on simulated studies",
     "clean": "remove what studies left on a Kubernetes cluster",
 }
+# What is said to somebody who asks for nothing.
+FIRST = """\
+meshtrial doctor                  what works on this machine, and what is missing
+meshtrial run ambient_vs_no_mesh  a study of some minutes that needs no cluster; Ctrl-C keeps what is recorded
+meshtrial open                    its report
+`meshtrial --help` lists all commands"""
 
 
 def parser(verb: str = "") -> argparse.ArgumentParser:
@@ -55,19 +62,21 @@ def parser(verb: str = "") -> argparse.ArgumentParser:
 def main(argv: Sequence[str], out: TextIO, err: TextIO) -> int:
     """Run one command; every expected failure is one line on ``err``."""
     paths.keep_state_inside()
+    if not argv:
+        print(FIRST, file=out)
+        return 0
     try:
         # No option stands before a command but --help and --version, which end here.
-        arguments = parser(argv[0] if argv else "").parse_args(argv)
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    try:
+        arguments = parser(argv[0]).parse_args(argv)
         code: int = arguments.run(arguments, out)
         return code
+    except SystemExit as stop:
+        return int(stop.code or 0)
     except MeshtrialError as error:
-        print(f"meshtrial {arguments.verb}: {error}", file=err)
+        print(f"meshtrial {argv[0]}: {error}", file=err)
         return error.exit_code
     except KeyboardInterrupt:
-        print(f"meshtrial {arguments.verb}: interrupted", file=err)
+        print(f"meshtrial {argv[0]}: interrupted", file=err)
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of a pipe has gone (`| head`): nothing is wrong and nobody is left to be told.

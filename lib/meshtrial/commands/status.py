@@ -11,6 +11,7 @@ from meshtrial.errors import MeshtrialError
 from meshtrial.inference.sequential import finished_blocks
 from meshtrial.records.parts import part_of
 from meshtrial.records.store import StudyStore
+from meshtrial.run import duration
 from meshtrial.run.trial import complete
 
 
@@ -36,11 +37,17 @@ def line(path: Path) -> str:
     try:
         store = StudyStore.open(path)
         records = store.records()
-        done = len({record.run_id for record in records})
+        done = {record.run_id for record in records}
         invalid = sum(1 for record in records if not record.valid)
         part = part_of(store.plan, store.environment)
         blocks = f"{len(finished_blocks(store.plan, records))} of {len(store.blocks)} blocks"
-        state = ("whole" if complete(store) else f"provisional, {blocks}") + (f", part {part}" if part else "")
-        return f"{paths.shown(path)}  {state}  {done}/{len(store.runs_here())} runs, {invalid} attempts invalid"
+        state = "whole" if complete(store) else f"provisional, {blocks}"
+        if store.running:
+            besides_s = duration.expected_besides_s(store.plan, records, paths.studies_root())
+            waiting = [run for run in store.runs_here() if run.run_id not in done]
+            left_s = duration.left_s(store.plan, waiting, besides_s)
+            state = f"running, {blocks}, {duration.said(store.plan, left_s)}"
+        state += f", part {part}" if part else ""
+        return f"{paths.shown(path)}  {state}  {len(done)}/{len(store.runs_here())} runs, {invalid} attempts invalid"
     except MeshtrialError as error:
         return f"{paths.shown(path)}  unreadable: {error}"

@@ -11,10 +11,11 @@ import fcntl
 import hashlib
 import json
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import polars as pl
 
@@ -26,7 +27,7 @@ from meshtrial.records.schema import RunRecord
 
 PLAN, ENVIRONMENT, CHECKSUMS = "plan.json", "environment.json", "SHA256SUMS"
 PART_ENDING = "-part-"
-_TEMPORARY = ".incomplete-"
+_TEMPORARY, _LOCK = ".incomplete-", ".lock"
 
 
 class StudyStore:
@@ -99,15 +100,24 @@ class StudyStore:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep a second process from running the same study; the lock goes with the process."""
-        with (self.path / ".lock").open("w") as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise RecordError(f"{self.path}: another process is running this study; wait for it") from None
+        with (self.path / _LOCK).open("w") as handle:
+            if not _lock(handle, fcntl.LOCK_EX):
+                time.sleep(0.1)  # somebody who asks whether it runs holds it for a moment
+                if not _lock(handle, fcntl.LOCK_EX):
+                    raise RecordError(f"{self.path}: another process is running this study; wait for it")
             try:
                 yield
             finally:
-                (self.path / ".lock").unlink(missing_ok=True)
+                (self.path / _LOCK).unlink(missing_ok=True)
+
+    @property
+    def running(self) -> bool:
+        """Whether a process of this machine runs the study now."""
+        try:
+            with (self.path / _LOCK).open() as handle:
+                return not _lock(handle, fcntl.LOCK_SH)
+        except OSError:
+            return False
 
     def folder(self, run_id: str, attempt: int) -> Path:
         """Where a run's attempt lies once it is whole."""
@@ -178,6 +188,14 @@ class StudyStore:
                     raise RecordError(f"{path}: belongs to another plan ({record.plan_sha256[:8]}); move it away")
                 found.append(record)
         return tuple(sorted(found, key=lambda record: record.start_unix_s))
+
+
+def _lock(handle: TextIO, kind: int) -> bool:
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def write_json(path: Path, data: Any) -> None:

@@ -1,12 +1,14 @@
-"""Going on without knowing the folder: the same parameters are the same plan."""
+"""What surrounds a notebook that is run; going on without knowing the folder: the same parameters are the same plan."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from meshtrial.commands import run as command
 from meshtrial.commands.run import begun
 from meshtrial.design.parameters import read_parameters
 from meshtrial.design.part import Part
@@ -82,3 +84,17 @@ def test_a_part_keeps_its_share(root):
 def test_what_cannot_be_divided_is_refused_before_anything_runs(root, given, said):
     with pytest.raises(UsageError, match=said):
         Trial(NAME, GIVEN | given)
+
+
+@pytest.fixture
+def folders(tmp_path, monkeypatch):
+    monkeypatch.setenv("MESHTRIAL_REPORTS", str(tmp_path / "reports"))
+    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path / "studies"))
+    return tmp_path
+
+
+def test_an_executed_notebook_never_takes_the_place_of_another(folders):
+    made = [command._new_notebook("rollout") for _ in range(4)]
+    assert len(set(made)) == 4
+    assert all(path.exists() and path.parent == folders / "reports" for path in made)
+    assert all(re.fullmatch(r"rollout-\d{8}T\d{6}Z(-[234])?\.ipynb", path.name) for path in made)

@@ -74,10 +74,10 @@ RAMP = Parameter("ramp", 0, "steps in which the rate rises to what is asked for;
 
 # Studies whose loads may differ in these take a list; each number of them is a load of its own.
 CONNECTIONS = Parameter(
-    "connections", "", "comma-separated connections over all generators, each a load; empty is as the profile says"
+    "connections", "", "comma-separated, over all generators, each a load; empty is as the profile says"
 )
 GENERATORS = Parameter(
-    "generators", "1", "comma-separated load-generator processes or pods that share rate and connections, each a load"
+    "generators", "1", "comma-separated numbers of load generators that share rate and connections, each a load"
 )
 _LISTED = {one.name: one for one in (CONNECTIONS, GENERATORS)}
 LISTED_LOAD = tuple(_LISTED.get(parameter.name, parameter) for parameter in LOAD)
@@ -87,7 +87,7 @@ APP = Parameter("app", "echo", "the application behind the data plane: echo, cou
 PROTOCOL = Parameter(
     "protocol",
     "http1",
-    "what is spoken; mixed is half HTTP/1.1 and half gRPC",
+    "what is spoken; mixed: half HTTP/1.1, half gRPC",
     allowed=PROTOCOLS,
 )
 PROBE = Parameter("probe", False, "true counts system calls a request afterwards, under strace, apart from every run")

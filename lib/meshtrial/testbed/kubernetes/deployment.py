@@ -96,14 +96,18 @@ class KubernetesDeployment:
 
     def stand_up(self) -> None:
         """Apply everything and wait until a request comes through; on failure nothing stays."""
-        places = (self.rendered.namespace, *(self.mesh.namespaces if self.mesh is not None else ()))
         try:
-            with evidence.kept(self.cluster, places):
+            with evidence.kept(self.cluster, self._places):
                 self._stand_up()
         except BaseException:
             with contextlib.suppress(TestbedError):
                 self.remove()
             raise
+
+    @property
+    def _places(self) -> tuple[str, ...]:
+        """Namespaces in which something of the treatment runs."""
+        return (self.rendered.namespace, *(self.mesh.namespaces if self.mesh is not None else ()))
 
     def _stand_up(self) -> None:
         began = time.monotonic()
@@ -272,8 +276,12 @@ class KubernetesDeployment:
         return self.measured
 
     def collect_logs(self, folder: Path) -> None:
-        """Write the containers' logs, of a few pods a component."""
+        """Write the containers' logs, of a few pods a component; where one was lost, all that can be had of it too."""
         folder.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(TestbedError):
+            if self.why_spoilt():
+                for name, text in evidence.gather(self.cluster, self._places).items():
+                    (folder / name).write_text(text)
         seen: dict[str, int] = {}
         subject = self._subject
         members = self._pods + [p for part in (subject.pods if subject else {}).values() for p in part]

@@ -294,7 +294,10 @@ class KubernetesTestbed:
             self._let_go()
         if failures:
             hint = clean_command(self.cluster.context, self.applier.owner.study)
-            raise TestbedError(f"not everything could be removed: {'; '.join(failures)}; try '{hint}'")
+            raise TestbedError(
+                f"not everything could be removed: {'; '.join(failures)}; try '{hint}', with the study's own "
+                "--cluster-file where it had one"
+            )
 
     def _let_go(self) -> None:
         if self._lease is not None:

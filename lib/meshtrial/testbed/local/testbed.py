@@ -89,11 +89,7 @@ class LocalTestbed:
             return scaleout.deploy(treatment, load, app, self._options)
         build = builder(treatment)
         deployment = LocalDeployment(treatment, load, app, self._options, versions.of(treatment, self._versions))
-        try:
-            build(deployment)
-        except BaseException:
-            deployment.close()
-            raise
+        deployment.stand_up(build)
         return deployment
 
     @functools.cached_property
