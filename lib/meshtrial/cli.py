@@ -24,7 +24,7 @@ COMMANDS = {
     "pack": "write a recorded study as one file, to publish or to send",
     "export": "write verdicts and runs as CSV, Parquet, JSON and OpenMetrics",
     "status": "list the recorded studies and how far each is",
-    "site": "write the index over all reports again",
+    "site": "write the index over all reports again, or a web site of chosen studies",
     "compare": "compare fortio results, access logs or a table that are already there",
     "history": "draw one response over all recorded studies of a question",
     "plan": "how many blocks a margin costs, from a recorded study",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shlex
 from collections import defaultdict
@@ -16,7 +15,9 @@ from meshtrial import __version__
 from meshtrial.design.plan import Plan
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
-from meshtrial.report.markup import Cell, Column, Fragment, Table, part
+from meshtrial.report.markup import Cell, Column, Fragment, Table, heading, part
+from meshtrial.report.tables.citation import citation
+from meshtrial.report.tables.digest import verdicts_sha256
 
 # What environment.json usually holds, in a reader's order and words; anything else follows under its own name.
 _LABELS = {
@@ -67,20 +68,15 @@ def recorded_at(data: StudyData) -> str:
     return str(Path(*parts[-2:]))
 
 
-def verdicts_sha256(data: StudyData) -> str:
-    """Digest of the verdict rows: what `verify` compares a re-analysis with."""
-    body = json.dumps([row.to_dict() for row in data.verdicts], sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(body.encode()).hexdigest()
-
-
 def provenance(data: StudyData) -> Fragment:
-    """Host, versions, commit, lock, plan digest, seed, and the commands that make it again."""
+    """Host, versions, commit, lock, plan digest, seed, the commands that make it again, and how it is cited."""
     plan = data.plan
     command, again = reproduce_command(plan), f"meshtrial report {shlex.quote(recorded_at(data))}"
     record, machine = _record_table(data), _machine_table(data)
     seal = {"plan": plan.sha256, "verdicts": verdicts_sha256(data), "records": recorded_at(data)}
-    html = part("provenance", seal, command, again, [record, machine])
-    return Fragment(html, "\n".join([command, again, "", record.to_text(), "", machine.to_text()]))
+    cite = citation(data)
+    html = part("provenance", seal, command, again, [record, machine]) + heading("Cite this") + cite.html
+    return Fragment(html, "\n".join([command, again, "", record.to_text(), "", machine.to_text(), "", cite.text]))
 
 
 def _record_table(data: StudyData) -> Table:
