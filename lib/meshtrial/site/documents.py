@@ -29,7 +29,7 @@ from meshtrial.records.store import write_text
 from meshtrial.report.markup import render
 from meshtrial.site.head import Head
 
-START = "README.md"
+START, LAST = "README.md", "CHANGELOG.md"
 _FOLDER = "docs"
 _MARKDOWN = ".md"
 _LAST_LEVEL = 3  # deeper headings are not in the contents
@@ -107,7 +107,7 @@ def write_documents(checkout: Path, root: Path, base_url: str = "") -> tuple[Pat
 
 def read_documents(checkout: Path) -> tuple[list[Document], list[PurePosixPath]]:
     """Every page, README.md first and those of docs/ before the others; and the files of other kinds that they link."""
-    first = (checkout / START, *sorted((checkout / _FOLDER).glob(f"*{_MARKDOWN}")))
+    first = (checkout / START, *sorted((checkout / _FOLDER).glob(f"*{_MARKDOWN}")), checkout / LAST)
     waiting = [PurePosixPath(path.relative_to(checkout).as_posix()) for path in first if path.is_file()]
     found: dict[PurePosixPath, Document] = {}
     others: dict[PurePosixPath, None] = {}

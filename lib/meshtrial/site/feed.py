@@ -66,7 +66,7 @@ def write_feed(root: Path, studies: Sequence[Published], base_url: str) -> Path:
         ElementTree.SubElement(item, "guid", isPermaLink="true").text = link
         _add(item, "pubDate", format_datetime(study.moment))
         _add(item, "category", study.study.name)
-        _add(item, "description", " ".join([study.study.question, *study.headlines]))
+        _add(item, "description", f"{study.study.question} {study.sentence}")
     ElementTree.indent(rss, " ")
     path = root / FEED
     body = ElementTree.tostring(rss, encoding="unicode")

@@ -15,7 +15,7 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import read_json, write_text
 from meshtrial.report import frames
 from meshtrial.report.entry import utc_text
-from meshtrial.report.tables import headlines
+from meshtrial.report.tables import clauses
 from meshtrial.typed import SHAPE_ERRORS, mismatch, shortened
 
 SCHEMA = "meshtrial.site/1"
@@ -50,8 +50,8 @@ class Published:
         ISO 8601, UTC: start of the first run.
     blocks, blocks_planned : int
         Taking part in the inference, and planned.
-    headlines : tuple of str
-        The verdict: a sentence a load.
+    headlines : tuple of tuple of str
+        The verdict, a load each: how the sentence begins, and a clause a treatment.
     study : Asked
     verdicts : tuple of mapping
         Rows as ``verdicts.json`` of a study has them.
@@ -62,7 +62,7 @@ class Published:
     recorded: str
     blocks: int
     blocks_planned: int
-    headlines: tuple[str, ...]
+    headlines: tuple[tuple[str, ...], ...]
     study: Asked
     verdicts: tuple[Mapping[str, Any], ...]
     address: str = ""
@@ -76,7 +76,7 @@ class Published:
             utc_text(data.began_unix_s),
             blocks,
             planned,
-            tuple(headlines(data)),
+            tuple(map(tuple, clauses(data))),
             Asked(**{name: _frozen(value) for name, value in whole["study"].items()}),
             tuple(whole["verdicts"]),
             address,
@@ -91,6 +91,11 @@ class Published:
     def day(self) -> str:
         """The same as a reader writes it: 21 November 2026."""
         return f"{self.moment.day} {self.moment:%B %Y}"
+
+    @property
+    def sentence(self) -> str:
+        """The verdict of all loads, as one text."""
+        return " ".join(part for load in self.headlines for part in load)
 
     @property
     def where(self) -> str:
@@ -142,6 +147,8 @@ def read_published(path: Path) -> Published:
         wrong = mismatch(published)
         if not wrong and published.moment.tzinfo is None:
             wrong = f"recorded is {published.recorded}"
+        if not wrong and not (published.headlines and all(published.headlines)):
+            wrong = "a headline is empty"
     except SHAPE_ERRORS as error:
         wrong = shortened(error, 120)
     if wrong:
@@ -150,4 +157,4 @@ def read_published(path: Path) -> Published:
 
 
 def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value

@@ -117,7 +117,7 @@ def _page(data: StudyData, published: Published, files: Sequence[Path], earlier:
     asked = published.study
     head = Head(
         title=f"{asked.title} ({published.day})",
-        description=" ".join(published.headlines),
+        description=published.sentence,
         depth=published.address.count("/"),
         base_url=base_url,
         address=published.address,

@@ -25,7 +25,7 @@ def test_a_study_is_an_item_with_a_link_that_stays(study, tmp_path):
     (item,) = channel.findall("item")
     assert item.findtext("link") == item.findtext("guid") == BASE + study.address
     assert parsedate_to_datetime(item.findtext("pubDate") or "") == study.moment
-    assert " ".join(study.headlines[0].split()) in (item.findtext("description") or "")
+    assert " ".join(study.sentence.split()) in (item.findtext("description") or "")
     (own,) = channel.findall("{http://www.w3.org/2005/Atom}link")
     assert own.attrib == {"href": f"{BASE}feed.xml", "rel": "self", "type": "application/rss+xml"}
 

@@ -37,7 +37,7 @@ def test_every_study_is_listed_without_a_script(studies, tmp_path):
     assert 'id="controls" role="search" aria-label="Studies" hidden' in page
     assert f'href="./{studies[0].address}index.html"' in first
     assert f'href="./{studies[1].address}index.html"' in second
-    for sentence in (*studies[1].headlines, studies[1].study.question, "21 November 2026", "one machine"):
+    for sentence in (*studies[1].headlines[0], studies[1].study.question, "21 November 2026", "one machine"):
         assert sentence in unescape(second)
 
 
@@ -70,7 +70,7 @@ def test_a_page_that_cannot_be_described_is_listed_with_its_reason(tmp_path):
 def test_hostile_studies_are_text(studies, tmp_path):
     bad = '"><script>alert(1)</script>'
     asked = dataclasses.replace(studies[0].study, title=bad, question=bad, name=bad, treatments=(bad,), loads=(bad,))
-    hostile = dataclasses.replace(studies[0], study=asked, headlines=(bad, bad), address=f"studies/{bad}/x/")
+    hostile = dataclasses.replace(studies[0], study=asked, headlines=((bad, bad), (bad,)), address=f"studies/{bad}/x/")
     page = write_site_index(tmp_path, [hostile], [(bad, bad)]).read_text()
     assert page.count("<script") == 1
 

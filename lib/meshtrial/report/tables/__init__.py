@@ -8,7 +8,7 @@ from meshtrial.report.tables.design import design
 from meshtrial.report.tables.digest import verdicts_sha256
 from meshtrial.report.tables.generators import generators
 from meshtrial.report.tables.growth import costs_of_endpoints_and_rate, growth_contrasts
-from meshtrial.report.tables.headline import headline, headlines, verdict_sentence
+from meshtrial.report.tables.headline import clauses, headline, headlines, verdict_sentence
 from meshtrial.report.tables.limits import method_and_limits
 from meshtrial.report.tables.mechanism import mechanism
 from meshtrial.report.tables.money import money
@@ -20,6 +20,7 @@ from meshtrial.report.tables.verdicts import exploratory_table, verdict_table
 __all__ = [
     "aa_table",
     "citation",
+    "clauses",
     "cost",
     "costs_of_endpoints_and_rate",
     "decomposition",
