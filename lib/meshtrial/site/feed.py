@@ -61,7 +61,7 @@ def write_feed(root: Path, studies: Sequence[Published], base_url: str) -> Path:
     for study in studies:
         item = ElementTree.SubElement(channel, "item")
         link = whole_address(base_url, study.address)
-        _add(item, "title", f"{study.study.title} ({study.day})")
+        _add(item, "title", study.title)
         _add(item, "link", link)
         ElementTree.SubElement(item, "guid", isPermaLink="true").text = link
         _add(item, "pubDate", format_datetime(study.moment))

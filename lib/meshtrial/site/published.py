@@ -93,6 +93,11 @@ class Published:
         return f"{self.moment.day} {self.moment:%B %Y}"
 
     @property
+    def title(self) -> str:
+        """The study's title and when it began: two studies may ask the same on one day."""
+        return f"{self.study.title} ({self.day}, {self.moment:%H:%M} UTC)"
+
+    @property
     def sentence(self) -> str:
         """The verdict of all loads, as one text."""
         return " ".join(part for load in self.headlines for part in load)
@@ -145,7 +150,7 @@ def read_published(path: Path) -> Published:
         asked = Asked(**{name: _frozen(value) for name, value in raw["study"].items()})
         published = Published(**body | {"study": asked})
         wrong = mismatch(published)
-        if not wrong and published.moment.tzinfo is None:
+        if not wrong and published.moment.utcoffset() != datetime.timedelta(0):
             wrong = f"recorded is {published.recorded}"
         if not wrong and not (published.headlines and all(published.headlines)):
             wrong = "a headline is empty"

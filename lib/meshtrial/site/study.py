@@ -116,7 +116,7 @@ def _earlier(folder: Path) -> list[str]:
 def _page(data: StudyData, published: Published, files: Sequence[Path], earlier: Sequence[str], base_url: str) -> str:
     asked = published.study
     head = Head(
-        title=f"{asked.title} ({published.day})",
+        title=published.title,
         description=published.sentence,
         depth=published.address.count("/"),
         base_url=base_url,

@@ -22,6 +22,7 @@ def test_what_was_written_is_read_back_with_its_place(data, root):
     assert found.address == address(data)
     assert found.study.treatments == ("none", "none-aa", "node-proxy")
     assert found.sentence.startswith("Against none, at 300 requests a second over 4 connections: node-proxy is slower")
+    assert found.title == "The ambient architecture against no mesh (21 November 2026, 21:17 UTC)"
     assert (found.day, found.blocks, found.blocks_planned) == ("21 November 2026", 8, 8)
     assert len(found.verdicts) == len(data.verdicts)
 
@@ -38,6 +39,7 @@ def test_a_file_cannot_send_the_reader_elsewhere(data, root):
         ({"schema": "meshtrial.site/9"}, "not of the form"),
         ({"recorded": "yesterday"}, "not whole"),
         ({"recorded": "2026-11-21T21:17:26"}, "not whole"),
+        ({"recorded": "2026-11-21T21:17:26+02:00"}, "not whole"),
         ({"headlines": ["a"]}, "not whole"),
         ({"headlines": []}, "not whole"),
         ({"headlines": [[]]}, "not whole"),
