@@ -72,7 +72,8 @@ def _publish(root: Path, chosen: list[Path], base: str, out: TextIO) -> int:
     except OSError as error:
         raise UsageError(f"{root}: cannot be written ({error.strerror}); check rights and free space") from None
     if not base_url:
-        print("no feed and no pictures in previews: these need whole addresses, --base-url https://...", file=out)
+        feed = f"{site.FEED} is as it was" if (root / site.FEED).is_file() else "no feed"
+        print(f"{feed}, no pictures in previews: these need whole addresses, --base-url https://...", file=out)
     counted = "1 study" if len(studies) == 1 else f"{len(studies)} studies"
     print(f"{counted}, {len(documents)} pages of documentation", file=out)
     print(f"site    {paths.shown(index)}", file=out)

@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from meshtrial import __version__
+from meshtrial import __version__, paths
 from meshtrial.errors import RecordError, UsageError
-from meshtrial.records.store import read_json, write_text
+from meshtrial.records.store import PLAN, read_json, write_text
 from meshtrial.report.markup import render
 from meshtrial.site.head import Head
 from meshtrial.site.published import SCHEMA, Published, as_json
@@ -17,7 +17,7 @@ INDEX, VERDICTS = "index.html", "verdicts.json"
 
 
 def refuse_foreign(root: Path) -> None:
-    """Refuse a folder whose first page is not ours to replace.
+    """Refuse a folder that is no place for a site: the checkout, a study, one whose first page is not ours to replace.
 
     Raises
     ------
@@ -25,6 +25,8 @@ def refuse_foreign(root: Path) -> None:
     """
     if root.exists() and not root.is_dir():
         raise UsageError(f"{root}: is a file; give the folder of the site")
+    if root == paths.CHECKOUT or (root / PLAN).exists():
+        raise UsageError(f"{root}: is the checkout or a study; the folder of the site stands first, then studies")
     if not (root / INDEX).exists():
         return
     try:

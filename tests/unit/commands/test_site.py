@@ -77,6 +77,7 @@ def test_a_second_call_keeps_what_is_there_and_lists_it(reports, data, tmp_path)
     assert (root / address[1] / "report.html").is_file()
     assert f"<link>https://example.org/{address[1]}</link>" in (root / "feed.xml").read_text()
     assert "1 study, " in out
+    assert "feed.xml is as it was" in called(root, SAMPLE)[1]
 
 
 @pytest.mark.parametrize(

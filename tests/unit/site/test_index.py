@@ -91,6 +91,9 @@ def test_all_verdicts_are_json_of_the_schema(studies, tmp_path):
 
 def test_a_page_of_somebody_else_is_not_replaced(studies, tmp_path):
     refuse_foreign(tmp_path / "new")
+    for folder in (paths.CHECKOUT, next((paths.CHECKOUT / "data" / "sample").glob("*/*/plan.json")).parent):
+        with pytest.raises(UsageError, match="the folder of the site stands first"):
+            refuse_foreign(folder)
     (tmp_path / "index.html").write_text("mine")
     with pytest.raises(UsageError, match="give another folder"):
         refuse_foreign(tmp_path)
