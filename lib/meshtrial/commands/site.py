@@ -71,6 +71,8 @@ def _publish(root: Path, chosen: list[Path], base: str, out: TextIO) -> int:
             site.write_feed(root, studies, base_url)
     except OSError as error:
         raise UsageError(f"{root}: cannot be written ({error.strerror}); check rights and free space") from None
+    for _, reason in broken:
+        print(f"listed without its verdict: {reason}", file=out)
     if not base_url:
         feed = f"{site.FEED} is as it was" if (root / site.FEED).is_file() else "no feed"
         print(f"{feed}, no pictures in previews: these need whole addresses, --base-url https://...", file=out)

@@ -87,7 +87,7 @@ def write_documents(checkout: Path, root: Path, base_url: str = "") -> tuple[Pat
         page = render(
             "site/document.html.j2",
             head=Head(
-                title=f"{document.title} · meshtrial" if document.title != "meshtrial" else document.title,
+                title=f"{document.title} · meshtrial",
                 description=f"Documentation of meshtrial: {document.title}.",
                 depth=len(document.source.parts) - 1,
                 base_url=base_url,

@@ -130,7 +130,8 @@ def all_published(root: Path) -> tuple[list[Published], list[tuple[str, str]]]:
         try:
             found.append(replace(read_published(path), address=address))
         except MeshtrialError as error:
-            broken.append((address, str(error)))
+            # The reason is published too: no folder of this machine is in it.
+            broken.append((address, str(error).replace(f"{root}/", "")))
     return sorted(found, key=lambda one: (one.moment, one.address), reverse=True), broken
 
 

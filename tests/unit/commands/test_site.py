@@ -77,7 +77,13 @@ def test_a_second_call_keeps_what_is_there_and_lists_it(reports, data, tmp_path)
     assert (root / address[1] / "report.html").is_file()
     assert f"<link>https://example.org/{address[1]}</link>" in (root / "feed.xml").read_text()
     assert "1 study, " in out
-    assert "feed.xml is as it was" in called(root, SAMPLE)[1]
+    foreign = root / "studies" / "a" / "b"
+    foreign.mkdir(parents=True)
+    (foreign / "summary.json").write_text("{}")
+    code, out, _ = called(root, SAMPLE)
+    assert code == 0
+    assert "listed without its verdict: studies/a/b/summary.json: is not of the form" in out
+    assert "feed.xml is as it was" in out
 
 
 @pytest.mark.parametrize(

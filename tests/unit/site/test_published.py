@@ -56,6 +56,7 @@ def test_one_that_is_not_ours_is_named_with_its_reason(data, root, change, reaso
     ((place, why),) = broken
     assert place == address(data)
     assert reason in why
+    assert str(root) not in why
 
 
 def test_the_newest_is_first(data, root):
