@@ -137,7 +137,7 @@ def _page(data: StudyData, published: Published, files: Sequence[Path], earlier:
         report_size=_size(files[0].parent / REPORT),
         earlier=earlier,
         verdict=[tables.verdict_sentence(data).html, figures.forest(data).html, tables.verdict_table(data).html],
-        files=Table("Data and records of this study", columns, rows, show_caption=False).to_html(),
+        files=Table("Data and records of this study", columns, rows, show_caption=False, css="mt-files").to_html(),
         citation=tables.citation(data).html,
         records=RECORDS,
         version=__version__,
