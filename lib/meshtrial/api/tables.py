@@ -33,6 +33,7 @@ validity = of_study(made.validity)
 design = of_study(made.design)
 method_and_limits = of_study(made.method_and_limits)
 provenance = of_study(made.provenance)
+citation = of_study(made.citation)
 # Of studies that inject delays, scale out, restart something, or take a cost apart.
 aa_table = of_study(made.aa_table)
 decomposition = of_study(made.decomposition)
@@ -69,6 +70,7 @@ def simulated_under_noise_of(study: RecordedStudy, seed: int = 1, studies: int =
 
 __all__ = [
     "aa_table",
+    "citation",
     "cost",
     "costs_of_endpoints_and_rate",
     "decomposition",
