@@ -2,8 +2,8 @@
 
 Field names, types and units are those of protos/service_mesh_performance.proto and protos/service_mesh.proto in
 service-mesh-performance/service-mesh-performance, as of their last commit, 69125ea of July 2023 (earlier ones say
-``actual_QPS`` and ``testId``). The specification has messages and no file, so the file is ours: a list of each. Enumerations are written
-as numbers, which readers of protobuf's JSON take, and those of plain JSON or YAML too.
+``actual_QPS`` and ``testId``). The specification has messages and no file, so the file is ours: a list of each.
+Enumerations are written as numbers, which readers of protobuf's JSON take, and those of plain JSON or YAML too.
 
 Opinion: a result of SMP is one run. Percentiles of several runs are not averaged into one, and no field is filled with
 something that it does not mean. Limits: :data:`LIMITS`.
