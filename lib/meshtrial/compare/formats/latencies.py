@@ -7,6 +7,7 @@ taken as it stands, with what its digits leave open.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -201,6 +202,11 @@ def recorded(
         raise InputFileError(source.path, f"holds {requests} requests: the run made none")
     if failed is not None and (failed < 0 or (requests is not None and failed > requests)):
         raise InputFileError(source.path, f"holds {failed} failed requests of {requests}")
+    _require_sound(source, np.array([*latencies.values.values()], dtype=np.float64))
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputFileError(source.path, f"holds a number that is too large: its {field.name} would be {value}")
     responses = dict(latencies.values)
     if requests is not None:
         responses["requests"] = float(requests)
