@@ -15,7 +15,7 @@ True
 
 from __future__ import annotations
 
-from meshtrial.api.bind import of_study
+from meshtrial.api.bind import of_record, of_study
 from meshtrial.report import figures as drawn
 
 forest = of_study(drawn.forest)
@@ -25,6 +25,9 @@ added_latency = of_study(drawn.added_latency)
 resources = of_study(drawn.resources)
 course = of_study(drawn.course)
 drift = of_study(drawn.drift)
+# Of one run.
+requests_over_time = of_record(drawn.requests_over_time)
+components_over_time = of_record(drawn.components_over_time)
 # Of studies that search capacity, let a rate rise, inject delays, or scale out.
 capacity = of_study(drawn.capacity)
 ramp = of_study(drawn.ramp)
@@ -39,6 +42,7 @@ configuration_against_endpoints = of_study(drawn.configuration_against_endpoints
 __all__ = [
     "added_latency",
     "capacity",
+    "components_over_time",
     "configuration_against_endpoints",
     "cost_against_endpoints",
     "course",
@@ -50,6 +54,7 @@ __all__ = [
     "latency_ccdf",
     "machine_limits",
     "ramp",
+    "requests_over_time",
     "resources",
     "runs_by_block",
     "shares_against_endpoints",

@@ -87,10 +87,11 @@ def _values(plan: Plan, table: pl.DataFrame, load: str, response: str, inclusion
 def _results(
     plan: Plan, response: Response, inclusion: Inclusion, values: Mapping[str, FloatArray], alpha: float
 ) -> list[stats.ContrastResult]:
-    """Ratios where the baseline is positive, differences where it has no such part at all, and of counts."""
+    """Ratios where both have the part that is measured, differences where one lacks it altogether, and of counts."""
     groups: dict[stats.Scale, list[Contrast]] = {"ratio": [], "difference": []}
     for contrast in plan.study.all_contrasts():
-        groups["difference" if _without(response, values[contrast.baseline]) else "ratio"].append(contrast)
+        lacking = any(_without(response, values[name]) for name in (contrast.baseline, contrast.treatment))
+        groups["difference" if lacking else "ratio"].append(contrast)
     found: list[stats.ContrastResult] = []
     # A study of the baseline and its twin alone has no contrast, but the twin is judged.
     for scale, members in groups.items():

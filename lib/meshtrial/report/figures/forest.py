@@ -49,9 +49,10 @@ def forest_of(contrasts: Contrasts) -> Figure:
         return empty("No verdict of a primary response has been computed yet.")
     panels_shown = [_panel(contrasts, rows) for rows in shown]
     rows = [row for panel in panels_shown for row in panel.rows]
+    later = any(row.after_the_fact for row in rows)
     caption = (
         f"Ratio of each treatment to {_base(contrasts)} (Hodges-Lehmann) with its interval. The shaded band is the "
-        "margin: what was declared too small to matter. Right of 1 costs more."
+        f"margin: what {'is taken as' if later else 'was declared'} too small to matter. Right of 1 costs more."
     )
     if any(row.twin for row in rows):
         caption += (

@@ -181,6 +181,7 @@ def _behind(contrasts: Contrasts, row: VerdictRow, usual: _Usual) -> str:
         wording.equation(corrected, row.p_adjusted) if row.p_adjusted is not None else "",
         f"{row.n_blocks} {usual.counted}" if row.n_blocks and row.n_blocks != usual.blocks else "",
         _why_stopped(contrasts, row),
+        "after the fact" if row.after_the_fact else "",
     ]
     return ", ".join(part for part in parts if part)
 
