@@ -50,8 +50,8 @@ studies: setup ## run all studies with PROFILE, one after the other
 	  case $$code in 0) ;; 3) worst=3 ;; *) exit $$code ;; esac; \
 	done; exit $$worst
 
-lab: setup ## JupyterLab on the notebooks, on loopback
-	@$(BIN)/jupyter lab --ip 127.0.0.1 notebooks
+lab: setup ## JupyterLab on loopback, with the sample open in notebooks/explore.ipynb
+	@$(BIN)/jupyter lab --ip 127.0.0.1 --LabApp.news_url=None $(ARGS) notebooks/explore.ipynb
 
 lint: setup ## ruff and mypy
 	@$(BIN)/ruff check .
