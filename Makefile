@@ -16,6 +16,8 @@ export JUPYTER_CONFIG_DIR := $(CURDIR)/.cache/jupyter/config
 export JUPYTER_DATA_DIR := $(CURDIR)/.cache/jupyter/data
 export JUPYTER_RUNTIME_DIR := $(CURDIR)/.cache/jupyter/runtime
 export MPLCONFIGDIR := $(CURDIR)/.cache/matplotlib
+# JupyterLab asks at its first opening whether it may fetch news from a network; it may not.
+LAB_SETTINGS := $(JUPYTER_CONFIG_DIR)/lab/user-settings/@jupyterlab/apputils-extension
 
 .PHONY: help setup doctor study studies lab test test-cluster test-meshes lint calibrate clean
 
@@ -51,7 +53,9 @@ studies: setup ## run all studies with PROFILE, one after the other
 	done; exit $$worst
 
 lab: setup ## JupyterLab on loopback, with the sample open in notebooks/explore.ipynb
-	@$(BIN)/jupyter lab --ip 127.0.0.1 --LabApp.news_url=None $(ARGS) notebooks/explore.ipynb
+	@mkdir -p "$(LAB_SETTINGS)"
+	@echo '{"fetchNews": "false", "checkForUpdates": false}' > "$(LAB_SETTINGS)/notification.jupyterlab-settings"
+	@$(BIN)/jupyter lab --ip 127.0.0.1 $(ARGS) notebooks/explore.ipynb
 
 lint: setup ## ruff and mypy
 	@$(BIN)/ruff check .

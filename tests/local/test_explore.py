@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-START_S, RUN_S, CHANGE_S = 120, 120, 30
+START_S, RUN_S, CHANGE_S = 120, 40, 30
 pytestmark = [
     pytest.mark.beside,
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium on PATH: apt install chromium"),
@@ -59,7 +60,11 @@ def lab(tmp_path, monkeypatch) -> Iterator[Lab]:
     folders = {f"JUPYTER_{name}_DIR": str(tmp_path / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
     own = folders | {"IPYTHONDIR": str(tmp_path / "ipython"), "JUPYTER_TOKEN": token, "HOME": str(tmp_path)}
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ip", "127.0.0.1", "--ServerApp.port=0"]
-    command += ["--LabApp.news_url=None", "--allow-root", f"--ServerApp.root_dir={notebooks}"]
+    command += ["--allow-root", f"--ServerApp.root_dir={notebooks}"]
+    settings = tmp_path / "config" / "lab" / "user-settings" / "@jupyterlab" / "apputils-extension"
+    settings.mkdir(parents=True)
+    # As `make lab` has it: no news from any network.
+    (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
     with (tmp_path / "lab.log").open("wb") as log:
         server = subprocess.Popen(
             command, env=os.environ | own, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
@@ -95,13 +100,19 @@ def _end_group(group: int) -> None:
 
 
 @pytest.fixture
-def page(tmp_path) -> Iterator[Any]:
-    """A browser of the test's own, that says what it asked for and what went wrong."""
+def page(monkeypatch) -> Iterator[Any]:
+    """A browser of the test's own, 1400 points wide."""
+    # Chromium keeps a socket in its profile, whose path must be short.
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="mt-") as short, monkeypatch.context() as patched:
+        patched.setenv("TMPDIR", short)
+        yield from _browser()
+
+
+def _browser() -> Iterator[Any]:
     with sync_playwright() as started:
         browser = started.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         try:
-            page = browser.new_page(viewport={"width": 1400, "height": 1000})
-            yield page
+            yield browser.new_page(viewport={"width": 1400, "height": 1000})
         finally:
             browser.close()
 
@@ -109,6 +120,7 @@ def page(tmp_path) -> Iterator[Any]:
 def run_all(page: Any, lab: Lab) -> None:
     page.goto(lab.notebook("explore.ipynb"), timeout=START_S * 1000)
     page.locator(".jp-Notebook .jp-Cell").first.wait_for(timeout=START_S * 1000)
+    page.get_by_text("| Idle").wait_for(timeout=START_S * 1000)
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
     page.locator(".jp-OutputArea img.mt-svg:visible").first.wait_for(timeout=RUN_S * 1000)

@@ -16,6 +16,8 @@ True
 from __future__ import annotations
 
 from meshtrial.api.bind import of_record, of_study
+from meshtrial.api.study import RecordedStudy
+from meshtrial.report import Figure
 from meshtrial.report import figures as drawn
 
 forest = of_study(drawn.forest)
@@ -39,6 +41,24 @@ shares_against_endpoints = of_study(drawn.shares_against_endpoints)
 latency_against_endpoints = of_study(drawn.latency_against_endpoints)
 configuration_against_endpoints = of_study(drawn.configuration_against_endpoints)
 
+
+def two_studies(study: RecordedStudy, other: RecordedStudy) -> Figure:
+    """The verdicts of two studies, A and B, on the same axes, each as it was declared.
+
+    Parameters
+    ----------
+    study, other : RecordedStudy
+
+    Examples
+    --------
+    >>> import meshtrial as mt
+    >>> study = mt.open_study("data/sample/ambient_vs_no_mesh/20261121T211720Z-77c58730")
+    >>> mt.figures.two_studies(study, study).table["treatment"].to_list()[:2]
+    ['none-aa A (A/A twin)', 'none-aa B (A/A twin)']
+    """
+    return drawn.two_studies(study.recorded, other.recorded)
+
+
 __all__ = [
     "added_latency",
     "capacity",
@@ -58,4 +78,5 @@ __all__ = [
     "resources",
     "runs_by_block",
     "shares_against_endpoints",
+    "two_studies",
 ]

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from meshtrial.api import figures, tables
 from meshtrial.api.study import RecordedStudy
 from meshtrial.report import Figure, Fragment
-from meshtrial.report.beside import beside
 
-__all__ = ["Section", "every_run", "latency", "method", "resources", "side_by_side", "validity", "verdict"]
+__all__ = ["Section", "every_run", "latency", "method", "resources", "validity", "verdict"]
 
 
 @dataclass(frozen=True)
@@ -41,24 +40,6 @@ class Section:
 def verdict(study: RecordedStudy) -> Section:
     """The verdict: in a sentence, as a table, as a figure."""
     return Section((tables.verdict_sentence(study), tables.verdict_table(study), figures.forest(study)))
-
-
-def side_by_side(study: RecordedStudy, other: RecordedStudy) -> Fragment:
-    """The verdicts of two studies beside each other, whatever each of them asks.
-
-    Parameters
-    ----------
-    study, other : RecordedStudy
-
-    Examples
-    --------
-    >>> import meshtrial as mt
-    >>> study = mt.open_study("data/sample/ambient_vs_no_mesh/20261121T211720Z-77c58730")
-    >>> mt.sections.side_by_side(study, study.reanalyse(margin="p50=150%")).text.count("Forest plot")
-    2
-    """
-    titles = [f"{name}: {one.path.parent.name}, {one.path.name}" for name, one in (("A", study), ("B", other))]
-    return beside(titles, [figures.forest(study), figures.forest(other)])
 
 
 def every_run(study: RecordedStudy, *responses: str) -> Section:

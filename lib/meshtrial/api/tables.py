@@ -21,7 +21,6 @@ from meshtrial.inference.between import compare, differences
 from meshtrial.inference.instrument import recorded_noise_logs
 from meshtrial.report import Fragment
 from meshtrial.report import tables as made
-from meshtrial.report.marking import marked
 from meshtrial.stats.calibration import recorded_noise
 
 headline = of_study(made.headline)
@@ -65,7 +64,7 @@ def moved(study: RecordedStudy) -> Fragment:
     >>> mt.tables.moved(study)
     None of the 4 verdicts of primary responses moves.
     """
-    return marked(made.moved(study.recorded, study.data), study.after_the_fact)
+    return made.moved(study.recorded, study.data, study.after_the_fact)
 
 
 def between(study: RecordedStudy, *others: RecordedStudy) -> Fragment:

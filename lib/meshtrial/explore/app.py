@@ -145,7 +145,7 @@ class Choice:
 
     def __init__(self, title: str, changed: Callable[[], None]) -> None:
         self.row = row()
-        self._title = ipywidgets.Label(title, layout=ipywidgets.Layout(width="5.6rem"))
+        self._title = ipywidgets.Label(title, layout=ipywidgets.Layout(width="5.2rem"))
         self._changed = changed
         self.boxes: dict[str, ipywidgets.Checkbox] = {}
         self._fixed: set[str] = set()

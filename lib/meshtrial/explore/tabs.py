@@ -91,27 +91,27 @@ class Verdicts(_Choosing):
         as_declared = [(DECLARED, "")]
         self.margin = slider("Margin", as_declared + [(_spaced(text), text) for text in MARGINS], self.changed)
         self.floor = slider("at least", as_declared + [(_spaced(text), text) for text in FLOORS], self.changed)
-        self.alpha = menu("Alpha", self.changed, "14rem")
+        self.alpha = menu("Alpha", self.changed, "27rem")
         self.alpha.options = [(DECLARED, 0.0), *((f"{level:g}", level) for level in LEVELS)]
-        self.baseline = menu("Baseline", self.changed)
+        self.baseline = menu("Baseline", self.changed, "27rem")
         self.reset = ipywidgets.Button(description="Back to what was declared", icon="undo")
-        self.reset.layout.width = "auto"
+        self.reset.layout.width, self.reset.layout.align_self = "auto", "flex-start"
         self.reset.on_click(lambda _: self._declare())
         self.what = buttons(self._SHOWN, self.changed)
-        self.state, self.moved, self.pane = Html(), Pane(), Pane()
+        self.state, self.pane = Html(), Pane()
         self.page = box(
             row(self.margin, self.floor),
-            row(self.alpha, self.baseline, self.reset),
+            row(self.alpha, self.baseline),
             self.state.widget,
+            self.reset,
             self.what,
-            self.moved.page,
             self.pane.page,
         )
 
     @property
     def parts(self) -> Sequence[Html]:
         """What it shows."""
-        return self.state, self.moved.shown, self.pane.shown, self.pane.code
+        return self.state, self.pane.shown, self.pane.code
 
     def offer(self, study: RecordedStudy) -> None:
         """Another study has other treatments; what was asked of the one before is not asked of it."""
@@ -131,10 +131,10 @@ class Verdicts(_Choosing):
             later = ""  # the view itself says why
         # What was asked for may be what was declared: then there is nothing to mark.
         asked = asked if later or not asked.asked else chosen
-        self.reset.disabled = not later
+        self.reset.layout.display = None if later else "none"
         self.state.show(str(part("fragment", part("declared", later), style_sheet())))
-        self.moved.show(View(asked, Call("tables.moved")) if later else None)
-        self.pane.show(View(asked, self.what.value))
+        calls = (Call("tables.moved"), self.what.value) if later else (self.what.value,)
+        self.pane.show(View(asked, calls))
 
     def _declare(self) -> None:
         with self.held():
@@ -187,7 +187,7 @@ class AllRuns(_Choosing):
         of_response = name in self._OF_A_RESPONSE
         self.response.layout.display = None if of_response else "none"
         arguments: tuple[Any, ...] = (self.response.value,) if of_response and self.response.value else ()
-        self.pane.show(View(chosen, Call(name, arguments)))
+        self.pane.show(View(chosen, (Call(name, arguments),)))
 
 
 class OneRun(_Choosing):
@@ -239,7 +239,7 @@ class OneRun(_Choosing):
             arguments = (run_id, self.log.value or "")
         if attempt > 1:
             arguments = (*arguments, attempt)
-        self.pane.show(View(chosen, Call(self.what.value, arguments)))
+        self.pane.show(View(chosen, (Call(self.what.value, arguments),)))
 
     def _offer_runs(self, study: RecordedStudy) -> None:
         several = len(study.recorded.plan.study.loads) > 1
@@ -285,7 +285,7 @@ class TwoStudies(_Choosing):
     """Another study beside the one that is open."""
 
     title = "Two studies"
-    _SHOWN = (("Verdicts side by side", "sections.side_by_side"), ("What agrees", "tables.between"))
+    _SHOWN = (("Verdicts together", "figures.two_studies"), ("What agrees", "tables.between"))
 
     def __init__(self, listed: Mapping[str, Path]) -> None:
         super().__init__()
@@ -317,7 +317,7 @@ class TwoStudies(_Choosing):
         if self.other.value is None:
             self.pane.show(None)
             return
-        self.pane.show(View(Chosen(chosen.path), Call(self.what.value, (Chosen(self.other.value),))))
+        self.pane.show(View(Chosen(chosen.path), (Call(self.what.value, (Chosen(self.other.value),)),)))
 
 
 def _offer(choice: Widget, options: Sequence[tuple[str, Any]]) -> None:

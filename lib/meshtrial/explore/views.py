@@ -104,26 +104,27 @@ class Call:
 
 @dataclass(frozen=True)
 class View:
-    """Something that is shown: a public call of what was chosen."""
+    """Something that is shown: public calls of what was chosen, one below the other."""
 
     chosen: Chosen
-    call: Call
+    calls: tuple[Call, ...]
 
     def html(self) -> str:
         """The view; where it cannot be made, the one sentence that says why."""
         return _shown(self)
 
     def code(self) -> str:
-        """The lines of Python that make it, at most three; ``mt`` is ``meshtrial``."""
-        others = [one for one in self.call.arguments if isinstance(one, Chosen)]
+        """The lines of Python that make it, at most three and one for each further call; ``mt`` is ``meshtrial``."""
+        others = {one: None for call in self.calls for one in call.arguments if isinstance(one, Chosen)}
         opening = [line.replace("study", "other", 1) for one in others for line in one.lines()]
-        return "\n".join([*self.chosen.lines(), *opening, self.call.line()])
+        return "\n".join([*self.chosen.lines(), *opening, *(call.line() for call in self.calls)])
 
 
 @lru_cache(maxsize=64)
 def _shown(view: View) -> str:
     try:
-        return str(view.call.made(view.chosen.study())._repr_html_())
+        study = view.chosen.study()
+        return "\n".join(str(call.made(study)._repr_html_()) for call in view.calls)
     except MeshtrialError as error:
         return said(str(error))
 

@@ -12,6 +12,8 @@ from meshtrial.explore.views import View
 from meshtrial.report.markup import part, style_sheet
 
 Widget = Any  # ipywidgets has no types
+# Names of choices stand under each other, from the left.
+TITLED = {"description_width": "5.2rem"}
 
 
 def row(*children: Widget) -> Widget:
@@ -22,7 +24,8 @@ def row(*children: Widget) -> Widget:
 
 def box(*children: Widget) -> Widget:
     """Widgets below each other."""
-    return ipywidgets.VBox(children, layout=ipywidgets.Layout(width="100%", overflow="visible"))
+    made = ipywidgets.VBox(children, layout=ipywidgets.Layout(width="100%", overflow="visible"))
+    return made.add_class("mt-explorer")
 
 
 class Html:
@@ -60,14 +63,16 @@ def labelled(name: str) -> str:
 
 def buttons(options: Sequence[tuple[str, Any]], changed: Callable[[], None]) -> Widget:
     """One of a few."""
-    made = ipywidgets.ToggleButtons(options=options, style={"button_width": "auto"})
+    layout = ipywidgets.Layout(margin="8px 0 10px 0")
+    made = ipywidgets.ToggleButtons(options=options, style={"button_width": "auto"}, layout=layout)
     made.observe(lambda _: changed(), "value")
     return made
 
 
 def menu(title: str, changed: Callable[[], None], width: str = "22rem") -> Widget:
     """One of many."""
-    made = ipywidgets.Dropdown(description=title, layout=ipywidgets.Layout(width=width, max_width="98%"))
+    layout = ipywidgets.Layout(width=width, max_width="98%")
+    made = ipywidgets.Dropdown(description=title, layout=layout, style=TITLED)
     made.observe(lambda _: changed(), "value")
     return made
 
@@ -78,7 +83,8 @@ def slider(title: str, options: Sequence[tuple[str, Any]], changed: Callable[[],
         options=options,
         description=title,
         continuous_update=False,
-        layout=ipywidgets.Layout(width="24rem", max_width="98%"),
+        layout=ipywidgets.Layout(width="27rem", max_width="98%"),
+        style=TITLED,
     )
     made.observe(lambda _: changed(), "value")
     return made

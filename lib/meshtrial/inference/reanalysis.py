@@ -106,46 +106,35 @@ def _said(declared: Study, asked: Study, baseline: str) -> str:
 
 
 def _margins_said(declared: Study, asked: Study) -> list[str]:
-    """Margins that differ: of primary responses by name, of all others together."""
-    changed: dict[str, list[str]] = {}
-    for name, now in asked.margins.items():
-        before = declared.margins.get(name)
-        if now != before:
-            changed.setdefault(_compared(name, now, before), []).append(name)
-    parts = []
-    for text, names in changed.items():
-        primary = [REGISTRY[name].label.replace(", ", " of ") for name in names if name in declared.primary]
-        if len(primary) == len(declared.primary):
-            parts.append(f"margin {text}")
-        elif primary:
-            parts.append(f"margin of {_listing(primary)} {text}")
+    """Margins that differ: of primary responses, each part with the responses that it is not common to all of."""
+    changed = {name: now for name, now in asked.margins.items() if now != declared.margins.get(name)}
+    parts: list[str] = []
+    for word, of in (("margin", _relative), ("floor", _floor)):
+        groups: dict[str, dict[str, str]] = {}
+        for name in declared.primary:
+            if name in changed and of(name, changed[name]) != of(name, declared.margins.get(name)):
+                groups.setdefault(of(name, changed[name]), {})[name] = of(name, declared.margins.get(name))
+        for now, before in groups.items():
+            whole = len(before) == sum(bool(of(name, asked.margins.get(name))) for name in declared.primary)
+            named = "" if whole else f" of {_listing([_label(name) for name in before])}"
+            parts.append(f"{word}{named} {now} instead of {_listing(list(dict.fromkeys(before.values())))}")
     return parts or (["margins of exploratory responses"] if changed else [])
+
+
+def _relative(name: str, margin: Margin | None) -> str:
+    return f"{100 * margin.relative:.6g}{_NBSP}%" if margin is not None else "none"
+
+
+def _floor(name: str, margin: Margin | None) -> str:
+    if margin is None or not margin.floor:
+        return ""
+    return f"{margin.floor * REGISTRY[name].scale:.6g}{_NBSP}{REGISTRY[name].unit}"
+
+
+def _label(name: str) -> str:
+    return REGISTRY[name].label.replace(", ", " of ")
 
 
 def _listing(names: Sequence[str]) -> str:
     *others, last = names
     return f"{', '.join(others)} and {last}" if others else last
-
-
-def _compared(name: str, now: Margin, before: Margin | None) -> str:
-    """``10 % instead of 5 %``: the parts that differ."""
-    if before is None:
-        return f"{_written(name, now)} instead of none"
-    parts = []
-    if now.relative != before.relative:
-        parts.append(f"{_percent(now.relative)} instead of {_percent(before.relative)}")
-    if now.floor != before.floor:
-        parts.append(f"at least {_in_unit(name, now.floor)} instead of {_in_unit(name, before.floor)}")
-    return ", ".join(parts)
-
-
-def _written(name: str, margin: Margin) -> str:
-    return _percent(margin.relative) + (f", at least {_in_unit(name, margin.floor)}" if margin.floor else "")
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.6g}{_NBSP}%"
-
-
-def _in_unit(name: str, value: float) -> str:
-    return f"{value * REGISTRY[name].scale:.6g}{_NBSP}{REGISTRY[name].unit}"

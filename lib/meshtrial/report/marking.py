@@ -18,7 +18,7 @@ from meshtrial.report.sheet import SMALL, Sheet
 
 COLUMN = "after the fact"
 HINT = "A hint for the next study, never this study's verdict."
-_LETTERS_PER_IN = 16.5
+_LETTERS_PER_IN, _LINE_IN = 12.5, 0.17
 _T = TypeVar("_T")
 
 
@@ -56,6 +56,7 @@ def marked(shown: _T, said: str) -> _T:
 
 
 def _stamped(canvas: Canvas, text: str, sheet: Sheet) -> Canvas:
-    lines = textwrap.fill(text, int(sheet.width_in * _LETTERS_PER_IN))
-    canvas.suptitle(lines, x=0.01, ha="left", size=SMALL, weight="bold", color=INK)
+    lines = textwrap.wrap(text, int(sheet.width_in * _LETTERS_PER_IN))
+    canvas.set_figheight(canvas.get_figheight() + _LINE_IN * (len(lines) + 1))
+    canvas.suptitle("\n".join(lines), x=0.01, ha="left", size=SMALL, weight="bold", color=INK)
     return canvas

@@ -209,8 +209,7 @@ def verdict_text(row: VerdictRow) -> str:
     said = word if not more else f"{word} ({more})" if word in _OPEN else f"{word}, {more}"
     # A verdict that rests on no check of the study's own noise says so itself.
     unchecked = word not in STOPPED and any(text.startswith(NO_TWIN) for text in row.warnings)
-    notes = ["no A/A check"] * unchecked + ["after the fact"] * row.after_the_fact
-    return ", ".join([said, *notes])
+    return f"{said}, no A/A check" if unchecked else said
 
 
 def known(name: str) -> Response:

@@ -153,9 +153,18 @@ def test_a_margin_of_an_exploratory_response_is_said_as_such(data):
 def test_several_choices_are_said_together(data):
     said = reanalyse(data, margin="0.2ms", alpha=0.1, baseline="sidecar").said.replace("\u00a0", " ")
     assert said == (
-        "margin at least 0.2 ms instead of 0.05 ms; alpha 0.1 instead of 0.05; baseline sidecar instead of none, "
+        "floor 0.2 ms instead of 0.05 ms; alpha 0.1 instead of 0.05; baseline sidecar instead of none, "
         "declared before the runs"
     )
+
+
+def test_what_all_primary_responses_share_is_said_once(data):
+    study = replace(data.plan.study, primary=("latency_p50_s", "data_plane_cpu_s_per_request"))
+    both = replace(data, plan=replace(data.plan, study=study))
+    said = reanalyse(both, margin="20%,0.1ms").said.replace("\u00a0", " ")
+    assert said == "margin 20 % instead of 5 % and 10 %; floor 0.1 ms instead of 0.05 ms, declared before the runs"
+    said = reanalyse(both, margin="10%").said.replace("\u00a0", " ")
+    assert said == "margin of p50 latency 10 % instead of 5 %, declared before the runs"
 
 
 def test_an_unfinished_study_stays_without_a_verdict(data, make_record):

@@ -19,6 +19,7 @@ from meshtrial.report.figures.scaling import (
     shares_against_endpoints,
 )
 from meshtrial.report.figures.scaling_limits import machine_limits
+from meshtrial.report.figures.two_studies import two_studies
 
 __all__ = [
     "added_latency",
@@ -39,4 +40,5 @@ __all__ = [
     "resources",
     "runs_by_block",
     "shares_against_endpoints",
+    "two_studies",
 ]

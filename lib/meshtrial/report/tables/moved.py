@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, wording
+from meshtrial.report.marking import HINT, sentence
 from meshtrial.report.markup import Cell, Column, Fragment, Table, paragraph
 from meshtrial.report.tables.headline import verdict_badge
 
-_NOTE = "Margin: as declared → after the fact. Verdicts that did not move are not listed."
 
-
-def moved(declared: StudyData, later: StudyData) -> Fragment:
+def moved(declared: StudyData, later: StudyData, said: str) -> Fragment:
     """A row a primary contrast whose verdict is another one after the fact, or that was not declared.
 
     Parameters
@@ -22,20 +21,23 @@ def moved(declared: StudyData, later: StudyData) -> Fragment:
         The study's own verdicts.
     later : StudyData
         The same runs, judged otherwise.
+    said : str
+        What was chosen after the runs; empty for nothing.
     """
+    words = sentence(said) if said else ""
     primary = set(declared.plan.study.primary)
     own = {_key(row): row for row in declared.verdicts}
     rows = [row for row in frames.verdicts(later) if row.response in primary and not frames.not_reported(later, row)]
     changed = [row for row in rows if _key(row) not in own or _said(own[_key(row)]) != _said(row)]
     if not changed:
-        text = f"None of the {len(rows)} verdicts of primary responses moves."
+        text = f"{words} None of the {len(rows)} verdicts of primary responses moves.".strip()
         return Fragment(paragraph(text), text)
     several = len(later.plan.study.loads) > 1
     columns = [Column("treatment"), *([Column("load")] if several else []), Column("response")]
     columns += [Column("declared before the runs"), Column("after the fact"), Column("margin", numeric=True)]
     cells = [_cells(own.get(_key(row)), row, several) for row in changed]
-    caption = f"What moves: {len(changed)} of {len(rows)} verdicts of primary responses"
-    return Table(caption, columns, cells, _NOTE).fragment()
+    caption = f"What moves after the fact: {len(changed)} of {len(rows)} verdicts of primary responses"
+    return Table(caption, columns, cells, f"{words} {HINT}").fragment()
 
 
 def _key(row: VerdictRow) -> tuple[str, str, str, str]:

@@ -221,6 +221,8 @@ def in_words(row: VerdictRow, counted: str = "blocks") -> str:
     if row.difference is not None:
         added = wording.in_unit(wording.response_of(row), row.difference, sign=True)
         parts.append(f"{added} over {row.n_blocks} {counted}")
+    if row.after_the_fact:
+        parts.append("after the fact")
     return ", ".join(parts) + "."
 
 
