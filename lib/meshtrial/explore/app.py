@@ -60,8 +60,10 @@ class Explorer:
         opened(path)
         self._quiet = True
         listed = recorded_studies()
+        name = f"{path.parent.name}-{path.name}" if path.is_dir() else path.stem
         if path not in listed.values():
-            listed = {f"{path.parent.name}-{path.name}" if path.is_dir() else path.stem: path} | listed
+            # What was unpacked just now is listed under this name already, as a folder.
+            listed = {name: path} | {other: one for other, one in listed.items() if other != name}
         self.studies = menu("Study", self._open, "44rem")
         self.studies.options = [(labelled(name), one) for name, one in listed.items()]
         self.studies.value = path

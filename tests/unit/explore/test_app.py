@@ -183,6 +183,13 @@ def test_an_unreadable_study_is_a_sentence_and_the_next_one_opens(explorer, tmp_
         mt.explore(broken)
 
 
+def test_a_packed_study_is_opened_first_whether_it_was_unpacked_before_or_not():
+    path = next(path for name, path in mt.recorded_studies().items() if name.startswith("feature_impact"))
+    first, again = mt.explore(path), mt.explore(path)
+    assert first.study.path == again.study.path
+    assert len(first.studies.options) == len(again.studies.options) == len(mt.recorded_studies())
+
+
 def test_a_page_without_widgets_shows_the_views_as_they_stand(explorer):
     bundle = explorer._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in bundle
