@@ -93,6 +93,8 @@ class Explorer:
         """Another study: its treatments and loads, all of them."""
         if self._quiet:
             return
+        for tab in self.tabs:
+            tab.clear()  # nothing of the study before stands under the name of this one while it is read
         try:
             study = opened(self.studies.value)
         except MeshtrialError as error:

@@ -41,6 +41,9 @@ class Tab(Protocol):
     def parts(self) -> Sequence[Html]:
         """What it shows."""
 
+    def clear(self) -> None:
+        """Show nothing."""
+
     def offer(self, study: RecordedStudy) -> None:
         """Another study: what can be chosen of it."""
 
@@ -63,6 +66,16 @@ class _Choosing:
     def show(self, chosen: Chosen) -> None:
         """The views of what is chosen."""
         raise NotImplementedError
+
+    @property
+    def parts(self) -> Sequence[Html]:
+        """What it shows."""
+        raise NotImplementedError
+
+    def clear(self) -> None:
+        """Show nothing."""
+        for html in self.parts:
+            html.show("")
 
     @contextmanager
     def held(self) -> Iterator[None]:

@@ -39,8 +39,8 @@ def forest(data: StudyData, load: str | None = None) -> Figure:
     return forest_of(frames.contrasts(data, load=load, primary=True))
 
 
-def forest_of(contrasts: Contrasts) -> Figure:
-    """The same of any verdict rows, a panel a response, load and baseline."""
+def forest_of(contrasts: Contrasts, note: str = "") -> Figure:
+    """The same of any verdict rows, a panel a response, load and baseline; ``note`` ends its caption."""
     groups: dict[tuple[str, str, str], list[VerdictRow]] = {}
     for row in contrasts.rows:
         groups.setdefault((row.load, row.response, row.baseline), []).append(row)
@@ -62,6 +62,7 @@ def forest_of(contrasts: Contrasts) -> Figure:
     if absent:
         named = wording.listing([f"{wording.short_label(row.response)} at {row.load}" for row in absent])
         caption += f" Not reported, and not drawn: {named}."
+    caption += note
     return Figure(lambda sheet: _draw(contrasts, panels_shown, sheet), _alt(rows), caption, _table(rows))
 
 

@@ -11,7 +11,7 @@ from meshtrial.report.figures.forest import forest_of
 from meshtrial.report.frames import Contrasts
 from meshtrial.report.tables.between import letter
 
-_CAPTION = (
+_NOTE = (
     " A and B are two studies: what one deployed, the other may lack. They share no block, so a difference between "
     "them may be the day as well as anything else; mt.tables.between says what agrees."
 )
@@ -37,8 +37,7 @@ def two_studies(data: StudyData, other: StudyData) -> Figure:
         key=lambda row: (loads.index(row.load), place[row.response], row.baseline, not row.twin),
     )
     missing = frozenset().union(*(contrasts.unreported for contrasts in found))
-    figure = forest_of(Contrasts(tuple(rows), looks, loads, missing))
-    return replace(figure, caption=figure.caption + _CAPTION)
+    return forest_of(Contrasts(tuple(rows), looks, loads, missing), _NOTE)
 
 
 def _lettered(contrasts: Contrasts, name: str) -> Contrasts:
