@@ -55,7 +55,7 @@ studies: setup ## run all studies with PROFILE, one after the other
 lab: setup ## JupyterLab on loopback, with the sample open in notebooks/explore.ipynb
 	@mkdir -p "$(LAB_SETTINGS)"
 	@echo '{"fetchNews": "false", "checkForUpdates": false}' > "$(LAB_SETTINGS)/notification.jupyterlab-settings"
-	@$(BIN)/jupyter lab --ip 127.0.0.1 $(ARGS) notebooks/explore.ipynb
+	@$(BIN)/jupyter lab --ip 127.0.0.1 --LabApp.default_url=/lab/tree/explore.ipynb $(ARGS) notebooks
 
 lint: setup ## ruff and mypy
 	@$(BIN)/ruff check .

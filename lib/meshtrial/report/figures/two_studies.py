@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from meshtrial.records.dataset import StudyData
+from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames
 from meshtrial.report.figure import Figure
 from meshtrial.report.figures.forest import forest_of
@@ -28,14 +29,18 @@ def two_studies(data: StudyData, other: StudyData) -> Figure:
         Study B.
     """
     own = [frames.contrasts(one, primary=True) for one in (data, other)]
-    found = [_lettered(contrasts, letter(place)) for place, contrasts in enumerate(own)]
+    found = [_lettered(contrasts, letter(n)) for n, contrasts in enumerate(own)]
     loads = tuple(dict.fromkeys(load for contrasts in found for load in contrasts.loads))
     looks = {name: look for contrasts in found for name, look in contrasts.looks.items()}
-    place = {name: index for index, name in enumerate(dict.fromkeys(row.response for one in own for row in one.rows))}
-    rows = sorted(
-        (row for contrasts in found for row in contrasts.rows),
-        key=lambda row: (loads.index(row.load), place[row.response], row.baseline, not row.twin),
-    )
+    responses = list(dict.fromkeys(row.response for one in own for row in one.rows))
+    treatments = list(dict.fromkeys(name for one in own for name in one.looks))
+
+    def place(row: VerdictRow) -> tuple[object, ...]:
+        name = row.treatment.rpartition(" ")[0]
+        return loads.index(row.load), responses.index(row.response), row.baseline, not row.twin, treatments.index(name)
+
+    # Stable: of a treatment that both deployed, A stands over B.
+    rows = sorted((row for contrasts in found for row in contrasts.rows), key=place)
     missing = frozenset().union(*(contrasts.unreported for contrasts in found))
     return forest_of(Contrasts(tuple(rows), looks, loads, missing), _NOTE)
 
