@@ -17,7 +17,7 @@ export JUPYTER_DATA_DIR := $(CURDIR)/.cache/jupyter/data
 export JUPYTER_RUNTIME_DIR := $(CURDIR)/.cache/jupyter/runtime
 export MPLCONFIGDIR := $(CURDIR)/.cache/matplotlib
 # JupyterLab asks at its first opening whether it may fetch news from a network; it may not.
-LAB_SETTINGS := $(JUPYTER_CONFIG_DIR)/lab/user-settings/@jupyterlab/apputils-extension
+LAB_SETTINGS := $(JUPYTER_CONFIG_DIR)/lab/user-settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings
 
 .PHONY: help setup doctor study studies lab test test-cluster test-meshes lint calibrate clean
 
@@ -53,8 +53,8 @@ studies: setup ## run all studies with PROFILE, one after the other
 	done; exit $$worst
 
 lab: setup ## JupyterLab on loopback, with the sample open in notebooks/explore.ipynb
-	@mkdir -p "$(LAB_SETTINGS)"
-	@echo '{"fetchNews": "false", "checkForUpdates": false}' > "$(LAB_SETTINGS)/notification.jupyterlab-settings"
+	@mkdir -p "$(dir $(LAB_SETTINGS))"
+	@[ -e "$(LAB_SETTINGS)" ] || echo '{"fetchNews": "false", "checkForUpdates": false}' > "$(LAB_SETTINGS)"
 	@$(BIN)/jupyter lab --ip 127.0.0.1 --LabApp.default_url=/lab/tree/explore.ipynb $(ARGS) notebooks
 
 lint: setup ## ruff and mypy
