@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ import ipywidgets
 from meshtrial.api.study import RecordedStudy, recorded_studies
 from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.explore.tabs import AllRuns, OneRun, Tab, TwoStudies, Verdicts
-from meshtrial.explore.views import Chosen, opened, said, typed
-from meshtrial.explore.widgets import Html, box, labelled, menu, row
+from meshtrial.explore.views import Chosen, forget, opened, said, typed
+from meshtrial.explore.widgets import Choice, Html, box, labelled, menu
 from meshtrial.report.markup import part, style_sheet
 
 
@@ -57,6 +57,7 @@ class Explorer:
     """
 
     def __init__(self, path: Path) -> None:
+        forget()  # a study may have gone on since another explorer read it
         opened(path)
         self._quiet = True
         listed = recorded_studies()
@@ -137,42 +138,6 @@ class Explorer:
 
     def __repr__(self) -> str:
         return f"Explorer of {self.study!r}"
-
-
-class Choice:
-    """A line of names that can be ticked; what all others rest on stays.
-
-    Attributes
-    ----------
-    row : widget
-    """
-
-    def __init__(self, title: str, changed: Callable[[], None]) -> None:
-        self.row = row()
-        self._title = ipywidgets.Label(title, layout=ipywidgets.Layout(width="5.2rem"))
-        self._changed = changed
-        self.boxes: dict[str, ipywidgets.Checkbox] = {}
-        self._fixed: set[str] = set()
-
-    def offer(self, names: Sequence[str], fixed: set[str]) -> None:
-        """Other names, all ticked; one alone is no choice."""
-        self._fixed = fixed
-        self.boxes = {}
-        for name in names:
-            made = ipywidgets.Checkbox(
-                True, description=name, indent=False, disabled=name in fixed, layout=ipywidgets.Layout(width="auto")
-            )
-            made.tooltip = "always shown: others are compared with it" if name in fixed else ""
-            made.observe(lambda _: self._changed(), "value")
-            self.boxes[name] = made
-        self.row.children = [self._title, *self.boxes.values()]
-        self.row.layout.display = "none" if len(names) < 2 else None
-
-    @property
-    def ticked(self) -> tuple[str, ...]:
-        """Names; empty where all are."""
-        names = tuple(name for name, one in self.boxes.items() if one.value)
-        return () if len(names) == len(self.boxes) else names or tuple(self._fixed)
 
 
 def _about(study: RecordedStudy) -> str:

@@ -129,6 +129,12 @@ def _shown(view: View) -> str:
         return said(str(error))
 
 
+def forget() -> None:
+    """Read every study again."""
+    for kept in (opened, _made, _shown):
+        kept.cache_clear()
+
+
 def said(text: str) -> str:
     """A sentence in place of a view."""
     return str(part("fragment", Fragment(paragraph(text), text).html, style_sheet()))

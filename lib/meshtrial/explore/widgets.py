@@ -55,6 +55,42 @@ class Pane:
         self.code.show("" if view is None else str(part("fragment", part("python", view.code()), style_sheet())))
 
 
+class Choice:
+    """A line of names that can be ticked; what all others rest on stays.
+
+    Attributes
+    ----------
+    row : widget
+    """
+
+    def __init__(self, title: str, changed: Callable[[], None]) -> None:
+        self.row = row()
+        self._title = ipywidgets.Label(title, layout=ipywidgets.Layout(width="5.2rem"))
+        self._changed = changed
+        self.boxes: dict[str, ipywidgets.Checkbox] = {}
+        self._fixed: set[str] = set()
+
+    def offer(self, names: Sequence[str], fixed: set[str]) -> None:
+        """Other names, all ticked; one alone is no choice."""
+        self._fixed = fixed
+        self.boxes = {}
+        for name in names:
+            made = ipywidgets.Checkbox(
+                True, description=name, indent=False, disabled=name in fixed, layout=ipywidgets.Layout(width="auto")
+            )
+            made.tooltip = "always shown: others are compared with it" if name in fixed else ""
+            made.observe(lambda _: self._changed(), "value")
+            self.boxes[name] = made
+        self.row.children = [self._title, *self.boxes.values()]
+        self.row.layout.display = "none" if len(names) < 2 else None
+
+    @property
+    def ticked(self) -> tuple[str, ...]:
+        """Names; empty where all are."""
+        names = tuple(name for name, one in self.boxes.items() if one.value)
+        return () if len(names) == len(self.boxes) else names or tuple(self._fixed)
+
+
 def labelled(name: str) -> str:
     """``ambient_vs_no_mesh-20261121T211720Z-77c58730`` as ``ambient_vs_no_mesh · 2026-11-21 21:17 · 77c58730``."""
     found = re.fullmatch(r"(.+)-(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)\d\dZ-(\w+)", name)

@@ -89,7 +89,7 @@ def _each(text: str, margins: Mapping[str, Margin]) -> list[str]:
 def _against(study: Study, baseline: str) -> tuple[Contrast, ...]:
     names = [treatment.name for treatment in study.treatments if not treatment.twin]
     if baseline not in names:
-        raise UsageError(f"baseline {baseline!r}: is no treatment of this study; there are {', '.join(names)}")
+        raise UsageError(f"baseline {baseline!r}: allowed are {', '.join(names)}")
     if baseline == study.baseline.name and not study.contrasts:
         return ()
     return tuple(Contrast(name, baseline) for name in names if name != baseline)
@@ -113,7 +113,7 @@ def _margins_said(declared: Study, asked: Study) -> list[str]:
         groups: dict[str, dict[str, str]] = {}
         for name in declared.primary:
             if name in changed and of(name, changed[name]) != of(name, declared.margins.get(name)):
-                groups.setdefault(of(name, changed[name]), {})[name] = of(name, declared.margins.get(name))
+                groups.setdefault(of(name, changed[name]), {})[name] = of(name, declared.margins.get(name)) or "none"
         for now, before in groups.items():
             whole = len(before) == sum(bool(of(name, asked.margins.get(name))) for name in declared.primary)
             named = "" if whole else f" of {_listing([_label(name) for name in before])}"
@@ -122,7 +122,7 @@ def _margins_said(declared: Study, asked: Study) -> list[str]:
 
 
 def _relative(name: str, margin: Margin | None) -> str:
-    return f"{100 * margin.relative:.6g}{_NBSP}%" if margin is not None else "none"
+    return f"{100 * margin.relative:.6g}{_NBSP}%" if margin is not None else ""
 
 
 def _floor(name: str, margin: Margin | None) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import time
 
 import pytest
@@ -188,6 +190,15 @@ def test_a_packed_study_is_opened_first_whether_it_was_unpacked_before_or_not():
     first, again = mt.explore(path), mt.explore(path)
     assert first.study.path == again.study.path
     assert len(first.studies.options) == len(again.studies.options) == len(mt.recorded_studies())
+
+
+def test_a_study_that_went_on_is_read_again(explorer, tmp_path):
+    folder = tmp_path / "ambient_vs_no_mesh" / SAMPLE.name
+    shutil.copytree(SAMPLE, folder)
+    assert mt.explore(folder).study.verdicts().height == 34
+    path = folder / "verdicts.json"
+    path.write_text(json.dumps(json.loads(path.read_text())[:2]))
+    assert mt.explore(folder).study.verdicts().height == 2
 
 
 def test_a_page_without_widgets_shows_the_views_as_they_stand(explorer):

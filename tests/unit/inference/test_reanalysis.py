@@ -163,6 +163,9 @@ def test_what_all_primary_responses_share_is_said_once(data):
     both = replace(data, plan=replace(data.plan, study=study))
     said = reanalyse(both, margin="20%,0.1ms").said.replace("\u00a0", " ")
     assert said == "margin 20 % instead of 5 % and 10 %; floor 0.1 ms instead of 0.05 ms, declared before the runs"
+    none = replace(data, plan=replace(data.plan, study=replace(study, margins={"latency_p50_s": Margin(0.05)})))
+    said = reanalyse(none, margin="0.1ms").said.replace("\u00a0", " ")
+    assert said == "floor 0.1 ms instead of none, declared before the runs"
     said = reanalyse(both, margin="10%").said.replace("\u00a0", " ")
     assert said == "margin of p50 latency 10 % instead of 5 %, declared before the runs"
 
@@ -181,8 +184,8 @@ def test_an_unfinished_study_stays_without_a_verdict(data, make_record):
         ({"margin": "p51=5%"}, "p51"),
         ({"margin": "-5%"}, "allowed is e.g. 5%"),
         ({"alpha": 0.7}, r"alpha = 0\.7: allowed is more than 0 and less than 0\.5"),
-        ({"baseline": "linkerd"}, r"baseline 'linkerd': is no treatment of this study; there are none, node-proxy"),
-        ({"baseline": "none-aa"}, "is no treatment of this study"),
+        ({"baseline": "linkerd"}, r"baseline 'linkerd': allowed are none, node-proxy"),
+        ({"baseline": "none-aa"}, r"baseline 'none-aa': allowed are none, node-proxy, sidecar"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_line(data, asked, message):
