@@ -185,7 +185,7 @@ def test_every_cell_ends_in_something_that_shows_itself(path, monkeypatch):
 
 GALLERY, EXPLORE = paths.NOTEBOOKS / "figures.ipynb", paths.NOTEBOOKS / "explore.ipynb"
 # No sample has the data of these: the gallery says which command records it.
-WITHOUT_DATA = {"capacity"}
+WITHOUT_DATA = {"capacity", "detection"}
 
 
 @pytest.fixture
