@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -28,16 +30,24 @@ CPU = {"none": 0.0, "none-aa": 0.0, "node-proxy": 2e-5, "sidecar": 5e-5}
 
 
 @pytest.fixture
-def data(make_study, make_record, tmp_path) -> StudyData:
-    margins = {"latency_p50_s": Margin(0.05, 5e-5), "data_plane_cpu_s_per_request": Margin(0.1)}
-    plan = make_plan(make_study(TREATMENTS, blocks=8, margins=margins))
-    records = []
-    for run in plan.runs:
-        p50 = P50[run.treatment][run.repetition - 1]
-        cpu = CPU[run.treatment] * p50
-        records.append(make_record(plan, run, {"latency_p50_s": p50 / 100, "data_plane_cpu_s_per_request": cpu}))
-    table, rows = infer(plan, records)
-    return StudyData(tmp_path, plan, {}, tuple(records), table, tuple(rows))
+def recorded(make_study, make_record, tmp_path) -> Callable[..., StudyData]:
+    def make(blocks: int = 8, **more: Any) -> StudyData:
+        margins = {"latency_p50_s": Margin(0.05, 5e-5), "data_plane_cpu_s_per_request": Margin(0.1)}
+        plan = make_plan(make_study(TREATMENTS, blocks=blocks, margins=margins, **more))
+        records = []
+        for run in plan.runs:
+            p50 = P50[run.treatment][(run.repetition - 1) % 8]
+            cpu = CPU[run.treatment] * p50
+            records.append(make_record(plan, run, {"latency_p50_s": p50 / 100, "data_plane_cpu_s_per_request": cpu}))
+        table, rows = infer(plan, records)
+        return StudyData(tmp_path, plan, {}, tuple(records), table, tuple(rows))
+
+    return make
+
+
+@pytest.fixture
+def data(recorded) -> StudyData:
+    return recorded()
 
 
 def verdict(data: StudyData, treatment: str, response: str = "latency_p50_s") -> str:
@@ -102,6 +112,20 @@ def test_no_more_is_called_than_the_level_allows(data):
     assert verdict(strict.data, "node-proxy") == "inconclusive"
     assert strict.said == "alpha 0.005 instead of 0.05, declared before the runs"
     assert [row.confidence for row in strict.data.verdicts] != [row.confidence for row in data.verdicts]
+
+
+def test_another_level_scales_that_of_the_look_that_ended_the_study(recorded):
+    # two looks spend 0.01 of 0.05 at ten blocks, so they would have spent 0.02 of 0.1
+    looked = recorded(16, stopping={"rule": "two-looks"})
+    some = tuple(run for run in looked.runs if run.repetition <= 10)
+    table, rows = infer(looked.plan, some)
+    early = replace(looked, runs=some, table=table, verdicts=tuple(rows))
+    fixed = recorded(10, alpha=0.02, stopping={"rule": "fixed", "n": 10, "alpha": 0.02})
+    again = reanalyse(early, alpha=0.1).data.verdicts
+    assert {row.verdict for row in again} != {"provisional"}
+    assert [(row.confidence, row.p_adjusted, row.verdict) for row in again] == [
+        (row.confidence, row.p_adjusted, row.verdict) for row in fixed.verdicts
+    ]
 
 
 def test_another_baseline_is_one_family_of_all_others_against_it(data):
