@@ -141,7 +141,7 @@ def test_runs_are_counted_once_and_their_requests_are_those_of_the_table(study):
 def test_a_run_that_is_not_there_is_refused(study):
     with pytest.raises(UsageError, match=r"no such run; study\.runs\(\) lists"):
         study.requests("99-1-none")
-    with pytest.raises(UsageError, match="attempt=2"):
+    with pytest.raises(UsageError, match="attempt 2"):
         study.requests("01-1-none", attempt=2)
 
 

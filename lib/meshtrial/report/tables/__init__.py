@@ -1,5 +1,6 @@
 """The tables and sentences of a report, one concept a module; every one shows itself in a notebook."""
 
+from meshtrial.report.tables.between import between
 from meshtrial.report.tables.calibration import aa_table, simulation_checks
 from meshtrial.report.tables.citation import citation
 from meshtrial.report.tables.cost import cost
@@ -12,6 +13,8 @@ from meshtrial.report.tables.headline import clauses, headline, headlines, verdi
 from meshtrial.report.tables.limits import method_and_limits
 from meshtrial.report.tables.mechanism import mechanism
 from meshtrial.report.tables.money import money
+from meshtrial.report.tables.moved import moved
+from meshtrial.report.tables.one_run import run_facts, run_gates, run_log, run_proofs, run_resources
 from meshtrial.report.tables.provenance import provenance, recorded_at, reproduce_command
 from meshtrial.report.tables.restarts import restarts
 from meshtrial.report.tables.validity import validity
@@ -19,6 +22,7 @@ from meshtrial.report.tables.verdicts import exploratory_table, verdict_table
 
 __all__ = [
     "aa_table",
+    "between",
     "citation",
     "clauses",
     "cost",
@@ -33,10 +37,16 @@ __all__ = [
     "mechanism",
     "method_and_limits",
     "money",
+    "moved",
     "provenance",
     "recorded_at",
     "reproduce_command",
     "restarts",
+    "run_facts",
+    "run_gates",
+    "run_log",
+    "run_proofs",
+    "run_resources",
     "simulation_checks",
     "validity",
     "verdict_sentence",
