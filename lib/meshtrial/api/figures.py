@@ -18,12 +18,14 @@ from __future__ import annotations
 from meshtrial.api.bind import of_study
 from meshtrial.report import figures as drawn
 
+answer = of_study(drawn.answer)
 forest = of_study(drawn.forest)
 runs_by_block = of_study(drawn.runs_by_block)
 latency_ccdf = of_study(drawn.latency_ccdf)
 added_latency = of_study(drawn.added_latency)
 resources = of_study(drawn.resources)
 course = of_study(drawn.course)
+strip = of_study(drawn.strip)
 drift = of_study(drawn.drift)
 # Of studies that search capacity, let a rate rise, inject delays, or scale out.
 capacity = of_study(drawn.capacity)
@@ -38,6 +40,7 @@ configuration_against_endpoints = of_study(drawn.configuration_against_endpoints
 
 __all__ = [
     "added_latency",
+    "answer",
     "capacity",
     "configuration_against_endpoints",
     "cost_against_endpoints",
@@ -53,4 +56,5 @@ __all__ = [
     "resources",
     "runs_by_block",
     "shares_against_endpoints",
+    "strip",
 ]

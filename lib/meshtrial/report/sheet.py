@@ -6,6 +6,7 @@ and how close ticks may come is decided here.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from meshtrial.report.palette import Look
 
 SMALL = 8.0
 _CHARACTER_IN, _HANDLE_IN = 0.075, 0.65  # of a small label, and what stands before and after it
+_LETTER_IN = 0.1  # of a heading
 _ROOMY_IN = 5.0
 
 
@@ -72,6 +74,10 @@ class Sheet:
         for text, colour in zip(axes.get_yticklabels(), colours, strict=True):
             text.set_color(colour)
             text.set_fontweight("bold")
+
+    def wrapped(self, text: str) -> str:
+        """A panel's heading in as many lines as it needs."""
+        return textwrap.fill(text, int(self.width_in / _LETTER_IN))
 
     def columns(self, labels: Iterable[str]) -> int:
         """How many keys with these labels fit on a line."""
