@@ -16,7 +16,7 @@ from meshtrial import __version__
 from meshtrial.design.plan import Plan
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
-from meshtrial.report.markup import Cell, Column, Fragment, Table, part
+from meshtrial.report.markup import Cell, Column, Fragment, Table, fold, joined, part
 
 # What environment.json usually holds, in a reader's order and words; anything else follows under its own name.
 _LABELS = {
@@ -79,7 +79,13 @@ def provenance(data: StudyData) -> Fragment:
     command, again = reproduce_command(plan), f"meshtrial report {shlex.quote(recorded_at(data))}"
     record, machine = _record_table(data), _machine_table(data)
     seal = {"plan": plan.sha256, "verdicts": verdicts_sha256(data), "records": recorded_at(data)}
-    html = part("provenance", seal, command, again, [record, machine])
+    folded = joined(
+        (
+            fold(record.caption, "digests of plan and verdicts, seed, first and last run", record.to_html()),
+            fold(machine.caption, "CPU, kernel, every program's version", machine.to_html()),
+        )
+    )
+    html = part("provenance", seal, command, again, folded)
     return Fragment(html, "\n".join([command, again, "", record.to_text(), "", machine.to_text()]))
 
 
@@ -161,7 +167,7 @@ def _pairs(caption: str, rows: list[tuple[str, str]]) -> Table:
         ]
         for label, text in rows
     ]
-    return Table(caption, [Column("what"), Column("recorded", wide=True)], cells)
+    return Table(caption, [Column("what"), Column("recorded", wide=True)], cells, show_caption=False, sortable=False)
 
 
 def _is_hash(text: str) -> bool:
