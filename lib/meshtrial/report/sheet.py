@@ -22,6 +22,7 @@ from meshtrial.report.palette import Look
 SMALL = 8.0
 _CHARACTER_IN, _HANDLE_IN = 0.075, 0.65  # of a small label, and what stands before and after it
 _LETTER_IN = 0.1  # of a heading
+_KEY_IN = 0.19  # a line of a key
 _ROOMY_IN = 5.0
 
 
@@ -83,6 +84,10 @@ class Sheet:
         """How many keys with these labels fit on a line."""
         longest = max(map(len, labels), default=0)
         return max(1, min(4, int(self.width_in / (_HANDLE_IN + _CHARACTER_IN * longest))))
+
+    def key_in(self, names: Sequence[str]) -> float:
+        """Height of the lines beyond the first that a key with these names takes: what its panel must be higher."""
+        return _KEY_IN * (-(-len(names) // self.columns(names)) - 1)
 
     def key(self, axes: Axes, looks: Iterable[Look], *, lines: bool = True) -> None:
         """Name the treatments above a panel, each with its line and marker; the panel's title moves up."""

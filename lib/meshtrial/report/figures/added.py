@@ -65,7 +65,8 @@ def _draw(contrasts: Contrasts, rows: list[VerdictRow], sheet: Sheet) -> Canvas:
     for load in contrasts.loads:
         for row in (row for row in rows if row.load == load):
             groups.setdefault((load, row.baseline), []).append(row)
-    figure, axes = sheet.panels([2.9] + [2.3] * (len(groups) - 1))
+    every = contrasts.order([row.treatment for row in rows])
+    figure, axes = sheet.panels([2.9 + sheet.key_in(every)] + [2.3] * (len(groups) - 1))
     for axis, ((load, base), mine) in zip(axes, groups.items(), strict=True):
         names = contrasts.order([row.treatment for row in mine])
         shown = [name for name in PERCENTILES if any(_percentile(row) == name for row in mine)]
@@ -80,8 +81,7 @@ def _draw(contrasts: Contrasts, rows: list[VerdictRow], sheet: Sheet) -> Canvas:
         axis.set_ylabel("added / ms")
         over = f"over {base}" if len(contrasts.baselines) > 1 else ""
         axis.set_title(panel_title(contrasts.load_title(load), over))
-    names = contrasts.order([row.treatment for row in rows])
-    sheet.key(axes[0], [palette.look_of(contrasts.looks, n) for n in names], lines=False)
+    sheet.key(axes[0], [palette.look_of(contrasts.looks, treatment) for treatment in every], lines=False)
     axes[-1].set_xlabel("percentile of a typical run")
     return figure
 

@@ -58,14 +58,16 @@ def _axis_label(name: str) -> str:
 def _draw(data: StudyData, rows: pl.DataFrame, name: str, sheet: Sheet) -> Canvas:
     looks = palette.looks(data.plan.study)
     present = [label for label in frames.loads(data) if not rows.filter(pl.col("load") == label).is_empty()]
-    figure, axes = sheet.panels([2.8] + [2.2] * (len(present) - 1))
+    names = frames.order(data, rows["treatment"].to_list())
+    first = 2.8 + (sheet.key_in(names) if sheet.narrow else 0)
+    figure, axes = sheet.panels([first] + [2.2] * (len(present) - 1))
     for axis, load in zip(axes, present, strict=True):
         part = rows.filter(pl.col("load") == load)
         _panel(data, axis, part, looks, name, sheet)
         scale = " (log scale)" if axis.get_yscale() == "log" else ""
         axis.set_title(sheet.wrapped(panel_title(load_title(data, load), _axis_label(name) + scale)))
     if sheet.narrow:
-        sheet.key(axes[0], [palette.look_of(looks, n) for n in frames.order(data, rows["treatment"].to_list())])
+        sheet.key(axes[0], [palette.look_of(looks, treatment) for treatment in names])
     axes[-1].set_xlabel("block")
     return figure
 

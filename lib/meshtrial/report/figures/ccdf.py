@@ -136,7 +136,9 @@ def _pools(data: StudyData, column: str) -> tuple[list[_Pool], list[str]]:
 def _draw(data: StudyData, pools: list[_Pool], sheet: Sheet, since: str) -> Canvas:
     looks = palette.looks(data.plan.study)
     present = list(dict.fromkeys(pool.load for pool in pools))
-    figure, axes = sheet.panels([1.9, 2.7] * len(present))
+    names = frames.order(data, [pool.treatment for pool in pools])
+    body_in, tail_in = 1.9, 2.7
+    figure, axes = sheet.panels([body_in + sheet.key_in(names), *[tail_in, body_in] * (len(present) - 1), tail_in])
     for index, load in enumerate(present):
         mine = [pool for pool in pools if pool.load == load]
         body, tail = axes[2 * index], axes[2 * index + 1]
@@ -153,7 +155,6 @@ def _draw(data: StudyData, pools: list[_Pool], sheet: Sheet, since: str) -> Canv
             _curves(body, tail, pool, palette.look_of(looks, pool.treatment), data.plan.study.gates.sample_floor)
         body.set_title(panel_title(load_title(data, load)))
         tail.set_xlabel(f"latency from the {since} send / ms (log scale)")
-    names = frames.order(data, [pool.treatment for pool in pools])
     sheet.key(axes[0], [palette.look_of(looks, name) for name in names])
     return figure
 

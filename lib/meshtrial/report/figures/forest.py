@@ -121,7 +121,8 @@ def _draw(contrasts: Contrasts, found: list[_Panel], sheet: Sheet) -> Canvas:
         factor_axis(axis, panel.low, panel.high, sheet.ticks)
         background(axis, panel.rows)
         colours = [palette.look_of(contrasts.looks, row.treatment).colour for row in panel.rows]
-        sheet.rows(axis, [_name(row) for row in panel.rows], colours)
+        # Over its row a name shares the line with the verdict.
+        sheet.rows(axis, [row.treatment if sheet.narrow else _name(row) for row in panel.rows], colours)
         for place, row in enumerate(panel.rows):
             _row(axis, place, row, palette.look_of(contrasts.looks, row.treatment), panel, sheet)
         axis.spines["left"].set_visible(False)

@@ -1,7 +1,9 @@
 """Every run as a strip over its seconds, coloured by latency: where within a run, and in which runs, it was slow.
 
 What a median over runs hides stands out here: one run that stalled, one second in which all did, a start that was not
-warm. The colour is one hue of growing strength, so that it reads the same on a light page, a dark one and in print.
+warm. A second is held against the middle second of its own treatment: what treatments differ in is shown elsewhere, and
+would drown what happens within them. The colour is one hue of growing strength, so that it reads the same on a light
+page, a dark one and in print.
 """
 
 from __future__ import annotations
@@ -22,10 +24,11 @@ from meshtrial.records.schema import RunRecord
 from meshtrial.report import frames, palette, wording
 from meshtrial.report.figure import Figure
 from meshtrial.report.figures.common import empty
+from meshtrial.report.figures.course import whole_seconds
 from meshtrial.report.sheet import Sheet
 
 HEAT = "#cf5a17"  # at least 3:1 against both pages at full strength
-FAINTEST, LEVELS = 0.08, 5
+FAINTEST, LEVELS = 0.06, 4
 # A quantile of the tail where seconds have enough requests for one, else the median.
 _MEASURES = (("p99_s", "p99"), ("p50_s", "p50"))
 _RUN_IN, _TALLEST_IN = 0.07, 7.0  # height of a run, and of all
@@ -49,13 +52,14 @@ def strip(data: StudyData, load: str = "") -> Figure:
         return empty("The runs' course over time was not recorded, and their requests are not here to make it from.")
     if rows["second"].max() == 0:
         return empty("No run kept its course over more than a second.")
-    low, high = (float(rows["ms"].quantile(q, "nearest") or 0.0) for q in (0.01, 0.99))
+    low, high = (float(rows["times"].quantile(q, "nearest") or 0.0) for q in (0.01, 0.99))
     high = max(high, low * 1.05)
     caption = (
-        f"The {label} of each second of every included run{_at(data, load)}, a strip a run, the first block on top. "
-        f"The stronger the colour, the slower: {wording.number(low)} to {wording.number(high)} ms, on a logarithmic "
-        "scale; one in a hundred beyond either end. A row that stands out is a run of its own kind, a column is a time "
-        "at which all runs were slow."
+        f"The {label} of each second of every included run{_at(data, load)}, a strip a run, the first block on top, "
+        "against the middle second of its treatment. The stronger the colour, the slower: "
+        f"{wording.number(low, 2)} to {wording.number(high, 2)} times the middle, on a logarithmic scale; one second "
+        "in a hundred lies beyond either end. A row that stands out is a run of its own kind, a column is a time at which "
+        "all runs were slow."
     )
     return Figure(
         lambda sheet: _draw(data, rows, (low, high), label, sheet),
@@ -73,10 +77,11 @@ def _rows(data: StudyData, runs: list[RunRecord], measure: str) -> pl.DataFrame:
     """A row a run and second; slices of a run follow one another."""
     found = []
     for run in runs:
-        own = data.series(run).filter(pl.col("measure") == measure, pl.col("component") == "", pl.col("value") > 0)
-        if own.is_empty():
+        every = data.series(run)
+        if every.is_empty():
             continue
-        seconds = own.sort("slice", "second").with_row_index("at")
+        own = every.filter(pl.col("measure") == measure, pl.col("component") == "", pl.col("value") > 0)
+        seconds = own.filter(pl.col("second") < whole_seconds(every)).sort("slice", "second").with_row_index("at")
         found.append(
             seconds.select(
                 pl.lit(run.run_id).alias("run"),
@@ -86,8 +91,10 @@ def _rows(data: StudyData, runs: list[RunRecord], measure: str) -> pl.DataFrame:
                 (1e3 * pl.col("value")).alias("ms"),
             )
         )
-    schema = {"run": pl.String, "treatment": pl.String, "block": pl.Int64, "second": pl.Int64, "ms": pl.Float64}
-    return pl.concat(found, how="vertical_relaxed") if found else pl.DataFrame(schema=schema)
+    if not found:
+        return pl.DataFrame()
+    middle = pl.col("ms").median().over("treatment")
+    return pl.concat(found, how="vertical_relaxed").with_columns((pl.col("ms") / middle).alias("times"))
 
 
 def _draw(data: StudyData, rows: pl.DataFrame, ends: tuple[float, float], label: str, sheet: Sheet) -> Canvas:
@@ -103,11 +110,16 @@ def _draw(data: StudyData, rows: pl.DataFrame, ends: tuple[float, float], label:
         axis.set_title(name, color=look.colour)
     levels = np.linspace(0, 1, LEVELS)
     handles = [
-        Patch(facecolor=(*to_rgb(HEAT), _strength(level)), label=f"{wording.number(_value(level, ends), 2)}")
+        Patch(
+            facecolor=(*to_rgb(HEAT), _strength(level)),
+            label=f"{wording.number(_value(level, ends), 2)}{wording.TIMES}",
+        )
         for level in levels
     ]
-    sheet.legend(axes[0], handles, loc="lower right", bbox_to_anchor=(1, 1.0), handlelength=1.2, title=f"{label} / ms")
-    axes[-1].set_xlabel("seconds since the run's start")
+    sheet.legend(
+        axes[0], handles, loc="lower right", bbox_to_anchor=(1, 1.0), handlelength=1.2, title=f"{label} of the second"
+    )
+    axes[-1].set_xlabel("measured seconds of the run")
     axes[-1].xaxis.set_major_locator(MaxNLocator(sheet.ticks, integer=True))
     return figure
 
@@ -126,8 +138,8 @@ def _strips(axis: Axes, mine: pl.DataFrame, longest: int, ends: tuple[float, flo
     image[..., :3] = to_rgb(HEAT)
     low, high = (math.log(end) for end in ends)
     place = {run: index for index, run in enumerate(order)}
-    for run, second, ms in mine.select("run", "second", "ms").iter_rows():
-        level = min(1.0, max(0.0, (math.log(ms) - low) / (high - low)))
+    for run, second, times in mine.select("run", "second", "times").iter_rows():
+        level = min(1.0, max(0.0, (math.log(times) - low) / (high - low)))
         image[place[run], second, 3] = _strength(level)
     axis.imshow(image, aspect="auto", interpolation="none", extent=(0, longest, len(order), 0))
     axis.set_yticks([])
