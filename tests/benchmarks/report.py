@@ -1,6 +1,6 @@
 """How large the report of a 600-run study is and how long it takes to open it. Run by hand:
 
-PYTHONPATH=tests .venv/bin/python tests/benchmarks/report.py
+PYTHONPATH=tests .venv/bin/python -m benchmarks.report
 
 The study is simulated (4 treatments x 150 blocks, 1500 requests a run); its page is made by the cells of the notebook.
 """

@@ -94,6 +94,10 @@ class Seen:
     nameless: list[str] = field(default_factory=list)
     height: int = 0
 
+    def wrong(self) -> list[str]:
+        """All of it."""
+        return [*self.console, *self.requests, *self.layout, *self.violations, *self.nameless]
+
 
 @contextmanager
 def browser() -> Iterator[Browser]:

@@ -58,7 +58,7 @@ def strip(data: StudyData, load: str = "") -> Figure:
         f"The {label} of each second of every included run{_at(data, load)}, a strip a run, the first block on top, "
         "against the middle second of its treatment. The stronger the colour, the slower: "
         f"{wording.number(low, 2)} to {wording.number(high, 2)} times the middle, on a logarithmic scale; one second "
-        "in a hundred lies beyond either end. A row that stands out is a run of its own kind, a column is a time at which "
+        "in a hundred lies beyond either end. A row that stands out is a run of its own kind, a column a time at which "
         "all runs were slow."
     )
     return Figure(
@@ -116,9 +116,7 @@ def _draw(data: StudyData, rows: pl.DataFrame, ends: tuple[float, float], label:
         )
         for level in levels
     ]
-    sheet.legend(
-        axes[0], handles, loc="lower right", bbox_to_anchor=(1, 1.0), handlelength=1.2, title=f"{label} of the second"
-    )
+    sheet.legend(axes[0], handles, loc="lower right", bbox_to_anchor=(1, 1.0), handlelength=1.2, title=label)
     axes[-1].set_xlabel("measured seconds of the run")
     axes[-1].xaxis.set_major_locator(MaxNLocator(sheet.ticks, integer=True))
     return figure
