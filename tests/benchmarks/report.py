@@ -44,7 +44,7 @@ def main() -> bool:
 
 def opening_s(chromium: opening.Browser, page: Path, setting: opening.Setting) -> float:
     """Seconds from the start of navigation until the page is loaded and drawn, by the browser's own clock."""
-    with opening.opened(chromium, page, setting) as view:
+    with opening.opened(chromium, setting) as view:
         view.goto(page.as_uri(), wait_until="load")
         return 1e-3 * float(
             view.evaluate(

@@ -1,8 +1,9 @@
-"""One Chromium and one rendering of each report for all tests of this room."""
+"""One Chromium a worker, and one rendering of each report: what asks of the same report runs on the same worker."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,11 @@ def chromium() -> Iterator[opening.Browser]:
 
 
 @pytest.fixture(scope="session")
-def pages(tmp_path_factory) -> dict[str, Path]:
-    """The reports of all samples, by the study's name."""
-    return reports.make_all(reports.samples(), tmp_path_factory.mktemp("reports"))
+def page_of(tmp_path_factory) -> Callable[[str], Path]:
+    """The report of a sample by the study's name, made when it is first asked for."""
+    folder = tmp_path_factory.mktemp("reports")
+    studies = {study.stem: study for study in reports.samples()}
+    return functools.cache(lambda name: reports.make(studies[name], folder / name))
 
 
 @pytest.fixture(scope="session")
@@ -39,11 +42,9 @@ def checker() -> str:
 
 
 @pytest.fixture(scope="session")
-def visits(chromium, pages) -> dict[tuple[str, str], opening.Seen]:
-    """Every report in every setting, opened once."""
+def visit(chromium, page_of) -> Callable[[str, str], opening.Seen]:
+    """A report in a setting, opened once, whatever is asked of it."""
     checker = opening.checker()
-    return {
-        (name, setting.name): opening.look(chromium, page, setting, checker)
-        for name, page in pages.items()
-        for setting in opening.SETTINGS.values()
-    }
+    return functools.cache(
+        lambda name, setting: opening.look(chromium, page_of(name), opening.SETTINGS[setting], checker)
+    )

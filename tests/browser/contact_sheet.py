@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def screenshot(chromium: opening.Browser, page: Path, setting: opening.Setting, out: Path) -> Path:
     """A page from top to end, put together from pieces that Chromium can draw."""
-    with opening.opened(chromium, page, setting) as view:
+    with opening.opened(chromium, setting) as view:
         view.goto(page.as_uri())
         height = int(view.evaluate("document.documentElement.scrollHeight"))
         whole = Image.new("RGB", (setting.width, height), "white")

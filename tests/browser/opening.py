@@ -111,8 +111,8 @@ def browser() -> Iterator[Browser]:
 
 
 @contextmanager
-def opened(started: Browser, path: Path, setting: Setting, **options: Any) -> Iterator[Page]:
-    """The page in a window of this setting; ``options`` are those of a browser context."""
+def opened(started: Browser, setting: Setting, **options: Any) -> Iterator[Page]:
+    """A window of this setting; ``options`` are those of a browser context."""
     context = started.new_context(
         viewport={"width": setting.width, "height": setting.height},
         color_scheme=setting.scheme,  # type: ignore[arg-type]
@@ -142,7 +142,7 @@ def look(started: Browser, path: Path, setting: Setting, checker: str = "") -> S
     """
     seen = Seen()
     # The page's policy lets no script in but its own; the checkers come from outside the page.
-    with opened(started, path, setting) as page:
+    with opened(started, setting) as page:
         page.on("console", lambda said: seen.console.append(said.text) if said.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: seen.console.append(str(error)))
         page.on("request", lambda asked: seen.requests.append(asked.url))

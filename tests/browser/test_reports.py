@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from browser import opening, reports
 
-STUDIES = [study.stem for study in reports.samples()]
+# A report is made on one worker, and everything that is asked of it asked there.
+STUDIES = [pytest.param(study.stem, marks=pytest.mark.xdist_group(study.stem)) for study in reports.samples()]
 CHECKED = [name for name, setting in opening.SETTINGS.items() if setting.rules is not None]
 
 each_study = pytest.mark.parametrize("study", STUDIES)
@@ -14,27 +15,27 @@ each_setting = pytest.mark.parametrize("setting", opening.SETTINGS)
 
 @each_study
 @each_setting
-def test_it_opens_without_an_error_and_asks_no_host_for_anything(visits, study, setting):
-    seen = visits[study, setting]
+def test_it_opens_without_an_error_and_asks_no_host_for_anything(visit, study, setting):
+    seen = visit(study, setting)
     assert seen.console == []
     assert seen.requests == []
 
 
 @each_study
 @each_setting
-def test_no_text_is_cut_off_or_lies_over_another(visits, study, setting):
-    assert visits[study, setting].layout == []
+def test_no_text_is_cut_off_or_lies_over_another(visit, study, setting):
+    assert visit(study, setting).layout == []
 
 
 @each_study
-def test_every_drawing_says_in_words_what_it_shows(visits, study):
-    assert visits[study, "1280"].nameless == []
+def test_every_drawing_says_in_words_what_it_shows(visit, study):
+    assert visit(study, "1280").nameless == []
 
 
 @each_study
 @pytest.mark.parametrize("setting", CHECKED)
-def test_axe_finds_nothing_serious(visits, checker, study, setting):
-    assert visits[study, setting].violations == []
+def test_axe_finds_nothing_serious(visit, checker, study, setting):
+    assert visit(study, setting).violations == []
 
 
 def test_the_checkers_find_what_is_there_to_be_found(chromium, checker, tmp_path):

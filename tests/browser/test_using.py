@@ -11,6 +11,7 @@ import pytest
 from browser import opening, reports
 
 MESHES = next(study.stem for study in reports.samples() if study.stem.startswith("mesh_comparison"))
+pytestmark = pytest.mark.xdist_group(MESHES)
 OPEN_ALL = "for (const fold of document.querySelectorAll('details')) fold.open = true"
 TEXT = (
     "[...document.querySelectorAll('body *')].filter(e => !e.children.length && e.tagName !== 'SCRIPT')"
@@ -20,11 +21,20 @@ MOST_STOPS = 400  # of the Tab key, until one gives up
 
 
 @pytest.fixture
-def page(chromium, pages) -> Iterator[opening.Page]:
-    """The largest sample's report at 1280 px."""
-    with opening.opened(chromium, pages[MESHES], opening.SETTINGS["1280"]) as view:
-        view.goto(pages[MESHES].as_uri())
+def meshes(page_of) -> Path:
+    """The largest sample's report."""
+    return page_of(MESHES)
+
+
+@pytest.fixture
+def page(chromium, meshes) -> Iterator[opening.Page]:
+    """It at 1280 px."""
+    errors: list[str] = []
+    with opening.opened(chromium, opening.SETTINGS["1280"]) as view:
+        view.on("pageerror", lambda error: errors.append(str(error)))
+        view.goto(meshes.as_uri())
         yield view
+    assert errors == []
 
 
 def column(page: opening.Page) -> list[list[float | None]]:
@@ -92,22 +102,22 @@ def test_what_is_not_there_comes_last_whichever_way_it_is_sorted(page):
         assert all(group.split("\t")[-1] == "–" for group in groups)
 
 
-def test_without_a_script_all_of_it_is_there(chromium, pages):
+def test_without_a_script_all_of_it_is_there(chromium, meshes):
     setting = opening.SETTINGS["1280"]
     texts = []
     for enabled in (True, False):
-        with opening.opened(chromium, pages[MESHES], setting, java_script_enabled=enabled) as view:
-            view.goto(pages[MESHES].as_uri())
+        with opening.opened(chromium, setting, java_script_enabled=enabled) as view:
+            view.goto(meshes.as_uri())
             texts.append(view.evaluate(TEXT))
             assert bool(view.locator(".mt-sort").count()) == enabled
     assert texts[0] == texts[1]
     assert len(texts[0]) > 1000
 
 
-def test_on_paper_every_fold_is_open_without_a_script(chromium, pages):
+def test_on_paper_every_fold_is_open_without_a_script(chromium, meshes):
     setting = opening.SETTINGS["print"]
-    with opening.opened(chromium, pages[MESHES], setting, java_script_enabled=False) as view:
-        view.goto(pages[MESHES].as_uri())
+    with opening.opened(chromium, setting, java_script_enabled=False) as view:
+        view.goto(meshes.as_uri())
         heights = view.evaluate(
             "[...document.querySelectorAll('.mt-fold > .mt-folded')].map(e => e.checkVisibility() && e.offsetHeight)"
         )
@@ -138,6 +148,6 @@ def test_the_same_records_give_the_same_page_byte_for_byte(tmp_path):
     assert made[0] == made[1]
 
 
-def test_a_page_does_not_say_where_on_a_disk_it_was_made(pages):
-    folder = re.escape(str(Path(pages[MESHES]).parents[1]))
-    assert not re.findall(rf"study_dir = .*{folder}.*", pages[MESHES].read_text())
+def test_a_page_does_not_say_where_on_a_disk_it_was_made(meshes):
+    folder = re.escape(str(Path(meshes).parents[1]))
+    assert not re.findall(rf"study_dir = .*{folder}.*", meshes.read_text())

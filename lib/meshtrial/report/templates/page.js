@@ -18,7 +18,7 @@
       if (row.classList.contains("mt-group")) groups.push([row]);
       else groups[groups.length - 1].push(row);
     }
-    return groups;
+    return groups.filter(group => group.length);
   };
 
   const sortable = table => {
