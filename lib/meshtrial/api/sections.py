@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from meshtrial.api import figures, tables
 from meshtrial.api.study import RecordedStudy
 from meshtrial.report import Figure, Fragment
+from meshtrial.report.first_screen import first_screen
 
 __all__ = ["Section", "every_run", "latency", "method", "resources", "validity", "verdict"]
 
@@ -39,7 +40,7 @@ class Section:
 
 def verdict(study: RecordedStudy) -> Section:
     """The answer in a sentence and a picture with how sure it is; what could be wrong; every contrast in numbers."""
-    opening = (tables.first_screen(study), tables.doubts(study))
+    opening = (first_screen(study.data), tables.doubts(study))
     return Section((*opening, tables.verdict_table(study), figures.forest(study)))
 
 

@@ -19,13 +19,11 @@ from meshtrial.api.bind import of_study
 from meshtrial.api.study import RecordedStudy
 from meshtrial.inference.instrument import recorded_noise_logs
 from meshtrial.report import Fragment
-from meshtrial.report import first_screen as first
 from meshtrial.report import tables as made
 from meshtrial.stats.calibration import recorded_noise
 
 headline = of_study(made.headline)
 verdict_sentence = of_study(made.verdict_sentence)
-first_screen = of_study(first.first_screen)
 doubts = of_study(made.doubts)
 verdict_table = of_study(made.verdict_table)
 exploratory_table = of_study(made.exploratory_table)
@@ -78,7 +76,6 @@ __all__ = [
     "design",
     "doubts",
     "exploratory_table",
-    "first_screen",
     "generators",
     "growth_contrasts",
     "headline",
