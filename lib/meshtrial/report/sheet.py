@@ -76,6 +76,10 @@ class Sheet:
             text.set_color(colour)
             text.set_fontweight("bold")
 
+    def holds(self, *texts: str) -> bool:
+        """Whether small texts stand on one line without touching."""
+        return _CHARACTER_IN * sum(map(len, texts)) <= self.width_in
+
     def wrapped(self, text: str) -> str:
         """A panel's heading in as many lines as it needs."""
         return textwrap.fill(text, int(self.width_in / _LETTER_IN))

@@ -50,6 +50,13 @@ def test_a_panel_grows_by_the_lines_of_its_key():
     assert WIDE.key_in(["none", "sidecar"]) == 0
 
 
+def test_what_a_line_holds_is_a_matter_of_the_width():
+    texts = ("istio-ambient@details-nodelay", "−6.5 %", "◇ inconclusive (new study: 611 blocks)")
+    assert WIDE.holds(*texts)
+    assert not NARROW.holds(*texts)
+    assert NARROW.holds("istio+mtls", "4.58×", "▲ slower, material")
+
+
 def test_a_heading_takes_the_lines_that_it_needs():
     assert NARROW.wrapped("200rps · CPU a request of app and data plane").count("\n") == 1
     assert WIDE.wrapped("p50 latency / ms") == "p50 latency / ms"

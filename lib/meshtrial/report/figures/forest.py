@@ -137,7 +137,9 @@ def _row(axis: Axes, place: int, row: VerdictRow, look: palette.Look, panel: _Pa
     numbers = _numbers(row)
     if sheet.narrow:
         said = said.replace("(a new study of about ", "(new study: ")
-        text = f"{wording.change(row.ratio, row.ci_high)}  {said}" if row.ratio is not None else said
+        change = f"{wording.change(row.ratio, row.ci_high)}  " if row.ratio is not None else ""
+        # How large a new study would be stands in the table too.
+        text = change + (said if sheet.holds(row.treatment, change, said) else f"{mark.glyph} {mark.word}")
         axis.text(1, place - 0.38, text, transform=axis.get_yaxis_transform(), ha="right", size=SMALL, gid="halo")
     else:
         text = f"{numbers}\n{said}" if numbers else said
