@@ -1,6 +1,6 @@
 """All reports of the samples in all settings as one picture, to be looked at: ``make contact-sheet SHEET=OUT.png``.
 
-A column a report, a row a setting; ``--each FOLDER`` keeps every screenshot besides, in full. Pictures are not kept in
+A row a report, a column a setting; ``--each FOLDER`` keeps every screenshot besides, in full. Pictures are not kept in
 git: they are made again from the records.
 """
 
@@ -15,8 +15,8 @@ from pathlib import Path
 from browser import opening, reports
 from PIL import Image, ImageDraw
 
-COLUMN_PX, GAP_PX, LABEL_PX = 420, 24, 26
-TALLEST_PX = 2600  # of a page in the sheet; what is longer is cut off there
+COLUMN_PX, GAP_PX, LABEL_PX = 440, 24, 26
+TALLEST_PX = 1800  # of a page in the sheet; what is longer is cut off there
 PIECE_PX = 8000  # Chromium's longest picture is twice as long
 
 
@@ -63,26 +63,25 @@ def screenshot(chromium: opening.Browser, page: Path, setting: opening.Setting, 
 
 def sheet(shots: dict[tuple[str, str], Path], names: Sequence[str]) -> Image.Image:
     """The screenshots side by side, each as wide as its column."""
-    rows = []
-    for setting in opening.SETTINGS:
-        drawn = []
-        for name in names:
-            with Image.open(shots[name, setting]) as whole:
-                scale = COLUMN_PX / whole.width
-                small = whole.resize((COLUMN_PX, max(1, round(whole.height * scale))), Image.Resampling.LANCZOS)
-            drawn.append(small.crop((0, 0, COLUMN_PX, min(small.height, TALLEST_PX))))
-        rows.append((setting, drawn))
-    width = GAP_PX + len(names) * (COLUMN_PX + GAP_PX)
+    rows = [(name, [_small(shots[name, setting]) for setting in opening.SETTINGS]) for name in names]
     heights = [LABEL_PX + max(one.height for one in drawn) + GAP_PX for _, drawn in rows]
+    width = GAP_PX + len(opening.SETTINGS) * (COLUMN_PX + GAP_PX)
     made = Image.new("RGB", (width, GAP_PX + sum(heights)), "#9aa3ad")
     pen, top = ImageDraw.Draw(made), GAP_PX
-    for (setting, drawn), height in zip(rows, heights, strict=True):
-        for column, (name, one) in enumerate(zip(names, drawn, strict=True)):
+    for (name, drawn), height in zip(rows, heights, strict=True):
+        for column, (setting, one) in enumerate(zip(opening.SETTINGS, drawn, strict=True)):
             left = GAP_PX + column * (COLUMN_PX + GAP_PX)
-            pen.text((left, top + 4), f"{setting}: {name}"[:64], fill="black")
+            pen.text((left, top + 4), f"{setting}: {name}"[:68], fill="black")
             made.paste(one, (left, top + LABEL_PX))
         top += height
     return made
+
+
+def _small(shot: Path) -> Image.Image:
+    with Image.open(shot) as whole:
+        height = max(1, round(whole.height * COLUMN_PX / whole.width))
+        small = whole.resize((COLUMN_PX, height), Image.Resampling.LANCZOS)
+    return small.crop((0, 0, COLUMN_PX, min(height, TALLEST_PX)))
 
 
 if __name__ == "__main__":
