@@ -29,7 +29,7 @@ setup: $(VENV)/.ready ## Python packages, fortio and the native tools (idempoten
 $(VENV)/.python: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "setup: $(PYTHON) is older than 3.11; install Python 3.11+ or run 'make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)'" >&2; exit 1; }
 	@$(PYTHON) -m venv --clear $(VENV) || { echo "setup: 'python3 -m venv' failed; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	@echo "setup: installing the locked Python packages"
+	@echo "setup: installing the locked Python packages, then building fortio and the native tools; once, some minutes"
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
@@ -51,8 +51,8 @@ studies: setup ## run all studies with PROFILE, one after the other
 	  case $$code in 0) ;; 3) worst=3 ;; *) exit $$code ;; esac; \
 	done; exit $$worst
 
-lab: setup ## JupyterLab on the notebooks, on loopback
-	@$(BIN)/jupyter lab --ip 127.0.0.1 notebooks
+lab: setup ## JupyterLab on loopback, opened at notebooks/explore.ipynb
+	@$(BIN)/jupyter lab --ip 127.0.0.1 notebooks/explore.ipynb
 
 lint: setup ## ruff and mypy
 	@$(BIN)/ruff check .
@@ -80,5 +80,6 @@ test-meshes: setup ## every mesh, feature, protocol and application really run (
 calibrate: setup ## error rates, coverage and power of the inference on simulated studies
 	@$(BIN)/meshtrial calibrate $(ARGS)
 
-clean: ## remove what set-up and the test runs made (never data/ or papermill_runs/)
+clean: ## remove what set-up and the test runs made (never data/ or papermill_runs/, and nothing while a study runs)
+	@if $(BIN)/meshtrial status 2>/dev/null | grep '  running, '; then echo "clean: wait for that study, or end it" >&2; exit 1; fi
 	rm -rf $(VENV) .build .cache .pytest_cache .mypy_cache .ruff_cache

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -102,8 +104,10 @@ class Seen:
 @contextmanager
 def browser() -> Iterator[Browser]:
     """A headless Chromium, which ends with this."""
-    with sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
+    # Chromium's socket lies in its temporary folder, and a socket's path may have 108 bytes: a test's own folder is longer.
+    with tempfile.TemporaryDirectory(prefix="chromium-", dir="/tmp") as short, sync_playwright() as driver:
+        environment: dict[str, str | float | bool] = {**os.environ, "TMPDIR": short}
+        started = driver.chromium.launch(executable_path=CHROMIUM, args=list(QUIET), env=environment)
         try:
             yield started
         finally:

@@ -142,6 +142,7 @@ def test_an_altered_record_is_found(recorded):
         victim.write_bytes(kept)
 
 
+@pytest.mark.beside
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_study_keeps_its_blocks_and_goes_on(tmp_path, number):
     log = tmp_path / "log"
@@ -161,18 +162,27 @@ def test_an_interrupted_study_keeps_its_blocks_and_goes_on(tmp_path, number):
         os.kill(child.pid, number)
         assert child.wait(60) == cli.INTERRUPTED, log.read_text()
     assert "to go on" in log.read_text()
+    assert " left, until about " in log.read_text().splitlines()[0]  # how long it takes, said at once
+    assert "\r" not in log.read_text()
+    page = only(Path(os.environ["MESHTRIAL_REPORTS"]), "ambient*.html").read_text()
+    banner = page[page.index('<section class="banner"') : page.index("<h1")]
+    assert "This study did not come to its end." in banner
+    assert "of 12 runs are recorded" in banner
+    assert "-p study_dir=" in banner
     folder = only(Path(os.environ["MESHTRIAL_DATA"]), "ambient_vs_no_mesh/*")
     first = {r.run_id: r.start_unix_s for r in StudyStore.open(folder).records() if r.attempt == 1}
     assert 6 <= len(first) < 12
 
     code, out, err = meshtrial("run", "ambient_vs_no_mesh", "-p", f"study_dir={folder}")
     assert code in (0, INVALID_RUNS), err
-    assert "[6/12]" not in out
+    assert "[5/12]" not in out
+    assert "[12/12]" in out
     again = {r.run_id: r.start_unix_s for r in StudyStore.open(folder).records() if r.attempt == 1}
     assert len(again) == 12
     assert {run: again[run] for run in first} == first
 
 
+@pytest.mark.beside
 def test_papermill_alone_runs_the_notebook(tmp_path):
     out = tmp_path / "out.ipynb"
     parameters = [part for name, value in (SHORT | {"blocks": 2}).items() for part in ("-p", name, str(value))]
@@ -189,6 +199,7 @@ def test_papermill_alone_runs_the_notebook(tmp_path):
     assert out.exists()
 
 
+@pytest.mark.beside
 def test_the_notebook_itself_refuses_a_misspelt_parameter(tmp_path):
     out = tmp_path / "out.ipynb"
     command = [
@@ -222,6 +233,7 @@ def test_a_relative_path_is_meant_from_where_the_user_is(recorded, monkeypatch):
     assert "nothing is run" in out
 
 
+@pytest.mark.beside
 def test_a_missing_binary_is_said_before_anything_is_written(monkeypatch):
     monkeypatch.setenv("MESHTRIAL_ENVOY", "/nonexistent/envoy")
     code, _, err = meshtrial("run", "ambient_vs_no_mesh", *short(blocks=2))

@@ -16,17 +16,18 @@ from typing import Any, cast
 import nbformat
 from markupsafe import Markup
 from nbconvert import HTMLExporter
+from nbconvert.filters import markdown2html
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from meshtrial import __version__
 from meshtrial.errors import RecordError
 from meshtrial.records.store import write_text
-from meshtrial.report import svg
+from meshtrial.report import svg, unfinished
 from meshtrial.report.markup import TEMPLATES, part, style_sheet
 from meshtrial.report.script import script
 
-# papermill puts its own banner into a failed notebook; the page has a better one.
-_PAPERMILL_ERROR_TAGS = {"papermill-error-cell-tag"}
+# What papermill puts into a failed notebook, and what we do, is the page's banner.
+_BANNER_TAGS = {unfinished.PAPERMILL_TAG, unfinished.TAG}
 LOG_LINES = 8  # printed output beyond this is folded
 # Sections that a reader of the page wants last: what was given, and how the run went.
 _LAST_TAGS = {"parameters", "injected-parameters", "progress"}
@@ -56,9 +57,10 @@ def notebook_to_html(ipynb_path: Path, html_path: Path, *, index: str = "") -> P
         When the notebook cannot be read.
     """
     notebook = _read(ipynb_path)
+    stopped = [cell.source for cell in notebook.cells if unfinished.TAG in cell.metadata.get("tags", ())]
     _prepare(notebook)
     page = _export(notebook, index, ipynb_path.stem)
-    page = _finish(page, _errors(notebook))
+    page = _finish(page, _errors(notebook), "\n\n".join(stopped))
     html_path.parent.mkdir(parents=True, exist_ok=True)
     write_text(html_path, page)
     return html_path
@@ -103,7 +105,7 @@ def _prepare(notebook: Any) -> None:
     whole = not _errors(notebook)
     for cell in notebook.cells:
         tags = set(cell.metadata.get("tags", ()))
-        if tags & (_PAPERMILL_ERROR_TAGS | _HIDE_TAGS):
+        if tags & (_BANNER_TAGS | _HIDE_TAGS):
             continue
         if tags & _HIDE_INPUT_TAGS:
             cell.source = ""
@@ -113,6 +115,7 @@ def _prepare(notebook: Any) -> None:
         elif "parameters" in tags:
             cell.metadata["mt_summary"] = "parameters and their defaults"
         if cell.cell_type == "code":
+            cell.outputs = _joined(cell.outputs)
             cell["mt_visible"] = any(_is_visible(output) for output in cell.outputs)
             cell["mt_code_below"] = whole and "mt_summary" not in cell.metadata
         kept.append(cell)
@@ -167,6 +170,18 @@ def _verdict_first(cells: list[Any]) -> list[Any]:
     return [cell for part in (opening, *first, *last) for cell in part]
 
 
+def _joined(outputs: list[Any]) -> list[Any]:
+    """What was printed piece by piece as one output, so that it is folded as one."""
+    found: list[Any] = []
+    for output in outputs:
+        before = found[-1] if found else None
+        if before and output.output_type == before.output_type == "stream" and output.name == before.name:
+            before.text += output.text
+        else:
+            found.append(output)
+    return found
+
+
 def _is_visible(output: Any) -> bool:
     """Whether an output shows more than a folded line."""
     if output.output_type != "stream":
@@ -213,14 +228,15 @@ def _plain(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", str(text))
 
 
-def _finish(page: str, errors: list[str]) -> str:
+def _finish(page: str, errors: list[str], stopped: str) -> str:
     """Inline the drawings, take repeated styles out, put contents and banner in."""
+    why = Markup(markdown2html(stopped)) if stopped else ""
     page = re.sub(r"<style[^>]*\bmt-style\b[^>]*>.*?</style>", "", page, flags=re.DOTALL)
     # nbconvert puts attributes in an order of its own, so only the class is relied on.
     page = re.sub(r'<img\b[^>]*\bclass="mt-svg"[^>]*>', _inline, page)
     page = re.sub(r'<a class="anchor-link"[^>]*></a>', "", page)
     page = page.replace("<!--mt-contents-->", str(_contents(page)), 1)
-    return page.replace("<!--mt-banner-->", str(part("banner", errors)), 1)
+    return page.replace("<!--mt-banner-->", str(part("banner", errors, why)), 1)
 
 
 def _inline(match: re.Match[str]) -> str:

@@ -254,6 +254,13 @@ def test_long_output_is_folded_and_stderr_is_left_out(page):
     assert "chatter" not in page
 
 
+def test_what_was_printed_line_by_line_is_folded_as_one(tmp_path):
+    lines = [new_output("stream", name="stdout", text=f"[{i}/12] now\n") for i in range(12)]
+    text = export(tmp_path, [new_markdown_cell("# T"), code("run()", *lines)])
+    assert "printed output (12 lines)" in text
+    assert '<pre class="out">' not in text
+
+
 def test_both_modes_and_print_are_styled(page):
     assert "prefers-color-scheme: dark" in page
     assert "@media print" in page

@@ -106,11 +106,9 @@ def _line(axis: Axes, one: Growth, response: Response, look: palette.Look, alpha
         at = np.linspace(low, high, CURVE_POINTS)
         ends = [end for size in at if (end := one.predict(float(size), alpha)) is not None]
         if ends:
-            lower, middle, upper = (
-                [response.scale * getattr(end, name) for end in ends] for name in ("low", "estimate", "high")
-            )
-            axis.plot(at, middle, color=look.colour, linestyle=dash, linewidth=1.2)
-            axis.fill_between(at, np.maximum(lower, 0.0), upper, color=look.colour, alpha=0.12, linewidth=0)
+            band = response.scale * np.array([(end.low, end.estimate, end.high) for end in ends])
+            axis.plot(at, band[:, 1], color=look.colour, linestyle=dash, linewidth=1.2)
+            axis.fill_between(at, np.maximum(band[:, 0], 0.0), band[:, 2], color=look.colour, alpha=0.12, linewidth=0)
 
 
 def slopes_table(found: Sequence[Growth]) -> pl.DataFrame:

@@ -199,7 +199,8 @@ def _clause(rows: list[VerdictRow]) -> list[Piece]:
     using = [row for row in rows if kind(row) in ("more", "less")]
     being = [row for row in rows if row not in using]
     pieces = _listed(" is ", being)
-    return pieces + _listed(", and uses " if being else " uses ", using)
+    verb = "uses" if all(wording.response_of(row).used_up for row in using) else "has"
+    return pieces + _listed(f", and {verb} " if being else f" {verb} ", using)
 
 
 def _listed(lead: str, rows: list[VerdictRow]) -> list[Piece]:

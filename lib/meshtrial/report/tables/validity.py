@@ -27,6 +27,7 @@ from meshtrial.report.markup import (
 from meshtrial.report.tables import proofs
 from meshtrial.report.tables.failures import failed_requests
 from meshtrial.report.tables.headline import twin_called, twin_sentences
+from meshtrial.report.tables.places import places_of_blocks
 from meshtrial.stats.family import NO_TWIN
 
 # Codes of warnings that speak of the machine's course rather than of one contrast.
@@ -37,7 +38,7 @@ _SHARES = frozenset(
 _STOLEN = 0.02
 _COURSE = (
     *("drift", "autocorrelation", "carry-over", "dependent-blocks", "position", "warm-up", "modes", "baseline-modes"),
-    *("aa-differs", "noise-floor", NO_TWIN),
+    *("aa-differs", "noise-floor", NO_TWIN, "places-differ"),
 )
 
 
@@ -50,6 +51,8 @@ def validity(data: StudyData) -> Fragment:
     html = box(bullets(summary), alarm=alarm)
     if gone:
         html += heading("What was excluded, and why") + bullets(gone)
+    divided = places_of_blocks(data)
+    html += divided.html
     html += fold(gates.caption, _gates_hold(data), gates.to_html(), opened=_any_failed(data))
     html += failures.html + _failed_runs(data)
     unproven = any(not proof.passed for run in data.runs for proof in run.proofs)
@@ -62,7 +65,8 @@ def validity(data: StudyData) -> Fragment:
     )
     if others:
         html += fold("Drift and order of exploratory responses", _times(len(others), "warning"), bullets(others))
-    text = "\n".join([*summary, *gone, "", gates.to_text(), failures.text, "", proven.to_text(), "", *warnings])
+    told = [*summary, *gone, "", *([divided.text, ""] if divided.text else []), gates.to_text(), failures.text, ""]
+    text = "\n".join([*told, proven.to_text(), "", *warnings])
     return Fragment(html, text)
 
 
