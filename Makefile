@@ -6,6 +6,7 @@ SHELL := /bin/bash
 PYTHON  ?= python3
 STUDY   ?= ambient_vs_no_mesh
 PROFILE ?= quick
+SHEET   ?= .cache/contact-sheet.png
 ARGS    ?=
 VENV    := .venv
 BIN     := $(VENV)/bin
@@ -19,7 +20,7 @@ export MPLCONFIGDIR := $(CURDIR)/.cache/matplotlib
 # JupyterLab asks at its first opening whether it may fetch news from a network; it may not.
 LAB_SETTINGS := $(JUPYTER_CONFIG_DIR)/lab/user-settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings
 
-.PHONY: help setup doctor study studies lab test test-cluster test-meshes lint calibrate clean
+.PHONY: help setup doctor study studies lab test test-browser contact-sheet test-cluster test-meshes lint calibrate clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -66,6 +67,13 @@ test: setup lint ## unit, calibration and local tests
 	@$(BIN)/python -m pytest -n auto --dist loadfile tests/unit tests/calibration
 	@$(BIN)/python -m pytest -n 4 -m beside tests/local
 	@$(BIN)/python -m pytest -m "not beside" tests/local
+
+# Chromium from PATH; axe-core comes from npm, by version and digest, and what needs it says so where it cannot be had.
+test-browser: setup ## every report of the samples in a headless Chromium: layout, accessibility, keyboard, no network
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup tests/browser $(ARGS)
+
+contact-sheet: setup ## SHEET (default .cache/contact-sheet.png): the reports of the samples in all settings, as one picture
+	@PYTHONPATH=tests $(BIN)/python -m browser.contact_sheet $(SHEET) $(ARGS)
 
 test-cluster: setup ## the studies on a real Kubernetes (needs root; says why where it cannot run)
 	@$(BIN)/python -m pytest tests/cluster $(ARGS)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from browser import opening
 
 from meshtrial import cli, paths
 from meshtrial.commands.run import INVALID_RUNS
@@ -46,6 +47,17 @@ def recorded(tmp_path_factory) -> tuple[Path, Path, str]:
         code, out, err = meshtrial("run", "ambient_vs_no_mesh", *short(blocks=3))
         assert code in (0, INVALID_RUNS), err
     return only(root / "studies", "ambient_vs_no_mesh/*"), root / "reports", out
+
+
+@pytest.mark.skipif(opening.CHROMIUM is None, reason="no Chromium on PATH; apt install chromium")
+def test_its_report_opens_clean_in_a_browser(recorded):
+    page = only(recorded[1], "ambient_vs_no_mesh-*.html")
+    checker = opening.checker()
+    with opening.browser() as chromium:
+        for name, setting in opening.SETTINGS.items():
+            assert opening.look(chromium, page, setting, checker).wrong() == [], name
+    if not checker:
+        pytest.skip("everything but accessibility was looked at: axe-core could not be had from npm")
 
 
 def test_a_study_leaves_everything_the_design_lists(recorded):

@@ -25,6 +25,7 @@ from meshtrial.stats.calibration import recorded_noise
 
 headline = of_study(made.headline)
 verdict_sentence = of_study(made.verdict_sentence)
+doubts = of_study(made.doubts)
 verdict_table = of_study(made.verdict_table)
 exploratory_table = of_study(made.exploratory_table)
 cost = of_study(made.cost)
@@ -130,6 +131,7 @@ __all__ = [
     "costs_of_endpoints_and_rate",
     "decomposition",
     "design",
+    "doubts",
     "exploratory_table",
     "generators",
     "growth_contrasts",

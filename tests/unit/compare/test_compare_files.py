@@ -345,7 +345,7 @@ def test_the_page_is_offline_and_says_the_same(six):
     assert "2/924 = 0.0022" in page
     assert "▲ slower" in page
     assert "material, p" in page
-    assert "<script" not in page
+    assert page.count("<script") == 1  # its own, which the policy names by digest
     assert 'src="http' not in page
     assert "no difference" not in page.lower()
 
@@ -359,7 +359,7 @@ def test_the_name_of_a_folder_or_treatment_stays_text_on_the_page(six, hostile):
         assert answer.code == 0, answer.err
         page = (six.folder / "o.html").read_text()
         assert "<img" not in page
-        assert "<script" not in page
+        assert page.count("<script") == 1  # its own, which the policy names by digest
         assert html.unescape(re.search(r"<h1>(.*?)</h1>", page).group(1)) == f"{shown} against none"
 
 

@@ -7,6 +7,7 @@ from meshtrial.report.tables.cost import cost
 from meshtrial.report.tables.decomposition import decomposition
 from meshtrial.report.tables.design import design
 from meshtrial.report.tables.digest import verdicts_sha256
+from meshtrial.report.tables.doubts import doubts
 from meshtrial.report.tables.generators import generators
 from meshtrial.report.tables.growth import costs_of_endpoints_and_rate, growth_contrasts
 from meshtrial.report.tables.headline import clauses, headline, headlines, verdict_sentence
@@ -29,6 +30,7 @@ __all__ = [
     "costs_of_endpoints_and_rate",
     "decomposition",
     "design",
+    "doubts",
     "exploratory_table",
     "generators",
     "growth_contrasts",

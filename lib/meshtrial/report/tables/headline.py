@@ -59,12 +59,21 @@ def _sentence_html(sentence: list[Piece]) -> Markup:
 
 def verdict_sentence(data: StudyData) -> Fragment:
     """The headline: a sentence a load, what the A/A twin says, and what the whole rests on."""
-    html = joined(_sentence_html(sentence) for sentence in _sentences(data))
-    twin = twin_sentences(data)
-    rest = [*growth_notes(data), *_spoken_of(data), *twin, _rests_on(data), *_not_reported(data)]
+    rest = [*twin_sentences(data), rests_on(data), *notes_on_headline(data)]
     if data.plan.study.backend == "local":
         rest.append(REFERENCE_NOTE)
-    return Fragment(html + box(bullets(rest), alarm=bool(twin_called(data))), "\n".join([*headlines(data), *rest]))
+    html = headline_html(data) + box(bullets(rest), alarm=bool(twin_called(data)))
+    return Fragment(html, "\n".join([*headlines(data), *rest]))
+
+
+def headline_html(data: StudyData) -> Markup:
+    """The sentences alone."""
+    return joined(_sentence_html(sentence) for sentence in _sentences(data))
+
+
+def notes_on_headline(data: StudyData) -> list[str]:
+    """How to read the sentences, and of what they are silent."""
+    return [*growth_notes(data), *_spoken_of(data), *_not_reported(data)]
 
 
 def twin_called(data: StudyData) -> list[VerdictRow]:
@@ -106,7 +115,8 @@ def _where(data: StudyData, row: VerdictRow) -> str:
     return f"{name}, {row.load}" if len(data.plan.study.loads) > 1 else name
 
 
-def _rests_on(data: StudyData) -> str:
+def rests_on(data: StudyData) -> str:
+    """Blocks, runs and their order."""
     study = data.plan.study
     parts = []
     for load in study.loads:

@@ -16,7 +16,7 @@ from meshtrial.design.plan import Plan
 from meshtrial.inference.diagnosis import ran
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
-from meshtrial.report.markup import Cell, Column, Fragment, Table, heading, part
+from meshtrial.report.markup import Cell, Column, Fragment, Table, fold, heading, joined, part
 from meshtrial.report.tables.citation import citation
 from meshtrial.report.tables.digest import verdicts_sha256
 
@@ -73,11 +73,17 @@ def provenance(data: StudyData) -> Fragment:
     """Host, versions, commit, lock, plan digest, seed, the commands that make it again, and how it is cited."""
     plan = data.plan
     command, again = reproduce_command(plan), f"meshtrial report {shlex.quote(recorded_at(data))}"
-    record, machine = _record_table(data), _machine_table(data)
-    shown = [record, *_versions_tables(data), machine]
+    record, versions, machine = _record_table(data), list(_versions_tables(data)), _machine_table(data)
     seal = {"plan": plan.sha256, "verdicts": verdicts_sha256(data), "records": recorded_at(data)}
     cite = citation(data)
-    html = part("provenance", seal, command, again, shown) + heading("Cite this") + cite.html
+    folded = [
+        fold(record.caption, "digests of plan and verdicts, seed, first and last run", record.to_html()),
+        *(fold(table.caption, "what differs between them", table.to_html()) for table in versions),
+        fold(machine.caption, "CPU, kernel, every program's version", machine.to_html()),
+    ]
+    html = part("provenance", seal, command, again, joined(folded))
+    html += heading("Cite this") + cite.html
+    shown = [record, *versions, machine]
     return Fragment(html, "\n".join([command, again, *(f"\n{table.to_text()}" for table in shown), "", cite.text]))
 
 
@@ -132,6 +138,7 @@ def _versions_tables(data: StudyData) -> Iterator[Table]:
             [Column("what"), *(Column(name, wide=True) for name in columns)],
             [[Cell(text) for text in (what, *told)] for what, told in rows.items() if len(set(told)) > 1],
             "What is not listed was the same in all of them.",
+            show_caption=False,
         )
 
 
@@ -187,7 +194,7 @@ def _pairs(caption: str, rows: list[tuple[str, str]]) -> Table:
         ]
         for label, text in rows
     ]
-    return Table(caption, [Column("what"), Column("recorded", wide=True)], cells)
+    return Table(caption, [Column("what"), Column("recorded", wide=True)], cells, show_caption=False, sortable=False)
 
 
 def _is_hash(text: str) -> bool:
