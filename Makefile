@@ -17,6 +17,8 @@ export JUPYTER_CONFIG_DIR := $(CURDIR)/.cache/jupyter/config
 export JUPYTER_DATA_DIR := $(CURDIR)/.cache/jupyter/data
 export JUPYTER_RUNTIME_DIR := $(CURDIR)/.cache/jupyter/runtime
 export MPLCONFIGDIR := $(CURDIR)/.cache/matplotlib
+# JupyterLab asks at its first opening whether it may fetch news from a network; it may not.
+LAB_SETTINGS := $(JUPYTER_CONFIG_DIR)/lab/user-settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings
 
 .PHONY: help setup doctor study studies lab test test-browser contact-sheet test-cluster test-meshes lint calibrate clean
 
@@ -51,8 +53,10 @@ studies: setup ## run all studies with PROFILE, one after the other
 	  case $$code in 0) ;; 3) worst=3 ;; *) exit $$code ;; esac; \
 	done; exit $$worst
 
-lab: setup ## JupyterLab on loopback, opened at notebooks/explore.ipynb
-	@$(BIN)/jupyter lab --ip 127.0.0.1 notebooks/explore.ipynb
+lab: setup ## JupyterLab on loopback, with the sample open in notebooks/explore.ipynb
+	@mkdir -p "$(dir $(LAB_SETTINGS))"
+	@[ -e "$(LAB_SETTINGS)" ] || echo '{"fetchNews": "false", "checkForUpdates": false}' > "$(LAB_SETTINGS)"
+	@$(BIN)/jupyter lab --ip 127.0.0.1 --LabApp.default_url=/lab/tree/explore.ipynb $(ARGS) notebooks
 
 lint: setup ## ruff and mypy
 	@$(BIN)/ruff check .

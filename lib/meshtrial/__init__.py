@@ -8,6 +8,7 @@ For notebooks and scripts::
     study.verdicts()                                    # polars frames: runs(), responses(), requests(run_id)
     mt.figures.forest(study)                            # figures and tables show themselves in a notebook
     mt.compare("none/*.json", {"istio": "istio/*.json"})
+    mt.explore()                                        # widgets over what is recorded, in JupyterLab
 
 What is public is what ``dir(meshtrial)`` lists. Every name is loaded when it is first used, so that importing this
 costs nothing; the rooms below it are the library's own and may change.
@@ -27,22 +28,26 @@ if TYPE_CHECKING:
     from meshtrial.api.articles import Articles, BestOfN, best_of_n, published_articles
     from meshtrial.api.comparison import Comparison, compare, compare_table
     from meshtrial.api.schema import columns
-    from meshtrial.api.study import RecordedStudy, open_study, run, run_notebook
+    from meshtrial.api.study import RecordedStudy, open_study, recorded_studies, run, run_notebook
     from meshtrial.errors import MeshtrialError
+    from meshtrial.explore.app import Explorer, explore
 
 __all__ = [
     "Articles",
     "BestOfN",
     "Comparison",
+    "Explorer",
     "MeshtrialError",
     "RecordedStudy",
     "best_of_n",
     "columns",
     "compare",
     "compare_table",
+    "explore",
     "figures",
     "open_study",
     "published_articles",
+    "recorded_studies",
     "run",
     "run_notebook",
     "sections",
@@ -53,15 +58,18 @@ _HOMES = {
     "Articles": "meshtrial.api.articles",
     "BestOfN": "meshtrial.api.articles",
     "Comparison": "meshtrial.api.comparison",
+    "Explorer": "meshtrial.explore.app",
     "MeshtrialError": "meshtrial.errors",
     "RecordedStudy": "meshtrial.api.study",
     "best_of_n": "meshtrial.api.articles",
     "columns": "meshtrial.api.schema",
     "compare": "meshtrial.api.comparison",
     "compare_table": "meshtrial.api.comparison",
+    "explore": "meshtrial.explore.app",
     "figures": "meshtrial.api.figures",
     "open_study": "meshtrial.api.study",
     "published_articles": "meshtrial.api.articles",
+    "recorded_studies": "meshtrial.api.study",
     "run": "meshtrial.api.study",
     "run_notebook": "meshtrial.api.study",
     "sections": "meshtrial.api.sections",

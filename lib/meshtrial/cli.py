@@ -27,7 +27,7 @@ COMMANDS = {
     "merge": "put the parts of a divided study together",
     "export": "write verdicts and runs as CSV, Parquet, JSON, OpenMetrics and SMP",
     "status": "list the recorded studies and how far each is",
-    "site": "write the index over all reports again",
+    "site": "write the index over all reports again, or a web site of chosen studies",
     "compare": "compare results of load generators, or a table, that are already there",
     "history": "draw one response over all recorded studies of a question",
     "plan": "how many blocks a margin costs, from a recorded study",

@@ -98,19 +98,20 @@ def test_two_versions_in_the_same_blocks(cluster: Cluster, meshes: Mapping[str, 
         assert bed.preflight(study) == ()
         store = StudyStore.create(tmp_path, make_plan(study), {})
         execute(store, bed, lambda _: None)
-        first, last = (run for run in store.records() if run.attempt == 1)
+        runs = {run.treatment: run for run in store.records() if run.attempt == 1}
         # What stands is the last run's version, and the other one is refused on it.
+        (standing,) = bed.installer.standing
+        (other,) = runs.keys() - {standing}
         with bed_on(cluster, namespace="guest", meshes=meshes, mesh_install="existing") as guest:
-            assert guest.preflight(study_of("guest", last.treatment)) == ()
-            (line,) = guest.preflight(study_of("guest", first.treatment))
-            assert f"is not {Treatment.parse(first.treatment).version} as declared: linkerd-proxy: " in line
+            assert guest.preflight(study_of("guest", standing)) == ()
+            (line,) = guest.preflight(study_of("guest", other))
+            assert f"is not {Treatment.parse(other).version} as declared: linkerd-proxy: " in line
             assert "mesh_install=existing measures what stands" in line
         deployment = bed.deploy(Treatment.parse("linkerd@wrong"), LOAD, "echo")
         try:
             failed = {proof.name: proof for proof in deployment.prove("before", 0) if not proof.passed}
         finally:
             deployment.close()
-    runs = {run.treatment: run for run in (first, last)}
     assert runs.keys() == {"linkerd@old", "linkerd@6.4"}
     digests = set()
     for name, run in runs.items():

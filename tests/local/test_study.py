@@ -183,6 +183,26 @@ def test_an_interrupted_study_keeps_its_blocks_and_goes_on(tmp_path, number):
 
 
 @pytest.mark.beside
+def test_a_study_whose_kernel_is_killed_says_so_at_its_top_and_ends_with_it(tmp_path):
+    log = tmp_path / "log"
+    with log.open("w") as out:
+        command = [sys.executable, "-m", "meshtrial", "run", "ambient_vs_no_mesh", *short(blocks=3)]
+        child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+        deadline = time.monotonic() + 120
+        while "[2/12]" not in log.read_text() and time.monotonic() < deadline and child.poll() is None:
+            time.sleep(0.1)
+        (kernel,) = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
+        os.kill(int(kernel), signal.SIGKILL)
+        assert child.wait(60) == 1, log.read_text()
+    assert "meshtrial run: the notebook's kernel died" in log.read_text()
+    first = json.loads(only(Path(os.environ["MESHTRIAL_REPORTS"]), "ambient*.ipynb").read_text())["cells"][0]
+    said = "".join(first["source"])
+    assert "the notebook's kernel died" in said
+    assert "of 12 runs are recorded" in said
+    assert "-p study_dir=" in said
+
+
+@pytest.mark.beside
 def test_papermill_alone_runs_the_notebook(tmp_path):
     out = tmp_path / "out.ipynb"
     parameters = [part for name, value in (SHORT | {"blocks": 2}).items() for part in ("-p", name, str(value))]

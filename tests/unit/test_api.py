@@ -106,7 +106,7 @@ def test_every_figure_table_and_section_takes_a_study_and_says_what_it_shows(roo
 
 def test_every_figure_and_table_of_a_report_is_public():
     assert set(mt.figures.__all__) == set(figures.__all__)
-    for_pages = {"headlines", "recorded_at", "reproduce_command", "verdicts_sha256"}
+    for_pages = {"clauses", "headlines", "recorded_at", "reproduce_command", "verdicts_sha256"}
     simulated = {"simulated_studies", "simulated_under_noise_of"}
     assert set(mt.tables.__all__) - simulated == set(tables.__all__) - for_pages - {"simulation_checks"}
 
@@ -141,7 +141,7 @@ def test_runs_are_counted_once_and_their_requests_are_those_of_the_table(study):
 def test_a_run_that_is_not_there_is_refused(study):
     with pytest.raises(UsageError, match=r"no such run; study\.runs\(\) lists"):
         study.requests("99-1-none")
-    with pytest.raises(UsageError, match="attempt=2"):
+    with pytest.raises(UsageError, match="attempt 2"):
         study.requests("01-1-none", attempt=2)
 
 

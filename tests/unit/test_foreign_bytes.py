@@ -27,6 +27,7 @@ from meshtrial.inference import infer, read_study
 from meshtrial.load.recorded import read_recorded
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore, read_json
+from meshtrial.site.published import Published, read_published
 from meshtrial.testbed.kubernetes import KubernetesOptions
 from meshtrial.testbed.kubernetes.kubelet import parse_cadvisor, parse_node, parse_summary
 from meshtrial.testbed.kubernetes.meshread import find_meshes, read_mesh
@@ -209,6 +210,11 @@ def _yaml(data: Any) -> bytes:
     return yaml.safe_dump(json.loads(as_json(data))).encode()
 
 
+def _summary() -> bytes:
+    """What a site keeps of a study, with one verdict."""
+    return as_json(Published.of(read_study(StudyStore.open(SAMPLE)), "").to_dict() | {"schema": "meshtrial.site/1"})
+
+
 KINDS = {
     "fortio": Kind((RUN / "fortio.json").read_bytes(), lambda path: read_recorded(path, 10.0), json.loads),
     "access log": Kind(LOG, lambda path: read_recorded(path, 1.0)),
@@ -219,6 +225,7 @@ KINDS = {
     "cluster file": Kind(yaml.safe_dump(OPTIONS).encode(), _options, yaml.safe_load, _yaml),
     "kubelet summary": Kind(as_json(SUMMARY), _kubelet, json.loads),
     "cAdvisor": Kind(CADVISOR, _cadvisor),
+    "site summary": Kind(_summary(), lambda path: read_published(path).day, json.loads),
 }
 
 
@@ -250,7 +257,7 @@ for found in sorted((paths.CHECKOUT / "tests" / "fixtures" / "formats").iterdir(
         KINDS[found.name] = Kind(sound, reader)
 # What a case costs, so that the cases are spread over about the same time.
 SHARE = {"fortio": 0.16, "access log": 0.12, "table": 0.1, "run record": 0.16, "plan": 0.04, "mesh": 0.005,
-         "cluster file": 0.015, "kubelet summary": 0.2, "cAdvisor": 0.2}  # fmt: skip
+         "cluster file": 0.015, "kubelet summary": 0.2, "cAdvisor": 0.2, "site summary": 0.01}  # fmt: skip
 
 
 def asked(parse: Callable[[], object], case: str, folder: Path, data: bytes) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import io
+import itertools
 import json
 import re
 from pathlib import Path
 from typing import Any
 
+import papermill
 import pytest
 from papermill.translators import PythonTranslator
 
@@ -16,8 +18,11 @@ import meshtrial as mt
 from meshtrial import cli, paths
 from meshtrial.design.parameters import grouped
 from meshtrial.design.studies import STUDIES
+from meshtrial.report.figure import Figure
+from meshtrial.report.html import notebook_to_html
 
 NOTEBOOKS = sorted(paths.NOTEBOOKS.glob("*.ipynb"))
+GALLERY, EXPLORE = paths.NOTEBOOKS / "figures.ipynb", paths.NOTEBOOKS / "explore.ipynb"
 OF_STUDIES = [path for path in NOTEBOOKS if path.stem in STUDIES]
 SAMPLE = next((paths.CHECKOUT / "data" / "sample" / "ambient_vs_no_mesh").iterdir())
 LONGEST = 15
@@ -69,7 +74,7 @@ def test_the_parameters_cell_says_what_the_study_declares(path):
     assert {name: type(value) for name, value in found.items()} == {n: type(v) for n, v in declared.items()}
 
 
-@each
+@pytest.mark.parametrize("path", [path for path in NOTEBOOKS if path != GALLERY], ids=lambda path: path.stem)
 def test_papermill_reads_a_type_and_a_help_of_every_parameter(path, caplog):
     for one in PythonTranslator.inspect({"source": parameters_cell(path)}):
         assert one.inferred_type_name == type(ast.literal_eval(one.default)).__name__
@@ -200,3 +205,60 @@ def test_every_cell_ends_in_something_that_shows_itself(path, monkeypatch):
         exec(compile(ast.Module(before, []), path.name, "exec"), names)
         assert isinstance(last, ast.Expr), code
         assert eval(compile(ast.Expression(last.value), path.name, "eval"), names)._repr_html_(), code
+
+
+# No sample has the data of these: the gallery says which command records it.
+WITHOUT_DATA = {"capacity", "detection"}
+
+
+@pytest.fixture
+def unpacked(tmp_path, monkeypatch) -> Path:
+    """Packed samples are unpacked into the test's own folder."""
+    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path / "studies"))
+    return tmp_path
+
+
+def figure_called(code: str) -> str:
+    found = re.match(r"mt\.figures\.(\w+)\(", code)
+    return found[1] if found else ""
+
+
+def test_the_gallery_shows_every_figure_once_with_a_sentence_on_how_to_read_it():
+    found = cells(GALLERY)
+    named = [figure_called(source(cell)) for cell in found if cell["cell_type"] == "code"]
+    assert sorted(filter(None, named)) == sorted(mt.figures.__all__)
+    for before, cell in itertools.pairwise(found):
+        if figure_called(source(cell)):
+            heading, empty, text = source(before).split("\n", 2)
+            assert heading.startswith("### ")
+            assert empty == ""
+            assert re.fullmatch(r"[A-Z][^\n]{60,}\.", text), heading
+
+
+def test_every_figure_of_the_gallery_is_drawn_from_a_sample(unpacked):
+    names: dict[str, Any] = {}
+    opening, *others = code_cells(GALLERY)
+    exec(opening, names)
+    for code in others:
+        figure = eval(code, names)
+        assert isinstance(figure, Figure), code
+        assert (figure.table.columns == ["reason"]) == (figure_called(code) in WITHOUT_DATA), code
+
+
+def test_papermill_runs_the_explorer_on_the_study_that_is_given(unpacked):
+    study = next(path for name, path in mt.recorded_studies().items() if name.startswith("mesh_comparison"))
+    done = unpacked / "explore.ipynb"
+    papermill.execute_notebook(EXPLORE, done, {"study": str(study)}, cwd=paths.NOTEBOOKS, progress_bar=False)
+    (shown,) = [
+        output["data"]
+        for cell in cells(done)
+        if cell["cell_type"] == "code" and "mt.explore" in source(cell)
+        for output in cell["outputs"]
+    ]
+    assert "application/vnd.jupyter.widget-view+json" in shown
+    assert "Explorer of mesh_comparison" in "".join(shown["text/plain"])
+    # On a page without widgets, and without a network, the views stand as they were.
+    page = notebook_to_html(done, unpacked / "explore.html").read_text()
+    assert "Forest plot of ratios to none" in page
+    assert "istio-ambient+waypoint" in page
+    assert not re.search(r"\bsrc=\"(?!data:)|https?://(?!www\.w3\.org)[^\s\"]+\.js", page)

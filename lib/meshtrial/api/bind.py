@@ -1,4 +1,7 @@
-"""Functions of a study's record, as functions of a :class:`~meshtrial.api.study.RecordedStudy`."""
+"""Functions of a study's record, as functions of a :class:`~meshtrial.api.study.RecordedStudy`.
+
+Whatever is shown of a study that was analysed again after the fact passes here, and gets its mark here.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from meshtrial.api.study import RecordedStudy
 from meshtrial.records.dataset import StudyData
+from meshtrial.report.marking import marked
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -17,10 +21,25 @@ R = TypeVar("R")
 def of_study(function: Callable[Concatenate[StudyData, P], R]) -> Callable[Concatenate[RecordedStudy, P], R]:
     """The same function of a recorded study; ``help()`` and type checkers see its own parameters."""
 
-    @functools.wraps(function)
     def call(study: RecordedStudy, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return function(study.data, *args, **kwargs)
+        return marked(function(study.data, *args, **kwargs), study.after_the_fact)
 
+    return _like(function, call)
+
+
+def of_record(function: Callable[Concatenate[StudyData, P], R]) -> Callable[Concatenate[RecordedStudy, P], R]:
+    """The same of what was declared and recorded, whatever is asked of it after the fact."""
+
+    def call(study: RecordedStudy, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return function(study.recorded, *args, **kwargs)
+
+    return _like(function, call)
+
+
+def _like(
+    function: Callable[Concatenate[StudyData, P], R], call: Callable[Concatenate[RecordedStudy, P], R]
+) -> Callable[Concatenate[RecordedStudy, P], R]:
+    functools.update_wrapper(call, function)
     call.__doc__ = (function.__doc__ or "").replace("data : StudyData", "study : RecordedStudy")
     signature = inspect.signature(function)
     first, *rest = signature.parameters.values()

@@ -45,7 +45,9 @@ class Comparison:
 
     def verdicts(self) -> pl.DataFrame:
         """A row a response and treatment; the columns are those of a study's verdicts."""
-        return frame_of([row.to_dict() | {"adjustment": row.adjustment} for row in self.outcome.rows], VERDICTS)
+        own = {"after_the_fact": ""}
+        rows = [row.to_dict() | {"adjustment": row.adjustment} | own for row in self.outcome.rows]
+        return frame_of(rows, VERDICTS)
 
     def limits(self) -> Fragment:
         """What so many runs can show at all."""

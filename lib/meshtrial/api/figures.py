@@ -15,7 +15,9 @@ True
 
 from __future__ import annotations
 
-from meshtrial.api.bind import of_study
+from meshtrial.api.bind import of_record, of_study
+from meshtrial.api.study import RecordedStudy
+from meshtrial.report import Figure
 from meshtrial.report import figures as drawn
 
 answer = of_study(drawn.answer)
@@ -27,6 +29,9 @@ resources = of_study(drawn.resources)
 course = of_study(drawn.course)
 strip = of_study(drawn.strip)
 drift = of_study(drawn.drift)
+# Of one run.
+requests_over_time = of_record(drawn.requests_over_time)
+components_over_time = of_record(drawn.components_over_time)
 # Of studies that search capacity, let a rate rise, inject delays, or scale out.
 capacity = of_study(drawn.capacity)
 ramp = of_study(drawn.ramp)
@@ -38,10 +43,29 @@ shares_against_endpoints = of_study(drawn.shares_against_endpoints)
 latency_against_endpoints = of_study(drawn.latency_against_endpoints)
 configuration_against_endpoints = of_study(drawn.configuration_against_endpoints)
 
+
+def two_studies(study: RecordedStudy, other: RecordedStudy) -> Figure:
+    """The verdicts of two studies, A and B, on the same axes, each as it was declared.
+
+    Parameters
+    ----------
+    study, other : RecordedStudy
+
+    Examples
+    --------
+    >>> import meshtrial as mt
+    >>> study = mt.open_study("data/sample/ambient_vs_no_mesh/20261121T211720Z-77c58730")
+    >>> mt.figures.two_studies(study, study).table["treatment"].to_list()[:2]
+    ['none-aa A (A/A twin)', 'none-aa B (A/A twin)']
+    """
+    return drawn.two_studies(study.recorded, other.recorded)
+
+
 __all__ = [
     "added_latency",
     "answer",
     "capacity",
+    "components_over_time",
     "configuration_against_endpoints",
     "cost_against_endpoints",
     "course",
@@ -53,8 +77,10 @@ __all__ = [
     "latency_ccdf",
     "machine_limits",
     "ramp",
+    "requests_over_time",
     "resources",
     "runs_by_block",
     "shares_against_endpoints",
     "strip",
+    "two_studies",
 ]

@@ -111,6 +111,7 @@ VERDICTS: dict[str, Column] = {
     "blocks_needed": Column(pl.Int64, "", "blocks of a new study that would settle what is open"),
     "method": Column(pl.String, "", "test and interval"),
     "warnings": Column(_TEXTS, "", "what a reader must know"),
+    "after_the_fact": Column(pl.String, "", "what was chosen after the runs; empty for a study's own verdict"),
 }
 FRAMES: dict[str, dict[str, Column]] = {
     "verdicts": VERDICTS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,11 @@ from typing import Any
 import polars as pl
 
 from meshtrial.api.schema import REQUESTS, RESPONSES, RUNS, VERDICTS, frame_of
-from meshtrial.errors import UsageError
 from meshtrial.inference import read_study
+from meshtrial.inference.reanalysis import reanalyse
 from meshtrial.records.dataset import StudyData
-from meshtrial.records.schema import RunRecord
+from meshtrial.records.listing import listing
+from meshtrial.records.part import part_of
 from meshtrial.records.store import StudyStore
 from meshtrial.run.trial import Trial
 
@@ -28,6 +29,11 @@ class RecordedStudy:
     ----------
     data : StudyData
         The record as the library itself reads it.
+    after_the_fact : str
+        What was chosen after the runs, and what was declared instead (:meth:`reanalyse`); empty for the study's own
+        verdicts. Whatever is shown of it says so.
+    whole : StudyData or None
+        The record as it was made, where ``data`` is another analysis of it or a part.
 
     Examples
     --------
@@ -40,6 +46,13 @@ class RecordedStudy:
     """
 
     data: StudyData
+    after_the_fact: str = ""
+    whole: StudyData | None = None
+
+    @property
+    def recorded(self) -> StudyData:
+        """The record as it was made, and analysed as it was declared."""
+        return self.whole or self.data
 
     @property
     def name(self) -> str:
@@ -77,7 +90,68 @@ class RecordedStudy:
         >>> found["treatment"], found["response"], found["verdict"]
         ('node-proxy', 'latency_p50_s', 'slower')
         """
-        return frame_of([row.to_dict() | {"adjustment": row.adjustment} for row in self.data.verdicts], VERDICTS)
+        later = {"after_the_fact": self.after_the_fact} | ({"exploratory": True} if self.after_the_fact else {})
+        rows = [row.to_dict() | {"adjustment": row.adjustment} | later for row in self.data.verdicts]
+        return frame_of(rows, VERDICTS)
+
+    def reanalyse(self, *, margin: str = "", alpha: float | None = None, baseline: str = "") -> RecordedStudy:
+        """Judge the same runs under another margin, error level or baseline, chosen after the fact.
+
+        The study's own verdicts stay what they are. Everything shown of what is returned is marked with what was
+        declared instead, and all its verdicts are exploratory. Each call starts from what was declared.
+
+        Parameters
+        ----------
+        margin : str, optional
+            ``10%``, ``0.2ms`` or ``10%,0.2ms`` for every response, ``p50=5%,p99=10%`` for some; what is not given
+            stays as it was declared.
+        alpha : float, optional
+            Error level of a family.
+        baseline : str, optional
+            A treatment: all others are compared with it, in one family a response and load.
+
+        Raises
+        ------
+        UsageError
+            For a margin, level or treatment that cannot be.
+
+        Examples
+        --------
+        >>> import meshtrial as mt
+        >>> study = mt.open_study("data/sample/ambient_vs_no_mesh/20261121T211720Z-77c58730")
+        >>> wide = study.reanalyse(margin="p50=200%")
+        >>> [one.verdicts().row(0, named=True)["sentence"] for one in (study, wide)]
+        ['slower (material)', 'slower (below margin)']
+        >>> wide.after_the_fact.replace("\u00a0", " ")
+        'margin of p50 latency 200 % instead of 5 %, declared before the runs'
+        """
+        found = reanalyse(self.recorded, margin=margin, alpha=alpha, baseline=baseline)
+        return RecordedStudy(found.data, found.said, self.recorded)
+
+    def only(self, *, treatments: Sequence[str] = (), loads: Sequence[str] = ()) -> RecordedStudy:
+        """The same study with some of its treatments and loads shown; every number stays what it was.
+
+        Families are those of the whole study, so hiding a treatment corrects nothing less. What the shown ones are
+        compared with, and the A/A twin, stay.
+
+        Parameters
+        ----------
+        treatments, loads : sequence of str, optional
+            Names, and labels of loads; none is all of them.
+
+        Raises
+        ------
+        UsageError
+            For a treatment or load that the study does not have.
+
+        Examples
+        --------
+        >>> import meshtrial as mt
+        >>> study = mt.open_study("data/sample/ambient_vs_no_mesh/20261121T211720Z-77c58730")
+        >>> study.only(treatments=["none"]).verdicts()["treatment"].unique().to_list()
+        ['none-aa']
+        """
+        return RecordedStudy(part_of(self.data, treatments, loads), self.after_the_fact, self.recorded)
 
     def runs(self) -> pl.DataFrame:
         """A row a run and attempt, valid or not, in the order in which they ran.
@@ -144,7 +218,7 @@ class RecordedStudy:
         >>> study.requests("01-1-none").height
         300
         """
-        found = self.data.latency(self._run("requests", run_id, attempt))
+        found = self.data.latency(self.data.find_run(run_id, attempt))
         return found.select(pl.col(name).cast(one.kind) for name, one in REQUESTS.items())
 
     def series(self, run_id: str, attempt: int = 1) -> pl.DataFrame:
@@ -163,17 +237,42 @@ class RecordedStudy:
         >>> study.series("01-1-none").filter(measure="sent")["value"].sum()
         300.0
         """
-        return self.data.series(self._run("series", run_id, attempt))
+        return self.data.series(self.data.find_run(run_id, attempt))
 
-    def _run(self, asked: str, run_id: str, attempt: int) -> RunRecord:
-        for run in self.data.runs:
-            if (run.run_id, run.attempt) == (run_id, attempt):
-                return run
-        raise UsageError(f"{asked}({run_id!r}, attempt={attempt}): no such run; study.runs() lists those there are")
+    def logs(self, run_id: str, attempt: int = 1) -> tuple[str, ...]:
+        """Names of the logs that were kept of one run; :func:`mt.tables.run_log` shows one.
+
+        Examples
+        --------
+        >>> import meshtrial as mt
+        >>> study = mt.open_study("data/sample/ambient_vs_no_mesh/20261121T211720Z-77c58730")
+        >>> study.logs("01-1-none")
+        ('app.log', 'fortio.txt')
+        """
+        return tuple(self.recorded.logs(self.recorded.find_run(run_id, attempt)))
 
     def __repr__(self) -> str:
         counts = f"{len(self.data.runs)} runs, {len(self.data.verdicts)} verdicts"
-        return f"{self.name}: {', '.join(self.treatments)}; {counts}"
+        later = f"; after the fact: {self.after_the_fact}" if self.after_the_fact else ""
+        return f"{self.name}: {', '.join(self.treatments)}; {counts}{later}"
+
+
+def recorded_studies() -> dict[str, Path]:
+    """What :func:`open_study` can open here: the samples of the checkout first, then what was recorded, newest first.
+
+    Returns
+    -------
+    dict of str to Path
+        ``<study>-<UTC>-<hash>`` to its folder, or to its file where it is packed. Each once: a folder goes before the
+        file that it came from.
+
+    Examples
+    --------
+    >>> import meshtrial as mt
+    >>> next(iter(mt.recorded_studies()))
+    'ambient_vs_no_mesh-20261121T211720Z-77c58730'
+    """
+    return listing()
 
 
 def open_study(path: str | Path) -> RecordedStudy:

@@ -15,8 +15,9 @@ from __future__ import annotations
 from numpy.random import default_rng
 
 from meshtrial import stats
-from meshtrial.api.bind import of_study
+from meshtrial.api.bind import of_record, of_study
 from meshtrial.api.study import RecordedStudy
+from meshtrial.inference.between import compare, differences
 from meshtrial.inference.instrument import recorded_noise_logs
 from meshtrial.report import Fragment
 from meshtrial.report import tables as made
@@ -31,9 +32,16 @@ cost = of_study(made.cost)
 mechanism = of_study(made.mechanism)
 money = of_study(made.money)
 validity = of_study(made.validity)
-design = of_study(made.design)
-method_and_limits = of_study(made.method_and_limits)
-provenance = of_study(made.provenance)
+design = of_record(made.design)
+method_and_limits = of_record(made.method_and_limits)
+provenance = of_record(made.provenance)
+citation = of_record(made.citation)
+# Of one run.
+run_facts = of_record(made.run_facts)
+run_gates = of_record(made.run_gates)
+run_proofs = of_record(made.run_proofs)
+run_resources = of_record(made.run_resources)
+run_log = of_record(made.run_log)
 # Of studies that inject delays, scale out, restart something, or take a cost apart.
 aa_table = of_study(made.aa_table)
 decomposition = of_study(made.decomposition)
@@ -41,6 +49,53 @@ generators = of_study(made.generators)
 growth_contrasts = of_study(made.growth_contrasts)
 costs_of_endpoints_and_rate = of_study(made.costs_of_endpoints_and_rate)
 restarts = of_study(made.restarts)
+
+
+def moved(study: RecordedStudy) -> Fragment:
+    """Verdicts that are others after the fact than the study declared.
+
+    Parameters
+    ----------
+    study : RecordedStudy
+        From :meth:`RecordedStudy.reanalyse`.
+
+    Examples
+    --------
+    >>> import meshtrial as mt
+    >>> study = mt.open_study("data/sample/ambient_vs_no_mesh/20261121T211720Z-77c58730")
+    >>> mt.tables.moved(study)
+    None of the 4 verdicts of primary responses moves.
+    """
+    return made.moved(study.recorded, study.data, study.after_the_fact)
+
+
+def between(study: RecordedStudy, *others: RecordedStudy) -> Fragment:
+    """Recorded studies of one question, each as it was declared: what agrees, what differs, how much days vary.
+
+    What ``meshtrial compare DIR DIR`` prints.
+
+    Parameters
+    ----------
+    study : RecordedStudy
+        The one that the others are held against.
+    *others : RecordedStudy
+
+    Raises
+    ------
+    UsageError
+        Where they ask different questions, or have no load and no contrast in common.
+
+    Examples
+    --------
+    >>> import meshtrial as mt
+    >>> found = mt.recorded_studies()
+    >>> study = mt.open_study(found["ambient_vs_no_mesh-20261121T211720Z-77c58730"])
+    >>> mt.tables.between(study)
+    Traceback (most recent call last):
+    meshtrial.errors.UsageError: one study: name two or more of the same question
+    """
+    studies = [one.recorded for one in (study, *others)]
+    return made.between(studies, compare(studies), differences(studies))
 
 
 def simulated_studies(seed: int = 1, studies: int = 400) -> Fragment:
@@ -70,6 +125,8 @@ def simulated_under_noise_of(study: RecordedStudy, seed: int = 1, studies: int =
 
 __all__ = [
     "aa_table",
+    "between",
+    "citation",
     "cost",
     "costs_of_endpoints_and_rate",
     "decomposition",
@@ -82,8 +139,14 @@ __all__ = [
     "mechanism",
     "method_and_limits",
     "money",
+    "moved",
     "provenance",
     "restarts",
+    "run_facts",
+    "run_gates",
+    "run_log",
+    "run_proofs",
+    "run_resources",
     "simulated_studies",
     "simulated_under_noise_of",
     "validity",

@@ -39,18 +39,44 @@ def infer(
         Where each block was run, of a study that was divided and merged.
     """
     table = runs_table(plan, records)
+    return table, judge(plan, plan, records, table, places)
+
+
+def judge(
+    plan: Plan,
+    asked: Plan,
+    records: Sequence[RunRecord],
+    table: pl.DataFrame,
+    places: Mapping[int, str] | None = None,
+) -> list[VerdictRow]:
+    """The rows of a sealed plan's records under the margins, error rate and contrasts of another, or of itself.
+
+    Parameters
+    ----------
+    plan : Plan
+        What was sealed: it says how far the study is, and at which share of the error rate its stopping rule ended it.
+    asked : Plan
+        The same treatments, loads and runs.
+    records : sequence of RunRecord
+    table : polars.DataFrame
+        Their tidy table.
+    places : mapping of block to str, optional
+        As in :func:`infer`.
+    """
     finished = finished_repetitions(plan, records)
     alpha = decide(plan, records, finished).alpha
+    if asked.study.alpha != plan.study.alpha:
+        alpha *= asked.study.alpha / plan.study.alpha
     mixed = (*varying_versions(records), *same_versions(records))
     rows: list[VerdictRow] = []
-    for load in plan.study.loads:
-        rows += verdict_rows(plan, table, load.label, include(plan, records, load.label), alpha, places or {})
+    for load in asked.study.loads:
+        rows += verdict_rows(asked, table, load.label, include(plan, records, load.label), alpha, places or {})
     rows = [replace(row, warnings=(*row.warnings, *mixed)) for row in rows]
     if ended(plan, records):
-        return table, rows
+        return rows
     # The numbers of a study that is not finished, without a verdict: one would be an early look at it.
     said = f"provisional: {len(finished_blocks(plan, records))} of {plan.study.blocks} blocks"
-    return table, [replace(row, verdict="provisional", qualifier="", sentence=said, blocks_needed=None) for row in rows]
+    return [replace(row, verdict="provisional", qualifier="", sentence=said, blocks_needed=None) for row in rows]
 
 
 def analyse(store: StudyStore) -> StudyData:

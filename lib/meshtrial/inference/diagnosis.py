@@ -39,7 +39,7 @@ def diagnose_family(
     positions = block_column(table, load, response.name, "position", names, blocks)
     times = block_column(table, load, response.name, "start_unix_s", names, blocks)
     found = stats.diagnose(
-        _on_one_level(positive, baseline, blocks, places), baseline, positions=positions, times=times, twin=twin
+        _on_one_level(positive, blocks, places), baseline, positions=positions, times=times, twin=twin
     )
     found += stats.repeated_values(np.concatenate([v[np.isfinite(v)] for v in positive.values()]))
     margin = margins.get(response.name)
@@ -54,18 +54,20 @@ def diagnose_family(
 
 
 def _on_one_level(
-    values: Mapping[str, FloatArray], baseline: str, blocks: Sequence[int], places: Mapping[int, str]
+    values: Mapping[str, FloatArray], blocks: Sequence[int], places: Mapping[int, str]
 ) -> Mapping[str, FloatArray]:
-    """The values without what a place does to all of them: two clusters are no machine in two states."""
-    if not places or baseline not in values:
+    """The values without what a place does to each treatment: two clusters are no machine in two states."""
+    if not places:
         return values
     names = np.array([places.get(block, "") for block in blocks])
-    level = np.ones(len(blocks))
-    for name in np.unique(names):
-        here = names == name
-        if np.isfinite(values[baseline][here]).any():
-            level[here] = np.nanmedian(values[baseline][here]) / np.nanmedian(values[baseline])
-    return {treatment: found / level for treatment, found in values.items()}
+    levelled = {treatment: found.copy() for treatment, found in values.items()}
+    for found in levelled.values():
+        typical = np.nanmedian(found)
+        for name in np.unique(names):
+            here = (names == name) & np.isfinite(found)
+            if here.any():
+                found[here] *= typical / np.median(found[here])
+    return levelled
 
 
 def _warm_up(table: pl.DataFrame, load: str, names: Sequence[str], blocks: Sequence[int]) -> tuple[stats.Warning, ...]:

@@ -107,10 +107,13 @@ def _results(
     alpha: float,
     places: Mapping[int, str] | None = None,
 ) -> list[stats.ContrastResult]:
-    """Ratios where the baseline is positive, differences where it has no such part at all, and of counts."""
+    """Ratios where both have the part that is measured, differences where one lacks it altogether, and of counts."""
     groups: dict[stats.Scale, list[Contrast]] = {"ratio": [], "difference": []}
     for contrast in plan.study.all_contrasts():
-        groups["difference" if _without(response, values[contrast.baseline]) else "ratio"].append(contrast)
+        base, own = values[contrast.baseline], values[contrast.treatment]
+        # A treatment of nothing but zeros has no ratio to a baseline that has the part.
+        lacking = _without(response, base) or (_without(response, own) and base.size > 0 and bool((base > 0).all()))
+        groups["difference" if lacking else "ratio"].append(contrast)
     found: list[stats.ContrastResult] = []
     # A study of the baseline and its twin alone has no contrast, but the twin is judged.
     for scale, members in groups.items():

@@ -1,9 +1,9 @@
 """A study in the messages of the Service Mesh Performance specification (SMP): what was asked, and what each run gave.
 
 Field names, types and units are those of protos/service_mesh_performance.proto and protos/service_mesh.proto in
-service-mesh-performance/service-mesh-performance, as of their commit 290495f (the one that says ``actual_qps`` and
-``test_id``). The specification has messages and no file, so the file is ours: a list of each. Enumerations are written
-as numbers, which readers of protobuf's JSON take, and those of plain JSON or YAML too.
+service-mesh-performance/service-mesh-performance, as of their last commit, 69125ea of July 2023 (earlier ones say
+``actual_QPS`` and ``testId``). The specification has messages and no file, so the file is ours: a list of each.
+Enumerations are written as numbers, which readers of protobuf's JSON take, and those of plain JSON or YAML too.
 
 Opinion: a result of SMP is one run. Percentiles of several runs are not averaged into one, and no field is filled with
 something that it does not mean. Limits: :data:`LIMITS`.

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from meshtrial.design.plan import Plan
-from meshtrial.errors import RecordError
+from meshtrial.errors import RecordError, UsageError
 from meshtrial.records import packed, series
 from meshtrial.records.schema import RunRecord, VerdictRow
 
@@ -59,6 +59,19 @@ class StudyData:
     table: pl.DataFrame
     verdicts: tuple[VerdictRow, ...] = ()
 
+    def find_run(self, run_id: str, attempt: int = 1) -> RunRecord:
+        """One attempt of a run.
+
+        Raises
+        ------
+        UsageError
+            When there is none.
+        """
+        for run in self.runs:
+            if (run.run_id, run.attempt) == (run_id, attempt):
+                return run
+        raise UsageError(f"run {run_id!r}, attempt {attempt}: no such run; study.runs() lists those there are")
+
     def run_folder(self, run: RunRecord) -> Path:
         """Where a run's raw data lies."""
         suffix = "" if run.attempt == 1 else f"-attempt{run.attempt}"
@@ -88,6 +101,19 @@ class StudyData:
             return series.empty()
         except (OSError, pl.exceptions.PolarsError) as error:
             raise RecordError(f"{path}: cannot be read ({error}); restore it from a backup") from error
+
+    def logs(self, run: RunRecord) -> dict[str, Path]:
+        """The logs that were kept of a run, by name.
+
+        Raises
+        ------
+        RecordError
+            When they were left out of a packed study.
+        """
+        folder = self.run_folder(run) / "logs"
+        if "logs" in packed.left_out(self.path) and not folder.is_dir():
+            raise RecordError(f"{self.path.name}: its logs were left out when it was packed")
+        return {path.name: path for path in sorted(folder.glob("*")) if path.is_file()}
 
     @property
     def began_unix_s(self) -> float | None:

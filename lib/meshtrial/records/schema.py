@@ -16,6 +16,8 @@ from meshtrial.errors import RecordError
 from meshtrial.typed import SHAPE_ERRORS, mismatch, shortened
 
 SCHEMA = "meshtrial.run/1"
+# The code of the warning that a verdict of a later analysis carries: it is not the study's own.
+AFTER_THE_FACT = "after-the-fact"
 # A trace collector is watched too, but no response counts it.
 ROLES = (*(part.role for part in PARTS.values() if part.members == (part.role,)), "collector")
 
@@ -261,6 +263,11 @@ class VerdictRow:
     def adjustment(self) -> str:
         """How ``p_adjusted`` was made: Holm, Benjamini-Hochberg (then it is a q), or not at all for the twin."""
         return "none" if self.twin else "benjamini-hochberg" if self.exploratory else "holm"
+
+    @property
+    def after_the_fact(self) -> bool:
+        """Whether margin, error level or baseline of this row were chosen after the runs."""
+        return any(warning.startswith(f"{AFTER_THE_FACT}: ") for warning in self.warnings)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""

@@ -31,6 +31,7 @@ _BANNER_TAGS = {unfinished.PAPERMILL_TAG, unfinished.TAG}
 LOG_LINES = 8  # printed output beyond this is folded
 # Sections that a reader of the page wants last: what was given, and how the run went.
 _LAST_TAGS = {"parameters", "injected-parameters", "progress"}
+_WIDGET = "application/vnd.jupyter.widget-view+json"
 # A recorded study's own folder; where it lies on somebody's disk is not for readers, and not the same twice.
 _STUDY_DIR = re.compile(r"""(?m)^(study_dir = ["'])/(?:[^"'/]+/)*([^"'/]+/[^"'/]+["'])""")
 _HIDE_TAGS = {"remove_cell", "remove-cell"}
@@ -115,6 +116,9 @@ def _prepare(notebook: Any) -> None:
         elif "parameters" in tags:
             cell.metadata["mt_summary"] = "parameters and their defaults"
         if cell.cell_type == "code":
+            # A page has no widgets: what says something without them stands in their place.
+            for output in cell.outputs:
+                output.get("data", {}).pop(_WIDGET, None)
             cell.outputs = _joined(cell.outputs)
             cell["mt_visible"] = any(_is_visible(output) for output in cell.outputs)
             cell["mt_code_below"] = whole and "mt_summary" not in cell.metadata

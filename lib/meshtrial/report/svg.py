@@ -107,7 +107,7 @@ def adapt(svg: str, alt: str) -> str:
     svg = re.sub(r"font: (?:(bold|\d+) )?([\d.]+)px [^;\"]+", _font, svg)
     svg = re.sub(r"font-family: [^;\"]+;? ?", "", svg)
     svg = re.sub(r" transform=\"rotate\(-?0 [^)]*\)\"", "", svg)
-    svg = re.sub(r'(?<=[ "])-?\d+\.\d{3,}', lambda m: f"{float(m.group()):.2f}".rstrip("0").rstrip("."), svg)
+    svg = re.sub(r"<[^>]+>", _rounded, svg)
     svg = _tips(svg)
     svg = _own_ids(svg)
     svg = re.sub(r">\s+<", "><", svg)
@@ -136,6 +136,11 @@ def for_page(wide: str, narrow: str) -> str:
 def data_uri(svg: str) -> str:
     """A standalone SVG as a ``data:`` address."""
     return "data:image/svg+xml;base64," + base64.b64encode(standalone(svg).encode()).decode()
+
+
+def _rounded(tag: re.Match[str]) -> str:
+    """Coordinates to a hundredth of a point; text between tags is what somebody reads, and stays."""
+    return re.sub(r'(?<=[ "])-?\d+\.\d{3,}', lambda m: f"{float(m.group()):.2f}".rstrip("0").rstrip("."), tag.group())
 
 
 def _colours(svg: str) -> str:

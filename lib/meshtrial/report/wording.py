@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from meshtrial.design.responses import REGISTRY, Response, find_response
 from meshtrial.design.study import Load
 from meshtrial.margin import Margin
-from meshtrial.records.schema import VerdictRow
+from meshtrial.records.schema import AFTER_THE_FACT, VerdictRow
 from meshtrial.stats.family import NO_TWIN
 
 MINUS = "−"
@@ -144,7 +144,7 @@ LOOKS: dict[str, VerdictLook] = {
         VerdictLook("less", "▼", "<", True, "better", "the interval and the corrected test show a lower cost"),
         VerdictLook("higher", "▲", ">", True, "neutral", "the interval and the corrected test show a higher value"),
         VerdictLook("lower", "▼", "<", True, "neutral", "the interval and the corrected test show a lower value"),
-        VerdictLook("equivalent", "●", "o", True, "same", "shown to lie within the margin of the plan"),
+        VerdictLook("equivalent", "●", "o", True, "same", "shown to lie within the margin"),
         VerdictLook("inconclusive", "◇", "D", False, "open", "neither shown; a larger study would tell"),
         VerdictLook("unstable", "□", "s", False, "open", "the study's own A/A test failed at the size of the margin"),
         VerdictLook("provisional", "…", "d", False, "open", "the study is not finished: no verdict yet"),
@@ -279,12 +279,15 @@ def typical(row: VerdictRow) -> str:
 
 
 def warnings(rows: Sequence[VerdictRow], wanted: Callable[[str], bool] = bool) -> list[str]:
-    """Warnings of verdict rows, each once: what holds for all contrasts of a response names none of them."""
+    """Warnings of verdict rows, each once: what holds for all contrasts of a response names none of them.
+
+    That a row is of a later analysis stands over whatever shows it, and is not said again.
+    """
     families: dict[tuple[str, str], dict[str, None]] = {}
     found: dict[tuple[str, str, str], dict[str, None]] = {}
     for row in rows:
         families.setdefault((row.load, row.response), {})[row.treatment] = None
-        for warning in filter(wanted, row.warnings):
+        for warning in filter(wanted, (text for text in row.warnings if not text.startswith(AFTER_THE_FACT))):
             found.setdefault((row.load, row.response, warning), {})[row.treatment] = None
     several = len({load for load, _ in families}) > 1
     lines = []

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from meshtrial.design.plan import Plan, PlannedRun
 from meshtrial.design.study import Load
-from meshtrial.errors import MeshtrialError
+from meshtrial.errors import MeshtrialError, RecordError
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore
 from meshtrial.run.progress import span, until
@@ -72,9 +72,16 @@ def expected_besides_s(plan: Plan, records: Sequence[RunRecord], root: Path) -> 
 
 
 def besides_s(plan: Plan, records: Sequence[RunRecord]) -> float | None:
-    """What a run took besides its load, in the mean of these; None of none."""
+    """What a run took besides its load, in the mean of these; None of none.
+
+    Raises
+    ------
+    RecordError
+        When a run's times cannot be read, or its load is none of the plan's.
+    """
     if not records:
         return None
+    asked = {load.label: asked_s(load) for load in plan.study.loads}
     total_s, before = 0.0, None
     for started, ended in sorted(map(_times, records), key=lambda times: times[1]):
         own_s = (ended - started).total_seconds()
@@ -82,10 +89,18 @@ def besides_s(plan: Plan, records: Sequence[RunRecord]) -> float | None:
         # Deployments whose slices take turns end together; between two of an interrupted study lies a pause.
         total_s += since_s if since_s <= 3 * own_s + 60 else own_s
         before = ended
-    asked = sum(asked_s(plan.study.load(record.load)) for record in records)
-    return max(0.0, (total_s - asked) / len(records))
+    foreign = [record.run_id for record in records if record.load not in asked]
+    if foreign:
+        raise RecordError(f"run {foreign[0]}: its load is none of the plan's; restore it from a backup")
+    return max(0.0, (total_s - sum(asked[record.load] for record in records)) / len(records))
 
 
 def _times(record: RunRecord) -> tuple[datetime.datetime, datetime.datetime]:
-    started, ended = (datetime.datetime.fromisoformat(text) for text in (record.started_at, record.finished_at))
+    texts = (record.started_at, record.finished_at)
+    try:
+        started, ended = (datetime.datetime.fromisoformat(text).astimezone(datetime.UTC) for text in texts)
+    except (ValueError, OverflowError) as error:
+        raise RecordError(
+            f"run {record.run_id}: its times cannot be read ({error}); restore it from a backup"
+        ) from None
     return started, max(started, ended)

@@ -23,7 +23,7 @@ INT32 = 2**31 - 1
 TEXTS = "map<string, string>"
 TIME = "google.protobuf.Timestamp"
 # Field to type, from protos/service_mesh_performance.proto, protos/service_mesh.proto of
-# github.com/service-mesh-performance/service-mesh-performance at commits 290495f and 69125ea.
+# github.com/service-mesh-performance/service-mesh-performance at commit 69125ea.
 MESSAGES = {
     "PerformanceTestConfig": {
         "smp_version": "string",

@@ -94,6 +94,7 @@ def test_a_version_is_the_mesh_with_its_own_on_top(tmp_path: Path):
     assert old.declared == Declared("1.30", ("1.30.4",))
     assert slow.declared == Declared("slow", ("2.0.0", "two"), {"tiny-proxy": "sha256:ab"})
     assert tagged.declared == Declared("tagged", ("three",))
+    assert (slow.called, tagged.called) == ("2.0.0 (own build)", "three (own build)")
     assert [old.chosen, tagged.chosen] == [{"image_tag": "two"}, {"image_tag": "three"}]
     assert old.namespaces == tiny.namespaces
     with pytest.raises(UsageError, match=r"mtls is not a toggle|has no feature 'opa'; it has mtls"):

@@ -9,7 +9,7 @@ from meshtrial.testbed.kubernetes import probing
 from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.manifests import Json
 from meshtrial.testbed.kubernetes.meshdata import Declared, Mesh, Selector, Tells
-from meshtrial.testbed.kubernetes.meshversions import carries, contradiction, prove, tag, told
+from meshtrial.testbed.kubernetes.meshversions import contradiction, is_version, prove, tag, told
 
 PROBE = PodRef("trial", "probe", "fortio", "uid", "n1", "10.0.0.1")
 TELLS = (
@@ -44,17 +44,20 @@ def running(brain: str, *proxies: str) -> dict[str, Sequence[Json]]:
 @pytest.mark.parametrize(
     ("text", "is_it"),
     [
-        *(("1.30", True), ("v1.30", True), ("1.30.4", True), ("1.30-distroless", True), ("edge-1.30", True)),
-        *(("1.3", False), ("1.301", False), ("2.1.30", False), ("11.30", False), ("1.30rc", False)),
+        *(("1.30", True), ("v1.30", True), ("1.30.4", True)),
+        *(("1.3", False), ("1.301", False), ("2.1.30", False), ("11.30", False), ("edge-1.30", False)),
+        # Neither a candidate nor a variant is the release.
+        *(("1.30-rc.1", False), ("1.30-distroless", False)),
     ],
 )
-def test_a_version_is_found_as_a_whole_word(text: str, is_it: bool):
-    assert carries(text, "1.30") is is_it
+def test_a_version_is_found_whole_or_as_a_line(text: str, is_it: bool):
+    assert is_version(text, "1.30") is is_it
 
 
 def test_a_registry_that_is_called_like_a_version_is_none():
     assert tag("r.test:5000/istio-1.30/pilot:1.31.1") == "1.31.1"
-    assert tag("r.test:5000/istio-1.30/pilot@sha256:ab") == "ab"
+    assert tag("r.test:5000/istio-1.30/pilot:1.31@sha256:ab") == "1.31"
+    assert tag("r.test:5000/istio-1.30/pilot@sha256:ab") == ""
     assert tag("pilot") == ""
 
 
@@ -86,8 +89,11 @@ def test_what_is_called_otherwise_is_said_by_container_and_held_to_it():
     pods = running("cp:1.30.4", "proxy:mine")
     brain, proxies = prove(mesh, pods, {}, "before")
     assert (brain.passed, proxies.passed, proxies.expected) == (True, False, "images of sha256:cd")
-    right = [pod({"tiny-proxy": "proxy:mine"}, digest="sha256:cd")]
+    right = [pod({"tiny-proxy": "proxy:mine"}, digest="sha256:cdef")]
     assert all(p.passed for p in prove(mesh, {**pods, "app": right}, {}, "before"))
+    for runs, passed in (("mine", True), ("proxy:mine", True), ("min", False), ("proxy:min", False)):
+        named = replace(MESH, declared=Declared("1.30", ("1.30.4",), {"tiny-proxy": runs}))
+        assert prove(named, pods, {}, "before")[1].passed is passed
     misspelt = replace(MESH, declared=Declared("1.30", ("1.30.4",), {"tiny-prxoy": "x"}))
     *_, last = prove(misspelt, running("cp:1.30.4", "proxy:1.30.4"), {}, "before")
     assert (last.passed, last.observed) == (False, "no such container; there are cp, tiny-proxy")
@@ -95,13 +101,13 @@ def test_what_is_called_otherwise_is_said_by_container_and_held_to_it():
 
 def test_a_tag_that_lies_is_found_out_by_what_the_program_tells():
     pods = running("cp:1.30.4")
-    said = {"brain": (TELLS[0], ["1.31.1-abc-Clean"]), "proxy": (TELLS[1], ["v2.359.0"])}
+    said = {"brain": (TELLS[0], ["1.31.1"]), "proxy": (TELLS[1], ["v2.359.0"])}
     image, word = prove(MESH, pods, said, "before")
     assert image.passed
     # The proxy counts versions of its own.
     assert (word.name, word.passed) == ("version 1.30 as brain tells it", False)
-    assert (word.expected, word.observed) == ("1.30.4", "1.31.1-abc-Clean")
-    said["brain"] = (TELLS[0], ["1.30.4-abc-Clean"])
+    assert (word.expected, word.observed) == ("1.30.4", "1.31.1")
+    said["brain"] = (TELLS[0], ["1.30.4"])
     assert all(proof.passed for proof in prove(MESH, pods, said, "before"))
     own = replace(MESH, declared=Declared("1.30", ("1.30.4",), {"proxy": "v2.360.0"}))
     *_, word = prove(own, pods, said, "before")
@@ -120,7 +126,7 @@ def test_parts_are_asked_and_one_that_is_silent_is_left_out(monkeypatch: pytest.
         asked.extend(urls)
         if "90/" in urls[0]:
             raise TestbedError("exec refused")
-        return ['build{tag="1.30.4"} 1\n', ""]
+        return ['build{tag="1.30.4"} 1\nbuild{tag="unknown"} 1\n', ""]
 
     monkeypatch.setattr(probing, "scrape", scrape)
     found = told(None, PROBE, MESH, running("cp:1.30.4", "proxy:1.30.4"))  # type: ignore[arg-type]

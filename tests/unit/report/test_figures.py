@@ -57,6 +57,10 @@ def test_every_figure_is_well_formed_for_page_and_phone(drawn, name):
     assert narrow < 300 < wide
 
 
+def test_a_study_that_injected_no_delay_is_no_test_of_the_instrument(data):
+    assert figures.detection(data).caption == "No injected delay has been analysed."
+
+
 def test_figures_leave_nothing_open_and_need_no_screen(synth, tmp_path):
     code = (
         "import matplotlib, sys\n"

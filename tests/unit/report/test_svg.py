@@ -30,6 +30,12 @@ def test_text_is_text_and_escaped_and_never_mathematics():
     ET.fromstring(text)
 
 
+def test_coordinates_are_rounded_and_numbers_that_are_read_are_not():
+    text = svg.to_svg(drawing("at least 0.00125 ms instead of 0.0125 ms"), "alt")
+    assert ">at least 0.00125 ms instead of 0.0125 ms</text>" in text
+    assert not re.search(r'[ "]-?\d+\.\d{3,}', re.sub(r">[^<]*<", "><", text))
+
+
 def test_black_is_the_page_s_own_colour_and_hues_are_variables():
     text = svg.to_svg(drawing(), "alt")
     assert "currentColor" in text

@@ -343,3 +343,8 @@ def test_drift_stands_under_validity_once_and_other_warnings_do_not(data):
     assert "below-floor" not in fragment.text
     assert "run 4 more" not in fragment.html
     assert "No warning of drift" in tables.validity(data).html
+
+
+def test_clauses_are_the_headline_in_parts(data):
+    assert [" ".join(parts) for parts in tables.clauses(data)] == tables.headlines(data)
+    assert all(len(parts) == 3 for parts in tables.clauses(data))

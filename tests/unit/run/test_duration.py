@@ -8,6 +8,7 @@ import pytest
 
 from meshtrial.design.plan import make_plan
 from meshtrial.design.study import Load
+from meshtrial.errors import RecordError
 from meshtrial.records.store import StudyStore
 from meshtrial.run.duration import asked_s, besides_s, expected_besides_s, left_s, said
 from meshtrial.stats import TwoLooks
@@ -57,6 +58,17 @@ def test_what_runs_take_besides_is_counted_from_end_to_end(plan, make_record):
     assert besides_s(plan, []) is None
     # 4 s each and half a second between them: 4 + 4.5 + 4.5 seconds for three runs of 3 s of load.
     assert besides_s(plan, recorded(plan, make_record, [(0, 4), (4.5, 8.5), (9, 13)])) == pytest.approx(4 / 3)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"started_at": "yesterday"}, {"finished_at": "0001-01-01T00:00:00+14:00"}, {"load": "9rps-1c"}],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_a_record_that_cannot_be_read_is_refused_by_its_name(plan, make_record, changed):
+    (good,) = recorded(plan, make_record, [(0, 4)])
+    with pytest.raises(RecordError, match=f"run {plan.runs[0].run_id}: its "):
+        besides_s(plan, [replace(good, **changed)])
 
 
 def test_a_pause_of_an_interrupted_study_is_no_part_of_it(plan, make_record):

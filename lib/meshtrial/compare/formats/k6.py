@@ -51,8 +51,9 @@ def _read_summary(source: Source, sample_floor: float) -> Recorded:
     name = next((name for name in _TRENDS if name in metrics), None)
     if name is None:
         raise InputFileError(source.path, f"is a k6 summary without {' or '.join(_TRENDS)}: no request was made")
-    apart = bool(metrics.get(name + _GOOD, whole).data) and name + _GOOD in metrics
-    trend = metrics[name + _GOOD] if apart else metrics[name]
+    expected = metrics.get(name + _GOOD)
+    apart = expected is not None and bool(expected.data)
+    trend = expected if expected is not None and apart else metrics[name]
     counter, failures = metrics.get("http_reqs"), metrics.get("http_req_failed")
     requests = metrics[name].integer("count")
     if counter is not None and name == _TRENDS[0]:
@@ -167,7 +168,7 @@ def _read_stream(source: Source, sample_floor: float) -> Recorded:
         if latency is None or end is None:
             raise line.broken(f"a sample of {name} lacks time or value")
         latencies.append(latency * _MS)
-        good.append(_is_good(tags.data))
+        good.append(_is_good(tags.data, grpc=name == _TRENDS[1]))
         ends.append(end)
         protocols.add(tags.text("proto"))
     if not latencies:
@@ -194,12 +195,11 @@ def _read_stream(source: Source, sample_floor: float) -> Recorded:
     )
 
 
-def _is_good(tags: Mapping[str, Any]) -> bool:
-    """k6's own word on it; of a gRPC call its status, where 0 is OK."""
+def _is_good(tags: Mapping[str, Any], *, grpc: bool) -> bool:
+    """k6's own word on it, or the status: of a gRPC call 0 is OK, of HTTP it is no answer."""
     if "expected_response" in tags:
         return bool(tags["expected_response"] == "true")
-    status = str(tags.get("status", ""))
-    return status in ("", "0") or re.fullmatch(r"[23]\d\d", status) is not None
+    return re.fullmatch(r"0" if grpc else r"[23]\d\d", str(tags.get("status", ""))) is not None
 
 
 def _points(source: Source, metric: str) -> float:

@@ -7,6 +7,7 @@ taken as it stands, with what its digits leave open.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ from meshtrial.load.recorded import Recorded, histogram_quantiles
 from meshtrial.load.result import Bucket, ExportedHistogram
 from meshtrial.load.settings import LoadSettings
 
-LONGEST_S = 1e6  # no answer takes eleven days
+_LONGEST_S = 1e6  # no answer takes eleven days
 _FASTEST_RPS = 1e9
 _SLACK = 1e-6
 
@@ -59,15 +60,15 @@ class Reading:
 def of_requests(
     source: Source, latencies_s: Sequence[float], good: Sequence[bool], sample_floor: float, resolution_s: float
 ) -> Latencies:
-    """Exact quantiles of the good requests.
+    """Exact quantiles of the good requests; none of them where none was good.
 
     Raises
     ------
     InputFileError
-        Where there is none, or a latency cannot be.
+        Where a latency cannot be.
     """
     every: NDArray[Any] = np.asarray(latencies_s, dtype=np.float64)
-    require_sound(source, every)
+    _require_sound(source, every)
     kept = every[np.asarray(good, dtype=bool)]
     if not kept.size:
         return Latencies({}, {})
@@ -97,7 +98,7 @@ def of_counts(
         Where ends or counts cannot be.
     """
     endless = bool(ends_s) and math.isinf(ends_s[-1])
-    require_sound(source, np.asarray(ends_s[:-1] if endless else ends_s, dtype=np.float64))
+    _require_sound(source, np.asarray(ends_s[:-1] if endless else ends_s, dtype=np.float64))
     start = ends_s[0] if first_s is None else first_s
     buckets = []
     for end, count in zip(ends_s, counts, strict=True):
@@ -144,8 +145,10 @@ def of_percentiles(
     InputFileError
         Where a higher percentile is smaller than a lower one.
     """
+    if good == 0:  # what a tool prints of nothing is no latency
+        return Latencies({}, {})
     known = {key: found[key] for key in QUANTILES if key in found}
-    require_sound(source, np.array([reading.value_s for reading in (*known.values(), *filter(None, (mean, largest)))]))
+    _require_sound(source, np.array([reading.value_s for reading in (*known.values(), *filter(None, (mean, largest)))]))
     pairs = list(known.items())
     for (low, one), (high, other) in itertools.pairwise(pairs):
         if other.value_s < (one.value_s - one.width_s - other.width_s) * (1 - _SLACK):
@@ -199,6 +202,11 @@ def recorded(
         raise InputFileError(source.path, f"holds {requests} requests: the run made none")
     if failed is not None and (failed < 0 or (requests is not None and failed > requests)):
         raise InputFileError(source.path, f"holds {failed} failed requests of {requests}")
+    _require_sound(source, np.array([*latencies.values.values()], dtype=np.float64))
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputFileError(source.path, f"holds a number that is too large: its {field.name} would be {value}")
     responses = dict(latencies.values)
     if requests is not None:
         responses["requests"] = float(requests)
@@ -215,13 +223,13 @@ def recorded(
     return Recorded(source.path, kind, responses, latencies.bounds, settings, start, tuple(said), further)
 
 
-def require_sound(source: Source, latencies_s: NDArray[Any]) -> None:
+def _require_sound(source: Source, latencies_s: NDArray[Any]) -> None:
     """Refuse latencies that cannot be.
 
     Raises
     ------
     InputFileError
     """
-    wrong = latencies_s[~((latencies_s >= 0) & (latencies_s <= LONGEST_S))]
+    wrong = latencies_s[~((latencies_s >= 0) & (latencies_s <= _LONGEST_S))]
     if wrong.size:
         raise InputFileError(source.path, f"holds a latency of {wrong[0]:g} s")

@@ -9,6 +9,7 @@ from meshtrial.report.figures.course import course
 from meshtrial.report.figures.detection import detection
 from meshtrial.report.figures.drift import drift
 from meshtrial.report.figures.forest import forest
+from meshtrial.report.figures.one_run import components_over_time, requests_over_time
 from meshtrial.report.figures.ramp import ramp
 from meshtrial.report.figures.resources import resources
 from meshtrial.report.figures.scaling import (
@@ -20,11 +21,13 @@ from meshtrial.report.figures.scaling import (
 )
 from meshtrial.report.figures.scaling_limits import machine_limits
 from meshtrial.report.figures.strip import strip
+from meshtrial.report.figures.two_studies import two_studies
 
 __all__ = [
     "added_latency",
     "answer",
     "capacity",
+    "components_over_time",
     "configuration_against_endpoints",
     "cost_against_endpoints",
     "course",
@@ -36,8 +39,10 @@ __all__ = [
     "latency_ccdf",
     "machine_limits",
     "ramp",
+    "requests_over_time",
     "resources",
     "runs_by_block",
     "shares_against_endpoints",
     "strip",
+    "two_studies",
 ]

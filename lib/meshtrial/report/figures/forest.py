@@ -45,8 +45,8 @@ def forest(data: StudyData, load: str | None = None) -> Figure:
     return forest_of(frames.contrasts(data, load=load, primary=True))
 
 
-def forest_of(contrasts: Contrasts) -> Figure:
-    """The same of any verdict rows, a panel a response, load and baseline."""
+def forest_of(contrasts: Contrasts, note: str = "") -> Figure:
+    """The same of any verdict rows, a panel a response, load and baseline; ``note`` ends its caption."""
     groups: dict[tuple[str, str, str], list[VerdictRow]] = {}
     for row in contrasts.rows:
         groups.setdefault((row.load, row.response, row.baseline), []).append(row)
@@ -55,9 +55,10 @@ def forest_of(contrasts: Contrasts) -> Figure:
         return empty("No verdict of a primary response has been computed yet.")
     panels_shown = [_panel(contrasts, rows) for rows in shown]
     rows = [row for panel in panels_shown for row in panel.rows]
+    later = any(row.after_the_fact for row in rows)
     caption = (
         f"Ratio of each treatment to {base_of(contrasts)} (Hodges-Lehmann) with its interval. The shaded band is the "
-        "margin: what was declared too small to matter. Right of 1 costs more."
+        f"margin: what {'is taken as' if later else 'was declared'} too small to matter. Right of 1 costs more."
     )
     if any(row.twin for row in rows):
         caption += f" {DOTTED}"
@@ -65,6 +66,7 @@ def forest_of(contrasts: Contrasts) -> Figure:
     if absent:
         named = wording.listing([f"{wording.short_label(row.response)} at {row.load}" for row in absent])
         caption += f" Not reported, and not drawn: {named}."
+    caption += note
     return Figure(lambda sheet: _draw(contrasts, panels_shown, sheet), alt_of(rows), caption, table_of(rows))
 
 

@@ -39,13 +39,22 @@ def _sentences(data: StudyData) -> list[list[Piece]]:
     return [sentence for sentence in found if sentence] or [[Piece(_nothing_yet(data))]]
 
 
-def _sentence_html(sentence: list[Piece]) -> Markup:
+def clauses(data: StudyData) -> list[list[str]]:
+    """The sentence of each load in parts: how it begins, and a clause a treatment."""
+    return [["".join(piece.text for piece in line).strip() for line in _lines(found)] for found in _sentences(data)]
+
+
+def _lines(sentence: list[Piece]) -> list[list[Piece]]:
     lines: list[list[Piece]] = [[]]
     for piece in sentence:
         if piece.weight == "clause":
             lines.append([])
         lines[-1].append(piece)
-    return part("headline", [line for line in lines if line])
+    return [line for line in lines if line]
+
+
+def _sentence_html(sentence: list[Piece]) -> Markup:
+    return part("headline", _lines(sentence))
 
 
 def verdict_sentence(data: StudyData) -> Fragment:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shlex
 from collections import defaultdict
@@ -17,7 +16,9 @@ from meshtrial.design.plan import Plan
 from meshtrial.inference.diagnosis import ran
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
-from meshtrial.report.markup import Cell, Column, Fragment, Table, fold, joined, part
+from meshtrial.report.markup import Cell, Column, Fragment, Table, fold, heading, joined, part
+from meshtrial.report.tables.citation import citation
+from meshtrial.report.tables.digest import verdicts_sha256
 
 # What environment.json usually holds, in a reader's order and words; anything else follows under its own name.
 _LABELS = {
@@ -68,26 +69,22 @@ def recorded_at(data: StudyData) -> str:
     return str(Path(*parts[-2:]))
 
 
-def verdicts_sha256(data: StudyData) -> str:
-    """Digest of the verdict rows: what `verify` compares a re-analysis with."""
-    body = json.dumps([row.to_dict() for row in data.verdicts], sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(body.encode()).hexdigest()
-
-
 def provenance(data: StudyData) -> Fragment:
-    """Host, versions, commit, lock, plan digest, seed, and the commands that make it again."""
+    """Host, versions, commit, lock, plan digest, seed, the commands that make it again, and how it is cited."""
     plan = data.plan
     command, again = reproduce_command(plan), f"meshtrial report {shlex.quote(recorded_at(data))}"
     record, versions, machine = _record_table(data), list(_versions_tables(data)), _machine_table(data)
     seal = {"plan": plan.sha256, "verdicts": verdicts_sha256(data), "records": recorded_at(data)}
+    cite = citation(data)
     folded = [
         fold(record.caption, "digests of plan and verdicts, seed, first and last run", record.to_html()),
         *(fold(table.caption, "what differs between them", table.to_html()) for table in versions),
         fold(machine.caption, "CPU, kernel, every program's version", machine.to_html()),
     ]
     html = part("provenance", seal, command, again, joined(folded))
+    html += heading("Cite this") + cite.html
     shown = [record, *versions, machine]
-    return Fragment(html, "\n".join([command, again, *(f"\n{table.to_text()}" for table in shown)]))
+    return Fragment(html, "\n".join([command, again, *(f"\n{table.to_text()}" for table in shown), "", cite.text]))
 
 
 def _record_table(data: StudyData) -> Table:

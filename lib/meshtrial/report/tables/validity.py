@@ -204,7 +204,7 @@ def _gates(data: StudyData) -> Table:
         for name in names:
             results = {treatment: grouped.get((load, treatment, name), []) for treatment in treatments}
             limit = next((gate.threshold for found in results.values() for gate in found), None)
-            threshold = Cell("–") if limit is None else Cell(_gate_value(name, limit), limit)
+            threshold = Cell("–") if limit is None else Cell(gate_value(name, limit), limit)
             rows.append([Cell(name), threshold, *(_gate_cell(name, results[treatment]) for treatment in treatments)])
         keys += [f"{load}|valid", *(f"{load}|{name}" for name in names)]
         groups += [load if several else ""] * (len(names) + 1)
@@ -226,7 +226,8 @@ def _failure(text: str) -> Markup:
     return badge("✕", text, "stopped")
 
 
-def _gate_value(name: str, value: float) -> str:
+def gate_value(name: str, value: float) -> str:
+    """A gate's value or threshold as it is read: shares as percentages."""
     if name in _SHARES:
         return f"{wording.plain(round(100 * value, 2))}{wording.NBSP}%"
     return wording.plain(float(f"{value:.3g}"))
@@ -238,7 +239,7 @@ def _gate_cell(name: str, gates: list[GateResult]) -> Cell:
     failed = [gate for gate in gates if not gate.passed]
     measured = [gate.value for gate in failed or gates if gate.value is not None]
     worst = max(measured, default=None)
-    text = "not measured" if worst is None else _gate_value(name, worst)
+    text = "not measured" if worst is None else gate_value(name, worst)
     if not failed:
         return Cell(text, worst)
     passed = f"{len(gates) - len(failed)}/{len(gates)}"

@@ -220,6 +220,7 @@ def _behind(contrasts: Contrasts, row: VerdictRow, usual: _Usual) -> str:
         wording.equation(corrected, row.p_adjusted) if row.p_adjusted is not None else "",
         f"{row.n_blocks} {usual.counted}" if row.n_blocks and row.n_blocks != usual.blocks else "",
         _why_stopped(contrasts, row),
+        "after the fact" if row.after_the_fact else "",
     ]
     return ", ".join(part for part in parts if part)
 
@@ -259,6 +260,8 @@ def in_words(row: VerdictRow, counted: str = "blocks") -> str:
     if row.difference is not None:
         added = wording.in_unit(wording.response_of(row), row.difference, sign=True)
         parts.append(f"{added} over {row.n_blocks} {counted}")
+    if row.after_the_fact:
+        parts.append("after the fact")
     return ", ".join(parts) + "."
 
 

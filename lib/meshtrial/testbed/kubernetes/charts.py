@@ -22,7 +22,7 @@ from meshtrial.errors import MissingToolError, TestbedError
 from meshtrial.testbed.kubernetes import helm
 from meshtrial.testbed.kubernetes.manifests import LOADER, Json
 from meshtrial.testbed.kubernetes.meshdata import Mesh, Release
-from meshtrial.testbed.kubernetes.meshversions import carries
+from meshtrial.testbed.kubernetes.meshversions import is_version
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.values import merged, put
 
@@ -108,7 +108,7 @@ class Charts:
         if declared is None or mesh.version not in declared.names:
             return mesh
         charts = [self._of.get((mesh.name, release.name)) for release in mesh.releases]
-        more = [chart.app_version for chart in charts if chart and carries(chart.version, mesh.version)]
+        more = [chart.app_version for chart in charts if chart and is_version(chart.version, mesh.version)]
         names = tuple(dict.fromkeys((*declared.names, *filter(None, more))))
         return replace(mesh, declared=replace(declared, names=names))
 

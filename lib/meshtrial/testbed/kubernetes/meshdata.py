@@ -354,7 +354,10 @@ class Mesh:
     @property
     def called(self) -> str:
         """Its version as records and reports name it, with who built it where that is not its project."""
-        return f"{self.version} ({self.build})" if self.build else self.version
+        # One that says its images' tag alone is called by that, whatever its charts are.
+        names = self.declared.names if self.declared is not None else (self.version,)
+        version = self.version if self.version in names else names[0]
+        return f"{version} ({self.build})" if self.build else version
 
     def objects(self, names: tuple[str, ...]) -> list[manifests.Json]:
         """The documents of these files of the mesh's folder."""

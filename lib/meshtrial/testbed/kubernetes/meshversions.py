@@ -21,17 +21,19 @@ from meshtrial.testbed.kubernetes.resources import container_names
 
 _ASKED = 10  # pods of one kind that are asked for their version; images are looked at in all
 _SHOWN = 3
+_UNTOLD = "unknown"  # of a program that was not told its version when it was built
 _SIDES = {"app": "the application's proxies", "load": "the generators' proxies", "collector": "the collector's proxies"}
 
 
-def carries(text: str, name: str) -> bool:
-    """Whether a text names a version: ``1.30.2-slim`` and ``v1.30`` name 1.30, ``1.301`` and ``2.1.30`` do not."""
-    return re.search(rf"(?<![\w.])v?{re.escape(name)}(?![0-9A-Za-z])", text) is not None
+def is_version(text: str, name: str) -> bool:
+    """Whether a text is a version or of its line: ``v1.30`` and ``1.30.2`` are 1.30, ``1.30-rc.1`` and 1.301 not."""
+    text, name = text.removeprefix("v"), name.removeprefix("v")
+    return text == name or text.startswith(f"{name}.")
 
 
 def tag(reference: str) -> str:
     """What follows an image's name, so that a registry's name is taken for no version."""
-    return reference.rpartition("/")[2].partition(":")[2]
+    return reference.rpartition("/")[2].partition("@")[0].partition(":")[2]
 
 
 def told(
@@ -45,7 +47,7 @@ def told(
             pages = probing.scrape(cluster, probe, [f"http://{address}:{teller.url}" for address in asked if address])
         except TestbedError:
             continue
-        words = sorted({word for page in pages for word in re.findall(teller.pattern, page) if word})
+        words = sorted({word for page in pages for word in re.findall(teller.pattern, page)} - {"", _UNTOLD})
         if words:
             found[teller.name] = teller, words
     return found
@@ -69,7 +71,7 @@ def prove(
     for name, (teller, words) in said.items():
         if teller.of_mesh or name in declared.runs:
             wanted = sorted(_wanted(declared, name))
-            passed = all(any(carries(word, text) for text in wanted) for word in words)
+            passed = all(any(is_version(word, text) for text in wanted) for word in words)
             proof = f"version {declared.version} as {name} tells it"
             found.append(Proof(proof, phase, passed, " or ".join(wanted), ", ".join(words)[:300]))
     for name in sorted(set(declared.runs) - there):
@@ -110,12 +112,10 @@ def _others(declared: Declared, containers: Sequence[tuple[Json, str]]) -> list[
         image = images(pod).get(name, "no image yet")
         # A node that knows one image by two tags names any of them; it resolved the one that the pod asked for.
         asked = next((str(c.get("image", "")) for c in _containers(pod) if c["name"] == name), "")
-        reference = image.partition(" (")[0]
-        if name in declared.runs:
-            is_it = any(declared.runs[name] in text for text in (image, asked))
-        else:
-            is_it = any(carries(tag(text), one) for text in (reference, asked) for one in declared.names)
-        if not is_it:
+        reference, _, digest = image.partition(" (")
+        names = _wanted(declared, name)
+        by_name = any(one == text or is_version(tag(text), one) for text in (reference, asked) for one in names)
+        if not by_name and not any(one.startswith("sha256:") and digest.startswith(one) for one in names):
             found[f"{name}: {image}"] = None
     return list(found)
 

@@ -6,6 +6,7 @@ import gzip
 
 import pytest
 
+from meshtrial import paths
 from meshtrial.compare.formats import FORMATS, read_file
 from meshtrial.compare.formats.source import Source
 from meshtrial.load.files import InputFileError
@@ -34,6 +35,12 @@ KINDS = {
 
 def test_there_is_an_output_of_every_form(fixtures):
     assert {path.name for path in fixtures.iterdir()} == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS.values())))
+def test_the_page_has_a_row_of_every_form(kind):
+    page = (paths.CHECKOUT / "docs" / "formats.md").read_text().lower()
+    assert page.count(f"\n| {kind.lower()} |") == 1
 
 
 @pytest.mark.parametrize("name", KINDS)

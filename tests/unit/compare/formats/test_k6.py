@@ -89,6 +89,15 @@ def test_dropped_iterations_are_a_missed_rate(read, whole):
     assert read(whole).settings.sent_share == pytest.approx(made / (made + 100))
 
 
+def test_no_expected_response_at_all(read, whole):
+    nothing = dict.fromkeys(("avg", "min", "med", "max", "p(90)", "p(95)"), 0)
+    whole["metrics"]["http_req_duration{expected_response:true}"]["values"] = nothing
+    values(whole, "http_req_failed")["rate"] = 1.0
+    found = read(whole)
+    assert found.responses["error_ratio"] == 1
+    assert not [name for name in found.responses if name.startswith("latency_")]
+
+
 def test_grpc_has_a_metric_of_its_own(read, whole):
     metrics = {"grpc_req_duration": whole["metrics"]["http_req_duration"], "iterations": whole["metrics"]["iterations"]}
     found = read(whole | {"metrics": metrics})
@@ -138,6 +147,16 @@ def test_every_sample_without_the_failed_ones(read, fixture_text):
     assert found.responses["error_ratio"] == pytest.approx(1 - len(good) / len(points))
     assert found.settings.h2 is False
     assert found.start_unix_s is not None
+
+
+@pytest.mark.parametrize(("name", "status", "good"), [("http", "200", True), ("http", "0", False), ("grpc", "0", True),
+                                                      ("grpc", "14", False)])  # fmt: skip
+def test_without_k6s_own_word_the_status_decides(read, name, status, good):
+    time = "2026-11-23T09:55:28.068501975Z"
+    point = {"time": time, "value": 0.5, "tags": {"status": status}}
+    lines = [{"metric": f"{name}_req_duration", "type": "Point", "data": point}] * 2
+    found = read("".join(json.dumps(line) + "\n" for line in lines))
+    assert found.responses["error_ratio"] == (0 if good else 1)
 
 
 def test_iterations_that_were_dropped_are_counted_in_samples(read, fixture_text):

@@ -68,6 +68,16 @@ def test_what_is_not_whole(read, whole):
         read(whole)
 
 
+def test_numbers_that_are_too_large(read, whole):
+    whole["options"]["requests_per_second"] = 1e308
+    with pytest.raises(InputFileError, match="its requested_rps would be inf"):
+        read(whole)
+    whole["options"]["requests_per_second"] = 300
+    latency(whole)["mean"] = "2000000s"
+    with pytest.raises(InputFileError, match=r"holds a latency of 2e\+06 s"):
+        read(whole)
+
+
 @pytest.mark.parametrize("duration", ["0.001", "1h", "-1s", "1e3s", 3, "s", "9" * 50 + "s"])
 def test_a_duration_is_seconds_with_an_s(read, whole, duration):
     latency(whole)["percentiles"][2]["duration"] = duration

@@ -1,0 +1,141 @@
+"""A recorded study under another margin, error level or baseline, chosen after its runs.
+
+Opinion: whoever has seen the numbers can choose a margin that gives the verdict he likes, so what comes out here is
+never the study's verdict. It is the same inference on the same runs, and every row says what was declared instead.
+Nothing of it is written down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from meshtrial.design.parameters import split_list
+from meshtrial.design.responses import REGISTRY, declared_margins, response
+from meshtrial.design.study import Contrast, Study
+from meshtrial.errors import UsageError
+from meshtrial.inference import judge
+from meshtrial.margin import Margin
+from meshtrial.records.dataset import StudyData
+from meshtrial.records.parts import place_of_block
+from meshtrial.records.schema import AFTER_THE_FACT
+
+_NBSP = "\u00a0"
+
+
+@dataclass(frozen=True)
+class Reanalysis:
+    """A study as another analysis sees it.
+
+    Attributes
+    ----------
+    data : StudyData
+        The same runs; plan and verdicts are those of the other analysis.
+    said : str
+        What was chosen and what was declared instead; empty where both are the same, and then so are all numbers.
+    """
+
+    data: StudyData
+    said: str
+
+
+def reanalyse(data: StudyData, *, margin: str = "", alpha: float | None = None, baseline: str = "") -> Reanalysis:
+    """Judge the recorded runs again.
+
+    Parameters
+    ----------
+    data : StudyData
+        As it was recorded.
+    margin : str, optional
+        ``10%``, ``0.2ms``, ``10%,0.2ms`` for every response, ``p50=5%,p99=10%`` for some; what is not given stays.
+    alpha : float, optional
+        Error level of a family.
+    baseline : str, optional
+        A treatment: all others are compared with it, in one family a response and load. The A/A twin stays that of the
+        study's own baseline, which it equals.
+
+    Raises
+    ------
+    UsageError
+        For a margin, level or treatment that cannot be.
+    """
+    declared = data.plan.study
+    asked = declared
+    if margin:
+        asked = replace(asked, margins=declared_margins(_each(margin, declared.margins), declared.margins, response))
+    if alpha is not None:
+        asked = replace(asked, alpha=alpha)
+    if baseline:
+        asked = replace(asked, contrasts=_against(declared, baseline))
+    said = _said(declared, asked, baseline)
+    plan = replace(data.plan, study=asked)
+    rows = judge(data.plan, plan, data.runs, data.table, place_of_block(data.plan, data.environment))
+    if said:
+        rows = [replace(row, warnings=(f"{AFTER_THE_FACT}: {said}", *row.warnings)) for row in rows]
+    return Reanalysis(replace(data, plan=plan, verdicts=tuple(rows)), said)
+
+
+def _each(text: str, margins: Mapping[str, Margin]) -> list[str]:
+    """``p50=5%`` as it is; ``5%`` for every response that has a margin, ``0.2ms`` for every latency."""
+    items = []
+    for item in split_list(text):
+        if "=" in item:
+            items.append(item)
+            continue
+        known = (REGISTRY[name] for name in margins if name in REGISTRY)
+        items += [f"{about.name}={item}" for about in known if about.unit == "ms" or not item.endswith("ms")]
+    return items
+
+
+def _against(study: Study, baseline: str) -> tuple[Contrast, ...]:
+    names = [treatment.name for treatment in study.treatments if not treatment.twin]
+    if baseline not in names:
+        raise UsageError(f"baseline {baseline!r}: allowed are {', '.join(names)}")
+    if baseline == study.baseline.name and not study.contrasts:
+        return ()
+    return tuple(Contrast(name, baseline) for name in names if name != baseline)
+
+
+def _said(declared: Study, asked: Study, baseline: str) -> str:
+    parts = _margins_said(declared, asked)
+    if asked.alpha != declared.alpha:
+        parts.append(f"alpha {asked.alpha:g} instead of {declared.alpha:g}")
+    if set(asked.all_contrasts()) != set(declared.all_contrasts()):
+        before = "the declared contrasts" if declared.contrasts else declared.baseline.name
+        parts.append(f"baseline {baseline} instead of {before}")
+    return f"{'; '.join(parts)}, declared before the runs" if parts else ""
+
+
+def _margins_said(declared: Study, asked: Study) -> list[str]:
+    """Margins that differ: of primary responses, each part with the responses that it is not common to all of."""
+    changed = {name: now for name, now in asked.margins.items() if now != declared.margins.get(name)}
+    parts: list[str] = []
+    for word, of in (("margin", _relative), ("floor", _floor)):
+        groups: dict[str, dict[str, str]] = {}
+        for name in declared.primary:
+            if name in changed and of(name, changed[name]) != of(name, declared.margins.get(name)):
+                groups.setdefault(of(name, changed[name]), {})[name] = of(name, declared.margins.get(name)) or "none"
+        for now, before in groups.items():
+            whole = len(before) == sum(bool(of(name, asked.margins.get(name))) for name in declared.primary)
+            named = "" if whole else f" of {_listing([_label(name) for name in before])}"
+            parts.append(f"{word}{named} {now} instead of {_listing(list(dict.fromkeys(before.values())))}")
+    return parts or (["margins of exploratory responses"] if changed else [])
+
+
+def _relative(name: str, margin: Margin | None) -> str:
+    return f"{100 * margin.relative:.6g}{_NBSP}%" if margin is not None else ""
+
+
+def _floor(name: str, margin: Margin | None) -> str:
+    if margin is None or not margin.floor:
+        return ""
+    return f"{margin.floor * REGISTRY[name].scale:.6g}{_NBSP}{REGISTRY[name].unit}"
+
+
+def _label(name: str) -> str:
+    return REGISTRY[name].label.replace(", ", " of ")
+
+
+def _listing(names: Sequence[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last

@@ -1,0 +1,217 @@
+"""The explorer: a widget that is moved changes what is shown, and nothing that is not the study's own goes unmarked."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import time
+
+import pytest
+
+import meshtrial as mt
+from meshtrial import paths
+from meshtrial.errors import MeshtrialError
+from meshtrial.explore.app import Explorer
+
+SAMPLE = next((paths.CHECKOUT / "data" / "sample" / "ambient_vs_no_mesh").iterdir())
+VERDICTS, ALL_RUNS, ONE_RUN, TWO = range(4)
+
+
+@pytest.fixture(autouse=True)
+def studies(tmp_path, monkeypatch):
+    """Packed samples are unpacked into the test's own folder."""
+    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path))
+
+
+@pytest.fixture
+def explorer() -> Explorer:
+    return mt.explore(SAMPLE)
+
+
+def option(choice, title: str):
+    """The value behind a title of a menu or of buttons."""
+    return next(value for label, value in choice.options if title in label)
+
+
+def packed(explorer: Explorer, name: str):
+    return next(path for label, path in explorer.studies.options if name in label and path.suffix == ".zip")
+
+
+def picture(html: str) -> str:
+    (found,) = re.findall(r'<img class="mt-svg"[^>]*src="([^"]+)"', html)
+    return found
+
+
+def test_it_opens_the_sample_with_the_study_s_own_verdicts(explorer):
+    assert mt.explore().study.name == "ambient_vs_no_mesh"
+    html = explorer.verdicts.pane.shown.widget.value
+    assert "Forest plot of ratios to none" in html
+    assert "As declared before the runs" in explorer.verdicts.state.widget.value
+    assert "After the fact" not in html
+
+
+def test_a_margin_changes_a_verdict_and_marks_everything(explorer):
+    own = explorer.verdicts.pane.shown.widget.value
+    explorer.verdicts.margin.value, explorer.verdicts.floor.value = "200%", "5ms"
+    later = explorer.verdicts.pane.shown.widget.value
+    assert picture(own) != picture(later)
+    assert "slower, material" in own
+    assert "slower, below margin" in later
+    for place in (explorer.verdicts.state, explorer.verdicts.pane.shown):
+        assert "After the fact" in place.widget.value
+    assert "reanalyse(margin=&#39;200%,5ms&#39;)" in explorer.verdicts.pane.code.widget.value
+
+
+def test_the_button_goes_back_to_what_was_declared(explorer):
+    own = explorer.verdicts.pane.shown.widget.value
+    explorer.verdicts.margin.value, explorer.verdicts.alpha.value = "50%", 0.01
+    assert explorer.verdicts.pane.shown.widget.value != own
+    assert explorer.verdicts.reset.layout.display is None
+    explorer.verdicts.reset.click()
+    assert explorer.verdicts.pane.shown.widget.value == own
+    assert explorer.verdicts.reset.layout.display == "none"
+
+
+def test_the_declared_margin_by_hand_is_no_analysis_after_the_fact(explorer):
+    explorer.verdicts.alpha.value = 0.05
+    assert "As declared" in explorer.verdicts.state.widget.value
+    assert "reanalyse" not in explorer.verdicts.pane.code.widget.value
+
+
+def test_another_baseline_is_offered_for_every_treatment_but_the_twin(explorer):
+    assert [value for _, value in explorer.verdicts.baseline.options] == ["", "none", "node-proxy"]
+    explorer.verdicts.baseline.value = "node-proxy"
+    assert "Forest plot of ratios to node-proxy" in explorer.verdicts.pane.shown.widget.value
+
+
+def test_a_treatment_that_is_not_ticked_is_not_shown(explorer):
+    assert explorer.treatments.boxes["none"].disabled
+    assert explorer.treatments.boxes["none-aa"].disabled
+    explorer.treatments.boxes["node-proxy"].value = False
+    assert "node-proxy" not in explorer.verdicts.pane.shown.widget.value
+    assert "none-aa" in explorer.verdicts.pane.shown.widget.value
+    explorer.treatments.boxes["node-proxy"].value = True
+    assert "node-proxy" in explorer.verdicts.pane.shown.widget.value
+
+
+def test_a_load_that_is_not_ticked_is_not_shown(explorer):
+    explorer.studies.value = packed(explorer, "mesh_comparison")
+    assert "200rps-10c" in explorer.verdicts.pane.shown.widget.value
+    explorer.loads.boxes["200rps-10c"].value = False
+    assert "200rps-10c" not in explorer.verdicts.pane.shown.widget.value
+    assert "500rps-10c" in explorer.verdicts.pane.shown.widget.value
+
+
+def test_another_study_has_its_own_treatments_runs_and_nothing_asked_of_it(explorer):
+    explorer.verdicts.margin.value = "50%"
+    explorer.studies.value = packed(explorer, "feature_impact")
+    assert any(name.endswith("+opa") for name in explorer.treatments.boxes)
+    assert explorer.verdicts.margin.value == ""
+    assert "After the fact" not in explorer.verdicts.pane.shown.widget.value
+    assert len(explorer.run.run.options) == len(explorer.study.runs())
+
+
+def test_every_response_and_every_kind_of_figure_of_all_runs(explorer):
+    explorer.pages.selected_index = ALL_RUNS
+    seen = set()
+    for _, name in explorer.runs.what.options:
+        explorer.runs.what.value = name
+        seen.add(explorer.runs.pane.shown.widget.value)
+    assert len(seen) == len(explorer.runs.what.options)
+    explorer.runs.what.value = "figures.runs_by_block"
+    first = explorer.runs.pane.shown.widget.value
+    explorer.runs.response.value = "path_cpu_s_per_request"
+    assert picture(explorer.runs.pane.shown.widget.value) != picture(first)
+
+
+def test_a_run_is_stepped_through_and_looked_into(explorer):
+    explorer.pages.selected_index = ONE_RUN
+    assert "01-1-none" in explorer.run.pane.shown.widget.value
+    explorer.run.after.click()
+    explorer.run.after.click()
+    assert "01-3-node-proxy" in explorer.run.pane.shown.widget.value
+    shown = {}
+    for title, name in explorer.run.what.options:
+        explorer.run.what.value = name
+        shown[title] = explorer.run.pane.shown.widget.value
+    assert len(set(shown.values())) == len(shown)
+    assert "plaintext refused" in shown["Proofs"]
+    explorer.run.what.value = "tables.run_log"
+    explorer.run.log.value = "fortio.txt"
+    assert "fortio.txt of run 01-3-node-proxy" in explorer.run.pane.shown.widget.value
+    explorer.run.before.click()
+    assert explorer.run.log.value == "fortio.txt"
+
+
+def test_runs_of_treatments_that_are_not_shown_are_not_offered(explorer):
+    explorer.pages.selected_index = ONE_RUN
+    explorer.treatments.boxes["node-proxy"].value = False
+    assert len(explorer.run.run.options) == 16
+    assert not any("node-proxy" in label for label, _ in explorer.run.run.options)
+
+
+def test_a_packed_study_without_requests_and_logs_says_so(explorer):
+    explorer.pages.selected_index = ONE_RUN
+    explorer.studies.value = packed(explorer, "mesh_comparison")
+    assert "its requests were left out when it was packed" in explorer.run.pane.shown.widget.value
+    explorer.run.what.value = "tables.run_log"
+    assert "its logs were left out when it was packed" in explorer.run.pane.shown.widget.value
+    assert explorer.run.log.layout.display == "none"
+
+
+def test_two_studies_of_one_question_stand_beside_each_other(explorer):
+    explorer.studies.value = packed(explorer, "feature_impact")
+    explorer.pages.selected_index = TWO
+    assert "feature_impact" in next(
+        label for label, path in explorer.two.other.options if path == explorer.two.other.value
+    )
+    assert explorer.two.pane.shown.widget.value.count("<img") == 1
+    explorer.two.what.value = "tables.between"
+    assert "Study against study" in explorer.two.pane.shown.widget.value
+
+
+def test_an_unreadable_study_is_a_sentence_and_the_next_one_opens(explorer, tmp_path):
+    broken = tmp_path / "rollout" / "20260101T000000Z-aaaa"
+    broken.mkdir(parents=True)
+    (broken / "plan.json").write_text("{")
+    again = mt.explore(SAMPLE)
+    again.studies.value = broken
+    assert "cannot be read" in again.about.widget.value
+    assert again.pages.layout.display == "none"
+    again.studies.value = SAMPLE
+    assert again.pages.layout.display is None
+    with pytest.raises(MeshtrialError, match="cannot be read"):
+        mt.explore(broken)
+
+
+def test_a_packed_study_is_opened_first_whether_it_was_unpacked_before_or_not():
+    path = next(path for name, path in mt.recorded_studies().items() if name.startswith("feature_impact"))
+    first, again = mt.explore(path), mt.explore(path)
+    assert first.study.path == again.study.path
+    assert len(first.studies.options) == len(again.studies.options) == len(mt.recorded_studies())
+
+
+def test_a_study_that_went_on_is_read_again(explorer, tmp_path):
+    folder = tmp_path / "ambient_vs_no_mesh" / SAMPLE.name
+    shutil.copytree(SAMPLE, folder)
+    assert mt.explore(folder).study.verdicts().height == 34
+    path = folder / "verdicts.json"
+    path.write_text(json.dumps(json.loads(path.read_text())[:2]))
+    assert mt.explore(folder).study.verdicts().height == 2
+
+
+def test_a_page_without_widgets_shows_the_views_as_they_stand(explorer):
+    bundle = explorer._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in bundle
+    assert "Forest plot of ratios to none" in bundle["text/html"]
+    assert bundle["text/plain"].startswith("Explorer of ambient_vs_no_mesh")
+
+
+def test_a_change_is_shown_within_a_second(explorer):
+    took = []
+    for margin in ("1%", "10%", "30%"):
+        began = time.process_time()
+        explorer.verdicts.margin.value = margin
+        took.append(time.process_time() - began)
+    assert min(took) < 1.0
