@@ -63,7 +63,8 @@ def answer_of(contrasts: Contrasts) -> Figure:
     if any(row.twin for row in drawn):
         caption += f" {DOTTED}"
     if len(shown) < len(groups):
-        caption += f" {len(groups) - len(shown)} more panels are in the forest plot below."
+        left = sum(len(group.cells) for group in groups) - len(drawn)
+        caption += f" The forest plot below has the other {wording.count(left)} ratios too."
     return Figure(lambda sheet: _draw(contrasts, responses, shown, sheet), alt_of(drawn), caption, table_of(drawn))
 
 
