@@ -11,7 +11,8 @@ import pytest
 
 import meshtrial as mt
 from meshtrial import paths
-from meshtrial.errors import MeshtrialError
+from meshtrial.api.study import RecordedStudy
+from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.explore.app import Explorer
 
 SAMPLE = next((paths.CHECKOUT / "data" / "sample" / "ambient_vs_no_mesh").iterdir())
@@ -77,6 +78,19 @@ def test_the_declared_margin_by_hand_is_no_analysis_after_the_fact(explorer):
     explorer.verdicts.alpha.value = 0.05
     assert "As declared" in explorer.verdicts.state.widget.value
     assert "reanalyse" not in explorer.verdicts.pane.code.widget.value
+
+
+def test_what_cannot_be_judged_says_why_and_is_not_shown_as_declared(explorer, monkeypatch):
+    monkeypatch.setattr(RecordedStudy, "reanalyse", refuse)
+    explorer.verdicts.margin.value = "50%"
+    assert "no such margin" in explorer.verdicts.pane.shown.widget.value
+    assert "As declared" not in explorer.verdicts.state.widget.value
+    explorer.verdicts.reset.click()
+    assert "As declared" in explorer.verdicts.state.widget.value
+
+
+def refuse(study: RecordedStudy, **_: object) -> RecordedStudy:
+    raise UsageError("no such margin")
 
 
 def test_another_baseline_is_offered_for_every_treatment_but_the_twin(explorer):
