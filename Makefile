@@ -6,6 +6,7 @@ SHELL := /bin/bash
 PYTHON  ?= python3
 STUDY   ?= ambient_vs_no_mesh
 PROFILE ?= quick
+SHEET   ?= .cache/contact-sheet.png
 ARGS    ?=
 VENV    := .venv
 BIN     := $(VENV)/bin
@@ -19,7 +20,7 @@ export MPLCONFIGDIR := $(CURDIR)/.cache/matplotlib
 # JupyterLab asks at its first opening whether it may fetch news from a network; it may not.
 LAB_SETTINGS := $(JUPYTER_CONFIG_DIR)/lab/user-settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings
 
-.PHONY: help setup doctor study studies lab test test-cluster test-meshes lint calibrate clean
+.PHONY: help setup doctor study studies lab test test-browser contact-sheet test-cluster test-meshes lint calibrate clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -30,7 +31,7 @@ setup: $(VENV)/.ready ## Python packages, fortio and the native tools (idempoten
 $(VENV)/.python: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "setup: $(PYTHON) is older than 3.11; install Python 3.11+ or run 'make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)'" >&2; exit 1; }
 	@$(PYTHON) -m venv --clear $(VENV) || { echo "setup: 'python3 -m venv' failed; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	@echo "setup: installing the locked Python packages"
+	@echo "setup: installing the locked Python packages, then building fortio and the native tools; once, some minutes"
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
@@ -67,6 +68,13 @@ test: setup lint ## unit, calibration and local tests
 	@$(BIN)/python -m pytest -n 4 -m beside tests/local
 	@$(BIN)/python -m pytest -m "not beside" tests/local
 
+# Chromium from PATH; axe-core comes from npm, by version and digest, and what needs it says so where it cannot be had.
+test-browser: setup ## every report of the samples in a headless Chromium: layout, accessibility, keyboard, no network
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup tests/browser $(ARGS)
+
+contact-sheet: setup ## SHEET (default .cache/contact-sheet.png): the reports of the samples in all settings, as one picture
+	@PYTHONPATH=tests $(BIN)/python -m browser.contact_sheet $(SHEET) $(ARGS)
+
 test-cluster: setup ## the studies on a real Kubernetes (needs root; says why where it cannot run)
 	@$(BIN)/python -m pytest tests/cluster $(ARGS)
 
@@ -76,5 +84,6 @@ test-meshes: setup ## every mesh, feature, protocol and application really run (
 calibrate: setup ## error rates, coverage and power of the inference on simulated studies
 	@$(BIN)/meshtrial calibrate $(ARGS)
 
-clean: ## remove what set-up and the test runs made (never data/ or papermill_runs/)
+clean: ## remove what set-up and the test runs made (never data/ or papermill_runs/, and nothing while a study runs)
+	@if $(BIN)/meshtrial status 2>/dev/null | grep '  running, '; then echo "clean: wait for that study, or end it" >&2; exit 1; fi
 	rm -rf $(VENV) .build .cache .pytest_cache .mypy_cache .ruff_cache

@@ -19,13 +19,16 @@ INTERRUPTED = 130
 COMMANDS = {
     "doctor": "what works on this machine, what is missing, how to get it",
     "run": "run a study and write its reports",
+    "open": "open the newest report in a browser",
     "report": "make verdicts and report again from a study's records",
     "verify": "check a study's checksums and that re-analysis gives the same verdicts",
     "pack": "write a recorded study as one file, to publish or to send",
-    "export": "write verdicts and runs as CSV, Parquet, JSON and OpenMetrics",
+    "fetch": "copy the records of a study that runs in its cluster to this machine",
+    "merge": "put the parts of a divided study together",
+    "export": "write verdicts and runs as CSV, Parquet, JSON, OpenMetrics and SMP",
     "status": "list the recorded studies and how far each is",
-    "site": "write the index over all reports again",
-    "compare": "compare fortio results, access logs or a table that are already there",
+    "site": "write the index over all reports again, or a web site of chosen studies",
+    "compare": "compare results of load generators, or a table, that are already there",
     "history": "draw one response over all recorded studies of a question",
     "plan": "how many blocks a margin costs, from a recorded study",
     "cost": "what the treatments of a study cost in money, at your prices",
@@ -33,6 +36,12 @@ COMMANDS = {
     "calibrate": "error rates, coverage and power of the inference on simulated studies",
     "clean": "remove what studies left on a Kubernetes cluster",
 }
+# What is said to somebody who asks for nothing.
+FIRST = """\
+meshtrial doctor                  what works on this machine, and what is missing
+meshtrial run ambient_vs_no_mesh  a study of some minutes that needs no cluster; Ctrl-C keeps what is recorded
+meshtrial open                    its report
+`meshtrial --help` lists all commands"""
 
 
 def parser(verb: str = "") -> argparse.ArgumentParser:
@@ -53,19 +62,21 @@ def parser(verb: str = "") -> argparse.ArgumentParser:
 def main(argv: Sequence[str], out: TextIO, err: TextIO) -> int:
     """Run one command; every expected failure is one line on ``err``."""
     paths.keep_state_inside()
+    if not argv:
+        print(FIRST, file=out)
+        return 0
     try:
         # No option stands before a command but --help and --version, which end here.
-        arguments = parser(argv[0] if argv else "").parse_args(argv)
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    try:
+        arguments = parser(argv[0]).parse_args(argv)
         code: int = arguments.run(arguments, out)
         return code
+    except SystemExit as stop:
+        return int(stop.code or 0)
     except MeshtrialError as error:
-        print(f"meshtrial {arguments.verb}: {error}", file=err)
+        print(f"meshtrial {argv[0]}: {error}", file=err)
         return error.exit_code
     except KeyboardInterrupt:
-        print(f"meshtrial {arguments.verb}: interrupted", file=err)
+        print(f"meshtrial {argv[0]}: interrupted", file=err)
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of a pipe has gone (`| head`): nothing is wrong and nobody is left to be told.

@@ -68,7 +68,7 @@ def test_two_generators_start_in_the_same_second(bed: KubernetesTestbed, tmp_pat
 @pytest.mark.parametrize(
     ("treatment", "proofs"),
     [
-        ("sidecar", {"a proxy in every pod", "no identity between the proxies"}),
+        pytest.param("sidecar", {"a proxy in every pod", "no identity between the proxies"}, marks=pytest.mark.wide),
         ("sidecar+mtls", {"plaintext from outside the mesh refused", "the generator's identity seen by the app"}),
         ("sidecar+mtls+jwt", {"JWT: no token", "JWT: forged token", "JWT: good token"}),
     ],
@@ -120,7 +120,11 @@ def test_every_copy_of_the_application_has_its_share(bed: KubernetesTestbed, tmp
         pytest.param(
             "istio+mtls+jwt-filter", {"JWT: no token", "JWT: forged token", "JWT: good token"}, marks=pytest.mark.wide
         ),
-        ("istio+mtls+observability", {"access log of the server's sidecar", "spans sent by the server's sidecar"}),
+        pytest.param(
+            "istio+mtls+observability",
+            {"access log of the server's sidecar", "spans sent by the server's sidecar"},
+            marks=pytest.mark.wide,  # one of Istio's cases in test_meshes.py
+        ),
     ],
 )
 def test_istio_beyond_what_whole_studies_run(bed: KubernetesTestbed, tmp_path: Path, treatment: str, proofs: set[str]):
@@ -188,7 +192,7 @@ def test_an_application_that_is_kept_is_the_same_pods(cluster: Cluster, tmp_path
     assert not any(name.startswith("kept") for name in owned_namespaces(cluster))
 
 
-@pytest.mark.parametrize("treatment", ["none", "istio+mtls"])
+@pytest.mark.parametrize("treatment", [pytest.param("none", marks=pytest.mark.wide), "istio+mtls"])
 def test_three_tiers(cluster: Cluster, tmp_path: Path, treatment: str):
     load = Load(rps=40, connections=8, duration_s=3, warmup_s=1, replicas=2)
     pools = {"app_node_selector": "slot=n2", "load_node_selector": "slot=n1"}

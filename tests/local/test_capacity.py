@@ -133,7 +133,6 @@ def test_the_missing_nodelay_of_webrick_is_a_material_difference_between_the_app
     assert "faster at p50" in repr(tables.verdict_sentence(data))
 
 
-@pytest.mark.beside
 def test_a_known_delay_says_the_capacity_and_an_objective_above_it_is_kept(tmp_path):
     def searched(objective: str) -> capacity.Found:
         folder = tmp_path / (objective.replace("<", "-") or "none")

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import stat
+import threading
 from pathlib import Path
 
 import pytest
 
 from meshtrial.design.parameters import read_parameters
+from meshtrial.design.plan import make_plan
 from meshtrial.design.studies import study_module
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import TestbedError, UsageError
 from meshtrial.load import fortio, ingest
+from meshtrial.records.store import StudyStore, check_checksums
+from meshtrial.run.measured import run_once
 from meshtrial.testbed.base import usage_between
 from meshtrial.testbed.local import features, observability, sidecar
 from meshtrial.testbed.local.testbed import LocalTestbed
@@ -135,15 +141,61 @@ def test_a_component_that_dies_fails_the_run(tmp_path):
         deployment.close()
 
 
-def test_a_deployment_that_cannot_start_leaves_nothing_and_says_why(tmp_path, monkeypatch):
+@pytest.fixture
+def no_envoy(tmp_path, monkeypatch):
+    """An Envoy that says its version and, asked to serve, two lines before it ends."""
     foreign = tmp_path / "foreign"
     foreign.write_text(
-        "#!/bin/sh\nif [ \"$1\" = --version ]; then echo 'x version: a/1.40.0/Clean/RELEASE/Y'; exit; fi\nexit 3\n"
+        "#!/bin/sh\nif [ \"$1\" = --version ]; then echo 'x version: a/1.40.0/Clean/RELEASE/Y'; exit; fi\n"
+        "echo warming up; echo no such filter >&2; exit 3\n"
     )
     foreign.chmod(0o755)
     monkeypatch.setenv("MESHTRIAL_ENVOY", str(foreign))
-    with pytest.raises(TestbedError, match=r"sidecar: ended with code 3"):
+
+
+def test_a_deployment_that_cannot_start_leaves_nothing_and_says_why(no_envoy):
+    said = r"sidecar: ended with code 3 before it served: warming up \| no such filter$"
+    with pytest.raises(TestbedError, match=said) as caught:
         LocalTestbed().deploy(Treatment.parse("sidecar"), LOAD, "echo")
+    (sidecar,) = [text for name, text in caught.value.evidence.items() if name.endswith("sidecar.log")]
+    assert sidecar == "warming up\nno such filter\n"
+    states = caught.value.evidence["failed-components.txt"].splitlines()
+    assert "app: running" in states
+    assert any(line.endswith("sidecar: ended with code 3") for line in states)
+
+
+def run_a_sidecar(folder: Path, bed: LocalTestbed) -> Path:
+    """One run of a short study, which is to fail: the folder of its logs."""
+    module = study_module("ambient_vs_no_mesh")
+    given = {"treatments": "none,sidecar", "rps": 100, "connections": 4, "duration_s": 1.5, "warmup_s": 0.1}
+    plan = make_plan(module.build(read_parameters(module.PARAMETERS, given)))
+    store = StudyStore.create(folder, plan, {})
+    planned = next(run for run in plan.runs if run.treatment == "sidecar")
+    assert not run_once(store, bed, planned, 1).valid
+    run = store.folder(planned.run_id, 1)
+    assert check_checksums(run) == []
+    return run / "logs"
+
+
+def test_a_run_that_could_not_be_deployed_keeps_what_its_components_wrote(no_envoy, tmp_path):
+    logs = run_a_sidecar(tmp_path / "studies", LocalTestbed())
+    assert "ended with code 3" in (logs / "failed-components.txt").read_text()
+    assert [path.read_text() for path in logs.glob("failed-*-sidecar.log")] == ["warming up\nno such filter\n"]
+
+
+def test_a_component_that_is_killed_under_load_is_named_with_its_signal(tmp_path):
+    bed = LocalTestbed()
+    deploy = bed.deploy
+
+    def soon_killed(*given):
+        deployment = deploy(*given)
+        threading.Timer(0.8, os.kill, (deployment.child("server sidecar").pid, signal.SIGKILL)).start()
+        return deployment
+
+    bed.deploy = soon_killed  # type: ignore[method-assign]
+    states = (run_a_sidecar(tmp_path / "studies", bed) / "failed-components.txt").read_text()
+    assert "server sidecar: ended by signal 9, Killed" in states.splitlines()
+    assert "app: running" in states.splitlines()
 
 
 @pytest.mark.parametrize(

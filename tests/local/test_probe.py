@@ -14,6 +14,8 @@ from meshtrial.run import probe as counting
 from meshtrial.run.probe import probe, probe_study, require_strace
 from meshtrial.run.trial import Trial
 
+pytestmark = pytest.mark.beside
+
 
 def allowed() -> bool:
     try:

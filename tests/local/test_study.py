@@ -13,6 +13,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from browser import opening
 
 from meshtrial import cli, paths
 from meshtrial.commands.run import INVALID_RUNS
@@ -46,6 +47,17 @@ def recorded(tmp_path_factory) -> tuple[Path, Path, str]:
         code, out, err = meshtrial("run", "ambient_vs_no_mesh", *short(blocks=3))
         assert code in (0, INVALID_RUNS), err
     return only(root / "studies", "ambient_vs_no_mesh/*"), root / "reports", out
+
+
+@pytest.mark.skipif(opening.CHROMIUM is None, reason="no Chromium on PATH; apt install chromium")
+def test_its_report_opens_clean_in_a_browser(recorded):
+    page = only(recorded[1], "ambient_vs_no_mesh-*.html")
+    checker = opening.checker()
+    with opening.browser() as chromium:
+        for name, setting in opening.SETTINGS.items():
+            assert opening.look(chromium, page, setting, checker).wrong() == [], name
+    if not checker:
+        pytest.skip("everything but accessibility was looked at: axe-core could not be had from npm")
 
 
 def test_a_study_leaves_everything_the_design_lists(recorded):
@@ -130,6 +142,7 @@ def test_an_altered_record_is_found(recorded):
         victim.write_bytes(kept)
 
 
+@pytest.mark.beside
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_study_keeps_its_blocks_and_goes_on(tmp_path, number):
     log = tmp_path / "log"
@@ -149,18 +162,47 @@ def test_an_interrupted_study_keeps_its_blocks_and_goes_on(tmp_path, number):
         os.kill(child.pid, number)
         assert child.wait(60) == cli.INTERRUPTED, log.read_text()
     assert "to go on" in log.read_text()
+    assert " left, until about " in log.read_text().splitlines()[0]  # how long it takes, said at once
+    assert "\r" not in log.read_text()
+    page = only(Path(os.environ["MESHTRIAL_REPORTS"]), "ambient*.html").read_text()
+    banner = page[page.index('<section class="banner"') : page.index("<h1")]
+    assert "This study did not come to its end." in banner
+    assert "of 12 runs are recorded" in banner
+    assert "-p study_dir=" in banner
     folder = only(Path(os.environ["MESHTRIAL_DATA"]), "ambient_vs_no_mesh/*")
     first = {r.run_id: r.start_unix_s for r in StudyStore.open(folder).records() if r.attempt == 1}
     assert 6 <= len(first) < 12
 
     code, out, err = meshtrial("run", "ambient_vs_no_mesh", "-p", f"study_dir={folder}")
     assert code in (0, INVALID_RUNS), err
-    assert "[6/12]" not in out
+    assert "[5/12]" not in out
+    assert "[12/12]" in out
     again = {r.run_id: r.start_unix_s for r in StudyStore.open(folder).records() if r.attempt == 1}
     assert len(again) == 12
     assert {run: again[run] for run in first} == first
 
 
+@pytest.mark.beside
+def test_a_study_whose_kernel_is_killed_says_so_at_its_top_and_ends_with_it(tmp_path):
+    log = tmp_path / "log"
+    with log.open("w") as out:
+        command = [sys.executable, "-m", "meshtrial", "run", "ambient_vs_no_mesh", *short(blocks=3)]
+        child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+        deadline = time.monotonic() + 120
+        while "[2/12]" not in log.read_text() and time.monotonic() < deadline and child.poll() is None:
+            time.sleep(0.1)
+        (kernel,) = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
+        os.kill(int(kernel), signal.SIGKILL)
+        assert child.wait(60) == 1, log.read_text()
+    assert "meshtrial run: the notebook's kernel died" in log.read_text()
+    first = json.loads(only(Path(os.environ["MESHTRIAL_REPORTS"]), "ambient*.ipynb").read_text())["cells"][0]
+    said = "".join(first["source"])
+    assert "the notebook's kernel died" in said
+    assert "of 12 runs are recorded" in said
+    assert "-p study_dir=" in said
+
+
+@pytest.mark.beside
 def test_papermill_alone_runs_the_notebook(tmp_path):
     out = tmp_path / "out.ipynb"
     parameters = [part for name, value in (SHORT | {"blocks": 2}).items() for part in ("-p", name, str(value))]
@@ -177,6 +219,7 @@ def test_papermill_alone_runs_the_notebook(tmp_path):
     assert out.exists()
 
 
+@pytest.mark.beside
 def test_the_notebook_itself_refuses_a_misspelt_parameter(tmp_path):
     out = tmp_path / "out.ipynb"
     command = [
@@ -210,6 +253,7 @@ def test_a_relative_path_is_meant_from_where_the_user_is(recorded, monkeypatch):
     assert "nothing is run" in out
 
 
+@pytest.mark.beside
 def test_a_missing_binary_is_said_before_anything_is_written(monkeypatch):
     monkeypatch.setenv("MESHTRIAL_ENVOY", "/nonexistent/envoy")
     code, _, err = meshtrial("run", "ambient_vs_no_mesh", *short(blocks=2))

@@ -106,7 +106,7 @@ def test_every_figure_table_and_section_takes_a_study_and_says_what_it_shows(roo
 
 def test_every_figure_and_table_of_a_report_is_public():
     assert set(mt.figures.__all__) == set(figures.__all__)
-    for_pages = {"headlines", "recorded_at", "reproduce_command", "verdicts_sha256"}
+    for_pages = {"clauses", "headlines", "recorded_at", "reproduce_command", "verdicts_sha256"}
     simulated = {"simulated_studies", "simulated_under_noise_of"}
     assert set(mt.tables.__all__) - simulated == set(tables.__all__) - for_pages - {"simulation_checks"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import pkgutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import sys
 import pytest
 
 from meshtrial import cli, commands
+from meshtrial.design.studies import STUDIES
 
 # Options that several commands take.
 SHARED = {"gating"}
@@ -33,16 +35,34 @@ def test_help_lists_all_commands_with_a_line_each(capsys):
         assert f"{name} {text}" in shown
 
 
-@pytest.mark.parametrize("given", [[], ["sutdy"]])
+@pytest.mark.parametrize("given", [["sutdy"], ["--sutdy"]])
 def test_without_a_known_command_it_is_bad_usage(given, capsys):
     assert cli.main(given, io.StringIO(), io.StringIO()) == 2
     assert "usage: meshtrial" in capsys.readouterr().err
 
 
-def test_help_loads_nothing_that_takes_time():
+def test_alone_it_says_what_to_do_first():
+    out = io.StringIO()
+    assert cli.main([], out, io.StringIO()) == 0
+    first = [line.split("  ")[0].split() for line in out.getvalue().splitlines()[:3]]
+    assert first == [["meshtrial", "doctor"], ["meshtrial", "run", "ambient_vs_no_mesh"], ["meshtrial", "open"]]
+    assert {verb for _, verb, *_ in first} <= set(cli.COMMANDS)
+    assert "ambient_vs_no_mesh" in STUDIES
+
+
+@pytest.mark.parametrize("given", [[], ["--help"], ["open"]], ids=" ".join)
+def test_what_is_asked_first_loads_nothing_that_takes_time(given, tmp_path):
     code = (
-        "import io, sys\nfrom meshtrial import cli\ncli.main(['--help'], io.StringIO(), io.StringIO())\n"
+        f"import io, sys\nfrom meshtrial import cli\ncli.main({given!r}, io.StringIO(), io.StringIO())\n"
         f"print(sorted({HEAVY!r} & set(sys.modules)), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    (tmp_path / "x.html").touch()
+    environment = {
+        **os.environ,
+        "MESHTRIAL_REPORTS": str(tmp_path),
+        "DISPLAY": "",
+        "WAYLAND_DISPLAY": "",
+        "BROWSER": "",
+    }
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert done.stderr.strip() == "[]"

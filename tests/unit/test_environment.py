@@ -1,6 +1,8 @@
-"""The conda environment names every dependency of pyproject.toml, and fortio in neither."""
+"""The conda environment names every dependency of pyproject.toml, and fortio in neither; Binder takes the lock."""
 
+import os
 import re
+import subprocess
 import tomllib
 
 import pytest
@@ -49,3 +51,23 @@ def test_the_lock_pins_every_dependency_with_a_hash(declared):
     lock = (paths.CHECKOUT / "requirements.lock").read_text()
     for name in declared:
         assert re.search(rf"^{re.escape(name)}==\S+ ?[^\\]*\\\n +--hash=sha256:", lock, re.MULTILINE), name
+
+
+BINDER = paths.CHECKOUT / ".binder"
+
+
+def test_binder_installs_the_lock_on_a_python_that_we_take():
+    lines = [line for line in (BINDER / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
+    assert [(BINDER / line.removeprefix("-r ")).resolve() for line in lines] == [paths.CHECKOUT / "requirements.lock"]
+    project = tomllib.loads((paths.CHECKOUT / "pyproject.toml").read_text())["project"]
+    assert project["requires-python"] == ">=" + (BINDER / "runtime.txt").read_text().strip().removeprefix("python-")
+
+
+def test_binder_can_run_what_it_is_told_to():
+    script = BINDER / "postBuild"
+    assert os.access(script, os.X_OK)
+    assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
+    build = re.search(r"hatchling==([\d.]+)", (paths.CHECKOUT / "pyproject.toml").read_text())
+    assert build is not None
+    # It installs without isolation, so what builds must be in the lock.
+    assert f"hatchling=={build[1]} " in (paths.CHECKOUT / "requirements.lock").read_text()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -18,6 +19,7 @@ import pytest
 import yaml
 
 from meshtrial import paths
+from meshtrial.compare.formats import read_file
 from meshtrial.compare.tables import read_table
 from meshtrial.design.plan import Plan, digest
 from meshtrial.errors import MeshtrialError
@@ -25,9 +27,10 @@ from meshtrial.inference import infer, read_study
 from meshtrial.load.recorded import read_recorded
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore, read_json
+from meshtrial.site.published import Published, read_published
 from meshtrial.testbed.kubernetes import KubernetesOptions
 from meshtrial.testbed.kubernetes.kubelet import parse_cadvisor, parse_node, parse_summary
-from meshtrial.testbed.kubernetes.meshread import read_mesh
+from meshtrial.testbed.kubernetes.meshread import find_meshes, read_mesh
 
 (SAMPLE,) = (path.parent for path in (paths.CHECKOUT / "data" / "sample").glob("*/*/plan.json"))
 RUN = SAMPLE / "runs" / "01-1-none"
@@ -134,7 +137,7 @@ def _mesh(path: Path) -> object:
 
 
 def _options(path: Path) -> object:
-    return KubernetesOptions.read({"kubernetes": {"cluster_file": str(path)}})
+    return find_meshes(KubernetesOptions.read({"kubernetes": {"cluster_file": str(path)}}))
 
 
 def _kubelet(path: Path) -> object:
@@ -188,7 +191,13 @@ TABLE = b"run,block,treatment,response,value\n" + b"".join(
 )
 OPTIONS = {
     "namespace": "m",
-    "meshes": {"istio": {"version": "1", "values": {"istiod": {"a": 1}}}},
+    "meshes": {
+        "istio": {
+            "version": "1",
+            "values": {"istiod": {"a": 1}},
+            "versions": {"1.30": {"version": "1.30.4", "charts": {"istiod": {"path": "x"}}, "runs": {"istiod": "y"}}},
+        }
+    },
     "images": {"fortio": "x:1"},
     "app_node_selector": {"a": "b"},
     "app_tolerations": [{"key": "a", "effect": "NoSchedule"}],
@@ -201,6 +210,11 @@ def _yaml(data: Any) -> bytes:
     return yaml.safe_dump(json.loads(as_json(data))).encode()
 
 
+def _summary() -> bytes:
+    """What a site keeps of a study, with one verdict."""
+    return as_json(Published.of(read_study(StudyStore.open(SAMPLE)), "").to_dict() | {"schema": "meshtrial.site/1"})
+
+
 KINDS = {
     "fortio": Kind((RUN / "fortio.json").read_bytes(), lambda path: read_recorded(path, 10.0), json.loads),
     "access log": Kind(LOG, lambda path: read_recorded(path, 1.0)),
@@ -211,10 +225,39 @@ KINDS = {
     "cluster file": Kind(yaml.safe_dump(OPTIONS).encode(), _options, yaml.safe_load, _yaml),
     "kubelet summary": Kind(as_json(SUMMARY), _kubelet, json.loads),
     "cAdvisor": Kind(CADVISOR, _cadvisor),
+    "site summary": Kind(_summary(), lambda path: read_published(path).day, json.loads),
 }
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        json.loads(data)
+    except ValueError:
+        return False
+    return True
+
+
+def _lines(data: bytes) -> Any:
+    return [json.loads(line) for line in data.splitlines()]
+
+
+def _as_lines(data: Any) -> bytes:
+    return b"\n".join(map(as_json, data if isinstance(data, list) else [data])) + b"\n"
+
+
+# Every output of another load generator that the tests have, as text or bytes, and as a structure where it is one.
+for found in sorted((paths.CHECKOUT / "tests" / "fixtures" / "formats").iterdir()):
+    sound = found.read_bytes()
+    reader = functools.partial(read_file, sample_floor=0.1)
+    if _is_json(sound):
+        KINDS[found.name] = Kind(sound, reader, json.loads)
+    elif found.suffix == ".json":
+        KINDS[found.name] = Kind(sound, reader, _lines, _as_lines)
+    else:
+        KINDS[found.name] = Kind(sound, reader)
 # What a case costs, so that the cases are spread over about the same time.
 SHARE = {"fortio": 0.16, "access log": 0.12, "table": 0.1, "run record": 0.16, "plan": 0.04, "mesh": 0.005,
-         "cluster file": 0.015, "kubelet summary": 0.2, "cAdvisor": 0.2}  # fmt: skip
+         "cluster file": 0.015, "kubelet summary": 0.2, "cAdvisor": 0.2, "site summary": 0.01}  # fmt: skip
 
 
 def asked(parse: Callable[[], object], case: str, folder: Path, data: bytes) -> str:
@@ -240,7 +283,7 @@ def test_a_mutated_input_gives_data_or_one_sentence(name: str, tmp_path: Path) -
     if name != "mesh":  # the others of its folder are not beside it
         kind.parse(path)
     refused = 0
-    for case in range(max(50, int(CASES * SHARE[name]))):
+    for case in range(max(50, int(CASES * SHARE.get(name, 0.015)))):
         try:
             structured = whole is not None and rng.random() < 0.7
             data = kind.dump(mutated(rng, whole)) if structured else damaged(rng, kind.sound)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 import itertools
 import json
 import re
@@ -14,7 +15,8 @@ import pytest
 from papermill.translators import PythonTranslator
 
 import meshtrial as mt
-from meshtrial import paths
+from meshtrial import cli, paths
+from meshtrial.design.parameters import grouped
 from meshtrial.design.studies import STUDIES
 from meshtrial.report.figure import Figure
 from meshtrial.report.html import notebook_to_html
@@ -23,7 +25,7 @@ NOTEBOOKS = sorted(paths.NOTEBOOKS.glob("*.ipynb"))
 OF_STUDIES = [path for path in NOTEBOOKS if path.stem in STUDIES]
 SAMPLE = next((paths.CHECKOUT / "data" / "sample" / "ambient_vs_no_mesh").iterdir())
 LONGEST = 15
-FIRST, ORDERLY = "# What most studies set", 10
+FIRST, ORDERLY = "# Often set", 10
 SHARED_BY = 3
 
 each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -59,27 +61,48 @@ def test_every_study_has_a_notebook():
 def test_the_parameters_cell_says_what_the_study_declares(path):
     found = {}
     for statement in ast.parse(parameters_cell(path)).body:
-        assert isinstance(statement, ast.Assign)
-        (target,) = statement.targets
+        assert isinstance(statement, ast.AnnAssign)
+        target, hint = statement.target, statement.annotation
         assert isinstance(target, ast.Name)
+        assert isinstance(hint, ast.Name)
         assert target.id not in found
         found[target.id] = ast.literal_eval(statement.value)
+        assert hint.id == type(found[target.id]).__name__
     declared = {parameter.name: parameter.default for parameter in STUDIES[path.stem].PARAMETERS}
     assert found == declared
     assert {name: type(value) for name, value in found.items()} == {n: type(v) for n, v in declared.items()}
 
 
+@each
+def test_papermill_reads_a_type_and_a_help_of_every_parameter(path, caplog):
+    for one in PythonTranslator.inspect({"source": parameters_cell(path)}):
+        assert one.inferred_type_name == type(ast.literal_eval(one.default)).__name__
+        assert one.help
+    assert caplog.text == ""
+
+
 @each_study
-def test_papermill_reads_every_name_default_and_help(path, caplog):
+def test_papermill_reads_every_name_default_and_help_with_its_group(path, caplog):
     read = {one.name: one for one in PythonTranslator.inspect({"source": parameters_cell(path)})}
     assert caplog.text == ""
     declared = {parameter.name: parameter for parameter in STUDIES[path.stem].PARAMETERS}
+    groups = grouped(parameters_cell(path))
+    assert list(read) == [name for _, names in groups for name in names]
     assert set(read) == set(declared)
-    for name, one in read.items():
-        parameter = declared[name]
-        values = " | ".join(value for value in parameter.allowed if value)
-        assert one.help == parameter.help + (f" ({values})" if values else "")
-        assert ast.literal_eval(one.default) == parameter.default
+    for heading, names in groups:
+        for name in names:
+            parameter, one = declared[name], read[name]
+            values = " | ".join(value for value in parameter.allowed if value)
+            assert one.help == f"{heading.lower()}: {parameter.help}" + (f" ({values})" if values else "")
+            assert ast.literal_eval(one.default) == parameter.default
+
+
+@each_study
+def test_the_command_shows_the_same_groups(path, capsys):
+    assert cli.main(["run", path.stem, "--help"], io.StringIO(), io.StringIO()) == 0
+    shown = [part.splitlines() for part in capsys.readouterr().out.rstrip().split("\n\n")[1:]]
+    found = [(heading, [line.split()[0] for line in lines]) for heading, *lines in shown]
+    assert found == grouped(parameters_cell(path))
 
 
 @each_study
@@ -89,8 +112,8 @@ def test_parameters_stand_in_groups_with_those_first_that_most_studies_set(path)
     for heading, *lines in groups:
         assert heading.startswith("# ")
         assert lines
-        assert all(re.match(r"\w+ = ", line) for line in lines)
-    first = [line.split(" ")[0] for line in groups[0][1:]]
+        assert all(re.match(r"\w+: \w+ = ", line) for line in lines)
+    first = [line.split(":")[0] for line in groups[0][1:]]
     assert groups[0][0] == FIRST
     assert len(first) == ORDERLY
     assert {"profile", "backend", "treatments", "blocks", "margin"} <= set(first)

@@ -98,7 +98,7 @@ def compare(
     force: bool = False,
     name: str = "baseline",
 ) -> Comparison:
-    """Compare load-test results that are already there: fortio results, Nighthawk's fortio export, access logs.
+    """Compare load-test results that are already there: files of fortio and of other load generators, a run each.
 
     Parameters
     ----------

@@ -20,12 +20,14 @@ from meshtrial.api.study import RecordedStudy
 from meshtrial.report import Figure
 from meshtrial.report import figures as drawn
 
+answer = of_study(drawn.answer)
 forest = of_study(drawn.forest)
 runs_by_block = of_study(drawn.runs_by_block)
 latency_ccdf = of_study(drawn.latency_ccdf)
 added_latency = of_study(drawn.added_latency)
 resources = of_study(drawn.resources)
 course = of_study(drawn.course)
+strip = of_study(drawn.strip)
 drift = of_study(drawn.drift)
 # Of one run.
 requests_over_time = of_record(drawn.requests_over_time)
@@ -61,6 +63,7 @@ def two_studies(study: RecordedStudy, other: RecordedStudy) -> Figure:
 
 __all__ = [
     "added_latency",
+    "answer",
     "capacity",
     "components_over_time",
     "configuration_against_endpoints",
@@ -78,5 +81,6 @@ __all__ = [
     "resources",
     "runs_by_block",
     "shares_against_endpoints",
+    "strip",
     "two_studies",
 ]

@@ -5,7 +5,7 @@ Examples
 >>> import meshtrial as mt
 >>> study = mt.open_study("data/sample/ambient_vs_no_mesh/20261121T211720Z-77c58730")
 >>> [type(part).__name__ for part in mt.sections.verdict(study).parts]
-['Fragment', 'Fragment', 'Figure']
+['Fragment', 'Fragment', 'Fragment', 'Figure']
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from meshtrial.api import figures, tables
 from meshtrial.api.study import RecordedStudy
 from meshtrial.report import Figure, Fragment
+from meshtrial.report.first_screen import first_screen
 
 __all__ = ["Section", "every_run", "latency", "method", "resources", "validity", "verdict"]
 
@@ -38,8 +39,9 @@ class Section:
 
 
 def verdict(study: RecordedStudy) -> Section:
-    """The verdict: in a sentence, as a table, as a figure."""
-    return Section((tables.verdict_sentence(study), tables.verdict_table(study), figures.forest(study)))
+    """The answer in a sentence and a picture with how sure it is; what could be wrong; every contrast in numbers."""
+    opening = (first_screen(study.data), tables.doubts(study))
+    return Section((*opening, tables.verdict_table(study), figures.forest(study)))
 
 
 def every_run(study: RecordedStudy, *responses: str) -> Section:
@@ -57,8 +59,10 @@ def every_run(study: RecordedStudy, *responses: str) -> Section:
 def latency(study: RecordedStudy) -> Section:
     """The whole distribution, what each percentile adds, and the runs over their time, or over a rate that rises."""
     rises = any(load.ramp for load in study.data.plan.study.loads)
-    over_time = figures.ramp(study) if rises else figures.course(study)
-    return Section((figures.latency_ccdf(study), figures.added_latency(study), over_time))
+    over_time = [figures.ramp(study)] if rises else [figures.course(study), figures.strip(study)]
+    # Why there is no course is said once.
+    shown = [over_time[0], *(figure for figure in over_time[1:] if not figure.nothing)]
+    return Section((figures.latency_ccdf(study), figures.added_latency(study), *shown))
 
 
 def resources(study: RecordedStudy) -> Section:

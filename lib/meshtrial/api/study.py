@@ -300,7 +300,7 @@ def open_study(path: str | Path) -> RecordedStudy:
     return RecordedStudy(read_study(StudyStore.open(Path(path).expanduser().resolve())))
 
 
-def run(name: str, /, *, tell: Callable[[str], None] = print, **parameters: Any) -> RecordedStudy:
+def run(name: str, /, *, tell: Callable[[str], None] | None = None, **parameters: Any) -> RecordedStudy:
     """Measure a study, or what is missing of one, and analyse it. This takes minutes to days.
 
     Parameters
@@ -309,7 +309,8 @@ def run(name: str, /, *, tell: Callable[[str], None] = print, **parameters: Any)
         ``ambient_vs_no_mesh``, ``feature_impact``, ``mesh_comparison``, ``scale_out``, ``calibration`` or
         ``decomposition``.
     tell : callable, optional
-        Gets a line after every run.
+        Gets lines of text, one before every run. Without it there is a bar in a notebook, a line that changes on a
+        terminal, and lines elsewhere.
     **parameters
         Those of the notebook of that name. With ``study_dir`` the study in that folder is continued; with
         ``run_missing=False`` besides, it is only analysed again.

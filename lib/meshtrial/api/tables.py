@@ -25,6 +25,7 @@ from meshtrial.stats.calibration import recorded_noise
 
 headline = of_study(made.headline)
 verdict_sentence = of_study(made.verdict_sentence)
+doubts = of_study(made.doubts)
 verdict_table = of_study(made.verdict_table)
 exploratory_table = of_study(made.exploratory_table)
 cost = of_study(made.cost)
@@ -34,6 +35,7 @@ validity = of_study(made.validity)
 design = of_record(made.design)
 method_and_limits = of_record(made.method_and_limits)
 provenance = of_record(made.provenance)
+citation = of_record(made.citation)
 # Of one run.
 run_facts = of_record(made.run_facts)
 run_gates = of_record(made.run_gates)
@@ -124,10 +126,12 @@ def simulated_under_noise_of(study: RecordedStudy, seed: int = 1, studies: int =
 __all__ = [
     "aa_table",
     "between",
+    "citation",
     "cost",
     "costs_of_endpoints_and_rate",
     "decomposition",
     "design",
+    "doubts",
     "exploratory_table",
     "generators",
     "growth_contrasts",

@@ -17,13 +17,16 @@ examples:
   meshtrial compare --baseline 'none/*.json' --treatment istio='istio/*.json' --margin p50=5%
   meshtrial compare --baseline 'none/*.json' --treatment linkerd='linkerd/*.json' --pair-by name
   meshtrial compare --merge --baseline 'none/*/gen*.json' --treatment 'istio/*/gen*.json'
+  meshtrial compare --baseline 'none/*.txt' --treatment istio='istio/*.txt'      (wrk2 --latency, a file a run)
   meshtrial compare --table runs.csv --baseline none --treatment istio --metrics p50_ms
   meshtrial compare data/studies/mesh_comparison/MONDAY data/studies/mesh_comparison/FRIDAY
 
-Inputs are fortio results (version 1.3 on), Nighthawk's fortio export, fortio access logs, all plain or gzip, or one
-table (CSV or Parquet) with the columns run, block, treatment, response, value and, where wanted, unit. A block makes
-the runs paired; files are paired only by --pair-by. Folders of recorded studies (or packed ones) of one question are
-compared study by study, with the spread between their days."""
+Inputs are files, plain or gzip, each one run: fortio results (version 1.3 on) and access logs; wrk2 and wrk with
+--latency; k6 summaries and --out json; vegeta (report -type=json or hist, encode); oha, hey, ghz, Locust (--csv or
+--json) and Nighthawk; docs/formats.md says what each carries and what it lacks. Or one table (CSV or Parquet) with the
+columns run, block, treatment, response, value and, where wanted, unit. A block makes the runs paired; files are paired
+only by --pair-by. Folders of recorded studies (or packed ones) of one question are compared study by study, with the
+spread between their days."""
 
 
 def add(verbs: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 from meshtrial import paths
 from meshtrial.design.parameters import split_list
 
-_FORMATS = "csv, parquet, json, openmetrics"
+_FORMATS = "csv, parquet, json, openmetrics, smp"
 
 
 def add(verbs: Any) -> None:
@@ -24,10 +24,14 @@ def add(verbs: Any) -> None:
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
     from meshtrial.inference import read_study
-    from meshtrial.inference.export import export
+    from meshtrial.inference.export import LIMITS, export
     from meshtrial.records.store import StudyStore
 
     data = read_study(StudyStore.open(arguments.study_dir.resolve()))
-    for path in export(data, arguments.out, split_list(arguments.format)):
+    formats = split_list(arguments.format)
+    for path in export(data, arguments.out, formats):
         print(f"{paths.shown(path)}  {path.stat().st_size / 1e3:.1f} kB", file=out)
+    for name, said in LIMITS.items():
+        if name in formats or not formats:
+            print(f"{name}: {said}", file=out)
     return 0

@@ -24,13 +24,21 @@ def add(verbs: Any) -> None:
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
     from meshtrial.inference import between, read_study
+    from meshtrial.records.parts import part_of
     from meshtrial.records.store import StudyStore
     from meshtrial.report import over_time
 
     studies = []
     for path in _folders(arguments.what):
         try:
-            studies.append(read_study(StudyStore.open(path)))
+            store = StudyStore.open(path)
+            part = part_of(store.plan, store.environment)
+            if part is None:
+                studies.append(read_study(store))
+            else:
+                print(
+                    f"left out: {path.name} is part {part} of a study; `meshtrial merge` puts them together", file=out
+                )
         except MeshtrialError as error:
             print(f"left out: {error}", file=out)
     same, others = between.of_one_question(studies)

@@ -30,6 +30,9 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     # First the records, so that a study that was broken off gets its tables too.
     analyse(store)
     name = store.plan.study.name
+    # The page shows its parameters, and is published: where it can be, the folder is named from where the user is.
+    here = Path.cwd()
+    place = store.path.relative_to(here) if store.path.is_relative_to(here) else store.path
     # A report measures nothing, also where runs, or what is counted after them, are missing.
-    given: dict[str, Any] = {"study_dir": str(store.path), "run_missing": False}
+    given: dict[str, Any] = {"study_dir": str(place), "run_missing": False}
     return run_notebook(name, given, out, gate)

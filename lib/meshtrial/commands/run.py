@@ -6,9 +6,11 @@ import argparse
 import datetime
 import json
 import os
+import shlex
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -16,15 +18,17 @@ import yaml
 
 from meshtrial import paths
 from meshtrial.commands import gating
-from meshtrial.design.parameters import read_parameters
-from meshtrial.design.plan import ATTEMPTS
+from meshtrial.design.parameters import grouped, read_parameters
+from meshtrial.design.part import Part
+from meshtrial.design.plan import ATTEMPTS, make_plan
 from meshtrial.design.studies import STUDIES, study_module
 from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.inference import read_study
 from meshtrial.inference.gate import declared_by
 from meshtrial.records.dataset import StudyData
-from meshtrial.records.store import StudyStore
-from meshtrial.run.trial import HANDOFF
+from meshtrial.records.store import StudyStore, read_json
+from meshtrial.run.progress import Lines, shown
+from meshtrial.run.trial import HANDOFF, Trial, go_on, kept
 from meshtrial.signals import interruptible
 
 INVALID_RUNS = 3
@@ -35,18 +39,56 @@ GRACE_S = {"local": 5.0, "kubernetes": 240.0}
 
 def add(verbs: Any) -> None:
     """Declare the command."""
-    command = verbs.add_parser("run", allow_abbrev=False)
+    command = verbs.add_parser("run", allow_abbrev=False, add_help=False)
+    command.add_argument("-h", "--help", action=_Help, help="with a STUDY: its parameters")
     command.add_argument("study", choices=sorted(STUDIES))
     command.add_argument("-p", dest="pairs", action="append", default=[], metavar="NAME=VALUE", help="a parameter")
     command.add_argument("-f", dest="file", type=Path, metavar="FILE.yaml", help="parameters in a YAML file")
+    command.add_argument(
+        "--resume", action="store_true", help="go on with what was begun of this very plan here, else begin it"
+    )
     gating.add(command)
     command.set_defaults(run=run)
+
+
+class _Help(argparse.Action):
+    """How the command is used, and behind a study's name what may be said to it."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(nargs=0, **more)
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: object) -> None:
+        study = getattr(namespace, "study", None)
+        print(parameters_text(study) if study else parser.format_help().rstrip())
+        parser.exit()
+
+
+def parameters_text(study: str) -> str:
+    """A study's parameters in the groups of its notebook: default, and what each is."""
+    declared = {parameter.name: parameter for parameter in study_module(study).PARAMETERS}
+    width = max(map(len, declared))
+    lines = [f"meshtrial run {study} -p NAME=VALUE ..."]
+    for heading, names in grouped(_parameters_cell(study)):
+        lines += ["", heading]
+        for parameter in (declared[name] for name in names):
+            default = json.dumps(parameter.default)
+            allowed = " | ".join(value for value in parameter.allowed if value)
+            said = parameter.help + (f" ({allowed})" if allowed else "")
+            lines.append(f"  {parameter.name:<{width}}  {default:<12}  {said}")
+    return "\n".join(lines)
+
+
+def _parameters_cell(study: str) -> str:
+    cells = read_json(paths.NOTEBOOKS / f"{study}.ipynb")["cells"]
+    return next("".join(cell["source"]) for cell in cells if "parameters" in cell["metadata"].get("tags", ()))
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
     gate = gating.read(arguments)
     given = read_given(arguments.study, arguments.file, arguments.pairs)
+    if arguments.resume:
+        given |= begun(arguments.study, given)
     return run_notebook(arguments.study, given, out, gate)
 
 
@@ -75,6 +117,29 @@ def read_given(study: str, file: Path | None, pairs: list[str]) -> dict[str, Any
     return given
 
 
+def begun(study: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """``study_dir`` of the newest study under the studies' root that has the plan of these parameters; empty for none.
+
+    The same parameters give the same plan, so whoever is started again by a machine (a Job, a timer) need not know the
+    folder.
+    """
+    module = study_module(study)
+    checked = read_parameters(module.PARAMETERS, given)
+    if checked["study_dir"]:
+        return {}
+    part = Part.parse(checked["part"]) if checked["part"] else None
+    store = StudyStore.begun(paths.studies_root(), make_plan(module.build(checked)), part)
+    return {} if store is None else {"study_dir": str(store.path)}
+
+
+def _backend(given: Mapping[str, Any]) -> str:
+    """Where the study runs; of one that goes on its plan says so."""
+    folder = given.get("study_dir")
+    if not folder:
+        return str(given.get("backend", "local"))
+    return StudyStore.open(Path(str(folder)).expanduser().resolve()).plan.study.backend
+
+
 def _value(text: str) -> Any:
     lowered = text.lower()
     if lowered in ("true", "false"):
@@ -90,25 +155,58 @@ def _value(text: str) -> Any:
 def run_notebook(study: str, given: Mapping[str, Any], out: TextIO, gate: gating.Gate) -> int:
     """Run a study's notebook, write HTML, its entry and the index, print what it says and where it lies; then the gate.
 
+    The executed notebook is a new file, always.
+
     Raises
     ------
     GateError
         When the gate fires.
     """
+    announced = Trial(study, given).announced()
+    if announced:
+        print(announced, file=out)
+        print(f"meanwhile: `meshtrial status`, and {paths.shown(paths.studies_root() / study)}", file=out, flush=True)
+    notebook = _new_notebook(study)
+    try:
+        error, study_dir = _execute(study, notebook, given, out)
+    finally:
+        if not notebook.stat().st_size:
+            notebook.unlink()  # it did not come to its first cell
+    if error is not None and notebook.exists():
+        _say_at_its_top(notebook, error, study_dir, study, given)
+    data = _publish(study, notebook, study_dir, error, out)
+    _gate(data, gate, out)
+    return INVALID_RUNS if has_invalid(data) else 0
+
+
+def _new_notebook(study: str) -> Path:
+    """A file for the executed notebook that was not there before, also where several begin within a second."""
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
     folder = paths.reports_root()
     folder.mkdir(parents=True, exist_ok=True)
-    notebook = folder / f"{study}-{stamp}.ipynb"
+    number = 1
+    while True:
+        path = folder / (f"{study}-{stamp}.ipynb" if number == 1 else f"{study}-{stamp}-{number}.ipynb")
+        try:
+            path.touch(exist_ok=False)
+        except FileExistsError:
+            number += 1
+        else:
+            return path
+
+
+def _execute(
+    study: str, notebook: Path, given: Mapping[str, Any], out: TextIO
+) -> tuple[BaseException | None, Path | None]:
+    """Run the notebook; what ended it early, and the folder of the study's records where it came so far."""
     source = paths.NOTEBOOKS / f"{study}.ipynb"
     with tempfile.TemporaryDirectory(prefix="meshtrial-run-") as private, interruptible():
         handoff = Path(private) / "handoff.json"
         # What the kernel puts into its temporary folder goes with ours, even when the kernel is killed outright.
         changed = {HANDOFF: str(handoff), "TMPDIR": private}
-        error = _papermill(source, notebook, given, changed, out)
-        study_dir = Path(json.loads(handoff.read_text())["study_dir"]) if handoff.exists() else None
-    data = _publish(study, notebook, study_dir, error, out)
-    _gate(data, gate, out)
-    return INVALID_RUNS if has_invalid(data) else 0
+        with shown(out) as tell, closing(Lines(tell)) as lines:
+            error = _papermill(source, notebook, given, changed, lines)
+        return error, Path(json.loads(handoff.read_text())["study_dir"]) if handoff.exists() else None
 
 
 def _gate(data: StudyData, gate: gating.Gate, out: TextIO) -> None:
@@ -119,9 +217,10 @@ def _gate(data: StudyData, gate: gating.Gate, out: TextIO) -> None:
 
 
 def _papermill(
-    source: Path, notebook: Path, given: Mapping[str, Any], environment: Mapping[str, str], out: TextIO
+    source: Path, notebook: Path, given: Mapping[str, Any], environment: Mapping[str, str], out: Lines
 ) -> BaseException | None:
     import papermill
+    from nbclient.exceptions import DeadKernelError
     from traitlets.config import Config
 
     kept = dict(os.environ)
@@ -138,10 +237,12 @@ def _papermill(
             # No other folder than the user's: a relative path in a parameter is meant from there.
             # The kernel's own log goes to our stderr; what a user must know is in the notebook.
             extra_arguments=["--log-level=CRITICAL"],
-            config=Config({"KernelManager": {"shutdown_wait_time": GRACE_S[str(given.get("backend", "local"))]}}),
+            config=Config({"KernelManager": {"shutdown_wait_time": GRACE_S[_backend(given)]}}),
         )
     except (papermill.PapermillExecutionError, KeyboardInterrupt) as error:
         return error
+    except DeadKernelError:
+        return MeshtrialError("the notebook's kernel died: it was killed, or found no memory")
     finally:
         os.environ.clear()
         os.environ.update(kept)
@@ -172,12 +273,13 @@ def _publish(
             data=data,
             plan=None if store is None else store.plan,
             data_dir=study_dir,
-            message="" if error is None else str(getattr(error, "evalue", "")) or status,
+            message="" if error is None else _what_ended_it(error),
         )
     index = site.write_index(paths.reports_root(), paths.studies_root())
     if error is not None:
-        _say_how_to_go_on(study, study_dir, out)
-        if isinstance(error, KeyboardInterrupt):
+        if store is not None:
+            print(f"{kept(store)}; to go on:\n  {go_on(store)}", file=out, flush=True)
+        if isinstance(error, KeyboardInterrupt | MeshtrialError):
             raise error
         raise _from_notebook(error, notebook)
     if data is None:
@@ -195,10 +297,25 @@ def has_invalid(data: StudyData) -> bool:
     return any(not run.valid for run in data.runs if run.attempt == ATTEMPTS)
 
 
-def _say_how_to_go_on(study: str, study_dir: Path | None, out: TextIO) -> None:
-    if study_dir is not None:
-        print(f"what was recorded is in {paths.shown(study_dir)}; to go on:", file=out)
-        print(f"  meshtrial run {study} -p study_dir={paths.shown(study_dir)}", file=out)
+def _what_ended_it(error: BaseException) -> str:
+    """In a few words, as a reader of the notebook needs it."""
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    return str(getattr(error, "evalue", "") or error)
+
+
+def _say_at_its_top(
+    notebook: Path, error: BaseException, study_dir: Path | None, study: str, given: Mapping[str, Any]
+) -> None:
+    from meshtrial.report import unfinished
+
+    if study_dir is None:
+        parts = [part for name, value in given.items() for part in ("-p", f"{name}={value}")]
+        command = shlex.join(["meshtrial", "run", study, *parts])
+        unfinished.say_so(notebook, _what_ended_it(error), "Nothing was recorded", command)
+    else:
+        store = StudyStore.open(study_dir)
+        unfinished.say_so(notebook, _what_ended_it(error), kept(store), go_on(store))
 
 
 def _from_notebook(error: Any, notebook: Path) -> MeshtrialError:

@@ -8,8 +8,10 @@ from typing import Any, TextIO
 
 from meshtrial import paths
 from meshtrial.errors import MeshtrialError
-from meshtrial.inference.sequential import finished_repetitions
+from meshtrial.inference.sequential import finished_blocks
+from meshtrial.records.parts import part_of
 from meshtrial.records.store import StudyStore
+from meshtrial.run import duration
 from meshtrial.run.trial import complete
 
 
@@ -26,19 +28,26 @@ def run(_: argparse.Namespace, out: TextIO) -> int:
     if not found:
         print(f"no study is recorded under {paths.shown(root)}; `make study` records one", file=out)
     for path in found:
-        print(_line(path.parent), file=out)
+        print(line(path.parent), file=out)
     return 0
 
 
-def _line(path: Path) -> str:
+def line(path: Path) -> str:
+    """How far a study is, in one line."""
     try:
         store = StudyStore.open(path)
         records = store.records()
-        done = len({record.run_id for record in records})
+        done = {record.run_id for record in records}
         invalid = sum(1 for record in records if not record.valid)
-        whole = complete(store)
-        blocks = f"{finished_repetitions(store.plan, records)} of {store.plan.study.blocks} blocks"
-        state = "whole" if whole else f"provisional, {blocks}"
-        return f"{paths.shown(path)}  {state}  {done}/{len(store.plan.runs)} runs, {invalid} attempts invalid"
+        part = part_of(store.plan, store.environment)
+        blocks = f"{len(finished_blocks(store.plan, records))} of {len(store.blocks)} blocks"
+        state = "whole" if complete(store) else f"provisional, {blocks}"
+        if store.running:
+            besides_s = duration.expected_besides_s(store.plan, records, paths.studies_root())
+            waiting = [run for run in store.runs_here() if run.run_id not in done]
+            left_s = duration.left_s(store.plan, waiting, besides_s)
+            state = f"running, {blocks}, {duration.said(store.plan, left_s)}"
+        state += f", part {part}" if part else ""
+        return f"{paths.shown(path)}  {state}  {len(done)}/{len(store.runs_here())} runs, {invalid} attempts invalid"
     except MeshtrialError as error:
         return f"{paths.shown(path)}  unreadable: {error}"

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from meshtrial import paths
 from meshtrial.errors import RecordError, UsageError
-from meshtrial.inference import infer, read_runs, read_study, read_verdicts
+from meshtrial.inference import infer_recorded, read_runs, read_study, read_verdicts
 from meshtrial.records import packed
 from meshtrial.records.store import StudyStore, check_checksums
 
@@ -50,7 +50,7 @@ def _verify(path: Path, problems: list[str], shown: str, out: TextIO) -> int:
     store = StudyStore.open(path)
     problems += [line for folder in sorted((path / "runs").iterdir()) for line in check_checksums(folder)]
     records = store.records()
-    table, rows = infer(store.plan, records)
+    table, rows = infer_recorded(store, records)
     if not _same(read_verdicts(store), [row.to_dict() for row in rows]):
         problems.append(f"{path / 'verdicts.json'}: re-analysis of the records gives other verdicts")
     if not read_runs(store).equals(table):

@@ -128,6 +128,8 @@ def _unreported(sample: Sample, metric: Response, sample_floor: float) -> str:
     run = lacking[0]
     if metric.percentile is not None and run.requests is not None:
         needed = requests_needed(metric.percentile.q, sample_floor)
+        if run.further and run.requests >= needed:
+            return f"{metric.label} is not reported: {run.name} does not hold it ({run.kind}); {run.further}"
         return (
             f"{metric.label} is not reported: it needs {needed} good requests in every run, "
             f"{run.name} has {run.requests}; measure longer, or lower the sample floor and trust it less"

@@ -19,6 +19,8 @@ _FEWEST_PAIRS = 5
 _APART = 0.1
 _SIZES_APART = 1000
 _MANY = 200
+# Numbers that two runs do not share by chance, all of them to the last digit.
+_FEWEST_NUMBERS = 6
 
 
 def require_replicates(by_treatment: Mapping[str, Sequence[Run]]) -> None:
@@ -71,11 +73,14 @@ def _same_content(runs: Sequence[Run]) -> list[Finding]:
     first: dict[tuple[object, ...], Run] = {}
     found = []
     for run in runs:
-        if run.kind == "table" or run.start_unix_s is None:
+        if run.kind == "table" or (run.start_unix_s is None and len(run.values) < _FEWEST_NUMBERS):
             continue
         known = first.setdefault((run.start_unix_s, run.requests, *sorted(run.values.items())), run)
         if known is not run and set(known.sources.values()).isdisjoint(run.sources.values()):
-            text = f"{run.name} began when {known.name} did and holds the same numbers: a copy is no second run"
+            when = f"holds the same numbers as {known.name}"
+            if run.start_unix_s is not None:
+                when = f"began when {known.name} did and holds the same numbers"
+            text = f"{run.name} {when}: a copy is no second run"
             found.append(Finding("copied-run", text, True))
     return found
 
@@ -85,10 +90,10 @@ def _nonsense(runs: Sequence[Run]) -> list[Finding]:
     found = []
     for run in runs:
         settings = run.settings
-        # Of generators that were merged the settings hold the first one's histogram.
-        if settings is None or settings.generator != "fortio" or not settings.actual_duration_s or len(run.sources) > 1:
+        # Of generators that were merged the settings hold the first one's requests.
+        if settings is None or settings.requests is None or not settings.actual_duration_s or len(run.sources) > 1:
             continue
-        count, lasted = settings.latency.count, settings.actual_duration_s
+        count, lasted = settings.requests, settings.actual_duration_s
         if settings.actual_rps is not None and abs(settings.actual_rps * lasted - count) > _APART * max(count, 1) + 1:
             text = (
                 f"{run.name}: {count} requests are not {settings.actual_rps:g} a second for {lasted:g} s: its numbers "
@@ -146,18 +151,47 @@ def _settings(runs: Sequence[Run]) -> list[Finding]:
 
 
 def _kinds(runs: Sequence[Run]) -> list[Finding]:
-    logs = [run for run in runs if run.kind == "access log"]
-    rest = [run for run in runs if run.kind not in ("access log", "table")]
-    if logs and rest:
+    """Files whose percentiles are not made in the same way, and what files of a kind do not say."""
+    first = {run.kind: run for run in reversed(runs) if run.kind != "table"}
+    found = []
+    logs = first.get("access log")
+    other = next((run for kind, run in first.items() if kind != "access log"), None)
+    if logs and other:
         text = (
-            f"{logs[0].name} is an access log and {rest[0].name} is not: exact quantiles against histogram ones differ "
+            f"{logs.name} is an access log and {other.name} is not: exact quantiles against histogram ones differ "
             "by the buckets alone; give the same kind for all runs"
         )
-        return [Finding("different-kinds", text, True)]
-    if logs:
-        text = "access logs hold no settings: make sure yourself that rate, connections, client and payload were equal"
-        return [Finding("settings-unknown", text, False)]
-    return []
+        found.append(Finding("different-kinds", text, True))
+    elif len(first) > 1:
+        listed = " and ".join(f"{run.name} ({kind})" for kind, run in sorted(first.items()))
+        text = f"{listed} come by their percentiles in different ways; give the same kind for all runs"
+        found.append(Finding("different-kinds", text, True))
+    for kind, run in sorted(first.items()):
+        unsaid = _unsaid(run)
+        if unsaid:
+            text = f"{kind} files do not say {', '.join(unsaid)}: make sure yourself that they were equal"
+            found.append(Finding("settings-unknown", text, False))
+        if "error_ratio" not in run.values:
+            text = f"{kind} files do not say how many requests failed: make sure yourself that hardly any did"
+            found.append(Finding("failures-unknown", text, False))
+    return found
+
+
+def _unsaid(run: Run) -> list[str]:
+    """Settings that must be equal and stand in no file of this kind."""
+    settings = run.settings
+    if settings is None:
+        return ["rate", "connections", "client", "payload"]
+    known = {
+        "the asked rate (so a missed one is not seen)": settings.closed_loop
+        or settings.requested_rps is not None
+        or settings.sent_share is not None,
+        "connections or users": settings.threads is not None or settings.users is not None,
+    }
+    # fortio's oldest versions leave out much that hardly ever differs.
+    if settings.generator not in ("fortio", "nighthawk"):
+        known["payload"] = settings.payload_bytes is not None
+    return [name for name, said in known.items() if not said]
 
 
 def _gates(runs: Sequence[Run]) -> list[Finding]:
@@ -177,7 +211,11 @@ def _gates(runs: Sequence[Run]) -> list[Finding]:
 def delivered(run: Run) -> float | None:
     """Achieved over requested rate; None for a closed loop or where the file does not say."""
     settings = run.settings
-    if settings is None or not settings.requested_rps or settings.actual_rps is None:
+    if settings is None:
+        return None
+    if settings.sent_share is not None:
+        return settings.sent_share
+    if not settings.requested_rps or settings.actual_rps is None:
         return None
     return settings.actual_rps / settings.requested_rps
 
@@ -207,6 +245,14 @@ def invalid(by_treatment: Mapping[str, Sequence[Run]]) -> dict[str, str]:
 
 def _order(by_treatment: Mapping[str, Sequence[Run]]) -> list[Finding]:
     """The order of the runs, where every file says when it began."""
+    files = [run for runs in by_treatment.values() for run in runs if run.kind != "table"]
+    silent = [run for run in files if run.start_unix_s is None]
+    if silent:
+        text = (
+            f"{len(silent)} of {len(files)} files do not say when their run began, e.g. {silent[0].name}: neither the "
+            "order of the runs nor a drift over time can be checked"
+        )
+        return [Finding("start-unknown", text, False)]
     spans = {}
     for name, runs in by_treatment.items():
         starts = [run.start_unix_s for run in runs if run.start_unix_s is not None]

@@ -1,4 +1,4 @@
-"""From patterns on the command line to runs: fortio and Nighthawk results, access logs, gzip or plain.
+"""From patterns on the command line to runs: results of load generators and access logs, gzip or plain.
 
 Opinion: one file is one run. Only ``--merge`` makes the files of one folder the generators of one run, and then counts
 are summed before a quantile is taken: percentiles are never averaged.
@@ -16,17 +16,17 @@ from pathlib import Path
 import polars as pl
 
 from meshtrial import paths
+from meshtrial.compare.formats import read_file
 from meshtrial.compare.runs import Run
 from meshtrial.errors import UsageError
 from meshtrial.load import quantiles
 from meshtrial.load.accesslog import CLOCK_S, read_access_log
 from meshtrial.load.files import InputFileError
-from meshtrial.load.recorded import Recorded, differences, merge_results, read_recorded
+from meshtrial.load.recorded import Recorded, differences, merge_results
 from meshtrial.load.result import FortioResult
 
 # Generators of one run share its rate and its connections; everything else that matters must be equal.
 _SHARED = ("rate (rps)", "connections")
-_TABLES = (".csv", ".parquet")
 
 
 def read_treatment(tokens: Sequence[str], sample_floor: float, *, merge: bool, fallback: str) -> tuple[str, list[Run]]:
@@ -56,7 +56,7 @@ def read_treatment(tokens: Sequence[str], sample_floor: float, *, merge: bool, f
         common = next(iter(folders)).name if len(folders) == 1 else ""
         name = common or fallback
     if not merge:
-        return name, [_run(name, file, _read(file, sample_floor)) for file in files]
+        return name, [_run(name, file, read_file(file, sample_floor)) for file in files]
     groups = [[file for file in files if file.parent == folder] for folder in sorted(folders, key=_natural)]
     return name, [_merged(name, group, sample_floor) for group in groups]
 
@@ -84,9 +84,6 @@ def _expand(pattern: str) -> list[Path]:
     if not found:
         wild = any(c in pattern for c in "*?[")
         raise InputFileError(path, "matches no file" if wild or path.is_dir() else "there is no such file")
-    tables = [file for file in found if file.suffix in _TABLES]
-    if tables:
-        raise InputFileError(tables[0], "is a table; give it with --table, and name its treatments")
     return sorted(found, key=_natural)
 
 
@@ -95,16 +92,7 @@ def _natural(path: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", str(path)) if part]
 
 
-def _read(file: Path, sample_floor: float) -> Recorded:
-    try:
-        return read_recorded(file, sample_floor)
-    except (AttributeError, TypeError) as error:
-        # JSON of the right names and the wrong shapes: somebody else's file, or one that was edited.
-        raise InputFileError(file, f"is not a whole fortio result: a field has another shape ({error})") from error
-
-
 def _run(treatment: str, file: Path, read: Recorded) -> Run:
-    result = read.result
     return Run(
         treatment=treatment,
         name=paths.shown(file),
@@ -112,24 +100,21 @@ def _run(treatment: str, file: Path, read: Recorded) -> Run:
         values=read.responses,
         bounds=read.bounds,
         sources={file: hashlib.sha256(file.read_bytes()).hexdigest()},
-        settings=result,
-        start_unix_s=_start(result),
+        settings=read.settings,
+        start_unix_s=read.start_unix_s,
         requests=_good(read),
         notes=read.notes,
+        further=read.further,
     )
 
 
-def _start(result: FortioResult | None) -> float | None:
-    return None if result is None or result.start_unix_ns is None else result.start_unix_ns / 1e9
-
-
-def _good(read: Recorded) -> int:
-    count = read.responses["requests"]
-    return round(count * (1 - read.responses["error_ratio"]))
+def _good(read: Recorded) -> int | None:
+    count = read.responses.get("requests")
+    return None if count is None else round(count * (1 - read.responses.get("error_ratio", 0.0)))
 
 
 def _merged(treatment: str, files: Sequence[Path], sample_floor: float) -> Run:
-    parts = [_read(file, sample_floor) for file in files]
+    parts = [read_file(file, sample_floor) for file in files]
     if len(parts) == 1:
         return dataclasses.replace(_run(treatment, files[0], parts[0]), name=paths.shown(files[0].parent))
     kinds = {part.kind for part in parts}
@@ -138,7 +123,12 @@ def _merged(treatment: str, files: Sequence[Path], sample_floor: float) -> Run:
             f"{paths.shown(files[0].parent)}: holds {' and '.join(sorted(kinds))} of what --merge takes for one run; "
             "merge results or access logs, not both (a result and its log are the same requests)"
         )
-    results = [part.result for part in parts if part.result is not None]
+    results = [part.settings for part in parts if isinstance(part.settings, FortioResult)]
+    if not results and parts[0].settings is not None:
+        raise UsageError(
+            f"{paths.shown(files[0].parent)}: --merge is for fortio results and access logs; {parts[0].kind} files "
+            "are not merged, let one generator make a run"
+        )
     runs = [_run(treatment, file, part) for file, part in zip(files, parts, strict=True)]
     if not results:
         values, bounds = _merged_logs(files, parts, sample_floor)

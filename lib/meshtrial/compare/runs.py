@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from meshtrial.errors import UsageError
-from meshtrial.load.result import FortioResult
+from meshtrial.load.settings import LoadSettings
 
 
 @dataclass(frozen=True)
@@ -19,14 +19,14 @@ class Run:
     treatment, name : str
         The treatment, and what the user knows the run by: its file (or folder), or the table's column ``run``.
     kind : str
-        ``fortio``, ``nighthawk``, ``access log`` or ``table``.
+        ``fortio``, ``nighthawk``, ``access log``, ``table``, or another generator's form.
     values : mapping of str to float
         Response to value; SI base units for registered responses.
     bounds : mapping of str to float
         Resolution in seconds of a quantile: its histogram bucket, or the log's microsecond.
     sources : mapping of Path to str
         Files read, with their SHA-256.
-    settings : FortioResult or None
+    settings : LoadSettings or None
         The load as it was asked for; None where the input does not say.
     block : str or None
         What it is paired by.
@@ -34,6 +34,8 @@ class Run:
     requests : int or None
         Successful ones decide how far into the tail a quantile may be reported.
     notes : tuple of str
+    further : str
+        How a file of this kind comes to hold further percentiles; empty where its requests decide.
     """
 
     treatment: str
@@ -42,11 +44,12 @@ class Run:
     values: Mapping[str, float]
     bounds: Mapping[str, float] = field(default_factory=dict)
     sources: Mapping[Path, str] = field(default_factory=dict)
-    settings: FortioResult | None = None
+    settings: LoadSettings | None = None
     block: str | None = None
     start_unix_s: float | None = None
     requests: int | None = None
     notes: tuple[str, ...] = ()
+    further: str = ""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,9 @@ from typing import Any
 
 from meshtrial.errors import UsageError
 
+# Where the notebook comes from and goes to, with `papermill --inject-paths`: no parameter of a study.
+_PAPERMILLS = "PAPERMILL_"
+
 
 @dataclass(frozen=True)
 class Parameter:
@@ -26,7 +29,8 @@ class Parameter:
     default : str, int, float or bool
         Its type is the parameter's type. Empty text and 0 mean: as the profile says.
     help : str
-        One line, shown by ``papermill --help-notebook`` and by ``meshtrial run STUDY --help``.
+        One line, shown by ``papermill --help-notebook`` (behind the name of its group, for papermill knows no
+        groups) and by ``meshtrial run STUDY --help``.
     allowed : tuple of str
         The only values, where there are such.
     low, high : float or None
@@ -112,7 +116,18 @@ def given_in_notebook(sources: Iterable[str], namespace: Mapping[str, Any]) -> d
     names: dict[str, None] = {}
     for source in sources:
         names |= dict.fromkeys(_assigned_literals(source))
-    return {name: namespace[name] for name in names if name in namespace}
+    return {name: namespace[name] for name in names if name in namespace and not name.startswith(_PAPERMILLS)}
+
+
+def grouped(source: str) -> list[tuple[str, list[str]]]:
+    """The groups of a parameters cell: each heading, a comment on a line of its own, and the names below it."""
+    groups: list[tuple[str, list[str]]] = []
+    for line in source.splitlines():
+        if line.startswith("# "):
+            groups.append((line.removeprefix("# "), []))
+        elif groups:
+            groups[-1][1].extend(_assigned_literals(line))
+    return groups
 
 
 def _assigned_literals(source: str) -> list[str]:

@@ -153,6 +153,11 @@ class Response:
     part: Part | None = None
     counted: bool = False
 
+    @property
+    def used_up(self) -> bool:
+        """Whether a treatment can be said to use it: not so a time that passes, or a number of events."""
+        return self.kind == "resource" and not self.counted and self.unit not in ("s", "ms")
+
 
 def _latency(infix: str, found: Percentile, of: str = "") -> Response:
     margin = Margin(found.margin, LATENCY_FLOOR_S)
@@ -219,7 +224,7 @@ def _readiness() -> list[Response]:
 
 def _restart() -> list[Response]:
     """Of requests around a restart; of runs without one around the same moment."""
-    gap = "longest silence around the restart"
+    gap = "silence around the restart at its longest"
     return [
         Response("failed_requests", "failed requests", "resource", "requests", 1.0, Margin(0.10, 1.0), counted=True),
         Response("longest_gap_s", gap, "resource", "ms", 1e3, Margin(0.10, 0.005)),

@@ -23,8 +23,10 @@ ORDERS = ("randomised", "ascending", "growing", "sequential")
 _RESTART = "restart-"
 # Applications that come with the project: what stands behind a lone @ is one of these, or else a version.
 APPS = ("echo", "counter-api", "details", "details-nodelay", "tiers", "bookinfo", "emojivoto")
+VERSION_NAME, APP_NAME = re.compile(r"[A-Za-z0-9._-]+"), re.compile(r"[a-z0-9-]+")
 _TREATMENT = re.compile(
-    r"(?P<dataplane>[a-z0-9-]+)(?:@(?P<version>[A-Za-z0-9._-]*))?(?P<features>(?:\+[a-z0-9.-]+)*)(?:@(?P<app>[a-z0-9-]+))?"
+    rf"(?P<dataplane>[a-z0-9-]+)(?:@(?P<version>(?:{VERSION_NAME.pattern})?))?"
+    rf"(?P<features>(?:\+[a-z0-9.-]+)*)(?:@(?P<app>{APP_NAME.pattern}))?"
 )
 
 
@@ -69,6 +71,9 @@ class Treatment:
         dataplane, version, app = match["dataplane"], match["version"] or "", match["app"] or ""
         if version in APPS and not app and not match["features"]:
             version, app = "", version
+        if version.endswith(TWIN_SUFFIX):
+            meant = f"{dataplane.removesuffix(TWIN_SUFFIX)}{TWIN_SUFFIX}@{version.removesuffix(TWIN_SUFFIX)}"
+            raise UsageError(f"treatment {text!r}: the twin of a version is written {meant}")
         features = tuple(match["features"].split("+")[1:])
         if len(set(features)) != len(features):
             raise UsageError(f"treatment {text!r} names a feature twice")
@@ -91,6 +96,11 @@ class Treatment:
             return whole
         alone = "@" not in whole and "+" not in whole and self.app not in APPS
         return f"{whole}@@{self.app}" if alone else f"{whole}@{self.app}"
+
+    @property
+    def versioned(self) -> str:
+        """The data plane with its version alone, ``istio@1.30``."""
+        return f"{self.dataplane}@{self.version}" if self.version else self.dataplane
 
     @property
     def undisturbed(self) -> Treatment:

@@ -7,7 +7,7 @@ Everything here is computed from the plan and the run records alone, so deleting
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,23 +15,40 @@ import polars as pl
 
 from meshtrial.design.plan import Plan
 from meshtrial.errors import RecordError
-from meshtrial.inference.diagnosis import varying_versions
+from meshtrial.inference.diagnosis import same_versions, varying_versions
 from meshtrial.inference.rows import verdict_rows
-from meshtrial.inference.sequential import decide, ended, finished_repetitions
+from meshtrial.inference.sequential import decide, ended, finished_blocks, finished_repetitions
 from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
+from meshtrial.records.parts import place_of_block
 from meshtrial.records.schema import RunRecord, VerdictRow
 from meshtrial.records.store import StudyStore, write_json
 from meshtrial.records.tables import include, runs_table
 from meshtrial.typed import SHAPE_ERRORS, mismatch, shortened
 
 
-def infer(plan: Plan, records: Sequence[RunRecord]) -> tuple[pl.DataFrame, list[VerdictRow]]:
-    """The tidy table and every row at the error rate of the stopping rule; before the plan ends without a verdict."""
+def infer(
+    plan: Plan, records: Sequence[RunRecord], places: Mapping[int, str] | None = None
+) -> tuple[pl.DataFrame, list[VerdictRow]]:
+    """The tidy table and every row at the error rate of the stopping rule; before the plan ends without a verdict.
+
+    Parameters
+    ----------
+    plan : Plan
+    records : sequence of RunRecord
+    places : mapping of block to str, optional
+        Where each block was run, of a study that was divided and merged.
+    """
     table = runs_table(plan, records)
-    return table, judge(plan, plan, records, table)
+    return table, judge(plan, plan, records, table, places)
 
 
-def judge(plan: Plan, asked: Plan, records: Sequence[RunRecord], table: pl.DataFrame) -> list[VerdictRow]:
+def judge(
+    plan: Plan,
+    asked: Plan,
+    records: Sequence[RunRecord],
+    table: pl.DataFrame,
+    places: Mapping[int, str] | None = None,
+) -> list[VerdictRow]:
     """The rows of a sealed plan's records under the margins, error rate and contrasts of another, or of itself.
 
     Parameters
@@ -43,20 +60,22 @@ def judge(plan: Plan, asked: Plan, records: Sequence[RunRecord], table: pl.DataF
     records : sequence of RunRecord
     table : polars.DataFrame
         Their tidy table.
+    places : mapping of block to str, optional
+        As in :func:`infer`.
     """
     finished = finished_repetitions(plan, records)
     alpha = decide(plan, records, finished).alpha
     if asked.study.alpha != plan.study.alpha:
         alpha *= asked.study.alpha / plan.study.alpha
-    mixed = varying_versions(records)
+    mixed = (*varying_versions(records), *same_versions(records))
     rows: list[VerdictRow] = []
     for load in asked.study.loads:
-        rows += verdict_rows(asked, table, load.label, include(plan, records, load.label), alpha)
+        rows += verdict_rows(asked, table, load.label, include(plan, records, load.label), alpha, places or {})
     rows = [replace(row, warnings=(*row.warnings, *mixed)) for row in rows]
     if ended(plan, records):
         return rows
     # The numbers of a study that is not finished, without a verdict: one would be an early look at it.
-    said = f"provisional: {finished} of {plan.study.blocks} blocks"
+    said = f"provisional: {len(finished_blocks(plan, records))} of {plan.study.blocks} blocks"
     return [replace(row, verdict="provisional", qualifier="", sentence=said, blocks_needed=None) for row in rows]
 
 
@@ -64,9 +83,14 @@ def analyse(store: StudyStore) -> StudyData:
     """Analyse what is recorded, write ``runs.parquet`` and ``verdicts.parquet``/``.json``, and return it all."""
     records = store.records()
     plan = store.plan
-    table, rows = infer(plan, records)
+    table, rows = infer_recorded(store, records)
     _write(store, table, rows)
     return StudyData(store.path, plan, store.environment, records, table, tuple(rows))
+
+
+def infer_recorded(store: StudyStore, records: Sequence[RunRecord]) -> tuple[pl.DataFrame, list[VerdictRow]]:
+    """What the records of a folder give, whatever was written beside them."""
+    return infer(store.plan, records, place_of_block(store.plan, store.environment))
 
 
 def read_study(store: StudyStore) -> StudyData:

@@ -159,10 +159,11 @@ def differences(studies: Sequence[StudyData]) -> list[str]:
 
 
 def _versions(data: StudyData) -> dict[str, str]:
-    found: dict[str, str] = {}
+    found: dict[str, set[str]] = {}
     for run in data.runs:
-        found |= run.versions
-    return found
+        for name, version in run.versions.items():
+            found.setdefault(name, set()).add(version)
+    return {name: ", ".join(sorted(several)) for name, several in found.items()}
 
 
 def _asked(studies: Sequence[StudyData]) -> Iterable[tuple[str, str, str, str]]:

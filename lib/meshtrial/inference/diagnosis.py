@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 
 from meshtrial import stats
 from meshtrial.design.responses import Response
+from meshtrial.design.study import Treatment
 from meshtrial.inference.values import FloatArray, block_column, block_values
 from meshtrial.margin import Margin
 from meshtrial.records.schema import RunRecord
@@ -25,6 +28,7 @@ def diagnose_family(
     twin: str | None,
     blocks: Sequence[int],
     margins: Mapping[str, Margin],
+    places: Mapping[int, str],
 ) -> tuple[stats.Warning, ...]:
     """Everything that the order of the runs and the grain of the numbers may hide behind a family's verdicts."""
     measured = {name: found for name, found in values.items() if np.isfinite(found).any()}
@@ -34,7 +38,9 @@ def diagnose_family(
     names = list(positive)
     positions = block_column(table, load, response.name, "position", names, blocks)
     times = block_column(table, load, response.name, "start_unix_s", names, blocks)
-    found = stats.diagnose(positive, baseline, positions=positions, times=times, twin=twin)
+    found = stats.diagnose(
+        _on_one_level(positive, blocks, places), baseline, positions=positions, times=times, twin=twin
+    )
     found += stats.repeated_values(np.concatenate([v[np.isfinite(v)] for v in positive.values()]))
     margin = margins.get(response.name)
     bounds = block_column(table, load, response.name, "bound", [baseline], blocks)[baseline]
@@ -45,6 +51,23 @@ def diagnose_family(
     if response.name.startswith("latency_"):
         found += _warm_up(table, load, names, blocks)
     return found
+
+
+def _on_one_level(
+    values: Mapping[str, FloatArray], blocks: Sequence[int], places: Mapping[int, str]
+) -> Mapping[str, FloatArray]:
+    """The values without what a place does to each treatment: two clusters are no machine in two states."""
+    if not places:
+        return values
+    names = np.array([places.get(block, "") for block in blocks])
+    levelled = {treatment: found.copy() for treatment, found in values.items()}
+    for found in levelled.values():
+        typical = np.nanmedian(found)
+        for name in np.unique(names):
+            here = (names == name) & np.isfinite(found)
+            if here.any():
+                found[here] *= typical / np.median(found[here])
+    return levelled
 
 
 def _warm_up(table: pl.DataFrame, load: str, names: Sequence[str], blocks: Sequence[int]) -> tuple[stats.Warning, ...]:
@@ -63,3 +86,35 @@ def varying_versions(records: Iterable[RunRecord]) -> tuple[str, ...]:
     groups = [record.treatment for record in kept]
     factors = {f"version of {name}": [record.versions.get(name, "absent") for record in kept] for name in names}
     return tuple(f"{w.code}: {w.message}" for w in stats.varying_factors(groups, factors)) if kept else ()
+
+
+def ran(records: Iterable[RunRecord]) -> dict[Treatment, dict[str, set[str]]]:
+    """Every version that the runs of a treatment recorded, by what it is of.
+
+    What is called by the treatment's own version (``mesh istio@1.30``, ``version old``) loses it, so that it is called
+    the same in all versions.
+    """
+    found: dict[Treatment, dict[str, set[str]]] = {}
+    for record in records:
+        treatment = Treatment.parse(record.treatment)
+        for name, version in record.versions.items():
+            ending = treatment.version and next((e for e in "@ " if name.endswith(e + treatment.version)), "")
+            what = name.removesuffix(ending + treatment.version) if ending else name
+            found.setdefault(treatment, {}).setdefault(what, set()).add(version)
+    return found
+
+
+def same_versions(records: Iterable[RunRecord]) -> tuple[str, ...]:
+    """Treatments that differ in their version alone and of which everything recorded is the same."""
+    # A mesh's version is as it is declared, so it is no evidence; a twin is the same on purpose.
+    told = {
+        treatment: {what: versions for what, versions in found.items() if not what.startswith("mesh ")}
+        for treatment, found in ran(records).items()
+        if not treatment.twin
+    }
+    return tuple(
+        f"same-version: {one.name} and {other.name} ran the same programs, images, charts and values: nothing that is "
+        "recorded tells them apart"
+        for one, other in itertools.combinations(told, 2)
+        if replace(one, version="") == replace(other, version="") and told[one] == told[other]
+    )

@@ -1,4 +1,4 @@
-"""Verdicts and runs in forms that other programs read: CSV, Parquet, JSON with a schema, OpenMetrics text.
+"""Verdicts and runs in forms that other programs read: CSV, Parquet, JSON with a schema, OpenMetrics text, SMP.
 
 Values stay in the units in which they are stored (SI base units); a column or a label says which response it is. What
 was excluded stays in the runs, marked; nothing is rounded.
@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 
 from meshtrial.errors import RecordError, UsageError
+from meshtrial.inference import smp
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord, VerdictRow
 from meshtrial.records.store import write_text
@@ -99,9 +100,16 @@ def _write_parquet(data: StudyData, folder: Path) -> Iterator[Path]:
 
 
 def _write_json(data: StudyData, folder: Path) -> Iterator[Path]:
-    path = folder / "study.json"
-    write_text(path, json.dumps(document(data), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
-    yield path
+    yield _json(folder / "study.json", document(data))
+
+
+def _write_smp(data: StudyData, folder: Path) -> Iterator[Path]:
+    yield _json(folder / "smp.json", smp.document(data))
+
+
+def _json(path: Path, content: Mapping[str, Any]) -> Path:
+    write_text(path, json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+    return path
 
 
 def _write_openmetrics(data: StudyData, folder: Path) -> Iterator[Path]:
@@ -115,7 +123,10 @@ FORMATS: Mapping[str, Callable[[StudyData, Path], Iterator[Path]]] = {
     "parquet": _write_parquet,
     "json": _write_json,
     "openmetrics": _write_openmetrics,
+    "smp": _write_smp,
 }
+# What a form cannot hold.
+LIMITS: Mapping[str, str] = {"smp": smp.LIMITS}
 
 
 def export(data: StudyData, folder: Path, formats: tuple[str, ...] = ()) -> tuple[Path, ...]:

@@ -23,8 +23,15 @@ CAPACITY = "capacity_rps"
 _KINDS: dict[str, Kind] = {"latency": "latency", "resource": "resource"}
 
 
-def verdict_rows(plan: Plan, table: pl.DataFrame, load: str, inclusion: Inclusion, alpha: float) -> list[VerdictRow]:
-    """Every response that gets a verdict at one load: primary first, then exploratory."""
+def verdict_rows(
+    plan: Plan,
+    table: pl.DataFrame,
+    load: str,
+    inclusion: Inclusion,
+    alpha: float,
+    places: Mapping[int, str] | None = None,
+) -> list[VerdictRow]:
+    """Every response that gets a verdict at one load, primary first; ``places`` says where a block was run."""
     study = plan.study
     measured = set(table.filter(pl.col("load") == load)["response"].unique().to_list())
     names = primary_names(plan, load)
@@ -36,7 +43,7 @@ def verdict_rows(plan: Plan, table: pl.DataFrame, load: str, inclusion: Inclusio
     ]
     rows: list[VerdictRow] = []
     for name in names:
-        rows += _family_rows(plan, table, load, REGISTRY[name], inclusion, alpha)
+        rows += _family_rows(plan, table, load, REGISTRY[name], inclusion, alpha, places or {})
     return rows
 
 
@@ -59,13 +66,21 @@ def primary_names(plan: Plan, load: str) -> list[str]:
 
 
 def _family_rows(
-    plan: Plan, table: pl.DataFrame, load: str, response: Response, inclusion: Inclusion, alpha: float
+    plan: Plan,
+    table: pl.DataFrame,
+    load: str,
+    response: Response,
+    inclusion: Inclusion,
+    alpha: float,
+    places: Mapping[int, str],
 ) -> list[VerdictRow]:
     study = plan.study
     values = _values(plan, table, load, response.name, inclusion)
     medians = {name: median_of(found) for name, found in values.items()}
     twin = study.twin.name if study.twin else None
-    data = diagnose_family(table, load, response, values, study.baseline.name, twin, inclusion.blocks, study.margins)
+    data = diagnose_family(
+        table, load, response, values, study.baseline.name, twin, inclusion.blocks, study.margins, places
+    )
     return [
         verdict_row(
             result,
@@ -76,7 +91,7 @@ def _family_rows(
             exploratory=response.name not in study.primary,
             warnings=data,
         )
-        for result in _results(plan, response, inclusion, values, alpha)
+        for result in _results(plan, response, inclusion, values, alpha, places)
     ]
 
 
@@ -85,7 +100,12 @@ def _values(plan: Plan, table: pl.DataFrame, load: str, response: str, inclusion
 
 
 def _results(
-    plan: Plan, response: Response, inclusion: Inclusion, values: Mapping[str, FloatArray], alpha: float
+    plan: Plan,
+    response: Response,
+    inclusion: Inclusion,
+    values: Mapping[str, FloatArray],
+    alpha: float,
+    places: Mapping[int, str] | None = None,
 ) -> list[stats.ContrastResult]:
     """Ratios where both have the part that is measured, differences where one lacks it altogether, and of counts."""
     groups: dict[stats.Scale, list[Contrast]] = {"ratio": [], "difference": []}
@@ -98,7 +118,7 @@ def _results(
     # A study of the baseline and its twin alone has no contrast, but the twin is judged.
     for scale, members in groups.items():
         if members or (scale == "ratio" and not any(groups.values())):
-            found += _analysed(plan, response, inclusion, values, members, scale, alpha)
+            found += _analysed(plan, response, inclusion, values, members, scale, alpha, places or {})
     return found
 
 
@@ -114,6 +134,7 @@ def _analysed(
     members: Sequence[Contrast],
     scale: stats.Scale,
     alpha: float,
+    places: Mapping[int, str],
 ) -> tuple[stats.ContrastResult, ...]:
     study = plan.study
     # Two treatments that both lack the part say nothing about noise, also where other contrasts are ratios.
@@ -143,7 +164,9 @@ def _analysed(
         # One family, though its contrasts may lie on two scales: all of them count in the correction.
         m_family=len(study.all_contrasts()),
     )
-    return stats.analyse_family(values, family, blocks=inclusion.blocks, invalid=invalid, saturated=saturated)
+    return stats.analyse_family(
+        values, family, blocks=inclusion.blocks, invalid=invalid, saturated=saturated, places=places
+    )
 
 
 def usable_margin(margin: Margin | None, scale: stats.Scale) -> Margin | None:

@@ -17,17 +17,20 @@ from meshtrial.records.tables import include, runs_table
 
 def finished_repetitions(plan: Plan, records: Iterable[RunRecord]) -> int:
     """How many repetitions, from the first on, have every run recorded, its repeat included where it needed one."""
+    done = finished_blocks(plan, records)
+    return next((n - 1 for n in range(1, plan.study.blocks + 1) if n not in done), plan.study.blocks)
+
+
+def finished_blocks(plan: Plan, records: Iterable[RunRecord]) -> frozenset[int]:
+    """The repetitions whose every run is recorded, wherever they stand in the plan."""
     last: dict[str, int] = {}
     valid: set[str] = set()
     for record in records:
         last[record.run_id] = max(record.attempt, last.get(record.run_id, 0))
         if record.valid:
             valid.add(record.run_id)
-    for repetition in range(1, plan.study.blocks + 1):
-        runs = [run.run_id for run in plan.runs if run.repetition == repetition]
-        if not all(run in valid or last.get(run, 0) >= ATTEMPTS for run in runs):
-            return repetition - 1
-    return plan.study.blocks
+    open_ones = {run.repetition for run in plan.runs if run.run_id not in valid and last.get(run.run_id, 0) < ATTEMPTS}
+    return frozenset(range(1, plan.study.blocks + 1)) - open_ones
 
 
 def decide(plan: Plan, records: Sequence[RunRecord], repetitions: int) -> stats.Decision:

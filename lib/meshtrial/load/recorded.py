@@ -20,6 +20,7 @@ from meshtrial.load import histogram, quantiles
 from meshtrial.load.accesslog import CLOCK_S, read_access_log
 from meshtrial.load.files import read_bytes
 from meshtrial.load.result import ExportedHistogram, FortioResult, read_result
+from meshtrial.load.settings import LoadSettings
 
 _SETTINGS: dict[str, tuple[str, bool]] = {
     # field: what a reader calls it, whether a difference forbids the comparison
@@ -28,6 +29,7 @@ _SETTINGS: dict[str, tuple[str, bool]] = {
     "requested_rps": ("rate (rps)", True),
     "closed_loop": ("closed loop", True),
     "threads": ("connections", True),
+    "users": ("virtual users", True),
     "keepalive": ("keep-alive", True),
     "h2": ("HTTP/2", True),
     "payload_bytes": ("payload (bytes)", True),
@@ -50,20 +52,26 @@ class Recorded:
     ----------
     path : Path
     kind : str
-        ``fortio``, ``nighthawk`` or ``access log``.
+        ``fortio``, ``nighthawk``, ``access log``, or another generator's form.
     responses, bounds : mapping of str to float
         As in :class:`meshtrial.load.ingest.Measurement`.
-    result : FortioResult or None
-        The settings; None for an access log, which has none.
+    settings : LoadSettings or None
+        The load, of fortio its whole result; None for an access log, which has none.
+    start_unix_s : float or None
+        When it began, where the file says it.
     notes : tuple of str
+    further : str
+        How a file of this kind comes to hold further percentiles; empty where it holds all that its requests allow.
     """
 
     path: Path
     kind: str
     responses: Mapping[str, float]
     bounds: Mapping[str, float]
-    result: FortioResult | None
+    settings: LoadSettings | None
+    start_unix_s: float | None = None
     notes: tuple[str, ...] = ()
+    further: str = ""
 
 
 @dataclass(frozen=True)
@@ -102,7 +110,7 @@ def read_recorded(path: Path | str, sample_floor: float) -> Recorded:
     return _from_result(read_result(path), sample_floor)
 
 
-def differences(results: Sequence[FortioResult]) -> tuple[Difference, ...]:
+def differences(results: Sequence[LoadSettings]) -> tuple[Difference, ...]:
     """Settings that are not the same in all files; what a file does not say is not held against it."""
     found = []
     for name, (label, blocking) in _SETTINGS.items():
@@ -127,7 +135,7 @@ def merge_results(results: Sequence[FortioResult], sample_floor: float) -> tuple
     """
     names = [str(result.path) for result in results]
     merged = histogram.merge([r.latency for r in results], [r.resolution_s for r in results], names)
-    return _quantiles(merged.export(), sample_floor)
+    return histogram_quantiles(merged.export(), sample_floor)
 
 
 def _from_log(path: Path, sample_floor: float) -> Recorded:
@@ -144,7 +152,7 @@ def _from_log(path: Path, sample_floor: float) -> Recorded:
         "error_ratio": 1.0 - good.size / log.height,
         "achieved_rps": log.height / last_end_s if last_end_s > 0 else 0.0,
     }
-    return Recorded(path, "access log", responses, bounds, None)
+    return Recorded(path, "access log", responses, bounds, None, float(starts.min()) / 1e9)
 
 
 def _from_result(result: FortioResult, sample_floor: float) -> Recorded:
@@ -158,7 +166,7 @@ def _from_result(result: FortioResult, sample_floor: float) -> Recorded:
             notes.append(f"failed requests are inside the quantiles: {error}")
     elif result.error_count:
         notes.append("failed requests are inside the quantiles: this version does not keep them apart")
-    responses, bounds = _quantiles(good, sample_floor)
+    responses, bounds = histogram_quantiles(good, sample_floor)
     if good.count:
         responses |= {"latency_mean_s": good.mean_s, "latency_max_s": good.max_s}
     responses |= {
@@ -167,10 +175,12 @@ def _from_result(result: FortioResult, sample_floor: float) -> Recorded:
     }
     if result.actual_rps is not None:
         responses["achieved_rps"] = result.actual_rps
-    return Recorded(result.path, result.generator, responses, bounds, result, tuple(notes))
+    start = None if result.start_unix_ns is None else result.start_unix_ns / 1e9
+    return Recorded(result.path, result.generator, responses, bounds, result, start, tuple(notes))
 
 
-def _quantiles(data: ExportedHistogram, sample_floor: float) -> tuple[dict[str, float], dict[str, float]]:
+def histogram_quantiles(data: ExportedHistogram, sample_floor: float) -> tuple[dict[str, float], dict[str, float]]:
+    """Quantiles that the sample floor allows, each with the width of its bucket, in seconds."""
     responses: dict[str, float] = {}
     bounds: dict[str, float] = {}
     for name, q in QUANTILES.items():

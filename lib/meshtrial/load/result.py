@@ -10,16 +10,14 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from meshtrial.load.fields import Fields
 from meshtrial.load.files import InputFileError, read_text
 from meshtrial.load.gotime import parse_duration_s, parse_time_ns
-from meshtrial.typed import shortened
+from meshtrial.load.settings import LoadSettings
 
 
 @dataclass(frozen=True)
@@ -53,68 +51,30 @@ class ExportedHistogram:
     buckets: tuple[Bucket, ...]
 
 
-@dataclass(frozen=True)
-class FortioResult:
-    """One run of a load generator, as the generator tells it.
+@dataclass(frozen=True, kw_only=True)
+class FortioResult(LoadSettings):
+    """One run of fortio, as it tells it: the load, and what was measured.
 
     Attributes
     ----------
     path : Path
         Where it was read.
-    generator : str
-        ``fortio`` or ``nighthawk``.
-    client : str or None
-        ``fast`` or ``std`` (fortio's two HTTP clients: never comparable with each other), ``grpc``,
-        ``tcp``, ``udp``, or None where the file does not say.
-    start_unix_ns : int or None
-        Wall clock at which fortio's schedule starts.
-    requested_rps : float or None
-        None for a closed loop (``closed_loop``) or where the file does not say.
-    requested_duration_s : float or None
-        None for an exact number of calls (``exactly``) or a run until interrupted.
+    closed_loop : bool
     threads : int
-        Connections, each a closed loop of its own; fortio may have lowered what was asked.
+        fortio may have lowered what was asked.
     latency : ExportedHistogram
         All requests, failed ones INCLUDED.
     errors : ExportedHistogram or None
         The failed ones; None in versions that do not write it (before 1.17).
     sockets : int or None
         Sockets opened, including those of fortio's own warm-up call; None for gRPC.
-    resolution_s : float or None
-        ``-r``, where the file says it.
-    catchup : bool or None
-        False is ``-nocatchup``.
-    body_bytes : float or None
-        Mean size of the answers.
     """
 
     path: Path
-    generator: str
-    client: str | None
-    version: str | None
-    run_type: str | None
-    labels: str | None
-    url: str | None
-    start_unix_ns: int | None
     closed_loop: bool
-    requested_rps: float | None
-    requested_duration_s: float | None
-    exactly: int | None
-    actual_rps: float | None
-    actual_duration_s: float | None
     threads: int
     latency: ExportedHistogram
     errors: ExportedHistogram | None
-    uniform: bool | None
-    jitter: bool | None
-    catchup: bool | None
-    keepalive: bool | None
-    h2: bool | None
-    payload_bytes: int | None
-    timeout_s: float | None
-    sockets: int | None
-    resolution_s: float | None
-    body_bytes: float | None = None
     return_codes: Mapping[str, int] = field(default_factory=dict)
     addresses: Mapping[str, int] = field(default_factory=dict)
 
@@ -144,17 +104,11 @@ def parse_result(text: str, path: Path) -> FortioResult:
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:
-        other = _other_tool(text)
-        if other:
-            raise InputFileError(path, other) from None
         if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
             raise InputFileError(path, f"the JSON is truncated (it ends in line {error.lineno})") from error
         raise InputFileError(path, f"is not JSON (line {error.lineno}: {error.msg})") from error
     except (RecursionError, ValueError) as error:  # a number of thousands of digits, brackets in brackets
         raise InputFileError(path, f"is not a fortio result ({error})") from None
-    other = _other_tool(data)
-    if other:
-        raise InputFileError(path, other)
     if not isinstance(data, dict):
         raise InputFileError(path, f"is not a fortio result but a JSON {type(data).__name__}; one file holds one run")
     if data.get("error") or data.get("Error") is True:
@@ -163,37 +117,7 @@ def parse_result(text: str, path: Path) -> FortioResult:
     if not isinstance(data.get("DurationHistogram"), dict):
         keys = ", ".join(list(data)[:5]) or "nothing"
         raise InputFileError(path, f"is not a fortio result: no DurationHistogram (it holds {keys})")
-    return _Reader(data, path).result()
-
-
-_TABLE = "put one number a run into a table (run, block, treatment, response, value) and give --table"
-# How other generators' files are known: keys of their JSON, or how their text begins; and the way that works.
-_OTHER_JSON = {
-    ("root_group", "metrics"): f"is a k6 summary: {_TABLE}",
-    ("latencyPercentiles", "responseTimeHistogram"): f"is oha's JSON: {_TABLE}",
-    ("latencies", "bytes_in"): f"is a vegeta report: {_TABLE}",
-    ("latencyDistribution", "details"): f"is ghz's JSON: {_TABLE}",
-    (
-        "options",
-        "results",
-    ): "is Nighthawk's own JSON: nighthawk_output_transform --output-format fortio makes what is read",
-}
-_OTHER_TEXT = (
-    (r"\s*Running \S+ test @ ", f"is wrk's or wrk2's text: {_TABLE}"),
-    (r"\s*Summary:\s+Total:\s", f"is hey's text: {_TABLE}"),
-    (r"\s*Summary:\s+(Success rate|Count):", f"is oha's or ghz's text: {_TABLE}"),
-    (r"Requests\s+\[total, rate", f"is vegeta's text: {_TABLE}"),
-    (r"\s*(execution: local|/\\)|.*(checks_total|http_req_duration)\.\.\.", f"is k6's text: {_TABLE}"),
-)
-
-
-def _other_tool(found: object) -> str:
-    """What a file of another load generator is, and the way that works; empty for what is not known."""
-    if isinstance(found, str):
-        return next((said for start, said in _OTHER_TEXT if re.match(start, found)), "")
-    if isinstance(found, dict) and "DurationHistogram" not in found:
-        return next((said for keys, said in _OTHER_JSON.items() if all(key in found for key in keys)), "")
-    return ""
+    return _Reader(data, path, "fortio result").result()
 
 
 # Rounding of printed numbers, and nanoseconds that fall to either side of an edge: nonsense is wrong by more.
@@ -205,28 +129,26 @@ def _is_ok(code: str) -> bool:
     return code in ("SERVING", "OK", "418") or (len(code) == 3 and code.startswith("2"))
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """One JSON object being read: every getter names the field when its value makes no sense."""
-
-    data: Mapping[str, Any]
-    path: Path
+class _Reader(Fields):
+    """The result as a whole."""
 
     def result(self) -> FortioResult:
         data = self.data
         qps = data.get("RequestedQPS")
         closed = isinstance(qps, str) and qps.strip().lower() == "max"
         duration = data.get("RequestedDuration")
-        exactly = self.integer(data, "Exactly") or None
-        errors = data.get("ErrorsDurationHistogram")
+        exactly = self.integer("Exactly") or None
+        nighthawk = self._from_nighthawk()
+        latency = self.histogram("DurationHistogram")
+        failed = isinstance(data.get("ErrorsDurationHistogram"), dict)
         start = data.get("StartTime")
-        nanoseconds = self.number(data, "ActualDuration")
-        timeout = self.number(data, "HTTPReqTimeOut")
+        nanoseconds = self.number("ActualDuration")
+        timeout = self.number("HTTPReqTimeOut")
         nocatchup = self.flag("NoCatchUp")
         nokeepalive = self.flag("DisableKeepAlive")
         return FortioResult(
             path=self.path,
-            generator="nighthawk" if self._from_nighthawk() else "fortio",
+            generator="nighthawk" if nighthawk else "fortio",
             client=self._client(),
             version=self.text("Version"),
             run_type=self.text("RunType"),
@@ -234,14 +156,15 @@ class _Reader:
             url=self.text("URL") or self.text("Destination"),
             start_unix_ns=parse_time_ns(start) if isinstance(start, str) else None,
             closed_loop=closed,
-            requested_rps=None if closed else self.number(data, "RequestedQPS"),
+            requested_rps=None if closed else self.number("RequestedQPS"),
             requested_duration_s=parse_duration_s(duration) if isinstance(duration, str) and not exactly else None,
             exactly=exactly,
-            actual_rps=self.number(data, "ActualQPS"),
+            actual_rps=self.number("ActualQPS"),
             actual_duration_s=None if nanoseconds is None else nanoseconds / 1e9,
-            threads=self.integer(data, "NumThreads") or 0,
-            latency=self.histogram(data["DurationHistogram"], "DurationHistogram"),
-            errors=self.histogram(errors, "ErrorsDurationHistogram") if isinstance(errors, dict) else None,
+            threads=self.integer("NumThreads") or 0,
+            requests=None if nighthawk else latency.count,
+            latency=latency,
+            errors=self.histogram("ErrorsDurationHistogram") if failed else None,
             uniform=self.flag("Uniform"),
             jitter=self.flag("Jitter"),
             catchup=None if nocatchup is None else not nocatchup,
@@ -249,73 +172,31 @@ class _Reader:
             h2=self.flag("H2"),
             payload_bytes=self._payload_bytes(),
             timeout_s=None if timeout is None else timeout / 1e9,
-            sockets=self.integer(data, "SocketCount"),
-            resolution_s=self.number(data, "Resolution") or None,
+            sockets=self.integer("SocketCount"),
+            resolution_s=self.number("Resolution") or None,
             body_bytes=self._body_bytes(),
             return_codes=self.counts("RetCodes"),
             addresses=self.counts("IPCountMap"),
         )
 
-    def number(self, data: Mapping[str, Any], name: str) -> float | None:
-        value = data.get(name)
-        if value is None:
-            return None
-        try:
-            number = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError, OverflowError):
-            number = math.nan
-        if not math.isfinite(number):
-            raise InputFileError(
-                self.path, f"is not a whole fortio result: {name} is {shortened(value)}, not a number"
-            ) from None
-        return number
-
-    def integer(self, data: Mapping[str, Any], name: str) -> int | None:
-        value = data.get(name)
-        if isinstance(value, str) and re.fullmatch(r"\s*-?[0-9]{1,18}\s*", value):
-            return int(value)
-        number = self.number(data, name)
-        if number is not None and number != int(number):
-            raise InputFileError(
-                self.path, f"is not a whole fortio result: {name} is {shortened(value)}, not a whole number"
-            )
-        return None if number is None else int(number)
-
-    def text(self, name: str) -> str | None:
-        value = self.data.get(name)
-        return value if isinstance(value, str) and value else None
-
-    def flag(self, name: str) -> bool | None:
-        value = self.data.get(name)
-        return value if isinstance(value, bool) else None
-
-    def counts(self, name: str) -> dict[str, int]:
-        value = self.data.get(name)
-        if not isinstance(value, dict):
-            return {}
-        return {str(key): self.integer(value, key) or 0 for key in value}
-
-    def histogram(self, data: Mapping[str, Any], name: str) -> ExportedHistogram:
+    def histogram(self, name: str) -> ExportedHistogram:
+        found = self.inside(name)
         buckets: list[Bucket] = []
-        items = data.get("Data") or ()
-        if not isinstance(items, list | tuple) or not all(isinstance(item, dict) for item in items):
-            raise InputFileError(self.path, f"is not a whole fortio result: Data of {name} is no list of buckets")
-        for item in items:
-            start, end = self.number(item, "Start"), self.number(item, "End")
-            count = self.integer(item, "Count")
+        for item in found.objects("Data"):
+            start, end, count = item.number("Start"), item.number("End"), item.integer("Count")
             if start is None or end is None or count is None:
-                raise InputFileError(self.path, f"is not a whole fortio result: a bucket of {name} lacks a field")
+                raise self.broken(f"a bucket of {name} lacks a field")
             self.sound(name, buckets[-1] if buckets else None, Bucket(start, end, count))
             buckets.append(Bucket(start, end, count))
         total = sum(bucket.count for bucket in buckets)
-        count = self.integer(data, "Count")
+        count = found.integer("Count")
         if count is None:
-            raise InputFileError(self.path, f"is not a whole fortio result: {name} has no Count")
+            raise self.broken(f"{name} has no Count")
         if count != total:
             raise InputFileError(
                 self.path, f"{name} does not add up: its buckets hold {total} requests, its Count is {count}"
             )
-        low, high, mean = (self.number(data, key) or 0.0 for key in ("Min", "Max", "Avg"))
+        low, high, mean = (found.number(key) or 0.0 for key in ("Min", "Max", "Avg"))
         if count and not low - _SLACK * abs(low) <= mean <= high + _SLACK * abs(high):
             raise InputFileError(self.path, f"{name}: the Avg {mean:g} is not between Min {low:g} and Max {high:g}")
         return ExportedHistogram(
@@ -323,8 +204,8 @@ class _Reader:
             min_s=low,
             max_s=high,
             mean_s=mean,
-            sum_s=self.number(data, "Sum"),
-            stddev_s=self.number(data, "StdDev"),
+            sum_s=found.number("Sum"),
+            stddev_s=found.number("StdDev"),
             buckets=tuple(buckets),
         )
 
@@ -354,8 +235,8 @@ class _Reader:
         return "std" if fast_off or self.flag("H2") else "fast"
 
     def _body_bytes(self) -> float | None:
-        sizes = self.data.get("Sizes")
-        return self.number(sizes, "Avg") if isinstance(sizes, dict) and sizes.get("Count") else None
+        sizes = self.inside("Sizes")
+        return sizes.number("Avg") if sizes.data.get("Count") else None
 
     def _payload_bytes(self) -> int | None:
         # Go writes bytes as base64; a version that wrote plain text falls back to its length.

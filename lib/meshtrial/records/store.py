@@ -11,20 +11,23 @@ import fcntl
 import hashlib
 import json
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import polars as pl
 
-from meshtrial.design.plan import Plan
+from meshtrial.design.part import Part
+from meshtrial.design.plan import Plan, PlannedRun
 from meshtrial.errors import RecordError, UsageError
-from meshtrial.records import packed, series
+from meshtrial.records import packed, parts, series
 from meshtrial.records.schema import RunRecord
 
 PLAN, ENVIRONMENT, CHECKSUMS = "plan.json", "environment.json", "SHA256SUMS"
-_TEMPORARY = ".incomplete-"
+PART_ENDING = "-part-"
+_TEMPORARY, _LOCK = ".incomplete-", ".lock"
 
 
 class StudyStore:
@@ -44,7 +47,10 @@ class StudyStore:
     def create(cls, root: Path, plan: Plan, environment: Mapping[str, Any]) -> StudyStore:
         """Make ``root/<study>/<UTC>-<hash>/`` and seal the plan in it before anything runs."""
         stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
-        path = root / plan.study.name / f"{stamp}-{plan.sha256[:8]}"
+        part = parts.part_of(plan, environment)
+        # Parts are started at the same moment in several clusters, and fetched to one place.
+        ending = f"{PART_ENDING}{part.number}-of-{part.of}" if part else ""
+        path = root / plan.study.name / f"{stamp}-{plan.sha256[:8]}{ending}"
         try:
             (path / "runs").mkdir(parents=True)
         except FileExistsError:
@@ -69,18 +75,49 @@ class StudyStore:
         """``environment.json``."""
         return read_json(self.path / ENVIRONMENT)
 
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """The blocks of the plan that are run here: all, but for a part of a divided study."""
+        return parts.blocks_here(self.plan, self.environment)
+
+    def runs_here(self) -> list[PlannedRun]:
+        """The planned runs of these blocks."""
+        blocks = self.blocks
+        return [run for run in self.plan.runs if run.repetition in blocks]
+
+    @classmethod
+    def begun(cls, root: Path, plan: Plan, part: Part | None = None) -> StudyStore | None:
+        """The newest study under a root of this very plan and of this part of it; None where none was begun."""
+        # environment.json is written last: a folder without it was left by a crash before the first run.
+        for path in sorted(root.glob(f"{plan.study.name}/*-{plan.sha256[:8]}*/{ENVIRONMENT}"), reverse=True):
+            store = cls.open(path.parent)
+            environment = store.environment
+            merged = bool(parts.places(store.plan, environment))
+            if store.plan.sha256 == plan.sha256 and not merged and parts.part_of(plan, environment) == part:
+                return store
+        return None
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep a second process from running the same study; the lock goes with the process."""
-        with (self.path / ".lock").open("w") as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise RecordError(f"{self.path}: another process is running this study; wait for it") from None
+        with (self.path / _LOCK).open("w") as handle:
+            if not _lock(handle, fcntl.LOCK_EX):
+                time.sleep(0.1)  # somebody who asks whether it runs holds it for a moment
+                if not _lock(handle, fcntl.LOCK_EX):
+                    raise RecordError(f"{self.path}: another process is running this study; wait for it")
             try:
                 yield
             finally:
-                (self.path / ".lock").unlink(missing_ok=True)
+                (self.path / _LOCK).unlink(missing_ok=True)
+
+    @property
+    def running(self) -> bool:
+        """Whether a process of this machine runs the study now."""
+        try:
+            with (self.path / _LOCK).open() as handle:
+                return not _lock(handle, fcntl.LOCK_SH)
+        except OSError:
+            return False
 
     def folder(self, run_id: str, attempt: int) -> Path:
         """Where a run's attempt lies once it is whole."""
@@ -151,6 +188,14 @@ class StudyStore:
                     raise RecordError(f"{path}: belongs to another plan ({record.plan_sha256[:8]}); move it away")
                 found.append(record)
         return tuple(sorted(found, key=lambda record: record.start_unix_s))
+
+
+def _lock(handle: TextIO, kind: int) -> bool:
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def write_json(path: Path, data: Any) -> None:

@@ -36,6 +36,8 @@ class Figure:
         How to read it.
     table : polars.DataFrame
         The numbers that are drawn, in display units named in the columns.
+    nothing : bool
+        Whether it only says why there is nothing to see.
     svg, narrow : str
         The drawing as an ``<svg>`` element for a page, and for a phone.
     """
@@ -44,6 +46,7 @@ class Figure:
     alt: str
     caption: str
     table: pl.DataFrame
+    nothing: bool = False
     svg: str = field(init=False, repr=False)
     narrow: str = field(init=False, repr=False)
 
@@ -61,8 +64,13 @@ class Figure:
         return shown
 
     def _repr_html_(self) -> str:
+        return str(part("fragment", self.embedded, style_sheet()))
+
+    @property
+    def embedded(self) -> Markup:
+        """The figure in a notebook's output, alone or in a fragment: an image, which a page replaces by the drawing."""
         image = part("image", self.alt, svg_tools.data_uri(self.svg), svg_tools.data_uri(self.narrow))
-        return str(part("fragment", self._around(image), style_sheet()))
+        return self._around(image)
 
     @property
     def html(self) -> Markup:
@@ -70,14 +78,15 @@ class Figure:
         return self._around(Markup(svg_tools.for_page(self.svg, self.narrow)))
 
     def _around(self, drawing: Markup) -> Markup:
+        if self.nothing:
+            return part("paragraph", self.caption, "mt-note")
         count = f"{self.table.height} row{'s' * (self.table.height != 1)}"
-        numbers = frame_table(self.table, "The numbers in this figure")
+        numbers = frame_table(self.table, f"The numbers of this figure: {self.alt.partition('. ')[0]}")
         return part("figure", drawing, self.caption, f"Table: the numbers drawn ({count})", numbers)
 
     def __repr__(self) -> str:
-        return (
-            f"Figure. {self.alt}\n{self.caption}\n\n{frame_table(self.table, 'The numbers in this figure').to_text()}"
-        )
+        numbers = frame_table(self.table, "The numbers of this figure").to_text()
+        return f"Figure. {self.alt}\n{self.caption}\n\n{numbers}"
 
 
 def frame_table(frame: pl.DataFrame, caption: str) -> Table:

@@ -1,8 +1,8 @@
 """An executed notebook as one offline page.
 
-nbconvert's own template loads four scripts from a network; this one has no script at all and a
-content security policy that forbids fetching. What is shown is what the notebook holds: errors first and
-loudest, code folded, library chatter on stderr dropped.
+nbconvert's own template loads four scripts from a network; this one has a single small one of its own, which sorts
+tables, and a content security policy that forbids fetching and every other script. What is shown is what the notebook
+holds: errors first and loudest, code at the end, library chatter on stderr dropped.
 """
 
 from __future__ import annotations
@@ -16,19 +16,24 @@ from typing import Any, cast
 import nbformat
 from markupsafe import Markup
 from nbconvert import HTMLExporter
+from nbconvert.filters import markdown2html
+from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from meshtrial import __version__
 from meshtrial.errors import RecordError
 from meshtrial.records.store import write_text
-from meshtrial.report import svg
+from meshtrial.report import svg, unfinished
 from meshtrial.report.markup import TEMPLATES, part, style_sheet
+from meshtrial.report.script import script
 
-# papermill puts its own banner into a failed notebook; the page has a better one.
-_PAPERMILL_ERROR_TAGS = {"papermill-error-cell-tag"}
+# What papermill puts into a failed notebook, and what we do, is the page's banner.
+_BANNER_TAGS = {unfinished.PAPERMILL_TAG, unfinished.TAG}
 LOG_LINES = 8  # printed output beyond this is folded
 # Sections that a reader of the page wants last: what was given, and how the run went.
 _LAST_TAGS = {"parameters", "injected-parameters", "progress"}
 _WIDGET = "application/vnd.jupyter.widget-view+json"
+# A recorded study's own folder; where it lies on somebody's disk is not for readers, and not the same twice.
+_STUDY_DIR = re.compile(r"""(?m)^(study_dir = ["'])/(?:[^"'/]+/)*([^"'/]+/[^"'/]+["'])""")
 _HIDE_TAGS = {"remove_cell", "remove-cell"}
 _HIDE_INPUT_TAGS = {"remove_input", "remove-input"}
 
@@ -53,9 +58,10 @@ def notebook_to_html(ipynb_path: Path, html_path: Path, *, index: str = "") -> P
         When the notebook cannot be read.
     """
     notebook = _read(ipynb_path)
+    stopped = [cell.source for cell in notebook.cells if unfinished.TAG in cell.metadata.get("tags", ())]
     _prepare(notebook)
     page = _export(notebook, index, ipynb_path.stem)
-    page = _finish(page, _errors(notebook))
+    page = _finish(page, _errors(notebook), "\n\n".join(stopped))
     html_path.parent.mkdir(parents=True, exist_ok=True)
     write_text(html_path, page)
     return html_path
@@ -95,15 +101,17 @@ def _read(path: Path) -> Any:
 
 
 def _prepare(notebook: Any) -> None:
-    """Drop what the page does not show and name what it folds."""
+    """Drop what the page does not show, name what it folds, and put what a reader need not read first at the end."""
     kept = []
+    whole = not _errors(notebook)
     for cell in notebook.cells:
         tags = set(cell.metadata.get("tags", ()))
-        if tags & (_PAPERMILL_ERROR_TAGS | _HIDE_TAGS):
+        if tags & (_BANNER_TAGS | _HIDE_TAGS):
             continue
         if tags & _HIDE_INPUT_TAGS:
             cell.source = ""
         if "injected-parameters" in tags:
+            cell.source = _STUDY_DIR.sub(r"\1\2", cell.source)
             cell.metadata["mt_summary"] = "parameters of this run"
         elif "parameters" in tags:
             cell.metadata["mt_summary"] = "parameters and their defaults"
@@ -111,9 +119,43 @@ def _prepare(notebook: Any) -> None:
             # A page has no widgets: what says something without them stands in their place.
             for output in cell.outputs:
                 output.get("data", {}).pop(_WIDGET, None)
+            cell.outputs = _joined(cell.outputs)
             cell["mt_visible"] = any(_is_visible(output) for output in cell.outputs)
+            cell["mt_code_below"] = whole and "mt_summary" not in cell.metadata
         kept.append(cell)
-    notebook.cells = kept if _errors(notebook) else _verdict_first(kept)
+    notebook.cells = [*_opening(_verdict_first(kept)), *_code(kept)] if whole else kept
+
+
+def _opening(cells: list[Any]) -> list[Any]:
+    """Keep the title and the first paragraph; for whom a study is, how long it takes and how it is done are folded."""
+    if not cells or cells[0].cell_type != "markdown":
+        return cells
+    first, rest = cells[0], cells[1:]
+    title, question, *more = first.source.split("\n\n", 2) + [""] * 2
+    if not title.startswith("# ") or not more[0].strip():
+        return cells
+    first.source = f"{title}\n\n{question}"
+    folded = cast(Any, new_markdown_cell)(more[0])
+    leads = [lead.rstrip(".") for lead in re.findall(r"^\*\*([^*]+)\*\*", more[0], flags=re.MULTILINE)]
+    folded.metadata["mt_fold"] = "About this study"
+    folded.metadata["mt_holds"] = ", ".join(lead[0].lower() + lead[1:] for lead in leads)
+    return [first, folded, *rest]
+
+
+def _code(cells: list[Any]) -> list[Any]:
+    """All code of the page in one place, each part below the heading that it stands under in the notebook."""
+    parts, heading = [], ""
+    for cell in cells:
+        if cell.cell_type == "markdown":
+            heading = "".join(re.findall(r"^#{2,}\s+(.+)$", cell.source, flags=re.MULTILINE)[-1:]) or heading
+        elif cell.get("mt_code_below") and cell.source.strip():
+            parts.append((f"# {heading}\n" if heading else "") + cell.source.strip())
+            heading = ""
+    if not parts:
+        return []
+    code = cast(Any, new_code_cell)("\n\n".join(parts))
+    code.metadata["mt_summary"] = "the notebook's cells, in their order: what made every table and figure of this page"
+    return [cast(Any, new_markdown_cell)("## Code"), code]
 
 
 def _verdict_first(cells: list[Any]) -> list[Any]:
@@ -130,6 +172,18 @@ def _verdict_first(cells: list[Any]) -> list[Any]:
     last = [part for part in rest if any(_LAST_TAGS & set(cell.metadata.get("tags", ())) for cell in part)]
     first = [part for part in rest if part not in last]
     return [cell for part in (opening, *first, *last) for cell in part]
+
+
+def _joined(outputs: list[Any]) -> list[Any]:
+    """What was printed piece by piece as one output, so that it is folded as one."""
+    found: list[Any] = []
+    for output in outputs:
+        before = found[-1] if found else None
+        if before and output.output_type == before.output_type == "stream" and output.name == before.name:
+            before.text += output.text
+        else:
+            found.append(output)
+    return found
 
 
 def _is_visible(output: Any) -> bool:
@@ -156,6 +210,7 @@ def _export(notebook: Any, index: str, stem: str) -> str:
             "index": index,
             "objects_css": style_sheet("objects.css"),
             "page_css": style_sheet("page.css"),
+            "script": script(),
             "next_error": lambda: next(numbers),
         }
     }
@@ -177,14 +232,15 @@ def _plain(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", str(text))
 
 
-def _finish(page: str, errors: list[str]) -> str:
+def _finish(page: str, errors: list[str], stopped: str) -> str:
     """Inline the drawings, take repeated styles out, put contents and banner in."""
+    why = Markup(markdown2html(stopped)) if stopped else ""
     page = re.sub(r"<style[^>]*\bmt-style\b[^>]*>.*?</style>", "", page, flags=re.DOTALL)
     # nbconvert puts attributes in an order of its own, so only the class is relied on.
     page = re.sub(r'<img\b[^>]*\bclass="mt-svg"[^>]*>', _inline, page)
     page = re.sub(r'<a class="anchor-link"[^>]*></a>', "", page)
     page = page.replace("<!--mt-contents-->", str(_contents(page)), 1)
-    return page.replace("<!--mt-banner-->", str(part("banner", errors)), 1)
+    return page.replace("<!--mt-banner-->", str(part("banner", errors, why)), 1)
 
 
 def _inline(match: re.Match[str]) -> str:

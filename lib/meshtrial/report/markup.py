@@ -116,6 +116,8 @@ class Table:
         What identifies each row in the records, e.g. ``load|response|treatment``.
     groups : tuple of str
         A heading for each row; where it changes, it stands over the rows that share it.
+    sortable : bool
+        Whether a page lets a reader sort the rows, within each group; not where their order is what the table says.
     """
 
     caption: str
@@ -126,6 +128,7 @@ class Table:
     groups: Sequence[str] = ()
     show_caption: bool = True
     css: str = ""
+    sortable: bool = True
 
     def fragment(self) -> Fragment:
         """The table as HTML and as text."""
@@ -161,6 +164,11 @@ class Table:
 def details(summary: str, body: Markup, *, css: str = "") -> Markup:
     """A folded part."""
     return part("details", summary, body, css)
+
+
+def fold(title: str, holds: str, body: Markup, *, opened: bool = False) -> Markup:
+    """A part that most readers skip: its title and, in a line, what it holds. It opens by itself on paper."""
+    return part("fold", title, holds, body, opened)
 
 
 def paragraph(text: str, css: str = "") -> Markup:

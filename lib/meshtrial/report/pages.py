@@ -11,6 +11,7 @@ from markupsafe import Markup
 from meshtrial import __version__
 from meshtrial.records.store import write_text
 from meshtrial.report.markup import render, style_sheet
+from meshtrial.report.script import script
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ def write_page(path: Path, title: str, sections: Sequence[Section]) -> None:
         sections=sections,
         sheets=[style_sheet("objects.css"), style_sheet("page.css")],
         version=__version__,
+        script=script(),
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, page)

@@ -6,6 +6,7 @@ and how close ticks may come is decided here.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ from meshtrial.report.palette import Look
 
 SMALL = 8.0
 _CHARACTER_IN, _HANDLE_IN = 0.075, 0.65  # of a small label, and what stands before and after it
+_LETTER_IN = 0.1  # of a heading
+_KEY_IN = 0.19  # a line of a key
 _ROOMY_IN = 5.0
 
 
@@ -73,10 +76,22 @@ class Sheet:
             text.set_color(colour)
             text.set_fontweight("bold")
 
+    def holds(self, *texts: str) -> bool:
+        """Whether small texts stand on one line without touching."""
+        return _CHARACTER_IN * sum(map(len, texts)) <= self.width_in
+
+    def wrapped(self, text: str) -> str:
+        """A panel's heading in as many lines as it needs."""
+        return textwrap.fill(text, int(self.width_in / _LETTER_IN))
+
     def columns(self, labels: Iterable[str]) -> int:
         """How many keys with these labels fit on a line."""
         longest = max(map(len, labels), default=0)
         return max(1, min(4, int(self.width_in / (_HANDLE_IN + _CHARACTER_IN * longest))))
+
+    def key_in(self, names: Sequence[str]) -> float:
+        """Height of the lines beyond the first that a key with these names takes: what its panel must be higher."""
+        return _KEY_IN * (-(-len(names) // self.columns(names)) - 1)
 
     def key(self, axes: Axes, looks: Iterable[Look], *, lines: bool = True) -> None:
         """Name the treatments above a panel, each with its line and marker; the panel's title moves up."""

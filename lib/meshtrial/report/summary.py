@@ -42,7 +42,8 @@ def _references(text: str) -> str:
     return "".join(f"&#{ord(sign)};" for sign in text.replace("@", "@\u200b"))
 
 
-def _one_line(value: object) -> str:
+def one_line(value: object) -> str:
+    """Any value as one line that XML and a table's cell can hold."""
     return " ".join(_NOT_XML.sub(_REPLACEMENT, str(value)).split())
 
 
@@ -50,12 +51,12 @@ def _text(value: object) -> _Escaped:
     """Any value as text that Markdown shows as it is."""
     if isinstance(value, _Escaped):
         return value
-    return _Escaped(_STRUCTURE.sub(lambda found: _references(found[0]), _one_line(value)))
+    return _Escaped(_STRUCTURE.sub(lambda found: _references(found[0]), one_line(value)))
 
 
 def _name(value: object) -> _Escaped:
     """A name as code; one with signs of Markdown in it as text."""
-    text = _one_line(value)
+    text = one_line(value)
     return _Escaped(f"`{text}`") if _PLAIN_NAME.fullmatch(text) else _text(text)
 
 
@@ -197,6 +198,6 @@ def _case(suite: str, one: Judged, counted: str) -> ElementTree.Element:
 
 
 def _element(tag: str, text: str = "", **attributes: str) -> ElementTree.Element:
-    made = ElementTree.Element(tag, {key: _one_line(value) for key, value in attributes.items()})
-    made.text = _one_line(text) or None
+    made = ElementTree.Element(tag, {key: one_line(value) for key, value in attributes.items()})
+    made.text = one_line(text) or None
     return made

@@ -9,16 +9,21 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import json
 import re
 from typing import Any, cast
+from urllib.parse import quote, unquote
 
 import matplotlib
+from matplotlib.artist import Artist
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Canvas
 
 from meshtrial.report.markup import part
 from meshtrial.report.palette import INK, PAPER, VARIABLES
 
+_TIP = "tip:"
+_MARK = re.compile(r"(<use\b[^>]*)/>")
 STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "meshtrial",
@@ -88,6 +93,11 @@ def to_svg(figure: Canvas, alt: str) -> str:
     return adapt(raw[raw.index("<svg") :], alt)
 
 
+def tip(artist: Artist, *texts: str) -> None:
+    """Let a drawn mark, or every mark of a line in its order, say these words when a pointer rests on it."""
+    artist.set_gid(_TIP + quote(json.dumps(texts), safe=""))
+
+
 def adapt(svg: str, alt: str) -> str:
     """Make a figure's SVG safe and fitting inside any page."""
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
@@ -98,6 +108,7 @@ def adapt(svg: str, alt: str) -> str:
     svg = re.sub(r"font-family: [^;\"]+;? ?", "", svg)
     svg = re.sub(r" transform=\"rotate\(-?0 [^)]*\)\"", "", svg)
     svg = re.sub(r"<[^>]+>", _rounded, svg)
+    svg = _tips(svg)
     svg = _own_ids(svg)
     svg = re.sub(r">\s+<", "><", svg)
     svg = re.sub(r"\s*\n\s*", " ", svg)
@@ -143,6 +154,28 @@ def _colours(svg: str) -> str:
 def _font(match: re.Match[str]) -> str:
     weight = f"font-weight: {match.group(1)}; " if match.group(1) else ""
     return f"{weight}font-size: {match.group(2)}px"
+
+
+def _tips(svg: str) -> str:
+    """Titles for the marks that have something to say: what a browser shows beside the pointer, without a script."""
+    # Every artist is a group with an id, so a line's marks end where the next id begins.
+    first, *rest = re.split(r'(?=<g id=")', svg)
+    return first + "".join(map(_titled, rest))
+
+
+def _titled(group: str) -> str:
+    named = re.match(rf'<g id="{_TIP}([^"]*)">', group)
+    if named is None:
+        return group
+    texts: list[str] = json.loads(unquote(named.group(1)))
+    body = group[named.end() :]
+    if len(texts) == 1:
+        return f"<g>{part('tip', texts[0])}{body}"
+    # Marks that lie outside the axes are not written; then nobody knows which is which.
+    if len(_MARK.findall(body)) != len(texts):
+        return f"<g>{body}"
+    said = iter(texts)
+    return "<g>" + _MARK.sub(lambda mark: f"{mark.group(1)}>{part('tip', next(said))}</use>", body)
 
 
 def _own_ids(svg: str) -> str:

@@ -335,6 +335,8 @@ def load_text(load: Load) -> str:
         parts.append("a new connection for every request")
     if load.replicas > 1:
         parts.append(f"{load.replicas} replicas")
+    if load.generators_vary:
+        parts.append(f"{load.generators} load generator{'s' * (load.generators > 1)}")
     return ", ".join(parts)
 
 

@@ -8,50 +8,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from meshtrial import signals
 from meshtrial.design.plan import ATTEMPTS, Plan, PlannedRun
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore
+from meshtrial.run import duration
 from meshtrial.run.measured import run_interleaved, run_once
+from meshtrial.run.progress import Tell, passing, span
 from meshtrial.testbed.base import Testbed
 
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a study stands, told after every run.
-
-    Attributes
-    ----------
-    done, total : int
-        Runs, repeats not counted.
-    left_s : float or None
-        Estimated from the runs so far; None before the first.
-    """
-
-    done: int
-    total: int
-    run: PlannedRun
-    blocks: int
-    left_s: float | None
-    record: RunRecord | None
-
-    def line(self) -> str:
-        """One line for a terminal."""
-        left = "" if self.left_s is None else f", {_clock(self.left_s)} left"
-        state = ""
-        if self.record is not None and not self.record.valid:
-            state = f"  INVALID: {'; '.join(self.record.reasons)}"
-        where = f"block {self.run.repetition}/{self.blocks}, {self.run.load}, {self.run.treatment}"
-        return f"[{self.done}/{self.total}] {where}{left}{state}"
-
-
-Tell = Callable[[Progress], None]
 Enough = Callable[[Sequence[RunRecord], int], bool]
 
 
-def execute(store: StudyStore, testbed: Testbed, tell: Tell, enough: Enough | None = None) -> None:
+def execute(
+    store: StudyStore, testbed: Testbed, tell: Tell, enough: Enough | None = None, besides_s: float = 0.0
+) -> None:
     """Run everything of the plan that is not recorded yet.
 
     Parameters
@@ -59,9 +31,11 @@ def execute(store: StudyStore, testbed: Testbed, tell: Tell, enough: Enough | No
     store : StudyStore
     testbed : Testbed
     tell : callable
-        Called with a :class:`Progress` after every run.
+        Gets a line before every run (see :mod:`meshtrial.run.progress`), and one for every run that is not valid.
     enough : callable, optional
         The plan's stopping rule, asked after every whole repetition with the records and its number.
+    besides_s : float
+        What a run is expected to take besides its load; the time that is left goes by it, and by how the runs go.
 
     Raises
     ------
@@ -70,21 +44,30 @@ def execute(store: StudyStore, testbed: Testbed, tell: Tell, enough: Enough | No
     """
     with store.locked():
         store.discard_incomplete()
-        _Executor(store, testbed, tell).run(enough)
+        _Executor(store, testbed, tell, besides_s).run(enough)
 
 
 class _Executor:
-    def __init__(self, store: StudyStore, testbed: Testbed, tell: Tell) -> None:
+    def __init__(self, store: StudyStore, testbed: Testbed, tell: Tell, besides_s: float) -> None:
         self.store = store
         self.plan = store.plan
         self.testbed = testbed
         self.tell = tell
+        self.besides_s = besides_s
         self.records = {(r.run_id, r.attempt): r for r in store.records()}
+        self.planned = store.runs_here()
         self.began = time.monotonic()
-        self.fresh = 0
+        self.expected_s = self.expect()
+        self.fresh = self.repeats = 0
 
     def run(self, enough: Enough | None) -> None:
-        for repetition, runs in _by_repetition(self.plan):
+        self.make(enough)
+        repeats = f", {self.repeats} of them repeats" if self.repeats else ""
+        text = f"{self.fresh} runs in {span(time.monotonic() - self.began)}{repeats}"
+        self.tell(passing(self.done, len(self.planned), text))
+
+    def make(self, enough: Enough | None) -> None:
+        for repetition, runs in _by_repetition(self.planned):
             if enough is not None and repetition > 1 and enough(tuple(self.records.values()), repetition - 1):
                 return
             for block in _together(self.plan, runs):
@@ -101,6 +84,8 @@ class _Executor:
         if self.plan.study.backend == "local" and self.plan.load_of(block[0]).slices > 1:
             signals.check()
             waiting = [planned for planned in block if (planned.run_id, 1) not in self.records]
+            if waiting:
+                self.say(waiting[0], f"{len(waiting)} treatments in turn")
             for planned, record in zip(waiting, run_interleaved(self.store, self.testbed, waiting), strict=True):
                 self.note(planned, 1, record)
             return
@@ -110,20 +95,41 @@ class _Executor:
     def attempt(self, planned: PlannedRun, attempt: int) -> None:
         if (planned.run_id, attempt) not in self.records:
             signals.check()
+            if attempt == 1:
+                self.say(planned, planned.treatment)
+            else:
+                self.say(planned, f"{planned.treatment} again", again=planned.run_id)
             self.note(planned, attempt, run_once(self.store, self.testbed, planned, attempt))
 
     def note(self, planned: PlannedRun, attempt: int, record: RunRecord) -> None:
         self.records[planned.run_id, attempt] = record
         self.fresh += 1
-        done = sum(1 for _, number in self.records if number == 1)
-        total = len(self.plan.runs)
-        left = (time.monotonic() - self.began) / self.fresh * (total - done)
-        self.tell(Progress(done, total, planned, self.plan.study.blocks, left, record))
+        self.repeats += attempt > 1
+        if not record.valid:
+            what = "it is repeated within its block" if attempt < ATTEMPTS else "it was the repeat"
+            self.tell(f"{planned.run_id} is INVALID, {what}: {'; '.join(record.reasons)}")
+
+    def say(self, planned: PlannedRun, what: str, again: str = "") -> None:
+        """What is made now, and how long all that is left takes at the pace of the runs so far."""
+        left_s, made_s = self.expect(again), self.expected_s - self.expect()
+        if made_s > 0:
+            left_s *= (time.monotonic() - self.began) / made_s
+        where = f"block {planned.repetition}/{self.plan.study.blocks}, {planned.load}, {what}"
+        self.tell(passing(self.done, len(self.planned), f"{duration.said(self.plan, left_s)}; {where}"))
+
+    @property
+    def done(self) -> int:
+        return sum(1 for _, attempt in self.records if attempt == 1)
+
+    def expect(self, again: str = "") -> float:
+        """Seconds of all runs that are not made, and of one that is repeated, as expected beforehand."""
+        made = {run_id for run_id, _ in self.records} - {again}
+        return duration.left_s(self.plan, [run for run in self.planned if run.run_id not in made], self.besides_s)
 
 
-def _by_repetition(plan: Plan) -> list[tuple[int, list[PlannedRun]]]:
+def _by_repetition(planned: Sequence[PlannedRun]) -> list[tuple[int, list[PlannedRun]]]:
     found: dict[int, list[PlannedRun]] = {}
-    for run in plan.runs:
+    for run in planned:
         found.setdefault(run.repetition, []).append(run)
     return sorted(found.items())
 
@@ -134,8 +140,3 @@ def _together(plan: Plan, runs: list[PlannedRun]) -> list[list[PlannedRun]]:
     for run in runs:
         found.setdefault(run.treatment if plan.study.order == "growing" else run.load, []).append(run)
     return list(found.values())
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

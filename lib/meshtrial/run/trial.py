@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from meshtrial import paths
 from meshtrial.design.parameters import given_in_notebook, read_parameters
+from meshtrial.design.part import Part
 from meshtrial.design.plan import Plan, make_plan
 from meshtrial.design.studies import study_module
 from meshtrial.errors import MissingToolError, UsageError
 from meshtrial.inference import analyse
-from meshtrial.inference.sequential import decide, ended
-from meshtrial.records import mechanism
+from meshtrial.inference.sequential import decide, ended, finished_blocks
+from meshtrial.records import mechanism, parts
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore
-from meshtrial.run import probe
+from meshtrial.run import duration, probe
+from meshtrial.run.progress import Tell, shown
 from meshtrial.run.provenance import environment
-from meshtrial.run.runner import Progress, execute
+from meshtrial.run.runner import execute
 from meshtrial.signals import interruptible
 from meshtrial.testbed.base import Testbed
 
@@ -48,6 +51,7 @@ class Trial:
         module = study_module(name)
         self.parameters = read_parameters(module.PARAMETERS, given)
         self._store: StudyStore | None = None
+        self._part = Part.parse(self.parameters["part"]) if self.parameters["part"] else None
         folder = self.parameters["study_dir"]
         if not folder and not self.parameters["run_missing"]:
             raise UsageError("run_missing = False: needs study_dir, the recorded study to report")
@@ -55,8 +59,13 @@ class Trial:
             self._store = StudyStore.open(Path(folder).expanduser().resolve())
             self.plan: Plan = self._store.plan
             _must_agree(self.plan, name, given, self.parameters, folder)
+            recorded = parts.part_of(self.plan, self._store.environment)
+            if self._part is not None and self._part != recorded:
+                held = f"part {recorded}" if recorded else "all blocks"
+                raise UsageError(f"part = {self._part}: {folder} holds {held}")
         else:
             self.plan = make_plan(module.build(self.parameters))
+            _check_part(self.plan, self._part)
 
     @classmethod
     def from_notebook(cls, name: str) -> Trial:
@@ -71,39 +80,66 @@ class Trial:
         namespace = shell.user_ns
         return cls(name, given_in_notebook(namespace["In"], namespace))
 
-    def run(self, tell: Callable[[str], None] = print) -> StudyData:
+    def announced(self) -> str:
+        """How much there is to do and how long that takes; empty where nothing is measured."""
+        if not self._measures:
+            return ""
+        plan, blocks = self.plan, self._blocks
+        runs = [run for run in plan.runs if run.repetition in blocks]
+        done = set() if self._store is None else {record.run_id for record in self._store.records()}
+        waiting = [run for run in runs if run.run_id not in done]
+        left_s = duration.left_s(plan, waiting, self._besides_s())
+        count = f"{len(waiting)} of {len(runs)} runs" if done else f"{len(runs)} runs"
+        planned = f"{count}, {len(plan.study.treatments)} treatments in {len(blocks)} blocks"
+        return f"{plan.study.name}: {planned}; {duration.said(plan, left_s)}"
+
+    def run(self, tell: Tell | None = None) -> StudyData:
         """Execute what is not recorded yet, then analyse everything that is.
+
+        Parameters
+        ----------
+        tell : callable, optional
+            Gets lines of text; without one they are shown as suits the place (see :mod:`meshtrial.run.progress`).
 
         Raises
         ------
         MissingToolError
             Before anything is written, when the testbed cannot run this study.
         """
+        if tell is None:
+            with shown() as suitably:
+                return self.run(suitably)
         store = self._store
-        if store is not None and (self._whole(store) or not self.parameters["run_missing"]):
+        if store is not None and not self._measures:
             tell(f"{paths.shown(store.path)}: nothing is run, the report is made from what is recorded")
         else:
-            testbed = make_testbed(self.plan)
+            testbed = make_testbed(self.plan, {} if store is None else store.environment)
             try:
                 store = self._run(testbed, tell)
+            except BaseException:
+                self._say_how_to_go_on(tell)
+                raise
             finally:
                 testbed.close()
         self._hand_off(store)
         return analyse(store)
 
-    def _run(self, testbed: Testbed, tell: Callable[[str], None]) -> StudyStore:
+    def _run(self, testbed: Testbed, tell: Tell) -> StudyStore:
+        if self._store is not None:
+            with self._store.locked():
+                testbed.recover(self.plan.study, tell)
         problems = [*testbed.preflight(self.plan.study), *self._probe_problems()]
         if problems:
             raise MissingToolError("; ".join(problems))
+        besides_s = self._besides_s()
         if self._store is None:
             described = environment(self.plan, testbed)
+            if self._part is not None:
+                described["part"] = parts.described(self._part, self.plan)
             self._store = StudyStore.create(paths.studies_root(), self.plan, described)
         store = self._store
         self._hand_off(store)
-        tell(f"study {paths.shown(store.path)}, plan {self.plan.sha256[:12]}, {len(self.plan.runs)} runs")
-
-        def tell_progress(progress: Progress) -> None:
-            tell(progress.line())
+        tell(f"study {paths.shown(store.path)}, plan {self.plan.sha256[:12]}, {len(store.runs_here())} runs")
 
         def enough(records: Sequence[RunRecord], repetitions: int) -> bool:
             decision = decide(self.plan, records, repetitions)
@@ -112,10 +148,32 @@ class Trial:
             return decision.stop
 
         with interruptible():
-            execute(store, testbed, tell_progress, enough)
+            execute(store, testbed, tell, enough, besides_s)
             if not self._whole(store) and complete(store):
                 mechanism.write_mechanism(store.path, probe.probe_study(self.plan, tell))
         return store
+
+    @property
+    def _measures(self) -> bool:
+        """Whether there is anything to measure."""
+        return self._store is None or (bool(self.parameters["run_missing"]) and not self._whole(self._store))
+
+    @property
+    def _blocks(self) -> Collection[int]:
+        """The blocks of the plan that are run here."""
+        if self._store is not None:
+            return self._store.blocks
+        total = self.plan.study.blocks
+        return self._part.blocks(total) if self._part is not None else range(1, total + 1)
+
+    def _besides_s(self) -> float:
+        records = () if self._store is None else self._store.records()
+        return duration.expected_besides_s(self.plan, records, paths.studies_root())
+
+    def _say_how_to_go_on(self, tell: Tell) -> None:
+        # Whoever started the notebook for us says it too, and where it is seen first.
+        if self._store is not None and HANDOFF not in os.environ:
+            tell(f"{kept(self._store)}; {go_on(self._store)} goes on")
 
     def _whole(self, store: StudyStore) -> bool:
         """Whether nothing is left to run, and nothing to count afterwards."""
@@ -145,16 +203,54 @@ class Trial:
 
 
 def complete(store: StudyStore) -> bool:
-    """Whether nothing is left to run: the plan is through, or its stopping rule ended it."""
-    return ended(store.plan, store.records())
+    """Whether nothing is left to run here: the plan or this part of it is through, or its stopping rule ended it."""
+    records = store.records()
+    return finished_blocks(store.plan, records).issuperset(store.blocks) or ended(store.plan, records)
 
 
-def make_testbed(plan: Plan) -> Testbed:
-    """The backend that the plan names."""
+def _check_part(plan: Plan, part: Part | None) -> None:
+    """Refuse a part that the plan cannot be divided into.
+
+    Raises
+    ------
+    UsageError
+    """
+    if part is None:
+        return
+    part.blocks(plan.study.blocks)
+    if plan.study.stopping.get("rule") != "fixed":
+        raise UsageError(f"part = {part}: a study that may stop early cannot be divided; take stopping = fixed")
+
+
+def kept(store: StudyStore) -> str:
+    """How much of a study that broke off is recorded, and where."""
+    records = store.records()
+    runs = len({record.run_id for record in records})
+    blocks = f"{len(finished_blocks(store.plan, records))} of {len(store.blocks)} blocks"
+    return f"{runs} of {len(store.runs_here())} runs are recorded, {blocks}, in {paths.shown(store.path)}"
+
+
+def go_on(store: StudyStore) -> str:
+    """The command that makes what is missing of a study."""
+    return f"meshtrial run {store.plan.study.name} -p study_dir={paths.shown(store.path)}"
+
+
+def make_testbed(plan: Plan, recorded: Mapping[str, Any]) -> Testbed:
+    """The backend that the plan names.
+
+    Parameters
+    ----------
+    plan : Plan
+    recorded : mapping
+        ``environment.json`` of the study that goes on; empty for a new one.
+    """
     if plan.study.backend == "kubernetes":
         from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 
-        return KubernetesTestbed(plan.study.options)
+        began = recorded.get("testbed")
+        owner = began.get("owner") if isinstance(began, Mapping) else None
+        known = isinstance(owner, str) and re.fullmatch("[0-9a-f]{8}", owner)
+        return KubernetesTestbed(plan.study.options, str(owner) if known else "")
     from meshtrial.testbed.local.testbed import LocalTestbed
 
     return LocalTestbed(plan.study.options)
@@ -170,7 +266,8 @@ def _must_agree(plan: Plan, name: str, given: Mapping[str, Any], parameters: Map
     defaults = {parameter.name: parameter.default for parameter in module.PARAMETERS}
     for key in given:
         value = parameters[key]
-        if key in ("study_dir", "run_missing") or value in empty or value == defaults[key] or value == sealed.get(key):
+        unsealed = key in ("study_dir", "run_missing", "part")
+        if unsealed or value in empty or value == defaults[key] or value == sealed.get(key):
             continue
         raise UsageError(
             f"{key} = {value!r}: the plan in {folder} was sealed with {sealed.get(key)!r}; "

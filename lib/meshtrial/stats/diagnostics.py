@@ -250,6 +250,49 @@ def dependent_blocks(treatment: ArrayLike, baseline: ArrayLike, *, scale: Scale 
     return (Warning("dependent-blocks", text),)
 
 
+def places_differ(
+    treatment: ArrayLike, baseline: ArrayLike, places: Sequence[str], *, scale: Scale = "ratio"
+) -> tuple[Warning, ...]:
+    """An effect that is not the same in all places that a study was divided over.
+
+    Blocks take a place's level out, not a place's own effect. Where it differs, the one number of the contrast is a
+    mixture of them: no effect anywhere is still tested exactly, its size then belongs to these places and this mixture.
+
+    Parameters
+    ----------
+    treatment, baseline : (blocks,) array_like
+        The two treatments.
+    places : (blocks,) sequence of str
+        Where each block was run.
+    scale : {"ratio", "difference"}
+        Scale of the analysis.
+
+    Returns
+    -------
+    tuple of Warning
+        ``"places-differ"`` or nothing (nothing with fewer than two places of three blocks).
+    """
+    if len(set(places)) < 2:
+        return ()
+    _, table = log_table({"t": treatment, "b": baseline}, scale)
+    d = table[:, 0] - table[:, 1]
+    groups = {
+        name: np.array([v for v, n in zip(d, places, strict=True) if n == name]) for name in dict.fromkeys(places)
+    }
+    groups = {name: found[np.isfinite(found)] for name, found in groups.items()}
+    p = kruskal(list(groups.values()))
+    if p > LEVEL:
+        return ()
+    each = ", ".join(
+        f"{change_text(float(np.median(found)), scale)} in {name}" for name, found in groups.items() if len(found)
+    )
+    text = (
+        f"the effect is not the same everywhere (Kruskal-Wallis p = {p:.2g}): {each}; the estimate is a mixture of "
+        "these places, so read each of them, and ask what differs between them"
+    )
+    return (Warning("places-differ", text),)
+
+
 # orders of the blocks that the pooled test draws: its smallest p is well below the level
 _ORDERS = 1999
 

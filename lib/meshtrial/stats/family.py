@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,7 +17,7 @@ from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
 from meshtrial.stats.comparison import Comparison, Design, Scale, Warning
 from meshtrial.stats.contrast import compare_paired, compare_unpaired
-from meshtrial.stats.diagnostics import all_dependent, dependent_blocks
+from meshtrial.stats.diagnostics import all_dependent, dependent_blocks, places_differ
 from meshtrial.stats.influence import influence
 from meshtrial.stats.multiplicity import benjamini_hochberg, holm
 from meshtrial.stats.noise import NoiseFloor, noise_floor
@@ -228,6 +228,7 @@ def analyse_family(
     blocks: Sequence[Hashable] | None = None,
     invalid: Mapping[str, str] | None = None,
     saturated: Mapping[str, str] | None = None,
+    places: Mapping[Any, str] | None = None,
 ) -> tuple[ContrastResult, ...]:
     """Compare, correct and judge all contrasts of one response at one load.
 
@@ -243,6 +244,9 @@ def analyse_family(
     invalid, saturated : mapping of treatment to reason, optional
         Treatments whose gates or proofs failed as a whole, or that did not keep up with the load. They get that
         verdict, do not take their blocks from the others, and still count in the family.
+    places : mapping of block to str, optional
+        Where each block was run, of a study over several places. Neighbours are then blocks of one place, and a
+        contrast that is not the same in all of them says so.
 
     Returns
     -------
@@ -277,7 +281,11 @@ def analyse_family(
     twin = compare(family.twin, family.baseline, 1) if family.twin else None
     noise = noise_floor(twin) if twin and paired else None
     shared = _warnings(family, twin, noise, found)
-    together = all_dependent(list(found.treatments.values()), family.scale) if paired else ()
+    where = [(places or {}).get(label, "") for label in found.blocks]
+    groups = [np.array([name == place for name in where]) for place in dict.fromkeys(where)] if paired else []
+    together: tuple[Warning, ...] = ()
+    for here in groups:
+        together += all_dependent([v[here] for v in found.treatments.values()], family.scale)
     compared = [compare(a, b, m) for a, b in pairs]
     p = family.corrected([c.p if c else None for c in compared], m)
     p_eq = family.corrected([c.p_equivalence if c else None for c in compared], m)
@@ -294,7 +302,10 @@ def analyse_family(
         depends = together
         if c is not None and paired:
             t, b = (found.treatments[name] for name in pair)
-            depends = (*dependent_blocks(t, b, scale=family.scale), *together)
+            depends = (
+                *(w for here in groups for w in dependent_blocks(t[here], b[here], scale=family.scale)),
+                *together,
+            )
         verdict = decide(
             c,
             p_adjusted=p_adj,
@@ -309,7 +320,8 @@ def analyse_family(
         warnings = shared
         if c is not None:
             flips = influence(t, b, c, verdict, p_adj, p_eq_adj, found.blocks) if paired else ()
-            warnings = (*c.warnings, *depends, *flips, *shared)
+            apart = places_differ(t, b, where, scale=family.scale) if paired else ()
+            warnings = (*c.warnings, *depends, *apart, *flips, *shared)
         size = 1 if role == "a/a" else m
         return ContrastResult(
             *pair, role, c, p_adj, p_eq_adj, p_more_adj, size, verdict, noise, found.excluded, warnings

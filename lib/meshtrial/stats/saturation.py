@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
 
 from meshtrial.errors import UsageError
 from meshtrial.stats.comparison import Warning
+from meshtrial.stats.signtest import median_ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +150,8 @@ def capacity(repeats: Sequence[Sequence[Rung]], *, alpha: float = 0.05, toleranc
     found = tuple(bracket(history, tolerance=tolerance) for history in repeats)
     n = len(found)
     lows, highs = np.sort([b.low for b in found]), np.sort([b.high for b in found])
-    tails = special.bdtr(np.arange(n), n, 0.5)  # P(at most k of n below the median)
-    k = max(int(np.searchsorted(2 * tails, alpha, side="right")), 1)
-    confidence = max(0.0, 1 - 2 * float(tails[k - 1]))
+    enclosing = median_ranks(n, alpha)
+    k, confidence = enclosing.rank, enclosing.confidence
     warnings = []
     if confidence < 1 - alpha:
         needed = math.ceil(1 - math.log2(alpha))

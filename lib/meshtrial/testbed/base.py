@@ -6,7 +6,7 @@ through ``generate``, the measured ``generate`` between two ``snapshot`` calls, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -95,6 +95,9 @@ class Testbed(Protocol):
     @property
     def name(self) -> str:
         """``local`` or ``kubernetes``."""
+
+    def recover(self, study: Study, tell: Callable[[str], None]) -> None:
+        """Remove what an earlier session of this very study left behind, before it goes on."""
 
     def preflight(self, study: Study) -> tuple[str, ...]:
         """Say what is missing for this study, one line each with what to do; empty when it can start."""

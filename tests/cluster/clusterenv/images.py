@@ -57,12 +57,16 @@ class Image:
     command: Sequence[str] = ()
     user: str = ""
     workdir: str = "/"
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     def config(self) -> dict[str, Any]:
         """The part of the image's configuration that says how it runs."""
         found: dict[str, Any] = {
             "Entrypoint": list(self.entrypoint),
-            "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+            "Env": [
+                "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                *(f"{name}={value}" for name, value in self.environment.items()),
+            ],
             "WorkingDir": self.workdir,
         }
         if self.command:
@@ -92,6 +96,11 @@ def shared_libraries(*programs: Path) -> dict[str, Path]:
         for path in re.findall(r"(/\S+) \(0x", listing):
             found[path] = Path(path).resolve()
     return found
+
+
+def busybox_links() -> dict[str, str]:
+    """All applets of the machine's busybox, beside it in /bin."""
+    return {f"/bin/{name}": "busybox" for name in call(["busybox", "--list"]).split() if name != "busybox"}
 
 
 def iptables_files() -> tuple[dict[str, Path], dict[str, str]]:
@@ -197,7 +206,7 @@ def catalogue(layout: Layout) -> tuple[Image, ...]:
             f"{REGISTRY}/busybox:debian",
             ["/bin/busybox"],
             {"/bin/busybox": Path("/bin/busybox")},
-            links={f"/bin/{name}": "busybox" for name in call(["busybox", "--list"]).split() if name != "busybox"},
+            links=busybox_links(),
             command=["sh"],
         ),
     ]
@@ -256,7 +265,8 @@ def _add(tar: tarfile.TarFile, name: str, kind: bytes, mode: int, data: bytes = 
 
 def _add_file(tar: tarfile.TarFile, name: str, source: Path, mode: int) -> None:
     entry = tarfile.TarInfo(name)
-    entry.mode, entry.size = mode, source.stat().st_size
+    # Compiled Python is taken only beside a source of the time that is written in it.
+    entry.mode, entry.size, entry.mtime = mode, source.stat().st_size, int(source.stat().st_mtime)
     with source.open("rb") as content:
         tar.addfile(entry, content)
 

@@ -19,6 +19,8 @@ from meshtrial.testbed.local.scaleout import fleet as fleets
 from meshtrial.testbed.local.scaleout.fleet import Fleet
 from meshtrial.testbed.local.scaleout.topology import ADMIN, free_layout
 
+pytestmark = pytest.mark.beside
+
 COUNT = 4
 # A compiler is optional, so without one there is nothing to test; a CI that lost its own is to say so.
 needs_forkserver = pytest.mark.skipif(

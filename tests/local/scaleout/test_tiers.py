@@ -23,6 +23,8 @@ from meshtrial.testbed.local.scaleout.proofs import inbound_counts
 from meshtrial.testbed.local.scaleout.topology import INBOUND
 from meshtrial.testbed.local.testbed import LocalTestbed
 
+pytestmark = pytest.mark.beside
+
 LOAD = Load(12, 6, 2, warmup_s=1, replicas=3)
 
 

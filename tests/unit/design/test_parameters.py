@@ -1,6 +1,6 @@
 import pytest
 
-from meshtrial.design.parameters import Parameter, given_in_notebook, read_parameters
+from meshtrial.design.parameters import Parameter, given_in_notebook, grouped, read_parameters
 from meshtrial.design.studies import STUDIES, study_module
 from meshtrial.errors import UsageError
 
@@ -58,6 +58,17 @@ def test_parameter_cells_are_those_made_of_literal_assignments_alone():
     ]
     namespace = {"blocks": 0, "rps": 0.0, "blcoks": 10, "x": 3, "n": 4}
     assert given_in_notebook(cells, namespace) == {"blocks": 0, "rps": 0.0, "blcoks": 10}
+
+
+def test_what_papermill_itself_injects_is_no_parameter():
+    cell = 'PAPERMILL_INPUT_PATH = "a.ipynb"\nPAPERMILL_OUTPUT_PATH = "b.ipynb"\nrps = 5'
+    names = {"PAPERMILL_INPUT_PATH": "a.ipynb", "PAPERMILL_OUTPUT_PATH": "b.ipynb", "rps": 5}
+    assert given_in_notebook([cell], names) == {"rps": 5}
+
+
+def test_groups_are_read_off_their_headings():
+    cell = "# Often set\nrps: float = 0.0  # rate\nblocks = 3\n\n# Load\nheaders: int = 0  # more"
+    assert grouped(cell) == [("Often set", ["rps", "blocks"]), ("Load", ["headers"])]
 
 
 @pytest.mark.parametrize("name", list(STUDIES))

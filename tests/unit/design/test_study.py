@@ -7,10 +7,27 @@ from meshtrial.errors import UsageError
 
 
 @pytest.mark.parametrize(
-    "text", ["none", "none-aa", "sidecar+mtls+jwt", "none@details", "relay-aa+delay-50us", "node-proxy"]
+    "text",
+    [
+        *("none", "none-aa", "sidecar+mtls+jwt", "none@details", "relay-aa+delay-50us", "node-proxy"),
+        *("istio@1.30", "istio-aa@1.30", "istio@1.31-dev.eed5+mtls+restart-app", "istio@1.30@details", "none@@mine"),
+        "istio@1.30+mtls@mine",
+    ],
 )
 def test_a_treatment_is_read_back_as_it_was_written(text):
     assert Treatment.parse(text).name == text
+
+
+def test_a_version_is_told_from_features_and_application():
+    parsed = Treatment.parse("istio-aa@1.30+mtls@mine")
+    assert (parsed.version, parsed.features, parsed.app, parsed.twin) == ("1.30", ("mtls",), "mine", True)
+    assert parsed.versioned == "istio@1.30"
+    assert Treatment.parse("none@details").versioned == "none"
+
+
+def test_the_twin_of_a_version_is_written_before_it():
+    with pytest.raises(UsageError, match=r"the twin of a version is written istio-aa@1\.30$"):
+        Treatment.parse("istio@1.30-aa")
 
 
 def test_the_twin_is_the_baseline_but_for_its_name():

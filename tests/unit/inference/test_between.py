@@ -126,6 +126,19 @@ def test_a_study_of_the_baseline_and_its_twin_alone_judges_the_twin(tmp_path):
     assert {row.response for row in rows} >= set(data.plan.study.primary)
 
 
+def test_versions_as_treatments_are_no_change_from_study_to_study(tmp_path):
+    def versioned(data: StudyData, of_node_proxy: str, turned: bool) -> StudyData:
+        told = {"none": "proxy:1", "node-proxy": of_node_proxy}
+        runs = [replace(run, versions={"image proxy": told.get(run.treatment, "proxy:1")}) for run in data.runs]
+        return replace(data, runs=tuple(reversed(runs) if turned else runs))
+
+    first, second = days(tmp_path, 1, 2)
+    studies = [versioned(first, "proxy:2", False), versioned(second, "proxy:2", True)]
+    assert not [line for line in between.differences(studies) if "version of" in line]
+    studies[1] = versioned(second, "proxy:3", False)
+    assert "version of image proxy: proxy:1, proxy:2 / proxy:1, proxy:3" in between.differences(studies)
+
+
 def test_the_command_compares_the_sample_with_itself_and_refuses_what_it_cannot(tmp_path):
     out, err = io.StringIO(), io.StringIO()
     target = tmp_path / "between.json"

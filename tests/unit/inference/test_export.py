@@ -75,7 +75,15 @@ def test_a_name_cannot_break_out_of_its_label(data):
 
 def test_tables_are_read_back_as_they_were(data, tmp_path):
     written = {path.name for path in export(data, tmp_path / "new" / "folder")}
-    assert written == {"verdicts.csv", "runs.csv", "verdicts.parquet", "runs.parquet", "study.json", "metrics.txt"}
+    assert written == {
+        "verdicts.csv",
+        "runs.csv",
+        "verdicts.parquet",
+        "runs.parquet",
+        "study.json",
+        "metrics.txt",
+        "smp.json",
+    }
     folder = tmp_path / "new" / "folder"
     assert pl.read_parquet(folder / "runs.parquet").equals(data.table)
     assert pl.read_parquet(folder / "verdicts.parquet").equals(verdicts_frame(data))
@@ -85,7 +93,7 @@ def test_tables_are_read_back_as_they_were(data, tmp_path):
 
 
 def test_what_cannot_be_exported_is_one_line(data, tmp_path):
-    with pytest.raises(UsageError, match="format 'xml': allowed are csv, parquet, json, openmetrics"):
+    with pytest.raises(UsageError, match="format 'xml': allowed are csv, parquet, json, openmetrics, smp"):
         export(data, tmp_path, ("xml",))
     with pytest.raises(RecordError, match="has no verdicts yet"):
         export(replace(data, verdicts=()), tmp_path)
@@ -98,7 +106,7 @@ def test_the_command_takes_a_packed_study_and_names_every_format(tmp_path):
     packed = next((paths.CHECKOUT / "data" / "sample").glob("ambient*.zip"))
     out, err = io.StringIO(), io.StringIO()
     assert cli.main(["export", str(packed), "--out", str(tmp_path / "x")], out, err) == 0, err.getvalue()
-    assert out.getvalue().count("\n") == 6
+    assert out.getvalue().count(" kB\n") == 7
     from meshtrial.commands import export as command
 
     assert tuple(command._FORMATS.split(", ")) == tuple(FORMATS)

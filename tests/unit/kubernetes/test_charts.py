@@ -2,6 +2,7 @@ import hashlib
 import os
 import shutil
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import yaml
 
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes.charts import Charts, read_chart
-from meshtrial.testbed.kubernetes.meshdata import Mesh, Release
+from meshtrial.testbed.kubernetes.meshdata import Declared, Mesh, Release
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.values import Values, put, unknown_values
@@ -158,6 +159,21 @@ def test_a_version_that_is_not_there_is_its_charts_own_problem(helm: str):
     release = Release("one", "x", "https://there.test", version="0")
     with pytest.raises(TestbedError, match=r"mesh linkerd, release one: chart x 0 cannot be fetched: .*not found"):
         Charts(KubernetesOptions(helm=helm)).of(mesh(release), release)
+
+
+def test_a_chart_of_the_declared_version_says_what_its_images_are_called(tmp_path: Path):
+    release = Release("cp", path=str(write_chart(tmp_path / "cp", "cp", {}, version="1.2.3")))
+    charts = Charts(KubernetesOptions())
+    for names, called in ((("1.2.3",), ("1.2.3", "9.9")), (("own-tag",), ("own-tag",))):
+        version = replace(mesh(release), declared=Declared("old", names))
+        charts.of(version, release)
+        named = charts.named(version).declared
+        assert named is not None
+        assert named.names == called
+    other = replace(mesh(release, version="1.2.4"), declared=Declared("new", ("1.2.4",)))
+    charts.of(other, release)
+    assert charts.named(other) == other  # a chart of another version says nothing of this one
+    assert charts.named(mesh(release)) == mesh(release)
 
 
 IMAGES = os.environ.get("MESHTRIAL_MESH_IMAGES", "")

@@ -71,6 +71,55 @@ def test_a_study_that_is_over_is_cleaned_and_one_by_force_too(api: FakeApi):
     assert f"{SPACES}/kuma-app" in api.objects
 
 
+def begin(api: FakeApi, owner: Owner, mesh: str) -> None:
+    """A study that begins: its Lease first, then its mesh, a custom resource, a role and a CRD of its own."""
+    space(api, f"{mesh}-probe", owner)
+    SessionLease(api, owner, f"{mesh}-probe")._renew()
+    space(api, f"{mesh}-control", owner, mesh)
+    labels = {"meshtrial.dev/owner": owner.id, "meshtrial.dev/study": owner.labels["meshtrial.dev/study"]}
+    api.add("/apis/kuma.io/v1/meshes/new", {"metadata": {"labels": dict(owner.labels)}})
+    api.add(f"{ROLES}/new-hook", {"metadata": {"labels": labels}})
+    spec = {"group": "linkerd.io", "names": {"plural": "news"}, "versions": [{"name": "v1", "served": True}]}
+    api.add(f"{CRDS}/news.linkerd.io", {"spec": spec, "metadata": {"labels": labels}})
+
+
+def test_a_study_that_begins_while_another_is_cleaned_up_keeps_all_it_makes(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+):
+    new = Owner("new study", "new001")
+    delete = api.delete
+
+    def meanwhile(path: str, **more: object) -> bool:
+        if path == f"{SPACES}/kuma-app":
+            begin(api, new, "linkerd")
+        return delete(path, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(api, "delete", meanwhile)
+    clean_cluster(api, KubernetesOptions())
+    left = set(api.objects)
+    assert {f"{SPACES}/linkerd-probe", f"{SPACES}/linkerd-control", f"{ROLES}/new-hook"} <= left
+    assert {"/apis/kuma.io/v1/meshes/new", f"{CRDS}/news.linkerd.io"} <= left
+    assert not {f"{SPACES}/kuma-system", f"{CRDS}/meshes.kuma.io", f"{ROLES}/kuma-hook"} & left
+
+
+def test_crds_that_a_running_study_s_mesh_needs_stay_whoever_left_them(api: FakeApi):
+    begin(api, Owner("new study", "new001"), "kuma")
+    clean_cluster(api, KubernetesOptions())
+    assert f"{CRDS}/meshes.kuma.io" in api.objects
+    assert f"{ROLES}/kuma-hook" not in api.objects
+
+
+def test_a_namespace_whose_lease_may_still_come_is_left_alone_for_a_minute(api: FakeApi):
+    starting = Owner("early study", "early1")
+    space(api, "early-probe", starting)
+    api.objects[f"{SPACES}/early-probe"]["metadata"]["creationTimestamp"] = "2027-01-15T08:00:00Z"  # now, there
+    done = clean_cluster(api, KubernetesOptions())
+    assert "early-probe" in done.remaining
+    assert any(line.startswith("study early-study may just be starting (owner early1") for line in done.lines)
+    api.now += 61
+    assert "early-probe" in clean_cluster(api, KubernetesOptions()).removed
+
+
 def test_force_takes_all_of_ours_and_nothing_else(api: FakeApi):
     done = clean_cluster(api, KubernetesOptions(), force=True)
     assert done.remaining == ()
@@ -87,6 +136,25 @@ def test_applications_go_first_then_what_lies_beside_them_then_the_mesh(api: Fak
         f"{CRDS}/meshes.kuma.io",
         f"{ROLES}/kuma-hook",
     ]
+
+
+def test_a_version_is_cleaned_without_the_file_that_declared_it(api: FakeApi):
+    api.objects[f"{SPACES}/kuma-system"]["metadata"]["annotations"][MESH] = "kuma@2.13"
+    clean_cluster(api, KubernetesOptions())
+    assert "helm kuma" in api.order  # type: ignore[attr-defined]
+    assert f"{SPACES}/kuma-system" not in api.objects
+
+
+def test_nothing_on_this_machine_is_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path / "studies"))
+    monkeypatch.setenv("MESHTRIAL_REPORTS", str(tmp_path / "reports"))
+    for name in ("studies/x/1/runs/.incomplete-01-1-none/run.json", "studies/x/1/.lock", "reports/x.ipynb"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.setattr(cleanup, "Cluster", lambda *_: FakeApi())
+    assert cli.main(["clean", "--force"], io.StringIO(), io.StringIO()) == 0
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_the_command_reads_the_studies_own_cluster_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -10,7 +10,7 @@ from meshtrial.errors import MissingToolError, TestbedError
 from meshtrial.testbed.kubernetes import helm
 from meshtrial.testbed.kubernetes.apply import Applier, Owner
 from meshtrial.testbed.kubernetes.freshness import policy_record
-from meshtrial.testbed.kubernetes.meshdata import Mesh, Release, Selector
+from meshtrial.testbed.kubernetes.meshdata import Choice, Declared, Mesh, Release, Selector
 from meshtrial.testbed.kubernetes.meshes import MeshInstaller
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
@@ -206,6 +206,45 @@ def test_a_mesh_of_somebody_else_is_used_and_not_touched(api: FakeApi, mesh: Mes
         installer.install(mesh)
 
 
+def version_of(mesh: Mesh, name: str, **values: object) -> Mesh:
+    choice = Choice(f"meshes.toy.versions.{name}", values={"toy": values})
+    return replace(mesh, name=f"toy@{name}", declared=Declared(name, (name,)), choices=(choice,))
+
+
+def test_two_versions_are_two_meshes_and_what_each_was_installed_from_is_told(
+    api: FakeApi, installer: MeshInstaller, mesh: Mesh, helms: list[str]
+):
+    old, new = version_of(mesh, "0.1", logLevel="warn"), version_of(mesh, "0.2", logLevel="debug")
+    sources = []
+    for one in (old, new):
+        installer.install(one)
+        assert installer.standing == (one.name,)
+        namespace = api.objects["/api/v1/namespaces/toy-system"]["metadata"]
+        assert namespace["annotations"]["meshtrial.dev/mesh"] == one.name
+        assert policy_record(KubernetesOptions(), installer, True)["installed_meshes"].keys() == {one.name}
+        sources.append(installer.sources(one))
+        installer.uninstall(one.name)
+        assert api.objects == {}
+    assert helms == ["install", "uninstall"] * 2
+    assert sources[0]["chart toy"] == sources[1]["chart toy"]
+    assert sources[0]["values toy"] != sources[1]["values toy"]
+
+
+def test_a_version_that_is_not_the_one_that_stands_is_one_line_before_the_study(
+    api: FakeApi, mesh: Mesh, helms: list[str]
+):
+    installer = MeshInstaller(api, KubernetesOptions(mesh_install="existing"), Applier(api, Owner("study")))
+    body = pod("toy-system", "toy-1", containerStatuses=[{"name": "cp", "image": "r.test/toy:0.2.1"}])
+    body["metadata"]["labels"] = {"app": "toy"}
+    body["spec"]["containers"] = [{"name": "cp", "image": "r.test/toy:0.2.1"}]
+    api.add(f"{PODS}/toy-1", body)
+    assert installer.problems(version_of(mesh, "0.2")) == []
+    assert installer.problems(version_of(mesh, "0.1")) == [
+        "mesh toy@0.1: toy is not 0.1 as declared: cp: r.test/toy:0.2.1; mesh_install=existing measures what stands: "
+        "declare that version, or let meshtrial install this one with mesh_install=managed"
+    ]
+
+
 @pytest.mark.parametrize("labels", [{}, {"app.kubernetes.io/managed-by": "meshtrial", "meshtrial.dev/owner": "other"}])
 def test_a_mesh_in_somebody_elses_namespace_is_refused_and_stays(
     api: FakeApi, installer: MeshInstaller, mesh: Mesh, helms: list[str], labels: dict[str, str]
@@ -224,7 +263,7 @@ def test_values_that_a_chart_does_not_have_are_problems_before_the_study(
     installer: MeshInstaller, mesh: Mesh, helms: list[str]
 ):
     assert installer.problems(mesh) == []
-    wrong = replace(mesh, values={"toy": {"loglevel": "debug"}})
+    wrong = replace(mesh, choices=(Choice("meshes.toy", values={"toy": {"loglevel": "debug"}}),))
     assert installer.problems(wrong) == [
         "mesh toy, release toy: meshes.toy.values.toy: loglevel is not known (did you mean logLevel?); "
         "chart toy 0.1.0 would ignore it in silence"

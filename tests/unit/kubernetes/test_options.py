@@ -78,3 +78,8 @@ def test_a_request_is_no_more_than_its_limit():
 def test_echo_is_plain_data():
     echo = KubernetesOptions.read({"load_tolerations": "a=b"}).echo()
     assert echo["load_tolerations"] == [{"key": "a", "operator": "Equal", "value": "b"}]
+
+
+def test_versions_of_local_proxies_are_none_of_a_cluster():
+    with pytest.raises(UsageError, match=r"versions = 'old=/opt/envoy': .* meshes.<mesh>.versions"):
+        KubernetesOptions.read({"parameters": {"versions": "old=/opt/envoy"}})

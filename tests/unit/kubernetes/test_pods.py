@@ -85,6 +85,9 @@ def test_since_when_is_said_too():
 
 def test_versions_carry_the_digest_that_the_node_resolved():
     assert versions([POD]) == {"image fortio": "fortio:1 (sha256:ab)"}
+    other = changed(containerStatuses=[{"name": "fortio", "image": "fortio:2", "imageID": ""}])
+    # None hides behind another.
+    assert versions([other, POD, POD]) == {"image fortio": "fortio:1 (sha256:ab), fortio:2"}
     assert str(pod_ref(POD, "fortio")) == "trial/load-1"
 
 

@@ -2,6 +2,7 @@ import pytest
 
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes.issuer import issuer_chain
+from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.values import Values, merged, put, unknown_values
@@ -50,8 +51,41 @@ def test_every_value_says_where_it_comes_from():
     mesh = find_meshes(options)["istio"]
     layers = dict(Values(options, mesh).layers(mesh.releases[1]))
     assert next(iter(layers)) == "values-istiod.yaml"
-    assert layers["parameters.image_hub"] == {"global": {"hub": "r.test"}}
+    assert layers["meshes.istio.parameters.image_hub"] == {"global": {"hub": "r.test"}}
     assert layers["meshes.istio.values.istiod"] == {"pilot": 1}
+
+
+def versioned(said: dict, **base: object) -> tuple[KubernetesOptions, Mesh]:
+    options = KubernetesOptions(meshes={"istio": {**base, "versions": {"1.30": said}}}, proxy_cpu="1")
+    return options, find_meshes(options)["istio@1.30"]
+
+
+def test_what_a_version_says_comes_after_what_all_of_them_say():
+    base = {
+        "parameters": {"image_hub": "r.test", "image_tag": "1.31.1", "proxy_cpu": "3"},
+        "values": {"istiod": {"global": {"tag": "of-all", "variant": "distroless"}}},
+    }
+    options, mesh = versioned({"parameters": {"image_tag": "1.30.4", "proxy_cpu": ""}}, **base)
+    values = Values(options, mesh).of(mesh.releases[1])["global"]
+    # Its parameter wins over the values of all versions, and an empty one takes back what they say.
+    assert (values["hub"], values["tag"], values["variant"]) == ("r.test", "1.30.4", "distroless")
+    assert values["proxy"]["resources"]["limits"] == {"memory": "512Mi"}
+    options, mesh = versioned({"values": {"istiod": {"global": {"tag": "own"}}}}, **base)
+    layers = Values(options, mesh).layers(mesh.releases[1])
+    assert layers[-1] == ("meshes.istio.versions.1.30.values.istiod", {"global": {"tag": "own"}})
+    plain = find_meshes(options)["istio"]
+    assert Values(options, plain).of(plain.releases[1])["global"]["tag"] == "of-all"
+
+
+def test_a_digest_tells_values_apart_and_not_installations():
+    digests = set()
+    for level in ("info", "debug", "info"):
+        choice = {"values": {"linkerd-control-plane": {"proxy": {"logLevel": level}}}}
+        options = KubernetesOptions(meshes={"linkerd": choice})
+        mesh = find_meshes(options)["linkerd"]
+        # Each has keys of its own, which are no part of what it is.
+        digests.add(Values(options, mesh).digest(mesh.releases[1]))
+    assert len(digests) == 2
 
 
 KNOWN = {

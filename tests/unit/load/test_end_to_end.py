@@ -87,8 +87,10 @@ def rows(request, tmp_path_factory, virtual, make_study):
     study = make_study(treatments=tuple(EFFECTS), blocks=12, loads=(load,), primary=("latency_p50_s",))
     store = StudyStore.create(tmp_path, make_plan(study), {})
     told = io.StringIO()
-    execute(store, _Testbed(virtual, np.random.default_rng(20261121)), lambda p: print(p.line(), file=told))
+    execute(store, _Testbed(virtual, np.random.default_rng(20261121)), lambda line: print(line, file=told))
     assert "INVALID" not in told.getvalue()
+    assert told.getvalue().startswith("[0/48] ")
+    assert told.getvalue().splitlines()[-1].startswith("[48/48] 48 runs in ")
     data = analyse(store)
     assert [run.responses["machine_stolen"] for run in data.runs] == pytest.approx([0.02] * 48)
     # However many slices a deployment was measured in: n is the number of blocks.

@@ -30,7 +30,7 @@ def test_an_access_log_is_exact(fortio):
     sent = fortio.run(100, 2, 10, lambda thread, i: 0.001 + 0.001 * (i % 3))
     output = fortio.output(sent, 100, 2, 10)
     found = read_recorded(output.access_log_path, 100)
-    assert (found.kind, found.result) == ("access log", None)
+    assert (found.kind, found.settings) == ("access log", None)
     assert found.responses["latency_p50_s"] == pytest.approx(0.002)
     assert found.bounds["latency_p50_s"] == 1e-6
     assert found.responses["requests"] == 1000

@@ -165,7 +165,7 @@ def test_a_missing_file_is_said_and_the_rest_is_drawn(synth, tmp_path):
 
 def test_steps_are_exact_points_of_the_distribution():
     values = np.sort(np.random.default_rng(1).exponential(size=5000))
-    x, beyond = ccdf._Pool("l", "t", 1, values).steps()
+    x, beyond = ccdf._Pool("l", "t", (values,), values).steps()
     assert len(x) < 600
     for value, share in zip(x, beyond, strict=True):
         assert share == pytest.approx((values > value).mean())

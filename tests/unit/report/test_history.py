@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,11 @@ import pytest
 from unit.report.synth import Shape, study_data
 
 from meshtrial import cli
+from meshtrial.design.part import Part
 from meshtrial.inference import between
+from meshtrial.records import parts
 from meshtrial.records.dataset import StudyData
+from meshtrial.records.store import StudyStore
 from meshtrial.report.figures.history import history
 
 DAY_S = 86400.0
@@ -51,13 +55,18 @@ def test_studies_that_ask_something_else_are_left_out(tmp_path, studies):
 
 def test_the_command_writes_one_page_of_what_is_recorded(tmp_path, monkeypatch):
     root = tmp_path / "studies"
-    for name in ("20261101T000000Z-77c58730", "20261102T000000Z-77c58730"):
+    for name in ("20261101T000000Z-77c58730", "20261102T000000Z-77c58730", "20261103T000000Z-77c58730"):
         shutil.copytree(SAMPLE, root / "ambient_vs_no_mesh" / name)
+    # The last is a part of a study, and no study of its own.
+    file = root / "ambient_vs_no_mesh" / name / "environment.json"
+    part = parts.described(Part(1, 2), StudyStore.open(file.parent).plan)
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"part": part}))
     monkeypatch.setenv("MESHTRIAL_DATA", str(root))
     out, err = io.StringIO(), io.StringIO()
     target = tmp_path / "page.html"
     assert cli.main(["history", "ambient_vs_no_mesh", "--out", str(target)], out, err) == 0, err.getvalue()
     assert "2 studies of ambient_vs_no_mesh" in out.getvalue()
+    assert "left out: 20261103T000000Z-77c58730 is part 1/2 of a study" in out.getvalue()
     text = target.read_text()
     assert "Study against study" in text
     assert "http://" not in text.replace("http://www.w3.org", "")

@@ -44,5 +44,23 @@ def test_the_key_moves_the_title_up_by_its_lines(sheet):
     assert legend.get_window_extent().width <= figure.bbox.width
 
 
+def test_a_panel_grows_by_the_lines_of_its_key():
+    names = ["none", "a very long name of a treatment", "another"]
+    assert NARROW.key_in(names) == pytest.approx(2 * NARROW.key_in(names[:2]))
+    assert WIDE.key_in(["none", "sidecar"]) == 0
+
+
+def test_what_a_line_holds_is_a_matter_of_the_width():
+    texts = ("istio-ambient@details-nodelay", "−6.5 %", "◇ inconclusive (new study: 611 blocks)")
+    assert WIDE.holds(*texts)
+    assert not NARROW.holds(*texts)
+    assert NARROW.holds("istio+mtls", "4.58×", "▲ slower, material")
+
+
+def test_a_heading_takes_the_lines_that_it_needs():
+    assert NARROW.wrapped("200rps · CPU a request of app and data plane").count("\n") == 1
+    assert WIDE.wrapped("p50 latency / ms") == "p50 latency / ms"
+
+
 def test_ticks_come_closer_on_a_wider_sheet():
     assert (NARROW.ticks, WIDE.ticks) == (5, 8)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import re
 import xml.etree.ElementTree as ET
 
@@ -50,6 +51,22 @@ def test_nothing_reaches_the_page_around_it():
     assert "DOCTYPE" not in text
     assert "font-family" not in text
     assert not re.search(r"(?:href|src)=\"(?!#)", text)
+
+
+def test_marks_say_what_they_are_told_to_under_the_pointer():
+    with svg.style():
+        figure = svg.canvas(4, 2)
+        axes = figure.subplots()
+        svg.tip(axes.plot([1, 2, 3], [1, 3, 2], marker="o")[0], "a, 1.2345 ms", "<b>", "c")
+        svg.tip(axes.plot([1, 2], [1, math.nan], marker="s")[0], "one of these", "is not drawn")
+        svg.tip(axes.barh(1, 2)[0], "a bar")
+    text = svg.to_svg(figure, "alt")
+    marks = re.findall(r"<use [^>]*><title>(.*?)</title></use>", text)
+    assert marks == ["a, 1.2345 ms", "&lt;b&gt;", "c"]
+    assert "<g><title>a bar</title>" in text
+    assert "one of these" not in text
+    assert "tip:" not in text
+    ET.fromstring(text)
 
 
 def test_ids_of_two_figures_never_meet():

@@ -8,7 +8,7 @@ import statistics
 
 import pytest
 
-from meshtrial.design.study import Load
+from meshtrial.design.study import Load, Treatment
 from meshtrial.records.schema import Proof
 from meshtrial.report import tables
 
@@ -79,7 +79,7 @@ def test_every_table_shows_itself_and_says_nothing_forbidden(variants, variant, 
 @pytest.mark.parametrize("name", MAKE)
 def test_every_table_has_scoped_headers_and_scrolls_by_itself(data, name):
     text = MAKE[name](data).html
-    assert text.count("<table ") == text.count('role="region" tabindex="0"')
+    assert text.count("<table ") == text.count('role="group" tabindex="0"')
     assert text.count("<table ") == text.count("<table aria-label=")
     for head in re.findall(r"<th\b[^>]*>", text):
         assert 'scope="' in head
@@ -109,6 +109,20 @@ def test_the_sentence_names_effect_ratio_and_class(variants):
     assert f"sidecar+mtls is slower at p50 (+{row.difference * 1e3:.3f} ms, {row.ratio:.2f}×, material)" in text
     assert "uses more CPU a request of app and data plane" in text
     assert text.count(".") - len(re.findall(r"\d\.\d", text)) == 1  # one sentence
+
+
+def test_a_time_or_a_number_of_events_is_not_used(variants):
+    usual = variants["usual"]
+    rows = [
+        dataclasses.replace(row, response="longest_gap_s") if row.response == "path_cpu_s_per_request" else row
+        for row in usual.verdicts
+    ]
+    plan = usual.plan
+    study = dataclasses.replace(plan.study, primary=("latency_p50_s", "longest_gap_s"))
+    found = dataclasses.replace(usual, verdicts=tuple(rows), plan=dataclasses.replace(plan, study=study))
+    text = tables.headline(found).replace("\u00a0", " ")
+    assert "and has more silence around the restart at its longest" in text
+    assert "uses" not in text
 
 
 def test_the_twin_is_told_and_an_alarm_where_it_was_called_different(data):
@@ -157,7 +171,7 @@ def test_proofs_show_expected_and_observed(variants):
 
 
 def test_counters_that_differ_in_one_number_are_one_range(data):
-    from meshtrial.report.tables.validity import _some
+    from meshtrial.report.tables.proofs import _some
 
     assert _some(["at least 520", "at least 518", "at least 520"]) == "at least 518 to 520"
     assert _some(["refused", "reset", "closed"]) == "refused · reset · and 1 more"
@@ -220,6 +234,39 @@ def test_a_version_that_changed_within_the_study_is_a_warning(data):
     runs = (dataclasses.replace(data.runs[0], versions={"fortio": "1.60.0"}), *data.runs[1:])
     text = tables.provenance(dataclasses.replace(data, runs=runs)).text
     assert "WARNING: it changed within the study" in text
+
+
+def test_versions_that_treatments_differ_in_are_told_by_treatment(data):
+    images = {"none": {}, "node-proxy": {"image proxy": "proxy:2 (sha256:cd)"}}
+    told = {"image proxy": "proxy:1 (sha256:ab)"}
+    runs = tuple(dataclasses.replace(r, versions={"fortio": "1", **images.get(r.treatment, told)}) for r in data.runs)
+    assert {"none", "node-proxy"} < {run.treatment for run in runs}
+    text = " ".join(tables.provenance(dataclasses.replace(data, runs=runs)).text.split())
+    assert "proxy:2 (sha256:cd) in node-proxy" in text
+    assert "WARNING" not in text
+    assert "fortio (in the runs) 1 " in text
+
+
+def test_a_study_of_versions_has_a_table_of_what_ran_in_each(data):
+    names = {"none": "none", "node-proxy": "sidecar@1.30", "sidecar+mtls": "sidecar@1.31"}
+    told = {
+        "none": {"fortio": "1"},
+        "sidecar@1.30": {"fortio": "1", "mesh sidecar@1.30": "1.30.4", "image proxy": "proxy:2 (sha256:cd)"},
+        "sidecar@1.31": {"fortio": "1", "mesh sidecar@1.31": "1.31.1", "image proxy": "proxy:3 (sha256:ef)"},
+    }
+    runs = [run for run in data.runs if run.treatment in names]
+    runs = [dataclasses.replace(r, treatment=names[r.treatment], versions=told[names[r.treatment]]) for r in runs]
+    study = dataclasses.replace(
+        data.plan.study, treatments=tuple(map(Treatment.parse, told)), baseline=Treatment.parse("none")
+    )
+    plan = dataclasses.replace(data.plan, study=study)
+    lines = tables.provenance(dataclasses.replace(data, plan=plan, runs=tuple(runs))).text.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("Versions of sidecar, as the runs recorded them"))
+    rows = [line.split() for line in lines[start + 1 : start + 8]]
+    assert ["what", "sidecar@1.30", "sidecar@1.31"] in rows
+    assert ["image", "proxy", "proxy:2", "(sha256:cd)", "proxy:3", "(sha256:ef)"] in rows
+    assert ["mesh", "sidecar", "1.30.4", "1.31.1"] in rows
+    assert not any(row[:1] == ["fortio"] for row in rows)
 
 
 def test_nested_descriptions_of_the_host_are_read_too(data):
@@ -296,3 +343,8 @@ def test_drift_stands_under_validity_once_and_other_warnings_do_not(data):
     assert "below-floor" not in fragment.text
     assert "run 4 more" not in fragment.html
     assert "No warning of drift" in tables.validity(data).html
+
+
+def test_clauses_are_the_headline_in_parts(data):
+    assert [" ".join(parts) for parts in tables.clauses(data)] == tables.headlines(data)
+    assert all(len(parts) == 3 for parts in tables.clauses(data))

@@ -125,6 +125,8 @@ def test_declared_numbers_stay_as_declared():
     assert wording.load_text(Load(2000, 10, 5)) == "2\u202f000 requests a second over 10 connections"
     assert "closed loop" in wording.load_text(Load(0, 1, 5))
     assert "a new connection" in wording.load_text(Load(10, 1, 5, keepalive=False))
+    by = [wording.load_text(Load(10, 4, 5, generators=count, generators_vary=True)) for count in (1, 2)]
+    assert [text.rsplit(", ")[-1] for text in by] == ["1 load generator", "2 load generators"]
 
 
 def test_every_verdict_has_a_shape_of_its_own_among_those_that_share_no_direction():

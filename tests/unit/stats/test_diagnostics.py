@@ -16,6 +16,7 @@ from meshtrial.stats.diagnostics import (
     lag_one,
     log_table,
     modes,
+    places_differ,
     position_effect,
     previous_treatments,
     separation,
@@ -228,3 +229,23 @@ def test_treatments_with_states_of_their_own_are_seen_together_and_sound_ones_ar
     assert sum(bool(all_dependent(wander(0.0))) for _ in range(300)) <= 9
     assert all_dependent([np.arange(1.0, 8.0)] * 6) == ()  # too few blocks
     assert all_dependent([np.ones(10)] * 6) == ()  # nothing varies
+
+
+def test_places_that_differ_are_found_and_chance_is_not():
+    rng = np.random.default_rng(3)
+    where = ["a"] * 6 + ["b"] * 6
+    base = np.exp(rng.normal(0, 0.05, 12))
+    effect = np.repeat([1.1, 1.5], 6)
+    (warning,) = places_differ(base * effect * np.exp(rng.normal(0, 0.01, 12)), base, where)
+    assert warning.code == "places-differ"
+    assert "+10." in warning.message or "+9." in warning.message
+    assert places_differ(base * effect, base, ["a"] * 12) == ()
+    # Two places of two blocks: nothing could be shown, so nothing is said.
+    assert places_differ(base[4:8] * effect[4:8], base[4:8], where[4:8]) == ()
+
+
+def test_places_that_are_alike_are_told_apart_as_seldom_as_the_level_says():
+    rng = np.random.default_rng(4)
+    where = ["a"] * 4 + ["b"] * 4 + ["c"] * 4
+    found = sum(bool(places_differ(np.exp(rng.normal(0, 0.1, 12)), np.ones(12), where)) for _ in range(1000))
+    assert found <= 10 + 3 * (1000 * 0.01 * 0.99) ** 0.5

@@ -23,6 +23,7 @@ GENERAL = (
     Parameter("backend", "local", "where it runs", allowed=("local", "kubernetes")),
     Parameter("study_dir", "", "folder of a recorded or interrupted study to continue; empty starts a new one"),
     Parameter("run_missing", True, "false measures nothing and reports what study_dir holds"),
+    Parameter("part", "", "the share of the blocks that is run here, e.g. 1/3; empty is all of them"),
     Parameter("seed", 1, "the order of all runs is drawn from it", low=0, high=2**32 - 1),
     Parameter("blocks", 0, "passes over all treatments; 0 is as the profile says", low=0, high=1000),
     Parameter("stopping", "fixed", "fixed, precision:0.05 (half-width of every primary interval) or two-looks"),
@@ -73,10 +74,10 @@ RAMP = Parameter("ramp", 0, "steps in which the rate rises to what is asked for;
 
 # Studies whose loads may differ in these take a list; each number of them is a load of its own.
 CONNECTIONS = Parameter(
-    "connections", "", "comma-separated connections over all generators, each a load; empty is as the profile says"
+    "connections", "", "comma-separated, over all generators, each a load; empty is as the profile says"
 )
 GENERATORS = Parameter(
-    "generators", "1", "comma-separated load-generator processes or pods that share rate and connections, each a load"
+    "generators", "1", "comma-separated numbers of load generators that share rate and connections, each a load"
 )
 _LISTED = {one.name: one for one in (CONNECTIONS, GENERATORS)}
 LISTED_LOAD = tuple(_LISTED.get(parameter.name, parameter) for parameter in LOAD)
@@ -86,7 +87,7 @@ APP = Parameter("app", "echo", "the application behind the data plane: echo, cou
 PROTOCOL = Parameter(
     "protocol",
     "http1",
-    "what is spoken; mixed is half HTTP/1.1 and half gRPC",
+    "what is spoken; mixed: half HTTP/1.1, half gRPC",
     allowed=PROTOCOLS,
 )
 PROBE = Parameter("probe", False, "true counts system calls a request afterwards, under strace, apart from every run")
@@ -297,6 +298,6 @@ def study_of(
         seed=values["seed"],
         alpha=values["alpha"],
         stopping=rule.to_dict(),
-        options={"parameters": {k: v for k, v in values.items() if k not in ("study_dir", "run_missing")}},
+        options={"parameters": {k: v for k, v in values.items() if k not in ("study_dir", "run_missing", "part")}},
         **more,
     )

@@ -29,7 +29,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter(
         "order",
         "randomised",
-        "order of the sizes; growing keeps one deployment",
+        "of the sizes; growing keeps one deployment",
         allowed=("randomised", "ascending", "growing"),
     ),
     Parameter("rates", "", "comma-separated requests a second, each at every size; empty is as the profile says"),

@@ -1,6 +1,7 @@
 """The figures of a report, one concept a module; every one returns a :class:`~meshtrial.report.figure.Figure`."""
 
 from meshtrial.report.figures.added import added_latency
+from meshtrial.report.figures.answer import answer
 from meshtrial.report.figures.blocks import runs_by_block
 from meshtrial.report.figures.capacity import capacity
 from meshtrial.report.figures.ccdf import latency_ccdf
@@ -19,10 +20,12 @@ from meshtrial.report.figures.scaling import (
     shares_against_endpoints,
 )
 from meshtrial.report.figures.scaling_limits import machine_limits
+from meshtrial.report.figures.strip import strip
 from meshtrial.report.figures.two_studies import two_studies
 
 __all__ = [
     "added_latency",
+    "answer",
     "capacity",
     "components_over_time",
     "configuration_against_endpoints",
@@ -40,5 +43,6 @@ __all__ = [
     "resources",
     "runs_by_block",
     "shares_against_endpoints",
+    "strip",
     "two_studies",
 ]

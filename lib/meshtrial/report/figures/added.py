@@ -11,7 +11,7 @@ from matplotlib.figure import Figure as Canvas
 from meshtrial.design.responses import PERCENTILES
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
-from meshtrial.report import frames, palette, wording
+from meshtrial.report import frames, palette, svg, wording
 from meshtrial.report.figure import Figure
 from meshtrial.report.figures.common import empty, panel_title
 from meshtrial.report.frames import Contrasts
@@ -65,7 +65,8 @@ def _draw(contrasts: Contrasts, rows: list[VerdictRow], sheet: Sheet) -> Canvas:
     for load in contrasts.loads:
         for row in (row for row in rows if row.load == load):
             groups.setdefault((load, row.baseline), []).append(row)
-    figure, axes = sheet.panels([2.9] + [2.3] * (len(groups) - 1))
+    every = contrasts.order([row.treatment for row in rows])
+    figure, axes = sheet.panels([2.9 + sheet.key_in(every)] + [2.3] * (len(groups) - 1))
     for axis, ((load, base), mine) in zip(axes, groups.items(), strict=True):
         names = contrasts.order([row.treatment for row in mine])
         shown = [name for name in PERCENTILES if any(_percentile(row) == name for row in mine)]
@@ -80,8 +81,7 @@ def _draw(contrasts: Contrasts, rows: list[VerdictRow], sheet: Sheet) -> Canvas:
         axis.set_ylabel("added / ms")
         over = f"over {base}" if len(contrasts.baselines) > 1 else ""
         axis.set_title(panel_title(contrasts.load_title(load), over))
-    names = contrasts.order([row.treatment for row in rows])
-    sheet.key(axes[0], [palette.look_of(contrasts.looks, n) for n in names], lines=False)
+    sheet.key(axes[0], [palette.look_of(contrasts.looks, treatment) for treatment in every], lines=False)
     axes[-1].set_xlabel("percentile of a typical run")
     return figure
 
@@ -89,7 +89,7 @@ def _draw(contrasts: Contrasts, rows: list[VerdictRow], sheet: Sheet) -> Canvas:
 def _point(axis: Axes, x: float, row: VerdictRow, look: palette.Look) -> None:
     middle, low, high = _ms(row.difference), _ms(row.difference_low), _ms(row.difference_high)
     axis.plot([x, x], [low, high], color=look.colour, linewidth=1.8, solid_capstyle="butt")
-    axis.plot(
+    (dot,) = axis.plot(
         [x],
         [middle],
         marker=look.marker,
@@ -99,17 +99,22 @@ def _point(axis: Axes, x: float, row: VerdictRow, look: palette.Look) -> None:
         markeredgewidth=1.4,
         linestyle="none",
     )
+    svg.tip(dot, _said(row))
+
+
+def _said(row: VerdictRow) -> str:
+    added = wording.in_unit(row.response, row.difference, sign=True)
+    interval = wording.interval_in_unit(row.response, row.difference_low, row.difference_high)
+    return f"{row.treatment}, {PERCENTILES[_percentile(row)].label}: {added} ({interval})"
 
 
 def _alt(rows: list[VerdictRow]) -> str:
     several = len({row.load for row in rows}) > 1
     parts = []
     for row in rows:
-        interval = wording.interval_in_unit(row.response, row.difference_low, row.difference_high)
         where = f" at {row.load}" if several else ""
-        added = wording.in_unit(row.response, row.difference, sign=True)
         over = f" over {row.baseline}" if len({one.baseline for one in rows}) > 1 else ""
-        parts.append(f"{row.treatment}{over}{where} {PERCENTILES[_percentile(row)].label} {added} ({interval})")
+        parts.append(f"{_said(row)}{over}{where}")
     return f"Latency added over {_bases(rows)} by percentile: " + "; ".join(parts) + "."
 
 

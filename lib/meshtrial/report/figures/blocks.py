@@ -9,7 +9,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import MaxNLocator
 
 from meshtrial.records.dataset import StudyData
-from meshtrial.report import frames, palette, wording
+from meshtrial.report import frames, palette, svg, wording
 from meshtrial.report.figure import Figure
 from meshtrial.report.figures.common import empty, load_title, log_value_axis, panel_title, spread
 from meshtrial.report.palette import INK
@@ -58,13 +58,16 @@ def _axis_label(name: str) -> str:
 def _draw(data: StudyData, rows: pl.DataFrame, name: str, sheet: Sheet) -> Canvas:
     looks = palette.looks(data.plan.study)
     present = [label for label in frames.loads(data) if not rows.filter(pl.col("load") == label).is_empty()]
-    figure, axes = sheet.panels([2.8] + [2.2] * (len(present) - 1))
+    names = frames.order(data, rows["treatment"].to_list())
+    first = 2.8 + (sheet.key_in(names) if sheet.narrow else 0)
+    figure, axes = sheet.panels([first] + [2.2] * (len(present) - 1))
     for axis, load in zip(axes, present, strict=True):
         part = rows.filter(pl.col("load") == load)
-        axis.set_title(panel_title(load_title(data, load)))
         _panel(data, axis, part, looks, name, sheet)
+        scale = " (log scale)" if axis.get_yscale() == "log" else ""
+        axis.set_title(sheet.wrapped(panel_title(load_title(data, load), _axis_label(name) + scale)))
     if sheet.narrow:
-        sheet.key(axes[0], [palette.look_of(looks, n) for n in frames.order(data, rows["treatment"].to_list())])
+        sheet.key(axes[0], [palette.look_of(looks, treatment) for treatment in names])
     axes[-1].set_xlabel("block")
     return figure
 
@@ -94,6 +97,9 @@ def _panel(
                 errorbar=None,
                 legend=False,
             )
+            said = runs.select("block", "value", "run_id").iter_rows()
+            texts = (f"{treatment}, block {b}: {wording.in_unit(name, v)} (run {run})" for b, v, run in said)
+            svg.tip(axis.lines[-1], *texts)
         gone = part.filter((pl.col("treatment") == treatment) & ~pl.col("included"))
         axis.plot(gone["block"], gone["shown"], marker="x", markersize=6, linestyle="none", color=look.colour, mew=1.5)
     low, high = float(part["shown"].min()), float(part["shown"].max())  # type: ignore[arg-type]
@@ -103,8 +109,8 @@ def _panel(
         log_value_axis(axis.yaxis, low / 1.15, high * 1.15)
     elif low >= 0:
         axis.set_ylim(0, high * 1.12 if high else 1)
-    axis.set_ylabel(_axis_label(name) + (" (log scale)" if axis.get_yscale() == "log" else ""))
-    axis.set_xlabel("")
+    # What is measured stands over the panel: along a low panel its name has no room.
+    axis.set(xlabel="", ylabel="")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=10, min_n_ticks=1))
     axis.grid(axis="x", visible=False)
     if not sheet.narrow:

@@ -1,7 +1,8 @@
 """The whole distribution of latency: the body as a CDF, the tail as a CCDF on two logarithmic axes.
 
 Curves are step functions of the exact requests of all included runs put together. They show shape; the
-inference is over runs, so pooled values are named so and stand beside the typical run's.
+inference is over runs, so pooled values are named so and stand beside the typical run's, and the band around a tail is
+over runs too: at every time, the sign test's interval for the median run's share of slower requests.
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ from meshtrial.report import frames, palette, wording
 from meshtrial.report.figure import Figure
 from meshtrial.report.figures.common import empty, load_title, log_value_axis, panel_title
 from meshtrial.report.sheet import SMALL, Sheet
+from meshtrial.stats.signtest import median_ranks
 
 STEPS = 260
+BAND_POINTS = 90
+BAND_ALPHA = 0.05
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class _Pool:
 
     load: str
     treatment: str
-    runs: int
+    runs: tuple[NDArray[np.float64], ...]
     values: NDArray[np.float64]
 
     def quantile(self, q: float, floor: float) -> float | None:
@@ -41,6 +45,14 @@ class _Pool:
         if len(self.values) * (1 - q) < floor:
             return None
         return float(np.quantile(self.values, q))
+
+    def band(self, times: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """Interval of the median run's CCDF at each time; None where there are too few runs for the confidence."""
+        enclosing = median_ranks(len(self.runs), BAND_ALPHA)
+        if enclosing.confidence < 1 - BAND_ALPHA:
+            return None
+        shares = np.sort([1 - np.searchsorted(run, times, side="right") / len(run) for run in self.runs], axis=0)
+        return shares[enclosing.rank - 1], shares[-enclosing.rank]
 
     def steps(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Points of the empirical CCDF, P(latency > x): dense in both tails, every one an exact step."""
@@ -71,10 +83,22 @@ def latency_ccdf(data: StudyData, *, corrected: bool = False) -> Figure:
         f"Latency of {wording.count(total)} requests from their {since} send, pooled over the included runs of each "
         "treatment. Above: share of requests answered within a time. Below: share that took longer, on a logarithmic "
         "axis that spreads the tail out. Curves show shape; verdicts compare runs. The last few requests of a curve "
-        "are chance." + (f" Excluded, because not readable: {'; '.join(unreadable)}." if unreadable else "")
+        "are chance."
+        + _banded(pools)
+        + (f" Excluded, because not readable: {'; '.join(unreadable)}." if unreadable else "")
     )
     return Figure(
         lambda sheet: _draw(data, pools, sheet, since), _alt(data, pools), caption, _table(data, pools, corrected)
+    )
+
+
+def _banded(pools: list[_Pool]) -> str:
+    ranks = [median_ranks(len(pool.runs), BAND_ALPHA) for pool in pools]
+    if not any(one.confidence >= 1 - BAND_ALPHA for one in ranks):
+        return ""
+    return (
+        " Bands: where the median run's curve lies, at each time with at least "
+        f"{wording.declared_percent(1 - BAND_ALPHA)} confidence over runs (sign test)."
     )
 
 
@@ -100,7 +124,7 @@ def _pools(data: StudyData, column: str) -> tuple[list[_Pool], list[str]]:
         if len(values):
             found.setdefault((run.load, run.treatment), []).append(values)
     pools = [
-        _Pool(load, treatment, len(parts), np.sort(np.concatenate(parts)) * 1e3)
+        _Pool(load, treatment, tuple(np.sort(one) * 1e3 for one in parts), np.sort(np.concatenate(parts)) * 1e3)
         for load in frames.loads(data)
         if load not in searches
         for treatment in frames.order(data, [t for one, t in found if one == load])
@@ -112,7 +136,9 @@ def _pools(data: StudyData, column: str) -> tuple[list[_Pool], list[str]]:
 def _draw(data: StudyData, pools: list[_Pool], sheet: Sheet, since: str) -> Canvas:
     looks = palette.looks(data.plan.study)
     present = list(dict.fromkeys(pool.load for pool in pools))
-    figure, axes = sheet.panels([1.9, 2.7] * len(present))
+    names = frames.order(data, [pool.treatment for pool in pools])
+    body_in, tail_in = 1.9, 2.7
+    figure, axes = sheet.panels([body_in + sheet.key_in(names), *[tail_in, body_in] * (len(present) - 1), tail_in])
     for index, load in enumerate(present):
         mine = [pool for pool in pools if pool.load == load]
         body, tail = axes[2 * index], axes[2 * index + 1]
@@ -124,12 +150,11 @@ def _draw(data: StudyData, pools: list[_Pool], sheet: Sheet, since: str) -> Canv
             axis.set_xscale("log")
             axis.set_xlim(low, high)
             log_value_axis(axis.xaxis, low, high, sheet.ticks)
+        _axes_of(body, tail, mine)
         for pool in mine:
             _curves(body, tail, pool, palette.look_of(looks, pool.treatment), data.plan.study.gates.sample_floor)
-        _axes_of(body, tail, mine)
         body.set_title(panel_title(load_title(data, load)))
         tail.set_xlabel(f"latency from the {since} send / ms (log scale)")
-    names = frames.order(data, [pool.treatment for pool in pools])
     sheet.key(axes[0], [palette.look_of(looks, name) for name in names])
     return figure
 
@@ -150,6 +175,12 @@ def _curves(body: Axes, tail: Axes, pool: _Pool, look: palette.Look, floor: floa
             sort=False,
             legend=False,
         )
+    grid = np.geomspace(*tail.get_xlim(), BAND_POINTS)
+    band = pool.band(grid)
+    if band is not None:
+        bottom = tail.get_ylim()[0]
+        low, high = (np.maximum(edge, bottom) for edge in band)
+        tail.fill_between(grid, low, high, where=high > bottom, color=look.colour, alpha=0.13, linewidth=0)
     for marked in MARKED:
         at = pool.quantile(marked.q, floor)
         if at is not None:
@@ -203,7 +234,7 @@ def _table(data: StudyData, pools: list[_Pool], corrected: bool) -> pl.DataFrame
     columns: dict[str, list[object]] = {
         "treatment": [pool.treatment for pool in pools],
         "load": [pool.load for pool in pools],
-        "runs": [pool.runs for pool in pools],
+        "runs": [len(pool.runs) for pool in pools],
         "requests": [len(pool.values) for pool in pools],
     }
     for marked in MARKED:

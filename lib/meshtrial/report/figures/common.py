@@ -29,7 +29,7 @@ def empty(message: str) -> Figure:
         axes.text(0, 0.5, "Nothing to draw.", va="center")
         return figure
 
-    return Figure(draw, message, message, pl.DataFrame({"reason": [message]}))
+    return Figure(draw, message, message, pl.DataFrame({"reason": [message]}), nothing=True)
 
 
 def tick_values(low: float, high: float, most: int = 7) -> list[float]:

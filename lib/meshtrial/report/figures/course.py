@@ -79,7 +79,7 @@ def _rows(data: StudyData, load: str) -> pl.DataFrame:
         own = data.series(run)
         if own.is_empty():
             continue
-        whole = own.filter(pl.col("second") < _whole_seconds(own))
+        whole = own.filter(pl.col("second") < whole_seconds(own))
         proxies = [u.component for u in run.usage if u.role == "data plane"]
         requests = whole.filter(pl.col("component") == "", ~pl.col("measure").str.starts_with("failed "))
         cpu = whole.filter(pl.col("measure") == "cpu_cores", pl.col("component").is_in(proxies))
@@ -94,7 +94,7 @@ def _rows(data: StudyData, load: str) -> pl.DataFrame:
     return pl.concat(found) if found else pl.DataFrame(schema=schema | {"treatment": pl.String, "run": pl.String})
 
 
-def _whole_seconds(own: pl.DataFrame) -> int:
+def whole_seconds(own: pl.DataFrame) -> int:
     """Seconds that were sent in to their end: the last one seldom is."""
     sent = own.filter(pl.col("measure") == "sent").sort("second")
     if sent.height < 2:
@@ -120,7 +120,7 @@ def _draw(
     load: Load,
     sheet: Sheet,
 ) -> Canvas:
-    figure, axes = sheet.panels([1.7] * len(panels), sharex=True)
+    figure, axes = sheet.panels([1.7 + sheet.key_in(treatments), *[1.7] * (len(panels) - 1)], sharex=True)
     looks = palette.looks(data.plan.study)
     found = [palette.look_of(looks, treatment) for treatment in treatments]
     for place, (one, (measure, title, scale)) in enumerate(zip(axes, panels, strict=True)):

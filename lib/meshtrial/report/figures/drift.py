@@ -96,10 +96,11 @@ def _draw(data: StudyData, rows: pl.DataFrame, residuals: pl.DataFrame, name: st
         )
     high = float(part[column].max() or 1)  # type: ignore[arg-type]
     time.set_ylim(0, high * 1.15)
-    time.set_ylabel(f"relative {wording.short_label(name)}" if several else _axis(name))
+    what = f"{wording.short_label(name)}, relative to its load's middle" if several else _axis(name)
+    time.set_title(sheet.wrapped(f"{what}, over the study's time"))
     time.set_xlabel("minutes since the first run")
     sheet.key(time, [palette.look_of(looks, treatment) for treatment in treatments])
-    _positions(place, residuals)
+    _positions(place, residuals, sheet)
     return figure
 
 
@@ -107,7 +108,7 @@ def _axis(name: str) -> str:
     return f"{wording.short_label(name)} / {wording.unit(name)}".removesuffix(" / ")
 
 
-def _positions(axis: Axes, residuals: pl.DataFrame) -> None:
+def _positions(axis: Axes, residuals: pl.DataFrame, sheet: Sheet) -> None:
     shown = residuals.with_columns((100 * (pl.col("residual").exp() - 1)).alias("percent"))
     if not shown.is_empty():
         sns.stripplot(
@@ -132,7 +133,8 @@ def _positions(axis: Axes, residuals: pl.DataFrame) -> None:
     )
     axis.grid(axis="x", visible=False)
     axis.set_xlabel("position in the block; bars are medians")
-    axis.set_ylabel("off expectation")
+    axis.set_ylabel("")
+    axis.set_title(sheet.wrapped("off expectation, by position in the block"))
 
 
 def _alt(data: StudyData, rows: pl.DataFrame, residuals: pl.DataFrame, name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -11,12 +12,17 @@ from matplotlib.figure import Figure as Canvas
 
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
-from meshtrial.report import frames, palette, wording
+from meshtrial.report import frames, palette, svg, wording
 from meshtrial.report.figure import Figure
 from meshtrial.report.figures.common import empty, factor_axis, panel_title
 from meshtrial.report.frames import Contrasts
 from meshtrial.report.palette import INK, PAPER
 from meshtrial.report.sheet import SMALL, Sheet
+
+DOTTED = (
+    "The A/A twin is the baseline deployed a second time: dotted lines carry the ends of its interval, what noise "
+    "alone does, to the other rows."
+)
 
 
 @dataclass(frozen=True)
@@ -51,33 +57,54 @@ def forest_of(contrasts: Contrasts, note: str = "") -> Figure:
     rows = [row for panel in panels_shown for row in panel.rows]
     later = any(row.after_the_fact for row in rows)
     caption = (
-        f"Ratio of each treatment to {_base(contrasts)} (Hodges-Lehmann) with its interval. The shaded band is the "
+        f"Ratio of each treatment to {base_of(contrasts)} (Hodges-Lehmann) with its interval. The shaded band is the "
         f"margin: what {'is taken as' if later else 'was declared'} too small to matter. Right of 1 costs more."
     )
     if any(row.twin for row in rows):
-        caption += (
-            " The A/A twin is the baseline deployed a second time: how far it lies from 1 is what noise alone does."
-        )
+        caption += f" {DOTTED}"
     absent = [rows[0] for rows in groups.values() if rows not in shown]
     if absent:
         named = wording.listing([f"{wording.short_label(row.response)} at {row.load}" for row in absent])
         caption += f" Not reported, and not drawn: {named}."
     caption += note
-    return Figure(lambda sheet: _draw(contrasts, panels_shown, sheet), _alt(rows), caption, _table(rows))
+    return Figure(lambda sheet: _draw(contrasts, panels_shown, sheet), alt_of(rows), caption, table_of(rows))
 
 
-def _base(contrasts: Contrasts) -> str:
+def base_of(contrasts: Contrasts) -> str:
+    """What the ratios are to."""
     return contrasts.baselines[0] if len(contrasts.baselines) == 1 else "its baseline"
 
 
-def _panel(contrasts: Contrasts, rows: list[VerdictRow]) -> _Panel:
+def span(rows: Sequence[VerdictRow]) -> tuple[float, float]:
+    """Ends of an axis that has room for these ratios, their intervals and margins."""
     ends = [value for row in rows for end in (row.ci_low, row.ci_high, row.ratio) for value in _drawable(end)]
     ends += [factor for row in rows for factor in _band(row)]
     low, high = min([0.9, *ends]), max([1.1, *ends])
     room = (math.log(high) - math.log(low)) * 0.05
+    return math.exp(math.log(low) - room), math.exp(math.log(high) + room)
+
+
+def background(axis: Axes, rows: Sequence[VerdictRow]) -> None:
+    """The margin's band, the line of no change, and how far the A/A twin's interval reaches."""
+    band = next((_band(row) for row in rows if _band(row)), ())
+    if band:
+        axis.axvspan(*band, color=INK, alpha=0.09, linewidth=0)
+    axis.axvline(1, color=INK, linewidth=0.9)
+    for end in (end for row in rows if row.twin for side in (row.ci_low, row.ci_high) for end in _drawable(side)):
+        axis.axvline(end, color=palette.GREY, linewidth=0.9, linestyle=(0, (1, 1.8)))
+
+
+def tip_of(row: VerdictRow) -> str:
+    """What a mark says when a pointer rests on it."""
+    added = "" if row.difference is None else wording.in_unit(wording.response_of(row), row.difference, sign=True)
+    said = (f"{_name(row)} against {row.baseline}", _numbers(row), added, wording.verdict_text(row))
+    return ", ".join(filter(None, said))
+
+
+def _panel(contrasts: Contrasts, rows: list[VerdictRow]) -> _Panel:
     against = f"against {rows[0].baseline}" if len(contrasts.baselines) > 1 else ""
     title = panel_title(contrasts.load_title(rows[0].load), wording.typical(rows[0]), against)
-    return _Panel(title, rows, math.exp(math.log(low) - room), math.exp(math.log(high) + room))
+    return _Panel(title, rows, *span(rows))
 
 
 def _drawable(value: float | None) -> list[float]:
@@ -92,18 +119,16 @@ def _band(row: VerdictRow) -> tuple[float, ...]:
 def _draw(contrasts: Contrasts, found: list[_Panel], sheet: Sheet) -> Canvas:
     figure, axes = sheet.panels([0.62 + sheet.row_in * len(panel.rows) for panel in found])
     for axis, panel in zip(axes, found, strict=True):
-        axis.set_title(panel.title)
+        axis.set_title(sheet.wrapped(panel.title))
         factor_axis(axis, panel.low, panel.high, sheet.ticks)
-        band = next((_band(row) for row in panel.rows if _band(row)), ())
-        if band:
-            axis.axvspan(*band, color=INK, alpha=0.09, linewidth=0)
-        axis.axvline(1, color=INK, linewidth=0.9)
+        background(axis, panel.rows)
         colours = [palette.look_of(contrasts.looks, row.treatment).colour for row in panel.rows]
-        sheet.rows(axis, [_name(row) for row in panel.rows], colours)
+        # Over its row a name shares the line with the verdict.
+        sheet.rows(axis, [row.treatment if sheet.narrow else _name(row) for row in panel.rows], colours)
         for place, row in enumerate(panel.rows):
             _row(axis, place, row, palette.look_of(contrasts.looks, row.treatment), panel, sheet)
         axis.spines["left"].set_visible(False)
-    axes[-1].set_xlabel(f"ratio to {_base(contrasts)} (log scale)")
+    axes[-1].set_xlabel(f"ratio to {base_of(contrasts)} (log scale)")
     return figure
 
 
@@ -114,7 +139,9 @@ def _row(axis: Axes, place: int, row: VerdictRow, look: palette.Look, panel: _Pa
     numbers = _numbers(row)
     if sheet.narrow:
         said = said.replace("(a new study of about ", "(new study: ")
-        text = f"{wording.change(row.ratio, row.ci_high)}  {said}" if row.ratio is not None else said
+        change = f"{wording.change(row.ratio, row.ci_high)}  " if row.ratio is not None else ""
+        # How large a new study would be stands in the table too.
+        text = change + (said if sheet.holds(row.treatment, change, said) else f"{mark.glyph} {mark.word}")
         axis.text(1, place - 0.38, text, transform=axis.get_yaxis_transform(), ha="right", size=SMALL, gid="halo")
     else:
         text = f"{numbers}\n{said}" if numbers else said
@@ -130,7 +157,7 @@ def _row(axis: Axes, place: int, row: VerdictRow, look: palette.Look, panel: _Pa
     axis.plot([low, high], [place, place], color=look.colour, linewidth=2.2, solid_capstyle="butt")
     for end in (low, high):
         axis.plot([end, end], [place - 0.13, place + 0.13], color=look.colour, linewidth=1.2)
-    axis.plot(
+    (dot,) = axis.plot(
         [row.ratio],
         [place],
         marker=mark.marker,
@@ -140,6 +167,7 @@ def _row(axis: Axes, place: int, row: VerdictRow, look: palette.Look, panel: _Pa
         markeredgewidth=1.5,
         linestyle="none",
     )
+    svg.tip(dot, tip_of(row))
 
 
 def _name(row: VerdictRow) -> str:
@@ -161,7 +189,8 @@ def _why_not_drawn(row: VerdictRow) -> str:
     return "not computed"
 
 
-def _alt(rows: list[VerdictRow]) -> str:
+def alt_of(rows: Sequence[VerdictRow]) -> str:
+    """What a picture of these ratios shows, in numbers."""
     parts = []
     for row in rows:
         load = f" at {row.load}" if len({one.load for one in rows}) > 1 else ""
@@ -172,7 +201,8 @@ def _alt(rows: list[VerdictRow]) -> str:
     return f"Forest plot of ratios to {bases}. " + "; ".join(parts) + "."
 
 
-def _table(rows: list[VerdictRow]) -> pl.DataFrame:
+def table_of(rows: Sequence[VerdictRow]) -> pl.DataFrame:
+    """A row a ratio."""
     return pl.DataFrame(
         {
             "treatment": [_name(row) for row in rows],

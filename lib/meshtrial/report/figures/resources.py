@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 
 from meshtrial.design.responses import PATH_ROLES
 from meshtrial.records.dataset import StudyData
-from meshtrial.report import frames, palette, wording
+from meshtrial.report import frames, palette, svg, wording
 from meshtrial.report.figure import Figure
 from meshtrial.report.figures.common import empty, load_title, panel_title
 from meshtrial.report.palette import INK
@@ -36,7 +36,7 @@ _ROLES = (
     _RoleLook("app", 0.28, ""),
     _RoleLook("data plane", 0.95, ""),
     _RoleLook("policy", 0.6, "////"),
-    _RoleLook("control plane", 0.6, "...."),
+    _RoleLook("control plane", 0.6, "\\\\\\\\"),
     _RoleLook("load generator", 0.0, ""),
 )
 _MEASURES = (
@@ -81,9 +81,10 @@ def _draw(data: StudyData, used: pl.DataFrame, roles: pl.DataFrame, sheet: Sheet
     figure, axes = sheet.panels(heights)
     for number, axis in enumerate(axes):
         load, (measure, label, scale) = present[number // 2], _MEASURES[number % 2]
-        axis.set_title(panel_title(load_title(data, load), label.partition(" / ")[0]))
-        _bars(data, axis, (used, roles), (load, names), (measure, scale), sheet)
-        axis.set_xlabel(label.partition(" / ")[2])
+        shown, _, unit = label.partition(" / ")
+        axis.set_title(panel_title(load_title(data, load), shown))
+        _bars(data, axis, (used, roles), (load, names), (measure, scale, unit), sheet)
+        axis.set_xlabel(unit)
     seen = set(roles["role"].to_list())
     handles = [
         Patch(facecolor=(*_rgb(INK), look.alpha), edgecolor=INK, linewidth=0.7, hatch=look.hatch, label=look.role)
@@ -104,10 +105,10 @@ def _bars(
     axis: Axes,
     tables: tuple[pl.DataFrame, pl.DataFrame],
     what: tuple[str, list[str]],
-    measured: tuple[str, float],
+    measured: tuple[str, float, str],
     sheet: Sheet,
 ) -> None:
-    (used, roles), (load, names), (measure, scale) = tables, what, measured
+    (used, roles), (load, names), (measure, scale, unit) = tables, what, measured
     looks = palette.looks(data.plan.study)
     widest = 0.0
     for place, treatment in enumerate(names):
@@ -117,7 +118,7 @@ def _bars(
             width = scale * _value(roles, load, treatment, role.role, measure)
             if width <= 0:
                 continue
-            axis.barh(
+            (bar,) = axis.barh(
                 place,
                 width,
                 left=left,
@@ -127,6 +128,7 @@ def _bars(
                 linewidth=0.8,
                 hatch=role.hatch or None,
             )
+            svg.tip(bar, f"{treatment}, {role.role}: {wording.number(width)} {unit}")
             left += width
             path += width if role.in_path else 0
         furthest = max(left, _dots(axis, used, (load, treatment), (measure, scale), place))

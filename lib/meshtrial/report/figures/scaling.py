@@ -60,9 +60,9 @@ def _against(data: StudyData, responses: Sequence[str], what: str) -> Figure:
     alpha = data.plan.study.alpha
     caption = (
         f"{what}. Dots are runs; marks with bars are the estimate over blocks and its {100 * (1 - alpha):g} % interval "
-        "at each size; the line is the straight line or the power law, whichever lies closer (the table says which): "
-        "dashed beyond the largest size, where nothing was measured. Exponents and what one more endpoint costs are in "
-        "the table."
+        "at each size; the line is the straight line or the power law, whichever lies closer (the table says which), "
+        "its band the same interval: dashed beyond the largest size, where nothing was measured. Exponents and what "
+        "one more endpoint costs are in the table."
     )
     return Figure(lambda sheet: _draw(data, found, sheet), _alt(what, found), caption, slopes_table(found))
 
@@ -104,9 +104,11 @@ def _line(axis: Axes, one: Growth, response: Response, look: palette.Look, alpha
             axis.plot(at, middle, marker=look.marker, markersize=5, markerfacecolor=look.face, color=look.colour)
     for low, high, dash in ((x[0], x[-1], "-"), (x[-1], x[-1] * BEYOND, (0, (2.2, 1.8)))):
         at = np.linspace(low, high, CURVE_POINTS)
-        found = [end.estimate * response.scale for size in at if (end := one.predict(float(size), alpha)) is not None]
-        if found:
-            axis.plot(at, found, color=look.colour, linestyle=dash, linewidth=1.2)
+        ends = [end for size in at if (end := one.predict(float(size), alpha)) is not None]
+        if ends:
+            band = response.scale * np.array([(end.low, end.estimate, end.high) for end in ends])
+            axis.plot(at, band[:, 1], color=look.colour, linestyle=dash, linewidth=1.2)
+            axis.fill_between(at, np.maximum(band[:, 0], 0.0), band[:, 2], color=look.colour, alpha=0.12, linewidth=0)
 
 
 def slopes_table(found: Sequence[Growth]) -> pl.DataFrame:

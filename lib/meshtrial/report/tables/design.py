@@ -6,7 +6,7 @@ from meshtrial import stats
 from meshtrial.design.study import Gates, Load, Study
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, wording
-from meshtrial.report.markup import Cell, Column, Fragment, Table, details, joined, part
+from meshtrial.report.markup import Cell, Column, Fragment, Table, fold, joined, part
 
 
 def design(data: StudyData) -> Fragment:
@@ -15,11 +15,21 @@ def design(data: StudyData) -> Fragment:
     facts = _facts(data)
     margins, gates = _margins(study), _gates(study.gates)
     grids = [_order(data, load) for load in frames.loads(data)]
-    html = (
-        facts.to_html()
-        + margins.to_html()
-        + gates.to_html()
-        + details("The order in which the treatments ran, block by block", joined(grid.to_html() for grid in grids))
+    html = joined(
+        (
+            fold(
+                facts.caption,
+                f"question, load, {wording.count(study.blocks)} blocks, families, stopping",
+                facts.to_html(),
+            ),
+            fold(margins.caption, _margins_hold(study), margins.to_html()),
+            fold(gates.caption, "what a run must keep to take part", gates.to_html()),
+            fold(
+                "Order of the runs",
+                f"{len(data.plan.runs)} runs, block by block, {study.order}",
+                joined(grid.to_html() for grid in grids),
+            ),
+        )
     )
     text = "\n".join(
         [facts.to_text(), "", margins.to_text(), "", gates.to_text(), *("\n" + grid.to_text() for grid in grids)]
@@ -55,7 +65,7 @@ def _facts(data: StudyData) -> Table:
         ("stopping", _stopping(study)),
     ]
     cells = [[Cell(name), Cell(text)] for name, text in rows]
-    return Table("Decided before the first run", [Column("what"), Column("decision", wide=True)], cells)
+    return Table("Decided before the first run", [Column("what"), Column("decision", wide=True)], cells, sortable=False)
 
 
 def _load(load: Load) -> str:
@@ -85,6 +95,13 @@ def _stopping(study: Study) -> str:
     return f"{rule}, declared in the plan" + (f" ({rest})" if rest else "")
 
 
+def _margins_hold(study: Study) -> str:
+    shown = (
+        f"{wording.short_label(name)} {wording.margin_text(name, study.margins.get(name))}" for name in study.primary
+    )
+    return "; ".join(shown)
+
+
 def _margins(study: Study) -> Table:
     rows = [
         [Cell(wording.known(name).label), Cell(wording.margin_text(name, study.margins.get(name)))]
@@ -92,7 +109,7 @@ def _margins(study: Study) -> Table:
     ]
     columns = [Column("response"), Column("margin", numeric=True)]
     note = "A margin is what the plan declared too small to matter, before anything was measured."
-    return Table("Margins of the primary responses", columns, rows, note)
+    return Table("Margins of the primary responses", columns, rows, note, show_caption=False)
 
 
 def _gates(gates: Gates) -> Table:
@@ -113,6 +130,8 @@ def _gates(gates: Gates) -> Table:
         [Column("gate"), Column("threshold", wide=True)],
         [[Cell(name), Cell(text)] for name, text in rows],
         "A run that fails is kept, flagged and repeated once inside its block. Nothing is dropped for its outcome.",
+        show_caption=False,
+        sortable=False,
     )
 
 
@@ -131,4 +150,4 @@ def _order(data: StudyData, load: str) -> Table:
         rows.append(cells)
     columns = [Column("block"), *(Column(f"position {position}") for position in positions)]
     caption = "Order of the runs" + (f" at {load}" if len(frames.loads(data)) > 1 else "")
-    return Table(caption, columns, rows, css="mt-grid")
+    return Table(caption, columns, rows, css="mt-grid", sortable=False)

@@ -39,23 +39,41 @@ def _sentences(data: StudyData) -> list[list[Piece]]:
     return [sentence for sentence in found if sentence] or [[Piece(_nothing_yet(data))]]
 
 
-def _sentence_html(sentence: list[Piece]) -> Markup:
+def clauses(data: StudyData) -> list[list[str]]:
+    """The sentence of each load in parts: how it begins, and a clause a treatment."""
+    return [["".join(piece.text for piece in line).strip() for line in _lines(found)] for found in _sentences(data)]
+
+
+def _lines(sentence: list[Piece]) -> list[list[Piece]]:
     lines: list[list[Piece]] = [[]]
     for piece in sentence:
         if piece.weight == "clause":
             lines.append([])
         lines[-1].append(piece)
-    return part("headline", [line for line in lines if line])
+    return [line for line in lines if line]
+
+
+def _sentence_html(sentence: list[Piece]) -> Markup:
+    return part("headline", _lines(sentence))
 
 
 def verdict_sentence(data: StudyData) -> Fragment:
     """The headline: a sentence a load, what the A/A twin says, and what the whole rests on."""
-    html = joined(_sentence_html(sentence) for sentence in _sentences(data))
-    twin = twin_sentences(data)
-    rest = [*growth_notes(data), *_spoken_of(data), *twin, _rests_on(data), *_not_reported(data)]
+    rest = [*twin_sentences(data), rests_on(data), *notes_on_headline(data)]
     if data.plan.study.backend == "local":
         rest.append(REFERENCE_NOTE)
-    return Fragment(html + box(bullets(rest), alarm=bool(twin_called(data))), "\n".join([*headlines(data), *rest]))
+    html = headline_html(data) + box(bullets(rest), alarm=bool(twin_called(data)))
+    return Fragment(html, "\n".join([*headlines(data), *rest]))
+
+
+def headline_html(data: StudyData) -> Markup:
+    """The sentences alone."""
+    return joined(_sentence_html(sentence) for sentence in _sentences(data))
+
+
+def notes_on_headline(data: StudyData) -> list[str]:
+    """How to read the sentences, and of what they are silent."""
+    return [*growth_notes(data), *_spoken_of(data), *_not_reported(data)]
 
 
 def twin_called(data: StudyData) -> list[VerdictRow]:
@@ -97,7 +115,8 @@ def _where(data: StudyData, row: VerdictRow) -> str:
     return f"{name}, {row.load}" if len(data.plan.study.loads) > 1 else name
 
 
-def _rests_on(data: StudyData) -> str:
+def rests_on(data: StudyData) -> str:
+    """Blocks, runs and their order."""
     study = data.plan.study
     parts = []
     for load in study.loads:
@@ -189,7 +208,8 @@ def _clause(rows: list[VerdictRow]) -> list[Piece]:
     using = [row for row in rows if kind(row) in ("more", "less")]
     being = [row for row in rows if row not in using]
     pieces = _listed(" is ", being)
-    return pieces + _listed(", and uses " if being else " uses ", using)
+    verb = "uses" if all(wording.response_of(row).used_up for row in using) else "has"
+    return pieces + _listed(f", and {verb} " if being else f" {verb} ", using)
 
 
 def _listed(lead: str, rows: list[VerdictRow]) -> list[Piece]:

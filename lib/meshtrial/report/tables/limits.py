@@ -6,15 +6,16 @@ from meshtrial.design.responses import MARKED
 from meshtrial.design.study import Study
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
-from meshtrial.report.markup import Fragment, bullets, heading, prose
+from meshtrial.report.markup import Fragment, bullets, fold, prose
 from meshtrial.report.tables.headline import REFERENCE_NOTE
 
 
 def method_and_limits(data: StudyData) -> Fragment:
     """Method and limits in prose, every figure of it from the plan."""
     method, limits = _method(data), _limits(data)
-    html = heading("How") + bullets(method) + heading("Limits") + bullets(limits)
-    return Fragment(prose(html), "\n".join(["How", *method, "", "Limits", *limits]))
+    html = fold("How the verdicts were reached", "order, test, interval, margin, percentiles", prose(bullets(method)))
+    html += fold("Limits", "what the verdicts do not say", prose(bullets(limits)))
+    return Fragment(html, "\n".join(["How", *method, "", "Limits", *limits]))
 
 
 def _method(data: StudyData) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shlex
 from collections import defaultdict
@@ -14,9 +13,12 @@ from markupsafe import Markup
 
 from meshtrial import __version__
 from meshtrial.design.plan import Plan
+from meshtrial.inference.diagnosis import ran
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
-from meshtrial.report.markup import Cell, Column, Fragment, Table, part
+from meshtrial.report.markup import Cell, Column, Fragment, Table, fold, heading, joined, part
+from meshtrial.report.tables.citation import citation
+from meshtrial.report.tables.digest import verdicts_sha256
 
 # What environment.json usually holds, in a reader's order and words; anything else follows under its own name.
 _LABELS = {
@@ -67,20 +69,22 @@ def recorded_at(data: StudyData) -> str:
     return str(Path(*parts[-2:]))
 
 
-def verdicts_sha256(data: StudyData) -> str:
-    """Digest of the verdict rows: what `verify` compares a re-analysis with."""
-    body = json.dumps([row.to_dict() for row in data.verdicts], sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(body.encode()).hexdigest()
-
-
 def provenance(data: StudyData) -> Fragment:
-    """Host, versions, commit, lock, plan digest, seed, and the commands that make it again."""
+    """Host, versions, commit, lock, plan digest, seed, the commands that make it again, and how it is cited."""
     plan = data.plan
     command, again = reproduce_command(plan), f"meshtrial report {shlex.quote(recorded_at(data))}"
-    record, machine = _record_table(data), _machine_table(data)
+    record, versions, machine = _record_table(data), list(_versions_tables(data)), _machine_table(data)
     seal = {"plan": plan.sha256, "verdicts": verdicts_sha256(data), "records": recorded_at(data)}
-    html = part("provenance", seal, command, again, [record, machine])
-    return Fragment(html, "\n".join([command, again, "", record.to_text(), "", machine.to_text()]))
+    cite = citation(data)
+    folded = [
+        fold(record.caption, "digests of plan and verdicts, seed, first and last run", record.to_html()),
+        *(fold(table.caption, "what differs between them", table.to_html()) for table in versions),
+        fold(machine.caption, "CPU, kernel, every program's version", machine.to_html()),
+    ]
+    html = part("provenance", seal, command, again, joined(folded))
+    html += heading("Cite this") + cite.html
+    shown = [record, *versions, machine]
+    return Fragment(html, "\n".join([command, again, *(f"\n{table.to_text()}" for table in shown), "", cite.text]))
 
 
 def _record_table(data: StudyData) -> Table:
@@ -116,15 +120,44 @@ def _machine_table(data: StudyData) -> Table:
     return _pairs("The machine and the versions", rows)
 
 
+def _versions_tables(data: StudyData) -> Iterator[Table]:
+    """What ran in each version of a data plane, where a study compares versions: all that they differ in."""
+    treatments = data.plan.study.treatments
+    for plane in dict.fromkeys(treatment.dataplane for treatment in treatments if treatment.version):
+        columns = list(dict.fromkeys(one.versioned for one in treatments if one.dataplane == plane))
+        found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+        for treatment, told in ran(data.runs).items():
+            for what, versions in told.items():
+                if treatment.dataplane == plane:
+                    found[what][treatment.versioned] |= versions
+        rows = {
+            what: [", ".join(sorted(by[name])) or "\u2013" for name in columns] for what, by in sorted(found.items())
+        }
+        yield Table(
+            f"Versions of {plane}, as the runs recorded them",
+            [Column("what"), *(Column(name, wide=True) for name in columns)],
+            [[Cell(text) for text in (what, *told)] for what, told in rows.items() if len(set(told)) > 1],
+            "What is not listed was the same in all of them.",
+            show_caption=False,
+        )
+
+
 def _run_versions(data: StudyData) -> Iterator[tuple[str, str]]:
-    """Versions that the runs themselves recorded; more than one of a kind is said, not averaged."""
-    seen: dict[str, dict[str, None]] = defaultdict(dict)
+    """Versions that the runs themselves recorded; treatments may differ in them, runs of one treatment should not."""
+    seen: dict[str, dict[str, dict[str, None]]] = defaultdict(lambda: defaultdict(dict))
     for run in data.runs:
         for name, version in run.versions.items():
-            seen[name][version] = None
-    for name, versions in sorted(seen.items()):
-        shown = ", ".join(versions)
-        yield name, shown if len(versions) == 1 else f"{shown} (WARNING: it changed within the study)"
+            seen[name][run.treatment][version] = None
+    for name, by_treatment in sorted(seen.items()):
+        several = {version for versions in by_treatment.values() for version in versions}
+        treatments: dict[str, list[str]] = defaultdict(list)
+        for treatment, versions in by_treatment.items():
+            treatments[", ".join(versions)].append(treatment)
+        shown = "; ".join(
+            text if len(several) == 1 else f"{text} in {', '.join(sorted(names))}" for text, names in treatments.items()
+        )
+        changed = any(len(versions) > 1 for versions in by_treatment.values())
+        yield name, f"{shown} (WARNING: it changed within the study)" if changed else shown
 
 
 def _flatten(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -161,7 +194,7 @@ def _pairs(caption: str, rows: list[tuple[str, str]]) -> Table:
         ]
         for label, text in rows
     ]
-    return Table(caption, [Column("what"), Column("recorded", wide=True)], cells)
+    return Table(caption, [Column("what"), Column("recorded", wide=True)], cells, show_caption=False, sortable=False)
 
 
 def _is_hash(text: str) -> bool:

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import polars as pl
 from markupsafe import Markup
 
 from meshtrial.records.dataset import StudyData
-from meshtrial.records.schema import GateResult, Proof, RunRecord
+from meshtrial.records.schema import GateResult, RunRecord
 from meshtrial.report import frames, wording
-from meshtrial.report.markup import Cell, Column, Fragment, Table, badge, box, bullets, details, heading, paragraph
+from meshtrial.report.markup import (
+    Cell,
+    Column,
+    Fragment,
+    Table,
+    badge,
+    box,
+    bullets,
+    fold,
+    heading,
+    paragraph,
+)
+from meshtrial.report.tables import proofs
 from meshtrial.report.tables.failures import failed_requests
 from meshtrial.report.tables.headline import twin_called, twin_sentences
+from meshtrial.report.tables.places import places_of_blocks
 from meshtrial.stats.family import NO_TWIN
 
 # Codes of warnings that speak of the machine's course rather than of one contrast.
-_NUMBER = re.compile(r"\d+")
 _SHARES = frozenset(
     {"rate", "achieved rate", "late", "late sends", "errors", "generator CPU", "generator late", "foreign load"}
 )
@@ -27,20 +38,25 @@ _SHARES = frozenset(
 _STOLEN = 0.02
 _COURSE = (
     *("drift", "autocorrelation", "carry-over", "dependent-blocks", "position", "warm-up", "modes", "baseline-modes"),
-    *("aa-differs", "noise-floor", NO_TWIN),
+    *("aa-differs", "noise-floor", NO_TWIN, "places-differ"),
 )
 
 
 def validity(data: StudyData) -> Fragment:
     """Everything that could make a verdict wrong, failures first."""
-    summary = _summary(data)
-    excluded = _excluded(data)
-    gates, proofs, failures = _gates(data), _proofs(data), failed_requests(data)
-    alarm = bool(twin_called(data) or excluded)
+    summary = [*course_of_runs(data), *twin_sentences(data)]
+    gone = excluded(data)
+    gates, proven, failures = _gates(data), proofs.proofs(data), failed_requests(data)
+    alarm = bool(twin_called(data) or gone)
     html = box(bullets(summary), alarm=alarm)
-    if excluded:
-        html += heading("What was excluded, and why") + bullets(excluded)
-    html += gates.to_html() + failures.html + _failed_runs(data) + proofs.to_html()
+    if gone:
+        html += heading("What was excluded, and why") + bullets(gone)
+    divided = places_of_blocks(data)
+    html += divided.html
+    html += fold(gates.caption, _gates_hold(data), gates.to_html(), opened=_any_failed(data))
+    html += failures.html + _failed_runs(data)
+    unproven = any(not proof.passed for run in data.runs for proof in run.proofs)
+    html += fold(proven.caption, proofs.holds(data), proven.to_html(), opened=unproven)
     warnings, others = _drift_warnings(data, primary=True), _drift_warnings(data, primary=False)
     html += heading("Drift and order") + (
         bullets(warnings)
@@ -48,12 +64,28 @@ def validity(data: StudyData) -> Fragment:
         else paragraph("No warning of drift, order or carry-over was raised for a primary response.")
     )
     if others:
-        html += details(f"Of exploratory responses ({len(others)})", bullets(others))
-    text = "\n".join([*summary, *excluded, "", gates.to_text(), failures.text, "", proofs.to_text(), "", *warnings])
+        html += fold("Drift and order of exploratory responses", _times(len(others), "warning"), bullets(others))
+    told = [*summary, *gone, "", *([divided.text, ""] if divided.text else []), gates.to_text(), failures.text, ""]
+    text = "\n".join([*told, proven.to_text(), "", *warnings])
     return Fragment(html, text)
 
 
-def _summary(data: StudyData) -> list[str]:
+def _gates_hold(data: StudyData) -> str:
+    """The table of gates in a line."""
+    gates = [gate for run in data.runs for gate in run.gates]
+    names = dict.fromkeys(gate.name for gate in gates)
+    failed = dict.fromkeys(gate.name for gate in gates if not gate.passed)
+    held = sum(all(gate.passed for gate in run.gates) for run in data.runs)
+    said = f"{_times(len(names), 'gate')}; {wording.count(held)} of {_times(len(data.runs), 'attempt')} passed them all"
+    return f"{said}; failed: {wording.listing(list(failed))}" if failed else said
+
+
+def _any_failed(data: StudyData) -> bool:
+    return any(not gate.passed for run in data.runs for gate in run.gates)
+
+
+def course_of_runs(data: StudyData) -> list[str]:
+    """How many runs were made and failed, why they mostly did, and what the machine's host took."""
     runs = data.runs
     failed = [run for run in runs if not run.valid]
     mended = {run.run_id for run in failed} & {run.run_id for run in runs if run.valid}
@@ -75,7 +107,6 @@ def _summary(data: StudyData) -> list[str]:
     stolen = _stolen(data.runs)
     if stolen:
         lines.append(stolen)
-    lines += twin_sentences(data)
     return lines
 
 
@@ -114,7 +145,7 @@ def _stolen(runs: Sequence[RunRecord]) -> str:
     )
 
 
-def _excluded(data: StudyData) -> list[str]:
+def excluded(data: StudyData) -> list[str]:
     """Blocks and treatments that are excluded, each with its reason in words."""
     found = []
     by_run = {(run.run_id, run.attempt): run for run in data.runs}
@@ -183,7 +214,7 @@ def _gates(data: StudyData) -> Table:
         *(Column(treatment, numeric=True) for treatment in treatments),
     ]
     note = "Each cell: the worst value of all attempts; where a gate failed, how many passed it."
-    return Table("Gates, by treatment", columns, rows, note, keys, groups if several else ())
+    return Table("Gates, by treatment", columns, rows, note, keys, groups if several else (), show_caption=False)
 
 
 def _fraction(passed: int, total: int) -> Cell:
@@ -228,55 +259,9 @@ def _failed_runs(data: StudyData) -> Markup:
         for run in failed
     ]
     columns = [Column("run"), Column("attempt", numeric=True), Column("what failed", wide=True)]
-    table = Table("Attempts that failed", columns, rows, keys=[f"{run.run_id}|{run.attempt}" for run in failed])
-    return table.to_html() if len(failed) <= 6 else details(f"Attempts that failed ({len(failed)})", table.to_html())
-
-
-def _proofs(data: StudyData) -> Table:
-    """A row a treatment and proof; what was expected and seen, the failures' own words where it failed."""
-    grouped: dict[tuple[str, str], list[Proof]] = defaultdict(list)
-    for run in data.runs:
-        for proof in run.proofs:
-            grouped[run.treatment, proof.name].append(proof)
-    rows, groups = [], []
-    for treatment in frames.order(data, {name for name, _ in grouped}):
-        for (owner, name), proofs in grouped.items():
-            if owner != treatment:
-                continue
-            failed = [proof for proof in proofs if not proof.passed]
-            shown = failed or proofs
-            passed = f"{len(proofs) - len(failed)}/{len(proofs)}"
-            groups.append(treatment)
-            rows.append(
-                [
-                    Cell(name),
-                    Cell(passed, html=_failure(passed) if failed else Markup("")),
-                    Cell(_some(proof.expected for proof in shown)),
-                    Cell(_some(proof.observed for proof in shown)),
-                ]
-            )
-    columns = [
-        Column("proof"),
-        Column("passed", numeric=True),
-        Column("expected", middle=True),
-        Column("observed", wide=True),
-    ]
-    note = (
-        "Every treatment is proven before and after each run to be what its label says. A treatment without a row has "
-        "no proof."
-    )
-    return Table("Proofs, by treatment", columns, rows, note, groups=groups)
-
-
-def _some(texts: Iterable[str]) -> str:
-    """Different texts, the first two of them; texts that differ in one number alone are one, with its range."""
-    found = list(dict.fromkeys(texts))
-    numbers = [_NUMBER.findall(text) for text in found]
-    if len(found) > 1 and len({_NUMBER.sub("#", text) for text in found}) == 1 and len(numbers[0]) == 1:
-        values = [int(number[0]) for number in numbers]
-        return _NUMBER.sub(f"{wording.count(min(values))} to {wording.count(max(values))}", found[0])
-    shown = " · ".join(found[:2])
-    return shown if len(found) <= 2 else f"{shown} · and {len(found) - 2} more"
+    keys = [f"{run.run_id}|{run.attempt}" for run in failed]
+    table = Table("Attempts that failed", columns, rows, keys=keys, show_caption=False)
+    return fold(table.caption, f"{len(failed)}, each with its reason", table.to_html(), opened=len(failed) <= 6)
 
 
 def _drift_warnings(data: StudyData, *, primary: bool) -> list[str]:

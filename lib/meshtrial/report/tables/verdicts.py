@@ -19,17 +19,16 @@ from meshtrial.report.markup import (
     Fragment,
     Table,
     bullets,
-    details,
-    heading,
+    fold,
     joined,
     paragraph,
     part,
-    prose,
 )
 from meshtrial.report.tables.headline import verdict_badge
 from meshtrial.report.wording import kind
 
 FOLD_FROM = 12  # exploratory rows beyond which their table is folded
+_FAMILIES = ("latency", "CPU", "memory", "other")
 _T = TypeVar("_T")
 
 
@@ -44,8 +43,10 @@ def verdict_table(data: StudyData) -> Fragment:
         "stands outside every family."
     )
     parts = contrast_tables(found, note)
-    words = details("The rows in words", bullets(in_words(row) for row in found.rows))
-    html = joined(part.to_html() for part in parts) + _warnings(found.rows) + _legend(found.rows) + words
+    words = fold(
+        "The same in words", "a sentence a row, to be quoted or read aloud", bullets(map(in_words, found.rows))
+    )
+    html = joined(part.to_html() for part in parts) + _legend(found.rows) + words
     return Fragment(html, "\n\n".join(part.to_text() for part in parts))
 
 
@@ -62,28 +63,66 @@ def exploratory_table(data: StudyData) -> Fragment:
     parts = contrast_tables(found)
     tables = joined(part.to_html() for part in parts)
     if len(found.rows) > FOLD_FROM:
-        tables = details(f"All {len(found.rows)} exploratory contrasts", tables)
-    tally = _tally(found.rows)
-    html = paragraph(lead, "mt-prose") + prose(bullets(tally)) + tables
-    return Fragment(html, "\n\n".join([lead, *tally, *(part.to_text() for part in parts)]))
+        holds = "response by response: estimate, interval, margin"
+        tables = fold(f"All {len(found.rows)} exploratory contrasts", holds, tables)
+    tally, called = _tally(found.rows), _called_table(found)
+    html = paragraph(lead, "mt-prose") + paragraph(tally, "mt-prose") + called.to_html() + tables
+    return Fragment(html, "\n\n".join([lead, tally, called.to_text(), *(part.to_text() for part in parts)]))
 
 
-def _tally(rows: Sequence[VerdictRow]) -> list[str]:
-    """How many of each class, and what was called different: the table folded into a few lines."""
+def _tally(rows: Sequence[VerdictRow]) -> str:
+    """How many of each class."""
     judged = [row for row in rows if not row.twin]
     counts = Counter(kind(row) for row in judged)
-    told = wording.listing([f"{count} {word}" for word, count in counts.most_common()])
-    called: dict[str, dict[str, None]] = {}
-    for row in judged:
-        if kind(row) in wording.DIFFERENT:
-            called.setdefault(f"{row.treatment}, {kind(row)}", {})[wording.short_label(row.response)] = None
-    return [f"{len(judged)} contrasts: {told}.", *(f"{who}: {', '.join(names)}" for who, names in called.items())]
+    return f"{len(judged)} contrasts: {wording.listing([f'{count} {word}' for word, count in counts.most_common()])}."
+
+
+def _called_table(contrasts: Contrasts) -> Table:
+    """Where something was called different: a row a treatment, a column a family of responses."""
+    counted: dict[tuple[str, str], dict[str, Counter[str]]] = {}
+    for row in contrasts.rows:
+        if not row.twin:
+            mine = counted.setdefault((row.treatment, row.baseline), {})
+            mine.setdefault(_family(row), Counter())[kind(row)] += 1
+    families = [name for name in _FAMILIES if any(name in mine for mine in counted.values())]
+    against = "against {}" if len(contrasts.baselines) > 1 else ""
+    cells = [
+        [
+            Cell(treatment, note=against.format(base)),
+            *(_count_cell(mine.get(name)) for name in families),
+        ]
+        for (treatment, base), mine in counted.items()
+    ]
+    caption = "Called different among the exploratory responses"
+    return Table(caption, [Column("treatment"), *(Column(name) for name in families)], cells)
+
+
+def _family(row: VerdictRow) -> str:
+    response = wording.response_of(row)
+    if response.kind == "latency":
+        return "latency"
+    if response.unit == "MiB":
+        return "memory"
+    return "CPU" if "cpu" in response.name or "switches" in response.name else "other"
+
+
+def _count_cell(counts: Counter[str] | None) -> Cell:
+    if not counts:
+        return Cell("–")
+    called = {word: count for word, count in counts.items() if word in wording.DIFFERENT}
+    said = ", ".join(f"{count} {word}" for word, count in called.items()) or "none"
+    return Cell(f"{said} of {counts.total()}", sum(called.values()))
 
 
 def contrast_tables(contrasts: Contrasts, note: str = "") -> list[Table]:
     """Verdict rows as tables, one a load."""
-    by_load = ((load, [row for row in contrasts.rows if row.load == load]) for load in contrasts.loads)
-    return [_table(contrasts, load, rows, note) for load, rows in by_load if rows]
+    by_load = [(load, [row for row in contrasts.rows if row.load == load]) for load in contrasts.loads]
+    found = [(load, rows) for load, rows in by_load if rows]
+    # What holds for all of them is said once, below the last.
+    return [
+        _table(contrasts, load, rows, note if place == len(found) else "")
+        for place, (load, rows) in enumerate(found, start=1)
+    ]
 
 
 def _table(contrasts: Contrasts, load: str, rows: Sequence[VerdictRow], note: str) -> Table:
@@ -227,10 +266,5 @@ def in_words(row: VerdictRow, counted: str = "blocks") -> str:
 
 
 def _legend(rows: Sequence[VerdictRow]) -> Markup:
-    used = dict.fromkeys(kind(row) for row in rows)
-    return details("What the words mean", part("legend", [wording.LOOKS[word] for word in used]))
-
-
-def _warnings(rows: Sequence[VerdictRow]) -> Markup:
-    found = wording.warnings(rows)
-    return heading("Warnings") + bullets(found) if found else Markup("")
+    used = list(dict.fromkeys(kind(row) for row in rows))
+    return fold("What the words mean", ", ".join(used), part("legend", [wording.LOOKS[word] for word in used]))

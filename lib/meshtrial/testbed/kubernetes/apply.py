@@ -67,9 +67,14 @@ def verdict(existing: Json | None, owner: Owner, context: str) -> str:
         study = labels.get(STUDY, "?")
         return (
             f"namespace {name} belongs to another session of meshtrial (study {study}, owner {labels.get(OWNER)}); "
-            f"if that one is over, remove it with 'meshtrial clean --context {context} --study {study}'"
+            f"if that one is over, remove it with '{clean_command(context, study)}'"
         )
     return ""
+
+
+def clean_command(context: str, study: str) -> str:
+    """What a user types to remove what a study left; inside a cluster there is no context to name."""
+    return "meshtrial clean" + (f" --context {context}" if context else "") + f" --study {study}"
 
 
 class Applier:

@@ -12,7 +12,7 @@ import re
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -22,6 +22,7 @@ from meshtrial.errors import MissingToolError, TestbedError
 from meshtrial.testbed.kubernetes import helm
 from meshtrial.testbed.kubernetes.manifests import LOADER, Json
 from meshtrial.testbed.kubernetes.meshdata import Mesh, Release
+from meshtrial.testbed.kubernetes.meshversions import is_version
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.values import merged, put
 
@@ -100,6 +101,16 @@ class Charts:
         """What a run of this mesh was installed from, for its record."""
         found = [(release.name, self._of.get((mesh.name, release.name))) for release in mesh.releases]
         return {f"chart {name}": f"{chart.version} (sha256:{chart.sha256})" for name, chart in found if chart}
+
+    def named(self, mesh: Mesh) -> Mesh:
+        """A version with what its charts call its images besides: Linkerd's chart 2026.6.3 is of edge-26.6.3."""
+        declared = mesh.declared
+        if declared is None or mesh.version not in declared.names:
+            return mesh
+        charts = [self._of.get((mesh.name, release.name)) for release in mesh.releases]
+        more = [chart.app_version for chart in charts if chart and is_version(chart.version, mesh.version)]
+        names = tuple(dict.fromkeys((*declared.names, *filter(None, more))))
+        return replace(mesh, declared=replace(declared, names=names))
 
     def record(self) -> dict[str, dict[str, dict[str, str]]]:
         """By mesh and release, what was fetched so far."""

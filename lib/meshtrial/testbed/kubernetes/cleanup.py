@@ -1,7 +1,8 @@
 """Removal of what meshtrial made, also after a crash; nothing else is touched.
 
 What is ours is told by its labels alone, so a session that died, on another machine even, can be cleaned up
-after; one that lives says so by its Lease, and what it owns is left alone. Applications go first, then what was
+after; one that lives says so by its Lease, and what it owns is left alone: who lives is asked each time after what
+there is was listed, for a study may begin while an older one's is removed. Applications go first, then what was
 applied beside them, then the meshes: a control plane clears the finalizers of what it watches over. A mesh is
 uninstalled by its own data before its namespace goes: webhooks that outlive their control plane would stop every new
 pod of the cluster.
@@ -9,7 +10,7 @@ pod of the cluster.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from meshtrial.errors import TestbedError
@@ -79,9 +80,14 @@ def clean_cluster(
 ) -> Cleaned:
     """The same on a cluster that is already known; ``owner_id`` limits it to one session."""
     removed, remaining, lines = [], [], []
-    alive = {} if force else lease.running(cluster)
     namespaces, left_alone = [], set()
-    for item in owned_namespaces(cluster, study, owner_id):
+    found = owned_namespaces(cluster, study, owner_id)
+    alive = {} if force else lease.running(cluster, found)
+
+    def spared() -> Collection[str]:
+        return () if force else lease.running(cluster)
+
+    for item in found:
         owner = str(item["metadata"]["labels"].get(OWNER))
         if owner in alive:
             remaining.append(item["metadata"]["name"])
@@ -106,13 +112,21 @@ def clean_cluster(
         if not mesh_of(item):
             remove(item)
     meshes = find_meshes(options)
+
+    def in_use() -> set[str]:
+        """API groups of meshes that a running study has installed, maybe over CRDs that another one left."""
+        standing = [(mesh_of(item), str(item["metadata"]["labels"].get(OWNER))) for item in owned_namespaces(cluster)]
+        living = spared()
+        names = {name for name, owner in standing if owner in living and name in meshes}
+        return {group for name in names for group in meshes[name].crd_groups}
+
     groups = {group for mesh in meshes.values() for group in mesh.crd_groups} | {_GATEWAY_API}
-    lines += remove_objects(cluster, groups, study, owner_id, spared=alive)
+    lines += remove_objects(cluster, groups, study, owner_id, spared)
     for item in namespaces:
         if mesh_of(item):
             remove(item)
-    lines += remove_crds(cluster, study, owner_id, spared=alive)
-    lines += clusterwide.remove_owned(cluster, _owned(study, owner_id), spared=alive)
+    lines += remove_crds(cluster, study, owner_id, spared, used=in_use)
+    lines += clusterwide.remove_owned(cluster, _owned(study, owner_id), spared)
     if not lines:
         lines.append(f"nothing of meshtrial's in {cluster.where()}")
     return Cleaned(tuple(removed), tuple(remaining), tuple(lines))
@@ -134,31 +148,48 @@ def remove_objects(
     groups: Iterable[str],
     study: str | None = None,
     owner_id: str | None = None,
-    spared: Collection[str] = (),
+    spared: Callable[[], Collection[str]] = tuple,
 ) -> list[str]:
-    """Delete custom resources of ours that lie in namespaces of others or in none: no namespace takes them along."""
+    """Delete custom resources of ours that lie in namespaces of others or in none: no namespace takes them along.
+
+    Parameters
+    ----------
+    groups : iterable of str
+        What the API groups end in.
+    spared : callable
+        Owners whose objects stay; asked after these were listed.
+    """
     suffixes = tuple(groups)
     try:
         kinds = [crd["spec"] for crd in cluster.items(_CRDS) if crd["spec"]["group"].endswith(suffixes)]
     except TestbedError:
         return []  # whoever may not read CRDs applied none of theirs
-    lines = []
+    lines: list[str] = []
+    found: dict[str, Json] = {}
     for spec in kinds:
         version = next((v["name"] for v in spec["versions"] if v.get("served")), "")
         group, kind = f"/apis/{spec['group']}/{version}", spec["names"]["plural"]
         try:
-            found = cluster.items(f"{group}/{kind}", labelSelector=_selector(study, owner_id) + f",{OWNER}")
-            for item in found:
-                metadata = item["metadata"]
-                if metadata["labels"].get(OWNER) in spared:
-                    continue
-                where = f"/namespaces/{metadata['namespace']}" if metadata.get("namespace") else ""
-                if cluster.delete(f"{group}{where}/{kind}/{metadata['name']}", uid=metadata["uid"]):
-                    lines.append(f"{kind} {metadata['name']} removed")
+            items = cluster.items(f"{group}/{kind}", labelSelector=_selector(study, owner_id) + f",{OWNER}")
         except NotFoundError:
             continue  # its CRD is going
         except TestbedError as error:
             lines.append(f"{kind} of {spec['group']}: {error}")
+            continue
+        for item in items:
+            metadata = item["metadata"]
+            where = f"/namespaces/{metadata['namespace']}" if metadata.get("namespace") else ""
+            found[f"{group}{where}/{kind}/{metadata['name']}"] = item
+    living = spared() if found else ()
+    for path, item in found.items():
+        kind, name = path.rsplit("/", 2)[1:]
+        if item["metadata"]["labels"].get(OWNER) in living:
+            continue
+        try:
+            if cluster.delete(path, uid=item["metadata"]["uid"]):
+                lines.append(f"{kind} {name} removed")
+        except TestbedError as error:
+            lines.append(f"{kind} {name}: {error}")
     return lines
 
 
@@ -166,28 +197,40 @@ def remove_crds(
     cluster: Cluster,
     study: str | None = None,
     owner_id: str | None = None,
-    spared: Collection[str] = (),
+    spared: Callable[[], Collection[str]] = tuple,
     groups: Iterable[str] = ("",),
+    used: Callable[[], Collection[str]] = tuple,
 ) -> list[str]:
     """Delete the CRDs that came with a mesh of ours; one that was there before carries no label of ours.
 
     Parameters
     ----------
-    spared : collection of str
-        Owners whose CRDs stay.
+    spared : callable
+        Owners whose CRDs stay; asked after these were listed.
     groups : iterable of str
         Only API groups that end so: another mesh of this session may stand beside it.
+    used : callable
+        What the API groups end in that a mesh of somebody else's needs, whoever's they are; asked after the listing.
     """
     suffixes = tuple(groups)
     lines = []
     try:
-        found = {
-            item["metadata"]["name"]: item["metadata"]["uid"]
+        listed = [
+            item
             for item in cluster.items(_CRDS, labelSelector=_owned(study, owner_id))
-            if item["metadata"]["labels"].get(OWNER) not in spared and item["spec"]["group"].endswith(suffixes)
-        }
+            if item["spec"]["group"].endswith(suffixes)
+        ]
     except TestbedError:
         return []  # whoever may not read CRDs has made none
+    living, needed = (spared(), tuple(used())) if listed else ((), ())
+    found = {
+        item["metadata"]["name"]: item["metadata"]["uid"]
+        for item in listed
+        if item["metadata"]["labels"].get(OWNER) not in living
+    }
+    for name in [item["metadata"]["name"] for item in listed if item["spec"]["group"].endswith(needed)]:
+        if found.pop(name, None):
+            lines.append(f"CRD {name} stays: the mesh of a running study needs it")
     # All are asked to go before any is waited for: each first deletes its objects.
     for step in (
         lambda name, uid: cluster.delete(f"{_CRDS}/{name}", uid=uid),
@@ -220,7 +263,8 @@ def _uninstall_in(cluster: Cluster, options: KubernetesOptions, namespace: Json)
     name = mesh_of(namespace)
     if not name:
         return
-    mesh: Mesh | None = find_meshes(options).get(name)
+    # Versions differ in what their releases are installed from, not in which releases there are.
+    mesh: Mesh | None = find_meshes(options).get(name.partition("@")[0])
     if mesh is None:
         raise TestbedError(f"it holds mesh {name}, whose folder is not known here (mesh_folders=FOLDER)")
     # A session that died inside Helm could not label its CRDs; Helm's own note tells whose they are.

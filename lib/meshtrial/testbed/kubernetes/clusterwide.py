@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes.apply import OWNER, STUDY, Owner, label
@@ -99,15 +99,19 @@ def remove(cluster: Cluster, mesh: Mesh, before: Mapping[str, Json]) -> tuple[li
     return removed, foreign
 
 
-def remove_owned(cluster: Cluster, selector: str, spared: Collection[str] = ()) -> list[str]:
-    """Delete what carries an owner's label, for cleaning; what could not be deleted, one line each."""
+def remove_owned(cluster: Cluster, selector: str, spared: Callable[[], Collection[str]] = tuple) -> list[str]:
+    """Delete what carries an owner's label, for cleaning; what could not be deleted, one line each.
+
+    ``spared`` gives the owners whose objects stay; it is asked after these were listed.
+    """
     lines: list[str] = []
     found: dict[str, Json] = {}
     for kind in KINDS:
         with contextlib.suppress(TestbedError):  # whoever may not list them has made none
             found |= look(cluster, [kind], selector)
+    living = spared() if found else ()
     for path, item in found.items():
-        if item["metadata"]["labels"].get(OWNER) in spared:
+        if item["metadata"]["labels"].get(OWNER) in living:
             continue
         try:
             cluster.delete(path, uid=item["metadata"]["uid"])

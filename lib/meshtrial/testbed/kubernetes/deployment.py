@@ -16,8 +16,18 @@ from meshtrial.envoy.tokens import Tokens
 from meshtrial.errors import TestbedError
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
 from meshtrial.records.schema import ComponentUsage, Proof
-from meshtrial.testbed.kubernetes import evidence, loadgen, probing, proofs, pushes, rollouts, wait, waypoints
-from meshtrial.testbed.kubernetes.apply import Applier, delete_namespace
+from meshtrial.testbed.kubernetes import (
+    evidence,
+    loadgen,
+    meshversions,
+    probing,
+    proofs,
+    pushes,
+    rollouts,
+    wait,
+    waypoints,
+)
+from meshtrial.testbed.kubernetes.apply import Applier, clean_command, delete_namespace
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.manifests import template
@@ -50,6 +60,11 @@ class KubernetesDeployment:
     ----------
     keep : bool
         Stay standing after ``close``; the testbed then removes it (``app_reinstall``).
+
+    Attributes
+    ----------
+    installed_from : dict
+        Versions of what its mesh was installed from, which no pod tells.
     """
 
     def __init__(
@@ -68,7 +83,8 @@ class KubernetesDeployment:
         self.cluster, self.applier, self.options = cluster, applier, options
         self.treatment, self.load, self.rendered, self.mesh = treatment, load, rendered, mesh
         self.target: Target = rendered.target
-        self.versions: dict[str, str] = {}
+        self.installed_from: dict[str, str] = {}
+        self._versions: dict[str, str] = {}
         self.keep = keep
         self.measured: dict[str, Any] = {}
         self._tokens, self._probe = tokens, probe
@@ -80,14 +96,18 @@ class KubernetesDeployment:
 
     def stand_up(self) -> None:
         """Apply everything and wait until a request comes through; on failure nothing stays."""
-        places = (self.rendered.namespace, *(self.mesh.namespaces if self.mesh is not None else ()))
         try:
-            with evidence.kept(self.cluster, places):
+            with evidence.kept(self.cluster, self._places):
                 self._stand_up()
         except BaseException:
             with contextlib.suppress(TestbedError):
                 self.remove()
             raise
+
+    @property
+    def _places(self) -> tuple[str, ...]:
+        """Namespaces in which something of the treatment runs."""
+        return (self.rendered.namespace, *(self.mesh.namespaces if self.mesh is not None else ()))
 
     def _stand_up(self) -> None:
         began = time.monotonic()
@@ -184,17 +204,26 @@ class KubernetesDeployment:
             proxied = sum(bool(names & set(container_names(pod))) for pod in self._pods)
             hold_s = 2 * self.options.hold_ms / 1e3
             self.measured |= {"hold_s": hold_s, "endpoints": len(self._pods), "proxies": proxied}
-        self.versions = versions([*self._pods, *self._mesh_pods])
+        self._versions = versions([*self._pods, *self._mesh_pods])
         if mesh is not None:
-            self.versions[f"mesh {mesh.name}"] = mesh.called
+            self._versions[f"mesh {mesh.name}"] = mesh.called
         told = [*between, *self._pods[:100]]
         self.measured["placement"] = {p["metadata"]["name"]: p["spec"].get("nodeName") for p in told}
         parts = {part.component: part for part in (mesh.control_plane if mesh else ())}
         self.measured["control_plane"] = {c: autoscaling(self.cluster, s) for c, s in parts.items()}
 
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Images by container, the mesh, what its parts tell of themselves, and what it was installed from."""
+        told = self._subject.told if self._subject is not None else {}
+        words = {f"{name} tells": ", ".join(several) for name, (_, several) in told.items()}
+        return {**self._versions, **words, **self.installed_from}
+
     def prove(self, phase: str, requests: int) -> tuple[Proof, ...]:
         """Run every proof of the treatment."""
         subject = self._standing(self._subject)
+        if self.mesh is not None and not subject.told:
+            subject.told = meshversions.told(self.cluster, self._probe, self.mesh, subject.pods)
         return (*proofs.prove(subject, phase, requests), self._placement(phase))
 
     def snapshot(self) -> Mapping[str, ComponentUsage]:
@@ -247,8 +276,12 @@ class KubernetesDeployment:
         return self.measured
 
     def collect_logs(self, folder: Path) -> None:
-        """Write the containers' logs, of a few pods a component."""
+        """Write the containers' logs, of a few pods a component; where one was lost, all that can be had of it too."""
         folder.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(TestbedError):
+            if self.why_spoilt():
+                for name, text in evidence.gather(self.cluster, self._places).items():
+                    (folder / name).write_text(text)
         seen: dict[str, int] = {}
         subject = self._subject
         members = self._pods + [p for part in (subject.pods if subject else {}).values() for p in part]
@@ -281,8 +314,7 @@ class KubernetesDeployment:
         except KeyboardInterrupt:
             study = self.applier.owner.study
             print(
-                f"interrupted: namespace {name} may remain; "
-                f"'meshtrial clean --context {self.cluster.context} --study {study}' removes it",
+                f"interrupted: namespace {name} may remain; '{clean_command(self.cluster.context, study)}' removes it",
                 file=sys.stderr,
             )
             raise

@@ -11,6 +11,7 @@ import datetime
 import os
 import socket
 import threading
+from collections.abc import Iterable
 
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes.apply import MANAGED_BY, MANAGER, OWNER, STUDY, Owner
@@ -81,16 +82,25 @@ class SessionLease:
         }
 
 
-def running(cluster: Cluster) -> dict[str, str]:
+def running(cluster: Cluster, namespaces: Iterable[Json] = ()) -> dict[str, str]:
     """Owners whose sessions are alive, each with a few words about it.
+
+    Whoever removes something asks after having listed it: a session has its Lease before anything but the namespace
+    that the Lease lies in.
+
+    Parameters
+    ----------
+    namespaces : iterable of mapping
+        Some of ours. One that is younger than a Lease lives may wait for its own, so its owner counts as alive.
 
     Raises
     ------
     TestbedError
         When that cannot be known.
     """
+    ours = list(namespaces)
     leases = cluster.items(f"{_GROUP}/leases", labelSelector=f"{MANAGED_BY}={MANAGER},{OWNER}")
-    now = cluster.server_time() if leases else 0.0
+    now = cluster.server_time() if leases or ours else 0.0
     found = {}
     for item in leases:
         spec, metadata = item.get("spec") or {}, item["metadata"]
@@ -102,6 +112,12 @@ def running(cluster: Cluster) -> dict[str, str]:
             owner, study = metadata["labels"][OWNER], metadata["labels"].get(STUDY, "?")
             since = str(spec.get("acquireTime", "?"))[:19].replace("T", " ")
             found[owner] = f"study {study} is running (owner {owner}, on host {host}, since {since} UTC)"
+    holders = {item["metadata"]["labels"][OWNER] for item in leases}
+    for item in ours:
+        made, labels = item["metadata"].get("creationTimestamp"), item["metadata"].get("labels") or {}
+        owner = str(labels.get(OWNER))
+        if owner not in holders and made and now - _seconds(made) <= DURATION_S:
+            found[owner] = f"study {labels.get(STUDY, '?')} may just be starting (owner {owner}, since {made})"
     return found
 
 

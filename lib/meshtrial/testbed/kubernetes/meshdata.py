@@ -163,6 +163,67 @@ class Pushes:
 
 
 @dataclass(frozen=True)
+class Tells:
+    """Where a part of the mesh tells which version it is.
+
+    Attributes
+    ----------
+    name : str
+        The part, as a record names it.
+    pods, url : str
+        As of a :class:`Counter`.
+    pattern : str
+        Regular expression with one group, the version.
+    of_mesh : bool
+        It is the mesh's version; a part that counts versions of its own is recorded and compared with nothing.
+    """
+
+    name: str
+    pods: str
+    url: str
+    pattern: str
+    of_mesh: bool = True
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a user says of a mesh, or of one version of it.
+
+    Attributes
+    ----------
+    where : str
+        Where the user says it.
+    parameters : mapping
+        By name.
+    values : mapping
+        By release, a mapping or a file of one.
+    """
+
+    where: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What a version of a mesh is said to be; what runs is held against it.
+
+    Attributes
+    ----------
+    version : str
+        As treatments name it: ``1.30`` of ``istio@1.30``.
+    names : tuple of str
+        What its images' tags, and what its parts tell of themselves, must have one of.
+    runs : mapping
+        By container, or by the name of a :class:`Tells`: what must be in that one's image or word instead.
+    """
+
+    version: str
+    names: tuple[str, ...]
+    runs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Feature:
     """One thing that a treatment can switch on.
 
@@ -218,6 +279,8 @@ class Mesh:
 
     Attributes
     ----------
+    name : str
+        Of a version, ``istio@1.30``: two versions are two meshes, which share their namespaces.
     build : str
         Who built it, where that is not its project ("own build"): reports say it beside the version.
     settings : tuple of Setting
@@ -230,10 +293,16 @@ class Mesh:
         By release, where its chart takes keys that its own values do not list.
     pushes : Pushes or None
         Where it tells how long its pushes take.
+    tells : tuple of Tells
+        Where its parts tell their versions.
     storage : bool
         It claims a volume, for which the cluster needs a default StorageClass.
     remarks : tuple of str
         What a user should know before choosing it (licence, channel); kept in the record.
+    choices : tuple of Choice
+        The user's, the mesh's own before its version's: what comes later wins.
+    declared : Declared or None
+        Of a version alone.
     """
 
     name: str
@@ -258,6 +327,7 @@ class Mesh:
     control_plane: tuple[Selector, ...] = ()
     agents: tuple[Selector, ...] = ()
     pushes: Pushes | None = None
+    tells: tuple[Tells, ...] = ()
     waypoints: str = ""
     base: tuple[str, ...] = ()
     settings: tuple[Setting, ...] = ()
@@ -273,13 +343,21 @@ class Mesh:
     open_values: Mapping[str, Any] = field(default_factory=dict)
     storage: bool = False
     remarks: tuple[str, ...] = ()
-    values: Mapping[str, Any] = field(default_factory=dict)
-    chosen: Mapping[str, Any] = field(default_factory=dict)
+    choices: tuple[Choice, ...] = ()
+    declared: Declared | None = None
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """The user's parameters."""
+        return {name: value for choice in self.choices for name, value in choice.parameters.items()}
 
     @property
     def called(self) -> str:
         """Its version as records and reports name it, with who built it where that is not its project."""
-        return f"{self.version} ({self.build})" if self.build else self.version
+        # One that says its images' tag alone is called by that, whatever its charts are.
+        names = self.declared.names if self.declared is not None else (self.version,)
+        version = self.version if self.version in names else names[0]
+        return f"{version} ({self.build})" if self.build else version
 
     def objects(self, names: tuple[str, ...]) -> list[manifests.Json]:
         """The documents of these files of the mesh's folder."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import yaml
 
 from meshtrial.errors import MissingToolError, TestbedError, UsageError
-from meshtrial.testbed.kubernetes import clusterwide, evidence, helm, wait
+from meshtrial.testbed.kubernetes import clusterwide, evidence, helm, meshversions, wait
 from meshtrial.testbed.kubernetes.apply import MESH, OWNER, STUDY, Applier, delete_namespace, label, verdict
 from meshtrial.testbed.kubernetes.charts import Charts
 from meshtrial.testbed.kubernetes.cleanup import remove_crds
@@ -41,12 +41,15 @@ class _Standing:
         Control plane and agents after the installation.
     webhooks : tuple of str
         The mesh's webhook configurations after the installation.
+    values : mapping
+        By release, the digest of the values that its chart got.
     """
 
     mesh: Mesh
     before: Mapping[str, Json]
     pods: tuple[Json, ...] = ()
     webhooks: tuple[str, ...] = ()
+    values: Mapping[str, str] = field(default_factory=dict)
 
 
 class MeshInstaller:
@@ -94,18 +97,19 @@ class MeshInstaller:
         self._standing[mesh.name] = _Standing(mesh, before)
         try:
             with evidence.kept(self.cluster, mesh.namespaces):
-                self._install(mesh, crds)
+                values = self._install(mesh, crds)
         except BaseException:
             with contextlib.suppress(TestbedError):
                 self._own(mesh, crds)  # of a release that was cut short
                 self.uninstall(mesh.name)
             raise
         pods = tuple(pod for part in (*mesh.control_plane, *mesh.agents) for pod in self._members(part))
-        self._standing[mesh.name] = _Standing(mesh, before, pods, clusterwide.webhooks(self.cluster, mesh))
+        self._standing[mesh.name] = _Standing(mesh, before, pods, clusterwide.webhooks(self.cluster, mesh), values)
         self.installed[mesh.name] = time.time()
         self.install_s[mesh.name] = time.monotonic() - began
 
-    def _install(self, mesh: Mesh, crds: Mapping[str, Json]) -> None:
+    def _install(self, mesh: Mesh, crds: Mapping[str, Json]) -> dict[str, str]:
+        digests = {}
         for name in mesh.namespaces:
             self.applier.namespace(name, {}, {MESH: mesh.name})
         if mesh.method == "command":
@@ -114,16 +118,23 @@ class MeshInstaller:
             values = Values(self.options, mesh)
             for release in mesh.releases:
                 chart, own = self.charts.of(mesh, release).path, values.of(release)
+                digests[f"values {release.name}"] = f"sha256:{values.digest(release)}"
                 with self._explained(mesh) as watch:
                     helm.install_release(self.cluster, self.options, mesh, release, chart, own, watch)
                 self._own(mesh, crds)
         self._own(mesh, crds)
         self._wait(mesh)
         self._own(mesh, crds)  # what the control plane made meanwhile
+        return digests
 
     def broken(self, name: str) -> str:
-        """Why a mesh that stands is not as it was installed, empty when it is: it is not used for another run then."""
-        stood = self._standing[name]
+        """Why a mesh that stands is not as it was installed, empty when it is: it is not used for another run then.
+
+        Empty too for one that somebody else installed.
+        """
+        stood = self._standing.get(name)
+        if stood is None:
+            return ""
         now = {uid(pod): pod for part in (*stood.mesh.control_plane, *stood.mesh.agents) for pod in self._members(part)}
         for pod in stood.pods:
             why = lost(pod, now.get(uid(pod)), "since its installation")
@@ -131,6 +142,10 @@ class MeshInstaller:
                 return why
         gone = sorted(set(stood.webhooks) - set(clusterwide.webhooks(self.cluster, stood.mesh)))
         return f"{clusterwide.shown(gone[0])} is gone since its installation" if gone else ""
+
+    def sources(self, mesh: Mesh) -> dict[str, str]:
+        """Versions of what a mesh that stands was installed from: charts, and the values that they got."""
+        return {**self.charts.versions(mesh), **self._standing[mesh.name].values}
 
     def uninstall(self, name: str) -> None:
         """Uninstall a mesh of ours: releases, what they left in the cluster, namespaces, CRDs.
@@ -201,6 +216,12 @@ class MeshInstaller:
                 why = evidence.reason(self.cluster, [part.namespace])
                 raise TestbedError(
                     f"mesh {mesh.name}: no {part.component} is ready in {part.namespace}; {why}".rstrip("; ")
+                )
+            other = meshversions.contradiction(mesh, part.component, pods)
+            if other:
+                raise TestbedError(
+                    f"mesh {mesh.name}: {other}; mesh_install=existing measures what stands: declare that version, or "
+                    "let meshtrial install this one with mesh_install=managed"
                 )
 
     def _wait(self, mesh: Mesh) -> None:

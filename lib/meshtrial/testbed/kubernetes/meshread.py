@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import yaml
 
+from meshtrial.design.study import APPS, TWIN_SUFFIX, VERSION_NAME
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes import manifests
 from meshtrial.testbed.kubernetes.meshdata import (
@@ -20,8 +21,10 @@ from meshtrial.testbed.kubernetes.meshdata import (
     PROOFS,
     PROTOCOLS,
     SCHEMA,
+    Choice,
     Command,
     Counter,
+    Declared,
     Enrolment,
     Feature,
     Lines,
@@ -30,6 +33,7 @@ from meshtrial.testbed.kubernetes.meshdata import (
     Release,
     Selector,
     Setting,
+    Tells,
 )
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.typed import SHAPE_ERRORS, mismatch, shortened
@@ -37,10 +41,11 @@ from meshtrial.typed import SHAPE_ERRORS, mismatch, shortened
 T = TypeVar("T")
 # Problems of a mesh that one message names, and how long each may be: names that somebody mangled have any length.
 _MOST_TOLD, _LONGEST = 8, 160
+_CHOICES = ("version", "build", "method", "charts", "values", "parameters")
 
 
 def find_meshes(options: KubernetesOptions) -> dict[str, Mesh]:
-    """Every mesh that has a folder, with the user's own settings in place."""
+    """Every mesh that has a folder and each of its versions (``istio@1.30``), with the user's own settings in place."""
     root = options.folder / "meshes"
     folders = sorted(path.parent for path in root.glob("*/mesh.yaml"))
     folders += [Path(name).expanduser() for name in options.mesh_folders]
@@ -48,7 +53,12 @@ def find_meshes(options: KubernetesOptions) -> dict[str, Mesh]:
     for name in options.meshes:
         if name not in found:
             raise UsageError(f"meshes: {name!r} is not known; known are {', '.join(found)}")
-    return {name: _chosen(mesh, options.meshes.get(name, {})) for name, mesh in found.items()}
+    chosen = {}
+    for name, mesh in found.items():
+        where, choice = f"meshes.{name}", options.meshes.get(name, {})
+        chosen[name] = _chosen(mesh, choice, where, (*_CHOICES, "versions"))
+        chosen |= _versions(chosen[name], choice, where)
+    return chosen
 
 
 def read_mesh(folder: Path) -> Mesh:
@@ -84,6 +94,7 @@ def _mesh(data: dict[str, Any], folder: Path, where: str) -> Mesh:
         "agents": _each(Selector, data.pop("agents", []), where),
         "counters": _each(Counter, data.pop("counters", []), where),
         "pushes": _made(Pushes, data.pop("pushes"), where) if data.get("pushes") else None,
+        "tells": _each(Tells, data.pop("tells", []), where),
         "settings": _each(Setting, data.pop("settings", []), where),
         "enrol": _made(Enrolment, data.pop("enrol", {}) or {}, where),
         "app_protocols": APP_PROTOCOLS | (data.pop("app_protocols", None) or {}),
@@ -131,7 +142,7 @@ def _validate(mesh: Mesh, where: str) -> None:
     if not mesh.reference and not mesh.releases and not mesh.install:
         problems.append("says neither releases (Helm) nor install (commands)")
     places = {"app", "load", "waypoint", "collector", *(p.component for p in (*mesh.agents, *mesh.control_plane))}
-    evidence: list[Counter | Lines] = list(mesh.counters)
+    evidence: list[Counter | Lines | Tells] = [*mesh.counters, *mesh.tells]
     for feature in mesh.features.values():
         evidence += [*feature.counters, *feature.logs]
     problems += [
@@ -162,36 +173,102 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _chosen(mesh: Mesh, choice: Any) -> Mesh:
-    """The user's own version, charts, values and parameters over the folder's."""
+def _chosen(mesh: Mesh, choice: Any, where: str, allowed: tuple[str, ...]) -> Mesh:
+    """The user's own version, charts, values and parameters over what is there."""
     if not isinstance(choice, Mapping):
-        raise UsageError(f"meshes.{mesh.name}: allowed is a mapping")
-    allowed = ("version", "build", "method", "charts", "values", "parameters")
+        raise UsageError(f"{where}: allowed is a mapping")
     for key in choice:
         if key not in allowed:
-            raise UsageError(f"meshes.{mesh.name}.{key}: allowed are {', '.join(allowed)}")
-    charts = choice.get("charts", {})
+            raise UsageError(f"{where}: {shortened(key)} is not known; allowed are {', '.join(allowed)}")
+    charts, values, parameters = (_inner(choice, key, where) for key in ("charts", "values", "parameters"))
     names = {release.name for release in mesh.releases}
-    for name in [*charts, *choice.get("values", {})]:
+    for name in [*charts, *values]:
         if name not in names:
-            raise UsageError(f"meshes.{mesh.name}: release {name!r} is not known; known are {', '.join(sorted(names))}")
-    for name in choice.get("parameters", {}):
+            raise UsageError(f"{where}: release {shortened(name)} is not known; known are {', '.join(sorted(names))}")
+    for name in parameters:
         if name not in mesh.parameters:
-            raise UsageError(f"meshes.{mesh.name}.parameters.{name}: not known; known are {', '.join(mesh.parameters)}")
-    version = str(choice.get("version", mesh.version))
+            known = ", ".join(mesh.parameters)
+            raise UsageError(f"{where}.parameters.{shortened(name)}: not known; known are {known}")
+    _text(parameters.get("image_tag") or "", f"{where}.parameters.image_tag")
+    version = _text(choice.get("version", mesh.version), f"{where}.version")
     releases = []
     for release in mesh.releases:
-        changed = {**({"version": version} if "version" in choice else {}), **charts.get(release.name, {})}
-        releases.append(_made(Release, {**dataclasses.asdict(release), **changed}, f"meshes.{mesh.name}.charts"))
+        said = {**({"version": version} if "version" in choice else {}), **_inner(charts, release.name, where)}
+        releases.append(_made(Release, {**dataclasses.asdict(release), **said}, f"{where}.charts"))
     return dataclasses.replace(
         mesh,
         version=version,
         build=str(choice.get("build", mesh.build)),
         method=str(choice.get("method", mesh.method)),
         releases=tuple(releases),
-        values=dict(choice.get("values", {})),
-        chosen=dict(choice.get("parameters", {})),
+        choices=(*mesh.choices, Choice(where, parameters, values)),
     )
+
+
+def _versions(mesh: Mesh, choice: Mapping[str, Any], where: str) -> dict[str, Mesh]:
+    """The declared versions of a mesh, each by the name that a treatment has: the mesh with its overrides on top."""
+    declared = _inner(choice, "versions", where)
+    if declared and mesh.reference:
+        raise UsageError(f"{where}.versions: {mesh.name} is this project's reference and has no versions on a cluster")
+    found = {}
+    for name, said in declared.items():
+        here = f"{where}.versions.{_version_name(name, where)}"
+        own = _chosen(mesh, said, here, (*_CHOICES, "runs"))
+        _own_charts(mesh, own, said, here)
+        # Whoever said last what runs is believed: a tag of all versions says nothing of one that names its own.
+        told = (_called(one) for one in (said, choice))
+        names = next(filter(None, told), (own.version,))
+        runs = {str(what): _text(text, f"{here}.runs.{what}") for what, text in _inner(said, "runs", here).items()}
+        if not all(runs.values()):
+            raise UsageError(f"{here}.runs: an empty text is in every image; say a tag or a digest")
+        found[name] = dataclasses.replace(own, name=f"{mesh.name}@{name}", declared=Declared(name, names, runs))
+    return {mesh.name: mesh for mesh in found.values()}
+
+
+def _version_name(name: Any, where: str) -> str:
+    if not isinstance(name, str):
+        raise UsageError(f"{where}.versions: {shortened(name)} is no text to YAML; write the name in quotes")
+    if not VERSION_NAME.fullmatch(name) or name.endswith(TWIN_SUFFIX):
+        raise UsageError(
+            f"{where}.versions: {shortened(name)}: allowed are letters, digits and . _ -, not {TWIN_SUFFIX} at the end"
+        )
+    if name in APPS:
+        raise UsageError(f"{where}.versions: {name} is what an application is called; take another name")
+    return name
+
+
+def _called(choice: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the images are called by what a user says, version and tag."""
+    said = (choice.get("version"), (choice.get("parameters") or {}).get("image_tag"))
+    return tuple(dict.fromkeys(str(one) for one in said if one))
+
+
+def _own_charts(mesh: Mesh, own: Mesh, said: Mapping[str, Any], where: str) -> None:
+    """Refuse a version that would be installed from the one chart that all versions were given by path."""
+    for release, before in zip(own.releases, mesh.releases, strict=True):
+        again = "path" in _inner(said.get("charts") or {}, release.name, where)
+        if "version" in said and before.path and not again:
+            raise UsageError(
+                f"{where}: says version {own.version}, but its chart {release.name} is {before.path}, as for all; "
+                f"say charts.{release.name}.path: another one, the same if it is meant, or '' for its repository"
+            )
+
+
+def _inner(choice: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
+    """A mapping in a mapping; empty where it is not there or nothing is in it."""
+    found = choice.get(key)
+    if found is None:
+        return {}
+    if not isinstance(found, Mapping):
+        raise UsageError(f"{where}.{key}: allowed is a mapping, not {shortened(found)}")
+    return found
+
+
+def _text(value: Any, where: str) -> str:
+    """A version or the like; YAML reads 1.30 as a number and forgets the nought."""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise UsageError(f"{where} = {shortened(value)}: allowed is a text; in quotes, for YAML reads 1.30 as 1.3")
+    return shortened(value) if isinstance(value, int) else value
 
 
 def _each(kind: type[T], items: Any, where: str) -> tuple[T, ...]:

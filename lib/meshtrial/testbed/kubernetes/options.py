@@ -41,7 +41,8 @@ class KubernetesOptions:
         Further folders, each with a ``mesh.yaml``.
     meshes : mapping
         By mesh name, what replaces its data: ``version``, ``charts.<release>.{repository,name,version,path}``,
-        ``values.<release>`` (mapping or file), ``parameters.<name>`` (image_hub, image_tag, ...).
+        ``values.<release>`` (mapping or file), ``parameters.<name>`` (image_hub, image_tag, ...); and
+        ``versions.<name>`` with the same again, on top of it, and ``runs.<container>``: what its image must be.
     mesh_install : str
         ``managed`` installs and uninstalls; ``existing`` uses what stands and never touches it.
     mesh_reinstall, app_reinstall : str
@@ -161,7 +162,13 @@ class KubernetesOptions:
         nested = options.get("kubernetes", {})
         if not isinstance(nested, Mapping):
             raise UsageError("kubernetes: allowed is a mapping of option names to values")
-        outer = {**_known(options.get("parameters", {})), **_known(options)}
+        parameters = options.get("parameters", {})
+        if parameters.get("versions"):
+            raise UsageError(
+                f"versions = {shortened(parameters['versions'])}: are of the local proxies; on a cluster the versions "
+                "of a mesh stand in the cluster_file, meshes.<mesh>.versions"
+            )
+        outer = {**_known(parameters), **_known(options)}
         file = nested.get("cluster_file", outer.pop("cluster_file", ""))
         strict = {**_read_file(str(file)), **{k: v for k, v in nested.items() if k != "cluster_file"}}
         for name in strict:

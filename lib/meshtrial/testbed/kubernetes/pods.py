@@ -39,15 +39,22 @@ def restarts(pod: Json) -> int:
     return sum(int(c.get("restartCount", 0)) for c in every)
 
 
-def versions(pods: Sequence[Json]) -> dict[str, str]:
-    """Image and digest of every container, as the node resolved it."""
-    found = {}
-    for pod in pods:
-        status = pod.get("status", {})
-        for container in [*(status.get("containerStatuses") or []), *(status.get("initContainerStatuses") or [])]:
-            digest = str(container.get("imageID", "")).rpartition("@")[2]
-            found[f"image {container['name']}"] = f"{container.get('image', '?')}" + (f" ({digest})" if digest else "")
+def images(pod: Json) -> dict[str, str]:
+    """Image and digest of every container of a pod, as the node resolved it."""
+    status, found = pod.get("status", {}), {}
+    for container in [*(status.get("containerStatuses") or []), *(status.get("initContainerStatuses") or [])]:
+        digest = str(container.get("imageID", "")).rpartition("@")[2]
+        found[str(container["name"])] = f"{container.get('image', '?')}" + (f" ({digest})" if digest else "")
     return found
+
+
+def versions(pods: Sequence[Json]) -> dict[str, str]:
+    """Every image that the containers of a name run, of all pods: more than one is said."""
+    found: dict[str, set[str]] = {}
+    for pod in pods:
+        for name, image in images(pod).items():
+            found.setdefault(f"image {name}", set()).add(image)
+    return {name: ", ".join(sorted(several)) for name, several in found.items()}
 
 
 def autoscaling(cluster: Cluster, part: Selector) -> dict[str, Any]:

@@ -199,7 +199,7 @@ def _pod_requests(spec: Json) -> tuple[float, float]:
 def mesh_problems(cluster: Cluster, installer: MeshInstaller, study: Study, meshes: Mapping[str, Mesh]) -> list[str]:
     """What stands in the way of each mesh, and CRDs that the features ask for."""
     problems: list[str] = []
-    for name in dict.fromkeys(t.dataplane for t in study.treatments if t.dataplane in meshes):
+    for name in dict.fromkeys(t.versioned for t in study.treatments if t.versioned in meshes):
         problems += installer.problems(meshes[name])
         mesh = meshes[name]
         if mesh.storage and installer.options.mesh_install == "managed":
@@ -209,8 +209,8 @@ def mesh_problems(cluster: Cluster, installer: MeshInstaller, study: Study, mesh
     wanted = {
         kind
         for treatment in study.treatments
-        if treatment.dataplane in meshes
-        for feature in meshes[treatment.dataplane].check(treatment)
+        if treatment.versioned in meshes
+        for feature in meshes[treatment.versioned].check(treatment)
         for kind in feature.requires
     }
     for kind in sorted(wanted):

@@ -15,12 +15,12 @@ from typing import Any
 from meshtrial.envoy.tokens import Tokens
 from meshtrial.errors import TestbedError
 from meshtrial.records.schema import Proof
-from meshtrial.testbed.kubernetes import probing
+from meshtrial.testbed.kubernetes import meshversions, probing
 from meshtrial.testbed.kubernetes.apps import App
 from meshtrial.testbed.kubernetes.client import Cluster, Json
 from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.manifests import containers
-from meshtrial.testbed.kubernetes.meshdata import PROOFS, Counter, Feature, Lines, Mesh
+from meshtrial.testbed.kubernetes.meshdata import PROOFS, Counter, Feature, Lines, Mesh, Tells
 from meshtrial.testbed.kubernetes.resources import container_names
 from meshtrial.testbed.kubernetes.workload import Rendered
 
@@ -39,6 +39,8 @@ class Subject:
     ----------
     pods : mapping
         ``app``, ``load``, ``waypoint`` and the components of agents and control plane to their pods.
+    told : mapping
+        What parts of the mesh tell of their versions (:func:`meshversions.told`).
     """
 
     cluster: Cluster
@@ -50,6 +52,7 @@ class Subject:
     load: PodRef
     probe: PodRef
     before: dict[str, float] = field(default_factory=dict)
+    told: Mapping[str, tuple[Tells, list[str]]] = field(default_factory=dict)
 
 
 def prove(subject: Subject, phase: str, requests: int) -> tuple[Proof, ...]:
@@ -69,6 +72,8 @@ def prove(subject: Subject, phase: str, requests: int) -> tuple[Proof, ...]:
         # Pods that stay outside of the mesh have no proxy that would count.
         evidence = [counter for counter in evidence if counter.pods not in bare]
         todo += [(c.name, lambda c=c: _counter(subject, phase, requests, c)) for c in evidence]  # type: ignore[misc]
+        if subject.mesh.declared is not None:
+            todo.append((f"version {subject.mesh.declared.version}", lambda: _version(subject, phase)))
         lines = [line for feature in subject.features for line in feature.logs if line.pods not in bare]
         todo += [(item.name, lambda i=item: _lines(subject, phase, requests, i)) for item in lines]  # type: ignore[misc]
     found: list[Proof] = []
@@ -113,6 +118,11 @@ def _no_proxy(subject: Subject, phase: str) -> list[Proof]:
         passed = answer.status == 200 and not seen
         proofs.append(Proof("no proxy header", phase, passed, "HTTP 200, none", f"{answer.detail}, {seen or 'none'}"))
     return proofs
+
+
+def _version(subject: Subject, phase: str) -> list[Proof]:
+    assert subject.mesh is not None
+    return meshversions.prove(subject.mesh, subject.pods, subject.told, phase)
 
 
 def _proxied(subject: Subject, phase: str, _expect: Mapping[str, Any]) -> list[Proof]:

@@ -10,23 +10,25 @@ import atexit
 import contextlib
 import hashlib
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from meshtrial.design.study import Load, Study, Treatment
+from meshtrial.design.study import APP_NAME, Load, Study, Treatment
 from meshtrial.envoy.tokens import Tokens, make_tokens
 from meshtrial.errors import MeshtrialError, TestbedError, UsageError
 from meshtrial.testbed.base import MachineUse
 from meshtrial.testbed.kubernetes import helm, manifests, preflight, wait, workload
-from meshtrial.testbed.kubernetes.apply import Applier, Owner, delete_namespace, label
+from meshtrial.testbed.kubernetes.apply import Applier, Owner, clean_command, delete_namespace, label
 from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.charts import Charts
-from meshtrial.testbed.kubernetes.cleanup import mesh_of, owned_namespaces
+from meshtrial.testbed.kubernetes.cleanup import clean_cluster, mesh_of, owned_namespaces
 from meshtrial.testbed.kubernetes.client import Cluster, Json
 from meshtrial.testbed.kubernetes.deployment import KubernetesDeployment, restartable
 from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.freshness import Blocks, policy_record
-from meshtrial.testbed.kubernetes.lease import SessionLease
+from meshtrial.testbed.kubernetes.lease import DURATION_S, SessionLease, running
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.meshes import MeshInstaller
 from meshtrial.testbed.kubernetes.meshread import find_meshes
@@ -34,6 +36,9 @@ from meshtrial.testbed.kubernetes.nodewatch import NodeWatch, describe
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.pods import pod_ref
 from meshtrial.testbed.kubernetes.quantities import cpu_millis
+
+# A Lease that was renewed just before its session died, and clocks that are read a moment apart.
+_AFTER_LEASE_S = 20.0
 
 
 class KubernetesTestbed:
@@ -43,18 +48,21 @@ class KubernetesTestbed:
     ----------
     options : mapping
         A study's options; see :class:`KubernetesOptions` for the names that are read.
+    owner_id : str
+        The owner under which an earlier session began the study that goes on now; empty for a new one.
     """
 
     __test__ = False
     name = "kubernetes"
 
-    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, options: Mapping[str, Any] | None = None, owner_id: str = "") -> None:
         self.options = KubernetesOptions.read(options or {})
         self.meshes = find_meshes(self.options)
         self.cluster = Cluster(self.options.kubeconfig, self.options.context, self.options.api_patience_s)
         self.charts = Charts(self.options)
         self._lease: SessionLease | None = None
-        self._use(Owner("study"))
+        self._goes_on = bool(owner_id)
+        self._use(Owner("study", owner_id) if owner_id else Owner("study"))
         self._probe: PodRef | None = None
         self._block = Blocks()
         self._standing: dict[str, KubernetesDeployment] = {}
@@ -68,12 +76,39 @@ class KubernetesTestbed:
         self.installer = MeshInstaller(self.cluster, self.options, self.applier, self.charts)
         self.namespace = self.options.namespace or f"meshtrial-{label(owner.study)}"
 
+    def recover(self, study: Study, tell: Callable[[str], None]) -> None:
+        """Remove what an earlier session of this study left, once its Lease is over: a crash leaves namespaces behind.
+
+        Raises
+        ------
+        TestbedError
+            While that session still lives, and where something of it remains.
+        """
+        if not self._goes_on:
+            return
+        self._use_for(study)
+        owner = self.applier.owner.id
+        deadline = time.monotonic() + DURATION_S + _AFTER_LEASE_S
+        while alive := running(self.cluster).get(owner, ""):
+            if time.monotonic() > deadline:
+                raise TestbedError(f"{alive}: wait for it, or end it, and start again")
+            time.sleep(2)
+        done = clean_cluster(self.cluster, self.options, owner_id=owner)
+        if done.remaining:
+            raise TestbedError("; ".join(done.lines))
+        if done.removed:
+            tell(f"left by an earlier session and removed: {', '.join(done.removed)}")
+
+    def _use_for(self, study: Study) -> None:
+        if study.name != self.applier.owner.study and self._probe is None:
+            self.applier.close()
+            # The id stays: it is the study's as much as the session's, so that going on after a crash finds its own.
+            self._use(replace(self.applier.owner, study=study.name))
+
     def preflight(self, study: Study) -> tuple[str, ...]:
         """Say what is missing for this study: rights, nodes, room, names, programs, CRDs, metrics."""
         self._growing = study.order == "growing"
-        if study.name != self.applier.owner.study and self._probe is None:
-            self.applier.close()
-            self._use(Owner(study.name))
+        self._use_for(study)
         for treatment in study.treatments:
             self._can_restart(treatment, self._mesh(treatment))
         try:
@@ -83,7 +118,7 @@ class KubernetesTestbed:
             return (str(error),)
 
     def _problems(self, study: Study) -> list[str]:
-        planes = {t.dataplane for t in study.treatments}
+        planes = {t.versioned for t in study.treatments}
         installs = any(name in planes and not mesh.reference for name, mesh in self.meshes.items())
         problems = preflight.right_problems(self.cluster, self.options, installs)
         if problems:
@@ -110,6 +145,7 @@ class KubernetesTestbed:
         found: dict[str, Any] = {
             "backend": self.name,
             "context": self.cluster.context,
+            "cluster": self._cluster_id(),
             "kubernetes": self.cluster.get("/version").get("gitVersion"),
             "nodes": [describe(item) for item in self.cluster.items("/api/v1/nodes")],
             "meshes": {name: mesh.version for name, mesh in self.meshes.items()},
@@ -120,6 +156,12 @@ class KubernetesTestbed:
         with contextlib.suppress(MeshtrialError):
             found["helm"] = helm.version(self.options)
         return found
+
+    def _cluster_id(self) -> str | None:
+        """The uid of its oldest namespace, by which a cluster is told from others whatever its context is called."""
+        with contextlib.suppress(TestbedError):
+            return str(self.cluster.get("/api/v1/namespaces/kube-system")["metadata"]["uid"])
+        return None
 
     def idle(self) -> float | None:
         """Idle share of the nodes over the kubelets' last interval."""
@@ -147,7 +189,7 @@ class KubernetesTestbed:
         self._hold()
         made, policy = self._grown(treatment, load, app, mesh) or self._anew(treatment, load, app, mesh)
         if mesh is not None and mesh.name in self.installer.installed:
-            made.versions |= self.charts.versions(mesh)
+            made.installed_from = self.installer.sources(mesh)
         made.measured["policy"] = policy
         self._last = made
         return made
@@ -198,8 +240,9 @@ class KubernetesTestbed:
         namespace = self._free(namespace)
         rendered = self._render(treatment, load, app, namespace, tokens)
         probe = self._probe_pod()
+        named = self.charts.named(mesh) if mesh is not None else None
         made = KubernetesDeployment(
-            self.cluster, self.applier, self.options, treatment, load, rendered, mesh, tokens, probe, kept
+            self.cluster, self.applier, self.options, treatment, load, rendered, named, tokens, probe, kept
         )
         try:
             made.stand_up()
@@ -250,8 +293,11 @@ class KubernetesTestbed:
         finally:
             self._let_go()
         if failures:
-            hint = f"'meshtrial clean --context {self.cluster.context} --study {self.applier.owner.study}'"
-            raise TestbedError(f"not everything could be removed: {'; '.join(failures)}; try {hint}")
+            hint = clean_command(self.cluster.context, self.applier.owner.study)
+            raise TestbedError(
+                f"not everything could be removed: {'; '.join(failures)}; try '{hint}', with the study's own "
+                "--cluster-file where it had one"
+            )
 
     def _let_go(self) -> None:
         if self._lease is not None:
@@ -260,20 +306,30 @@ class KubernetesTestbed:
         self.applier.close()
 
     def _mesh(self, treatment: Treatment) -> Mesh | None:
-        if treatment.version:
-            raise UsageError(
-                f"treatment {treatment.name}: understood as version {treatment.version} of {treatment.dataplane}; on a "
-                "cluster a study has one version of a mesh (meshes: in the cluster_file); an app of yours is @@NAME"
-            )
+        if treatment.dataplane != "none" and treatment.dataplane not in self.meshes:
+            known = ", ".join(name for name, mesh in self.meshes.items() if mesh.declared is None)
+            raise UsageError(f"treatment {treatment.name}: known on Kubernetes are none, {known}")
+        if treatment.version and treatment.versioned not in self.meshes:
+            raise UsageError(self._no_version(treatment))
         if treatment.dataplane == "none":
             if treatment.features:
                 raise UsageError(f"treatment {treatment.name}: none has no features on Kubernetes")
             return None
-        mesh = self.meshes.get(treatment.dataplane)
-        if mesh is None:
-            raise UsageError(f"treatment {treatment.name}: known on Kubernetes are none, {', '.join(self.meshes)}")
+        mesh = self.meshes[treatment.versioned]
         mesh.check(treatment)
         return mesh
+
+    def _no_version(self, treatment: Treatment) -> str:
+        """What a treatment with a version that is not there was understood as, and what would be."""
+        name, version = treatment.dataplane, treatment.version
+        understood = f"treatment {treatment.name}: understood as version {version} of {name}"
+        if name == "none" or self.meshes[name].reference:
+            yours = f"; an app of yours is written {name}@@{version}" if APP_NAME.fullmatch(version) else ""
+            return f"{understood}, which has none on a cluster{yours}"
+        declared = [other.removeprefix(f"{name}@") for other in self.meshes if other.startswith(f"{name}@")]
+        known = f"declared are {', '.join(declared)}" if declared else "none is declared"
+        where = f"meshes.{name}.versions in the cluster_file"
+        return f"{understood}; {known} ({where}); an app of yours is written {name}@@NAME"
 
     def _can_restart(self, treatment: Treatment, mesh: Mesh | None) -> None:
         """Refuse a restart of what is not there, or not ours."""

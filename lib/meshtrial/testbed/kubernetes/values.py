@@ -1,5 +1,7 @@
 """The values that a mesh's charts are installed with, in Helm's order, and those of them that a chart does not have.
 
+The mesh's files come first, then fairness and what is generated, then the user's own: of the mesh, then of its version.
+
 Helm ignores a value that its chart does not list, in silence. Here it is a problem: a misspelt limit makes a
 comparison unfair, and nobody would notice.
 """
@@ -7,6 +9,8 @@ comparison unfair, and nobody would notice.
 from __future__ import annotations
 
 import difflib
+import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,12 +19,13 @@ import yaml
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes.issuer import issuer_chain
 from meshtrial.testbed.kubernetes.manifests import LOADER, Json
-from meshtrial.testbed.kubernetes.meshdata import Mesh, Release
+from meshtrial.testbed.kubernetes.meshdata import Choice, Mesh, Release
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 # What charts hand to Kubernetes as they get it: they list what is usual, not all that may be there.
 _HANDED_ON = ("annotations", "labels", "selector", "affinity", "securitycontext")
 _RESOURCES = {"requests", "limits", "claims"}
+_GENERATED = "generated."
 
 
 class Values:
@@ -34,11 +39,7 @@ class Values:
 
     def __init__(self, options: KubernetesOptions, mesh: Mesh) -> None:
         self._mesh = mesh
-        self._said: dict[str, Any] = {
-            "proxy_cpu": options.proxy_cpu,
-            "proxy_memory": options.proxy_memory,
-            **mesh.chosen,
-        }
+        self._fair = Choice("", {"proxy_cpu": options.proxy_cpu, "proxy_memory": options.proxy_memory})
         self._generated = issuer_chain() if mesh.generated else {}
 
     def of(self, release: Release) -> Json:
@@ -54,18 +55,32 @@ class Values:
         files = [(name, _mapping(mesh.folder / name, f"mesh {mesh.name}: {name}")) for name in release.values]
         return [*files, *self._after_files(release)]
 
+    def digest(self, release: Release) -> str:
+        """SHA-256 of what is given to Helm, without the keys that are made anew for every installation."""
+        found: Json = {}
+        for where, values in self.layers(release):
+            if not where.startswith(_GENERATED):
+                found = merged(found, values)
+        return hashlib.sha256(json.dumps(found, default=str).encode()).hexdigest()
+
     def _after_files(self, release: Release) -> list[tuple[str, Json]]:
         mesh, found = self._mesh, []
-        for name, value in self._said.items():
-            if value in ("", None):
-                continue
-            for path in mesh.parameters.get(name, {}).get(release.name, ()):
-                found.append((f"parameters.{name}", put({}, path, value)))
         for name, path in mesh.generated.get(release.name, {}).items():
-            found.append((f"generated.{name}", put({}, path, self._generated[name])))
-        where = f"meshes.{mesh.name}.values.{release.name}"
-        given = mesh.values.get(release.name, {})
-        return [*found, (where, _mapping(given, where))]
+            found.append((f"{_GENERATED}{name}", put({}, path, self._generated[name])))
+        choices = (self._fair, *mesh.choices)
+        # A parameter counts where it is said last, so that an empty one takes back what was said before.
+        last = {name: choice for choice in choices for name in choice.parameters}
+        for choice in choices:
+            for name, value in choice.parameters.items():
+                if last[name] is not choice or value in ("", None):
+                    continue
+                where = f"{choice.where}.parameters.{name}".lstrip(".")
+                for path in mesh.parameters.get(name, {}).get(release.name, ()):
+                    found.append((where, put({}, path, value)))
+            if release.name in choice.values:
+                where = f"{choice.where}.values.{release.name}"
+                found.append((where, _mapping(choice.values[release.name], where)))
+        return found
 
 
 def unknown_values(values: Json, known: Json, open_paths: Iterable[str] = ()) -> list[str]:

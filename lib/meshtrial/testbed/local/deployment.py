@@ -9,12 +9,12 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from meshtrial import native
 from meshtrial.design.study import Load, Treatment
 from meshtrial.envoy.bootstrap import Json, Proxy
-from meshtrial.errors import TestbedError
+from meshtrial.errors import MeshtrialError, TestbedError
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
 from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.testbed.local import apps, proc
@@ -25,6 +25,9 @@ from meshtrial.testbed.local.versions import Version, merged
 Endpoint = tuple[str, int]
 # What a restart of a part means here.
 RESTARTED_ROLES = {"app": "app", "proxies": "data plane"}
+# Beside the logs of what did not come up, or ended early.
+_STATES = "failed-components.txt"
+_LONGEST_LOG = 1 << 20  # characters
 Prover = Callable[[str, int], Sequence[Proof]]
 
 
@@ -79,6 +82,34 @@ class LocalDeployment:
         # A loopback network of its own (127.x.y.0/24), so that two deployments never meet on a port.
         self._network = f"127.{secrets.randbelow(200) + 20}.{secrets.randbelow(254) + 1}"
         self._hosts = 0
+
+    def stand_up(self, build: Callable[[Self], None]) -> None:
+        """Build it; on failure nothing of it is left, and the error carries what its components wrote.
+
+        Parameters
+        ----------
+        build : callable
+            Adds the parts.
+        """
+        try:
+            build(self)
+        except BaseException as error:
+            if isinstance(error, MeshtrialError):
+                error.evidence = {**self._last_words(), **error.evidence}
+            self.close()
+            raise
+
+    def _last_words(self) -> dict[str, str]:
+        """File name to text: what became of every component, and the end of its output."""
+        found = {_STATES: self._states()} if self._children else {}
+        for child in self._children:
+            text = child.log.read_text(errors="replace") if child.log.exists() else ""
+            if text:
+                found[f"failed-{child.log.name}"] = text[-_LONGEST_LOG:]
+        return found
+
+    def _states(self) -> str:
+        return "".join(f"{child.name}: {child.state()}\n" for child in self._children)
 
     def new_address(self) -> str:
         """Another loopback address that nothing else of this deployment uses."""
@@ -192,7 +223,7 @@ class LocalDeployment:
         found = [proof for prover in self.provers for proof in prover(phase, requests)]
         for child in self._children:
             if not child.alive():
-                found.append(Proof(f"{child.name} alive", phase, False, "running", f"ended: {child.tail()}"))
+                found.append(Proof(f"{child.name} alive", phase, False, "running", f"{child.state()}: {child.why()}"))
         return tuple(found)
 
     def snapshot(self) -> Mapping[str, ComponentUsage]:
@@ -251,7 +282,12 @@ class LocalDeployment:
         return self.measured
 
     def collect_logs(self, folder: Path) -> None:
-        """Copy the components' logs; keys and bootstraps stay behind and are removed."""
+        """Copy the components' logs; keys and bootstraps stay behind and are removed.
+
+        Where one has ended, what became of each is written beside them.
+        """
+        if not all(child.alive() for child in self._children):
+            (folder / _STATES).write_text(self._states())
         for child in self._children:
             if child.log.exists() and child.log.stat().st_size:
                 shutil.copy(child.log, folder / child.log.name)

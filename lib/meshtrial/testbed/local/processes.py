@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -25,6 +26,8 @@ from pathlib import Path
 from meshtrial.errors import TestbedError
 
 _PR_SET_PDEATHSIG = 1
+_ERROR = re.compile(r"\[(critical|error)\]")
+_LONGEST_LINE = 400  # characters
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIVE: set[Child] = set()
 _LOCK = threading.Lock()
@@ -100,6 +103,13 @@ class Child:
         """Whether it still runs."""
         return self._popen.poll() is None
 
+    def state(self) -> str:
+        """In words: running, or how it ended."""
+        code = self._popen.poll()
+        if code is None:
+            return "running"
+        return f"ended with code {code}" if code >= 0 else f"ended by signal {-code}, {signal.strsignal(-code)}"
+
     def wait(self, timeout_s: float) -> int | None:
         """Wait for the end; the exit code, or None when the time ran out."""
         try:
@@ -142,15 +152,29 @@ class Child:
 
     def tail(self, lines: int = 3) -> str:
         """The last lines of its output, for a message."""
+        return _joined(self._said()[-lines:])
+
+    def why(self, lines: int = 3) -> str:
+        """The last lines of its output that it calls an error, else its last ones.
+
+        Envoy shows a whole configuration behind the error that it has found in it, so that it ends in brackets.
+        """
+        said = self._said()
+        return _joined(([line for line in said if _ERROR.search(line)] or said)[-lines:])
+
+    def _said(self) -> list[str]:
         try:
-            text = self.log.read_text(errors="replace").strip()
+            return self.log.read_text(errors="replace").strip().splitlines()
         except OSError:
-            return "(no output)"
-        return " | ".join(text.splitlines()[-lines:]) or "(no output)"
+            return []
 
     def stop(self, grace_s: float = 2.0) -> None:
         """Ask the whole group to end, insist after ``grace_s``, and reap it."""
         stop_all([self], grace_s)
+
+
+def _joined(lines: Sequence[str]) -> str:
+    return " | ".join(line[:_LONGEST_LINE] for line in lines) or "(no output)"
 
 
 def stop_all(children: Sequence[Child], grace_s: float = 2.0) -> None:
@@ -206,7 +230,7 @@ def wait_listening(child: Child, address: str, port: int, timeout_s: float = 10.
     pause = 0.002
     while True:
         if not child.alive():
-            raise TestbedError(f"{child.name}: ended with code {child.wait(0)} before it served: {child.tail()}")
+            raise TestbedError(f"{child.name}: {child.state()} before it served: {child.why()}")
         if listening_inode(address, port) is not None:
             break
         if time.monotonic() > deadline:

@@ -34,6 +34,9 @@ class LocalTestbed:
         self._options: Mapping[str, Any] = (options or {}).get("parameters", {})
         self._meter = proc.MachineMeter()
 
+    def recover(self, study: Study, tell: Callable[[str], None]) -> None:
+        """Nothing: processes end with the session that started them."""
+
     def preflight(self, study: Study) -> tuple[str, ...]:
         """Say what is missing for this study, one line each."""
         problems: list[str] = []
@@ -86,11 +89,7 @@ class LocalTestbed:
             return scaleout.deploy(treatment, load, app, self._options)
         build = builder(treatment)
         deployment = LocalDeployment(treatment, load, app, self._options, versions.of(treatment, self._versions))
-        try:
-            build(deployment)
-        except BaseException:
-            deployment.close()
-            raise
+        deployment.stand_up(build)
         return deployment
 
     @functools.cached_property

@@ -187,9 +187,5 @@ def deploy(treatment: Treatment, load: Load, app: str, options: Mapping[str, Any
     if app != tiers.APP or treatment.app not in ("", tiers.APP):
         raise UsageError(f"replicas = {load.replicas} with app = {app!r}: only the app {tiers.APP} has several")
     deployment = TiersDeployment(treatment, load, app, options)
-    try:
-        deployment.build()
-    except BaseException:
-        deployment.close()
-        raise
+    deployment.stand_up(TiersDeployment.build)
     return deployment

@@ -1,0 +1,89 @@
+"""ghz's JSON (``-O json``): a summary, and every call of the first million; nanoseconds.
+
+Where all calls are there, their exact quantiles are taken, of those without an error; else ghz's own percentiles, which
+are of those too (runner/reporter.go of bojand/ghz).
+Limits: a call's time is that of its end, so the run began up to one latency before the first.
+"""
+
+from __future__ import annotations
+
+from meshtrial.compare.formats.latencies import Latencies, Reading, of_percentiles, of_requests, recorded
+from meshtrial.compare.formats.source import Format, Source
+from meshtrial.load.fields import Fields
+from meshtrial.load.gotime import parse_time_ns
+from meshtrial.load.recorded import Recorded
+from meshtrial.load.settings import LoadSettings
+
+_NS = 1e-9
+
+
+def _recognises(source: Source) -> bool:
+    return source.holds("latencyDistribution", "statusCodeDistribution", "count")
+
+
+def _read(source: Source, sample_floor: float) -> Recorded:
+    whole = source.fields("JSON of ghz")
+    options, calls = whole.inside("options"), whole.objects("details")
+    total, count = whole.number("total"), whole.integer("count") or 0
+    failed = sum(whole.counts("errorDistribution").values())
+    asked = options.number("rps") or options.number("qps") or None
+    every = count > 0 and len(calls) == count
+    ends = [moment for call in calls if (moment := parse_time_ns(call.text("timestamp") or "")) is not None]
+    settings = LoadSettings(
+        generator="ghz",
+        client="grpc",
+        labels=whole.text("name"),
+        start_unix_ns=min(ends, default=None),
+        closed_loop=asked is None,
+        requested_rps=asked,
+        actual_rps=whole.number("rps"),
+        actual_duration_s=None if total is None else total * _NS,
+        requests=count,
+        threads=options.integer("connections"),
+        users=options.integer("concurrency"),
+        timeout_s=None if (timeout := options.number("timeout")) is None else timeout * _NS,
+    )
+    whose = "every call is in the file" if every else "ghz's own percentiles"
+    held = "calls that wait for a free worker wait before their send (coordinated omission), unless ghz had --async"
+    return recorded(
+        source,
+        "ghz" if every else "ghz summary",
+        _of_calls(source, calls, sample_floor) if every else _of_summary(source, whole, count - failed, sample_floor),
+        settings,
+        requests=count,
+        failed=failed,
+        notes=(f"{whose}; latency runs from the send: {held}",),
+        further="" if every else "ghz keeps every call of the first million in its JSON",
+    )
+
+
+def _of_calls(source: Source, calls: list[Fields], sample_floor: float) -> Latencies:
+    latencies, good = [], []
+    for call in calls:
+        latency = call.number("latency")
+        if latency is None:
+            raise call.broken("a call has no latency")
+        latencies.append(latency * _NS)
+        good.append(not call.data.get("error"))
+    return of_requests(source, latencies, good, sample_floor, _NS)
+
+
+def _of_summary(source: Source, whole: Fields, good: int, sample_floor: float) -> Latencies:
+    found = {}
+    for item in whole.objects("latencyDistribution"):
+        share, latency = item.integer("percentage"), item.number("latency")
+        if share is not None and latency is not None:
+            found[f"p{share}"] = Reading(latency * _NS)
+    largest = whole.number("slowest")
+    # Its average is over failed calls too, so it is left out.
+    return of_percentiles(
+        source,
+        found,
+        good,
+        sample_floor,
+        largest=None if largest is None else Reading(largest * _NS),
+        failed_inside=False,
+    )
+
+
+FORMAT = Format("ghz", _recognises, _read)

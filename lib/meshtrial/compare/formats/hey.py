@@ -1,0 +1,117 @@
+"""What hey prints: its text, or with ``-o csv`` a row a request.
+
+Both have seconds with four decimals, so a latency is known to 0.1 ms (requester/print.go and report.go of rakyll/hey).
+Limits: requests without an answer are counted in the text only; percentiles and CSV stop at the first million, by which
+hey also divides; neither says the asked rate, the connections, or when the run began.
+"""
+
+from __future__ import annotations
+
+import re
+
+from meshtrial.compare.formats.latencies import Reading, of_percentiles, of_requests, recorded
+from meshtrial.compare.formats.source import Format, Source
+from meshtrial.load.files import InputFileError
+from meshtrial.load.recorded import Recorded
+from meshtrial.load.settings import LoadSettings
+
+_STEP_S = 1e-4
+_KEPT = 1_000_000
+_COLUMNS = "response-time,DNS+dialup,DNS,Request-write,Response-delay,Response-read"
+_BEGIN = re.compile(r"^Summary:\s+Total:\s+[\d.]+ secs", re.MULTILINE)
+_SUMMARY = re.compile(r"^ *(Total|Slowest|Fastest|Average):\s+([\d.]{1,20}) secs", re.MULTILINE)
+_RATE = re.compile(r"^ *Requests/sec:\s+([\d.]{1,20})", re.MULTILINE)
+_SIZE = re.compile(r"^ *Size/request:\s+(\d{1,18}) bytes", re.MULTILINE)
+_PERCENTILE = re.compile(r"^ *(\d\d)%+ in ([\d.]{1,20}) secs", re.MULTILINE)
+_STATUS = re.compile(r"^ *\[(\d{3})\]\s+(\d{1,18}) responses", re.MULTILINE)
+_ERROR = re.compile(r"^ *\[(\d{1,18})\]\s+(?!\d+ responses)\S", re.MULTILINE)
+_LOOP = (
+    "latency runs from the send, in a closed loop (with -q held back to a rate): a stall holds back the requests that "
+    "would have met it (coordinated omission)"
+)
+
+
+def _is_text(source: Source) -> bool:
+    return _BEGIN.search(source.head) is not None
+
+
+def _is_table(source: Source) -> bool:
+    return source.head.startswith(_COLUMNS)
+
+
+def _read_text(source: Source, sample_floor: float) -> Recorded:
+    text = source.text
+    summary = dict(_SUMMARY.findall(text))
+    rate, size = _RATE.search(text), _SIZE.search(text)
+    found = {f"p{share}": _reading(source, value) for share, value in _PERCENTILE.findall(text)}
+    codes = {code: int(n) for code, n in _STATUS.findall(text)}
+    lost = sum(int(n) for n in _ERROR.findall(text.partition("Error distribution:")[2]))
+    if lost and not codes:
+        raise InputFileError(source.path, f"holds no answer: all of its {lost} requests failed")
+    if not {"Total", "Slowest", "Average"} <= set(summary) or rate is None or not found or not codes:
+        raise InputFileError(source.path, "is hey's text without its end (Status code distribution): it was cut off")
+    answered = sum(codes.values())
+    good = sum(n for code, n in codes.items() if code < "400")
+    lasted, whole = _number(source, summary["Total"]), answered <= _KEPT
+    settings = LoadSettings(
+        generator="hey",
+        actual_rps=_number(source, rate[1]) if whole or not lasted else answered / lasted,
+        actual_duration_s=lasted,
+        # Some versions count requests without an answer in their rate, others do not.
+        requests=answered if not lost else None,
+        body_bytes=float(size[1]) if size else None,
+    )
+    mean = _reading(source, summary["Average"]) if whole else None
+    largest = _reading(source, summary["Slowest"])
+    return recorded(
+        source,
+        "hey",
+        of_percentiles(source, found, good, sample_floor, mean=mean, largest=largest),
+        settings,
+        requests=answered + lost,
+        failed=answered - good + lost,
+        notes=(f"hey's own percentiles, known to 0.1 ms; {_LOOP}",),
+        further="hey -o csv keeps every request",
+    )
+
+
+def _read_table(source: Source, sample_floor: float) -> Recorded:
+    latencies, good, ends = [], [], []
+    coded = False
+    for row in source.rows("CSV of hey"):
+        latency, status, offset = row.number("response-time"), row.integer("status-code"), row.number("offset")
+        if latency is None:
+            raise row.broken("a row has no response-time")
+        coded = status is not None
+        latencies.append(latency)
+        good.append(status is None or status < 400)
+        if offset is not None:
+            ends.append(offset + latency)
+    if not latencies:
+        raise InputFileError(source.path, "is a CSV of hey without a request")
+    lasted = max(ends, default=0.0)
+    settings = LoadSettings(generator="hey", actual_rps=len(latencies) / lasted if lasted > 0 else None)
+    return recorded(
+        source,
+        "hey CSV",
+        of_requests(source, latencies, good, sample_floor, _STEP_S),
+        settings,
+        requests=len(latencies),
+        failed=good.count(False) if coded else None,
+        notes=(f"latencies known to 0.1 ms; requests without an answer are not in hey's CSV; {_LOOP}",),
+    )
+
+
+def _number(source: Source, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputFileError(source.path, f"is not a whole text of hey: {text} is no number") from None
+
+
+def _reading(source: Source, text: str) -> Reading:
+    return Reading(_number(source, text), _STEP_S)
+
+
+TEXT = Format("hey", _is_text, _read_text)
+TABLE = Format("hey CSV", _is_table, _read_table)

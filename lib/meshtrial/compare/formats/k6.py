@@ -1,0 +1,217 @@
+"""k6: its summary (``--summary-export``, ``handleSummary``, the form with a version), or its samples (``--out json``).
+
+Milliseconds. ``http_req_duration`` is sending, waiting and receiving, without connecting; of a summary its part with
+``expected_response:true`` is taken, which has no failed requests in it (internal/js/summary-wrapper.js,
+internal/lib/summary and output/json of grafana/k6). A gRPC script has ``grpc_req_duration`` instead.
+Limits: a summary has the percentiles of ``--summary-trend-stats``, without p99 by default, and the form with a version
+(``--new-machine-readable-summary``) never more than p95. None says whether users or a rate were asked for; iterations
+that k6 dropped show a rate that was missed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from meshtrial.compare.formats.latencies import Reading, of_percentiles, of_requests, recorded
+from meshtrial.compare.formats.source import Format, Source
+from meshtrial.design.responses import PERCENTILES
+from meshtrial.load.fields import Fields
+from meshtrial.load.files import InputFileError
+from meshtrial.load.gotime import parse_time_ns
+from meshtrial.load.recorded import Recorded
+from meshtrial.load.settings import LoadSettings
+
+_MS = 1e-3
+_LONGEST_S = 1e6
+_TRENDS = ("http_req_duration", "grpc_req_duration")
+_GOOD = "{expected_response:true}"
+_STREAM = "stream of k6"
+_LOOP = (
+    "latency runs from the send; virtual users wait for their answers, so a stall holds back the requests that would "
+    "have met it (coordinated omission), unless the script asked for an arrival rate, which the file does not say"
+)
+
+
+def _is_summary(source: Source) -> bool:
+    if source.holds("metrics", "root_group"):
+        return True
+    return source.holds("results", "metadata") and _version(source.fields("")) is not None
+
+
+def _is_stream(source: Source) -> bool:
+    first = source.first_line
+    return first.get("type") in ("Metric", "Point") and {"metric", "data"} <= set(first)
+
+
+def _read_summary(source: Source, sample_floor: float) -> Recorded:
+    whole = source.fields("k6 summary")
+    metrics = _metrics(whole)
+    name = next((name for name in _TRENDS if name in metrics), None)
+    if name is None:
+        raise InputFileError(source.path, f"is a k6 summary without {' or '.join(_TRENDS)}: no request was made")
+    expected = metrics.get(name + _GOOD)
+    apart = expected is not None and bool(expected.data)
+    trend = expected if expected is not None and apart else metrics[name]
+    counter, failures = metrics.get("http_reqs"), metrics.get("http_req_failed")
+    requests = metrics[name].integer("count")
+    if counter is not None and name == _TRENDS[0]:
+        requests = counter.integer("count")
+    share = None
+    if failures is not None and name == _TRENDS[0]:
+        share = failures.number("rate") if "rate" in failures.data else failures.number("value")
+    if share is not None and not 0 <= share <= 1:
+        raise InputFileError(source.path, f"is not a whole k6 summary: the rate of http_req_failed is {share:g}")
+    failed = None if share is None or requests is None else round(share * requests)
+    lasted = _lasted(whole, counter)
+    rate = requests / lasted if requests is not None and lasted else None
+    found = {
+        key: reading
+        for key, q in PERCENTILES.items()
+        # p(90), but p90 in the form with a version as k6 1.8 writes it.
+        for label in (f"p({q.label.removeprefix('p')})", q.label, "med" if key == "p50" else "")
+        if (reading := _reading(trend, label)) is not None
+    }
+    ended = parse_time_ns(whole.inside("metadata").text("generated_at") or "")
+    settings = LoadSettings(
+        generator="k6",
+        client="grpc" if name == _TRENDS[1] else None,
+        version=_version(whole),
+        start_unix_ns=ended - round(lasted * 1e9) if ended is not None and lasted and 0 < lasted < _LONGEST_S else None,
+        actual_rps=rate,
+        actual_duration_s=lasted,
+        requests=requests,
+        users=_users(metrics),
+        sent_share=_sent_share(metrics),
+    )
+    return recorded(
+        source,
+        "k6 summary",
+        of_percentiles(
+            source,
+            found,
+            None if requests is None else requests - (failed or 0),
+            sample_floor,
+            mean=_reading(trend, "avg"),
+            largest=_reading(trend, "max"),
+            failed_inside=not apart,
+        ),
+        settings,
+        requests=requests,
+        failed=failed,
+        notes=(f"k6's own percentiles; {_LOOP}",),
+        further="run k6 with --summary-trend-stats='avg,med,max,p(90),p(95),p(99)', or with --out json=FILE",
+    )
+
+
+def _version(whole: Fields) -> str | None:
+    """Of k6, in the form with a version; its key has changed."""
+    metadata = whole.inside("metadata")
+    return metadata.text("k6_version") or metadata.text("k6Version")
+
+
+def _metrics(whole: Fields) -> dict[str, Fields]:
+    """Name to values, in whichever of the three forms."""
+    if "results" in whole.data:
+        listed = whole.inside("results").objects("metrics")
+        return {name: item.inside("values") for item in listed if (name := item.text("name")) is not None}
+    metrics = whole.inside("metrics")
+    found = {}
+    for name in metrics.data:
+        item = metrics.inside(name)
+        found[name] = item.inside("values") if "values" in item.data else item
+    return found
+
+
+def _lasted(whole: Fields, counter: Fields | None) -> float | None:
+    milliseconds = whole.inside("state").number("testRunDurationMs")
+    if milliseconds is not None:
+        return milliseconds * _MS
+    seconds = whole.inside("config").number("duration")
+    if seconds is not None:
+        return seconds
+    count, rate = (None, None) if counter is None else (counter.number("count"), counter.number("rate"))
+    return count / rate if count is not None and rate is not None and rate > 0 else None
+
+
+def _users(metrics: Mapping[str, Fields]) -> int | None:
+    """Virtual users, where as many stood ready all along."""
+    ready = metrics.get("vus_max")
+    least, most = (None, None) if ready is None else (ready.integer("min"), ready.integer("max"))
+    return most if least == most else None
+
+
+def _sent_share(metrics: Mapping[str, Fields]) -> float | None:
+    dropped, made = (
+        None if (found := metrics.get(name)) is None else found.number("count")
+        for name in ("dropped_iterations", "iterations")
+    )
+    return _share(dropped, made)
+
+
+def _share(dropped: float | None, made: float | None) -> float | None:
+    return made / (made + dropped) if dropped and made and dropped > 0 and made > 0 else None
+
+
+def _read_stream(source: Source, sample_floor: float) -> Recorded:
+    name = next((name for name in _TRENDS if f'"{name}"'.encode() in source.data), None)
+    if name is None:
+        raise InputFileError(source.path, f"is a {_STREAM} without {' or '.join(_TRENDS)}: no request was made")
+    latencies, good, ends, protocols = [], [], [], set()
+    for line in source.lines(_STREAM, f'"{name}"'.encode()):
+        if line.data.get("type") != "Point" or line.data.get("metric") != name:
+            continue
+        point = line.inside("data")
+        tags = point.inside("tags")
+        latency, end = point.number("value"), parse_time_ns(point.text("time") or "")
+        if latency is None or end is None:
+            raise line.broken(f"a sample of {name} lacks time or value")
+        latencies.append(latency * _MS)
+        good.append(_is_good(tags.data, grpc=name == _TRENDS[1]))
+        ends.append(end)
+        protocols.add(tags.text("proto"))
+    if not latencies:
+        raise InputFileError(source.path, f"holds no sample of {name}")
+    starts = [end - round(latency * 1e9) for end, latency in zip(ends, latencies, strict=True) if 0 <= latency < 1e6]
+    began = min(starts, default=min(ends))
+    lasted = (max(ends) - began) / 1e9
+    settings = LoadSettings(
+        generator="k6",
+        client="grpc" if name == _TRENDS[1] else None,
+        start_unix_ns=began,
+        actual_rps=len(latencies) / lasted if lasted > 0 else None,
+        h2=protocols == {"HTTP/2.0"} if len(protocols) == 1 and None not in protocols else None,
+        sent_share=_share(_points(source, "dropped_iterations"), _points(source, "iterations")),
+    )
+    return recorded(
+        source,
+        "k6 samples",
+        of_requests(source, latencies, good, sample_floor, 1e-9),
+        settings,
+        requests=len(latencies),
+        failed=good.count(False),
+        notes=(_LOOP,),
+    )
+
+
+def _is_good(tags: Mapping[str, Any], *, grpc: bool) -> bool:
+    """k6's own word on it, or the status: of a gRPC call 0 is OK, of HTTP it is no answer."""
+    if "expected_response" in tags:
+        return bool(tags["expected_response"] == "true")
+    return re.fullmatch(r"0" if grpc else r"[23]\d\d", str(tags.get("status", ""))) is not None
+
+
+def _points(source: Source, metric: str) -> float:
+    mark = f'"{metric}"'.encode()
+    found = (line for line in source.lines(_STREAM, mark) if line.data.get("type") == "Point")
+    return sum(line.inside("data").number("value") or 0.0 for line in found if line.data.get("metric") == metric)
+
+
+def _reading(fields: Fields, name: str) -> Reading | None:
+    value = fields.number(name)
+    return None if value is None else Reading(value * _MS)
+
+
+SUMMARY = Format("k6 summary", _is_summary, _read_summary)
+STREAM = Format("k6 samples", _is_stream, _read_stream)

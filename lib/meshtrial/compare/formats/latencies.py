@@ -1,0 +1,235 @@
+"""What a file says of its latencies, in the one form that `compare` takes: responses, each with its resolution.
+
+There are three kinds of files: those with every request, those with counts in buckets, and those with percentiles that
+the tool computed itself. The first two are read like fortio's; of the third each percentile is one number of a run,
+taken as it stands, with what its digits leave open.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshtrial.compare.formats.source import Source
+from meshtrial.design.responses import QUANTILES
+from meshtrial.load import quantiles
+from meshtrial.load.files import InputFileError
+from meshtrial.load.recorded import Recorded, histogram_quantiles
+from meshtrial.load.result import Bucket, ExportedHistogram
+from meshtrial.load.settings import LoadSettings
+
+_LONGEST_S = 1e6  # no answer takes eleven days
+_FASTEST_RPS = 1e9
+_SLACK = 1e-6
+
+
+@dataclass(frozen=True)
+class Latencies:
+    """Of one run.
+
+    Attributes
+    ----------
+    values : mapping of str to float
+        Response to seconds.
+    bounds : mapping of str to float
+        Resolution in seconds.
+    failed_inside : bool
+        Failed requests are among those that were counted.
+    """
+
+    values: Mapping[str, float]
+    bounds: Mapping[str, float]
+    failed_inside: bool = False
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A number as a file prints it, in seconds, and what its digits leave open."""
+
+    value_s: float
+    width_s: float = 0.0
+
+
+def of_requests(
+    source: Source, latencies_s: Sequence[float], good: Sequence[bool], sample_floor: float, resolution_s: float
+) -> Latencies:
+    """Exact quantiles of the good requests; none of them where none was good.
+
+    Raises
+    ------
+    InputFileError
+        Where a latency cannot be.
+    """
+    every: NDArray[Any] = np.asarray(latencies_s, dtype=np.float64)
+    _require_sound(source, every)
+    kept = every[np.asarray(good, dtype=bool)]
+    if not kept.size:
+        return Latencies({}, {})
+    values = {f"latency_{q}_s": value for q, value in quantiles.exact(kept, sample_floor).items()}
+    bounds = dict.fromkeys(values, resolution_s)
+    return Latencies(values | {"latency_mean_s": float(kept.mean()), "latency_max_s": float(kept.max())}, bounds)
+
+
+def of_counts(
+    source: Source, ends_s: Sequence[float], counts: Sequence[int], sample_floor: float, first_s: float | None = None
+) -> Latencies:
+    """Quantiles of counts in buckets that follow each other.
+
+    Parameters
+    ----------
+    source : Source
+    ends_s : sequence of float
+        Where each ends; the last may be infinite, and no quantile is taken from it then.
+    counts : sequence of int
+    sample_floor : float
+    first_s : float, optional
+        Where the first begins; it is one value, its end, without it.
+
+    Raises
+    ------
+    InputFileError
+        Where ends or counts cannot be.
+    """
+    endless = bool(ends_s) and math.isinf(ends_s[-1])
+    _require_sound(source, np.asarray(ends_s[:-1] if endless else ends_s, dtype=np.float64))
+    start = ends_s[0] if first_s is None else first_s
+    buckets = []
+    for end, count in zip(ends_s, counts, strict=True):
+        if count < 0 or end < start * (1 - _SLACK):
+            raise InputFileError(source.path, f"its counts contradict each other ({count} up to {end:g} s)")
+        if count:
+            buckets.append(Bucket(start, max(start, end), count))
+        start = end
+    total = sum(bucket.count for bucket in buckets)
+    if not total:
+        return Latencies({}, {})
+    low, high = buckets[0].start_s, buckets[-1].end_s
+    exported = ExportedHistogram(total, low, high, low, None, None, tuple(buckets))
+    values, bounds = histogram_quantiles(exported, sample_floor)
+    kept = {name: value for name, value in values.items() if math.isfinite(value)}
+    return Latencies(kept, {name: bounds[name] for name in kept}, failed_inside=True)
+
+
+def of_percentiles(
+    source: Source,
+    found: Mapping[str, Reading],
+    good: int | None,
+    sample_floor: float,
+    *,
+    mean: Reading | None = None,
+    largest: Reading | None = None,
+    failed_inside: bool = True,
+) -> Latencies:
+    """Percentiles as the tool computed them, those that the sample floor allows.
+
+    Parameters
+    ----------
+    source : Source
+    found : mapping of str to Reading
+        By ``p50``, ``p999``; others are left out.
+    good : int or None
+        Requests behind them; None where the file does not say: then all are taken.
+    sample_floor : float
+    mean, largest : Reading, optional
+    failed_inside : bool, optional
+
+    Raises
+    ------
+    InputFileError
+        Where a higher percentile is smaller than a lower one.
+    """
+    if good == 0:  # what a tool prints of nothing is no latency
+        return Latencies({}, {})
+    known = {key: found[key] for key in QUANTILES if key in found}
+    _require_sound(source, np.array([reading.value_s for reading in (*known.values(), *filter(None, (mean, largest)))]))
+    pairs = list(known.items())
+    for (low, one), (high, other) in itertools.pairwise(pairs):
+        if other.value_s < (one.value_s - one.width_s - other.width_s) * (1 - _SLACK):
+            raise InputFileError(source.path, f"its {high} is smaller than its {low}: it is damaged, or was edited")
+    kept = {
+        key: reading
+        for key, reading in known.items()
+        if good is None or quantiles.reportable(good, QUANTILES[key], sample_floor)
+    }
+    values = {f"latency_{key}_s": reading.value_s for key, reading in kept.items()}
+    bounds = {f"latency_{key}_s": reading.width_s for key, reading in kept.items() if reading.width_s}
+    for name, reading in (("latency_mean_s", mean), ("latency_max_s", largest)):
+        if reading is not None:
+            values[name] = reading.value_s
+            bounds |= {name: reading.width_s} if reading.width_s else {}
+    return Latencies(values, bounds, failed_inside)
+
+
+def recorded(
+    source: Source,
+    kind: str,
+    latencies: Latencies,
+    settings: LoadSettings,
+    *,
+    requests: int | None,
+    failed: int | None,
+    notes: Sequence[str] = (),
+    further: str = "",
+) -> Recorded:
+    """The run.
+
+    Parameters
+    ----------
+    source : Source
+    kind : str
+    latencies : Latencies
+    settings : LoadSettings
+    requests, failed : int or None
+        Sent, and those of them that failed; None where the file does not say.
+    notes : sequence of str
+        What its latencies are.
+    further : str, optional
+        How to get further percentiles.
+
+    Raises
+    ------
+    InputFileError
+        Where it made no requests, or a count cannot be.
+    """
+    if requests is not None and requests <= 0:
+        raise InputFileError(source.path, f"holds {requests} requests: the run made none")
+    if failed is not None and (failed < 0 or (requests is not None and failed > requests)):
+        raise InputFileError(source.path, f"holds {failed} failed requests of {requests}")
+    _require_sound(source, np.array([*latencies.values.values()], dtype=np.float64))
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputFileError(source.path, f"holds a number that is too large: its {field.name} would be {value}")
+    responses = dict(latencies.values)
+    if requests is not None:
+        responses["requests"] = float(requests)
+        if failed is not None:
+            responses["error_ratio"] = failed / requests
+    if settings.actual_rps is not None:
+        if not 0 <= settings.actual_rps <= _FASTEST_RPS:
+            raise InputFileError(source.path, f"holds a rate of {settings.actual_rps:g} a second")
+        responses["achieved_rps"] = settings.actual_rps
+    said = list(notes)
+    if failed and latencies.failed_inside:
+        said.append("failed requests are inside the quantiles: the file does not keep them apart")
+    start = None if settings.start_unix_ns is None else settings.start_unix_ns / 1e9
+    return Recorded(source.path, kind, responses, latencies.bounds, settings, start, tuple(said), further)
+
+
+def _require_sound(source: Source, latencies_s: NDArray[Any]) -> None:
+    """Refuse latencies that cannot be.
+
+    Raises
+    ------
+    InputFileError
+    """
+    wrong = latencies_s[~((latencies_s >= 0) & (latencies_s <= _LONGEST_S))]
+    if wrong.size:
+        raise InputFileError(source.path, f"holds a latency of {wrong[0]:g} s")

@@ -1,0 +1,150 @@
+"""Locust: the table of its statistics (``--csv``, the file ``_stats.csv``), or its JSON (``--json``); milliseconds.
+
+Locust keeps latencies rounded to two digits: to 1 ms below 100 ms, to 10 ms below a second, and so on (locust/stats.py
+of locustio/locust). So a percentile is known to that step, and failed requests are among those that it counts.
+Limits: the table does not say when the run began; neither says how many users there were.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from meshtrial.compare.formats.latencies import Reading, of_counts, of_percentiles, recorded
+from meshtrial.compare.formats.source import Format, Source
+from meshtrial.design.responses import PERCENTILES
+from meshtrial.load.fields import Fields
+from meshtrial.load.files import InputFileError
+from meshtrial.load.recorded import Recorded
+from meshtrial.load.settings import LoadSettings
+
+_MS = 1e-3
+_COLUMNS = "Type,Name,Request Count,Failure Count"
+_ALL = "Aggregated"
+_LATEST_S = 1e10  # the year 2286
+_LOOP = (
+    "latency runs from the send; users wait for their answers, so a stall holds back the requests that would have met "
+    "it (coordinated omission)"
+)
+
+
+def _is_table(source: Source) -> bool:
+    return source.head.startswith(_COLUMNS)
+
+
+def _is_json(source: Source) -> bool:
+    found = source.document
+    keys = {"num_requests", "response_times", "num_failures"}
+    return isinstance(found, list) and bool(found) and isinstance(found[0], dict) and keys <= set(found[0])
+
+
+def _read_table(source: Source, sample_floor: float) -> Recorded:
+    total = next((row for row in source.rows("table of Locust") if row.text("Name") == _ALL), None)
+    if total is None:
+        raise InputFileError(source.path, f"is a table of Locust without the row {_ALL}: it was cut off")
+    requests, failed = total.integer("Request Count"), total.integer("Failure Count")
+    if requests is None or failed is None:
+        raise total.broken("Request Count or Failure Count is missing")
+    found = {
+        key: reading
+        for key, q in PERCENTILES.items()
+        if (reading := _rounded(total, f"{q.label.removeprefix('p')}%")) is not None
+    }
+    mean, largest = total.number("Average Response Time"), total.number("Max Response Time")
+    settings = LoadSettings(
+        generator="locust",
+        closed_loop=True,
+        actual_rps=total.number("Requests/s"),
+        body_bytes=total.number("Average Content Size"),
+    )
+    return recorded(
+        source,
+        "Locust table",
+        of_percentiles(
+            source,
+            found,
+            requests - failed,
+            sample_floor,
+            mean=None if mean is None else Reading(mean * _MS),
+            largest=None if largest is None else Reading(largest * _MS),
+        ),
+        settings,
+        requests=requests,
+        failed=failed,
+        notes=(f"Locust's own percentiles, rounded to two digits of milliseconds; {_LOOP}",),
+        further="set PERCENTILES_TO_REPORT in Locust, or use its --json",
+    )
+
+
+def _read_json(source: Source, sample_floor: float) -> Recorded:
+    entries = Fields({"entries": source.document}, source.path, "JSON of Locust").objects("entries")
+    counts: Counter[float] = Counter()
+    requests, failed, content, summed = 0, 0, 0.0, 0.0
+    for entry in entries:
+        requests += entry.integer("num_requests") or 0
+        failed += entry.integer("num_failures") or 0
+        content += entry.number("total_content_length") or 0.0
+        summed += entry.number("total_response_time") or 0.0
+        for written, count in entry.counts("response_times").items():
+            counts[_milliseconds(entry, written)] += count
+    starts = [found for entry in entries if (found := entry.number("start_time")) is not None]
+    ends = [found for entry in entries if (found := entry.number("last_request_timestamp")) is not None]
+    if not starts or not counts or not requests:
+        raise InputFileError(source.path, "is a JSON of Locust without start_time or response_times")
+    if not 0 <= min(starts) < _LATEST_S:
+        raise InputFileError(source.path, f"is a JSON of Locust whose start_time is {min(starts):g}")
+    lasted = max(ends, default=min(starts)) - min(starts)
+    settings = LoadSettings(
+        generator="locust",
+        closed_loop=True,
+        start_unix_ns=round(min(starts) * 1e9),
+        actual_rps=requests / lasted if lasted > 0 else None,
+        body_bytes=content / requests,
+    )
+    return recorded(
+        source,
+        "Locust JSON",
+        of_counts(source, *_buckets(counts), sample_floor, first_s=0.0),
+        settings,
+        requests=requests,
+        failed=failed,
+        notes=(f"latencies rounded by Locust to two digits of milliseconds; {_LOOP}",),
+    )
+
+
+def _buckets(counts: Counter[float]) -> tuple[list[float], list[int]]:
+    """Ends in seconds and counts: a value stands for half a step on either side."""
+    ends: list[float] = []
+    held: list[int] = []
+    for value, count in sorted(counts.items()):
+        low, high = (max(0.0, value - _step(value) / 2) * _MS, (value + _step(value) / 2) * _MS)
+        if low > (ends[-1] if ends else 0.0):
+            ends.append(low)
+            held.append(0)
+        ends.append(high)
+        held.append(count)
+    return ends, held
+
+
+def _step(milliseconds: float) -> float:
+    """What Locust rounds such a value to."""
+    return 1.0 if milliseconds < 100 else 10.0 if milliseconds < 1000 else 100.0 if milliseconds < 10_000 else 1000.0
+
+
+def _rounded(row: Fields, column: str) -> Reading | None:
+    value = None if row.data.get(column) in ("N/A", "") else row.number(column)
+    return None if value is None else Reading(value * _MS, _step(value) * _MS)
+
+
+def _milliseconds(entry: Fields, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < 1e9:
+        raise entry.broken(f"response_times holds {text[:40]!r}")
+    return value
+
+
+TABLE = Format("Locust table", _is_table, _read_table)
+JSON = Format("Locust JSON", _is_json, _read_json)

@@ -1,0 +1,132 @@
+"""Nighthawk's own JSON (``--output-format json``): durations as text with an s, 64-bit counts as text.
+
+The percentiles of an HdrHistogram stand there with the count up to each, so they are read as buckets, the same as those
+of its fortio export (api/client/output.proto and source/client/output_formatter_impl.cc of envoyproxy/nighthawk). What
+counts is ``benchmark_http_client.request_to_response`` of all workers together, the result ``global``.
+Limits: rate and connections are asked of each worker, and their number is that of the results beside ``global``.
+"""
+
+from __future__ import annotations
+
+import re
+
+from meshtrial.compare.formats.latencies import Latencies, of_counts, recorded
+from meshtrial.compare.formats.source import Format, Source
+from meshtrial.load.fields import Fields
+from meshtrial.load.files import InputFileError
+from meshtrial.load.gotime import parse_duration_s, parse_time_ns
+from meshtrial.load.recorded import Recorded
+from meshtrial.load.settings import LoadSettings
+
+_ID = "benchmark_http_client.request_to_response"
+_WHAT = "JSON of Nighthawk"
+
+
+def _recognises(source: Source) -> bool:
+    return source.holds("options", "results") and any(
+        isinstance(result, dict) and "statistics" in result for result in _results(source)
+    )
+
+
+def _results(source: Source) -> list[object]:
+    found = source.document["results"]
+    return found if isinstance(found, list) else []
+
+
+def _read(source: Source, sample_floor: float) -> Recorded:
+    whole = source.fields(_WHAT)
+    options, results = whole.inside("options"), whole.objects("results")
+    everything = next((result for result in results if result.text("name") == "global"), None)
+    if everything is None:
+        raise whole.broken("there is no result named global")
+    statistic = next((found for found in everything.objects("statistics") if found.text("id") == _ID), None)
+    if statistic is None:
+        raise whole.broken(f"global has no statistic {_ID}")
+    workers = max(1, len(results) - 1)
+    counters = {
+        name: counter.integer("value") or 0
+        for counter in everything.objects("counters")
+        if (name := counter.text("name")) is not None
+    }
+    answered = sum(n for name, n in counters.items() if re.fullmatch(r"benchmark\.http_[1-5x]xx", name))
+    good = sum(counters.get(f"benchmark.http_{family}xx", 0) for family in "23")
+    resets = counters.get("benchmark.stream_resets", 0)
+    sent = counters.get("upstream_rq_total") or answered + resets
+    lasted = _seconds(everything, "execution_duration")
+    rate, connections = options.number("requests_per_second"), options.integer("connections")
+    http2 = options.flag("h2") or options.inside("protocol").text("value") == "HTTP2"
+    open_loop = options.flag("open_loop")
+    body = next(
+        (
+            found
+            for found in everything.objects("statistics")
+            if found.text("id") == "benchmark_http_client.response_body_size"
+        ),
+        None,
+    )
+    settings = LoadSettings(
+        generator="nighthawk",
+        labels=" ".join(map(str, labels)) if isinstance(labels := options.data.get("labels"), list) else None,
+        start_unix_ns=parse_time_ns(whole.text("timestamp") or ""),
+        closed_loop=False,
+        requested_rps=None if rate is None else rate * workers,
+        requested_duration_s=_seconds(options, "duration"),
+        actual_rps=sent / lasted if lasted else None,
+        actual_duration_s=lasted,
+        requests=sent,
+        # Over HTTP/2 one connection carries all, whatever was asked.
+        threads=None if connections is None else workers * (1 if http2 else connections),
+        h2=http2,
+        payload_bytes=options.inside("request_options").integer("request_body_size"),
+        timeout_s=_seconds(options, "timeout"),
+        body_bytes=None if body is None else body.number("raw_mean"),
+    )
+    sends = (
+        "on an open schedule"
+        if open_loop
+        else "and a send waits for a free connection, so a stall holds back others (coordinated omission)"
+    )
+    return recorded(
+        source,
+        "nighthawk",
+        _latencies(source, statistic, sample_floor),
+        settings,
+        requests=max(sent, answered + resets),
+        failed=answered + resets - good,
+        notes=(f"percentiles inside the buckets that Nighthawk prints; latency runs from the send, {sends}",),
+    )
+
+
+def _latencies(source: Source, statistic: Fields, sample_floor: float) -> Latencies:
+    ends: list[float] = []
+    counts: list[int] = []
+    before = 0
+    for item in statistic.objects("percentiles"):
+        end, count = _seconds(item, "duration"), item.integer("count")
+        if end is None or count is None:
+            raise item.broken("a percentile lacks duration or count")
+        ends.append(end)
+        counts.append(count - before)
+        before = count
+    if not ends or before != statistic.integer("count"):
+        raise statistic.broken(f"the percentiles of {_ID} end at {before} of {statistic.data.get('count')!r} requests")
+    found = of_counts(source, ends, counts, sample_floor)
+    mean, largest = _seconds(statistic, "mean"), _seconds(statistic, "max")
+    values = dict(found.values)
+    values |= {} if mean is None else {"latency_mean_s": mean}
+    values |= {"latency_max_s": ends[-1] if largest is None else largest}
+    return Latencies(values, found.bounds, found.failed_inside)
+
+
+def _seconds(fields: Fields, name: str) -> float | None:
+    """A duration as protobuf writes it: ``0.000220359s``."""
+    value = fields.data.get(name)
+    if value is None:
+        return None
+    found = parse_duration_s(value) if isinstance(value, str) and len(value) < 40 else None
+    if found is None or found > 1e9:
+        raise InputFileError(fields.path, f"is not a whole {fields.what}: {name} is {str(value)[:40]!r}, no duration")
+    return found
+
+
+FORMAT = Format("nighthawk", _recognises, _read)

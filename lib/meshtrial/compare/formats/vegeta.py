@@ -1,0 +1,154 @@
+"""vegeta: every request (``vegeta encode`` to JSON or CSV), a report in JSON, or one in buckets; nanoseconds.
+
+The percentiles of its JSON report are estimates of a t-digest, so the requests are the better form (lib/results.go,
+lib/metrics.go and lib/histogram.go of tsenart/vegeta). Good is a status from 200 to 399, as vegeta's success is.
+Limits: the asked rate is in none of them (the report's ``rate`` is that of the sends); nor are connections.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from meshtrial.compare.formats.latencies import Reading, of_counts, of_percentiles, of_requests, recorded
+from meshtrial.compare.formats.source import Format, Source
+from meshtrial.design.responses import PERCENTILES
+from meshtrial.load.fields import Fields
+from meshtrial.load.files import InputFileError
+from meshtrial.load.gotime import parse_duration_s, parse_time_ns
+from meshtrial.load.recorded import Recorded
+from meshtrial.load.settings import LoadSettings
+
+_NS = 1e-9
+_COLUMNS = ("timestamp", "code", "latency", "bytes_out", "bytes_in", "error", "body", "attack", "seq")
+_ROW = re.compile(r"\d{19},\d{1,3},\d+,\d+,\d+,")
+_BUCKETS = re.compile(r"^Bucket +# +% +Histogram *$", re.MULTILINE)
+_BUCKET = re.compile(r"^\[([0-9.a-zµ]+), +([0-9.a-zµ]+|\+Inf)\] +(\d{1,18}) ", re.MULTILINE)
+_OPEN = "latency runs from the send, on an open schedule: a stall holds back only what finds no free worker"
+
+
+def _is_report(source: Source) -> bool:
+    return source.holds("latencies", "requests", "status_codes")
+
+
+def _is_stream(source: Source) -> bool:
+    return {"attack", "seq", "code", "timestamp", "latency"} <= set(source.first_line)
+
+
+def _is_table(source: Source) -> bool:
+    return _ROW.match(source.head) is not None
+
+
+def _is_histogram(source: Source) -> bool:
+    return _BUCKETS.match(source.head) is not None
+
+
+def _read_report(source: Source, sample_floor: float) -> Recorded:
+    whole = source.fields("JSON report of vegeta")
+    latencies, codes = whole.inside("latencies"), whole.counts("status_codes")
+    requests = whole.integer("requests")
+    if requests is None:
+        raise whole.broken("requests is missing")
+    good = sum(n for code, n in codes.items() if "200" <= code < "400")
+    found = {
+        key: reading
+        for key, q in PERCENTILES.items()
+        if (reading := _reading(latencies, f"{q.label.removeprefix('p')}th")) is not None
+    }
+    lasted = whole.number("duration")
+    settings = LoadSettings(
+        generator="vegeta",
+        closed_loop=False,
+        start_unix_ns=parse_time_ns(whole.text("earliest") or ""),
+        actual_rps=whole.number("rate"),
+        actual_duration_s=None if lasted is None else lasted * _NS,
+        requests=requests,
+        body_bytes=whole.inside("bytes_in").number("mean"),
+    )
+    mean, largest = _reading(latencies, "mean"), _reading(latencies, "max")
+    return recorded(
+        source,
+        "vegeta report",
+        of_percentiles(source, found, good, sample_floor, mean=mean, largest=largest),
+        settings,
+        requests=requests,
+        failed=requests - good,
+        notes=(f"vegeta's estimates of percentiles (a t-digest), not exact; {_OPEN}",),
+        further="vegeta encode --to json keeps every request",
+    )
+
+
+def _read_stream(source: Source, sample_floor: float) -> Recorded:
+    return _of_requests(source, list(source.lines("stream of vegeta")), sample_floor)
+
+
+def _read_table(source: Source, sample_floor: float) -> Recorded:
+    return _of_requests(source, list(source.rows("CSV of vegeta", _COLUMNS)), sample_floor)
+
+
+def _of_requests(source: Source, rows: list[Fields], sample_floor: float) -> Recorded:
+    latencies, good, starts, sizes = [], [], [], []
+    for row in rows:
+        latency, code = row.number("latency"), row.integer("code")
+        written = row.text("timestamp") or ""
+        start = int(written) if re.fullmatch(r"\d{1,19}", written) else parse_time_ns(written)
+        if latency is None or code is None or start is None:
+            raise row.broken("a request lacks timestamp, code or latency")
+        latencies.append(latency * _NS)
+        good.append(200 <= code < 400)
+        starts.append(start)
+        sizes.append(row.number("bytes_in") or 0.0)
+    if not latencies:
+        raise InputFileError(source.path, "holds no request")
+    lasted = (max(starts) - min(starts)) * _NS
+    settings = LoadSettings(
+        generator="vegeta",
+        labels=rows[0].text("attack"),
+        closed_loop=False,
+        start_unix_ns=min(starts),
+        actual_rps=len(latencies) / lasted if lasted > 0 else None,
+        body_bytes=math.fsum(sizes) / len(sizes),
+    )
+    return recorded(
+        source,
+        "vegeta requests",
+        of_requests(source, latencies, good, sample_floor, _NS),
+        settings,
+        requests=len(latencies),
+        failed=good.count(False),
+        notes=(_OPEN,),
+    )
+
+
+def _read_histogram(source: Source, sample_floor: float) -> Recorded:
+    ends, counts, first = [], [], None
+    for low, high, count in _BUCKET.findall(source.text):
+        start, end = parse_duration_s(low), math.inf if high == "+Inf" else parse_duration_s(high)
+        if start is None or end is None:
+            raise InputFileError(source.path, f"is not a whole histogram of vegeta: [{low}, {high}] is no bucket")
+        first = start if first is None else first
+        ends.append(end)
+        counts.append(int(count))
+    if first is None or not math.isinf(ends[-1]):
+        raise InputFileError(source.path, "is vegeta's histogram without its end (+Inf): it was cut off")
+    return recorded(
+        source,
+        "vegeta histogram",
+        of_counts(source, ends, counts, sample_floor, first),
+        LoadSettings(generator="vegeta", closed_loop=False),
+        requests=sum(counts),
+        failed=None,
+        notes=(f"percentiles inside the buckets of vegeta's histogram, failed requests among them; {_OPEN}",),
+        further="its last bucket has no end: give -type='hist[...]' buckets that go further, or use vegeta encode",
+    )
+
+
+def _reading(fields: Fields, name: str) -> Reading | None:
+    value = fields.number(name)
+    return None if value is None else Reading(value * _NS)
+
+
+REPORT = Format("vegeta report", _is_report, _read_report)
+STREAM = Format("vegeta requests", _is_stream, _read_stream)
+TABLE = Format("vegeta CSV", _is_table, _read_table)
+HISTOGRAM = Format("vegeta histogram", _is_histogram, _read_histogram)

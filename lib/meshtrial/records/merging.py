@@ -1,0 +1,130 @@
+"""The parts of a divided study, put together: one plan, all of its blocks, and where each of them was run.
+
+Nothing is changed and nothing is chosen: parts of one plan that are whole and together hold every block once, or a
+refusal that says what is wrong.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from meshtrial.design.plan import Plan
+from meshtrial.errors import RecordError, UsageError
+from meshtrial.records.parts import Place, part_of
+from meshtrial.records.store import ENVIRONMENT, PLAN, StudyStore, check_checksums, write_json
+
+
+def merge(stores: Sequence[StudyStore], target: Path) -> StudyStore:
+    """Write the whole study into a new folder.
+
+    Parameters
+    ----------
+    stores : sequence of StudyStore
+        Its parts, in any order.
+    target : Path
+        The folder; it must not be there.
+
+    Raises
+    ------
+    UsageError
+        Where these are not the parts of one study.
+    RecordError
+        Where a part is damaged or lacks runs, or the folder is there already.
+    """
+    parts = sorted(map(_read, stores), key=lambda one: one[1].blocks)
+    first = parts[0][0] if parts else None
+    if first is None or len(parts) < 2:
+        raise UsageError("one folder: name those of all parts of the study")
+    for store, _ in parts[1:]:
+        _must_be_same_plan(first, store)
+    _must_be_all_blocks(first.plan, parts)
+    problems = [line for store, _ in parts for line in _damage(store)]
+    if problems:
+        raise RecordError("\n".join(problems))
+    if target.exists():
+        raise RecordError(f"{target}: is there already; move it away, or name another folder with --out")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".merging-") as private:
+            made = Path(private, target.name)
+            (made / "runs").mkdir(parents=True)
+            shutil.copyfile(first.path / PLAN, made / PLAN)
+            write_json(made / ENVIRONMENT, _environment([place for _, place in parts], [s.path.name for s, _ in parts]))
+            for store, _ in parts:
+                for folder in _whole_runs(store):
+                    shutil.copytree(folder, made / "runs" / folder.name)
+            made.rename(target)
+    except OSError as error:
+        raise RecordError(f"{target}: cannot be written ({error.strerror}); check rights and free space") from None
+    return StudyStore.open(target)
+
+
+def _read(store: StudyStore) -> tuple[StudyStore, Place]:
+    part = part_of(store.plan, store.environment)
+    if part is None:
+        raise UsageError(f"{store.path}: is no part of a study; a part is run with -p part=1/3")
+    return store, Place(part, tuple(part.blocks(store.plan.study.blocks)), store.environment)
+
+
+def _must_be_same_plan(one: StudyStore, other: StudyStore) -> None:
+    if one.plan.sha256 == other.plan.sha256:
+        return
+    first, second = one.plan.to_dict()["study"], other.plan.to_dict()["study"]
+    asked: list[dict[str, Any]] = [study["options"].get("parameters", {}) for study in (first, second)]
+    names = sorted(name for name in {*asked[0], *asked[1]} if asked[0].get(name) != asked[1].get(name))
+    names = names or sorted(name for name in first if first[name] != second.get(name))
+    said = ", ".join(names) or "the order of the runs"
+    raise UsageError(
+        f"{one.path} and {other.path}: are not of one plan, they differ in {said}; "
+        "parts are run with the same parameters everywhere, but for part"
+    )
+
+
+def _must_be_all_blocks(plan: Plan, parts: Sequence[tuple[StudyStore, Place]]) -> None:
+    owner: dict[int, StudyStore] = {}
+    for store, place in parts:
+        for block in place.blocks:
+            if block in owner:
+                raise UsageError(f"block {block} is in {owner[block].path} and in {store.path}; leave one of them out")
+            owner[block] = store
+    missing = [block for block in range(1, plan.study.blocks + 1) if block not in owner]
+    if missing:
+        raise UsageError(
+            f"blocks {', '.join(map(str, missing))}: are in none of these folders; name those of all parts"
+        )
+
+
+def _damage(store: StudyStore) -> list[str]:
+    """What is wrong with a part's runs."""
+    here = {run.run_id for run in store.runs_here()}
+    records = store.records()
+    foreign = sorted({record.run_id for record in records} - here)
+    if foreign:
+        return [f"{store.path}: holds runs of blocks that are not this part's: {', '.join(foreign[:3])}"]
+    done = {record.run_id for record in records if record.valid or record.attempt > 1}
+    if here - done:
+        return [
+            f"{store.path}: {len(here - done)} runs are missing; `meshtrial run {store.plan.study.name} -p "
+            f"study_dir={store.path}` goes on, `meshtrial fetch` brings what its cluster has"
+        ]
+    return [line for folder in _whole_runs(store) for line in check_checksums(folder)]
+
+
+def _whole_runs(store: StudyStore) -> list[Path]:
+    return [store.folder(record.run_id, record.attempt) for record in store.records()]
+
+
+def _environment(places: Sequence[Place], folders: Sequence[str]) -> dict[str, Any]:
+    """What is the same everywhere once, and each place by itself."""
+    described = [dict(place.environment) for place in places]
+    first = described[0]
+    shared = {key: value for key, value in first.items() if all(one.get(key) == value for one in described[1:])}
+    listed = [
+        {"name": place.name, "recorded_as": folder, **{key: value for key, value in one.items() if key not in shared}}
+        for place, folder, one in zip(places, folders, described, strict=True)
+    ]
+    return {**shared, "parts": listed}

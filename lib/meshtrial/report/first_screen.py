@@ -1,0 +1,62 @@
+"""What a reader sees first: the answer in a sentence and in a picture, and how sure one may be of it."""
+
+from __future__ import annotations
+
+from meshtrial.records.dataset import StudyData
+from meshtrial.report import frames, wording
+from meshtrial.report.figures import answer
+from meshtrial.report.markup import Fragment, box, bullets, heading, part
+from meshtrial.report.tables.headline import (
+    headline_html,
+    headlines,
+    notes_on_headline,
+    rests_on,
+    twin_called,
+    twin_sentences,
+)
+
+
+def first_screen(data: StudyData) -> Fragment:
+    """The headline, what it rests on, and the picture of all primary ratios beside it."""
+    sure = how_sure(data)
+    picture = answer(data)
+    # What failed stands below, among what could be wrong.
+    html = part("answer", headline_html(data), picture.embedded, heading("How sure") + box(bullets(sure)))
+    return Fragment(html, "\n".join([*headlines(data), *sure, "", repr(picture)]))
+
+
+def how_sure(data: StudyData) -> list[str]:
+    """What the verdicts rest on, how often such verdicts are wrong, and what this study could have found."""
+    return [
+        rests_on(data),
+        *_errors(data),
+        *_detectable(data),
+        *([] if twin_called(data) else twin_sentences(data)),
+        *notes_on_headline(data),
+    ]
+
+
+def _errors(data: StudyData) -> list[str]:
+    if not any(row.p_adjusted is not None for row in data.verdicts):
+        return []
+    level = wording.declared_percent(data.plan.study.alpha)
+    return [
+        f"Where nothing differs, at most {level} of such studies call a difference among the treatments of one "
+        "response at one load. Intervals and verdicts come from the same exact test."
+    ]
+
+
+def _detectable(data: StudyData) -> list[str]:
+    """The smallest effects that would be found four times out of five, the middle one of each response's contrasts."""
+    found = []
+    for name in data.plan.study.primary:
+        rows = [row for row in frames.verdicts(data, response=name, twin=False) if row.mde is not None]
+        if rows:
+            middle = sorted(rows, key=lambda row: row.mde or 0.0)[len(rows) // 2]
+            found.append(f"{wording.mde_text(middle)} at {wording.short_label(name)}")
+    if not found:
+        return []
+    return [
+        "With this much noise, so many blocks find four times out of five an effect of about "
+        f"{wording.listing(found)}; smaller ones may stay inconclusive."
+    ]

@@ -1,0 +1,166 @@
+"""What the site knows of a study page: a small JSON file beside it, trusted only as far as it can be read."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from meshtrial.errors import MeshtrialError, RecordError
+from meshtrial.inference.export import document
+from meshtrial.records.dataset import StudyData
+from meshtrial.records.store import read_json, write_text
+from meshtrial.report import frames
+from meshtrial.report.entry import utc_text
+from meshtrial.report.tables import clauses
+from meshtrial.typed import SHAPE_ERRORS, mismatch, shortened
+
+SCHEMA = "meshtrial.site/1"
+SUMMARY = "summary.json"
+STUDIES = "studies"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a study asks, in the names of ``docs/schema/export.schema.json``."""
+
+    name: str
+    title: str
+    question: str
+    backend: str
+    app: str
+    plan_sha256: str
+    treatments: tuple[str, ...]
+    baseline: str
+    loads: tuple[str, ...]
+    primary: tuple[str, ...]
+    alpha: float
+
+
+@dataclass(frozen=True)
+class Published:
+    """A study as the site lists it.
+
+    Attributes
+    ----------
+    recorded : str
+        ISO 8601, UTC: start of the first run.
+    blocks, blocks_planned : int
+        Taking part in the inference, and planned.
+    headlines : tuple of tuple of str
+        The verdict, a load each: how the sentence begins, and a clause a treatment.
+    study : Asked
+    verdicts : tuple of mapping
+        Rows as ``verdicts.json`` of a study has them.
+    address : str
+        Of the page's folder as seen from the site's root, with a slash at its end; known from where the file lies.
+    """
+
+    recorded: str
+    blocks: int
+    blocks_planned: int
+    headlines: tuple[tuple[str, ...], ...]
+    study: Asked
+    verdicts: tuple[Mapping[str, Any], ...]
+    address: str = ""
+
+    @classmethod
+    def of(cls, data: StudyData, address: str) -> Published:
+        """From a study that was analysed and has runs."""
+        whole = document(data)
+        blocks, planned = frames.blocks_of(data)
+        return cls(
+            utc_text(data.began_unix_s),
+            blocks,
+            planned,
+            tuple(map(tuple, clauses(data))),
+            Asked(**{name: _frozen(value) for name, value in whole["study"].items()}),
+            tuple(whole["verdicts"]),
+            address,
+        )
+
+    @property
+    def moment(self) -> datetime.datetime:
+        """When its first run began."""
+        return datetime.datetime.fromisoformat(self.recorded)
+
+    @property
+    def day(self) -> str:
+        """The same as a reader writes it: 21 November 2026."""
+        return f"{self.moment.day} {self.moment:%B %Y}"
+
+    @property
+    def title(self) -> str:
+        """The study's title and when it began: two studies may ask the same on one day."""
+        return f"{self.study.title} ({self.day}, {self.moment:%H:%M} UTC)"
+
+    @property
+    def sentence(self) -> str:
+        """The verdict of all loads, as one text."""
+        return " ".join(part for load in self.headlines for part in load)
+
+    @property
+    def where(self) -> str:
+        """What it was measured on."""
+        return "a Kubernetes cluster" if self.study.backend == "kubernetes" else "one machine, reference data planes"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As ``verdicts.json`` of the site has it; ``docs/schema/site.schema.json`` describes it."""
+        return asdict(self)
+
+    def write(self, folder: Path) -> None:
+        """Write it beside the page."""
+        body = {name: value for name, value in self.to_dict().items() if name != "address"}
+        write_text(folder / SUMMARY, as_json({"schema": SCHEMA, **body}))
+
+
+def as_json(data: Any) -> str:
+    """JSON as the site's files have it: small, and of one kind everywhere."""
+    return json.dumps(data, allow_nan=False, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+def all_published(root: Path) -> tuple[list[Published], list[tuple[str, str]]]:
+    """Every study page of a site, the newest first; and the addresses of those that cannot be read, with the reason."""
+    found, broken = [], []
+    for path in sorted(root.glob(f"{STUDIES}/*/*/{SUMMARY}")):
+        address = path.parent.relative_to(root).as_posix() + "/"
+        try:
+            found.append(replace(read_published(path), address=address))
+        except MeshtrialError as error:
+            # The reason is published too: no folder of this machine is in it.
+            broken.append((address, str(error).replace(f"{root}/", "")))
+    return sorted(found, key=lambda one: (one.moment, one.address), reverse=True), broken
+
+
+def read_published(path: Path) -> Published:
+    """Read one back; where it lies is for the caller to say.
+
+    Raises
+    ------
+    RecordError
+        Naming the file and the reason.
+    """
+    raw = read_json(path)
+    if raw.get("schema") != SCHEMA:
+        raise RecordError(f"{path}: is not of the form {SCHEMA}; publish the study again")
+    try:
+        body = {name: _frozen(value) for name, value in raw.items() if name != "schema"}
+        asked = Asked(**{name: _frozen(value) for name, value in raw["study"].items()})
+        published = Published(**body | {"study": asked})
+        wrong = mismatch(published)
+        if not wrong and published.moment.utcoffset() != datetime.timedelta(0):
+            wrong = f"recorded is {published.recorded}"
+        if not wrong and not (published.headlines and all(published.headlines)):
+            wrong = "a headline is empty"
+    except SHAPE_ERRORS as error:
+        wrong = shortened(error, 120)
+    if wrong:
+        raise RecordError(f"{path}: is not whole ({wrong}); publish the study again")
+    return published
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value

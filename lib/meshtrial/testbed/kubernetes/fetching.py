@@ -1,0 +1,262 @@
+"""Records of studies that a Job runs in its cluster, copied out through the API server.
+
+Only what is written once is copied: the plan, the description of the place, and runs that are whole, each held against
+its own checksums before it gets its name here. So a copy that breaks off is a study with fewer runs, never a damaged
+one; fetching again brings what is missing; and a study may be fetched while it runs. What is computed from the records
+is not copied: it is computed again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import secrets
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from meshtrial.errors import RecordError, TestbedError
+from meshtrial.records.store import CHECKSUMS, ENVIRONMENT, PLAN, StudyStore, check_checksums, file_sha256
+from meshtrial.testbed.kubernetes import wait
+from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
+from meshtrial.testbed.kubernetes.execs import Exited, PodRef, run
+from meshtrial.testbed.kubernetes.pods import pod_ref
+
+# Digests of all that is written once; a run that is not whole has a name that is passed over.
+_LIST = (
+    'cd "$1" && exec find . -name ".incomplete-*" -prune -o -type f '
+    f'"(" -name {PLAN} -o -name {ENVIRONMENT} -o -name {CHECKSUMS} ")" -exec sha256sum "{{}}" +'
+)
+_LINE = re.compile(r"([0-9a-f]{64})  \./(.+)")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+,=:-]*", re.ASCII)
+_LIST_S, _COPY_S = 120.0, 900.0
+# A reader that its starter could not remove ends by itself.
+_READER_S = 3600
+
+
+@dataclass
+class Remote:
+    """A study as it lies in the volume: digests of what is written once.
+
+    Attributes
+    ----------
+    plan, environment : str
+        SHA-256 of the two files; empty where one is not there yet.
+    runs : dict of str to str
+        A whole run's folder to the SHA-256 of its list of checksums.
+    """
+
+    plan: str = ""
+    environment: str = ""
+    runs: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A study that was copied: where it lies, how many runs came now and how many there are."""
+
+    path: Path
+    new: int
+    runs: int
+
+
+@dataclass(frozen=True)
+class Volume:
+    """The records' folder in a container that runs."""
+
+    cluster: Cluster
+    pod: PodRef
+    root: str
+
+    def studies(self) -> dict[PurePosixPath, Remote]:
+        """By ``<study>/<UTC>-<hash>``, those whose first two files are there."""
+        done = self._run(["sh", "-c", _LIST, "sh", self.root], _LIST_S, "list the records")
+        found: dict[PurePosixPath, Remote] = {}
+        for line in done.text.splitlines():
+            digest, parts = _listed(line)
+            study = found.setdefault(PurePosixPath(*parts[:2]), Remote())
+            match parts[2:]:
+                case (name,) if name == PLAN:
+                    study.plan = digest
+                case (name,) if name == ENVIRONMENT:
+                    study.environment = digest
+                case ("runs", run_name, name) if name == CHECKSUMS:
+                    study.runs[run_name] = digest
+        return {path: study for path, study in sorted(found.items()) if study.plan and study.environment}
+
+    def copy(self, paths: Sequence[PurePosixPath], into: Path) -> None:
+        """Copy files or folders into a folder of this machine, at the places that they have in the volume."""
+        command = ["tar", "-C", self.root, "-cf", "-", *map(str, paths)]
+        done = self._run(command, _COPY_S, f"copy {paths[0]}")
+        try:
+            with tarfile.open(fileobj=io.BytesIO(done.out)) as archive:
+                for member in archive:
+                    inside = PurePosixPath(member.name)
+                    if not (member.isreg() or member.isdir()) or not any(inside.is_relative_to(path) for path in paths):
+                        raise RecordError(f"{self.pod}: sent {member.name!r}, which was not asked for")
+                    archive.extract(member, into, filter="data")
+        except (tarfile.TarError, EOFError, ValueError) as error:
+            raise RecordError(f"{self.pod}: what it sent of {paths[0]} is cut short ({error}); fetch again") from None
+        except OSError as error:
+            raise RecordError(f"{into}: cannot be written ({error.strerror}); check rights and free space") from None
+
+    def _run(self, command: Sequence[str], timeout_s: float, what: str) -> Exited:
+        done = run(self.cluster, self.pod, command, timeout_s=timeout_s)
+        if done.code:
+            reason = " ".join(done.err.decode(errors="replace").split())[:200]
+            raise TestbedError(f"{self.pod}: cannot {what} in {self.root} ({reason or f'exit {done.code}'})")
+        return done
+
+
+def _listed(line: str) -> tuple[str, tuple[str, ...]]:
+    """Digest and path of a line of ``sha256sum``; names that no study of ours has are refused."""
+    found = _LINE.fullmatch(line)
+    parts = PurePosixPath(found[2]).parts if found else ()
+    if found is None or len(parts) not in (3, 5) or not all(_NAME.fullmatch(part) for part in parts):
+        raise RecordError(f"the records' volume holds {line[-80:]!r}, which no study has; take it away")
+    return found[1], parts
+
+
+def fetch(volume: Volume, root: Path) -> list[Fetched]:
+    """Bring every study of a volume here, or what is missing of it.
+
+    Parameters
+    ----------
+    volume : Volume
+    root : Path
+        Where studies lie on this machine.
+
+    Raises
+    ------
+    RecordError
+        Where what came is damaged, or another study, or other runs of it, lie here under its name.
+    """
+    return [_fetch_study(volume, path, study, root / path) for path, study in volume.studies().items()]
+
+
+def _fetch_study(volume: Volume, path: PurePosixPath, study: Remote, target: Path) -> Fetched:
+    if not target.exists():
+        _begin(volume, path, study, target)
+    elif not _same(target, study):
+        raise RecordError(f"{target}: is another study than the one in the cluster; move it away")
+    store = StudyStore.open(target)
+    with store.locked():
+        here = {one.name for one in (target / "runs").iterdir() if not one.name.startswith(".")}
+        foreign = here - set(study.runs)
+        for name in here - foreign:
+            listed = target / "runs" / name / CHECKSUMS
+            if not listed.is_file() or file_sha256(listed) != study.runs[name]:
+                foreign.add(name)
+        if foreign:
+            raise RecordError(
+                f"{target}: has runs that are not those of the cluster ({', '.join(sorted(foreign)[:3])}): somebody "
+                "went on with this copy; move it away and fetch again"
+            )
+        store.discard_incomplete()
+        missing = sorted(set(study.runs) - here)
+        for name in missing:
+            _fetch_run(volume, path / "runs" / name, study.runs[name], store.begin(name, 1))
+    return Fetched(target, len(missing), len(study.runs))
+
+
+def _same(folder: Path, study: Remote) -> bool:
+    wanted = {PLAN: study.plan, ENVIRONMENT: study.environment}
+    return all((folder / name).is_file() and file_sha256(folder / name) == digest for name, digest in wanted.items())
+
+
+def _begin(volume: Volume, path: PurePosixPath, study: Remote, target: Path) -> None:
+    """Make the study's folder, with its plan and environment and without a run."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetching-") as private:
+        volume.copy([path / PLAN, path / ENVIRONMENT], Path(private))
+        made = Path(private, *path.parts)
+        if not _same(made, study):
+            raise RecordError(f"{path}: came damaged; fetch again")
+        (made / "runs").mkdir()
+        made.rename(target)
+
+
+def _fetch_run(volume: Volume, path: PurePosixPath, digest: str, temporary: Path) -> None:
+    """Copy one run under its temporary name, and give it its own when its checksums hold."""
+    with tempfile.TemporaryDirectory(dir=temporary.parent, prefix=".incomplete-fetching-") as private:
+        volume.copy([path], Path(private))
+        shutil.rmtree(temporary)
+        Path(private, *path.parts).rename(temporary)
+    problems = check_checksums(temporary)
+    if problems or file_sha256(temporary / CHECKSUMS) != digest:
+        raise RecordError(f"{path}: came damaged ({(problems or [CHECKSUMS])[0]}); fetch again")
+    temporary.rename(temporary.with_name(path.name))
+
+
+# --- the container that has the volume --------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def volume_of(cluster: Cluster, namespace: str, job: str) -> Iterator[Volume]:
+    """The volume of a Job's records: in its pod while one runs, else in a pod that is made to read it and removed.
+
+    Raises
+    ------
+    TestbedError
+        Where there is no such Job, or the reader does not come up.
+    """
+    try:
+        template = cluster.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{job}")["spec"]["template"]
+    except NotFoundError:
+        raise TestbedError(
+            f"there is no Job {job} in namespace {namespace} of {cluster.where()}; name it with --job and --namespace, "
+            "or apply its file again"
+        ) from None
+    container = template["spec"]["containers"][0]
+    root = next((one.get("value", "") for one in container.get("env") or [] if one["name"] == "MESHTRIAL_DATA"), "")
+    if not root:
+        raise TestbedError(f"Job {job} in namespace {namespace}: is no runner of ours, it does not set MESHTRIAL_DATA")
+    pods = wait.live_pods(cluster, namespace, f"batch.kubernetes.io/job-name={job}")
+    running = next((pod for pod in pods if _runs(pod, container["name"])), None)
+    if running is not None:
+        yield Volume(cluster, pod_ref(running, container["name"]), root)
+        return
+    reader = _reader(namespace, job, template["spec"])
+    name = reader["metadata"]["name"]
+    cluster.post(f"/api/v1/namespaces/{namespace}/pods", reader)
+    try:
+        (pod,) = wait.pods_ready(cluster, namespace, f"{_READER}={name}", 1, 180.0)
+        yield Volume(cluster, pod_ref(pod, container["name"]), root)
+    finally:
+        cluster.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", grace_s=0)
+
+
+_READER = "meshtrial.dev/reader"
+
+
+def _runs(pod: Json, container: str) -> bool:
+    states = pod.get("status", {}).get("containerStatuses") or []
+    return any(one["name"] == container and "running" in (one.get("state") or {}) for one in states)
+
+
+def _reader(namespace: str, job: str, template: Json) -> Json:
+    """A pod with the Job's image and volumes that does nothing and has no rights."""
+    kept = ("nodeSelector", "tolerations", "affinity", "imagePullSecrets", "securityContext", "volumes")
+    first: Json = template["containers"][0]
+    of_container = ("name", "image", "imagePullPolicy", "env", "securityContext", "volumeMounts")
+    container: dict[str, Any] = {key: first[key] for key in of_container if key in first}
+    container["command"] = ["sleep", str(_READER_S)]
+    name = f"{job[:40]}-reader-{secrets.token_hex(3)}"
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "labels": {_READER: name}},
+        "spec": {key: template[key] for key in kept if key in template}
+        | {
+            "restartPolicy": "Never",
+            "activeDeadlineSeconds": _READER_S,
+            "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": 0,
+            "containers": [container],
+        },
+    }

@@ -1,0 +1,52 @@
+"""The page of a study that exists in memory alone: a notebook's own cells, executed without a kernel."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import nbformat
+from nbformat.v4 import new_output
+
+import meshtrial as mt
+from meshtrial import paths
+from meshtrial.api.study import RecordedStudy
+from meshtrial.records.dataset import StudyData
+from meshtrial.report.html import notebook_to_html
+
+
+def builder() -> ModuleType:
+    """The builder of studies that the unit tests use."""
+    path = Path(__file__).parents[1] / "unit" / "report" / "synth.py"
+    spec = importlib.util.spec_from_file_location("synth", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def page_of(data: StudyData, html: Path) -> Path:
+    """Execute the notebook of the study's name on this study, and write its page."""
+    notebook: Any = nbformat.read(paths.NOTEBOOKS / f"{data.plan.study.name}.ipynb", as_version=4)
+    known: dict[str, Any] = {"mt": mt, "study": RecordedStudy(data)}
+    for cell in notebook.cells:
+        # The study is there already: nothing is run.
+        if cell.cell_type == "code" and not {"parameters", "progress"} & set(cell.metadata.get("tags", ())):
+            cell.outputs = _outputs(cell.source, known)
+    executed = html.with_suffix(".ipynb")
+    nbformat.write(notebook, executed)
+    return notebook_to_html(executed, html)
+
+
+def _outputs(source: str, known: dict[str, Any]) -> list[Any]:
+    body = ast.parse(source).body
+    assert isinstance(body[-1], ast.Expr), source
+    exec(compile(ast.Module(body[:-1], []), "cell", "exec"), known)
+    shown = eval(compile(ast.Expression(body[-1].value), "cell", "eval"), known)
+    return [new_output("execute_result", {"text/html": shown._repr_html_(), "text/plain": ""}, execution_count=1)]

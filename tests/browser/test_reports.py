@@ -1,0 +1,56 @@
+"""Every report of the samples in a real browser: wide, at 1280 px, on a phone, in the dark and on paper."""
+
+from __future__ import annotations
+
+import pytest
+from browser import opening, reports
+
+# A report is made on one worker, and everything that is asked of it asked there.
+STUDIES = [pytest.param(study.stem, marks=pytest.mark.xdist_group(study.stem)) for study in reports.samples()]
+CHECKED = [name for name, setting in opening.SETTINGS.items() if setting.rules is not None]
+
+each_study = pytest.mark.parametrize("study", STUDIES)
+each_setting = pytest.mark.parametrize("setting", opening.SETTINGS)
+
+
+@each_study
+@each_setting
+def test_it_opens_without_an_error_and_asks_no_host_for_anything(visit, study, setting):
+    seen = visit(study, setting)
+    assert seen.console == []
+    assert seen.requests == []
+
+
+@each_study
+@each_setting
+def test_no_text_is_cut_off_or_lies_over_another(visit, study, setting):
+    assert visit(study, setting).layout == []
+
+
+@each_study
+def test_every_drawing_says_in_words_what_it_shows(visit, study):
+    assert visit(study, "1280").nameless == []
+
+
+@each_study
+@pytest.mark.parametrize("setting", CHECKED)
+def test_axe_finds_nothing_serious(visit, checker, study, setting):
+    assert visit(study, setting).violations == []
+
+
+def test_the_checkers_find_what_is_there_to_be_found(chromium, checker, tmp_path):
+    page = tmp_path / "bad.html"
+    page.write_text(
+        "<!DOCTYPE html><html><body style='width:2000px'><svg></svg><img src='http://127.0.0.1:9/x'>"
+        "<div style='width:40px;overflow:hidden;white-space:nowrap'>words that are cut off</div>"
+        "<p style='position:absolute;top:200px'>below</p><p style='position:absolute;top:200px'>above it</p>"
+        "<p style='color:#aaa;background:#fff'>faint</p></body></html>"
+    )
+    seen = opening.look(chromium, page, opening.SETTINGS["1280"], checker)
+    assert seen.requests == ["http://127.0.0.1:9/x"]
+    assert seen.console  # the picture is not there
+    assert len(seen.nameless) == 2
+    assert {line.partition(" (")[0] for line in seen.violations} >= {"color-contrast", "image-alt", "html-has-lang"}
+    found = "\n".join(seen.layout)
+    for what in ("px wide in a window", "cut off by", "over one another"):
+        assert what in found

@@ -1,0 +1,164 @@
+"""A study that runs in its cluster: a Job whose pod is killed in the middle goes on, and its records come out whole."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from clusterenv import Cluster, procs
+from clusterenv.runner import import_runner
+from test_backend_support import options_for, owned_namespaces
+
+from meshtrial import cli
+from meshtrial.inference import read_study
+from meshtrial.records.store import StudyStore
+from meshtrial.testbed.kubernetes import KubernetesOptions
+
+FOLDER = KubernetesOptions().folder
+NODE, USER = "n1", 65532
+STUDY = {
+    "backend": "kubernetes",
+    "cluster_file": "/study/cluster.yaml",
+    "treatments": "none",
+    "blocks": 2,
+    "rps": 100,
+    "connections": 4,
+    "duration_s": 3,
+    "warmup_s": 1,
+}
+
+
+def manifest(cluster: Cluster, image: str) -> list[dict[str, Any]]:
+    """``runner.yaml`` as a user changes it: what is run, the image, and a node for it."""
+    options = options_for(cluster)["kubernetes"]
+    told = {key: value for key, value in options.items() if key not in ("kubeconfig", "helm", "meshes")}
+    settings, claim, job = yaml.safe_load_all((FOLDER / "runner" / "runner.yaml").read_text())
+    settings["data"] = {
+        "study": "ambient_vs_no_mesh",
+        "parameters.yaml": yaml.safe_dump(STUDY),
+        "cluster.yaml": yaml.safe_dump(told),
+    }
+    pod = job["spec"]["template"]["spec"]
+    pod["containers"][0] |= {"image": image, "imagePullPolicy": "Never"}
+    pod["nodeSelector"] = {"kubernetes.io/hostname": NODE}
+    return [settings, claim, job]
+
+
+@pytest.fixture
+def volume(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
+    """The service account with the least rights, and a folder of a node as the volume."""
+    folder = tmp_path / "records"
+    folder.mkdir()
+    os.chown(folder, USER, USER)
+    node_volume = yaml.safe_load((FOLDER / "runner" / "node-volume.yaml").read_text())
+    node_volume["spec"]["local"]["path"] = str(folder)
+    (term,) = node_volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    term["matchExpressions"][0]["values"] = [NODE]
+    cluster.kubectl("apply", "-f", str(FOLDER / "rbac.yaml"))
+    cluster.apply(yaml.safe_dump(node_volume))
+    yield folder
+    cluster.kubectl("-n", "meshtrial", "delete", "jobs", "--all", "--cascade=foreground", timeout_s=330)
+    cluster.kubectl("delete", "-f", str(FOLDER / "rbac.yaml"), "--ignore-not-found", timeout_s=120)
+    cluster.kubectl("delete", "persistentvolume", "meshtrial-records", "--ignore-not-found")
+
+
+def wait_for(what: str, condition: Callable[[], bool], timeout_s: float, cluster: Cluster) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"{what}: not within {timeout_s:g} s\n{said(cluster)}")
+        time.sleep(0.5)
+
+
+def said(cluster: Cluster) -> str:
+    """What the Job's pods wrote, and what befell them."""
+    lines = cluster.kubectl("-n", "meshtrial", "get", "pods,jobs", "-o", "wide")
+    lines += cluster.kubectl("-n", "meshtrial", "get", "events", "--sort-by=.lastTimestamp")
+    for pod in cluster.get("-n", "meshtrial", "pods")["items"]:
+        name = pod["metadata"]["name"]
+        lines += f"\n--- {name}\n" + cluster.kubectl("-n", "meshtrial", "logs", name, "--tail=60")
+    return lines
+
+
+def fetch(cluster: Cluster, root: Path) -> tuple[Path, str]:
+    """The study as it comes to this side, and what the command says."""
+    out, err = io.StringIO(), io.StringIO()
+    code = cli.main(["fetch", "--kubeconfig", str(cluster.kubeconfig), "--out", str(root)], out, err)
+    assert code == 0, err.getvalue()
+    (folder,) = root.glob("*/*")
+    assert cli.main(["verify", str(folder)], io.StringIO(), err) == 0, err.getvalue()
+    return folder, out.getvalue()
+
+
+def digests(folder: Path) -> dict[str, str]:
+    runs = folder / "runs"
+    return {
+        str(p.relative_to(runs)): hashlib.sha256(p.read_bytes()).hexdigest() for p in runs.rglob("*") if p.is_file()
+    }
+
+
+def runner_processes() -> list[int]:
+    """The first process of the runner's container, as this machine sees it."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if b"\0run\0ambient_vs_no_mesh\0-f\0/study/parameters.yaml\0" in path.read_bytes():
+                found.append(int(path.parent.name))
+    return found
+
+
+def pods(cluster: Cluster) -> list[str]:
+    return cluster.kubectl("-n", "meshtrial", "get", "pods", "-o", "name").split()
+
+
+def test_a_job_that_is_killed_goes_on_and_its_records_verify_here(cluster: Cluster, volume: Path, tmp_path: Path):
+    image = import_runner(cluster.layout, NODE)
+    cluster.apply(yaml.safe_dump_all(manifest(cluster, image)))
+    wait_for("a whole run", lambda: any(volume.glob("studies/*/*/runs/[!.]*")), 180, cluster)
+
+    half, told = fetch(cluster, tmp_path / "here")
+    assert "provisional, 0 of 2 blocks" in told
+    before = digests(half)
+    assert before
+
+    first = pods(cluster)
+    wait_for("the next run", lambda: any(volume.glob("studies/*/*/runs/.incomplete-*")), 60, cluster)
+    (process,) = runner_processes()
+    procs.kill([process])
+    left = set(owned_namespaces(cluster))
+    assert "meshtrial-ambient-vs-no-mesh-probe" in left
+
+    def ended() -> bool:
+        conditions = cluster.get("-n", "meshtrial", "job", "meshtrial-study").get("status", {}).get("conditions") or []
+        return any(one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in conditions)
+
+    wait_for("the end of the Job", ended, 400, cluster)
+    (second,) = set(pods(cluster)) - set(first)
+    log = cluster.kubectl("-n", "meshtrial", "logs", second)
+    assert "left by an earlier session and removed: " in log
+    whole, told = fetch(cluster, tmp_path / "here")
+    assert whole == half
+    assert "whole" in told
+    assert "2 of them new" in told or "3 of them new" in told
+    assert before.items() <= digests(whole).items()
+    data = read_study(StudyStore.open(whole))
+    assert {run.run_id for run in data.runs} == {run.run_id for run in data.plan.runs}
+    assert not [p for run in data.runs for p in run.proofs if not p.passed]
+    assert json.loads((whole / "environment.json").read_text())["testbed"]["context"] == ""
+    # The Job has ended as the study did: 3 says that the noise of a shared machine made runs invalid.
+    state = cluster.get("-n", "meshtrial", "job", "meshtrial-study")["status"]
+    assert state.get("succeeded") == 1 or "exit code 3" in json.dumps(state["conditions"])
+    # Nothing of the study's is left but the runner's own namespace, and the reader of the volume has gone.
+    assert owned_namespaces(cluster) == []
+    assert cluster.get("namespace", "meshtrial")["status"]["phase"] == "Active"
+    assert not [name for name in pods(cluster) if "reader" in name]
+    assert fetch(cluster, tmp_path / "here")[1].endswith("0 of them new here\n")

@@ -1,0 +1,37 @@
+"""The site of a packed study: its report is made by its notebook, from the records alone, twice the same."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from pathlib import Path
+
+import pytest
+
+from meshtrial import cli, paths
+from meshtrial.report import report_seal
+
+pytestmark = pytest.mark.beside
+
+
+def digests(folder: Path) -> dict[str, str]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_a_study_without_a_report_gets_one_and_leaves_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.setenv("MESHTRIAL_REPORTS", str(tmp_path / "reports"))
+    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path / "studies"))
+    packed = next((paths.CHECKOUT / "data" / "sample").glob("ambient_vs_no_mesh-*.zip"))
+    for name in ("one", "two"):
+        out, err = io.StringIO(), io.StringIO()
+        assert cli.main(["site", str(tmp_path / name), str(packed)], out, err) == 0, err.getvalue()
+        assert "making the report" in out.getvalue()
+    assert digests(tmp_path / "one") == digests(tmp_path / "two")
+    (folder,) = (tmp_path / "one").glob("studies/*/*/")
+    assert report_seal(folder / "report.html")["records"].startswith("data/studies/ambient_vs_no_mesh/")
+    assert (folder / "records.zip").read_bytes() == packed.read_bytes()
+    texts = [path.read_text() for path in (tmp_path / "one").rglob("*.html")]
+    assert not [text for text in texts if str(tmp_path) in text or "meshtrial-site-" in text]
+    assert not (tmp_path / "studies").exists()
+    assert not (tmp_path / "reports").exists()

@@ -1,0 +1,75 @@
+"""The newest report, in a browser where there is one."""
+
+from __future__ import annotations
+
+import io
+import os
+import webbrowser
+from pathlib import Path
+
+import pytest
+
+from meshtrial import cli
+from meshtrial.report import write_entry
+
+
+@pytest.fixture
+def reports(tmp_path, monkeypatch) -> Path:
+    """Three reports, written one after another, and what lies beside reports."""
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "reports"
+    folder.mkdir()
+    monkeypatch.setenv("MESHTRIAL_REPORTS", str(folder))
+    for moment, (stem, study) in enumerate([("a-1", "alpha"), ("b-1", "beta"), ("a-2", "alpha"), ("index", "")]):
+        page = folder / f"{stem}.html"
+        page.write_text("<p>report</p>")
+        if study:
+            records = tmp_path / "studies" / study / stem
+            records.mkdir(parents=True)
+            write_entry(page, study=study, status="failed", data_dir=records)
+        os.utime(page, (1000 + moment, 1000 + moment))
+    return folder
+
+
+def meshtrial_open(*argv: str) -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    return cli.main(["open", *argv], out, err), out.getvalue(), err.getvalue()
+
+
+def test_without_a_display_it_says_so_and_where_the_newest_lies(reports):
+    code, out, _ = meshtrial_open()
+    assert code == 0
+    path, why = out.splitlines()
+    assert path == str(reports / "a-2.html")
+    assert why == f"there is no display here; in a browser: {(reports / 'a-2.html').as_uri()}"
+
+
+def test_of_a_study_by_its_name_or_by_its_records(reports, monkeypatch):
+    assert str(reports / "b-1.html") in meshtrial_open("beta")[1]
+    monkeypatch.chdir(reports.parent / "studies")
+    assert str(reports / "a-1.html") in meshtrial_open("alpha/a-1")[1]
+
+
+@pytest.mark.parametrize(
+    ("starts", "said"),
+    [(True, []), (False, ["no browser could be started; in one of yours: "])],
+)
+def test_with_a_display_it_asks_the_browser(reports, monkeypatch, starts, said):
+    asked: list[str] = []
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setattr(webbrowser, "open", lambda address: asked.append(address) or starts)
+    code, out, _ = meshtrial_open()
+    address = (reports / "a-2.html").as_uri()
+    assert (code, asked) == (0, [address])
+    assert out.splitlines()[1:] == [line + address for line in said]
+
+
+def test_of_nothing_it_says_what_there_is(reports, tmp_path, monkeypatch):
+    code, _, err = meshtrial_open("gamma")
+    assert code == 2
+    assert "there are some of alpha, beta" in err
+    monkeypatch.setenv("MESHTRIAL_REPORTS", str(tmp_path / "empty"))
+    code, _, err = meshtrial_open()
+    assert code == 2
+    assert "holds no report yet; `make study` makes one" in err

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import io
+import shutil
+
+import pytest
+
+from meshtrial import cli, paths
+from meshtrial.commands import report
+
+(SAMPLE,) = (path.parent for path in (paths.CHECKOUT / "data" / "sample").glob("*/*/plan.json"))
+
+
+@pytest.mark.parametrize(("inside", "named"), [(True, "data/study"), (False, "")])
+def test_a_page_names_no_folder_above_the_one_that_it_was_asked_from(tmp_path, monkeypatch, inside, named):
+    folder = shutil.copytree(SAMPLE, tmp_path / "data" / "study")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path if inside else tmp_path / "elsewhere")
+    given = {}
+    # The notebook itself takes its time; what it is given is what its page shows.
+    monkeypatch.setattr(report, "run_notebook", lambda study, parameters, out, gate: given.update(parameters) or 0)
+    assert cli.main(["report", str(folder)], io.StringIO(), io.StringIO()) == 0
+    assert given == {"study_dir": named or str(folder), "run_missing": False}

@@ -1,0 +1,100 @@
+"""What surrounds a notebook that is run; going on without knowing the folder: the same parameters are the same plan."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from meshtrial.commands import run as command
+from meshtrial.commands.run import begun
+from meshtrial.design.parameters import read_parameters
+from meshtrial.design.part import Part
+from meshtrial.design.plan import Plan, make_plan
+from meshtrial.design.studies import study_module
+from meshtrial.errors import UsageError
+from meshtrial.records import parts
+from meshtrial.records.store import ENVIRONMENT, StudyStore
+from meshtrial.run.trial import Trial
+
+NAME, GIVEN = "ambient_vs_no_mesh", {"treatments": "none", "blocks": 6}
+
+
+def plan(**more: object) -> Plan:
+    module = study_module(NAME)
+    return make_plan(module.build(read_parameters(module.PARAMETERS, GIVEN | more)))
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path))
+    return tmp_path
+
+
+def test_nothing_was_begun(root):
+    assert begun(NAME, GIVEN) == {}
+
+
+def test_the_newest_of_this_very_plan_is_gone_on_with(root):
+    first = StudyStore.create(root, plan(), {})
+    newest = first.path.with_name("29990101T000000Z-" + first.plan.sha256[:8])
+    first.path.rename(newest)
+    StudyStore.create(root, plan(), {})
+    StudyStore.create(root, plan(seed=2), {})
+    assert begun(NAME, GIVEN) == {"study_dir": str(newest)}
+    assert begun(NAME, GIVEN | {"blocks": 7}) == {}
+    # What was found is taken as it is: its parameters are those that were given.
+    assert Trial(NAME, GIVEN | begun(NAME, GIVEN)).plan == first.plan
+
+
+def test_a_folder_that_a_crash_left_before_the_first_run_is_passed_over(root):
+    (StudyStore.create(root, plan(), {}).path / ENVIRONMENT).unlink()
+    assert begun(NAME, GIVEN) == {}
+
+
+def test_a_part_is_another_study_than_the_whole_and_than_another_part(root):
+    sealed = plan()
+    assert plan(part="1/3") == sealed
+    folder = StudyStore.create(root, sealed, {"part": parts.described(Part(1, 3), sealed)}).path
+    assert begun(NAME, GIVEN) == begun(NAME, GIVEN | {"part": "2/3"}) == {}
+    assert begun(NAME, GIVEN | {"part": "1/3"}) == {"study_dir": str(folder)}
+    assert folder.name.endswith(sealed.sha256[:8] + "-part-1-of-3")
+    listed = [{"part": parts.described(Part(number, 3), sealed)} for number in (1, 2, 3)]
+    (folder / ENVIRONMENT).write_text(json.dumps({"parts": listed}))
+    assert begun(NAME, GIVEN) == begun(NAME, GIVEN | {"part": "1/3"}) == {}
+
+
+def test_a_part_keeps_its_share(root):
+    folder = StudyStore.create(root, plan(), {"part": parts.described(Part(1, 3), plan())}).path
+    assert Trial(NAME, {"study_dir": str(folder), "part": "1/3"}).plan == plan()
+    with pytest.raises(UsageError, match=r"part = 2/3: .* holds part 1/3"):
+        Trial(NAME, {"study_dir": str(folder), "part": "2/3"})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"part": "1/7"}, "6 blocks cannot be divided into 7 parts"),
+        ({"part": "1/2", "stopping": "precision:0.05"}, "a study that may stop early cannot be divided"),
+        ({"part": "half"}, "allowed is a number and how many parts"),
+    ],
+)
+def test_what_cannot_be_divided_is_refused_before_anything_runs(root, given, said):
+    with pytest.raises(UsageError, match=said):
+        Trial(NAME, GIVEN | given)
+
+
+@pytest.fixture
+def folders(tmp_path, monkeypatch):
+    monkeypatch.setenv("MESHTRIAL_REPORTS", str(tmp_path / "reports"))
+    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path / "studies"))
+    return tmp_path
+
+
+def test_an_executed_notebook_never_takes_the_place_of_another(folders):
+    made = [command._new_notebook("rollout") for _ in range(4)]
+    assert len(set(made)) == 4
+    assert all(path.exists() and path.parent == folders / "reports" for path in made)
+    assert all(re.fullmatch(r"rollout-\d{8}T\d{6}Z(-[234])?\.ipynb", path.name) for path in made)

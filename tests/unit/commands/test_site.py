@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import dataclasses
+import io
+import re
+import shutil
+
+import pytest
+
+from meshtrial import cli, paths
+from meshtrial.inference import read_study
+from meshtrial.records.store import StudyStore
+from meshtrial.report import tables, write_entry
+from meshtrial.report.pages import Section, write_page
+
+(SAMPLE,) = (path.parent for path in (paths.CHECKOUT / "data" / "sample").glob("*/*/plan.json"))
+
+
+@pytest.fixture
+def reports(tmp_path, monkeypatch):
+    folder = tmp_path / "papermill_runs"
+    monkeypatch.setenv("MESHTRIAL_REPORTS", str(folder))
+    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path / "studies"))
+    return folder
+
+
+@pytest.fixture
+def data():
+    return read_study(StudyStore.open(SAMPLE))
+
+
+def reported(reports, data, stamp: str, **changes):
+    """A report with its entry, as a run leaves them."""
+    page = reports / f"{data.plan.study.name}-{stamp}.html"
+    write_page(page, stamp, [Section("Provenance", (tables.provenance(data).html,))])
+    write_entry(page, **{"study": data.plan.study.name, "status": "whole", "data": data} | changes)
+    return page
+
+
+def called(*arguments) -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    return cli.main(["site", *map(str, arguments)], out, err), out.getvalue(), err.getvalue()
+
+
+def test_without_a_folder_the_index_over_the_reports_is_written(reports):
+    code, out, _ = called()
+    assert code == 0
+    assert out.strip().endswith("papermill_runs/index.html")
+    assert (reports / "index.html").is_file()
+
+
+def test_the_newest_report_that_says_the_same_verdicts_is_published(reports, data, tmp_path):
+    reported(reports, data, "20260101T000000Z")
+    newest = reported(reports, data, "20260102T000000Z")
+    reported(reports, dataclasses.replace(data, verdicts=data.verdicts[1:]), "20260103T000000Z")
+    reported(reports, data, "20260104T000000Z", status="failed")
+    code, out, err = called(tmp_path / "site", SAMPLE)
+    assert (code, err) == (0, "")
+    (page,) = (tmp_path / "site").glob("studies/*/*/report.html")
+    assert page.read_bytes() == newest.read_bytes()
+    assert "no feed" in out
+    assert not (tmp_path / "site" / "feed.xml").exists()
+    assert not (tmp_path / "studies").exists()
+
+
+def test_a_second_call_keeps_what_is_there_and_lists_it(reports, data, tmp_path):
+    root = tmp_path / "site"
+    reported(reports, data, "20260101T000000Z")
+    assert called(root, SAMPLE)[0] == 0
+    address = re.search(r'href="\./(studies/[^"]+)index', (root / "index.html").read_text())
+    assert address is not None
+    # The report is taken from the site, where nobody has it any more.
+    shutil.rmtree(reports)
+    code, out, _ = called(root, SAMPLE, "--base-url", "https://example.org")
+    assert code == 0
+    assert "making the report" not in out
+    assert (root / address[1] / "report.html").is_file()
+    assert f"<link>https://example.org/{address[1]}</link>" in (root / "feed.xml").read_text()
+    assert "1 study, " in out
+    foreign = root / "studies" / "a" / "b"
+    foreign.mkdir(parents=True)
+    (foreign / "summary.json").write_text("{}")
+    code, out, _ = called(root, SAMPLE)
+    assert code == 0
+    assert "listed without its verdict: studies/a/b/summary.json: is not of the form" in out
+    assert "feed.xml is as it was" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--base-url", "https://example.org"], "--base-url"),
+        (["OUT", "--base-url", "example.org"], "no address of a site"),
+        (["OUT", "nowhere"], "no such study folder"),
+        (["FILE"], "is a file"),
+        (["FOREIGN"], "give another folder"),
+    ],
+)
+def test_bad_usage_is_one_line(reports, tmp_path, arguments, said):
+    (tmp_path / "FILE").write_text("")
+    (tmp_path / "FOREIGN").mkdir()
+    (tmp_path / "FOREIGN" / "index.html").write_text("mine")
+    places = [tmp_path / word if word.isupper() else word for word in arguments]
+    code, _, err = called(*places)
+    assert code == 2
+    assert said in err
+    assert len(err.splitlines()) == 1
+    assert (tmp_path / "FOREIGN" / "index.html").read_text() == "mine"
+
+
+def test_a_study_that_was_never_analysed_is_named_with_what_to_do(reports, tmp_path):
+    folder = shutil.copytree(SAMPLE, tmp_path / "copy")
+    (folder / "verdicts.json").unlink()
+    code, _, err = called(tmp_path / "site", folder)
+    assert code == 1
+    assert "meshtrial report" in err

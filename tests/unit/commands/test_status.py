@@ -1,0 +1,54 @@
+"""The recorded studies, and the one that runs now with the time that it still takes."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import threading
+
+import pytest
+
+from meshtrial import cli
+from meshtrial.errors import RecordError
+from meshtrial.records.store import StudyStore
+
+
+def status() -> str:
+    out = io.StringIO()
+    assert cli.main(["status"], out, io.StringIO()) == 0
+    return out.getvalue()
+
+
+@pytest.fixture
+def store(small_plan, make_record, tmp_path, monkeypatch) -> StudyStore:
+    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path))
+    made = StudyStore.create(tmp_path, small_plan, {})
+    for run in small_plan.runs[:3]:
+        made.finish(made.begin(run.run_id, 1), make_record(small_plan, run, {}), None)
+    return made
+
+
+def test_a_study_that_runs_says_so_and_until_when(store):
+    with store.locked():
+        assert "  running, 1 of 6 blocks, " in status()
+        assert " left, until about " in status()
+        assert "  3/18 runs" in status()
+    assert "  provisional, 1 of 6 blocks  3/18 runs" in status()
+
+
+def test_a_lock_that_a_killed_process_left_is_no_sign_of_life(store):
+    (store.path / ".lock").touch()
+    assert not store.running
+
+
+def test_a_running_study_is_not_run_twice_but_one_that_is_only_asked_about_is(store):
+    with store.locked():
+        assert store.running
+        with pytest.raises(RecordError, match="another process is running this study"), store.locked():
+            pass
+    (store.path / ".lock").touch()
+    with (store.path / ".lock").open() as asking:
+        fcntl.flock(asking, fcntl.LOCK_SH)
+        threading.Timer(0.02, lambda: fcntl.flock(asking, fcntl.LOCK_UN)).start()
+        with store.locked():
+            assert store.running

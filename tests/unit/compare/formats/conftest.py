@@ -1,0 +1,41 @@
+"""Outputs of real load generators, shortened, and how a test reads one as it is or changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meshtrial import paths
+from meshtrial.compare.formats import read_file
+from meshtrial.load.recorded import Recorded
+
+FIXTURES = paths.CHECKOUT / "tests" / "fixtures" / "formats"
+
+
+@pytest.fixture
+def fixtures() -> Path:
+    return FIXTURES
+
+
+@pytest.fixture
+def fixture_text() -> Callable[[str], str]:
+    return lambda name: (FIXTURES / name).read_text()
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Callable[..., Recorded]:
+    """Read a fixture by its name, or content under a name that says nothing."""
+
+    def run(content: str | bytes | dict[str, Any] | list[Any], sample_floor: float = 1.0) -> Recorded:
+        if isinstance(content, str) and (FIXTURES / content[:100]).is_file():
+            return read_file(FIXTURES / content, sample_floor)
+        path = tmp_path / "input"
+        data = content if isinstance(content, str | bytes) else json.dumps(content)
+        path.write_bytes(data if isinstance(data, bytes) else data.encode())
+        return read_file(path, sample_floor)
+
+    return run

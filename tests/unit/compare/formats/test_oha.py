@@ -1,0 +1,83 @@
+"""oha's JSON and CSV, in seconds; what the end of a run by time cut off is no failure."""
+
+import json
+
+import pytest
+
+from meshtrial.load.files import InputFileError
+
+
+@pytest.fixture
+def whole(fixture_text):
+    return json.loads(fixture_text("oha.json"))
+
+
+def test_percentiles_as_oha_computed_them(read, whole):
+    found = read("oha.json", 0.1)
+    listed = whole["latencyPercentiles"]
+    assert found.responses["latency_p50_s"] == listed["p50"]
+    assert found.responses["latency_p999_s"] == listed["p99.9"]
+    assert found.responses["latency_mean_s"] == whole["summary"]["average"]
+    assert found.responses["achieved_rps"] == whole["summary"]["requestsPerSec"]
+    assert found.start_unix_s is None
+    # 290 and 10 answers; two more were under way when it ended, which its rate counts.
+    assert (found.responses["requests"], found.settings.requests) == (300, 302)
+    assert found.responses["error_ratio"] == pytest.approx(10 / 300)
+    assert "oha's own percentiles" in found.notes[0]
+
+
+def test_what_failed(read, whole):
+    whole |= {
+        "statusCodeDistribution": {"200": 90, "503": 5},
+        "errorDistribution": {"refused": 5, "aborted due to deadline": 7},
+    }
+    found = read(whole)
+    assert found.responses["requests"] == 100
+    assert found.responses["error_ratio"] == pytest.approx(0.1)
+    assert found.settings.requests == 107  # as many as its rate counts
+    assert "failed requests are inside the quantiles" in found.notes[-1]
+
+
+def test_percentiles_of_the_good_answers_are_taken_where_they_are(read, whole):
+    whole |= {"statusCodeDistribution": {"200": 95, "503": 5}, "errorDistribution": {}}
+    whole["latencyPercentilesSuccessful"] = {key: 2 * value for key, value in whole["latencyPercentiles"].items()}
+    found = read(whole)
+    assert found.responses["latency_p50_s"] == 2 * whole["latencyPercentiles"]["p50"]
+    assert not any("failed requests are inside" in note for note in found.notes)
+
+
+def test_no_answer_at_all(read, whole):
+    whole |= {"statusCodeDistribution": {}, "errorDistribution": {"refused": 6}}
+    whole["latencyPercentiles"] = dict.fromkeys(whole["latencyPercentiles"])  # NaN is null in its JSON
+    whole["summary"] |= {"slowest": None, "fastest": None, "average": None, "sizePerRequest": None}
+    found = read(whole)
+    assert found.responses["error_ratio"] == 1
+    assert not [name for name in found.responses if name.startswith("latency_")]
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda d: d["latencyPercentiles"].update(p90=1e-9), "its p90 is smaller than its p75"),
+        (lambda d: d["latencyPercentiles"].update(p50="x"), "p50 is 'x', not a number"),
+        (lambda d: d["latencyPercentiles"].update(p50=-1), "holds a latency of -1 s"),
+        (lambda d: d["statusCodeDistribution"].update({"200": 1.5}), "200 is 1.5, not a whole number"),
+        (lambda d: d["summary"].update(requestsPerSec=-1), "a rate of -1 a second"),
+    ],
+)
+def test_what_cannot_be(read, whole, damage, reason):
+    damage(whole)
+    with pytest.raises(InputFileError, match=reason):
+        read(whole)
+
+
+def test_every_answer_of_the_csv_without_the_failed_ones(read, fixture_text):
+    rows = [line.split(",") for line in fixture_text("oha.csv").splitlines()[1:]]
+    good = sorted(float(row[4]) for row in rows if row[6] == "200")
+    found = read("oha.csv")
+    assert len(good) == len(rows) - 1 == 23
+    assert found.responses["latency_p50_s"] == pytest.approx(good[11])
+    assert found.responses["latency_max_s"] == good[-1]
+    assert found.responses["requests"] == 24
+    assert found.responses["error_ratio"] == pytest.approx(1 / 24)
+    assert "without an answer are not in oha's CSV" in found.notes[0]

@@ -1,0 +1,60 @@
+"""A file that is not known yet: JSON or not, lines, rows, and where it is cut off."""
+
+from pathlib import Path
+
+import pytest
+
+from meshtrial.compare.formats.source import Source
+from meshtrial.load.files import InputFileError
+
+
+def of(data):
+    return Source(Path("f"), data)
+
+
+@pytest.mark.parametrize(
+    ("data", "document", "first"),
+    [
+        (b'{"a": 1}', {"a": 1}, {"a": 1}),
+        (b' \xef\xbb\xbf{"a": 1}', None, {}),
+        (b'{"a": 1}\n{"b": 2}\n', None, {"a": 1}),
+        (b"[1]", [1], {}),
+        (b"{" * 5000, None, {}),
+        (b"[" * 100_000, None, {}),
+        (b'{"a": ' + b"9" * 5000 + b"}", None, {}),
+        (b"\xff\xfe{", None, {}),
+        (b"text", None, {}),
+    ],
+)
+def test_a_document_or_none_and_never_an_error(data, document, first):
+    assert (of(data).document, of(data).first_line) == (document, first)
+    assert of(data).holds("a") == (document == {"a": 1})
+
+
+def test_lines_that_hold_something():
+    source = of(b'{"a": 1}\n\n{"b": 2}\n{"a": 3}\n')
+    assert [line.data for line in source.lines("stream", b'"a"')] == [{"a": 1}, {"a": 3}]
+    with pytest.raises(InputFileError, match="line 2 is no line of a stream: '3'"):
+        list(of(b'{"a": 1}\n3\n').lines("stream"))
+    with pytest.raises(InputFileError, match="line 2 is truncated: the stream was cut off"):
+        list(of(b'{"a": 1}\n{"b": ').lines("stream", b'"a"'))
+
+
+def test_rows_with_and_without_a_header():
+    assert [row.data for row in of(b"a,b\n1,2\n\n3,4\n").rows("CSV")] == [{"a": "1", "b": "2"}, {"a": "3", "b": "4"}]
+    assert [row.data for row in of(b'1,"x,\ny",3\n').rows("CSV", ("a", "b"))] == [{"a": "1", "b": "x,\ny"}]
+
+
+@pytest.mark.parametrize(
+    ("data", "names", "reason"),
+    [
+        (b"a,b\n1\n", (), "row 2 has 1 values for 2 columns"),
+        (b"a,b\n1,2,3\n", (), "row 2 has 3 values for 2 columns"),
+        (b"1\n", ("a", "b"), "row 1 has 1 values for 2 columns"),
+        (b"1,2", ("a", "b"), "its last row is truncated"),
+        (b"a,b\n\xff,2\n", (), "is not text"),
+    ],
+)
+def test_a_table_that_is_not_whole(data, names, reason):
+    with pytest.raises(InputFileError, match=reason):
+        list(of(data).rows("CSV", names))

@@ -1,0 +1,62 @@
+"""What a run on a cluster keeps of what crashed in it."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from unit.kubernetes.fakeapi import FakeApi, pod
+
+from meshtrial.design.study import Load, Treatment
+from meshtrial.load.generators import Target
+from meshtrial.testbed.kubernetes.deployment import KubernetesDeployment
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
+
+PODS = "/api/v1/namespaces/trial/pods"
+
+
+def app(restarts: int) -> dict:
+    died = {"terminated": {"exitCode": 139, "reason": "Error"}}
+    container = {"name": "app", "image": "i:1", "ready": True, "restartCount": restarts}
+    made = pod("trial", "app-1", containerStatuses=[container | ({"lastState": died} if restarts else {})])
+    made["spec"]["containers"] = [{"name": "app"}]
+    return made
+
+
+@pytest.fixture
+def api() -> FakeApi:
+    made = FakeApi()
+    made.add(f"{PODS}/app-1", app(0))
+    about = {"kind": "Pod", "name": "app-1"}
+    made.add(
+        "/api/v1/namespaces/trial/events/one",
+        {"type": "Warning", "reason": "BackOff", "message": "restarting", "involvedObject": about},
+    )
+    made.logs = {"trial/app-1/app": "serving again\n", "trial/app-1/app previous": "segmentation fault\n"}
+    return made
+
+
+@pytest.fixture
+def standing(api: FakeApi) -> KubernetesDeployment:
+    """A deployment of one pod that was looked at when it was well."""
+    rendered = SimpleNamespace(namespace="trial", target=Target(""))
+    given = (api, None, KubernetesOptions(), Treatment.parse("none"), Load(10, 1, 1), rendered, None, None, None)
+    made = KubernetesDeployment(*given)  # type: ignore[arg-type]
+    made._pods = api.items(PODS)
+    return made
+
+
+def test_a_run_in_which_nothing_crashed_keeps_its_logs_alone(standing: KubernetesDeployment, tmp_path: Path):
+    standing.collect_logs(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"app-1-app.log"}
+
+
+def test_of_a_container_that_was_restarted_the_log_before_and_the_events_are_kept(
+    api: FakeApi, standing: KubernetesDeployment, tmp_path: Path
+):
+    uid = api.objects[f"{PODS}/app-1"]["metadata"]["uid"]
+    api.add(f"{PODS}/app-1", app(1))["metadata"]["uid"] = uid
+    standing.collect_logs(tmp_path)
+    assert (tmp_path / "failed-trial-app-1-app-previous.log").read_text() == "segmentation fault\n"
+    assert "BackOff Pod/app-1: restarting" in (tmp_path / "failed-trial-events.txt").read_text()
+    assert "1 restarts" in (tmp_path / "failed-trial-pods.txt").read_text()
+    assert (tmp_path / "app-1-app.log").read_text() == "serving again\n"

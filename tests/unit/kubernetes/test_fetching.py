@@ -1,0 +1,238 @@
+"""The copy is made by the programs that a container has (sh, find, sha256sum, tar); the way to them is short here."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import polars as pl
+import pytest
+import yaml
+from unit.kubernetes.fakeapi import FakeApi, pod
+
+from meshtrial import cli, paths
+from meshtrial.errors import RecordError, TestbedError
+from meshtrial.records.store import StudyStore
+from meshtrial.testbed.kubernetes import client, fetching
+from meshtrial.testbed.kubernetes.execs import Exited, PodRef
+from meshtrial.testbed.kubernetes.fetching import Fetched, Volume, fetch, volume_of
+
+REQUESTS = pl.DataFrame({"latency_s": [0.1, 0.2], "ok": [True, False]})
+JOB = "/apis/batch/v1/namespaces/meshtrial/jobs/meshtrial-study"
+PODS = "/api/v1/namespaces/meshtrial/pods"
+
+Change = Callable[[Sequence[str], bytes], bytes]
+
+
+class Way:
+    """To a container: commands run on this machine, and what they say may be changed on the way."""
+
+    def __init__(self) -> None:
+        self.commands: list[list[str]] = []
+        self.change: Change = lambda command, out: out
+
+    def run(self, _cluster: object, _pod: object, command: Sequence[str], *, timeout_s: float) -> Exited:
+        self.commands.append(list(command))
+        done = subprocess.run(command, capture_output=True, timeout=timeout_s, check=False)
+        return Exited(done.returncode, self.change(command, done.stdout), done.stderr)
+
+    @property
+    def copied(self) -> list[str]:
+        """What was asked of tar."""
+        return [path for command in self.commands if command[0] == "tar" for path in command[5:]]
+
+
+@pytest.fixture
+def way(monkeypatch: pytest.MonkeyPatch) -> Way:
+    made = Way()
+    monkeypatch.setattr(fetching, "run", made.run)
+    return made
+
+
+@pytest.fixture
+def there(tmp_path: Path, small_plan) -> StudyStore:
+    return StudyStore.create(tmp_path / "volume", small_plan, {"testbed": {}})
+
+
+def record(store: StudyStore, make_record, *places: int) -> None:
+    for place in places:
+        run = store.plan.runs[place]
+        folder = store.begin(run.run_id, 1)
+        (folder / "logs" / "app.txt").write_text("a line\n")
+        store.finish(folder, make_record(store.plan, run, {"latency_p50_s": 0.1}), REQUESTS)
+
+
+def volume(store: StudyStore) -> Volume:
+    return Volume(FakeApi(), PodRef("meshtrial", "study-1", "study"), str(store.path.parent.parent))
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_study_that_runs_is_copied_as_far_as_it_is_and_later_the_rest(tmp_path, way, there, make_record):
+    record(there, make_record, 0, 1)
+    half = there.begin(there.plan.runs[2].run_id, 1)
+    (half / "fortio.json").write_text("{")
+    (there.path / "verdicts.json").write_text("[")  # computed, and written anew at any moment
+    home = tmp_path / "here" / "ambient_vs_no_mesh" / there.path.name
+    assert fetch(volume(there), tmp_path / "here") == [Fetched(home, 2, 2)]
+    wanted = {name: data for name, data in everything(there.path).items() if ".incomplete-" not in name}
+    del wanted["verdicts.json"]
+    assert everything(home) == wanted
+    record(there, make_record, 2)
+    way.commands.clear()
+    assert fetch(volume(there), tmp_path / "here") == [Fetched(home, 1, 3)]
+    assert [path.rpartition("/")[2] for path in way.copied] == [there.plan.runs[2].run_id]
+    way.commands.clear()
+    assert fetch(volume(there), tmp_path / "here") == [Fetched(home, 0, 3)]
+    assert way.copied == []
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.6])
+def test_a_copy_that_was_cut_short_is_no_run_and_is_mended_by_the_next(tmp_path, way, there, make_record, share):
+    record(there, make_record, 0, 1)
+    last = there.plan.runs[1].run_id
+    way.change = lambda command, out: out[: int(share * len(out))] if command[-1].endswith(last) else out
+    with pytest.raises(RecordError, match="fetch again"):
+        fetch(volume(there), tmp_path / "here")
+    (home,) = (tmp_path / "here").glob("*/*")
+    assert {one.run_id for one in StudyStore.open(home).records()} <= {there.plan.runs[0].run_id}
+    way.change = lambda command, out: out
+    assert fetch(volume(there), tmp_path / "here")[0].runs == 2
+    assert sorted(path.name for path in (home / "runs").iterdir()) == sorted(r.run_id for r in there.plan.runs[:2])
+
+
+def test_a_plan_that_was_cut_short_leaves_no_study(tmp_path, way, there):
+    way.change = lambda command, out: out[:600] if command[0] == "tar" else out
+    with pytest.raises(RecordError, match="fetch again"):
+        fetch(volume(there), tmp_path / "here")
+    assert list((tmp_path / "here").glob("*/*")) == []
+
+
+def test_whatever_comes_is_a_study_or_one_clear_sentence(tmp_path, way, there, make_record):
+    record(there, make_record, 0)
+    rng, refused = random.Random(1), 0
+
+    def damage(command: Sequence[str], out: bytes) -> bytes:
+        place = rng.randrange(len(out))
+        return rng.choice((out[:place], out[:place] + bytes([out[place] ^ (1 << rng.randrange(8))]) + out[place + 1 :]))
+
+    way.change = damage
+    for number in range(60):
+        home = tmp_path / f"here-{number}"
+        try:
+            fetch(volume(there), home)
+        except (RecordError, TestbedError):
+            refused += 1
+        for found in home.glob("*/[!.]*"):
+            assert all(one.plan_sha256 == there.plan.sha256 for one in StudyStore.open(found).records())
+    assert refused > 20
+
+
+def test_files_that_were_not_asked_for_are_refused(tmp_path, way, there):
+    def strange(command: Sequence[str], out: bytes) -> bytes:
+        if command[0] != "tar":
+            return out
+        made = io.BytesIO()
+        with tarfile.open(fileobj=made, mode="w") as archive:
+            archive.addfile(tarfile.TarInfo("../../outside"))
+        return made.getvalue()
+
+    way.change = strange
+    with pytest.raises(RecordError, match=r"sent '\.\./\.\./outside', which was not asked for"):
+        fetch(volume(there), tmp_path / "here")
+
+
+def test_a_copy_that_somebody_went_on_with_is_left_alone(tmp_path, way, there, make_record):
+    record(there, make_record, 0)
+    (one,) = fetch(volume(there), tmp_path / "here")
+    record(StudyStore.open(one.path), make_record, 1)
+    with pytest.raises(RecordError, match="somebody went on with this copy"):
+        fetch(volume(there), tmp_path / "here")
+    shutil.rmtree(one.path / "runs" / there.plan.runs[1].run_id)
+    (one.path / "environment.json").write_text("{}")
+    with pytest.raises(RecordError, match="is another study than the one in the cluster"):
+        fetch(volume(there), tmp_path / "here")
+
+
+def test_a_folder_that_is_not_there_yet_is_said(tmp_path, way, there):
+    lost = Volume(FakeApi(), PodRef("meshtrial", "study-1", "study"), str(tmp_path / "nowhere"))
+    with pytest.raises(TestbedError, match=r"meshtrial/study-1: cannot list the records in .*nowhere"):
+        fetch(lost, tmp_path / "here")
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> FakeApi:
+    """A cluster with the Job of our own manifest."""
+    made = FakeApi()
+    objects = list(yaml.safe_load_all((paths.MANIFESTS / "runner" / "runner.yaml").read_text()))
+    (job,) = [item for item in objects if item["kind"] == "Job"]
+    made.add(JOB, job)
+    return made
+
+
+def runner(api: FakeApi, **state: object) -> None:
+    statuses = [{"name": "study", "state": state}]
+    body = pod("meshtrial", "meshtrial-study-x1", containerStatuses=statuses)
+    body["metadata"]["labels"] = {"batch.kubernetes.io/job-name": "meshtrial-study"}
+    api.add(f"{PODS}/meshtrial-study-x1", body)
+
+
+def test_while_the_job_runs_its_own_pod_is_read(api: FakeApi):
+    runner(api, running={"startedAt": "now"})
+    with volume_of(api, "meshtrial", "meshtrial-study") as found:
+        assert (found.pod.name, found.pod.container, found.root) == ("meshtrial-study-x1", "study", "/records/studies")
+    assert not [line for line in api.asked if line.startswith(("POST", "DELETE"))]
+
+
+def test_afterwards_a_pod_without_rights_reads_the_volume_and_goes(api: FakeApi, monkeypatch: pytest.MonkeyPatch):
+    runner(api, terminated={"exitCode": 0})
+    add = api.add
+
+    def started(path: str, body: object = None, **labels: str) -> object:
+        body["status"] = pod("", "")["status"]  # type: ignore[index]
+        return add(path, body, **labels)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(api, "add", started)
+    with volume_of(api, "meshtrial", "meshtrial-study") as found:
+        reader = api.objects[f"{PODS}/{found.pod.name}"]
+        assert found.pod.name.startswith("meshtrial-study-reader-")
+        spec = reader["spec"]
+        assert spec["automountServiceAccountToken"] is False
+        assert "serviceAccountName" not in spec
+        assert spec["containers"][0]["command"][0] == "sleep"
+        assert {"name": "records", "mountPath": "/records"} in spec["containers"][0]["volumeMounts"]
+        assert "meshtrial.dev/owner" not in reader["metadata"]["labels"]
+    assert set(api.objects) == {JOB, f"{PODS}/meshtrial-study-x1"}
+
+
+def test_a_job_that_is_not_there_or_not_ours_is_said(api: FakeApi):
+    with (
+        pytest.raises(TestbedError, match="there is no Job other in namespace meshtrial"),
+        volume_of(api, "meshtrial", "other"),
+    ):
+        pass
+    del api.objects[JOB]["spec"]["template"]["spec"]["containers"][0]["env"]
+    with pytest.raises(TestbedError, match="is no runner of ours"), volume_of(api, "meshtrial", "meshtrial-study"):
+        pass
+
+
+def test_the_command_says_how_far_each_study_is(api: FakeApi, way, there, make_record, tmp_path, monkeypatch):
+    record(there, make_record, 0, 1, 2)
+    runner(api, running={})
+    monkeypatch.setattr(client, "Cluster", lambda *_: api)
+    env = api.objects[JOB]["spec"]["template"]["spec"]["containers"][0]["env"]
+    next(one for one in env if one["name"] == "MESHTRIAL_DATA")["value"] = str(tmp_path / "volume")
+    out, err = io.StringIO(), io.StringIO()
+    assert cli.main(["fetch", "--out", str(tmp_path / "here")], out, err) == 0, err.getvalue()
+    assert "provisional, 1 of 6 blocks  3/18 runs, 0 attempts invalid, 3 of them new here" in out.getvalue()
+    (home,) = (tmp_path / "here").glob("*/*")
+    assert {row["verdict"] for row in json.loads((home / "verdicts.json").read_text())} == {"provisional"}
+    assert cli.main(["verify", str(home)], io.StringIO(), err) == 0, err.getvalue()

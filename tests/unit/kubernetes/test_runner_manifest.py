@@ -1,0 +1,102 @@
+"""The Job, its image and its volume agree with each other, with the rights and with the command that they run."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from meshtrial import __version__, cli, paths
+from meshtrial.commands.run import INVALID_RUNS, read_given
+from meshtrial.design.parameters import read_parameters
+from meshtrial.design.studies import study_module
+from meshtrial.errors import UsageError
+from meshtrial.testbed.kubernetes import KubernetesOptions
+
+FOLDER = paths.MANIFESTS / "runner"
+RECIPE = (FOLDER / "Containerfile").read_text()
+
+
+@pytest.fixture
+def objects() -> dict[str, Any]:
+    found = [*yaml.safe_load_all((FOLDER / "runner.yaml").read_text())]
+    found += yaml.safe_load_all((FOLDER / "node-volume.yaml").read_text())
+    return {item["kind"]: item for item in found}
+
+
+def test_what_it_runs_as_it_lies_is_a_study(objects, tmp_path: Path):
+    told = objects["ConfigMap"]["data"]
+    (tmp_path / "parameters.yaml").write_text(told["parameters.yaml"])
+    (tmp_path / "cluster.yaml").write_text(told["cluster.yaml"])
+    given = read_given(told["study"], tmp_path / "parameters.yaml", [])
+    module = study_module(told["study"])
+    study = module.build(read_parameters(module.PARAMETERS, given))
+    assert study.backend == "kubernetes"
+    assert given["cluster_file"] == "/study/cluster.yaml"
+    KubernetesOptions.read({"kubernetes": {"cluster_file": str(tmp_path / "cluster.yaml")}})
+
+
+def test_the_command_takes_the_arguments_of_the_job(objects):
+    pod = objects["Job"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    study = objects["ConfigMap"]["data"]["study"]
+    argv = [study if word == "$(STUDY)" else word for word in container["args"]]
+    arguments = cli.parser(argv[0]).parse_args(argv)
+    assert (arguments.study, str(arguments.file), arguments.resume) == (study, "/study/parameters.yaml", True)
+    mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert set(mounted) == {volume["name"] for volume in pod["volumes"]}
+    places = {one["name"]: one.get("value", "") for one in container["env"]}
+    for name in ("MESHTRIAL_DATA", "MESHTRIAL_REPORTS"):
+        assert Path(places[name]).is_relative_to(mounted["records"])
+    assert container["image"].endswith(f":{__version__}")
+
+
+def test_it_has_the_rights_of_a_study_and_no_others(objects):
+    pod = objects["Job"]["spec"]["template"]["spec"]
+    accounts = [
+        item
+        for item in yaml.safe_load_all((paths.MANIFESTS / "rbac.yaml").read_text())
+        if item["kind"] == "ServiceAccount"
+    ]
+    assert [one["metadata"]["name"] for one in accounts] == [pod["serviceAccountName"]]
+    assert {one["metadata"]["namespace"] for one in accounts} == {objects["Job"]["metadata"]["namespace"]}
+    # No cleaning of a study takes the runner for its own.
+    assert "meshtrial.dev/owner" not in (FOLDER / "runner.yaml").read_text()
+
+
+def test_a_job_ends_where_starting_again_would_change_nothing(objects):
+    ignored, ended = objects["Job"]["spec"]["podFailurePolicy"]["rules"]
+    assert ignored["onPodConditions"][0]["type"] == "DisruptionTarget"
+    assert ended["onExitCodes"]["values"] == [UsageError.exit_code, INVALID_RUNS]
+    assert ended["onExitCodes"]["containerName"] == objects["Job"]["spec"]["template"]["spec"]["containers"][0]["name"]
+
+
+def test_a_node_s_folder_is_the_volume_that_is_claimed(objects):
+    claim, volume = objects["PersistentVolumeClaim"], objects["PersistentVolume"]
+    assert volume["spec"]["claimRef"] == {key: claim["metadata"][key] for key in ("namespace", "name")}
+    assert volume["spec"]["capacity"] == claim["spec"]["resources"]["requests"]
+    assert volume["spec"]["accessModes"] == claim["spec"]["accessModes"]
+    (mounted,) = [
+        one["persistentVolumeClaim"]["claimName"]
+        for one in objects["Job"]["spec"]["template"]["spec"]["volumes"]
+        if "persistentVolumeClaim" in one
+    ]
+    assert mounted == claim["metadata"]["name"]
+
+
+def test_the_image_holds_what_the_library_looks_for(objects):
+    copied = [words for line in re.findall(r"^COPY (?!--)(.+)$", RECIPE, re.M) for words in line.split()[:-1]]
+    assert [name for name in copied if not (paths.CHECKOUT / name).exists()] == []
+    needed = (paths.NOTEBOOKS, paths.MANIFESTS, Path(paths.__file__).parent, paths.CHECKOUT / "requirements.lock")
+    assert {str(path.relative_to(paths.CHECKOUT)) for path in needed} <= set(copied)
+    python = re.search(r"python:(\d+)\.(\d+)-", RECIPE)
+    assert python is not None
+    project = tomllib.loads((paths.CHECKOUT / "pyproject.toml").read_text())["project"]
+    assert f">={python[1]}.{python[2]}" == project["requires-python"]
+    assert {project["readme"], *project["license-files"]} <= set(copied)
+    user = str(objects["Job"]["spec"]["template"]["spec"]["securityContext"]["runAsUser"])
+    assert f"USER {user}:{user}" in RECIPE

@@ -1,0 +1,45 @@
+"""Fields of somebody else's JSON: what is absent is None, what makes no sense is named."""
+
+from pathlib import Path
+
+import pytest
+
+from meshtrial.load.fields import Fields
+from meshtrial.load.files import InputFileError
+
+
+def of(**data):
+    return Fields(data, Path("f.json"), "k6 summary")
+
+
+def test_what_is_there_and_what_is_not():
+    fields = of(a=1.5, b="2.5", c="7", d=True, e="", f={"g": "3"}, h=[{"i": 1}], j=None)
+    assert (fields.number("a"), fields.number("b"), fields.number("none"), fields.number("j")) == (1.5, 2.5, None, None)
+    assert (fields.integer("c"), fields.integer("none")) == (7, None)
+    assert (fields.flag("d"), fields.flag("a"), fields.text("e"), fields.text("b")) == (True, None, None, "2.5")
+    assert fields.counts("f") == {"g": 3}
+    assert fields.counts("a") == {}
+    assert fields.inside("f").integer("g") == 3
+    assert fields.inside("a").integer("g") is None
+    assert [item.integer("i") for item in fields.objects("h")] == [1]
+    assert fields.objects("none") == []
+
+
+@pytest.mark.parametrize(
+    ("ask", "value", "said"),
+    [
+        (Fields.number, "x", "a is 'x', not a number"),
+        (Fields.number, True, "a is True, not a number"),
+        (Fields.number, float("nan"), "a is nan, not a number"),
+        (Fields.number, 10**400, "not a number"),
+        (Fields.number, [], r"a is \[\], not a number"),
+        (Fields.integer, 1.5, "a is 1.5, not a whole number"),
+        (Fields.integer, 1e300, "not a whole number"),
+        (Fields.counts, {"b": "x"}, "b is 'x', not a number"),
+        (Fields.objects, {"b": 1}, "a is no list of objects"),
+        (Fields.objects, [1], "a is no list of objects"),
+    ],
+)
+def test_what_makes_no_sense(ask, value, said):
+    with pytest.raises(InputFileError, match=rf"f\.json: is not a whole k6 summary: .*{said}"):
+        ask(of(a=value), "a")

@@ -1,0 +1,55 @@
+"""What a child says of its end: real processes, each a line of shell."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from meshtrial.testbed.local.processes import Child
+
+
+def child(folder, script: str) -> Child:
+    return Child("component", ["sh", "-c", script], folder / "component.log")
+
+
+@pytest.mark.parametrize(
+    ("script", "state"),
+    [("exit 0", "ended with code 0"), ("exit 3", "ended with code 3"), ("kill -9 $$", "ended by signal 9, Killed")],
+)
+def test_how_it_ended_is_said_in_words(script, state, tmp_path):
+    made = child(tmp_path, script)
+    made.wait(10)
+    assert made.state() == state
+    made.stop()
+
+
+def test_while_it_runs_it_says_so(tmp_path):
+    made = child(tmp_path, "sleep 60")
+    try:
+        assert made.state() == "running"
+        os.kill(made.pid, signal.SIGTERM)
+        made.wait(10)
+        assert made.state() == "ended by signal 15, Terminated"
+    finally:
+        made.stop()
+
+
+ENVOY = "echo '[2026][1][critical][main] [server.cc:449] error `no such sink`: {'; echo ' }'; echo ]; echo '}'"
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        (ENVOY, "[2026][1][critical][main] [server.cc:449] error `no such sink`: {"),
+        ("for i in 1 2 3 4; do echo $i; done", "2 | 3 | 4"),
+        ("true", "(no output)"),
+        ("printf '%01000d' 0", "0" * 400),
+    ],
+)
+def test_why_is_the_error_itself_and_no_bracket_behind_it(script, why, tmp_path):
+    made = child(tmp_path, script)
+    made.wait(10)
+    assert made.why() == why
+    made.stop()

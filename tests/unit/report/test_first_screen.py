@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from meshtrial.report import figures, wording
+from meshtrial.report.first_screen import first_screen, how_sure
+from meshtrial.report.tables import doubts, headlines
+
+
+def test_it_holds_the_sentence_how_sure_it_is_and_the_picture(data):
+    shown = first_screen(data)
+    for text in (*headlines(data), *how_sure(data)):
+        assert text in shown.text
+    assert shown.html.index("mt-headline") < shown.html.index("mt-figure") < shown.html.index("How sure")
+
+
+def test_how_sure_names_blocks_error_level_detectable_effects_and_the_twin(data):
+    said = " ".join(how_sure(data)).replace(wording.NBSP, " ")
+    assert "10 of 10 planned blocks" in said
+    assert "at most 5 % of such studies" in said
+    assert "an effect of about 4.0 % at p50 latency, 4.0 % at p99 latency and 4.0 % at CPU a request" in said
+    assert "The A/A twin none-aa" in said
+
+
+def test_a_study_without_verdicts_claims_no_error_level(synth, tmp_path):
+    bare = synth.study_data(tmp_path, synth.Shape(verdicts=False, blocks=2, requests=300))
+    said = " ".join(how_sure(bare))
+    assert "at most" not in said
+    assert "four times out of five" not in said
+
+
+def test_the_picture_holds_every_primary_row_once(data):
+    table = figures.answer(data).table
+    primary = [row for row in data.verdicts if row.response in data.plan.study.primary]
+    assert sorted(table["ratio"].to_list()) == sorted(row.ratio for row in primary)
+
+
+def test_the_picture_says_which_panels_it_has_no_room_for(synth, tmp_path):
+    loads = tuple(synth.Load(rate, 10, 6.0) for rate in (100, 200, 300, 400, 500, 600, 700))
+    wide = synth.study_data(tmp_path, synth.Shape(loads=loads, blocks=5, requests=300))
+    figure = figures.answer(wide)
+    assert "more panels are in the forest plot" in figure.caption
+    assert set(figure.table["load"]) == {load.label for load in loads[:6]}
+
+
+def test_marks_say_their_numbers_under_the_pointer(data):
+    figure = figures.answer(data)
+    row = next(row for row in data.verdicts if row.treatment == "sidecar+mtls" and row.response == "latency_p50_s")
+    assert f"<title>sidecar+mtls against none, {wording.change(row.ratio, row.ci_high)}" in figure.svg
+    assert "tip:" not in figure.svg
+
+
+@pytest.fixture
+def called(data):
+    """The same study, in which the A/A twin was called slower."""
+    rows = tuple(
+        dataclasses.replace(row, verdict="slower", qualifier="")
+        if row.twin and row.response == "latency_p50_s"
+        else row
+        for row in data.verdicts
+    )
+    return dataclasses.replace(data, verdicts=rows)
+
+
+def test_doubts_name_warnings_runs_and_limits(data):
+    said = doubts(data)
+    assert said.text.startswith("What could be wrong")
+    assert "planned runs were made" in said.text
+    assert "signed-rank p = 0.04, sign-flip p = 0.06" in said.text  # a warning of a primary contrast
+    assert "reference data planes" in said.text
+    assert "mt-alarm" not in said.html
+
+
+def test_doubts_begin_with_an_a_a_test_that_failed(called):
+    said = doubts(called)
+    assert said.text.splitlines()[1].startswith("Warning: the A/A twin none-aa")
+    assert "mt-alarm" in said.html
+
+
+def test_doubts_name_what_was_excluded(synth, tmp_path):
+    broken = synth.study_data(tmp_path, synth.Shape(failed_blocks=(3,), requests=300))
+    assert "Block 3" in doubts(broken).text
+    assert "mt-alarm" in doubts(broken).html

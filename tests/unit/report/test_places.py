@@ -1,0 +1,90 @@
+"""A divided study's report says which blocks came from where, and what the effect is in each place."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from meshtrial.design.part import Part
+from meshtrial.design.plan import make_plan
+from meshtrial.inference import infer
+from meshtrial.records import parts
+from meshtrial.records.dataset import StudyData
+from meshtrial.report import tables
+from meshtrial.report.tables.places import places_of_blocks
+
+COURSE = {"places-differ", "dependent-blocks", "drift", "autocorrelation", "baseline-modes", "modes"}
+
+
+@pytest.fixture
+def divided(make_study, make_record, tmp_path):
+    """Two clusters, the second of which is twice as slow in everything; in the first the proxy costs ``first``."""
+
+    def made(first: float = 1.5, second: float = 1.5) -> StudyData:
+        plan = make_plan(make_study(blocks=12, options={"parameters": {}}))
+        rng = np.random.default_rng(1)
+        clusters = ({"context": "east", "kubernetes": "v1.34.4", "nodes": [{}, {}, {}]}, {"context": "west"})
+        listed = [
+            {"part": parts.described(Part(number, 2), plan), "testbed": testbed}
+            for number, testbed in enumerate(clusters, start=1)
+        ]
+        records = []
+        for run in plan.runs:
+            west = run.repetition > 6
+            cost = {"node-proxy": second if west else first}.get(run.treatment, 1.0)
+            value = 0.001 * (2.0 if west else 1.0) * cost * float(np.exp(rng.normal(0, 0.01)))
+            records.append(make_record(plan, run, {"latency_p50_s": value}))
+        environment = {"parts": listed}
+        table, rows = infer(plan, records, parts.place_of_block(plan, environment))
+        return StudyData(tmp_path, plan, environment, tuple(records), table, tuple(rows))
+
+    return made
+
+
+def warned(data: StudyData) -> dict[str, set[str]]:
+    return {row.treatment: {warning.partition(":")[0] for warning in row.warnings} for row in data.verdicts}
+
+
+def test_the_tables_say_where_and_how_much(divided):
+    text = places_of_blocks(divided(1.5, 3.0)).text.replace("\u00a0", " ")
+    assert "part 1 (east)" in text
+    assert "1 to 6" in text
+    assert "7 to 12" in text
+    assert "v1.34.4" in text
+    (line,) = [line for line in text.splitlines() if line.startswith("node-proxy against none")]
+    assert "+50" in line or "1.50×" in line
+    assert "3.0" in line
+    assert line.count("(6 blocks)") == 2
+
+
+def test_they_stand_in_the_report(divided):
+    shown = tables.validity(divided(1.5, 3.0))
+    assert "Where the blocks were run" in shown.html
+    assert "the effect is not the same everywhere" in shown.text
+
+
+def test_an_effect_that_differs_between_places_warns_and_keeps_its_verdict(divided):
+    data = divided(1.5, 3.0)
+    (row,) = [row for row in data.verdicts if row.treatment == "node-proxy"]
+    assert row.verdict == "slower"
+    (said,) = [warning for warning in row.warnings if warning.startswith("places-differ")]
+    assert "in part 1 (east)" in said
+    assert "in part 2 (west)" in said
+    assert "places-differ" not in warned(data)["none-aa"]
+    assert warned(data)["none-aa"] & COURSE == set()
+
+
+def test_a_place_that_is_slower_in_everything_is_no_warning(divided):
+    assert warned(divided())["node-proxy"] & COURSE == set()
+
+
+def test_the_same_level_in_one_place_is_one(divided):
+    """The control: without knowing of the places, the machine seems to have two states."""
+    data = divided()
+    _, rows = infer(data.plan, data.runs)
+    codes = {warning.partition(":")[0] for row in rows for warning in row.warnings}
+    assert codes & {"drift", "autocorrelation", "baseline-modes"}
+
+
+def test_a_study_of_one_place_has_no_such_tables(data):
+    assert places_of_blocks(data).text == ""

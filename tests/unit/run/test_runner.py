@@ -1,0 +1,67 @@
+"""What a plan tells while it is carried out: how far it is, how long the rest takes, and what was not valid."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+
+from meshtrial.design.plan import make_plan
+from meshtrial.design.study import Load
+from meshtrial.records.store import StudyStore
+from meshtrial.run import runner
+
+
+@pytest.fixture
+def told(make_study, make_record, monkeypatch, tmp_path):
+    """Carry out two blocks of three runs of 3 s each that take 8 s; the first one is not valid at its first try."""
+    clock = itertools.count(0, 8)
+    now = [0.0]
+    monkeypatch.setattr(runner.time, "monotonic", lambda: now[0])
+    plan = make_plan(make_study(blocks=2, loads=(Load(100, 4, 2.0, warmup_s=1.0),)))
+
+    def run_once(store, _testbed, planned, attempt):
+        now[0] = next(clock) + 8.0
+        bad = planned == plan.runs[0] and attempt == 1
+        record = make_record(plan, planned, {}, attempt=attempt, fail="rate" if bad else "")
+        store.finish(store.begin(planned.run_id, attempt), record, None)
+        return record
+
+    monkeypatch.setattr(runner, "run_once", run_once)
+    store = StudyStore.create(tmp_path, plan, {})
+
+    def carry_out(enough=None) -> list[str]:
+        lines: list[str] = []
+        now[0] = 0.0
+        runner.execute(store, None, lines.append, enough, besides_s=1.0)
+        return lines
+
+    return plan, carry_out
+
+
+def test_every_run_is_announced_with_the_time_that_is_left_at_the_pace_so_far(told):
+    plan, carry_out = told
+    lines = carry_out()
+    first = plan.runs[0]
+    assert re.fullmatch(
+        rf"\[0/6\] 24 s left, until about .*; block 1/2, 100rps-4c, {re.escape(first.treatment)}", lines[0]
+    )
+    assert lines[1] == f"{first.run_id} is INVALID, it is repeated within its block: gate rate: too slow"
+    # A run was to take 4 s and took 8: five of them are left.
+    assert lines[2].startswith("[1/6] 40 s left, ")
+    assert lines[3].startswith("[2/6] 32 s left, ")
+    # Three more and the repeat, at the pace of 24 s for what was to take 12.
+    assert lines[4].startswith("[3/6] 32 s left, ")
+    assert lines[4].endswith(f"{first.treatment} again")
+    assert lines[-1] == "[6/6] 7 runs in 56 s, 1 of them repeats"
+
+
+def test_what_was_recorded_before_is_not_announced_again(told):
+    _, carry_out = told
+    blocks = carry_out(enough=lambda records, repetitions: True)
+    assert blocks[-1].startswith("[3/6] 4 runs in ")
+    lines = carry_out()
+    assert lines[0].startswith("[3/6] 12 s left, ")
+    assert "block 2/2" in lines[0]
+    assert lines[-1].startswith("[6/6] 3 runs in ")

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from meshtrial.errors import RecordError
+from meshtrial.inference import read_study
+from meshtrial.records.packed import unpack
+from meshtrial.records.store import StudyStore
+from meshtrial.report.tables import verdicts_sha256
+from meshtrial.site import address, kept_report, publish
+
+BASE = "https://example.org/meshes/"
+
+
+def digests(folder: Path) -> dict[str, str]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def renamed(data, name: str):
+    study = dataclasses.replace(data.plan.study, name=name)
+    return dataclasses.replace(data, plan=dataclasses.replace(data.plan, study=study))
+
+
+def test_the_address_is_that_of_the_study_and_not_of_its_folder(data, tmp_path):
+    assert re.fullmatch(r"studies/ambient_vs_no_mesh/20261121T\d{6}Z-77c58730/", address(data))
+    moved = shutil.copytree(data.path, tmp_path / "somewhere else")
+    assert address(read_study(StudyStore.open(moved))) == address(data)
+
+
+@pytest.mark.parametrize("name", ["../../etc", "a/b", "", ".hidden", "a b", "ü"])
+def test_a_name_that_is_no_folder_is_refused(data, name):
+    with pytest.raises(RecordError, match="cannot be a folder"):
+        address(renamed(data, name))
+
+
+def test_a_study_without_runs_or_of_no_time_is_refused(data):
+    with pytest.raises(RecordError, match="nothing to publish"):
+        address(dataclasses.replace(data, runs=()))
+    first = dataclasses.replace(data.runs[0], start_unix_s=-1e300)
+    with pytest.raises(RecordError, match="no time of any calendar"):
+        address(dataclasses.replace(data, runs=(first,)))
+
+
+def test_beside_the_page_lie_report_data_records_and_picture(data, report, tmp_path):
+    made = report(data)
+    folder = tmp_path / "site" / publish(data, made, tmp_path / "site").address
+    assert (folder / "report.html").read_bytes() == made.read_bytes()
+    page = (folder / "index.html").read_text()
+    links = [link for link in re.findall(r'href="([^"#]+)"', page) if ":" not in link and not link.startswith("../")]
+    assert {"report.html", "verdicts.csv", "runs.parquet", "study.json", "records.zip"} <= set(links)
+    assert [link for link in links if not (folder / link).is_file()] == []
+    assert pl.read_parquet(folder / "runs.parquet").height == data.table.height
+    again = read_study(StudyStore.open(unpack(folder / "records.zip", tmp_path / "again")))
+    assert again.verdicts == data.verdicts
+
+
+def test_the_page_says_question_verdict_digest_and_how_to_cite(data, report, tmp_path):
+    page = (tmp_path / "site" / publish(data, report(data), tmp_path / "site").address / "index.html").read_text()
+    assert data.plan.study.question in page
+    assert "node-proxy" in page
+    assert "Cite this" in page
+    assert page.count(data.plan.sha256) >= 2
+    assert verdicts_sha256(data) in page
+
+
+def test_previews_have_whole_addresses_or_none(data, report, tmp_path):
+    root, made = tmp_path / "site", report(data)
+    path = root / address(data) / "index.html"
+    publish(data, made, root)
+    assert "og:title" in path.read_text()
+    assert not re.search("og:url|og:image|canonical", path.read_text())
+    publish(data, made, root, BASE)
+    (picture,) = re.findall(r'og:image" content="([^"]+)"', path.read_text())
+    assert (root / picture.removeprefix(BASE)).is_file()
+    assert f'og:url" content="{BASE}{address(data)}"' in path.read_text()
+
+
+def test_the_same_study_gives_the_same_bytes(data, report, tmp_path):
+    made = report(data)
+    for name in ("one", "two"):
+        publish(data, made, tmp_path / name)
+    assert digests(tmp_path / "one") == digests(tmp_path / "two")
+    publish(data, made, tmp_path / "one")
+    assert digests(tmp_path / "one") == digests(tmp_path / "two")
+
+
+def test_a_second_study_leaves_the_first_as_it_is(data, other, report, tmp_path):
+    root = tmp_path / "site"
+    publish(data, report(data), root)
+    before = digests(root)
+    publish(other, report(other, "other"), root)
+    assert address(other) != address(data)
+    assert before.items() <= digests(root).items()
+
+
+def test_a_report_of_other_verdicts_stays_beside_the_new_one(data, report, tmp_path):
+    root = tmp_path / "site"
+    changed = dataclasses.replace(data, verdicts=data.verdicts[:-1])
+    old = report(changed, "old")
+    publish(changed, old, root)
+    folder = root / address(data)
+    assert kept_report(changed, root) == folder / "report.html"
+    assert kept_report(data, root) is None
+    publish(data, report(data), root)
+    kept = folder / f"report-{verdicts_sha256(changed)[:8]}.html"
+    assert kept.read_bytes() == old.read_bytes()
+    assert f'href="{kept.name}"' in (folder / "index.html").read_text()
+    assert kept_report(data, root) == folder / "report.html"
+
+
+def test_what_cannot_be_written_is_one_line(data, report, tmp_path):
+    (tmp_path / "site").write_text("")
+    with pytest.raises(RecordError, match="cannot be written"):
+        publish(data, report(data), tmp_path / "site")
+
+
+def test_hostile_names_are_text(data, report, tmp_path):
+    bad = '"><script>alert(1)</script>'
+    study = dataclasses.replace(data.plan.study, title=bad, question=bad, app=bad)
+    hostile = dataclasses.replace(data, plan=dataclasses.replace(data.plan, study=study))
+    page = (tmp_path / publish(hostile, report(data), tmp_path, BASE).address / "index.html").read_text()
+    assert "<script" not in page
+    assert "&lt;script" in page
