@@ -78,6 +78,7 @@ class Verdicts(Tab):
     title = "Verdicts"
     _SHOWN = (
         ("Picture", Call("figures.forest")),
+        ("At a glance", Call("figures.answer")),
         ("Table", Call("tables.verdict_table")),
         ("In a sentence", Call("tables.verdict_sentence")),
         ("Added by percentile", Call("figures.added_latency")),
@@ -153,6 +154,7 @@ class AllRuns(Tab):
         ("Block by block", "figures.runs_by_block"),
         ("Distribution", "figures.latency_ccdf"),
         ("Over their time", "figures.course"),
+        ("Run by run", "figures.strip"),
         ("CPU and memory", "figures.resources"),
         ("Order and drift", "figures.drift"),
         ("Validity", "tables.validity"),

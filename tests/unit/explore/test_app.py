@@ -131,7 +131,8 @@ def test_every_response_and_every_kind_of_figure_of_all_runs(explorer):
     seen = set()
     for _, name in explorer.runs.what.options:
         explorer.runs.what.value = name
-        seen.add(explorer.runs.pane.shown.widget.value)
+        seen.add((explorer.runs.pane.shown.widget.value, explorer.runs.pane.code.widget.value))
+        assert name in explorer.runs.pane.code.widget.value
     assert len(seen) == len(explorer.runs.what.options)
     explorer.runs.what.value = "figures.runs_by_block"
     first = explorer.runs.pane.shown.widget.value
