@@ -104,7 +104,7 @@ class Seen:
 @contextmanager
 def browser() -> Iterator[Browser]:
     """A headless Chromium, which ends with this."""
-    # Chromium's socket lies in its temporary folder, and a socket's path may have 108 bytes: a test's folder is longer.
+    # Chromium's socket lies in its temporary folder, and may have 108 bytes of path: a test's own folder is longer.
     with tempfile.TemporaryDirectory(prefix="chromium-", dir="/tmp") as short, sync_playwright() as driver:
         environment: dict[str, str | float | bool] = {**os.environ, "TMPDIR": short}
         started = driver.chromium.launch(executable_path=CHROMIUM, args=list(QUIET), env=environment)
