@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import ipywidgets
 
@@ -23,59 +23,44 @@ FLOORS = ("0.001ms", "0.01ms", "0.02ms", "0.05ms", "0.1ms", "0.2ms", "0.5ms", "1
 LEVELS = (0.2, 0.1, 0.05, 0.025, 0.01, 0.001)
 
 
-class Tab(Protocol):
+class Tab:
     """A page of the explorer.
 
     Attributes
     ----------
     title : str
     page : widget
-    parts : sequence of Html
-        What it shows, for where there are no widgets.
     """
 
     title: str
     page: Widget
 
-    @property
-    def parts(self) -> Sequence[Html]:
-        """What it shows."""
-
-    def clear(self) -> None:
-        """Show nothing."""
-
-    def offer(self, study: RecordedStudy) -> None:
-        """Another study: what can be chosen of it."""
-
-    def show(self, chosen: Chosen) -> None:
-        """The views of what is chosen."""
-
-
-class _Choosing:
-    """What tabs share: choices that are told about one at a time."""
-
     def __init__(self) -> None:
         self._chosen: Chosen | None = None
         self._quiet = False
 
-    def changed(self) -> None:
-        """One of the tab's own widgets has another value."""
-        if self._chosen is not None and not self._quiet:
-            self.show(self._chosen)
+    @property
+    def parts(self) -> Sequence[Html]:
+        """What it shows, for where there are no widgets."""
+        raise NotImplementedError
+
+    def offer(self, study: RecordedStudy) -> None:
+        """Another study: what can be chosen of it."""
+        raise NotImplementedError
 
     def show(self, chosen: Chosen) -> None:
         """The views of what is chosen."""
-        raise NotImplementedError
-
-    @property
-    def parts(self) -> Sequence[Html]:
-        """What it shows."""
         raise NotImplementedError
 
     def clear(self) -> None:
         """Show nothing."""
         for html in self.parts:
             html.show("")
+
+    def changed(self) -> None:
+        """One of the tab's own widgets has another value."""
+        if self._chosen is not None and not self._quiet:
+            self.show(self._chosen)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -87,12 +72,13 @@ class _Choosing:
             self._quiet = False
 
 
-class Verdicts(_Choosing):
+class Verdicts(Tab):
     """Verdicts as declared; and after the fact under another margin, error level or baseline."""
 
     title = "Verdicts"
     _SHOWN = (
         ("Picture", Call("figures.forest")),
+        ("At a glance", Call("figures.answer")),
         ("Table", Call("tables.verdict_table")),
         ("In a sentence", Call("tables.verdict_sentence")),
         ("Added by percentile", Call("figures.added_latency")),
@@ -140,14 +126,15 @@ class Verdicts(_Choosing):
         asked = replace(chosen, margin=margin, alpha=self.alpha.value or None, baseline=self.baseline.value or "")
         try:
             later = asked.study().after_the_fact
+            # What was asked for may be what was declared: then there is nothing to mark.
+            shown = asked if later else chosen
+            self.state.show(str(part("fragment", part("declared", later), style_sheet())))
         except MeshtrialError:
-            later = ""  # the view itself says why
-        # What was asked for may be what was declared: then there is nothing to mark.
-        asked = asked if later or not asked.asked else chosen
-        self.reset.layout.display = None if later else "none"
-        self.state.show(str(part("fragment", part("declared", later), style_sheet())))
+            later, shown = "", asked  # the view itself says why
+            self.state.show("")
+        self.reset.layout.display = None if shown.asked else "none"
         calls = (Call("tables.moved"), self.what.value) if later else (self.what.value,)
-        self.pane.show(View(asked, calls))
+        self.pane.show(View(shown, calls))
 
     def _declare(self) -> None:
         with self.held():
@@ -159,7 +146,7 @@ class Verdicts(_Choosing):
         self.alpha.value = 0.0
 
 
-class AllRuns(_Choosing):
+class AllRuns(Tab):
     """All runs of the study together."""
 
     title = "All runs"
@@ -167,12 +154,12 @@ class AllRuns(_Choosing):
         ("Block by block", "figures.runs_by_block"),
         ("Distribution", "figures.latency_ccdf"),
         ("Over their time", "figures.course"),
+        ("Run by run", "figures.strip"),
         ("CPU and memory", "figures.resources"),
         ("Order and drift", "figures.drift"),
         ("Validity", "tables.validity"),
     )
     _OF_A_RESPONSE = ("figures.runs_by_block", "figures.drift")
-    _OF_A_LOAD = ("figures.course",)
 
     def __init__(self) -> None:
         super().__init__()
@@ -203,7 +190,7 @@ class AllRuns(_Choosing):
         self.pane.show(View(chosen, (Call(name, arguments),)))
 
 
-class OneRun(_Choosing):
+class OneRun(Tab):
     """Any run: its requests, resources, gates, proofs and logs."""
 
     title = "One run"
@@ -294,7 +281,7 @@ class OneRun(_Choosing):
             self.run.index = (self.run.index + by) % len(self.run.options)
 
 
-class TwoStudies(_Choosing):
+class TwoStudies(Tab):
     """Another study beside the one that is open."""
 
     title = "Two studies"

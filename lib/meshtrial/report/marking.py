@@ -46,6 +46,7 @@ def marked(shown: _T, said: str) -> _T:
             f"{text} {shown.alt}",
             f"{text} {HINT} {shown.caption}",
             shown.table.with_columns(pl.lit(said).alias(COLUMN)),
+            shown.nothing,
         )
     elif isinstance(shown, Fragment):
         words = f"{text} {HINT}"

@@ -11,7 +11,8 @@ import pytest
 
 import meshtrial as mt
 from meshtrial import paths
-from meshtrial.errors import MeshtrialError
+from meshtrial.api.study import RecordedStudy
+from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.explore.app import Explorer
 
 SAMPLE = next((paths.CHECKOUT / "data" / "sample" / "ambient_vs_no_mesh").iterdir())
@@ -79,6 +80,19 @@ def test_the_declared_margin_by_hand_is_no_analysis_after_the_fact(explorer):
     assert "reanalyse" not in explorer.verdicts.pane.code.widget.value
 
 
+def test_what_cannot_be_judged_says_why_and_is_not_shown_as_declared(explorer, monkeypatch):
+    monkeypatch.setattr(RecordedStudy, "reanalyse", refuse)
+    explorer.verdicts.margin.value = "50%"
+    assert "no such margin" in explorer.verdicts.pane.shown.widget.value
+    assert "As declared" not in explorer.verdicts.state.widget.value
+    explorer.verdicts.reset.click()
+    assert "As declared" in explorer.verdicts.state.widget.value
+
+
+def refuse(study: RecordedStudy, **_: object) -> RecordedStudy:
+    raise UsageError("no such margin")
+
+
 def test_another_baseline_is_offered_for_every_treatment_but_the_twin(explorer):
     assert [value for _, value in explorer.verdicts.baseline.options] == ["", "none", "node-proxy"]
     explorer.verdicts.baseline.value = "node-proxy"
@@ -117,7 +131,8 @@ def test_every_response_and_every_kind_of_figure_of_all_runs(explorer):
     seen = set()
     for _, name in explorer.runs.what.options:
         explorer.runs.what.value = name
-        seen.add(explorer.runs.pane.shown.widget.value)
+        seen.add((explorer.runs.pane.shown.widget.value, explorer.runs.pane.code.widget.value))
+        assert name in explorer.runs.pane.code.widget.value
     assert len(seen) == len(explorer.runs.what.options)
     explorer.runs.what.value = "figures.runs_by_block"
     first = explorer.runs.pane.shown.widget.value

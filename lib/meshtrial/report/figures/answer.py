@@ -19,7 +19,7 @@ from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, palette, svg, wording
 from meshtrial.report.figure import Figure
 from meshtrial.report.figures.common import empty, factor_axis
-from meshtrial.report.figures.forest import DOTTED, alt_of, background, base_of, span, table_of, tip_of
+from meshtrial.report.figures.forest import DOTTED, alt_of, background, base_of, margin_words, span, table_of, tip_of
 from meshtrial.report.frames import Contrasts
 from meshtrial.report.palette import PAPER
 from meshtrial.report.sheet import Sheet
@@ -57,8 +57,7 @@ def answer_of(contrasts: Contrasts) -> Figure:
     drawn = [row for group in shown for row in group.cells.values()]
     caption = (
         f"Ratio of each treatment to {base_of(contrasts)} with its interval, on a logarithmic scale. Shaded: the "
-        "margin, what was declared too small to matter. Filled marks: a difference or equivalence was "
-        "shown; open: it was not."
+        f"margin, {margin_words(drawn)}. Filled marks: a difference or equivalence was shown; open: it was not."
     )
     if any(row.twin for row in drawn):
         caption += f" {DOTTED}"

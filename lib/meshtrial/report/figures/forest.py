@@ -55,10 +55,9 @@ def forest_of(contrasts: Contrasts, note: str = "") -> Figure:
         return empty("No verdict of a primary response has been computed yet.")
     panels_shown = [_panel(contrasts, rows) for rows in shown]
     rows = [row for panel in panels_shown for row in panel.rows]
-    later = any(row.after_the_fact for row in rows)
     caption = (
         f"Ratio of each treatment to {base_of(contrasts)} (Hodges-Lehmann) with its interval. The shaded band is the "
-        f"margin: what {'is taken as' if later else 'was declared'} too small to matter. Right of 1 costs more."
+        f"margin: {margin_words(rows)}. Right of 1 costs more."
     )
     if any(row.twin for row in rows):
         caption += f" {DOTTED}"
@@ -73,6 +72,11 @@ def forest_of(contrasts: Contrasts, note: str = "") -> Figure:
 def base_of(contrasts: Contrasts) -> str:
     """What the ratios are to."""
     return contrasts.baselines[0] if len(contrasts.baselines) == 1 else "its baseline"
+
+
+def margin_words(rows: Sequence[VerdictRow]) -> str:
+    """What the margin is: declared before the runs, or chosen after them."""
+    return f"what {'is taken as' if any(row.after_the_fact for row in rows) else 'was declared'} too small to matter"
 
 
 def span(rows: Sequence[VerdictRow]) -> tuple[float, float]:
