@@ -64,6 +64,9 @@ STYLE: dict[str, Any] = {
     ),
 }
 
+# An id where it is given, and where it is referred to.
+_ID = re.compile(r"""( id="|url\(#|href="#)([^")]+)(?=[")])""")
+
 
 def canvas(width_in: float, height_in: float) -> Canvas:
     """An empty drawing that belongs to no window, no pyplot and no list of open figures."""
@@ -179,16 +182,14 @@ def _titled(group: str) -> str:
 
 
 def _own_ids(svg: str) -> str:
-    """Keep only ids that are referred to, and prefix them by the figure's content."""
+    """Keep only ids that are referred to: numbers in their order, behind a prefix of the figure's content.
+
+    matplotlib's ids are digests of positions to the last bit, and its layout does not give that twice.
+    """
     used = set(re.findall(r"url\(#([^)]+)\)", svg)) | set(re.findall(r'href="#([^"]+)"', svg))
+    svg = re.sub(r' id="halo[^"]*"', ' class="mt-halo"', svg)
+    svg = re.sub(r' id="([^"]+)"', lambda found: found[0] if found[1] in used else "", svg)
+    numbers = {name: number for number, name in enumerate(re.findall(r' id="([^"]+)"', svg))}
+    svg = _ID.sub(lambda found: f"{found[1]}{numbers.get(found[2], found[2])}", svg)
     prefix = "m" + hashlib.sha256(svg.encode()).hexdigest()[:8]
-
-    def rename(match: re.Match[str]) -> str:
-        name = match.group(1)
-        if name.startswith("halo"):
-            return ' class="mt-halo"'
-        return f' id="{prefix}{name}"' if name in used else ""
-
-    svg = re.sub(r' id="([^"]+)"', rename, svg)
-    svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}\1)", svg)
-    return re.sub(r'href="#([^"]+)"', rf'href="#{prefix}\1"', svg)
+    return _ID.sub(lambda found: f"{found[1]}{prefix}-{found[2]}", svg)

@@ -86,6 +86,20 @@ def test_the_same_drawing_is_the_same_text():
     assert svg.to_svg(drawing(), "alt") == svg.to_svg(drawing(), "alt")
 
 
+def test_positions_that_differ_in_the_last_bit_are_the_same_text():
+    def drawn(left: float) -> str:
+        with svg.style():
+            figure = svg.canvas(4, 3)
+            figure.set_layout_engine("none")
+            axes = figure.add_axes((left, 0.1, 0.6, 0.6))
+            axes.plot([1, 2, 3], marker="o")
+        return svg.to_svg(figure, "a line")
+
+    assert "clip-path" in drawn(0.3)
+    assert drawn(0.1 + 0.2) == drawn(0.3)
+    assert drawn(0.4) != drawn(0.3)
+
+
 def test_alt_text_is_escaped_in_its_attribute():
     text = svg.to_svg(drawing(), 'p50 "0.5 ms" <b>')
     root = ET.fromstring(text)
