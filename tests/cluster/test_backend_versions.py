@@ -127,7 +127,7 @@ def test_two_versions_in_the_same_blocks(cluster: Cluster, meshes: Mapping[str, 
         image, _, digest = run.versions["image linkerd-proxy"].partition(" (")
         assert image.endswith(f":{tag}")
         digests.add(digest)
-        assert run.versions["server's proxy tells"].startswith("v2.")
+        assert run.versions["server's proxy tells"]  # an own build tells no release
     assert len(digests) == 2
     assert len({run.versions["values linkerd-control-plane"] for run in runs.values()}) == 2
     assert len({run.versions["chart linkerd-control-plane"] for run in runs.values()}) == 1
