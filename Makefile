@@ -70,7 +70,7 @@ test: setup lint ## unit, calibration and local tests
 
 # Chromium from PATH; axe-core comes from npm, by version and digest, and what needs it says so where it cannot be had.
 test-browser: setup ## every report of the samples in a headless Chromium: layout, accessibility, keyboard, no network
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup tests/browser $(ARGS)
+	@$(BIN)/python -m pytest tests/browser $(ARGS)
 
 contact-sheet: setup ## SHEET (default .cache/contact-sheet.png): the reports of the samples in all settings, as one picture
 	@PYTHONPATH=tests $(BIN)/python -m browser.contact_sheet $(SHEET) $(ARGS)

@@ -1,9 +1,11 @@
-"""One Chromium a worker, and one rendering of each report: what asks of the same report runs on the same worker."""
+"""One Chromium, and one rendering of each report."""
 
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -25,11 +27,21 @@ def chromium() -> Iterator[opening.Browser]:
 
 
 @pytest.fixture(scope="session")
-def page_of(tmp_path_factory) -> Callable[[str], Path]:
-    """The report of a sample by the study's name, made when it is first asked for."""
+def page_of(request, tmp_path_factory) -> Iterator[Callable[[str], Path]]:
+    """The report of a sample by the study's name: those that tests are named for are made while others are looked at."""
     folder = tmp_path_factory.mktemp("reports")
     studies = {study.stem: study for study in reports.samples()}
-    return functools.cache(lambda name: reports.make(studies[name], folder / name))
+    named = [name for name in studies if any(name in item.name for item in request.session.items)]
+    with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
+
+        @functools.cache
+        def begun(name: str) -> Future[Path]:
+            return workers.submit(reports.make, studies[name], folder / name)
+
+        for name in named:
+            begun(name)
+        yield lambda name: begun(name).result()
+        workers.shutdown(cancel_futures=True)
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from browser import opening, reports
 
-# A report is made on one worker, and everything that is asked of it asked there.
-STUDIES = [pytest.param(study.stem, marks=pytest.mark.xdist_group(study.stem)) for study in reports.samples()]
+STUDIES = [study.stem for study in reports.samples()]
 CHECKED = [name for name, setting in opening.SETTINGS.items() if setting.rules is not None]
 
 each_study = pytest.mark.parametrize("study", STUDIES)

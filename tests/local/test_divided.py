@@ -11,6 +11,8 @@ from meshtrial.commands.run import INVALID_RUNS
 from meshtrial.inference import read_study
 from meshtrial.records.store import StudyStore
 
+pytestmark = pytest.mark.beside
+
 
 def test_two_parts_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     folders = []

@@ -15,7 +15,7 @@ from meshtrial.report.palette import INK
 from meshtrial.report.sheet import Sheet
 
 _COLUMNS = ("asked_rps", "achieved_rps", "p50_s", "p99_s")
-_LATENCIES = (("p50_s", "p50 latency of the step from the schedule / ms"), ("p99_s", "p99 latency of the step / ms"))
+_LATENCIES = (("p50_s", "p50 of the step from the schedule / ms"), ("p99_s", "p99 of the step from the schedule / ms"))
 
 
 def ramp(data: StudyData, load: str = "") -> Figure:
