@@ -28,7 +28,7 @@ def chromium() -> Iterator[opening.Browser]:
 
 @pytest.fixture(scope="session")
 def page_of(request, tmp_path_factory) -> Iterator[Callable[[str], Path]]:
-    """The report of a sample by the study's name: those that tests are named for are made while others are looked at."""
+    """The report of a sample by its study's name; those of all tests are made while others are looked at."""
     folder = tmp_path_factory.mktemp("reports")
     studies = {study.stem: study for study in reports.samples()}
     named = [name for name in studies if any(name in item.name for item in request.session.items)]

@@ -11,7 +11,6 @@ import pytest
 from browser import opening, reports
 
 MESHES = next(study.stem for study in reports.samples() if study.stem.startswith("mesh_comparison"))
-pytestmark = pytest.mark.xdist_group(MESHES)
 OPEN_ALL = "for (const fold of document.querySelectorAll('details')) fold.open = true"
 TEXT = (
     "[...document.querySelectorAll('body *')].filter(e => !e.children.length && e.tagName !== 'SCRIPT')"
