@@ -31,6 +31,7 @@ exploratory_table = of_study(made.exploratory_table)
 cost = of_study(made.cost)
 mechanism = of_study(made.mechanism)
 money = of_study(made.money)
+money_at = of_study(made.money_at)
 validity = of_study(made.validity)
 design = of_record(made.design)
 method_and_limits = of_record(made.method_and_limits)
@@ -139,6 +140,7 @@ __all__ = [
     "mechanism",
     "method_and_limits",
     "money",
+    "money_at",
     "moved",
     "provenance",
     "restarts",

@@ -14,6 +14,7 @@ def add(verbs: Any) -> None:
     command.add_argument("--core-hour", type=float, required=True, metavar="PRICE", help="of one core for an hour")
     command.add_argument("--gib-hour", type=float, required=True, metavar="PRICE", help="of one GiB for an hour")
     command.add_argument("--currency", default="", metavar="NAME", help="shown beside the amounts")
+    command.add_argument("--pods", type=int, metavar="N", help="at N pods, by the straight line of a scale_out study")
     command.set_defaults(run=run)
 
 
@@ -21,8 +22,13 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
     from meshtrial.inference import read_study
     from meshtrial.records.store import StudyStore
-    from meshtrial.report.tables.money import money
+    from meshtrial.report.tables.money import money, money_at
 
     data = read_study(StudyStore.open(arguments.study_dir.resolve()))
-    print(money(data, arguments.core_hour, arguments.gib_hour, arguments.currency).text, file=out)
+    prices = arguments.core_hour, arguments.gib_hour
+    if arguments.pods is None:
+        made = money(data, *prices, arguments.currency)
+    else:
+        made = money_at(data, *prices, arguments.pods, arguments.currency)
+    print(made.text, file=out)
     return 0

@@ -20,7 +20,7 @@ from meshtrial.records.tables import include
 
 HOURS_A_MONTH = 730.0
 MILLION = 1e6
-_GIB = 2.0**30
+GIB = 2.0**30
 _HOUR_S = 3600.0
 
 
@@ -102,7 +102,7 @@ def _bill(data: StudyData, prices: Prices, load: str, treatment: str, blocks: tu
 
     def monthly(part: str) -> FloatArray:
         cores, memory = values(f"{part}_cpu_cores"), values(f"{part}_memory_bytes")
-        spent: FloatArray = HOURS_A_MONTH * (prices.core_hour * cores + prices.gib_hour * memory / _GIB)
+        spent: FloatArray = HOURS_A_MONTH * (prices.core_hour * cores + prices.gib_hour * memory / GIB)
         return spent
 
     path, each = monthly("path"), values("path_cpu_s_per_request") * MILLION / _HOUR_S * prices.core_hour

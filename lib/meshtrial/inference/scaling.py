@@ -74,6 +74,12 @@ class Ladder:
         """Values as an array (blocks, sizes)."""
         return np.array(self.values, dtype=float).reshape(len(self.blocks), len(self.endpoints))
 
+    def part(self, sizes: Sequence[int], blocks: Sequence[int]) -> FloatArray:
+        """The values of these sizes and blocks only."""
+        rows = [self.blocks.index(block) for block in blocks]
+        columns = [self.endpoints.index(at) for at in sizes]
+        return self.y[np.ix_(rows, columns)]
+
     def at_sizes(self, alpha: float) -> tuple[Slope | None, ...]:
         """Estimate and interval at every size; None with fewer than two blocks."""
         if len(self.blocks) < 2:
@@ -194,7 +200,7 @@ def compare(data: StudyData, treatment: str, baseline: str, response: str) -> Sl
     blocks = [block for block in one.blocks if block in other.blocks]
     if len(sizes) < 2 or len(blocks) < 2:
         return None
-    t, b = _cut(one, sizes, blocks), _cut(other, sizes, blocks)
+    t, b = one.part(sizes, blocks), other.part(sizes, blocks)
     x, alpha = np.array(sizes, dtype=float), data.plan.study.alpha
     exponent = _tried(lambda: compare_exponents(x, t, b, alpha=alpha), "", [])
     return SlopeContrast(treatment, baseline, response, exponent, marginal_cost(x, t - b, alpha=alpha))
@@ -210,7 +216,7 @@ def costs_of_both(data: StudyData, treatment: str, response: str) -> dict[str, S
     if len(blocks) < 2:
         return {}
     sizes = ladders[0].endpoints
-    y = np.concatenate([_cut(one, sizes, blocks) for one in ladders], axis=1)
+    y = np.concatenate([one.part(sizes, blocks) for one in ladders], axis=1)
     x = {
         "endpoint": np.tile(ladders[0].x, len(crossed)),
         "1000 rps": np.repeat(np.array(crossed) / 1e3, len(sizes)),
@@ -226,12 +232,6 @@ def judged(found: Growth) -> str:
     if any(warning.code == "below-floor" for warning in slope.warnings):
         return f"inconclusive: at least {smallest_n(1, 1 - slope.confidence)} blocks"
     return found.law.verdict
-
-
-def _cut(one: Ladder, sizes: Sequence[int], blocks: Sequence[int]) -> FloatArray:
-    rows = [one.blocks.index(block) for block in blocks]
-    columns = [one.endpoints.index(at) for at in sizes]
-    return one.y[np.ix_(rows, columns)]
 
 
 def _has_any(one: Ladder) -> bool:

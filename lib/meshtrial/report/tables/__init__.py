@@ -13,7 +13,7 @@ from meshtrial.report.tables.growth import costs_of_endpoints_and_rate, growth_c
 from meshtrial.report.tables.headline import clauses, headline, headlines, verdict_sentence
 from meshtrial.report.tables.limits import method_and_limits
 from meshtrial.report.tables.mechanism import mechanism
-from meshtrial.report.tables.money import money
+from meshtrial.report.tables.money import money, money_at
 from meshtrial.report.tables.moved import moved
 from meshtrial.report.tables.one_run import run_facts, run_gates, run_log, run_proofs, run_resources
 from meshtrial.report.tables.provenance import provenance, recorded_at, reproduce_command
@@ -39,6 +39,7 @@ __all__ = [
     "mechanism",
     "method_and_limits",
     "money",
+    "money_at",
     "moved",
     "provenance",
     "recorded_at",

@@ -1,0 +1,116 @@
+"""What treatments cost in money at a size that was not measured, from a study that scales out.
+
+In every block a straight line goes through what a treatment costs more than the baseline at each measured size; its
+value at the size that is asked for is that block's prediction, and the interval is over the blocks. So it holds what
+blocks differ in, and that the line goes on is an assumption which no interval holds: how far beyond the measured sizes
+it is, and whether the measured costs bend, is said.
+
+Limit: the number of nodes does not vary within a study, so what runs once a node (agents, node proxies) is in the fixed
+part, as on the nodes of the study.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from meshtrial.errors import UsageError
+from meshtrial.inference import scaling
+from meshtrial.inference.money import GIB, HOURS_A_MONTH, Prices
+from meshtrial.inference.values import FloatArray
+from meshtrial.records.dataset import StudyData
+from meshtrial.stats.growth import Slope, bend_p, block_slopes, slope_over_blocks
+
+CPU, MEMORY = "total_cpu_cores", "total_memory_bytes"
+# Beyond this many times the largest measured size a line through the measured ones is no argument any more.
+FARTHEST = 10
+_BENDS = 0.01
+
+
+@dataclass(frozen=True)
+class AtSize:
+    """What a treatment costs more than the baseline in a month, app and whole mesh together.
+
+    Attributes
+    ----------
+    pods : int
+        The size that was asked for.
+    sizes : tuple of int
+        Those that were measured.
+    rps : float or None
+        The rate; None where it grows with the size.
+    month : Slope
+        Predicted at ``pods``; its interval is over the blocks.
+    hundred : Slope
+        Of a hundred pods more.
+    bend_p : float or None
+        Of the test that costs do not bend; None with two sizes.
+    """
+
+    treatment: str
+    baseline: str
+    pods: int
+    sizes: tuple[int, ...]
+    rps: float | None
+    month: Slope
+    hundred: Slope
+    bend_p: float | None
+
+    @property
+    def bends(self) -> bool:
+        """Whether the measured costs lie on no straight line, at 1 %."""
+        return self.bend_p is not None and self.bend_p <= _BENDS
+
+
+def at_size(data: StudyData, prices: Prices, pods: int) -> tuple[AtSize, ...]:
+    """Every treatment but the twin against the baseline.
+
+    Raises
+    ------
+    UsageError
+        For a study of one size, and for a size that is none or too far beyond the measured ones.
+    """
+    study = data.plan.study
+    sizes = sorted({scaling.endpoints_of(load) for load in study.loads})
+    if len(sizes) < 2 or not _metered(data):
+        raise UsageError(f"--pods: the study {study.name} measured one size; take a recorded scale_out study")
+    most = FARTHEST * sizes[-1]
+    if not 1 <= pods <= most:
+        raise UsageError(f"--pods {pods}: allowed is 1 to {most}, {FARTHEST} times the largest size that was measured")
+    treatments = [t.name for t in study.treatments if not t.twin and t != study.baseline]
+    found = (_predicted(data, prices, name, pods) for name in treatments)
+    return tuple(one for one in found if one is not None)
+
+
+def _metered(data: StudyData) -> bool:
+    return {CPU, MEMORY} <= set(data.table["response"].unique())
+
+
+def _predicted(data: StudyData, prices: Prices, treatment: str, pods: int) -> AtSize | None:
+    baseline, rate = data.plan.study.baseline.name, scaling.rates(data)[-1]
+    ladders = [scaling.ladder(data, name, part, rate) for name in (treatment, baseline) for part in (CPU, MEMORY)]
+    sizes = [at for at in ladders[0].endpoints if all(at in one.endpoints for one in ladders)]
+    blocks = [block for block in ladders[0].blocks if all(block in one.blocks for one in ladders)]
+    if len(sizes) < 2 or len(blocks) < 2:
+        return None
+    cpu, memory, plain_cpu, plain_memory = (one.part(sizes, blocks) for one in ladders)
+    hourly = prices.core_hour * (cpu - plain_cpu) + prices.gib_hour * (memory - plain_memory) / GIB
+    return AtSize(
+        treatment,
+        baseline,
+        pods,
+        tuple(sizes),
+        rate,
+        *_lines(sizes, HOURS_A_MONTH * hourly, pods, data.plan.study.alpha),
+    )
+
+
+def _lines(sizes: Sequence[int], month: FloatArray, pods: int, alpha: float) -> tuple[Slope, Slope, float | None]:
+    """The prediction, the slope of a hundred, and whether it bends, of values (blocks, sizes)."""
+    x = np.array(sizes, dtype=float)
+    slopes = block_slopes(x, month)
+    at_pods = month.mean(axis=1) + slopes * (pods - x.mean())
+    bend = bend_p(x, month) if len(sizes) > 2 else None
+    return slope_over_blocks(at_pods, 0.0, alpha), slope_over_blocks(100 * slopes, 0.0, alpha), bend

@@ -1,0 +1,86 @@
+"""Money at a size that was not measured: a line through each block, an interval over blocks, its limits in words."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from meshtrial import cli, paths
+from meshtrial.design.parameters import read_parameters
+from meshtrial.design.plan import make_plan
+from meshtrial.design.studies import study_module
+from meshtrial.errors import UsageError
+from meshtrial.inference.extrapolated import at_size
+from meshtrial.inference.money import GIB, HOURS_A_MONTH, Prices
+from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
+from meshtrial.report.tables.money import money_at
+
+CORES, BYTES, FIXED_CORES = 0.004, GIB / 64, 0.3  # a sidecar, and a control plane
+PRICES = Prices(0.04, 0.005)
+
+
+def recorded(blocks: int = 6, power: float = 1.0, noise: float = 0.0) -> StudyData:
+    module = study_module("scale_out")
+    study = module.build(read_parameters(module.PARAMETERS, {"blocks": blocks}))
+    plan, rng, rows = make_plan(study), np.random.default_rng(4), []
+    for run in plan.runs:
+        meshed = run.treatment.startswith("sidecar")
+        sidecars = (3 * plan.load_of(run).replicas) ** power * meshed
+        machine = 0.05 * run.repetition  # of a block, and cancelled in it
+        drawn = 1 + noise * rng.normal()
+        truth = {
+            "total_cpu_cores": 0.2 + machine + (CORES * sidecars + FIXED_CORES * meshed) * drawn,
+            "total_memory_bytes": 2e8 + BYTES * sidecars * drawn,
+        }
+        head = (run.run_id, run.load, run.repetition, run.position, run.sequence, run.treatment, "tiers", 1, 0.0)
+        rows += [(*head, True, True, name, value, None) for name, value in truth.items()]
+    return StudyData(Path("nowhere"), plan, {}, (), pl.DataFrame(rows, schema=RUNS_SCHEMA, orient="row"))
+
+
+def monthly(pods: int) -> float:
+    return HOURS_A_MONTH * (0.04 * (FIXED_CORES + CORES * pods) + 0.005 * pods / 64)
+
+
+@pytest.mark.parametrize("pods", [100, 900])
+def test_the_line_is_the_truth_where_costs_are_one(pods):
+    (one,) = at_size(recorded(), PRICES, pods)
+    assert (one.treatment, one.baseline, one.sizes[0], one.sizes[-1]) == ("sidecar+mtls", "none", 30, 300)
+    assert one.month.estimate == pytest.approx(monthly(pods))
+    assert one.hundred.estimate == pytest.approx(monthly(200) - monthly(100))
+    assert not one.bends
+
+
+def test_the_interval_grows_with_the_distance_and_holds_the_truth():
+    data = recorded(blocks=10, noise=0.05)
+    near, far = (at_size(data, PRICES, pods)[0].month for pods in (150, 1500))
+    assert near.low < monthly(150) < near.high
+    assert far.low < monthly(1500) < far.high
+    assert far.high - far.low > 5 * (near.high - near.low)
+
+
+def test_costs_that_bend_are_said_and_so_is_how_far_it_is():
+    shown = money_at(recorded(blocks=10, power=1.3, noise=0.001), 0.04, 0.005, 900, "EUR").text
+    assert "The measured costs of sidecar+mtls bend" in shown
+    assert "900 is 3 times the largest size that was measured" in shown
+    assert "a month at 900 pods" in shown
+    assert "an assumption" not in money_at(recorded(), 0.04, 0.005, 90).text
+
+
+@pytest.mark.parametrize("pods", [0, -5, 3001])
+def test_a_size_that_is_none_or_too_far_is_refused(pods):
+    with pytest.raises(UsageError, match=f"--pods {pods}: allowed is 1 to 3000"):
+        at_size(recorded(), PRICES, pods)
+
+
+def test_the_command_takes_studies_that_scale_out_alone():
+    sample = paths.CHECKOUT / "data" / "sample"
+    out, err = io.StringIO(), io.StringIO()
+    asked = ["--core-hour", "0.04", "--gib-hour", "0.005", "--pods", "600"]
+    assert cli.main(["cost", str(next(sample.glob("scale_out*.zip"))), *asked], out, err) == 0, err.getvalue()
+    assert "a month at 600 pods" in out.getvalue()
+    assert cli.main(["cost", str(next(sample.glob("ambient*.zip"))), *asked], out, err) == 2
+    assert "measured one size; take a recorded scale_out study" in err.getvalue()
