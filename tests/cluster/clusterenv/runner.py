@@ -60,7 +60,7 @@ def runner_image() -> Image:
     files |= {os.path.normpath(packages / name): path for name, path in _packages()}
     for part in ("lib/meshtrial", "notebooks", "manifests"):
         files |= {f"{_HOME}/{path.relative_to(CHECKOUT)}": path for path in _below(CHECKOUT / part)}
-    files |= {f"{_HOME}/{name}": CHECKOUT / name for name in ("requirements.lock", "pyproject.toml")}
+    files |= {f"{_HOME}/{name}": CHECKOUT / name for name in ("requirements.lock", "pyproject.toml", "CITATION.cff")}
     return Image(
         "runner",
         REFERENCE,

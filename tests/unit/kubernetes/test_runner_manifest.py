@@ -15,6 +15,7 @@ from meshtrial.commands.run import INVALID_RUNS, read_given
 from meshtrial.design.parameters import read_parameters
 from meshtrial.design.studies import study_module
 from meshtrial.errors import UsageError
+from meshtrial.report.tables.citation import FILE as CITATION
 from meshtrial.testbed.kubernetes import KubernetesOptions
 
 FOLDER = paths.MANIFESTS / "runner"
@@ -91,7 +92,8 @@ def test_a_node_s_folder_is_the_volume_that_is_claimed(objects):
 def test_the_image_holds_what_the_library_looks_for(objects):
     copied = [words for line in re.findall(r"^COPY (?!--)(.+)$", RECIPE, re.M) for words in line.split()[:-1]]
     assert [name for name in copied if not (paths.CHECKOUT / name).exists()] == []
-    needed = (paths.NOTEBOOKS, paths.MANIFESTS, Path(paths.__file__).parent, paths.CHECKOUT / "requirements.lock")
+    needed = [paths.NOTEBOOKS, paths.MANIFESTS, Path(paths.__file__).parent]
+    needed += [paths.CHECKOUT / name for name in ("requirements.lock", CITATION)]
     assert {str(path.relative_to(paths.CHECKOUT)) for path in needed} <= set(copied)
     python = re.search(r"python:(\d+)\.(\d+)-", RECIPE)
     assert python is not None
