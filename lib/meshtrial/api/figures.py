@@ -29,6 +29,7 @@ resources = of_study(drawn.resources)
 course = of_study(drawn.course)
 strip = of_study(drawn.strip)
 drift = of_study(drawn.drift)
+power = of_study(drawn.power)
 # Of one run.
 requests_over_time = of_record(drawn.requests_over_time)
 components_over_time = of_record(drawn.components_over_time)
@@ -76,6 +77,7 @@ __all__ = [
     "latency_against_endpoints",
     "latency_ccdf",
     "machine_limits",
+    "power",
     "ramp",
     "requests_over_time",
     "resources",

@@ -77,5 +77,6 @@ def validity(study: RecordedStudy) -> Section:
 
 
 def method(study: RecordedStudy) -> Section:
-    """What was decided before the first run, how the verdicts were reached, what they do not say."""
-    return Section((tables.design(study), tables.method_and_limits(study)))
+    """What was decided before the first run, what more blocks would find, how verdicts were reached, their limits."""
+    curve = figures.power(study)
+    return Section((tables.design(study), *([] if curve.nothing else [curve]), tables.method_and_limits(study)))

@@ -10,6 +10,7 @@ from meshtrial.report.figures.detection import detection
 from meshtrial.report.figures.drift import drift
 from meshtrial.report.figures.forest import forest
 from meshtrial.report.figures.one_run import components_over_time, requests_over_time
+from meshtrial.report.figures.power import power
 from meshtrial.report.figures.ramp import ramp
 from meshtrial.report.figures.resources import resources
 from meshtrial.report.figures.scaling import (
@@ -38,6 +39,7 @@ __all__ = [
     "latency_against_endpoints",
     "latency_ccdf",
     "machine_limits",
+    "power",
     "ramp",
     "requests_over_time",
     "resources",

@@ -1,0 +1,140 @@
+"""What a study of this noise could find, by its number of blocks: the curve to read before the next one is planned.
+
+The noise of a contrast is the standard deviation of its block differences, as this study saw it. What is drawn is the
+effect that is then found four times out of five, at the study's error level after Holm's first step. Other noise gives
+another curve, so it is a guide for the same machine and load, and no statement about this study's own verdicts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from meshtrial import stats
+from meshtrial.records.dataset import StudyData
+from meshtrial.records.schema import VerdictRow
+from meshtrial.report import frames, palette, svg, wording
+from meshtrial.report.figure import Figure
+from meshtrial.report.figures.common import empty, log_value_axis, panel_title
+from meshtrial.report.palette import INK
+from meshtrial.report.sheet import Sheet
+
+BLOCKS = (5, 6, 8, 10, 12, 15, 20, 30, 40, 60, 80, 100)
+_LABELLED = (6, 10, 20, 40, 100)
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """Detectable effects of one contrast, as ratios minus one, at numbers of blocks; and its own."""
+
+    row: VerdictRow
+    blocks: tuple[int, ...]
+    effects: tuple[float, ...]
+
+
+def power(data: StudyData, load: str = "") -> Figure:
+    """The effect that a study of so many blocks finds four times out of five, by treatment and primary response.
+
+    Parameters
+    ----------
+    data : StudyData
+    load : str, optional
+        Label of a load; without it the last of the study that searches nothing.
+    """
+    steady = [one.label for one in data.plan.study.loads if not one.search]
+    load = load or next(iter(reversed(steady)), "")
+    panels: list[list[_Curve]] = []
+    for name in data.plan.study.primary:
+        rows = frames.verdicts(data, load=load, response=name, twin=False)
+        found = [_curve(row, data.plan.study.alpha, len(rows)) for row in rows]
+        panels += [shown] if (shown := [curve for curve in found if curve]) else []
+    if not panels:
+        return empty("No noise of a primary ratio is known yet: too few blocks are finished.")
+    every = [curve for curves in panels for curve in curves]
+    caption = (
+        "The effect that is found four times out of five at the error level of this study, by the number of blocks, "
+        "with the noise that its own block differences had. Filled: this study. Dashed: the margin; a curve reaches it "
+        "where a study is large enough to find an effect of that size. Other machines and loads have other noise."
+    )
+    return Figure(lambda sheet: _draw(data, panels, load, sheet), _alt(every), caption, _table(every))
+
+
+def _curve(row: VerdictRow, alpha: float, contrasts: int) -> _Curve | None:
+    own = stats.detectable_effect(row.n_blocks, alpha=alpha, m=contrasts)
+    if row.mde is None or row.ratio is None or own is None or row.mde <= 0:
+        return None
+    noise = math.log1p(row.mde) / own
+    counts = sorted({*BLOCKS, row.n_blocks})
+    standardised = [(n, stats.detectable_effect(n, alpha=alpha, m=contrasts)) for n in counts]
+    reached = [(n, math.expm1(noise * size)) for n, size in standardised if size is not None]
+    return _Curve(row, tuple(n for n, _ in reached), tuple(effect for _, effect in reached))
+
+
+def _draw(data: StudyData, panels: Sequence[Sequence[_Curve]], load: str, sheet: Sheet) -> Canvas:
+    looks = palette.looks(data.plan.study)
+    names = frames.order(data, [curve.row.treatment for curves in panels for curve in curves])
+    figure, axes = sheet.panels([2.3 + sheet.key_in(names), *[2.1] * (len(panels) - 1)], sharex=True)
+    where = load if len(data.plan.study.loads) > 1 else ""
+    for axis, curves in zip(axes, panels, strict=True):
+        for curve in curves:
+            _line(axis, curve, palette.look_of(looks, curve.row.treatment))
+        _frame(axis, curves, sheet)
+        label = wording.short_label(curves[0].row.response)
+        axis.set_title(sheet.wrapped(panel_title(where, label)), loc="left")
+    sheet.key(axes[0], [palette.look_of(looks, name) for name in names])
+    axes[-1].set_xlabel("blocks")
+    return figure
+
+
+def _line(axis: Axes, curve: _Curve, look: palette.Look) -> None:
+    percent = [100 * effect for effect in curve.effects]
+    axis.plot(curve.blocks, percent, color=look.colour, linestyle=look.dash, linewidth=1.4)
+    at = curve.blocks.index(curve.row.n_blocks)
+    (dot,) = axis.plot(
+        [curve.blocks[at]], [percent[at]], color=look.colour, marker=look.marker, markersize=6, linestyle="none"
+    )
+    svg.tip(dot, _said(curve))
+
+
+def _frame(axis: Axes, curves: Sequence[_Curve], sheet: Sheet) -> None:
+    margins = sorted({curve.row.margin for curve in curves if curve.row.margin})
+    for margin in margins[:1]:
+        axis.axhline(100 * margin, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
+    values = [100 * effect for curve in curves for effect in curve.effects] + [100 * margin for margin in margins[:1]]
+    low, high = min(values) / 1.15, max(values) * 1.15
+    axis.set_yscale("log")
+    log_value_axis(axis.yaxis, low, high, 4)
+    axis.set_ylim(low, high)
+    axis.set_ylabel("effect / %")
+    axis.set_xscale("log")
+    axis.xaxis.set_major_locator(FixedLocator(_LABELLED))
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def _said(curve: _Curve) -> str:
+    row = curve.row
+    return f"{row.treatment} against {row.baseline}: {row.n_blocks} blocks find {wording.percent(row.mde or 0.0, 2)}"
+
+
+def _alt(curves: Sequence[_Curve]) -> str:
+    found = [f"{_said(curve)} at {wording.short_label(curve.row.response)}" for curve in curves]
+    return f"Effects that are found four times out of five, falling with the number of blocks: {'; '.join(found)}."
+
+
+def _table(curves: Sequence[_Curve]) -> pl.DataFrame:
+    return pl.DataFrame(
+        [
+            (curve.row.response, curve.row.treatment, curve.row.baseline, n, 100 * effect, n == curve.row.n_blocks)
+            for curve in curves
+            for n, effect in zip(curve.blocks, curve.effects, strict=True)
+        ],
+        schema=["response", "treatment", "baseline", "blocks", "effect / %", "this study"],
+        orient="row",
+    )

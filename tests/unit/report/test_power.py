@@ -1,0 +1,43 @@
+"""The curve of what more blocks would find goes through what this study could find, and falls."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from meshtrial import stats
+from meshtrial.report import figures
+
+
+@pytest.fixture(scope="module")
+def data(synth, tmp_path_factory):
+    return synth.study_data(tmp_path_factory.mktemp("power"), synth.Shape(requests=300))
+
+
+def test_it_goes_through_the_detectable_effect_of_the_study_and_falls(data):
+    table = figures.power(data).table
+    rows = [row for row in data.verdicts if row.response in data.plan.study.primary and not row.twin]
+    assert rows
+    for row in rows:
+        curve = table.filter((table["response"] == row.response) & (table["treatment"] == row.treatment))
+        own = curve.filter(curve["this study"])
+        assert own["blocks"].to_list() == [row.n_blocks]
+        assert own["effect / %"].item() == pytest.approx(100 * row.mde)
+        effects = curve["effect / %"].to_list()
+        assert effects == sorted(effects, reverse=True)
+        assert len(set(effects)) == len(effects)
+
+
+def test_no_curve_begins_below_the_floor_of_the_exact_test(data):
+    table = figures.power(data).table
+    primary = data.plan.study.primary[0]
+    family = sum(row.response == primary and not row.twin for row in data.verdicts)
+    assert table["blocks"].min() >= stats.smallest_n(family, data.plan.study.alpha)
+
+
+def test_without_a_known_noise_it_says_so(data):
+    unknown = replace(data, verdicts=tuple(replace(row, mde=None) for row in data.verdicts))
+    figure = figures.power(unknown)
+    assert figure.nothing
+    assert "No noise of a primary ratio is known" in figure.caption
