@@ -62,6 +62,8 @@ def power(data: StudyData, load: str = "") -> Figure:
         "with the noise that its own block differences had. Filled: this study. Dashed: the margin; a curve reaches it "
         "where a study is large enough to find an effect of that size. Other machines and loads have other noise."
     )
+    if len({curve.row.baseline for curve in every}) > 1:
+        caption += " A treatment has a line for each of its baselines."
     return Figure(lambda sheet: _draw(data, panels, load, sheet), _alt(every), caption, _table(every))
 
 
