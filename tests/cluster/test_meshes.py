@@ -83,9 +83,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def _is_brief(case: Case) -> bool:
     """Whether it runs without --all: every feature once, but for a second way to one thing."""
-    return (
-        case.protocol == "http1" and (case.app == "echo" or "scoped" in case.treatment) and "-filter" not in str(case)
-    )
+    second = any(word in case.treatment for word in ("-filter", "client-only", "authz-route"))
+    return case.protocol == "http1" and (case.app == "echo" or "scoped" in case.treatment) and not second
 
 
 def _by_mesh(metafunc: pytest.Metafunc, name: str, pairs: list[tuple[str, Any, bool]]) -> None:
