@@ -15,7 +15,7 @@ from browser import axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
 LAYOUT = (Path(__file__).with_name("layout.js")).read_text(encoding="utf-8")
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 # It keeps to this machine: no traffic of its own.
 QUIET = (
     "--no-sandbox",

@@ -17,20 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser.opening import CHROMIUM, QUIET
 from playwright.sync_api import sync_playwright
 
 from meshtrial import paths
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-# Nothing of the browser's own leaves the machine.
-FLAGS = (
-    "--no-sandbox",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 START_S, RUN_S, CHANGE_S = 120, 40, 30
 pytestmark = [
     pytest.mark.beside,
@@ -110,7 +101,7 @@ def page(monkeypatch) -> Iterator[Any]:
 
 def _browser() -> Iterator[Any]:
     with sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
         try:
             yield browser.new_page(viewport={"width": 1400, "height": 1000})
         finally:

@@ -14,8 +14,8 @@ from meshtrial.inference import read_study
 from meshtrial.inference.reanalysis import reanalyse
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.listing import listing
-from meshtrial.records.part import part_of
 from meshtrial.records.store import StudyStore
+from meshtrial.records.subset import subset
 from meshtrial.run.trial import Trial
 
 
@@ -151,7 +151,7 @@ class RecordedStudy:
         >>> study.only(treatments=["none"]).verdicts()["treatment"].unique().to_list()
         ['none-aa']
         """
-        return RecordedStudy(part_of(self.data, treatments, loads), self.after_the_fact, self.recorded)
+        return RecordedStudy(subset(self.data, treatments, loads), self.after_the_fact, self.recorded)
 
     def runs(self) -> pl.DataFrame:
         """A row a run and attempt, valid or not, in the order in which they ran.

@@ -54,10 +54,11 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 def _publish(root: Path, chosen: list[Path], base: str, out: TextIO) -> int:
     from meshtrial import site
+    from meshtrial.records.listing import samples
 
     base_url = site.checked_base(base) if base else ""
     site.refuse_foreign(root)
-    folders = chosen or [*_reported(), *_samples()]
+    folders = chosen or [*_reported(), *samples().values()]
     for folder in folders:
         with _left_out_unless(bool(chosen), folder, out):
             published = _published(folder, root, base_url, out)
@@ -105,11 +106,6 @@ def _left_out_unless(chosen: bool, folder: Path, out: TextIO) -> Iterator[None]:
 def _reported() -> list[Path]:
     """Recorded studies that have a whole report here."""
     return sorted({folder for _, folder in _reports()})
-
-
-def _samples() -> list[Path]:
-    sample = paths.CHECKOUT / "data" / "sample"
-    return [*sorted(plan.parent for plan in sample.glob("*/*/plan.json")), *sorted(sample.glob("*.zip"))]
 
 
 def _reports() -> list[tuple[Path, Path]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,7 +24,7 @@ FLOORS = ("0.001ms", "0.01ms", "0.02ms", "0.05ms", "0.1ms", "0.2ms", "0.5ms", "1
 LEVELS = (0.2, 0.1, 0.05, 0.025, 0.01, 0.001)
 
 
-class Tab:
+class Tab(ABC):
     """A page of the explorer.
 
     Attributes
@@ -40,17 +41,17 @@ class Tab:
         self._quiet = False
 
     @property
+    @abstractmethod
     def parts(self) -> Sequence[Html]:
         """What it shows, for where there are no widgets."""
-        raise NotImplementedError
 
+    @abstractmethod
     def offer(self, study: RecordedStudy) -> None:
         """Another study: what can be chosen of it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def show(self, chosen: Chosen) -> None:
         """The views of what is chosen."""
-        raise NotImplementedError
 
     def clear(self) -> None:
         """Show nothing."""

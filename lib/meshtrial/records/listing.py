@@ -13,10 +13,14 @@ SAMPLE = paths.CHECKOUT / "data" / "sample"
 def listing() -> dict[str, Path]:
     """``<study>-<UTC>-<hash>`` to folder or packed file, the samples first, then the newest; each once."""
     recorded = _folders(paths.studies_root())
-    samples = _folders(SAMPLE) | {path.stem: path for path in sorted(SAMPLE.glob(f"*{packed.SUFFIX}"))}
     # A sample that was unpacked once is opened where it lies.
-    found = {name: recorded.get(name, path) for name, path in samples.items()}
+    found = {name: recorded.get(name, path) for name, path in samples().items()}
     return found | {name: path for name, path in recorded.items() if name not in found}
+
+
+def samples() -> dict[str, Path]:
+    """Those of the checkout alone, folders before packed ones."""
+    return _folders(SAMPLE) | {path.stem: path for path in sorted(SAMPLE.glob(f"*{packed.SUFFIX}"))}
 
 
 def _folders(root: Path) -> dict[str, Path]:

@@ -36,6 +36,11 @@ def loads(data: StudyData) -> list[str]:
     return [load.label for load in data.plan.study.loads]
 
 
+def last_asked(data: StudyData) -> str:
+    """The last load at a rate that was asked for and not searched, mostly the highest; empty where there is none."""
+    return next((load.label for load in reversed(data.plan.study.loads) if not load.search), "")
+
+
 def runs_of(data: StudyData, response: str, *, included: bool = True) -> pl.DataFrame:
     """The rows of one response, in the order in which they ran."""
     rows = data.table.filter((pl.col("response") == response) & pl.col("value").is_not_null())

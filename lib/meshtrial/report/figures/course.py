@@ -35,8 +35,7 @@ def course(data: StudyData, load: str = "") -> Figure:
     load : str, optional
         Label of a load; without it the last of the study that searches nothing, which has the highest rate.
     """
-    steady = [one.label for one in data.plan.study.loads if not one.search]
-    load = load or next(iter(reversed(steady)), "")
+    load = load or frames.last_asked(data)
     rows = _rows(data, load)
     if rows.is_empty():
         return empty("The runs' course over time was not recorded, and their requests are not here to make it from.")

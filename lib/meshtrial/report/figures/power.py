@@ -47,8 +47,7 @@ def power(data: StudyData, load: str = "") -> Figure:
     load : str, optional
         Label of a load; without it the last of the study that searches nothing.
     """
-    steady = [one.label for one in data.plan.study.loads if not one.search]
-    load = load or next(iter(reversed(steady)), "")
+    load = load or frames.last_asked(data)
     panels: list[list[_Curve]] = []
     for name in data.plan.study.primary:
         rows = frames.verdicts(data, load=load, response=name, twin=False)

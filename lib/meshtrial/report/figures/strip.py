@@ -43,8 +43,7 @@ def strip(data: StudyData, load: str = "") -> Figure:
     load : str, optional
         Label of a load; without it the last of the study that searches nothing.
     """
-    steady = [one.label for one in data.plan.study.loads if not one.search]
-    load = load or next(iter(reversed(steady)), "")
+    load = load or frames.last_asked(data)
     runs = [run for run in data.included_runs() if run.load == load]
     found = ((label, _rows(data, runs, measure)) for measure, label in _MEASURES)
     label, rows = next(((label, rows) for label, rows in found if not rows.is_empty()), ("", pl.DataFrame()))

@@ -1,4 +1,4 @@
-"""A part of a study: some of its treatments and loads. It is for looking; what is judged is always the whole."""
+"""Some of a study's treatments and loads: for looking at them; what is judged is always the whole."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from meshtrial.errors import UsageError
 from meshtrial.records.dataset import StudyData
 
 
-def part_of(data: StudyData, treatments: Sequence[str] = (), loads: Sequence[str] = ()) -> StudyData:
+def subset(data: StudyData, treatments: Sequence[str] = (), loads: Sequence[str] = ()) -> StudyData:
     """The rows, runs and verdicts of some treatments and loads, each as it was.
 
     Parameters

@@ -9,7 +9,7 @@ from meshtrial.design.study import Load
 from meshtrial.errors import UsageError
 from meshtrial.inference import infer
 from meshtrial.records.dataset import StudyData
-from meshtrial.records.part import part_of
+from meshtrial.records.subset import subset
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def data(make_study, make_record, tmp_path) -> StudyData:
 
 
 def test_what_is_left_is_as_it_was(data):
-    part = part_of(data, ["sidecar"], ["500rps-4c"])
+    part = subset(data, ["sidecar"], ["500rps-4c"])
     assert {run.treatment for run in part.runs} == {"none", "none-aa", "sidecar"}
     assert {run.load for run in part.runs} == {"500rps-4c"} == set(part.table["load"])
     whole = {(row.load, row.response, row.treatment): row for row in data.verdicts}
@@ -36,19 +36,19 @@ def test_what_is_left_is_as_it_was(data):
 
 
 def test_a_family_keeps_its_size_and_a_treatment_its_place(data):
-    part = part_of(data, ["sidecar"])
+    part = subset(data, ["sidecar"])
     assert part.plan.study.treatments == data.plan.study.treatments
     assert part.plan.study.all_contrasts() == data.plan.study.all_contrasts()
 
 
 def test_nothing_named_is_everything(data):
-    part = part_of(data)
+    part = subset(data)
     assert (part.runs, part.verdicts, part.plan) == (data.runs, data.verdicts, data.plan)
     assert part.table.equals(data.table)
 
 
 def test_what_is_not_there_is_named(data):
     with pytest.raises(UsageError, match=r"treatment 'istio': is not in this study; there are none, none-aa"):
-        part_of(data, ["istio"])
+        subset(data, ["istio"])
     with pytest.raises(UsageError, match=r"load '7rps': is not in this study; there are 100rps-4c, 500rps-4c"):
-        part_of(data, [], ["7rps"])
+        subset(data, [], ["7rps"])
