@@ -65,8 +65,7 @@ lint: setup ## ruff and mypy
 
 test: setup lint ## unit, calibration and local tests
 	@$(BIN)/python -m pytest -n auto --dist loadfile tests/unit tests/calibration
-	@$(BIN)/python -m pytest -n 4 -m beside tests/local
-	@$(BIN)/python -m pytest -m "not beside" tests/local
+	@$(BIN)/python -m pytest -n 4 --dist loadfile tests/local
 
 # Chromium from PATH; axe-core comes from npm, by version and digest, and what needs it says so where it cannot be had.
 test-browser: setup ## every report of the samples in a headless Chromium: layout, accessibility, keyboard, no network

@@ -22,8 +22,8 @@ def start(replicas: int) -> tuple[float, float, float]:
     made = deploy(Treatment.parse("sidecar+mtls"), Load(200, 10, 2, replicas=replicas), "tiers", {})
     try:
         begun = made.measured["start"]
-        assert made._fleet is not None
-        return begun["configured_s"], begun["proxies_cpu_s"], (fleet_memory(made._fleet.pids) or 0) / GIB
+        assert made.fleet is not None
+        return begun["configured_s"], begun["proxies_cpu_s"], (fleet_memory(made.fleet.pids) or 0) / GIB
     finally:
         made.close()
 

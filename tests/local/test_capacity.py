@@ -2,53 +2,38 @@
 
 from __future__ import annotations
 
-import os
+import math
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
+from local.studies import PATIENT, closed_loop_rps, exercise, recorded, study_of, told, without_twin
 
-from meshtrial.design.parameters import read_parameters
-from meshtrial.design.plan import make_plan
-from meshtrial.design.studies import study_module
-from meshtrial.design.study import Gates, Load, Study, Treatment
-from meshtrial.inference import analyse
-from meshtrial.load import fortio, ingest
+from meshtrial.design.study import Load, Treatment
 from meshtrial.load.accesslog import read_access_log
-from meshtrial.records.dataset import StudyData
-from meshtrial.records.store import StudyStore
 from meshtrial.records.tables import include
 from meshtrial.report import figures, tables
 from meshtrial.run import capacity
-from meshtrial.run.runner import execute
 from meshtrial.testbed.local.testbed import LocalTestbed
 
 SHORT = {"duration_s": 0.7, "warmup_s": 0.2, "blocks": 2, "connections": 4}
+# A sidecar that holds each request: four connections that wait 20 ms for an answer carry 200 a second at the most.
+SLOW = """
+http_filters:
+- name: envoy.filters.http.fault
+  typed_config:
+    "@type": type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault
+    delay: {fixed_delay: 0.02s, percentage: {numerator: 100}}
+"""
 
 
-def study_of(name: str, **given: object) -> Study:
-    module = study_module(name)
-    return module.build(read_parameters(module.PARAMETERS, given))
-
-
-def recorded(study: Study) -> StudyData:
-    plan = make_plan(study)
-    store = StudyStore.create(Path(os.environ["MESHTRIAL_DATA"]), plan, {})
-    execute(store, LocalTestbed(), lambda _: None)
-    return analyse(store)
-
-
-@pytest.mark.beside
 def test_a_search_finishes_and_is_reported():
-    study = study_of("mesh_comparison", **SHORT | {"treatments": "none,node-proxy", "rates": "200"})
-    search = tuple(load for load in study.loads if load.search)
-    treatments = tuple(treatment for treatment in study.treatments if not treatment.twin)
-    # Loose gates: this is about the search, on a machine that other tests may share.
-    gates = Gates(late_ratio=0.9, rate_tolerance=0.2, generator_cpu=0.999, foreign_load=1.0)
-    data = recorded(replace(study, loads=search, treatments=treatments, blocks=1, gates=gates))
+    # Four connections that each wait for an answer carry 200 and 800 a second at the most.
+    given = SHORT | {"treatments": "relay+delay-20000us,relay+delay-5000us", "rates": "100"}
+    study = study_of("mesh_comparison", given, replace(PATIENT, rate_tolerance=0.2), blocks=1)
+    study = without_twin(replace(study, loads=tuple(load for load in study.loads if load.search)))
+    data = recorded(study)
     searches = [run for run in data.runs if run.attempt == 1]
     assert [run.load for run in searches] == ["capacity-4c"] * 2
     for run in searches:
@@ -59,97 +44,93 @@ def test_a_search_finishes_and_is_reported():
         assert stages[-1] == "confirm"
         assert {"latency_p50_s", "latency_p99_s", "generator_cpu", "failed"} <= set(found["steps"][0])
         assert len(run.generators) == 2
-        # An open rate cannot be kept above what a closed loop reaches, but a neighbour may have slowed the latter.
-        assert 0 < run.responses["capacity_rps"] < 3 * run.responses["closed_loop_rps"]
+        assert run.responses["closed_loop_rps"] == found["steps"][0]["achieved_rps"]
+        assert run.responses["capacity_rps"] == found["steps"][-1]["rate_rps"]
+        most = {"relay+delay-20000us": 200, "relay+delay-5000us": 800}[run.treatment]
+        assert 0 < run.responses["capacity_rps"] < 1.4 * most
         assert run.responses["path_switches_per_request"] > 0
         assert not [name for name in run.responses if name.startswith("latency_")]
         assert not [proof for proof in run.proofs if not proof.passed]
-    responses = data.table.filter(pl.col("load") == "capacity-4c")["response"].to_list()
+    responses = data.table.filter(load="capacity-4c")["response"].to_list()
     assert {"capacity_rps", "closed_loop_rps"} <= set(responses)
-    assert "apacity" in figures.capacity(data).alt
-    assert "cores per" in tables.cost(data)._repr_html_()
-    assert "searched" in repr(tables.design(data))
+    assert figures.capacity(data).table.height > 0
+    assert {run.treatment for run in searches} <= set(tables.cost(data).text.split())
 
 
-def test_a_level_that_cannot_be_held_is_saturated_not_slow():
-    # A pair of sidecars with TLS holds about 13 000 rps on a whole machine; none holds twice that.
-    study = study_of(
-        "mesh_comparison", **SHORT | {"treatments": "none,sidecar+mtls", "rates": "20000", "capacity": False}
-    )
-    data = recorded(replace(study, gates=Gates(generator_cpu=0.999)))
-    inclusion = include(data.plan, data.runs, "20000rps-4c")
-    assert inclusion.excluded["sidecar+mtls"] == "saturated"
-    rows = [row for row in data.verdicts if row.treatment == "sidecar+mtls" and row.response == "latency_p50_s"]
+def test_a_level_that_cannot_be_held_is_saturated_not_slow(tmp_path):
+    slow = tmp_path / "slow.yaml"
+    slow.write_text(SLOW)
+    given = SHORT | {"treatments": "none,sidecar@slow+mtls", "versions": f"slow={slow}", "capacity": False}
+    at_any = study_of("mesh_comparison", given | {"rates": "100"})
+    held = closed_loop_rps(at_any, "none", tmp_path / "none", 4)
+    not_held = closed_loop_rps(at_any, "sidecar@slow+mtls", tmp_path / "slow", 4)
+    # Far above what the one carries at all, and as far below what the other carries here.
+    rate = round(math.sqrt(held * not_held))
+    assert rate > 2 * not_held
+    data = recorded(study_of("mesh_comparison", given | {"rates": str(rate)}, replace(PATIENT, rate_tolerance=0.3)))
+    inclusion = include(data.plan, data.runs, f"{rate}rps-4c")
+    assert inclusion.excluded == {"sidecar@slow+mtls": "saturated"}
+    rows = [row for row in data.verdicts if row.treatment == "sidecar@slow+mtls" and row.response == "latency_p50_s"]
     assert [(row.verdict, row.ratio) for row in rows] == [("saturated", None)]
     assert "saturated" in repr(tables.verdict_sentence(data))
 
 
-@pytest.mark.beside
 def test_a_generator_at_its_limit_fails_its_gate_and_the_report_says_which():
-    study = study_of("mesh_comparison", **SHORT | {"treatments": "none,node-proxy", "rates": "300", "capacity": False})
-    data = recorded(replace(study, gates=Gates(generator_cpu=1e-4)))
+    given = SHORT | {"treatments": "none,node-proxy", "rates": "300", "capacity": False}
+    data = recorded(study_of("mesh_comparison", given, replace(PATIENT, generator_cpu=1e-4)))
     for run in data.runs:
+        assert [gate.name for gate in run.gates if not gate.passed] == ["generator CPU"]
         assert not run.valid
-        assert any("gate generator CPU: the load generator used" in reason for reason in run.reasons)
     inclusion = include(data.plan, data.runs, "300rps-4c")
     assert set(inclusion.excluded.values()) == {"invalid"}
-    assert "the load generator used" in repr(tables.validity(data))
+    (reason,) = data.runs[0].reasons
+    assert reason.partition(";")[0] in repr(tables.validity(data))
 
 
 def test_two_generators_merged_are_their_concatenated_requests(tmp_path):
-    load = Load(400, 4, 1.0, generators=2)
-    deployment = LocalTestbed().deploy(Treatment.parse("none"), load, "echo")
-    try:
-        outputs = deployment.generate(fortio.calls(load, "measure"), tmp_path, 30)
-    finally:
-        deployment.close()
-    logs = [read_access_log(output.access_log_path) for output in outputs]
-    # A machine that stalls at the end costs sends that are not made up.
-    assert all(180 <= log.height <= 200 for log in logs)
+    done = exercise("none", tmp_path, Load(400, 4, 1.0, generators=2))
+    logs = [read_access_log(output.access_log_path) for output in done.outputs]
+    assert [log.height for log in logs] == told(done.outputs)
+    assert all(0 < log.height <= 200 for log in logs)
     latencies = np.concatenate([log["latency_s"].to_numpy() for log in logs])
-    measured = ingest.ingest(outputs, load, 1)
     for q, share in {"p50": 0.5, "p90": 0.9, "p99": 0.99}.items():
-        assert measured.responses[f"latency_{q}_s"] == np.quantile(latencies, share)
+        assert done.measured.responses[f"latency_{q}_s"] == np.quantile(latencies, share)
 
 
 @pytest.mark.skipif(shutil.which("ruby") is None, reason="needs ruby with webrick")
 def test_the_missing_nodelay_of_webrick_is_a_material_difference_between_the_apps():
-    study = study_of(
-        "ambient_vs_no_mesh",
-        treatments="none@details,none@details-nodelay",
-        closed_loop=True,
-        connections=2,
-        duration_s=1.2,
-        warmup_s=0.2,
-        blocks=6,
-        primary="p50",
-    )
-    # At 45 ms two connections send some fifty requests in that time: enough for a median, not for the usual floor.
-    data = recorded(replace(study, gates=Gates(sample_floor=20)))
+    given = {"treatments": "none@details,none@details-nodelay", "closed_loop": True, "connections": 2}
+    given |= {"duration_s": 1.2, "warmup_s": 0.2, "blocks": 6, "primary": "p50"}
+    data = recorded(study_of("ambient_vs_no_mesh", given))
     (row,) = [row for row in data.verdicts if row.response == "latency_p50_s" and not row.twin]
     assert (row.treatment, row.baseline) == ("none@details-nodelay", "none@details")
     assert (row.verdict, row.qualifier) == ("faster", "material")
-    assert row.baseline_value == pytest.approx(0.042, abs=0.02)
+    # The kernel delays an acknowledgement by 40 ms, whatever the machine.
+    assert row.baseline_value > 0.035
     assert "faster at p50" in repr(tables.verdict_sentence(data))
 
 
 def test_a_known_delay_says_the_capacity_and_an_objective_above_it_is_kept(tmp_path):
+    # Four connections that each wait 20 ms for an answer carry 200 a second at the most.
+    most = 200
+
     def searched(objective: str) -> capacity.Found:
         folder = tmp_path / (objective.replace("<", "-") or "none")
         folder.mkdir()
-        load = Load(0, 4, 0.3, 0.1, search=True, objective=objective)
+        load = Load(0, 4, 0.6, 0.1, search=True, objective=objective)
         testbed = LocalTestbed()
-        deployment = testbed.deploy(Treatment.parse("relay+delay-2000us"), load, "echo")
+        deployment = testbed.deploy(Treatment.parse("relay+delay-20000us"), load, "echo")
         try:
-            return capacity.find(deployment, testbed, load, Gates(foreign_load=1.0, generator_cpu=1.0), folder)
+            return capacity.find(deployment, testbed, load, replace(PATIENT, rate_tolerance=0.1), folder)
         finally:
             deployment.close()
 
-    # Four connections that each wait 2 ms for an answer: late sends behind answers end no search.
     plain = searched("")
-    assert 0.6 * plain.closed_rps < plain.load.rps < min(2000, 1.6 * plain.closed_rps)
+    assert plain.closed_rps <= most
+    # A rate counts as kept to 10 %, and a step of 0.6 s may end a request of each connection too late.
+    assert 0.4 * plain.closed_rps < plain.load.rps < 1.2 * most
     assert plain.load.connections == 4
-    kept = searched("p50<20ms")
-    # Four connections that each wait 2 ms for an answer carry 2000 a second at the most.
-    assert 100 < kept.load.rps < 2200
+    kept = searched("p50<2s")
+    assert 0 < kept.load.rps < 1.2 * most
     assert kept.confirmed.gates[-1].name == "objective"
+    assert kept.confirmed.gates[-1].passed

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import stat
-import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from local.studies import PATIENCE_S, exercise, study_of
 
-from meshtrial.design.parameters import read_parameters
 from meshtrial.design.plan import make_plan
-from meshtrial.design.studies import study_module
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import TestbedError, UsageError
-from meshtrial.load import fortio, ingest
 from meshtrial.records.store import StudyStore, check_checksums
 from meshtrial.run.measured import run_once
-from meshtrial.testbed.base import usage_between
-from meshtrial.testbed.local import features, observability, sidecar
+from meshtrial.testbed.local import direct, features, observability, sidecar
+from meshtrial.testbed.local.deployment import LocalDeployment
 from meshtrial.testbed.local.testbed import LocalTestbed
 
-pytestmark = pytest.mark.beside
 LOAD = Load(100, 4, 0.6)
 TREATMENTS = [
     "none",
@@ -39,61 +38,29 @@ TREATMENTS = [
 ]
 
 
-def exercise(name: str, folder: Path, load: Load = LOAD):
-    """Deploy, prove, load, prove again; the proofs, the usage and the measurement."""
-    deployment = LocalTestbed().deploy(Treatment.parse(name), load, "echo")
-    try:
-        proofs = list(deployment.prove("before", 0))
-        before = deployment.snapshot()
-        outputs = deployment.generate(fortio.calls(load, "measure"), folder, 30)
-        usage = usage_between(before, deployment.snapshot())
-        measured = ingest.ingest(outputs, load, 1)
-        proofs += deployment.prove("after", int(measured.responses["requests"]))
-        return proofs, usage, measured
-    finally:
-        deployment.close()
-        assert not deployment.folder.exists()
-
-
-def assert_refused(name: str, message: str) -> None:
-    """Before a study, and by a deployment that is made without one."""
-    module = study_module("ambient_vs_no_mesh")
-    study = module.build(read_parameters(module.PARAMETERS, {"treatments": f"none,{name}"}))
-    with pytest.raises(UsageError, match=message):
-        LocalTestbed().preflight(study)
-    with pytest.raises(UsageError, match=message):
-        LocalTestbed().deploy(Treatment.parse(name), LOAD, "echo")
-
-
-def failed(proofs) -> set[str]:
-    return {proof.name for proof in proofs if not proof.passed}
-
-
 @pytest.mark.parametrize("name", TREATMENTS)
 def test_a_treatment_proves_itself_under_load(name, tmp_path):
-    proofs, usage, measured = exercise(name, tmp_path)
-    assert not failed(proofs), [p for p in proofs if not p.passed]
-    assert {p.phase for p in proofs} == {"before", "after"}
-    assert measured.responses["error_ratio"] == 0
-    roles = {u.role for u in usage}
+    done = exercise(name, tmp_path, LOAD)
+    assert done.failed == {}
+    assert {p.phase for p in done.proofs} == {"before", "after"}
+    assert done.measured.responses["error_ratio"] == 0
+    roles = {u.role for u in done.usage}
     assert "app" in roles
     assert ("data plane" in roles) == (name != "none")
-    assert all(u.cpu_s > 0 and u.pss_bytes and u.pss_bytes > 2**20 for u in usage)
+    assert all(u.cpu_s > 0 and u.pss_bytes and u.pss_bytes > 2**20 for u in done.usage)
     assert not any(b"Bearer ey" in path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
 
 
 def test_no_proxy_is_proven_not_assumed(tmp_path, monkeypatch):
     """A treatment that is called none but has a sidecar in its path is found out."""
-    from meshtrial.testbed.local import direct
 
     def disguised(deployment):
         sidecar.build(deployment)
         host, port = deployment.target.url.split("/")[2].split(":")
-        deployment.provers[:] = [lambda phase, _: direct._prove_direct(deployment, [(host, int(port))], phase)]
+        deployment.provers[:] = [lambda phase, _: direct.prove_direct(deployment, [(host, int(port))], phase)]
 
     monkeypatch.setattr("meshtrial.testbed.local.testbed.builder", lambda _: disguised)
-    proofs, _, _ = exercise("none", tmp_path)
-    assert failed(proofs) == {"no proxy in the path", "no proxy headers"}
+    assert set(exercise("none", tmp_path, LOAD).failed) == {"no proxy in the path", "no proxy headers"}
 
 
 @pytest.mark.parametrize(
@@ -107,16 +74,15 @@ def test_no_proxy_is_proven_not_assumed(tmp_path, monkeypatch):
 )
 def test_a_broken_toggle_is_found_by_its_proof(name, break_it, expected, tmp_path, monkeypatch):
     break_it(monkeypatch)
-    proofs, _, _ = exercise(name, tmp_path)
-    assert expected in failed(proofs)
+    assert expected in exercise(name, tmp_path, LOAD).failed
 
 
 def test_a_policy_that_allows_everything_is_found_by_its_proof(tmp_path, monkeypatch):
     policy = tmp_path / "allow.rego"
     policy.write_text("package meshtrial\n\ndefault allow := true\n")
     monkeypatch.setattr(features, "OPA_POLICY", policy)
-    proofs, _, _ = exercise("sidecar+mtls+opa", tmp_path)
-    assert {"OPA without a token", "OPA with a method that is not allowed"} <= failed(proofs)
+    failed = exercise("sidecar+mtls+opa", tmp_path, LOAD).failed
+    assert {"OPA without a token", "OPA with a method that is not allowed"} <= set(failed)
 
 
 def test_keys_are_private_and_go_with_the_deployment():
@@ -166,9 +132,8 @@ def test_a_deployment_that_cannot_start_leaves_nothing_and_says_why(no_envoy):
 
 def run_a_sidecar(folder: Path, bed: LocalTestbed) -> Path:
     """One run of a short study, which is to fail: the folder of its logs."""
-    module = study_module("ambient_vs_no_mesh")
     given = {"treatments": "none,sidecar", "rps": 100, "connections": 4, "duration_s": 1.5, "warmup_s": 0.1}
-    plan = make_plan(module.build(read_parameters(module.PARAMETERS, given)))
+    plan = make_plan(study_of("ambient_vs_no_mesh", given))
     store = StudyStore.create(folder, plan, {})
     planned = next(run for run in plan.runs if run.treatment == "sidecar")
     assert not run_once(store, bed, planned, 1).valid
@@ -183,19 +148,32 @@ def test_a_run_that_could_not_be_deployed_keeps_what_its_components_wrote(no_env
     assert [path.read_text() for path in logs.glob("failed-*-sidecar.log")] == ["warming up\nno such filter\n"]
 
 
-def test_a_component_that_is_killed_under_load_is_named_with_its_signal(tmp_path):
-    bed = LocalTestbed()
-    deploy = bed.deploy
+def test_a_component_that_is_killed_under_load_is_named_with_its_signal(tmp_path, monkeypatch):
+    really = LocalDeployment.generate
 
-    def soon_killed(*given):
-        deployment = deploy(*given)
-        threading.Timer(0.8, os.kill, (deployment.child("server sidecar").pid, signal.SIGKILL)).start()
-        return deployment
+    def killed_amid(deployment, calls, folder, timeout_s):
+        victim = deployment.child("server sidecar").pid
+        with ThreadPoolExecutor(1) as pool:
+            killed = pool.submit(kill_once_written, folder, victim)
+            try:
+                return really(deployment, calls, folder, timeout_s)
+            finally:
+                killed.result()
 
-    bed.deploy = soon_killed  # type: ignore[method-assign]
-    states = (run_a_sidecar(tmp_path / "studies", bed) / "failed-components.txt").read_text()
+    monkeypatch.setattr(LocalDeployment, "generate", killed_amid)
+    states = (run_a_sidecar(tmp_path / "studies", LocalTestbed()) / "failed-components.txt").read_text()
     assert "server sidecar: ended by signal 9, Killed" in states.splitlines()
     assert "app: running" in states.splitlines()
+
+
+def kill_once_written(folder: Path, pid: int) -> None:
+    """Kill it once a request was logged in the folder."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not any(path.stat().st_size for path in folder.glob("*.log")):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize(
@@ -204,21 +182,28 @@ def test_a_component_that_is_killed_under_load_is_named_with_its_signal(tmp_path
         ("istio", "real meshes need backend=kubernetes"),
         ("sidecar+mtsl", "has no feature 'mtsl'; allowed: mtls"),
         ("none+mtls", "none has no feature"),
+        ("sidecar+mtls+client-only", "mtls needs the sidecar that client-only leaves out"),
+        ("sidecar+client-only+opa", "opa needs the sidecar that client-only leaves out"),
+        ("sidecar+server-only+mtls", "mtls needs the sidecar that server-only leaves out"),
+        ("sidecar+client-only+server-only", "with neither sidecar it is none"),
     ],
 )
-def test_a_treatment_that_does_not_exist_is_refused_with_what_does(name, message):
-    assert_refused(name, message)
+def test_a_treatment_that_cannot_be_is_refused_with_the_reason(name, message):
+    """Before a study, and by a deployment that is made without one."""
+    with pytest.raises(UsageError, match=message):
+        LocalTestbed().preflight(study_of("ambient_vs_no_mesh", {"treatments": f"none,{name}"}))
+    with pytest.raises(UsageError, match=message):
+        LocalTestbed().deploy(Treatment.parse(name), LOAD, "echo")
 
 
-@pytest.mark.parametrize("name", ["sidecar+mtls"])
-def test_requests_and_answers_have_sizes_of_their_own_and_many_headers(name, tmp_path):
+def test_requests_and_answers_have_sizes_of_their_own_and_many_headers(tmp_path):
     load = Load(50, 2, 0.6, payload_bytes=100, response_bytes=200_000, headers=30)
-    proofs, _, measured = exercise(name, tmp_path, load)
-    assert not failed(proofs)
-    assert measured.responses["error_ratio"] == 0
-    told = json.loads(next(tmp_path.glob("*.json")).read_text())
-    assert told["Sizes"]["Min"] > 200_000
-    assert told["Payload"]
+    done = exercise("sidecar+mtls", tmp_path, load)
+    assert done.failed == {}
+    assert done.measured.responses["error_ratio"] == 0
+    result = json.loads(done.outputs[0].json_path.read_text())
+    assert result["Sizes"]["Min"] > 200_000
+    assert result["Payload"]
 
 
 @pytest.mark.parametrize(
@@ -229,21 +214,8 @@ def test_requests_and_answers_have_sizes_of_their_own_and_many_headers(name, tmp
     ],
 )
 def test_one_of_the_two_sidecars_alone(name, sidecars, proof, tmp_path):
-    proofs, usage, measured = exercise(name, tmp_path)
-    assert not failed(proofs), [p for p in proofs if not p.passed]
-    assert proof in {p.name for p in proofs}
-    assert {u.component for u in usage if u.role == "data plane"} == sidecars
-    assert measured.responses["error_ratio"] == 0
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("sidecar+mtls+client-only", "mtls needs the sidecar that client-only leaves out"),
-        ("sidecar+client-only+opa", "opa needs the sidecar that client-only leaves out"),
-        ("sidecar+server-only+mtls", "mtls needs the sidecar that server-only leaves out"),
-        ("sidecar+client-only+server-only", "with neither sidecar it is none"),
-    ],
-)
-def test_a_feature_that_needs_the_other_sidecar_is_refused(name, message):
-    assert_refused(name, message)
+    done = exercise(name, tmp_path, LOAD)
+    assert done.failed == {}
+    assert proof in done.names
+    assert {u.component for u in done.usage if u.role == "data plane"} == sidecars
+    assert done.measured.responses["error_ratio"] == 0

@@ -5,25 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from local.test_study import meshtrial, only, short
+from local.test_study import SHORT, meshtrial, only, short
 
 from meshtrial.commands.run import INVALID_RUNS
 from meshtrial.inference import read_study
 from meshtrial.records.store import StudyStore
-
-pytestmark = pytest.mark.beside
+from meshtrial.run.trial import Trial
 
 
 def test_two_parts_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    folders = []
-    for part in ("1/2", "2/2"):
-        monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path / part.replace("/", "-of-")))
-        given = short(blocks=3, treatments="none", part=part)
-        code, out, err = meshtrial("run", "ambient_vs_no_mesh", *given, "--resume")
-        assert code in (0, INVALID_RUNS), err
-        folders.append(only(tmp_path / part.replace("/", "-of-"), "ambient_vs_no_mesh/*"))
-    code, out, err = meshtrial("run", "ambient_vs_no_mesh", *given, "--resume")
+    given = SHORT | {"blocks": 3, "treatments": "none"}
+    # One machine by its command line, and one from Python; a command that was given again there finds its part whole.
+    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path / "one"))
+    code, out, err = meshtrial("run", "ambient_vs_no_mesh", *short(**given, part="1/2"), "--resume")
+    assert code in (0, INVALID_RUNS), err
+    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path / "two"))
+    Trial("ambient_vs_no_mesh", given | {"part": "2/2"}).run(lambda _: None)
+    code, out, err = meshtrial("run", "ambient_vs_no_mesh", *short(**given, part="2/2"), "--resume")
     assert "nothing is run" in out, err
+    folders = [only(tmp_path / machine, "ambient_vs_no_mesh/*") for machine in ("one", "two")]
     assert [StudyStore.open(folder).blocks for folder in folders] == [(1, 2), (3,)]
     assert [{run.repetition for run in read_study(StudyStore.open(f)).runs} for f in folders] == [{1, 2}, {3}]
     merged = tmp_path / "merged"

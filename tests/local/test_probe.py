@@ -14,8 +14,6 @@ from meshtrial.run import probe as counting
 from meshtrial.run.probe import probe, probe_study, require_strace
 from meshtrial.run.trial import Trial
 
-pytestmark = pytest.mark.beside
-
 
 def allowed() -> bool:
     try:
@@ -61,4 +59,4 @@ def test_a_studys_treatments_are_counted_and_read_back(tmp_path, monkeypatch):
 
 def test_a_study_on_a_cluster_cannot_count_them():
     with pytest.raises(MeshtrialError, match="probe = True: strace watches processes of this machine"):
-        Trial("ambient_vs_no_mesh", {"backend": "kubernetes", "probe": True})._probe_problems()
+        Trial("ambient_vs_no_mesh", {"backend": "kubernetes", "probe": True}).probe_problems()

@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from local.studies import exercise
 
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import UsageError
-from meshtrial.load import fortio, ingest
-from meshtrial.testbed.base import usage_between
 from meshtrial.testbed.local import features
 from meshtrial.testbed.local.testbed import LocalTestbed
 
-pytestmark = pytest.mark.beside
 LOAD = Load(160, 8, 0.5, generators=2, replicas=2)
-
-
-def exercise(name: str, folder: Path, load: Load = LOAD):
-    """Deploy, prove, load, prove again; the proofs, the usage and the measurement."""
-    deployment = LocalTestbed().deploy(Treatment.parse(name), load, "echo")
-    try:
-        proofs = list(deployment.prove("before", 0))
-        before = deployment.snapshot()
-        measured = ingest.ingest(deployment.generate(fortio.calls(load, "measure"), folder, 30), load, 1)
-        usage = usage_between(before, deployment.snapshot())
-        proofs += deployment.prove("after", int(measured.responses["requests"]))
-        return {p.name: p for p in proofs if not p.passed}, {p.name for p in proofs}, usage, measured
-    finally:
-        deployment.close()
 
 
 @pytest.mark.parametrize(
@@ -41,22 +23,22 @@ def exercise(name: str, folder: Path, load: Load = LOAD):
     ],
 )
 def test_every_copy_has_its_share(name, proof, tmp_path):
-    failed, names, usage, measured = exercise(name, tmp_path)
-    assert failed == {}
-    assert proof in names
-    assert measured.responses["error_ratio"] == 0
-    apps = {u.component: u for u in usage if u.role == "app"}
+    done = exercise(name, tmp_path, LOAD)
+    assert done.failed == {}
+    assert proof in done.names
+    assert done.measured.responses["error_ratio"] == 0
+    apps = {u.component: u for u in done.usage if u.role == "app"}
     assert set(apps) == {"app", "app 2"}
     assert all(u.cpu_s > 0 for u in apps.values())
-    sidecars = {u.component for u in usage if u.component.startswith("server sidecar")}
+    sidecars = {u.component for u in done.usage if u.component.startswith("server sidecar")}
     assert sidecars == ({"server sidecar", "server sidecar 2"} if name.startswith("sidecar") else set())
 
 
 def test_requests_of_one_connection_are_balanced_too(tmp_path):
     load = Load(160, 2, 0.5, generators=2, replicas=2, protocol="grpc")
-    failed, names, _, _ = exercise("sidecar", tmp_path, load)
-    assert failed == {}
-    assert {"copies take turns", "each copy has its share"} <= names
+    done = exercise("sidecar", tmp_path, load)
+    assert done.failed == {}
+    assert {"copies take turns", "each copy has its share"} <= done.names
 
 
 def test_a_policy_that_is_not_there_is_found_by_its_proof(tmp_path, monkeypatch):
@@ -67,7 +49,7 @@ def test_a_policy_that_is_not_there_is_found_by_its_proof(tmp_path, monkeypatch)
         pair.policy = "ROUND_ROBIN"
 
     monkeypatch.setitem(features.FEATURES, "least-request", forgotten)
-    failed, _, _, _ = exercise("sidecar+least-request", tmp_path)
+    failed = exercise("sidecar+least-request", tmp_path, LOAD).failed
     assert set(failed) == {"copies do not take turns"}
     assert failed["copies do not take turns"].observed.startswith(("1 2 1 2", "2 1 2 1"))
 

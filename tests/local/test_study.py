@@ -14,6 +14,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from browser import opening
+from local.studies import PATIENCE_S
 
 from meshtrial import cli, paths
 from meshtrial.commands.run import INVALID_RUNS
@@ -142,58 +143,71 @@ def test_an_altered_record_is_found(recorded):
         victim.write_bytes(kept)
 
 
-@pytest.mark.beside
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_study_keeps_its_blocks_and_goes_on(tmp_path, number):
-    log = tmp_path / "log"
-    command = [sys.executable, "-m", "meshtrial", "run", "ambient_vs_no_mesh", *short(blocks=3)]
+def started(log: Path, *given: str) -> subprocess.Popen[bytes]:
+    """A study in a process group of its own, which says what it does in ``log``."""
+    command = [sys.executable, "-m", "meshtrial", "run", "ambient_vs_no_mesh", *given]
     with log.open("w") as out:
         # A test runner in the background has SIGINT ignored, which children inherit.
-        child = subprocess.Popen(
+        return subprocess.Popen(
             command,
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
-        deadline = time.monotonic() + 120
-        while "[6/12]" not in log.read_text() and time.monotonic() < deadline and child.poll() is None:
-            time.sleep(0.1)
+
+
+def wait_until_said(words: str, log: Path, child: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while words not in log.read_text():
+        assert child.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.05)
+
+
+def firsts(folder: Path) -> dict[str, float]:
+    """When each run that is recorded began first."""
+    return {run.run_id: run.start_unix_s for run in StudyStore.open(folder).records() if run.attempt == 1}
+
+
+def test_an_interrupted_study_keeps_its_blocks_and_goes_on(tmp_path):
+    log, given, kept = tmp_path / "log", short(blocks=4, treatments="none"), {}
+    for number, done in ((signal.SIGINT, 2), (signal.SIGTERM, 5)):
+        child = started(log, *given)
+        wait_until_said(f"[{done}/8]", log, child)
         os.kill(child.pid, number)
-        assert child.wait(60) == cli.INTERRUPTED, log.read_text()
-    assert "to go on" in log.read_text()
-    assert " left, until about " in log.read_text().splitlines()[0]  # how long it takes, said at once
-    assert "\r" not in log.read_text()
-    page = only(Path(os.environ["MESHTRIAL_REPORTS"]), "ambient*.html").read_text()
-    banner = page[page.index('<section class="banner"') : page.index("<h1")]
-    assert "This study did not come to its end." in banner
-    assert "of 12 runs are recorded" in banner
-    assert "-p study_dir=" in banner
-    folder = only(Path(os.environ["MESHTRIAL_DATA"]), "ambient_vs_no_mesh/*")
-    first = {r.run_id: r.start_unix_s for r in StudyStore.open(folder).records() if r.attempt == 1}
-    assert 6 <= len(first) < 12
+        assert child.wait(PATIENCE_S) == cli.INTERRUPTED, log.read_text()
+        said = log.read_text()
+        assert "to go on" in said
+        assert " left, until about " in said.splitlines()[0]  # how long it takes, said at once
+        assert "\r" not in said
+        page = max(Path(os.environ["MESHTRIAL_REPORTS"]).glob("ambient*.html")).read_text()
+        banner = page[page.index('<section class="banner"') : page.index("<h1")]
+        assert "This study did not come to its end." in banner
+        assert "of 8 runs are recorded" in banner
+        assert "-p study_dir=" in banner
+        folder = only(Path(os.environ["MESHTRIAL_DATA"]), "ambient_vs_no_mesh/*")
+        now = firsts(folder)
+        assert done <= len(now) < 8
+        assert {run: now[run] for run in kept} == kept
+        given, kept = ["-p", f"study_dir={folder}"], now
 
-    code, out, err = meshtrial("run", "ambient_vs_no_mesh", "-p", f"study_dir={folder}")
+    code, out, err = meshtrial("run", "ambient_vs_no_mesh", *given)
     assert code in (0, INVALID_RUNS), err
-    assert "[5/12]" not in out
-    assert "[12/12]" in out
-    again = {r.run_id: r.start_unix_s for r in StudyStore.open(folder).records() if r.attempt == 1}
-    assert len(again) == 12
-    assert {run: again[run] for run in first} == first
+    assert "[2/8]" not in out  # of the first block nothing is run again
+    assert "[8/8]" in out
+    whole = firsts(folder)
+    assert len(whole) == 8
+    assert {run: whole[run] for run in kept} == kept
 
 
-@pytest.mark.beside
 def test_a_study_whose_kernel_is_killed_says_so_at_its_top_and_ends_with_it(tmp_path):
     log = tmp_path / "log"
-    with log.open("w") as out:
-        command = [sys.executable, "-m", "meshtrial", "run", "ambient_vs_no_mesh", *short(blocks=3)]
-        child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
-        deadline = time.monotonic() + 120
-        while "[2/12]" not in log.read_text() and time.monotonic() < deadline and child.poll() is None:
-            time.sleep(0.1)
-        (kernel,) = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
-        os.kill(int(kernel), signal.SIGKILL)
-        assert child.wait(60) == 1, log.read_text()
+    child = started(log, *short(blocks=3))
+    wait_until_said("[2/12]", log, child)
+    (kernel,) = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
+    os.kill(int(kernel), signal.SIGKILL)
+    assert child.wait(PATIENCE_S) == 1, log.read_text()
     assert "meshtrial run: the notebook's kernel died" in log.read_text()
     first = json.loads(only(Path(os.environ["MESHTRIAL_REPORTS"]), "ambient*.ipynb").read_text())["cells"][0]
     said = "".join(first["source"])
@@ -202,10 +216,13 @@ def test_a_study_whose_kernel_is_killed_says_so_at_its_top_and_ends_with_it(tmp_
     assert "-p study_dir=" in said
 
 
-@pytest.mark.beside
 def test_papermill_alone_runs_the_notebook(tmp_path):
     out = tmp_path / "out.ipynb"
-    parameters = [part for name, value in (SHORT | {"blocks": 2}).items() for part in ("-p", name, str(value))]
+    parameters = [
+        part
+        for name, value in (SHORT | {"blocks": 2, "treatments": "none"}).items()
+        for part in ("-p", name, str(value))
+    ]
     command = [
         sys.executable,
         "-m",
@@ -214,12 +231,11 @@ def test_papermill_alone_runs_the_notebook(tmp_path):
         str(out),
         *parameters,
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, cwd=tmp_path, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert out.exists()
 
 
-@pytest.mark.beside
 def test_the_notebook_itself_refuses_a_misspelt_parameter(tmp_path):
     out = tmp_path / "out.ipynb"
     command = [
@@ -232,7 +248,7 @@ def test_the_notebook_itself_refuses_a_misspelt_parameter(tmp_path):
         "blcoks",
         "3",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=tmp_path, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=tmp_path, check=False)
     assert done.returncode != 0
     assert "did you mean blocks?" in done.stderr
 
@@ -253,7 +269,6 @@ def test_a_relative_path_is_meant_from_where_the_user_is(recorded, monkeypatch):
     assert "nothing is run" in out
 
 
-@pytest.mark.beside
 def test_a_missing_binary_is_said_before_anything_is_written(monkeypatch):
     monkeypatch.setenv("MESHTRIAL_ENVOY", "/nonexistent/envoy")
     code, _, err = meshtrial("run", "ambient_vs_no_mesh", *short(blocks=2))

@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 import pytest
+from local.studies import exercise
 
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import UsageError
-from meshtrial.load import fortio, ingest
 from meshtrial.testbed.local import tcp_pair
 from meshtrial.testbed.local.testbed import LocalTestbed
-
-pytestmark = pytest.mark.beside
-
-
-def exercise(folder, load: Load):
-    deployment = LocalTestbed().deploy(Treatment.parse("tcp-pair"), load, "echo")
-    try:
-        proofs = list(deployment.prove("before", 0))
-        measured = ingest.ingest(deployment.generate(fortio.calls(load, "measure"), folder, 30), load, 1)
-        proofs += deployment.prove("after", int(measured.responses["requests"]))
-        names = {watched.component for watched in deployment.watched}
-        return {p.name for p in proofs if not p.passed}, names, measured
-    finally:
-        deployment.close()
 
 
 @pytest.mark.parametrize("protocol", ["h2", "mixed"])
 def test_bytes_of_every_protocol_go_through_both(protocol, tmp_path):
     load = Load(100, 4, 0.5, protocol=protocol, generators=1 + (protocol == "mixed"))
-    failed, names, measured = exercise(tmp_path, load)
-    assert failed == set()
-    assert names == {"app", "client TCP proxy", "server TCP proxy"}
-    assert measured.responses["error_ratio"] == 0
+    done = exercise("tcp-pair", tmp_path, load)
+    assert done.failed == {}
+    assert {used.component for used in done.usage} == {"app", "client TCP proxy", "server TCP proxy"}
+    assert done.measured.responses["error_ratio"] == 0
 
 
 def test_a_way_around_it_is_found(tmp_path, monkeypatch):
@@ -48,8 +34,10 @@ def test_a_way_around_it_is_found(tmp_path, monkeypatch):
 
     monkeypatch.setattr(tcp_pair.LocalDeployment, "spawn_app", remembered)
     monkeypatch.setattr(tcp_pair.LocalDeployment, "set_target", around)
-    failed, _, _ = exercise(tmp_path, Load(100, 4, 0.5))
-    assert failed == {"bytes through the client", "bytes through the server"}
+    assert set(exercise("tcp-pair", tmp_path, Load(100, 4, 0.5)).failed) == {
+        "bytes through the client",
+        "bytes through the server",
+    }
 
 
 def test_copies_are_refused():
@@ -59,19 +47,13 @@ def test_copies_are_refused():
 
 @pytest.mark.parametrize("name", ["none", "node-proxy", "tcp-pair"])
 def test_bytes_are_a_load_of_their_own(name, tmp_path):
-    load = Load(0, 2, 0.5, payload_bytes=16384, protocol="tcp")
-    deployment = LocalTestbed().deploy(Treatment.parse(name), load, "echo")
-    try:
-        proofs = list(deployment.prove("before", 0))
-        measured = ingest.ingest(deployment.generate(fortio.calls(load, "measure"), tmp_path, 30), load, 1)
-        proofs += deployment.prove("after", int(measured.responses["requests"]))
-    finally:
-        deployment.close()
-    assert [p for p in proofs if not p.passed] == []
-    assert measured.responses["error_ratio"] == 0
-    sent = measured.responses["requests"] * 16384
-    assert measured.responses["throughput_bytes_s"] == pytest.approx(sent / 0.5, rel=0.2)
-    assert deployment.target.url.startswith("tcp://127.")
+    done = exercise(name, tmp_path, Load(0, 2, 0.5, payload_bytes=16384, protocol="tcp"))
+    assert done.failed == {}
+    assert done.measured.responses["error_ratio"] == 0
+    (generator,) = done.measured.generators
+    passed = generator.requests * 16384 / generator.duration_s
+    assert done.measured.responses["throughput_bytes_s"] == pytest.approx(passed, rel=1e-6)
+    assert done.outputs[0].argv[-1].startswith("tcp://127.")
 
 
 def test_what_has_no_bytes_to_carry_is_refused():

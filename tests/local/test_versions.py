@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import replace
-from pathlib import Path
-
 import pytest
+from local.studies import recorded, study_of, without_twin
 
 from meshtrial import native
-from meshtrial.design.parameters import read_parameters
-from meshtrial.design.plan import make_plan
-from meshtrial.design.studies import study_module
-from meshtrial.design.study import Gates
-from meshtrial.inference import analyse
-from meshtrial.records.store import StudyStore
-from meshtrial.run.runner import execute
-from meshtrial.testbed.local.testbed import LocalTestbed
 
-pytestmark = pytest.mark.beside
-DELAYED = """
+DELAY_S = 0.02
+DELAYED = f"""
 http_filters:
 - name: envoy.filters.http.fault
   typed_config:
     "@type": type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault
-    delay: {fixed_delay: 0.004s, percentage: {numerator: 100}}
+    delay: {{fixed_delay: {DELAY_S}s, percentage: {{numerator: 100}}}}
 """
 
 
@@ -35,29 +24,20 @@ def test_a_delay_is_told_apart_and_an_equal_version_is_equivalent(tmp_path):
     given = {
         "treatments": "sidecar@same,sidecar@envoy,sidecar@slow",
         "versions": f"same={same},slow={slow},envoy={native.find('envoy')}",
-        "rps": 200,
+        "rps": 100,
         "connections": 4,
         "duration_s": 0.6,
         "warmup_s": 0.1,
         "blocks": 7,
         "primary": "p50",
-        # Far from the delay, and more than what tests that run beside this one do to a median.
-        "margin": "p50=2ms",
+        # Half of the delay: what else runs here moves the median of such runs by less than a quarter of it.
+        "margin": f"p50={1e3 * DELAY_S / 2:g}ms",
     }
-    module = study_module("ambient_vs_no_mesh")
-    study = module.build(read_parameters(module.PARAMETERS, given))
-    treatments = tuple(treatment for treatment in study.treatments if not treatment.twin)
-    gates = Gates(foreign_load=1.0, generator_cpu=1.0, late_ratio=1.0, sample_floor=20)
-    study = replace(study, treatments=treatments, gates=gates)
-    testbed = LocalTestbed(study.options)
-    assert testbed.preflight(study) == ()
-    store = StudyStore.create(Path(os.environ["MESHTRIAL_DATA"]), make_plan(study), {})
-    execute(store, testbed, lambda _: None)
-    data = analyse(store)
+    data = recorded(without_twin(study_of("ambient_vs_no_mesh", given)))
     assert [run.reasons for run in data.runs if not run.valid] == []
     rows = {row.treatment: row for row in data.verdicts if row.response == "latency_p50_s"}
     assert (rows["sidecar@slow"].verdict, rows["sidecar@slow"].qualifier) == ("slower", "material")
-    assert rows["sidecar@slow"].difference == pytest.approx(0.004, abs=0.0015)
+    assert rows["sidecar@slow"].difference == pytest.approx(DELAY_S, abs=DELAY_S / 4)
     # Too small to matter, be there a difference that so many runs can show.
     same = rows["sidecar@envoy"]
     assert same.verdict == "equivalent" or same.qualifier == "below margin"

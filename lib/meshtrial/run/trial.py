@@ -128,7 +128,7 @@ class Trial:
         if self._store is not None:
             with self._store.locked():
                 testbed.recover(self.plan.study, tell)
-        problems = [*testbed.preflight(self.plan.study), *self._probe_problems()]
+        problems = [*testbed.preflight(self.plan.study), *self.probe_problems()]
         if problems:
             raise MissingToolError("; ".join(problems))
         besides_s = self._besides_s()
@@ -183,7 +183,7 @@ class Trial:
     def _probed(self) -> bool:
         return bool(self.plan.study.options.get("parameters", {}).get("probe", False))
 
-    def _probe_problems(self) -> list[str]:
+    def probe_problems(self) -> list[str]:
         """What stands in the way of counting system calls, where that is asked for."""
         if not self._probed:
             return []

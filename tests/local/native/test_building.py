@@ -11,7 +11,7 @@ from interrupted_build import interrupt
 
 from meshtrial import native
 
-pytestmark = [pytest.mark.local, pytest.mark.timeout(300), pytest.mark.beside]
+pytestmark = [pytest.mark.local, pytest.mark.timeout(300)]
 _BUILD = """
 import sys
 from pathlib import Path

@@ -11,7 +11,7 @@ import pytest
 from meshtrial import native
 from meshtrial.native.building import COMPILE_FLAGS
 
-pytestmark = [pytest.mark.local, pytest.mark.timeout(900), pytest.mark.beside]
+pytestmark = [pytest.mark.local, pytest.mark.timeout(900)]
 MODULE = Path(__file__).resolve().parents[3] / "lib" / "native"
 
 

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from local.studies import PATIENCE_S
 
 from meshtrial import native
 from meshtrial.errors import TestbedError
@@ -18,8 +19,6 @@ from meshtrial.testbed.local.processes import listening_inode
 from meshtrial.testbed.local.scaleout import fleet as fleets
 from meshtrial.testbed.local.scaleout.fleet import Fleet
 from meshtrial.testbed.local.scaleout.topology import ADMIN, free_layout
-
-pytestmark = pytest.mark.beside
 
 COUNT = 4
 # A compiler is optional, so without one there is nothing to test; a CI that lost its own is to say so.
@@ -46,8 +45,8 @@ def started(bootstraps: tuple[list[str], list[str], Path], folder: Path) -> Flee
     names, addresses, where = bootstraps
     folder.mkdir()
     fleet = Fleet(names, where, folder)
-    fleet.wait_started(30)
-    deadline = time.monotonic() + 30
+    fleet.wait_started(PATIENCE_S)
+    deadline = time.monotonic() + PATIENCE_S
     while not all(listening_inode(address, ADMIN) for address in addresses):
         fleet.require_alive()
         assert time.monotonic() < deadline
@@ -58,7 +57,7 @@ def started(bootstraps: tuple[list[str], list[str], Path], folder: Path) -> Flee
 
 def settled(pids: tuple[int, ...]) -> None:
     """Wait for the last of starting: until nobody's memory has grown for half a second."""
-    deadline, seen, since = time.monotonic() + 30, [], time.monotonic()
+    deadline, seen, since = time.monotonic() + PATIENCE_S, [], time.monotonic()
     while time.monotonic() - since < 0.5:
         assert time.monotonic() < deadline
         now = [memory(pid)["Anonymous"] for pid in pids]
@@ -74,7 +73,7 @@ def memory(pid: int) -> dict[str, int]:
 
 
 def alone(pids: tuple[int, ...]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while left := [pid for pid in pids if Path(f"/proc/{pid}").exists()]:
         assert time.monotonic() < deadline, left
         time.sleep(0.02)
@@ -122,7 +121,7 @@ def test_a_bad_bootstrap_is_named(bootstraps, tmp_path):
     (tmp_path / "fleet").mkdir()
     fleet = Fleet(bootstraps[0], bootstraps[2], tmp_path / "fleet")
     try:
-        assert fleet.launcher.wait(30) == 1
+        assert fleet.launcher.wait(PATIENCE_S) == 1
         with pytest.raises(TestbedError, match="sidecar-2 ended with code 1"):
             fleet.require_alive()
     finally:
@@ -131,12 +130,12 @@ def test_a_bad_bootstrap_is_named(bootstraps, tmp_path):
 
 @needs_forkserver
 def test_a_fork_server_that_fails_half_way_leaves_none(bootstraps, tmp_path):
-    commands = [fleets._command(name, bootstraps[2] / f"{name}.json") for name in bootstraps[0]]
+    commands = [fleets.envoy_command(name, bootstraps[2] / f"{name}.json") for name in bootstraps[0]]
     commands[2] += ["--disable-extensions", "x"] * 40  # more than it takes
     spec = tmp_path / "spec.json"
     wanted = {"pids": str(tmp_path / "pids"), "forkserver": str(native.forkserver()), "commands": commands}
     spec.write_text(json.dumps(wanted))
-    ended = subprocess.run([sys.executable, "-I", "-S", fleets._LAUNCHER, spec], capture_output=True, text=True)
+    ended = subprocess.run([sys.executable, "-I", "-S", fleets.LAUNCHER, spec], capture_output=True, text=True)
     assert ended.returncode == 1
     assert "forkserver: arguments: Argument list too long" in ended.stderr
     assert "the fork server ended with 2 of 4 sidecars" in ended.stdout

@@ -75,7 +75,7 @@ class LocalDeployment:
         self.provers: list[Prover] = []
         self.measured: dict[str, Any] = {}
         self.closers: list[Callable[[], None]] = []
-        self._children: list[Child] = []
+        self.children: list[Child] = []
         self._listens: dict[str, tuple[Endpoint, ...]] = {}
         self._proxies: dict[str, Proxy] = {}
         self._watched: list[proc.Watched] = []
@@ -101,15 +101,15 @@ class LocalDeployment:
 
     def _last_words(self) -> dict[str, str]:
         """File name to text: what became of every component, and the end of its output."""
-        found = {_STATES: self._states()} if self._children else {}
-        for child in self._children:
+        found = {_STATES: self._states()} if self.children else {}
+        for child in self.children:
             text = child.log.read_text(errors="replace") if child.log.exists() else ""
             if text:
                 found[f"failed-{child.log.name}"] = text[-_LONGEST_LOG:]
         return found
 
     def _states(self) -> str:
-        return "".join(f"{child.name}: {child.state()}\n" for child in self._children)
+        return "".join(f"{child.name}: {child.state()}\n" for child in self.children)
 
     def new_address(self) -> str:
         """Another loopback address that nothing else of this deployment uses."""
@@ -133,7 +133,7 @@ class LocalDeployment:
     ) -> Child:
         """Start a component and wait until it listens; it is watched and stopped with the deployment."""
         child = Child(name, argv, self.folder / f"{name.replace(' ', '-')}.log", env, cwd=self.folder)
-        self._children.append(child)
+        self.children.append(child)
         self._listens[name] = tuple(listens)
         for address, port in listens:
             wait_listening(child, address, port)
@@ -211,7 +211,7 @@ class LocalDeployment:
 
     def child(self, name: str) -> Child:
         """A component's process."""
-        return next(child for child in self._children if child.name == name)
+        return next(child for child in self.children if child.name == name)
 
     @property
     def watched(self) -> Sequence[proc.Watched]:
@@ -221,7 +221,7 @@ class LocalDeployment:
     def prove(self, phase: str, requests: int) -> tuple[Proof, ...]:
         """Run every proof of the data plane and its features."""
         found = [proof for prover in self.provers for proof in prover(phase, requests)]
-        for child in self._children:
+        for child in self.children:
             if not child.alive():
                 found.append(Proof(f"{child.name} alive", phase, False, "running", f"{child.state()}: {child.why()}"))
         return tuple(found)
@@ -253,11 +253,11 @@ class LocalDeployment:
         return tuple(self._again(name) for name in names)
 
     def _again(self, name: str) -> Proof:
-        at = next(i for i, child in enumerate(self._children) if child.name == name)
+        at = next(i for i, child in enumerate(self.children) if child.name == name)
         which = next(i for i, watched in enumerate(self._watched) if watched.component == name)
-        old = self._children[at]
+        old = self.children[at]
         cpu_s, switches = old.end()
-        new = self._children[at] = old.again()
+        new = self.children[at] = old.again()
         before = self._watched[which]
         self._watched[which] = dataclasses.replace(
             before,
@@ -286,9 +286,9 @@ class LocalDeployment:
 
         Where one has ended, what became of each is written beside them.
         """
-        if not all(child.alive() for child in self._children):
+        if not all(child.alive() for child in self.children):
             (folder / _STATES).write_text(self._states())
-        for child in self._children:
+        for child in self.children:
             if child.log.exists() and child.log.stat().st_size:
                 shutil.copy(child.log, folder / child.log.name)
 
@@ -299,5 +299,5 @@ class LocalDeployment:
                 closer()
         finally:
             # Proxies first in the list stop together with the app: one grace period for all.
-            stop_all(self._children)
+            stop_all(self.children)
             shutil.rmtree(self.folder, ignore_errors=True)

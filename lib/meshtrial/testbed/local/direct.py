@@ -21,10 +21,11 @@ def build(deployment: LocalDeployment) -> None:
 def _prove_copy(
     deployment: LocalDeployment, endpoints: Sequence[Endpoint], copy: int, phase: str, _: int
 ) -> list[Proof]:
-    return _prove_direct(deployment, endpoints, phase, copy)
+    return prove_direct(deployment, endpoints, phase, copy)
 
 
-def _prove_direct(deployment: LocalDeployment, endpoints: Sequence[Endpoint], phase: str, copy: int = 0) -> list[Proof]:
+def prove_direct(deployment: LocalDeployment, endpoints: Sequence[Endpoint], phase: str, copy: int = 0) -> list[Proof]:
+    """Hold the addresses that are called against the application itself: nothing listens or answers in its place."""
     owner = all(owns_listener(deployment.child(numbered("app", copy)).pid, *endpoint) for endpoint in endpoints)
     owned = "the app's own process" if owner else "another process"
     proofs = [Proof("no proxy in the path", phase, owner, "the app itself listens at the target", owned)]

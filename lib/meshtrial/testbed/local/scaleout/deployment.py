@@ -56,7 +56,7 @@ class TiersDeployment(LocalDeployment):
         self.hold_s = float(self.options.get("hold_ms", HOLD_MS)) / 1e3
         self.spread = int(self.options.get("spread", SPREAD))
         self.layout = Layout(load.replicas, "127.0")
-        self._fleet: Fleet | None = None
+        self.fleet: Fleet | None = None
         self._control: ControlPlane | None = None
         self._reads = 0
 
@@ -112,8 +112,8 @@ class TiersDeployment(LocalDeployment):
         plane.stats()  # it listens early and answers late: when all bootstraps are written
         began = time.monotonic()
         names = [node["id"] for node in self.layout.nodes()]
-        fleet = self._fleet = Fleet(names, bootstraps, self.folder)
-        self._children.append(fleet.launcher)
+        fleet = self.fleet = Fleet(names, bootstraps, self.folder)
+        self.children.append(fleet.launcher)
         self.closers.append(fleet.stop)
         fleet.wait_started(_CONFIGURE_S)
         spawned_s = time.monotonic() - began
@@ -144,7 +144,7 @@ class TiersDeployment(LocalDeployment):
     def prove(self, phase: str, requests: int) -> tuple[Proof, ...]:
         """Proofs of the treatment; afterwards that every endpoint was reached."""
         found = super().prove(phase, requests)
-        if self._fleet is not None and phase == "after":
+        if self.fleet is not None and phase == "after":
             found += tuple(prove_traffic(self.layout, requests))
         return found
 
@@ -152,8 +152,8 @@ class TiersDeployment(LocalDeployment):
         """Counters of every component; the sidecars by tier, their memory from the second reading on."""
         found = dict(super().snapshot())
         self._reads += 1
-        if self._fleet is not None:
-            n, pids = self.layout.replicas, self._fleet.pids
+        if self.fleet is not None:
+            n, pids = self.layout.replicas, self.fleet.pids
             tiers_pids = {f"{tier} sidecars": pids[i * n : (i + 1) * n] for i, tier in enumerate(TIERS)}
             # All CPU before any memory, which takes longer and would stretch the later ones' windows.
             found |= {name: fleet_usage(name, "data plane", of) for name, of in tiers_pids.items()}
@@ -166,8 +166,8 @@ class TiersDeployment(LocalDeployment):
     def sample(self) -> Mapping[str, tuple[float, int | None]]:
         """Of the sidecars too, tier by tier."""
         found = dict(super().sample())
-        if self._fleet is not None:
-            n, pids = self.layout.replicas, self._fleet.pids
+        if self.fleet is not None:
+            n, pids = self.layout.replicas, self.fleet.pids
             found |= {f"{tier} sidecars": proc.sample(pids[i * n : (i + 1) * n]) for i, tier in enumerate(TIERS)}
         return found
 

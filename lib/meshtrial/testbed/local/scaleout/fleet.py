@@ -12,7 +12,7 @@ from meshtrial import native
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.local.processes import Child
 
-_LAUNCHER = Path(__file__).with_name("launcher.py")
+LAUNCHER = Path(__file__).with_name("launcher.py")
 _END_S = 10.0
 
 
@@ -42,11 +42,11 @@ class Fleet:
         self.forked = False
         self._ready = folder / "sidecars.pids"
         spec = folder / "sidecars.json"
-        commands = [_command(name, bootstraps / f"{name}.json") for name in names]
+        commands = [envoy_command(name, bootstraps / f"{name}.json") for name in names]
         library = native.forkserver()
         wanted = {"pids": str(self._ready), "forkserver": library and str(library), "commands": commands}
         spec.write_text(json.dumps(wanted))
-        argv = (sys.executable, "-I", "-S", str(_LAUNCHER), str(spec))
+        argv = (sys.executable, "-I", "-S", str(LAUNCHER), str(spec))
         self.launcher = Child("sidecars", argv, folder / "sidecars.log")
 
     def wait_started(self, timeout_s: float) -> None:
@@ -76,7 +76,8 @@ class Fleet:
         self.launcher.stop(_END_S)
 
 
-def _command(name: str, bootstrap: Path) -> list[str]:
+def envoy_command(name: str, bootstrap: Path) -> list[str]:
+    """What one sidecar is started as; its name comes first, as that of the process."""
     # One log for all, so each line says whose it is.
     flags = ("--concurrency", "1", "--disable-hot-restart", "--skip-deprecated-logs", "-l", "warning")
     return [name, str(native.find("envoy")), "-c", str(bootstrap), *flags, "--log-format", f"{name} [%l] %v"]
