@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from meshtrial import cli, paths
-from meshtrial.report import report_seal
+from meshtrial.report.html import report_seal
 
 
 def digests(folder: Path) -> dict[str, str]:
