@@ -61,7 +61,7 @@ def test_a_type_checker_reads_the_same_names_that_are_loaded_when_used():
         assert isinstance(node, ast.ImportFrom)
         for alias in node.names:
             seen[alias.name] = getattr(importlib.import_module(node.module), alias.name)
-    assert set(seen) == set(mt.__all__) == set(mt._HOMES)
+    assert set(seen) == set(mt.__all__) == set(mt.HOMES)
     for name, found in seen.items():
         assert getattr(mt, name) is found
     assert (Path(mt.__file__).parent / "py.typed").exists()

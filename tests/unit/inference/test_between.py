@@ -83,8 +83,8 @@ def test_the_interval_over_days_covers_what_days_vary_around(tmp_path):
         effects = []
         for day in range(6):
             logs = np.log(1.3) + 0.1 * rng.standard_normal() + 0.05 * rng.standard_normal(10)
-            effects.append(between._effect(day, np.exp(logs), np.ones(10), "ratio"))
-        over = between._over_days(effects, "ratio", 0.05)
+            effects.append(between.effect_of(day, np.exp(logs), np.ones(10), "ratio"))
+        over = between.over_days(effects, "ratio", 0.05)
         assert over is not None
         inside += over.low <= 1.3 <= over.high
     assert 180 <= inside <= 199

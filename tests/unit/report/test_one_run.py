@@ -12,7 +12,7 @@ import pytest
 from meshtrial.errors import UsageError
 from meshtrial.records import packed, series
 from meshtrial.report import figures, tables
-from meshtrial.report.figures import one_run
+from meshtrial.report.figures.one_run import thinned
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_of_many_requests_the_slowest_and_the_failed_are_all_drawn():
     ).with_columns(
         pl.when(pl.int_range(pl.len()) == 31_111).then(900.0).otherwise("latency / ms").alias("latency / ms")
     )
-    dots = one_run._thinned(many)
+    dots = thinned(many)
     assert dots.height < 4000
     assert dots["latency / ms"].max() == 900.0
     assert (~dots["ok"]).sum() == 10
