@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from words import exactly
 
 from meshtrial import paths
 from meshtrial.articles.discarding import Rule, kept_best, outcomes
@@ -52,9 +53,9 @@ def test_the_same_seed_gives_the_same_numbers():
 
 
 def test_rules_and_sizes_that_say_nothing_are_refused():
-    with pytest.raises(UsageError, match="at least two must be kept"):
+    with pytest.raises(UsageError, match=exactly("dropping 2 of 3 runs: at least two must be kept")):
         Rule(3, 2)
-    with pytest.raises(UsageError, match="repetitions = 10"):
+    with pytest.raises(UsageError, match=exactly("repetitions = 10: allowed is 100 or more, or a share says nothing")):
         outcomes(repetitions=10)
 
 
