@@ -54,7 +54,7 @@ __all__ = [
     "tables",
 ]
 # Where each name lives; the modules are public as they are.
-_HOMES = {
+HOMES = {
     "Articles": "meshtrial.api.articles",
     "BestOfN": "meshtrial.api.articles",
     "Comparison": "meshtrial.api.comparison",
@@ -80,10 +80,10 @@ _HOMES = {
 if not TYPE_CHECKING:  # a type checker would take every name for one that is there
 
     def __getattr__(name: str) -> Any:
-        if name not in _HOMES:
+        if name not in HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}; public are {', '.join(__all__)}")
-        home = importlib.import_module(_HOMES[name])
-        found = home if _HOMES[name].rpartition(".")[2] == name else getattr(home, name)
+        home = importlib.import_module(HOMES[name])
+        found = home if HOMES[name].rpartition(".")[2] == name else getattr(home, name)
         globals()[name] = found
         return found
 
@@ -96,7 +96,7 @@ class _Front(ModuleType):
     """Importing the room ``meshtrial.compare`` would put it over the function of that name; the function stays."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name in _HOMES and isinstance(value, ModuleType) and value.__name__ != _HOMES[name]:
+        if name in HOMES and isinstance(value, ModuleType) and value.__name__ != HOMES[name]:
             return
         super().__setattr__(name, value)
 

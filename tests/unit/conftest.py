@@ -1,15 +1,25 @@
-"""Small studies and records that several tests share."""
+"""Small studies and records that several tests share, and how many examples a property is tried on."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import fields, replace
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from meshtrial.design.plan import Plan, PlannedRun, make_plan
 from meshtrial.design.responses import default_margins
 from meshtrial.design.study import Load, Study, Treatment
 from meshtrial.records.schema import GateResult, Proof, RunRecord, VerdictRow
+
+# The same examples every time, no deadline on a busy machine, no folder left behind. HYPOTHESIS_PROFILE=many, by hand:
+# more of them, and others each time.
+settings.register_profile(
+    "same", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("many", settings.get_profile("same"), derandomize=False, max_examples=10_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
 def study(treatments=("none", "none-aa", "node-proxy"), blocks=6, seed=7, **more) -> Study:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
+from words import exactly, naming
 
 import meshtrial as mt
 from meshtrial import api, paths
@@ -61,14 +63,14 @@ def test_a_type_checker_reads_the_same_names_that_are_loaded_when_used():
         assert isinstance(node, ast.ImportFrom)
         for alias in node.names:
             seen[alias.name] = getattr(importlib.import_module(node.module), alias.name)
-    assert set(seen) == set(mt.__all__) == set(mt._HOMES)
+    assert set(seen) == set(mt.__all__) == set(mt.HOMES)
     for name, found in seen.items():
         assert getattr(mt, name) is found
     assert (Path(mt.__file__).parent / "py.typed").exists()
 
 
 def test_an_unknown_name_is_refused_with_those_there_are():
-    with pytest.raises(AttributeError, match=r"no attribute 'open'.*open_study"):
+    with pytest.raises(AttributeError, match=naming("meshtrial", "open", *mt.__all__)):
         _ = mt.open
     assert set(mt.__all__) < set(dir(mt))
 
@@ -139,14 +141,14 @@ def test_runs_are_counted_once_and_their_requests_are_those_of_the_table(study):
 
 
 def test_a_run_that_is_not_there_is_refused(study):
-    with pytest.raises(UsageError, match=r"no such run; study\.runs\(\) lists"):
+    with pytest.raises(UsageError, match=naming("99-1-none")):
         study.requests("99-1-none")
-    with pytest.raises(UsageError, match="attempt 2"):
+    with pytest.raises(UsageError, match=naming("01-1-none", "attempt 2")):
         study.requests("01-1-none", attempt=2)
 
 
 def test_a_frame_that_is_not_there_is_refused():
-    with pytest.raises(UsageError, match="there are verdicts, runs, responses, requests"):
+    with pytest.raises(UsageError, match=naming("'run'", "verdicts, runs, responses, requests")):
         mt.columns("run")
 
 
@@ -154,16 +156,17 @@ def test_a_study_is_analysed_again_from_its_records_without_measuring(tmp_path, 
     folder = tmp_path / "study"
     shutil.copytree(SAMPLE, folder)
     (folder / "verdicts.json").unlink()
-    with pytest.raises(MeshtrialError, match="meshtrial report"):
+    with pytest.raises(MeshtrialError, match=naming(f"meshtrial report {folder}")):
         mt.open_study(folder)
     said: list[str] = []
     again = mt.run("ambient_vs_no_mesh", study_dir=folder, run_missing=False, tell=said.append)
     assert "nothing is run" in said[0]
-    assert again.verdicts().equals(study.verdicts())
+    # Recorded on another processor: what its logarithms round differs in the last digit.
+    assert_frame_equal(again.verdicts(), study.verdicts(), rel_tol=1e-9, abs_tol=0)
 
 
 def test_a_script_is_told_what_to_call_instead_of_what_notebooks_call():
-    with pytest.raises(UsageError, match=r"elsewhere use run\('scale_out', rps=500"):
+    with pytest.raises(UsageError, match=naming("run('scale_out', rps=500")):
         mt.run_notebook("scale_out")
 
 
@@ -196,23 +199,25 @@ def test_a_comparison_shows_itself_and_gives_what_the_command_gives(study):
     assert row["margin"] is not None
     assert "<table" in found._repr_html_()
     assert found.every_run().table.height == 16
-    with pytest.raises(UsageError, match="there are latency_p50_s"):
+    with pytest.raises(
+        UsageError, match=exactly("every_run('latency_p99_s'): was not compared; there are latency_p50_s")
+    ):
         found.every_run("latency_p99_s")
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"alpha": 0.6}, "alpha = 0.6"),
-        ({"sample_floor": -1}, "sample_floor = -1"),
-        ({"name": ""}, "a name without an equals sign"),
-        ({"treatments": {"a=b": "x.json"}}, "a name without an equals sign"),
-        ({"treatments": {"a": []}}, "names no file"),
-        ({"treatments": {}}, "treatments: names none"),
+        ({"alpha": 0.6}, "alpha = 0.6: allowed is more than 0 and less than 0.5"),
+        ({"sample_floor": -1}, "sample_floor = -1: allowed is 0 or more"),
+        ({"name": ""}, "treatment '': a name without an equals sign is needed"),
+        ({"treatments": {"a=b": "x.json"}}, "treatment 'a=b': a name without an equals sign is needed"),
+        ({"treatments": {"a": []}}, "treatment 'a': names no file"),
+        ({"treatments": {}}, "treatments: names none, e.g. {'istio': 'istio/*.json'}"),
     ],
 )
 def test_a_comparison_that_cannot_be_is_refused(changed, message):
-    with pytest.raises(MeshtrialError, match=message):
+    with pytest.raises(MeshtrialError, match=exactly(message)):
         mt.compare(**{"baseline": str(SAMPLE / "runs"), "treatments": {"a": "b"}} | changed)
 
 
@@ -220,18 +225,18 @@ FIVE = str(SAMPLE / "runs" / "*-none" / "fortio.json")
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("changed", "named"),
     [
-        ({"pair_by": "label"}, r"^pair_by label: "),
-        ({"responses": ","}, r"^responses: names no response, e.g. responses p50,p99"),
-        ({"treatments": {"baseline": FIVE}}, r"name them, e.g. treatments=\{'istio': 'istio/\*.json'\}$"),
-        ({"baseline": "runs.csv"}, r"is a table; give it with compare_table, and name its treatments"),
+        ({"pair_by": "label"}, ("pair_by label",)),
+        ({"responses": ","}, ("responses", "responses p50,p99")),
+        ({"treatments": {"baseline": FIVE}}, ("'baseline'", "treatments={'istio': 'istio/*.json'}")),
+        ({"baseline": "runs.csv"}, ("runs.csv", "compare_table")),
     ],
 )
-def test_an_error_names_the_argument_and_not_the_commands_option(changed, message, tmp_path, monkeypatch):
+def test_an_error_names_the_argument_and_not_the_commands_option(changed, named, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("runs.csv").write_text("run,treatment,response,value\n")
-    with pytest.raises(MeshtrialError, match=message) as caught:
+    with pytest.raises(MeshtrialError, match=naming(*named)) as caught:
         mt.compare(**{"baseline": FIVE, "treatments": {"a": FIVE}} | changed)
     assert "--" not in str(caught.value)
 
@@ -243,5 +248,5 @@ def test_a_table_is_compared_whole_or_the_treatments_that_are_named(tmp_path):
     assert mt.compare_table(path, "a").verdicts()["treatment"].to_list() == ["b", "c"]
     (one,) = mt.compare_table(path, "a", ["c"], margin="50%").verdicts().rows(named=True)
     assert (one["treatment"], one["n_blocks"], one["margin"]) == ("c", 6, 0.5)
-    with pytest.raises(UsageError, match="alpha = 1"):
+    with pytest.raises(UsageError, match=naming("alpha = 1")):
         mt.compare_table(path, "a", alpha=1)

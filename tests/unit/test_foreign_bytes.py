@@ -1,14 +1,12 @@
 """Whatever stands in a file, a parser gives data or one clear sentence: mutated inputs of every kind, no traceback.
 
-`FOREIGN_CASES=1000000 pytest tests/unit/test_foreign_bytes.py` runs more of them than the tests' time allows.
+`HYPOTHESIS_PROFILE=many` tries many more of them, other ones each time (CONTRIBUTING.md).
 """
 
 from __future__ import annotations
 
 import functools
 import json
-import os
-import random
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +15,8 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import HealthCheck, given, reject, settings
+from hypothesis import strategies as st
 
 from meshtrial import paths
 from meshtrial.compare.formats import read_file
@@ -34,65 +34,75 @@ from meshtrial.testbed.kubernetes.meshread import find_meshes, read_mesh
 
 (SAMPLE,) = (path.parent for path in (paths.CHECKOUT / "data" / "sample").glob("*/*/plan.json"))
 RUN = SAMPLE / "runs" / "01-1-none"
-CASES = int(os.environ.get("FOREIGN_CASES", "30000"))
+# A sound input is large, and most of what is drawn says where in it the damage is.
+LARGE = settings(suppress_health_check=list(HealthCheck))
+# A whole study is read for each of these.
+FEW = settings(LARGE, max_examples=settings().max_examples // 5)
 
-ODD: tuple[Any, ...] = (
-    *(None, True, False, 0, -1, 1e308, -1e308, 10**30, 10**400, float("nan"), float("inf"), float("-inf"), 2**63),
-    *("", " ", "²", "NaN", "-0", "1e999", "\x00", "￿", "no" * 5000, "2026-13-45T99:99:99Z", "5h3", "../../etc/passwd"),
-    *([], {}, [[]], [None], {"": None}, [1, "a", {}], {"a": {"b": {"c": []}}}),
+
+def nested(depth: int) -> Any:
+    deep: Any = []
+    for _ in range(depth):
+        deep = [deep]
+    return deep
+
+
+ODD = st.sampled_from(
+    (
+        *(None, True, False, 0, -1, 1e308, -1e308, 10**30, 10**400, float("nan"), float("inf"), float("-inf"), 2**63),
+        *("", " ", "²", "NaN", "-0", "1e999", "\x00", "\uffff", "no" * 5000, "2026-13-45T99:99:99Z", "5h3"),
+        *("../../etc/passwd", [], {}, [[]], [None], {"": None}, [1, "a", {}], {"a": {"b": {"c": []}}}),
+        *(nested(50), nested(3000)),
+    )
 )
 
 
-def odd(rng: random.Random) -> Any:
-    if rng.random() < 0.03:
-        deep: Any = []
-        for _ in range(rng.choice((50, 3000))):
-            deep = [deep]
-        return deep
-    return rng.choice(ODD)
+KEYS = st.sampled_from(("", " ", "²", "NaN", "-0", "1e999", "\x00", "None", "[]", "no" * 25, "../../etc/passwd"))
 
 
-def mutated(rng: random.Random, data: Any) -> Any:
+@st.composite
+def mutated(draw: st.DrawFn, sound: Any) -> Any:
     """The same structure with one to three places changed, dropped or doubled; nothing is changed in place."""
-    for _ in range(rng.randint(1, 3)):
-        data = _once(rng, data)
-    return data
+    for _ in range(draw(st.integers(1, 3))):
+        sound = _once(draw, sound, 0)
+    return sound
 
 
-def _once(rng: random.Random, data: Any) -> Any:
-    if isinstance(data, dict) and data and rng.random() < 0.9:
-        key = rng.choice(list(data))
-        rest = dict(data)
-        choice = rng.random()
-        if choice < 0.12:
-            del rest[key]
-        elif choice < 0.2:
-            rest[str(odd(rng))[:50]] = rest.pop(key)
-        else:
-            rest[key] = _once(rng, data[key])
-        return rest
-    if isinstance(data, list) and data and rng.random() < 0.9:
-        place = rng.randrange(len(data))
-        choice = rng.random()
-        if choice < 0.1:
-            return data[:place] + data[place + 1 :]
-        if choice < 0.2:
-            return [*data[: place + 1], *data[place:]]
-        return [*data[:place], _once(rng, data[place]), *data[place + 1 :]]
-    return odd(rng)
+def _once(draw: st.DrawFn, data: Any, depth: int) -> Any:
+    # One in ten stops above the leaves: a whole branch is something else. What is odd is not made odder.
+    what = draw(st.integers(0, 9))
+    if not isinstance(data, dict | list) or not data or what == 9 or depth > 20:
+        return draw(ODD)
+    place = draw(st.integers(0, len(data) - 1))
+    if isinstance(data, list):
+        one = [[], data[place : place + 1] * 2][what] if what < 2 else [_once(draw, data[place], depth + 1)]
+        return [*data[:place], *one, *data[place + 1 :]]
+    key = list(data)[place]
+    rest = dict(data)
+    if what == 0:
+        del rest[key]
+    elif what == 1:  # a key has one value: it stands under another name
+        rest[draw(KEYS)] = rest.pop(key)
+    else:
+        rest[key] = _once(draw, data[key], depth + 1)
+    return rest
 
 
-def damaged(rng: random.Random, data: bytes) -> bytes:
-    """Bytes cut off, turned over, put in, or repeated."""
-    place = rng.randrange(len(data))
-    return rng.choice(
-        (
-            lambda: data[:place],
-            lambda: data[:place] + bytes([data[place] ^ (1 << rng.randrange(8))]) + data[place + 1 :],
-            lambda: data[:place] + rng.choice((b"\xff", b"\x00", b"\n", b'"', b"{", b",", b"9" * 30)) + data[place:],
-            lambda: data[:place] + data[max(0, place - 40) :],
-        )
-    )()
+PUT = (b"\xff", b"\x00", b"\n", b'"', b"{", b",", b"9" * 30)
+
+
+@st.composite
+def damaged(draw: st.DrawFn, sound: bytes) -> bytes:
+    """Bytes cut off, repeated, put in, or turned over."""
+    place, what = draw(st.integers(0, len(sound) - 1)), draw(st.integers(0, 31))
+    before, after = sound[:place], sound[place:]
+    if what < 8:
+        return before
+    if what < 16:
+        return before + sound[max(0, place - 40) :]
+    if what < 24:
+        return before + PUT[what % len(PUT)] + after
+    return before + bytes([after[0] ^ (1 << (what - 24))]) + after[1:]
 
 
 def as_json(data: Any) -> bytes:
@@ -255,67 +265,78 @@ for found in sorted((paths.CHECKOUT / "tests" / "fixtures" / "formats").iterdir(
         KINDS[found.name] = Kind(sound, reader, _lines, _as_lines)
     else:
         KINDS[found.name] = Kind(sound, reader)
-# What a case costs, so that the cases are spread over about the same time.
-SHARE = {"fortio": 0.16, "access log": 0.12, "table": 0.1, "run record": 0.16, "plan": 0.04, "mesh": 0.005,
-         "cluster file": 0.015, "kubelet summary": 0.2, "cAdvisor": 0.2, "site summary": 0.01}  # fmt: skip
 
 
-def asked(parse: Callable[[], object], case: str, folder: Path, data: bytes) -> str:
-    """What a parser says against the data; anything but its own sentence fails the test, and keeps the input."""
+def inputs(name: str) -> st.SearchStrategy[bytes]:
+    """Damaged bytes of this kind and, where it has a structure, more often a mutated structure written out."""
+    kind = KINDS[name]
+    if kind.load is None:
+        return damaged(kind.sound)
+    structures = mutated(kind.load(kind.sound)).map(functools.partial(written, kind.dump))
+    return st.one_of(structures, structures, damaged(kind.sound))
+
+
+def written(dump: Callable[[Any], bytes], data: Any) -> bytes:
+    try:
+        return dump(data)
+    except (ValueError, RecursionError, OverflowError):  # what the writer itself cannot write is no file
+        reject()
+
+
+def said_against(parse: Callable[[], object]) -> str:
+    """What a parser says against the data: one sentence, or nothing. Any other error than its own is a failure."""
     try:
         parse()
-    except MeshtrialError as error:
-        return str(error)
-    except Exception as error:
-        kept = folder / "culprit"
-        kept.write_bytes(data)
-        raise AssertionError(f"{case}: {type(error).__name__}: {error}; the input is {kept}") from error
+    except MeshtrialError as refused:
+        said = str(refused)
+        assert "\n" not in said
+        assert len(said) <= 2000
+        return said
     return ""
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all cases of the module."""
+    return tmp_path_factory.mktemp("foreign")
+
+
 @pytest.mark.parametrize("name", KINDS)
-def test_a_mutated_input_gives_data_or_one_sentence(name: str, tmp_path: Path) -> None:
+def test_a_mutated_input_gives_data_or_one_sentence(name: str, folder: Path) -> None:
     kind = KINDS[name]
-    path = tmp_path / ("mesh.yaml" if name == "mesh" else "input")
-    rng = random.Random(f"{name} 1")
-    whole = None if kind.load is None else kind.load(kind.sound)
+    path = folder / ("mesh.yaml" if name == "mesh" else "input")
     path.write_bytes(kind.sound)
     if name != "mesh":  # the others of its folder are not beside it
         kind.parse(path)
-    refused = 0
-    for case in range(max(50, int(CASES * SHARE.get(name, 0.015)))):
-        try:
-            structured = whole is not None and rng.random() < 0.7
-            data = kind.dump(mutated(rng, whole)) if structured else damaged(rng, kind.sound)
-        except (ValueError, RecursionError, OverflowError):  # what the writer itself cannot write
-            continue
+    refused = []
+
+    @LARGE
+    @given(inputs(name))
+    def each(data: bytes) -> None:
         path.write_bytes(data)
-        said = asked(lambda: kind.parse(path), f"case {case} of {name}", tmp_path, data)
-        refused += bool(said)
-        if "\n" in said or len(said) > 2000:
-            pytest.fail(f"case {case}: {said[:300]}")
-    assert refused > 0 or name in ("cAdvisor", "kubelet summary")
+        refused.append(bool(said_against(lambda: kind.parse(path))))
+
+    each()
+    assert any(refused) or name in ("cAdvisor", "kubelet summary")
 
 
-def test_a_mutated_record_that_is_read_is_also_analysed(tmp_path: Path) -> None:
-    rng = random.Random(2)
-    whole = json.loads((RUN / "run.json").read_bytes())
-    path = tmp_path / "run.json"
-    for case in range(max(50, CASES // 1000)):
-        try:
-            path.write_bytes(as_json(mutated(rng, whole)))
-        except (ValueError, RecursionError):
-            continue
-        asked(lambda: _records(path), f"case {case}", tmp_path, path.read_bytes())
+@FEW
+@given(mutated(json.loads((RUN / "run.json").read_bytes())))
+def test_a_mutated_record_that_is_read_is_also_analysed(folder: Path, record: Any) -> None:
+    path = folder / "run.json"
+    path.write_bytes(written(as_json, record))
+    said_against(lambda: _records(path))
 
 
 @pytest.mark.parametrize("name", ["verdicts.json", "plan.json", "runs.parquet", "environment.json"])
 def test_a_damaged_study_is_told_in_one_sentence(name: str, tmp_path: Path) -> None:
-    rng = random.Random(name)
-    folder = tmp_path / "study"
-    shutil.copytree(SAMPLE, folder, ignore=shutil.ignore_patterns("latency.parquet", "logs"))
-    sound = (SAMPLE / name).read_bytes()
-    for case in range(max(10, CASES // 5000)):
-        data = damaged(rng, sound)
-        (folder / name).write_bytes(data)
-        asked(lambda: read_study(StudyStore.open(folder)), f"case {case}", tmp_path, data)
+    study = tmp_path / "study"
+    shutil.copytree(SAMPLE, study, ignore=shutil.ignore_patterns("latency.parquet", "logs"))
+
+    @FEW
+    @given(damaged((SAMPLE / name).read_bytes()))
+    def each(data: bytes) -> None:
+        (study / name).write_bytes(data)
+        said_against(lambda: read_study(StudyStore.open(study)))
+
+    each()

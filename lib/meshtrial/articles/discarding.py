@@ -108,12 +108,12 @@ def outcomes(
 
 def _outcome(rule: Rule, order: Order, repetitions: int, rng: np.random.Generator) -> Outcome:
     values, maxima = _runs(rule, order, repetitions, rng, 0.0)
-    kept = _kept(values, maxima, rule)
+    kept = kept_best(values, maxima, rule)
     tested = scipy.stats.ttest_ind(kept[..., 0], kept[..., 1], axis=1, equal_var=False)
     blocks = order == "randomised" and not rule.dropped
     logs = np.log(values[..., 1] / values[..., 0])
     spread = kept[..., 0].std(axis=1, ddof=1) / values[..., 0].std(axis=1, ddof=1)
-    slower = _change(_kept(*_runs(rule, order, repetitions, rng, SLOWER), rule))
+    slower = _change(kept_best(*_runs(rule, order, repetitions, rng, SLOWER), rule))
     stalled = _stalled(*_runs(rule, order, repetitions, rng, 0.0), rng)
     return Outcome(
         rule=rule,
@@ -123,7 +123,7 @@ def _outcome(rule: Rule, order: Order, repetitions: int, rng: np.random.Generato
         exact=float(np.mean([signed_rank_p(row) < 0.05 for row in logs])) if blocks else None,
         spread=float(np.median(spread)),
         slower=slower,
-        stalls=_change(_kept(*stalled, rule)),
+        stalls=_change(kept_best(*stalled, rule)),
         stalls_truth=STALL_SHARE * (STALL_FACTOR - 1),
     )
 
@@ -147,7 +147,7 @@ def _stalled(values: FloatArray, maxima: FloatArray, rng: np.random.Generator) -
     return values, maxima
 
 
-def _kept(values: FloatArray, maxima: FloatArray, rule: Rule) -> FloatArray:
+def kept_best(values: FloatArray, maxima: FloatArray, rule: Rule) -> FloatArray:
     """The runs with the smallest maxima of each treatment: (repetitions, kept, 2)."""
     order = maxima.argsort(axis=1)[:, : rule.runs - rule.dropped]
     kept: FloatArray = np.take_along_axis(values, order, axis=1)

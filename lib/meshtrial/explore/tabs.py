@@ -77,7 +77,7 @@ class Verdicts(Tab):
     """Verdicts as declared; and after the fact under another margin, error level or baseline."""
 
     title = "Verdicts"
-    _SHOWN = (
+    SHOWN = (
         ("Picture", Call("figures.forest")),
         ("At a glance", Call("figures.answer")),
         ("Table", Call("tables.verdict_table")),
@@ -97,7 +97,7 @@ class Verdicts(Tab):
         self.reset = ipywidgets.Button(description="Back to what was declared", icon="undo")
         self.reset.layout.width, self.reset.layout.align_self = "auto", "flex-start"
         self.reset.on_click(lambda _: self._declare())
-        self.what = buttons(self._SHOWN, self.changed)
+        self.what = buttons(self.SHOWN, self.changed)
         self.state, self.pane = Html(), Pane()
         self.page = box(
             row(self.margin, self.floor),
@@ -151,7 +151,7 @@ class AllRuns(Tab):
     """All runs of the study together."""
 
     title = "All runs"
-    _SHOWN = (
+    SHOWN = (
         ("Block by block", "figures.runs_by_block"),
         ("Distribution", "figures.latency_ccdf"),
         ("Over their time", "figures.course"),
@@ -164,7 +164,7 @@ class AllRuns(Tab):
 
     def __init__(self) -> None:
         super().__init__()
-        self.what = buttons(self._SHOWN, self.changed)
+        self.what = buttons(self.SHOWN, self.changed)
         self.response = menu("Response", self.changed, "30rem")
         self.pane = Pane()
         self.page = box(self.what, self.response, self.pane.page)
@@ -195,7 +195,7 @@ class OneRun(Tab):
     """Any run: its requests, resources, gates, proofs and logs."""
 
     title = "One run"
-    _SHOWN = (
+    SHOWN = (
         ("Requests", "figures.requests_over_time"),
         ("Resources", "tables.run_resources"),
         ("Resources over time", "figures.components_over_time"),
@@ -209,7 +209,7 @@ class OneRun(Tab):
         super().__init__()
         self.run = menu("Run", self.changed, "36rem")
         self.before, self.after = self._step("chevron-left", -1), self._step("chevron-right", 1)
-        self.what = buttons(self._SHOWN, self.changed)
+        self.what = buttons(self.SHOWN, self.changed)
         self.log = menu("Log", self.changed)
         self.pane = Pane()
         self.page = box(row(self.run, self.before, self.after), self.what, self.log, self.pane.page)
@@ -286,13 +286,13 @@ class TwoStudies(Tab):
     """Another study beside the one that is open."""
 
     title = "Two studies"
-    _SHOWN = (("Verdicts together", "figures.two_studies"), ("What agrees", "tables.between"))
+    SHOWN = (("Verdicts together", "figures.two_studies"), ("What agrees", "tables.between"))
 
     def __init__(self, listed: Mapping[str, Path]) -> None:
         super().__init__()
         self._listed = listed
         self.other = menu("Beside", self.changed, "44rem")
-        self.what = buttons(self._SHOWN, self.changed)
+        self.what = buttons(self.SHOWN, self.changed)
         self.pane = Pane()
         self.page = box(self.other, self.what, self.pane.page)
         with self.held():

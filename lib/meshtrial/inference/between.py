@@ -190,7 +190,7 @@ def _between(studies: Sequence[StudyData], load: str, response: str, treatment: 
     scale: stats.Scale = "difference" if difference or REGISTRY[response].counted else "ratio"
     effects = []
     for i, (own, base) in taken.items():
-        effect = _effect(i, own, base, scale)
+        effect = effect_of(i, own, base, scale)
         if effect is not None:
             effects.append(effect)
     if len(effects) < 2:
@@ -198,7 +198,7 @@ def _between(studies: Sequence[StudyData], load: str, response: str, treatment: 
     study = studies[0].plan.study
     results = _against_first(effects, scale, study.margins.get(response), response, study.alpha)
     return Between(
-        load, response, treatment, baseline, scale, tuple(effects), results, _over_days(effects, scale, study.alpha)
+        load, response, treatment, baseline, scale, tuple(effects), results, over_days(effects, scale, study.alpha)
     )
 
 
@@ -221,7 +221,8 @@ def _values(
     return found[treatment][whole], found[baseline][whole] if baseline else None
 
 
-def _effect(study: int, own: FloatArray, base: FloatArray | None, scale: stats.Scale) -> Effect | None:
+def effect_of(study: int, own: FloatArray, base: FloatArray | None, scale: stats.Scale) -> Effect | None:
+    """One study's effect from its values and those of what it is compared with; None where a ratio is not positive."""
     if scale == "difference":
         values = own - base if base is not None else own
         shown = values
@@ -256,7 +257,7 @@ def _against_first(
     return stats.analyse_family(values, family)
 
 
-def _over_days(effects: Sequence[Effect], scale: stats.Scale, alpha: float) -> OverDays | None:
+def over_days(effects: Sequence[Effect], scale: stats.Scale, alpha: float) -> OverDays | None:
     """Random effects over the studies; None where one of them has no noise of its own to be weighed by."""
     # statsmodels takes a second to load
     from statsmodels.stats.meta_analysis import combine_effects

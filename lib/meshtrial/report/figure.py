@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import polars as pl
 from markupsafe import Markup
@@ -38,8 +39,8 @@ class Figure:
         The numbers that are drawn, in display units named in the columns.
     nothing : bool
         Whether it only says why there is nothing to see.
-    svg, narrow : str
-        The drawing as an ``<svg>`` element for a page, and for a phone.
+    svg : str
+        The drawing as an ``<svg>`` element for a page.
     """
 
     draw: Callable[[Sheet], Canvas]
@@ -48,13 +49,16 @@ class Figure:
     table: pl.DataFrame
     nothing: bool = False
     svg: str = field(init=False, repr=False)
-    narrow: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.alt.strip() or not self.caption.strip():
             raise UsageError("a figure needs alt text and a caption; say what is seen, in numbers")
         object.__setattr__(self, "svg", self._drawn(WIDE))
-        object.__setattr__(self, "narrow", self._drawn(NARROW))
+
+    @cached_property
+    def narrow(self) -> str:
+        """The drawing for a phone, as an ``<svg>`` element; made when a page or a notebook shows it."""
+        return self._drawn(NARROW)
 
     def _drawn(self, sheet: Sheet) -> str:
         with svg_tools.style():

@@ -13,11 +13,7 @@ import re
 from pathlib import Path
 from typing import Any, cast
 
-import nbformat
 from markupsafe import Markup
-from nbconvert import HTMLExporter
-from nbconvert.filters import markdown2html
-from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from meshtrial import __version__
 from meshtrial.errors import RecordError
@@ -94,10 +90,18 @@ def title_of(notebook: Any, fallback: str) -> str:
 
 
 def _read(path: Path) -> Any:
+    import nbformat  # its validator takes more than a second to load
+
     try:
         return cast(Any, nbformat).read(path, as_version=4)
     except (OSError, UnicodeDecodeError, ValueError, nbformat.reader.NotJSONError) as error:
         raise RecordError(f"{path}: is no readable notebook ({error}); run the study again") from error
+
+
+def _cells() -> Any:
+    from nbformat import v4
+
+    return v4
 
 
 def _prepare(notebook: Any) -> None:
@@ -135,7 +139,7 @@ def _opening(cells: list[Any]) -> list[Any]:
     if not title.startswith("# ") or not more[0].strip():
         return cells
     first.source = f"{title}\n\n{question}"
-    folded = cast(Any, new_markdown_cell)(more[0])
+    folded = _cells().new_markdown_cell(more[0])
     leads = [lead.rstrip(".") for lead in re.findall(r"^\*\*([^*]+)\*\*", more[0], flags=re.MULTILINE)]
     folded.metadata["mt_fold"] = "About this study"
     folded.metadata["mt_holds"] = ", ".join(lead[0].lower() + lead[1:] for lead in leads)
@@ -153,9 +157,9 @@ def _code(cells: list[Any]) -> list[Any]:
             heading = ""
     if not parts:
         return []
-    code = cast(Any, new_code_cell)("\n\n".join(parts))
+    code = _cells().new_code_cell("\n\n".join(parts))
     code.metadata["mt_summary"] = "the notebook's cells, in their order: what made every table and figure of this page"
-    return [cast(Any, new_markdown_cell)("## Code"), code]
+    return [_cells().new_markdown_cell("## Code"), code]
 
 
 def _verdict_first(cells: list[Any]) -> list[Any]:
@@ -195,6 +199,8 @@ def _is_visible(output: Any) -> bool:
 
 def _export(notebook: Any, index: str, stem: str) -> str:
     numbers = itertools.count(1)
+    from nbconvert import HTMLExporter
+
     exporter = cast(Any, HTMLExporter)(
         template_name="meshtrial", extra_template_basedirs=[str(TEMPLATES)], extra_template_paths=[str(TEMPLATES)]
     )
@@ -234,6 +240,8 @@ def _plain(text: str) -> str:
 
 def _finish(page: str, errors: list[str], stopped: str) -> str:
     """Inline the drawings, take repeated styles out, put contents and banner in."""
+    from nbconvert.filters import markdown2html
+
     why = Markup(markdown2html(stopped)) if stopped else ""
     page = re.sub(r"<style[^>]*\bmt-style\b[^>]*>.*?</style>", "", page, flags=re.DOTALL)
     # nbconvert puts attributes in an order of its own, so only the class is relied on.

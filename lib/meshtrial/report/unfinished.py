@@ -8,8 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-import nbformat
-
 from meshtrial.records.store import write_text
 
 TAG = "not-whole"
@@ -31,6 +29,8 @@ def say_so(notebook: Path, what: str, kept: str, command: str) -> None:
     command : str
         Makes what is missing.
     """
+    import nbformat  # its validator takes more than a second to load
+
     read = cast(Any, nbformat).read(notebook, as_version=4)
     cells = [cell for cell in read.cells if TAG not in _tags(cell)]
     if cells and PAPERMILL_TAG in _tags(cells[0]):

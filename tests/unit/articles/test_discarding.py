@@ -6,10 +6,10 @@ import json
 
 import numpy as np
 import pytest
+from words import exactly
 
 from meshtrial import paths
-from meshtrial.articles import discarding
-from meshtrial.articles.discarding import Rule, outcomes
+from meshtrial.articles.discarding import Rule, kept_best, outcomes
 from meshtrial.errors import UsageError
 
 
@@ -21,7 +21,7 @@ def found():
 def test_the_runs_with_the_largest_maxima_go_each_treatments_own():
     values = np.array([[[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]]])
     maxima = np.array([[[9.0, 5.0], [7.0, 6.0], [8.0, 4.0]]])
-    kept = discarding._kept(values, maxima, Rule(3, 1))
+    kept = kept_best(values, maxima, Rule(3, 1))
     assert sorted(kept[0, :, 0]) == [2.0, 3.0]
     assert sorted(kept[0, :, 1]) == [10.0, 30.0]
 
@@ -53,9 +53,9 @@ def test_the_same_seed_gives_the_same_numbers():
 
 
 def test_rules_and_sizes_that_say_nothing_are_refused():
-    with pytest.raises(UsageError, match="at least two must be kept"):
+    with pytest.raises(UsageError, match=exactly("dropping 2 of 3 runs: at least two must be kept")):
         Rule(3, 2)
-    with pytest.raises(UsageError, match="repetitions = 10"):
+    with pytest.raises(UsageError, match=exactly("repetitions = 10: allowed is 100 or more, or a share says nothing")):
         outcomes(repetitions=10)
 
 

@@ -30,8 +30,8 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
 }
 OFFERED = [
     "tables.moved",
-    *(call.name for _, call in Verdicts._SHOWN),
-    *(name for tab in (AllRuns, OneRun, TwoStudies) for _, name in tab._SHOWN),
+    *(call.name for _, call in Verdicts.SHOWN),
+    *(name for tab in (AllRuns, OneRun, TwoStudies) for _, name in tab.SHOWN),
 ]
 
 

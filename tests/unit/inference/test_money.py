@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from words import exactly
 
 from meshtrial import cli, paths
 from meshtrial.errors import UsageError
@@ -59,9 +60,17 @@ def test_twice_the_price_is_twice_the_amount_and_nothing_costs_nothing(data):
     assert bills(data, Prices(0.0, 0.01))[0].million.estimate == 0
 
 
-@pytest.mark.parametrize("prices", [(-1, 0.1), (0.1, float("nan")), (float("inf"), 0.1), (0, 0)])
-def test_prices_that_are_none_are_refused(prices):
-    with pytest.raises(UsageError, match="price"):
+@pytest.mark.parametrize(
+    ("prices", "said"),
+    [
+        ((-1, 0.1), "core_hour = -1: allowed is a price of 0 or more"),
+        ((0.1, float("nan")), "gib_hour = nan: allowed is a price of 0 or more"),
+        ((float("inf"), 0.1), "core_hour = inf: allowed is a price of 0 or more"),
+        ((0, 0), "core_hour and gib_hour are both 0: give the prices that you pay, none is built in"),
+    ],
+)
+def test_prices_that_are_none_are_refused(prices, said):
+    with pytest.raises(UsageError, match=exactly(said)):
         Prices(*prices)
 
 

@@ -7,10 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from polars.testing import assert_frame_equal
+from words import naming
 
 from meshtrial.design.plan import make_plan
 from meshtrial.errors import UsageError
 from meshtrial.inference import infer, read_study
+from meshtrial.inference.export import verdicts_frame
 from meshtrial.inference.reanalysis import reanalyse
 from meshtrial.margin import Margin
 from meshtrial.records import listing, packed
@@ -67,7 +70,9 @@ def test_a_recorded_study_gives_its_own_verdicts_again(path, tmp_path):
     data = read_study(StudyStore.open(folder))
     again = reanalyse(data)
     assert again.said == ""
-    assert again.data.verdicts == data.verdicts
+    # Recorded on another processor: what its logarithms round differs in the last digit.
+    frames = (verdicts_frame(one) for one in (again.data, data))
+    assert_frame_equal(*frames, rel_tol=1e-9, abs_tol=0)
 
 
 @pytest.mark.parametrize(
@@ -202,16 +207,16 @@ def test_an_unfinished_study_stays_without_a_verdict(data, make_record):
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("asked", "named"),
     [
-        ({"margin": "ten"}, r"margin latency_p50_s=ten: allowed is e\.g\. 5% or 0\.2ms"),
-        ({"margin": "p51=5%"}, "p51"),
-        ({"margin": "-5%"}, "allowed is e.g. 5%"),
-        ({"alpha": 0.7}, r"alpha = 0\.7: allowed is more than 0 and less than 0\.5"),
-        ({"baseline": "linkerd"}, r"baseline 'linkerd': allowed are none, node-proxy"),
-        ({"baseline": "none-aa"}, r"baseline 'none-aa': allowed are none, node-proxy, sidecar"),
+        ({"margin": "ten"}, ("latency_p50_s=ten", "5%", "0.2ms")),
+        ({"margin": "p51=5%"}, ("'p51'", "latency_p50_s")),
+        ({"margin": "-5%"}, ("latency_p50_s=-5%", "5%", "0.2ms")),
+        ({"alpha": 0.7}, ("alpha = 0.7", 0.5)),
+        ({"baseline": "linkerd"}, ("baseline 'linkerd'", "none, node-proxy, sidecar")),
+        ({"baseline": "none-aa"}, ("baseline 'none-aa'", "none, node-proxy, sidecar")),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_line(data, asked, message):
-    with pytest.raises(UsageError, match=message):
+def test_what_cannot_be_is_refused_in_a_line(data, asked, named):
+    with pytest.raises(UsageError, match=naming(*named)):
         reanalyse(data, **asked)

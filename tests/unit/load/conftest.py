@@ -10,15 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 from meshtrial.load.generators import GeneratorOutput
 from meshtrial.load.histogram import EDGES
 from meshtrial.records.schema import ComponentUsage
-
-# The same examples every time, no deadline on a busy machine, no folder left behind.
-settings.register_profile("load", deadline=None, derandomize=True, database=None)
-settings.load_profile("load")
 
 START_NS = 1_795_229_163_000_000_000  # 2026-11-21T02:46:03Z
 START_TEXT = "2026-11-21T02:46:03Z"

@@ -33,14 +33,13 @@ def test_as_many_keys_stand_on_a_line_as_fit():
 @pytest.mark.parametrize("sheet", [WIDE, NARROW, Sheet(5.5)])
 def test_the_key_moves_the_title_up_by_its_lines(sheet):
     figure, (axes,) = sheet.panels([2.0])
-    axes.set_title("title", loc="left")
+    title = axes.set_title("title", loc="left")
     sheet.key(axes, LOOKS.values())
     legend = axes.get_legend()
     assert [text.get_text() for text in legend.get_texts()] == list(LOOKS)
     figure.canvas.draw()
-    title = axes.get_title(loc="left")
-    assert title == "title"
-    assert axes._left_title.get_window_extent().y0 >= legend.get_window_extent().y0
+    assert axes.get_title(loc="left") == "title"
+    assert title.get_window_extent().y0 >= legend.get_window_extent().y0
     assert legend.get_window_extent().width <= figure.bbox.width
 
 

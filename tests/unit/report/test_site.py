@@ -5,6 +5,7 @@ import re
 from urllib.parse import unquote
 
 import pytest
+from words import exactly, naming
 
 from meshtrial.errors import UsageError
 from meshtrial.report import read_entry, write_entry, write_index
@@ -76,7 +77,7 @@ def test_a_broken_entry_is_listed_with_its_reason(runs, data, content, reason):
     (entry,) = entries(runs)
     assert reason in entry
     assert 'href="./a.html"' in entry
-    with pytest.raises(UsageError, match=r"a\.json"):
+    with pytest.raises(UsageError, match=naming("a.json")):
         read_entry(path)
 
 
@@ -91,7 +92,7 @@ def test_failed_and_interrupted_runs_are_listed(runs, data):
 
 
 def test_an_unknown_status_is_refused(runs):
-    with pytest.raises(UsageError, match="whole, failed, interrupted"):
+    with pytest.raises(UsageError, match=exactly("status = 'fine': allowed is whole, failed, interrupted")):
         write_entry(runs / "x.html", study="s", status="fine")
 
 

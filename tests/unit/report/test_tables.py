@@ -11,6 +11,7 @@ import pytest
 from meshtrial.design.study import Load, Treatment
 from meshtrial.records.schema import Proof
 from meshtrial.report import tables
+from meshtrial.report.tables.proofs import together
 
 MAKE = {
     "verdict_sentence": tables.verdict_sentence,
@@ -171,10 +172,8 @@ def test_proofs_show_expected_and_observed(variants):
 
 
 def test_counters_that_differ_in_one_number_are_one_range(data):
-    from meshtrial.report.tables.proofs import _some
-
-    assert _some(["at least 520", "at least 518", "at least 520"]) == "at least 518 to 520"
-    assert _some(["refused", "reset", "closed"]) == "refused · reset · and 1 more"
+    assert together(["at least 520", "at least 518", "at least 520"]) == "at least 518 to 520"
+    assert together(["refused", "reset", "closed"]) == "refused · reset · and 1 more"
 
 
 def test_gates_show_threshold_and_worst_value(data):

@@ -5,6 +5,7 @@ from email.utils import parsedate_to_datetime
 from xml.etree import ElementTree
 
 import pytest
+from words import exactly
 
 from meshtrial.errors import UsageError
 from meshtrial.site import address, checked_base, write_feed
@@ -52,5 +53,6 @@ def test_a_base_ends_in_a_slash(given, base):
     "given", ["example.org", "ftp://a.org", "https://", "https://a.org/?q", "https://a b/", "http://["]
 )
 def test_what_is_no_base_is_refused(given):
-    with pytest.raises(UsageError, match="--base-url"):
+    said = f"--base-url {given}: is no address of a site; give one like https://example.org/meshes/"
+    with pytest.raises(UsageError, match=exactly(said)):
         checked_base(given)

@@ -12,6 +12,7 @@ from html import unescape
 import jsonschema
 import pytest
 from referencing import Registry, Resource
+from words import exactly
 
 from meshtrial import paths
 from meshtrial.errors import UsageError
@@ -92,12 +93,15 @@ def test_all_verdicts_are_json_of_the_schema(studies, tmp_path):
 def test_a_page_of_somebody_else_is_not_replaced(studies, tmp_path):
     refuse_foreign(tmp_path / "new")
     for folder in (paths.CHECKOUT, next((paths.CHECKOUT / "data" / "sample").glob("*/*/plan.json")).parent):
-        with pytest.raises(UsageError, match="the folder of the site stands first"):
+        said = f"{folder}: is the checkout or a study; the folder of the site stands first, then studies"
+        with pytest.raises(UsageError, match=exactly(said)):
             refuse_foreign(folder)
     (tmp_path / "index.html").write_text("mine")
-    with pytest.raises(UsageError, match="give another folder"):
+    with pytest.raises(
+        UsageError, match=exactly(f"{tmp_path}: holds an index.html that is of no site made here; give another folder")
+    ):
         refuse_foreign(tmp_path)
-    with pytest.raises(UsageError, match="is a file"):
+    with pytest.raises(UsageError, match=exactly(f"{tmp_path / 'index.html'}: is a file; give the folder of the site")):
         refuse_foreign(tmp_path / "index.html")
     write_site_index(tmp_path, studies)
     refuse_foreign(tmp_path)

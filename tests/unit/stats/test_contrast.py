@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from statsmodels.stats.power import TTestIndPower
+from words import exactly
 
 from meshtrial.errors import UsageError
 from meshtrial.stats import Margin, compare_paired, compare_unpaired
@@ -190,21 +191,38 @@ def test_frozen() -> None:
     assert isinstance(result, Comparison)
 
 
+NOT_POSITIVE = (
+    "a ratio needs positive values in every run; where the baseline is zero by construction (data-plane CPU of no "
+    "mesh), compare with scale='difference'"
+)
+
+
 @pytest.mark.parametrize(
-    ("t", "b", "options", "word"),
+    ("t", "b", "options", "said"),
     [
-        ([1, 2], [1, 2, 3], {}, "both treatments"),
-        ([1], [1], {}, "one block"),
-        ([1, 2], [0, 1], {}, "difference"),
-        ([1, -2], [1, 1], {}, "difference"),
-        ([1, math.nan], [1, 1], {}, "finite"),
-        ([1, 2, 3], [1, 1, 1], {"blocks": [1, 1, 2]}, "slices"),
-        ([1, 2], [1, 1], {"scale": "log"}, "scale"),
-        ([1, 2], [0, 0], {"scale": "difference", "margin": Margin(0.1)}, "floor"),
+        ([1, 2], [1, 2, 3], {}, "paired data need one value a block of both treatments, got 2 and 3"),
+        ([1], [1], {}, "one block shows no noise: at least 2 complete blocks are needed to compare anything"),
+        ([1, 2], [0, 1], {}, NOT_POSITIVE),
+        ([1, -2], [1, 1], {}, NOT_POSITIVE),
+        ([1, math.nan], [1, 1], {}, "treatment: 1 of 2 values are not finite; exclude their whole blocks"),
+        (
+            [1, 2, 3],
+            [1, 1, 1],
+            {"blocks": [1, 1, 2]},
+            "3 values need 3 different blocks, got 3 labels, 2 different; average the slices of a run first: the run "
+            "is the unit",
+        ),
+        ([1, 2], [1, 1], {"scale": "log"}, "scale must be 'ratio' or 'difference', got 'log'"),
+        (
+            [1, 2],
+            [0, 0],
+            {"scale": "difference", "margin": Margin(0.1)},
+            "the baseline is zero, so a relative margin means nothing: declare a floor in the response's unit",
+        ),
     ],
 )
-def test_refuses(t: list[float], b: list[float], options: dict[str, object], word: str) -> None:
-    with pytest.raises(UsageError, match=word):
+def test_refuses(t: list[float], b: list[float], options: dict[str, object], said: str) -> None:
+    with pytest.raises(UsageError, match=exactly(said)):
         compare_paired(t, b, **options)  # type: ignore[arg-type]
 
 

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from words import exactly
 
 from meshtrial.errors import UsageError
 from meshtrial.stats import compare_paired
@@ -59,23 +60,31 @@ def test_plain_forms() -> None:
     assert FixedN(10).to_dict() == {"rule": "fixed", "n": 10, "alpha": 0.05}
 
 
+THERE_ARE = "there are fixed, precision, two-looks"
+PRECISION = "precision: target > 0 and 2 <= n_min <= n_max"
+
+
 @pytest.mark.parametrize(
-    ("data", "word"),
+    ("data", "said"),
     [
-        ({"rule": "until it is significant"}, "until it is significant"),
-        ({}, "None"),
-        ({"rule": "fixed", "blocks": 10}, "blocks"),
-        ({"rule": "fixed", "n": "10"}, "whole number"),
-        ({"rule": "fixed", "n": True}, "whole number"),
-        ({"rule": "fixed", "n": 1}, "n >= 2"),
-        ({"rule": "precision"}, "target"),
-        ({"rule": "precision", "target": -1}, "target > 0"),
-        ({"rule": "precision", "target": 0.1, "n_min": 30, "n_max": 20}, "n_min <= n_max"),
-        ({"rule": "two-looks", "first": 16, "second": 10}, "first < second"),
+        ({"rule": "until it is significant"}, f"no stopping rule 'until it is significant'; {THERE_ARE}"),
+        ({}, f"no stopping rule None; {THERE_ARE}"),
+        ({"rule": "fixed", "blocks": 10}, "stopping rule 'fixed' has no option 'blocks'; it has n, alpha"),
+        ({"rule": "fixed", "n": "10"}, "stopping rule 'fixed': n must be a whole number, got '10'"),
+        ({"rule": "fixed", "n": True}, "stopping rule 'fixed': n must be a whole number, got True"),
+        ({"rule": "fixed", "n": 1}, "fixed: n >= 2 and 0 < alpha < 1, got 1 and 0.05"),
+        ({"rule": "precision"}, "stopping rule 'precision' needs a value for target"),
+        ({"rule": "precision", "target": -1}, f"{PRECISION}, got -1, 8, 30"),
+        ({"rule": "precision", "target": 0.1, "n_min": 30, "n_max": 20}, f"{PRECISION}, got 0.1, 30, 20"),
+        (
+            {"rule": "two-looks", "first": 16, "second": 10},
+            "two-looks: 2 <= first < second and positive error rates, got {'first': 16, 'second': 10, "
+            "'alpha_first': 0.01, 'alpha_second': 0.04}",
+        ),
     ],
 )
-def test_refuses(data: dict[str, object], word: str) -> None:
-    with pytest.raises(UsageError, match=word):
+def test_refuses(data: dict[str, object], said: str) -> None:
+    with pytest.raises(UsageError, match=exactly(said)):
         stopping_rule(data)
 
 

@@ -32,7 +32,7 @@ BAND_ALPHA = 0.05
 
 
 @dataclass(frozen=True)
-class _Pool:
+class Pool:
     """All requests of one treatment at one load, sorted, in milliseconds."""
 
     load: str
@@ -92,7 +92,7 @@ def latency_ccdf(data: StudyData, *, corrected: bool = False) -> Figure:
     )
 
 
-def _banded(pools: list[_Pool]) -> str:
+def _banded(pools: list[Pool]) -> str:
     ranks = [median_ranks(len(pool.runs), BAND_ALPHA) for pool in pools]
     if not any(one.confidence >= 1 - BAND_ALPHA for one in ranks):
         return ""
@@ -102,7 +102,7 @@ def _banded(pools: list[_Pool]) -> str:
     )
 
 
-def _pools(data: StudyData, column: str) -> tuple[list[_Pool], list[str]]:
+def _pools(data: StudyData, column: str) -> tuple[list[Pool], list[str]]:
     found: dict[tuple[str, str], list[NDArray[np.float64]]] = {}
     unreadable = []
     # A search ends at a rate of each treatment's own: there is nothing to lay over one another.
@@ -124,7 +124,7 @@ def _pools(data: StudyData, column: str) -> tuple[list[_Pool], list[str]]:
         if len(values):
             found.setdefault((run.load, run.treatment), []).append(values)
     pools = [
-        _Pool(load, treatment, tuple(np.sort(one) * 1e3 for one in parts), np.sort(np.concatenate(parts)) * 1e3)
+        Pool(load, treatment, tuple(np.sort(one) * 1e3 for one in parts), np.sort(np.concatenate(parts)) * 1e3)
         for load in frames.loads(data)
         if load not in searches
         for treatment in frames.order(data, [t for one, t in found if one == load])
@@ -133,7 +133,7 @@ def _pools(data: StudyData, column: str) -> tuple[list[_Pool], list[str]]:
     return pools, unreadable
 
 
-def _draw(data: StudyData, pools: list[_Pool], sheet: Sheet, since: str) -> Canvas:
+def _draw(data: StudyData, pools: list[Pool], sheet: Sheet, since: str) -> Canvas:
     looks = palette.looks(data.plan.study)
     present = list(dict.fromkeys(pool.load for pool in pools))
     names = frames.order(data, [pool.treatment for pool in pools])
@@ -159,7 +159,7 @@ def _draw(data: StudyData, pools: list[_Pool], sheet: Sheet, since: str) -> Canv
     return figure
 
 
-def _curves(body: Axes, tail: Axes, pool: _Pool, look: palette.Look, floor: float) -> None:
+def _curves(body: Axes, tail: Axes, pool: Pool, look: palette.Look, floor: float) -> None:
     x, beyond = pool.steps()
     kept = beyond > 0  # the largest request has nothing beyond it, which a logarithmic axis cannot show
     for axis, times, share in ((body, x, 100 * (1 - beyond)), (tail, x[kept], beyond[kept])):
@@ -195,7 +195,7 @@ def _curves(body: Axes, tail: Axes, pool: _Pool, look: palette.Look, floor: floa
             )
 
 
-def _axes_of(body: Axes, tail: Axes, mine: list[_Pool]) -> None:
+def _axes_of(body: Axes, tail: Axes, mine: list[Pool]) -> None:
     body.set_ylim(0, 101)
     body.set_ylabel("answered within / %")
     body.yaxis.set_major_locator(FixedLocator([0, 25, 50, 75, 100]))
@@ -213,7 +213,7 @@ def _axes_of(body: Axes, tail: Axes, mine: list[_Pool]) -> None:
     tail.set_ylabel("took longer (log scale)")
 
 
-def _alt(data: StudyData, pools: list[_Pool]) -> str:
+def _alt(data: StudyData, pools: list[Pool]) -> str:
     floor = data.plan.study.gates.sample_floor
     several = len({pool.load for pool in pools}) > 1
     parts = []
@@ -228,7 +228,7 @@ def _alt(data: StudyData, pools: list[_Pool]) -> str:
     return "Distribution of request latency, body and tail; pooled percentiles: " + "; ".join(parts) + "."
 
 
-def _table(data: StudyData, pools: list[_Pool], corrected: bool) -> pl.DataFrame:
+def _table(data: StudyData, pools: list[Pool], corrected: bool) -> pl.DataFrame:
     floor = data.plan.study.gates.sample_floor
     infix = "corrected_" if corrected else ""
     columns: dict[str, list[object]] = {

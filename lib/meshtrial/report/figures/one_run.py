@@ -42,7 +42,7 @@ def requests_over_time(data: StudyData, run_id: str, attempt: int = 1) -> Figure
     good = found.filter("ok")
     lines = {name: float(v) for name, q in _MARKED.items() if (v := _quantile(good, q)) is not None}
     failed = found.height - good.height
-    dots = _thinned(found)
+    dots = thinned(found)
     fewer = "" if dots.height == found.height else f" Drawn are {wording.count(dots.height)}: the slowest and a sample."
     caption = (
         "A dot a request: when it was sent, and how long its answer took. Lines: percentiles of this one run, where at "
@@ -89,7 +89,7 @@ def _quantile(good: pl.DataFrame, q: float) -> float | None:
     return good["latency / ms"].quantile(q, "linear") if good.height * (1 - q) >= 5 else None
 
 
-def _thinned(found: pl.DataFrame) -> pl.DataFrame:
+def thinned(found: pl.DataFrame) -> pl.DataFrame:
     """The failed ones, the slowest, and every n-th of the others: no dot is moved, none is made up."""
     if found.height <= _MOST:
         return found

@@ -49,8 +49,8 @@ def proofs(data: StudyData) -> Table:
                 [
                     Cell(name),
                     Cell(passed, html=badge("✕", passed, "stopped") if failed else Markup("")),
-                    Cell(_some(proof.expected for proof in shown)),
-                    Cell(_some(in_words(proof.observed) for proof in shown)),
+                    Cell(together(proof.expected for proof in shown)),
+                    Cell(together(in_words(proof.observed) for proof in shown)),
                 ]
             )
     columns = [
@@ -89,7 +89,7 @@ def in_words(observed: str) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1].rstrip() + "…"
 
 
-def _some(texts: Iterable[str]) -> str:
+def together(texts: Iterable[str]) -> str:
     """Different texts, the first two of them; texts that differ in one number alone are one, with its range."""
     found = list(dict.fromkeys(texts))
     numbers = [_NUMBER.findall(text) for text in found]

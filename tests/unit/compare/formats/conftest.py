@@ -11,6 +11,7 @@ import pytest
 
 from meshtrial import paths
 from meshtrial.compare.formats import read_file
+from meshtrial.load.files import InputFileError
 from meshtrial.load.recorded import Recorded
 
 FIXTURES = paths.CHECKOUT / "tests" / "fixtures" / "formats"
@@ -37,5 +38,19 @@ def read(tmp_path: Path) -> Callable[..., Recorded]:
         data = content if isinstance(content, str | bytes) else json.dumps(content)
         path.write_bytes(data if isinstance(data, bytes) else data.encode())
         return read_file(path, sample_floor)
+
+    return run
+
+
+@pytest.fixture
+def refused(read: Callable[..., Recorded], tmp_path: Path) -> Callable[..., str]:
+    """Why content is refused; the error names the file too."""
+
+    def run(content: str | bytes | dict[str, Any] | list[Any]) -> str:
+        with pytest.raises(InputFileError) as found:
+            read(content)
+        assert found.value.path == tmp_path / "input"
+        assert "\n" not in str(found.value)
+        return found.value.reason
 
     return run

@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 
 import pytest
+from words import exactly
 
 from meshtrial.compare.formats.latencies import Reading, of_counts, of_percentiles, of_requests, recorded
 from meshtrial.compare.formats.source import Source
@@ -59,24 +60,26 @@ def test_percentiles_stand_as_they_are():
 
 def test_a_higher_percentile_may_be_smaller_by_its_digits_alone():
     of_percentiles(SOURCE, {"p50": Reading(0.0011, 1e-4), "p90": Reading(0.0010, 1e-4)}, 100, 1.0)
-    with pytest.raises(InputFileError, match="its p90 is smaller than its p50"):
+    with pytest.raises(
+        InputFileError, match=exactly("f: its p90 is smaller than its p50: it is damaged, or was edited")
+    ):
         of_percentiles(SOURCE, {"p50": Reading(0.0013, 1e-4), "p90": Reading(0.0010, 1e-4)}, 100, 1.0)
 
 
 @pytest.mark.parametrize(
     ("requests", "failed", "settings", "reason"),
     [
-        (0, 0, {}, "made none"),
+        (0, 0, {}, "0 requests: the run made none"),
         (10, 11, {}, "11 failed requests of 10"),
         (10, -1, {}, "-1 failed requests of 10"),
         (10, 0, {"actual_rps": -1.0}, "a rate of -1 a second"),
-        (10, 0, {"actual_rps": 1e12}, "a rate of 1e"),
-        (10, 0, {"requested_rps": math.inf}, "requested_rps would be inf"),
+        (10, 0, {"actual_rps": 1e12}, "a rate of 1e+12 a second"),
+        (10, 0, {"requested_rps": math.inf}, "a number that is too large: its requested_rps would be inf"),
     ],
 )
 def test_a_run_that_cannot_be(requests, failed, settings, reason):
     latencies = of_percentiles(SOURCE, {"p50": Reading(0.001)}, 10, 1.0)
-    with pytest.raises(InputFileError, match=reason):
+    with pytest.raises(InputFileError, match=exactly(f"f: holds {reason}")):
         recorded(SOURCE, "x", latencies, LoadSettings(generator="x", **settings), requests=requests, failed=failed)
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from words import exactly
 
 from meshtrial.compare.formats.source import Source
 from meshtrial.load.files import InputFileError
@@ -34,9 +35,9 @@ def test_a_document_or_none_and_never_an_error(data, document, first):
 def test_lines_that_hold_something():
     source = of(b'{"a": 1}\n\n{"b": 2}\n{"a": 3}\n')
     assert [line.data for line in source.lines("stream", b'"a"')] == [{"a": 1}, {"a": 3}]
-    with pytest.raises(InputFileError, match="line 2 is no line of a stream: '3'"):
+    with pytest.raises(InputFileError, match=exactly("f: line 2 is no line of a stream: '3'")):
         list(of(b'{"a": 1}\n3\n').lines("stream"))
-    with pytest.raises(InputFileError, match="line 2 is truncated: the stream was cut off"):
+    with pytest.raises(InputFileError, match=exactly("f: line 2 is truncated: the stream was cut off, measure again")):
         list(of(b'{"a": 1}\n{"b": ').lines("stream", b'"a"'))
 
 
@@ -48,13 +49,13 @@ def test_rows_with_and_without_a_header():
 @pytest.mark.parametrize(
     ("data", "names", "reason"),
     [
-        (b"a,b\n1\n", (), "row 2 has 1 values for 2 columns"),
-        (b"a,b\n1,2,3\n", (), "row 2 has 3 values for 2 columns"),
-        (b"1\n", ("a", "b"), "row 1 has 1 values for 2 columns"),
-        (b"1,2", ("a", "b"), "its last row is truncated"),
-        (b"a,b\n\xff,2\n", (), "is not text"),
+        (b"a,b\n1\n", (), "is not a whole CSV: row 2 has 1 values for 2 columns"),
+        (b"a,b\n1,2,3\n", (), "is not a whole CSV: row 2 has 3 values for 2 columns"),
+        (b"1\n", ("a", "b"), "is not a whole CSV: row 1 has 1 values for 2 columns"),
+        (b"1,2", ("a", "b"), "its last row is truncated: the CSV was cut off, measure again"),
+        (b"a,b\n\xff,2\n", (), "is not text (byte 4 is not UTF-8)"),
     ],
 )
 def test_a_table_that_is_not_whole(data, names, reason):
-    with pytest.raises(InputFileError, match=reason):
+    with pytest.raises(InputFileError, match=exactly(f"f: {reason}")):
         list(of(data).rows("CSV", names))

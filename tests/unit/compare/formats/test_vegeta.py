@@ -1,10 +1,10 @@
 """vegeta's four forms, as one attack of 100 requests a second gave them."""
 
 import json
+import re
 
 import pytest
-
-from meshtrial.load.files import InputFileError
+from words import naming
 
 
 def test_every_request_exactly_as_json_and_as_csv(read):
@@ -59,23 +59,23 @@ def test_a_histogram_is_as_coarse_as_its_buckets(read):
     assert "error_ratio" not in found.responses
 
 
-def test_no_quantile_is_taken_from_the_bucket_without_an_end(read, fixture_text):
+def test_no_quantile_is_taken_from_the_bucket_without_an_end(read, refused, fixture_text):
     text = fixture_text("vegeta-hist.txt")
     beyond = text.replace("[5ms,    +Inf]   0    0.00%", "[5ms,    +Inf]   30   9.09%")
     found = read(beyond)
     assert "latency_p90_s" in found.responses  # 297 of 330 lie before it
     assert {"latency_p95_s", "latency_p99_s", "latency_max_s"}.isdisjoint(found.responses)
     assert "buckets that go further" in found.further
-    with pytest.raises(InputFileError, match="without its end"):
-        read(text.partition("[5ms,")[0])
+    assert refused(text.partition("[5ms,")[0]) == "is vegeta's histogram without its end (+Inf): it was cut off"
 
 
-@pytest.mark.parametrize("name", ["vegeta.json", "vegeta.csv"])
-def test_a_stream_that_was_cut_off(read, fixture_text, name):
-    with pytest.raises(InputFileError, match=r"line 20 is|last row is truncated"):
-        read(fixture_text(name)[:-100])
+@pytest.mark.parametrize(
+    ("name", "named"), [("vegeta.json", ("line 20", "a stream of vegeta")), ("vegeta.csv", ("the CSV of vegeta",))]
+)
+def test_a_stream_that_was_cut_off(refused, fixture_text, name, named):
+    assert re.search(naming(*named), refused(fixture_text(name)[:-100]))
 
 
-def test_the_binary_is_named(read):
-    with pytest.raises(InputFileError, match="vegeta encode --to json FILE"):
-        read(b"\xff\x96\x7f\x03\x01\x01\x06Result\x01\xff\x80\x00\x01\x0c\x01\x06Attack\x01\x0c\x00")
+def test_the_binary_is_named(refused):
+    said = refused(b"\xff\x96\x7f\x03\x01\x01\x06Result\x01\xff\x80\x00\x01\x0c\x01\x06Attack\x01\x0c\x00")
+    assert said == "is vegeta's binary: vegeta encode --to json FILE > FILE.json"
