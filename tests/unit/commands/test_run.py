@@ -94,7 +94,7 @@ def folders(tmp_path, monkeypatch):
 
 
 def test_an_executed_notebook_never_takes_the_place_of_another(folders):
-    made = [command._new_notebook("rollout") for _ in range(4)]
+    made = [command.new_notebook("rollout") for _ in range(4)]
     assert len(set(made)) == 4
     assert all(path.exists() and path.parent == folders / "reports" for path in made)
     assert all(re.fullmatch(r"rollout-\d{8}T\d{6}Z(-[234])?\.ipynb", path.name) for path in made)

@@ -39,7 +39,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     made.add("/apis/kuma.io/v1/meshes/theirs")
     made.add(f"{SPACES}/shop")
     session = SessionLease(made, ALIVE, "istio-app")
-    session._renew()
+    session.renew()
     order: list[str] = []
     monkeypatch.setattr(cleanup, "uninstall_release", lambda *args: order.append(f"helm {args[2].name}"))
     delete = made.delete
@@ -74,7 +74,7 @@ def test_a_study_that_is_over_is_cleaned_and_one_by_force_too(api: FakeApi):
 def begin(api: FakeApi, owner: Owner, mesh: str) -> None:
     """A study that begins: its Lease first, then its mesh, a custom resource, a role and a CRD of its own."""
     space(api, f"{mesh}-probe", owner)
-    SessionLease(api, owner, f"{mesh}-probe")._renew()
+    SessionLease(api, owner, f"{mesh}-probe").renew()
     space(api, f"{mesh}-control", owner, mesh)
     labels = {"meshtrial.dev/owner": owner.id, "meshtrial.dev/study": owner.labels["meshtrial.dev/study"]}
     api.add("/apis/kuma.io/v1/meshes/new", {"metadata": {"labels": dict(owner.labels)}})

@@ -7,26 +7,28 @@ from pathlib import Path
 import pytest
 import yaml
 from kubernetes.client.exceptions import ApiException
+from unit.kubernetes.conftest import Clock
 
 from meshtrial.errors import TestbedError, UsageError
-from meshtrial.testbed.kubernetes import client
 from meshtrial.testbed.kubernetes.client import Cluster, ConflictError, NotFoundError, is_blink
 
 
-@pytest.fixture
-def kubeconfig(tmp_path: Path) -> str:
-    path = tmp_path / "config"
+def kubeconfig_of(path: Path, server: str) -> str:
     data = {
         "apiVersion": "v1",
         "kind": "Config",
-        # Nobody listens on port 9 of loopback.
-        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}],
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
         "users": [{"name": "u", "user": {}}],
         "contexts": [{"name": "there", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "there",
     }
     path.write_text(yaml.safe_dump(data))
     return str(path)
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> str:
+    return kubeconfig_of(tmp_path / "config", "http://127.0.0.1:9")  # nobody listens there
 
 
 def test_wrong_context_names_those_that_are_there(kubeconfig: str):
@@ -48,15 +50,6 @@ def test_unreachable_cluster_is_one_line(kubeconfig: str):
     assert "\n" not in line
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Time that passes only where the client waits."""
-    now = [0.0]
-    monkeypatch.setattr(client.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(client.time, "sleep", lambda s: now.__setitem__(0, now[0] + s))
-    return now
-
-
 def refuse() -> None:
     raise ConnectionRefusedError
 
@@ -67,16 +60,16 @@ def busy() -> None:
 
 @pytest.mark.parametrize(("before", "waited_s"), [(None, 10), (lambda: "ready", 60), (busy, 60)])
 def test_a_server_that_was_never_heard_is_not_waited_for_as_long(
-    kubeconfig: str, clock: list[float], before: Callable[[], object] | None, waited_s: float
+    kubeconfig: str, clock: Clock, before: Callable[[], object] | None, waited_s: float
 ):
     cluster = Cluster(kubeconfig)
     if before is not None:  # an answer, be it that it is busy, is one
         with contextlib.suppress(TestbedError):
             cluster.call("get", before, patience_s=0)
-    began = clock[0]
+    began = clock.now
     with pytest.raises(TestbedError, match="no answer from the API server"):
         cluster.call("get", refuse)
-    assert waited_s <= clock[0] - began <= waited_s + 1
+    assert waited_s <= clock.now - began <= waited_s + 1
 
 
 @pytest.mark.parametrize(
@@ -119,13 +112,12 @@ class _Dated(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize("date", ["Sun, 22 Nov 2026 18:00:45 GMT", ""])
-def test_the_servers_clock_is_its_own_not_this_machines(kubeconfig: str, date: str):
+def test_the_servers_clock_is_its_own_not_this_machines(tmp_path: Path, date: str):
     with http.server.HTTPServer(("127.0.0.1", 0), _Dated) as server:
         server.date = date  # type: ignore[attr-defined]
         thread = threading.Thread(target=server.handle_request)
         thread.start()
-        cluster = Cluster(kubeconfig)
-        cluster._configuration.host = f"http://127.0.0.1:{server.server_port}"
+        cluster = Cluster(kubeconfig_of(tmp_path / "config", f"http://127.0.0.1:{server.server_port}"))
         if date:
             assert cluster.server_time() == 1795370445
         else:

@@ -5,7 +5,7 @@ import pytest
 
 from meshtrial.errors import TestbedError
 from meshtrial.load.generators import GeneratorCall, Target, publishable
-from meshtrial.testbed.kubernetes.loadgen import _argv
+from meshtrial.testbed.kubernetes.loadgen import command_line
 from meshtrial.testbed.kubernetes.results import parse_usage, unpack
 
 
@@ -25,7 +25,9 @@ def test_a_missing_time_is_not_zero(text: str):
 
 
 def test_command_line_carries_target_headers_and_files():
-    argv = _argv(GeneratorCall(("-qps", "100"), "measure"), Target("http://a/", (("Authorization", "Bearer t"),)))
+    argv = command_line(
+        GeneratorCall(("-qps", "100"), "measure"), Target("http://a/", (("Authorization", "Bearer t"),))
+    )
     assert argv[:4] == ("fortio", "load", "-qps", "100")
     assert argv[-3:] == ("-H", "Authorization:Bearer t", "http://a/")
     assert argv[-1] == "http://a/"

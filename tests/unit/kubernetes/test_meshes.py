@@ -87,7 +87,7 @@ def test_nothing_of_a_mesh_is_left_and_nothing_of_others_goes(
     installer.uninstall("toy")
     assert set(api.objects) == {f"{ROLES}/toy-of-somebody", f"{ROLES}/stranger"}
     assert helms == ["install", "uninstall"]
-    assert installer.standing == ()
+    assert not installer.standing
     record = policy_record(KubernetesOptions(), installer, False)
     assert record["appeared_and_left_alone"] == ["clusterroles stranger"]
 
@@ -175,7 +175,7 @@ def test_a_mesh_that_did_not_go_is_remembered(
     monkeypatch.setattr(helm, "uninstall_release", hang)
     with pytest.raises(TestbedError, match="no end within 330 s"):
         installer.uninstall("toy")
-    assert (installer.standing, installer.installed) == (("toy",), {})
+    assert (list(installer.standing), installer.installed) == (["toy"], {})
     monkeypatch.setattr(helm, "uninstall_release", good)
     installer.uninstall("toy")
     assert api.objects == {}
@@ -218,7 +218,7 @@ def test_two_versions_are_two_meshes_and_what_each_was_installed_from_is_told(
     sources = []
     for one in (old, new):
         installer.install(one)
-        assert installer.standing == (one.name,)
+        assert list(installer.standing) == [one.name]
         namespace = api.objects["/api/v1/namespaces/toy-system"]["metadata"]
         assert namespace["annotations"]["meshtrial.dev/mesh"] == one.name
         assert policy_record(KubernetesOptions(), installer, True)["installed_meshes"].keys() == {one.name}
@@ -256,7 +256,7 @@ def test_a_mesh_in_somebody_elses_namespace_is_refused_and_stays(
         installer.install(replace(mesh, namespaces=("toy-first", "toy-system")))
     assert helms == []  # no release of theirs was uninstalled
     assert set(api.objects) == stood
-    assert installer.standing == ()
+    assert not installer.standing
 
 
 def test_values_that_a_chart_does_not_have_are_problems_before_the_study(

@@ -62,7 +62,7 @@ def guarded(times: int, words: str) -> tuple[FakeApi, Callable[[float], None]]:
     api = FakeApi()
     api.add(f"{MESHES}/trial")
     applier = Applier(api, OWNER)
-    applier._outside["Mesh /trial"] = (Meshes(), {"metadata": {"name": "trial"}})
+    applier.outside["Mesh /trial"] = (Meshes(), {"metadata": {"name": "trial"}})
     good, left = api.request, [None] * times
 
     def request(method: str, path: str, *rest: object, **more: object) -> bytes:

@@ -1,10 +1,12 @@
 import copy
 
 import pytest
+from unit.kubernetes.fakeapi import FakeApi
 
-from meshtrial.testbed.kubernetes.execs import _handshake
+from meshtrial.testbed.kubernetes import probing
+from meshtrial.testbed.kubernetes.execs import Exited, PodRef, refusal
 from meshtrial.testbed.kubernetes.pods import lost, pod_ref, versions
-from meshtrial.testbed.kubernetes.probing import Answer, _reason
+from meshtrial.testbed.kubernetes.probing import Answer
 
 POD = {
     "metadata": {"name": "load-1", "namespace": "trial", "uid": "u1", "labels": {"meshtrial.dev/part": "load"}},
@@ -108,19 +110,21 @@ def test_only_somebody_who_is_there_can_refuse(status: int, detail: str, refused
     assert Answer(status, "", detail).refused is refused
 
 
-def test_fortios_own_words():
+def test_fortios_own_words(monkeypatch: pytest.MonkeyPatch):
     log = (
         '{"ts":1.0,"level":"info","msg":"Starting"}\n'
         '{"ts":1.1,"level":"warn","msg":"[E] Read error, err=\\"read tcp: connection reset by peer\\", size=0"}\n'
         '{"ts":1.2,"level":"warn","msg":"[E] Error status -1","src":"std"}\n'
     )
-    assert _reason(log) == "read tcp: connection reset by peer"
-    assert "no such host" in _reason(
-        '{"msg":"[E] Unable to lookup \\"x\\": no such host"}\n{"msg":"[E] Error status -1"}'
-    )
+    said = [log, '{"msg":"[E] Unable to lookup \\"x\\": no such host"}\n{"msg":"[E] Error status -1"}']
+    monkeypatch.setattr(probing, "run", lambda *_, **__: Exited(1, b"", said.pop(0).encode()))
+    answers = [probing.request(FakeApi(), PodRef("trial", "load-1", "fortio"), "http://x/") for _ in range(2)]
+    assert [(answer.status, answer.refused) for answer in answers] == [(0, True), (0, False)]
+    assert answers[0].detail == "read tcp: connection reset by peer"
+    assert answers[1].detail == '{"msg":"[E] Unable to lookup \\"x\\": no such host"}'
 
 
 def test_a_refused_exec_says_what_the_api_server_said():
     text = 'Handshake status 404 Not Found -+-+- {} -+-+- b\'{"message":"pods \\\\"probe\\\\" not found"}\''
-    assert _handshake(text) == 'pods "probe" not found'
-    assert _handshake("something else") == "something else"
+    assert refusal(text) == 'pods "probe" not found'
+    assert refusal("something else") == "something else"

@@ -1,4 +1,6 @@
 import pytest
+from refused import refused
+from unit.kubernetes.conftest import Clock
 from unit.kubernetes.fakeapi import FakeApi
 from unit.kubernetes.fakeapi import pod as fake_pod
 
@@ -79,19 +81,24 @@ def test_ready_is_the_pods_own_condition():
     assert not is_ready(pod())
 
 
-def test_a_problem_is_final_when_it_has_stood_for_long_enough(monkeypatch: pytest.MonkeyPatch):
-    now = 100.0
-    monkeypatch.setattr(wait.time, "monotonic", lambda: now)
-    standing = wait._Standing()
-    image, nodes = "pod a: container c: ErrImagePull", f"pod a: {wait._UNSCHEDULABLE}0/2 nodes"
-    assert not standing.final(image)
-    now += 3
-    assert standing.final(image)
+NO_NODE = pod(conditions=[{"type": "PodScheduled", "reason": "Unschedulable", "message": "0/2 nodes"}])
+
+
+@pytest.mark.parametrize(
+    ("status", "patience_s"),
     # The scheduler's view lags behind pods that were just deleted.
-    assert not standing.final(nodes)
-    now += 10
-    assert not standing.final(nodes)
-    assert not standing.final("")
-    assert not standing.final(nodes)
-    now += 16
-    assert standing.final(nodes)
+    [(waiting("ErrImagePull"), 2), (NO_NODE, 15)],
+)
+def test_a_problem_is_final_when_it_has_stood_for_long_enough(clock: Clock, status: dict, patience_s: float):
+    api, path = FakeApi(), "/api/v1/namespaces/trial/pods/echo-1"
+    api.add(path, status)
+    began = clock.now
+    with refused(TestbedError, "echo-1"):
+        wait.pods_ready(api, "trial", "", 1, 60.0)
+    assert patience_s < clock.now - began < patience_s + 1
+    # One that goes away meanwhile begins anew when it comes back.
+    goes, comes = clock.now + patience_s - 1, clock.now + patience_s + 1
+    clock.meanwhile = lambda _: api.add(path, pod(phase="Pending") if goes < clock.now < comes else status)
+    with refused(TestbedError, "echo-1"):
+        wait.pods_ready(api, "trial", "", 1, 60.0)
+    assert patience_s < clock.now - comes < patience_s + 1

@@ -3,35 +3,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+from unit.kubernetes.rendering import LOAD, TOKENS, find, kinds, render
 
 from meshtrial.design.study import Load, Treatment
-from meshtrial.envoy.tokens import make_tokens
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes import manifests, workload
 from meshtrial.testbed.kubernetes.apps import note, read_app
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-
-TOKENS = make_tokens()
-LOAD = Load(rps=100, connections=4, duration_s=5)
-
-
-def render(
-    text: str, app: str = "echo", load: Load = LOAD, options: KubernetesOptions | None = None
-) -> workload.Rendered:
-    chosen = options or KubernetesOptions()
-    treatment = Treatment.parse(text)
-    mesh = find_meshes(chosen).get(treatment.dataplane)
-    read = read_app(chosen, app, load.protocols)
-    return workload.render(chosen, "trial", treatment, load, read, mesh, TOKENS)
-
-
-def find(rendered: workload.Rendered, kind: str, name: str) -> dict:
-    return next(o for o in rendered.objects if o["kind"] == kind and o["metadata"]["name"] == name)
-
-
-def kinds(rendered: workload.Rendered) -> set[str]:
-    return {f"{o['kind']}/{o['metadata']['name']}" for o in rendered.objects}
 
 
 def test_none_has_no_proxy_and_generators_on_other_nodes():

@@ -179,7 +179,7 @@ def test_the_files_of_a_stage_that_was_not_confirmed_are_gone(tmp_path):
     for path in paths:
         path.touch()
     output = SimpleNamespace(json_path=paths[0], access_log_path=paths[1])
-    capacity._forget(SimpleNamespace(outputs=[output]))  # type: ignore[arg-type]
+    capacity.forget(SimpleNamespace(outputs=[output]))  # type: ignore[arg-type]
     assert not any(path.exists() for path in paths)
 
 
