@@ -1,9 +1,9 @@
-"""How a test asks for an error: by its kind and the values that it names. One test by message holds the words."""
+"""How a test asks for an error: by its kind and the values that it names. One test by message holds its words."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -11,26 +11,31 @@ import pytest
 
 @contextmanager
 def refused(
-    kind: type[Exception], *values: object, words: str | None = None
+    kind: type[Exception], words: str | None = None, *, names: Iterable[object] = ()
 ) -> Iterator[pytest.ExceptionInfo[Exception]]:
-    """The block ends in an error of just this kind, in one line that names these values; ``words`` is the whole line.
+    """The block ends in an error of just this kind, which is one line.
 
-    A value is what a program knows and a sentence does not change: a name, a number, a path, what is allowed. So it has
-    no blanks, and it stands in the line as a whole, not inside a longer word.
+    Parameters
+    ----------
+    words : str, optional
+        The whole line. The same message is elsewhere asked for by what it names.
+    names : iterable
+        Values that stand in the line, each as a whole: a parameter, a number, a path, what is allowed. They are what
+        the program knows and rewording does not change, so none is longer than a word.
     """
     with pytest.raises(kind) as caught:
         yield caught
     line = str(caught.value)
     assert type(caught.value) is kind
     assert "\n" not in line
-    assert names(line, *values)
     if words is not None:
         assert line == words
+    assert missing(line, names) == []
 
 
-def names(line: str, *values: object) -> bool:
-    """Whether a line names each of these values."""
-    for value in map(str, values):
-        assert value, "an empty value is in every line"
-        assert not re.search(r"\s", value), f"{value!r} is a part of a sentence; hold the whole of it, once"
-    return all(re.search(rf"(?<!\w){re.escape(str(value))}(?!\w)", line) for value in values)
+def missing(line: str, names: Iterable[object]) -> list[str]:
+    """Those of some values that a line does not name."""
+    values = [str(name) for name in names]
+    parts = [value for value in values if not value or re.search(r"\s", value)]
+    assert not parts, f"{parts}: parts of a sentence; hold the whole of it, once"
+    return [value for value in values if not re.search(rf"(?<!\w){re.escape(value)}(?!\w)", line)]

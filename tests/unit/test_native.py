@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from refused import refused
 
 from meshtrial import native
 from meshtrial.errors import MeshtrialError, MissingToolError
@@ -50,21 +51,27 @@ esac""",
 
 
 def test_a_missing_program_says_what_to_do(checkout: Path) -> None:
-    with pytest.raises(
-        MissingToolError, match=r"fortio is missing \(not in .*PATH\); run 'make setup'.*MESHTRIAL_FORTIO"
+    with refused(
+        MissingToolError,
+        "fortio is missing (not in .build/bin and not on PATH); run 'make setup' in the checkout, or set "
+        "MESHTRIAL_FORTIO to the program",
     ):
         native.find("fortio")
 
 
 def test_the_foreign_fortio_is_refused(checkout: Path) -> None:
     foreign = program(checkout / "path", "fortio", "echo 'usage: fortio FILE'; exit 2")
-    with pytest.raises(MissingToolError, match=f"{foreign} was passed over: it is not the load generator"):
+    with refused(
+        MissingToolError,
+        f"fortio is missing ({foreign} was passed over: it is not the load generator ('fortio version' answers no "
+        "version)); run 'make setup' in the checkout, or set MESHTRIAL_FORTIO to the program",
+    ):
         native.find("fortio")
 
 
 def test_a_foreign_fortio_that_answers_anything_is_refused(checkout: Path) -> None:
-    program(checkout / "path", "fortio", "echo 'Fortran I/O reader'")
-    with pytest.raises(MissingToolError, match="not the load generator"):
+    foreign = program(checkout / "path", "fortio", "echo 'Fortran I/O reader'")
+    with refused(MissingToolError, names=[foreign]):
         native.find("fortio")
 
 
@@ -90,10 +97,17 @@ def test_the_override_wins_and_is_checked(checkout: Path, monkeypatch: pytest.Mo
     assert native.version("fortio") == "dev"
     program(checkout / "other", "bad", "exit 3")
     monkeypatch.setenv("MESHTRIAL_FORTIO", str(checkout / "other" / "bad"))
-    with pytest.raises(MissingToolError, match="correct or unset MESHTRIAL_FORTIO"):
+    with refused(
+        MissingToolError,
+        f"MESHTRIAL_FORTIO={checkout}/other/bad: it is not the load generator ('fortio version' answers no version); "
+        "correct or unset MESHTRIAL_FORTIO",
+    ):
         native.find("fortio")
     monkeypatch.setenv("MESHTRIAL_FORTIO", str(checkout / "nowhere"))
-    with pytest.raises(MissingToolError, match="is not an executable file"):
+    with refused(
+        MissingToolError,
+        f"MESHTRIAL_FORTIO={checkout}/nowhere is not an executable file; correct or unset MESHTRIAL_FORTIO",
+    ):
         native.find("fortio")
 
 
@@ -190,13 +204,19 @@ def test_a_failed_download_is_told_as_such(checkout: Path) -> None:
     fake_go(
         checkout / "path", "go1.26.8", "echo 'go: example.org/mod@v1: dial tcp: lookup proxy: no such host'; exit 1"
     )
-    with pytest.raises(MeshtrialError, match="could not be fetched: check the network or GOPROXY"):
+    with refused(
+        MeshtrialError,
+        "building lib/native failed: go: example.org/mod@v1: dial tcp: lookup proxy: no such host; a Go module "
+        "could not be fetched: check the network or GOPROXY, then try again",
+    ):
         native.build(io.StringIO())
 
 
 def test_outside_a_checkout(checkout: Path) -> None:
     (checkout / "lib" / "native" / "go.mod").unlink()
-    with pytest.raises(MeshtrialError, match="run this from a git checkout"):
+    with refused(
+        MeshtrialError, f"{checkout}/lib/native holds no Go module; run this from a git checkout of meshtrial"
+    ):
         native.build(io.StringIO())
 
 
@@ -253,7 +273,7 @@ def test_bad_usage() -> None:
 
 
 def test_licences_before_the_build(checkout: Path) -> None:
-    with pytest.raises(MissingToolError, match="not built"):
+    with refused(MissingToolError, names=[checkout / ".build" / "native.json", "'make"]):
         native.licences()
     (checkout / ".build").mkdir()
     (checkout / ".build" / "native.json").write_text(json.dumps({"modules": []}))

@@ -2,6 +2,7 @@ import io
 import tarfile
 
 import pytest
+from refused import refused
 
 from meshtrial.errors import TestbedError
 from meshtrial.load.generators import GeneratorCall, Target, publishable
@@ -20,7 +21,7 @@ def test_a_failed_generators_time_is_on_the_last_line():
 
 @pytest.mark.parametrize("text", ["", "10.0 1.0\n"])
 def test_a_missing_time_is_not_zero(text: str):
-    with pytest.raises(TestbedError, match="CPU time is missing"):
+    with refused(TestbedError, f"load generator measure: its CPU time is missing ({text.strip()!r})"):
         parse_usage(text, "measure")
 
 

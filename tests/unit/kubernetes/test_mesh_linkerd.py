@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
+from refused import refused
 from unit.kubernetes.rendering import carrying, of_kind, render
 
 from meshtrial.design.study import Load, Treatment
@@ -188,7 +189,7 @@ def test_every_route_has_a_policy_of_its_own_but_the_one_that_nobody_may_take():
 
 
 def test_the_two_ways_of_authorization_are_not_mixed():
-    with pytest.raises(UsageError, match="exclude each other"):
+    with refused(UsageError, "treatment linkerd+authz+authz-route: authz and authz-route exclude each other; take one"):
         render("linkerd+authz+authz-route")
 
 

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from refused import refused
 
 from meshtrial.design.study import Treatment
 from meshtrial.errors import UsageError
@@ -97,7 +98,7 @@ def test_a_version_is_the_mesh_with_its_own_on_top(tmp_path: Path):
     assert (slow.called, tagged.called) == ("2.0.0 (own build)", "three (own build)")
     assert [old.chosen, tagged.chosen] == [{"image_tag": "two"}, {"image_tag": "three"}]
     assert old.namespaces == tiny.namespaces
-    with pytest.raises(UsageError, match=r"mtls is not a toggle|has no feature 'opa'; it has mtls"):
+    with refused(UsageError, "treatment tiny@1.30+opa: tiny@1.30 has no feature 'opa'; it has mtls"):
         old.check(Treatment.parse("tiny@1.30+opa"))
 
 

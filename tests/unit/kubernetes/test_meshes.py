@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from refused import refused
 from unit.kubernetes.fakeapi import FakeApi, pod
 
 from meshtrial.errors import MissingToolError, TestbedError
@@ -173,7 +174,7 @@ def test_a_mesh_that_did_not_go_is_remembered(
         raise TestbedError("helm uninstall toy: no end within 330 s")
 
     monkeypatch.setattr(helm, "uninstall_release", hang)
-    with pytest.raises(TestbedError, match="no end within 330 s"):
+    with refused(TestbedError, "mesh toy: helm uninstall toy: no end within 330 s"):
         installer.uninstall("toy")
     assert (list(installer.standing), installer.installed) == (["toy"], {})
     monkeypatch.setattr(helm, "uninstall_release", good)
@@ -199,10 +200,13 @@ def test_a_mesh_of_somebody_else_is_used_and_not_touched(api: FakeApi, mesh: Mes
     assert helms == []
     assert not [line for line in api.asked if not line.startswith("GET ")]
     unready(api)
-    with pytest.raises(TestbedError, match="mesh toy: no toy is ready in toy-system"):
+    with refused(TestbedError, "mesh toy: no toy is ready in toy-system"):
         installer.install(mesh)
     killed(api)
-    with pytest.raises(TestbedError, match=r"mesh toy: no toy .*mesh_install=managed"):
+    with refused(
+        TestbedError,
+        "mesh toy: no toy (app=toy in toy-system); install it, or let meshtrial do it with mesh_install=managed",
+    ):
         installer.install(mesh)
 
 
@@ -245,14 +249,20 @@ def test_a_version_that_is_not_the_one_that_stands_is_one_line_before_the_study(
     ]
 
 
-@pytest.mark.parametrize("labels", [{}, {"app.kubernetes.io/managed-by": "meshtrial", "meshtrial.dev/owner": "other"}])
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        ({}, ["namespace=NAME"]),
+        ({"app.kubernetes.io/managed-by": "meshtrial", "meshtrial.dev/owner": "other"}, ["other", "fake"]),
+    ],
+)
 def test_a_mesh_in_somebody_elses_namespace_is_refused_and_stays(
-    api: FakeApi, installer: MeshInstaller, mesh: Mesh, helms: list[str], labels: dict[str, str]
+    api: FakeApi, installer: MeshInstaller, mesh: Mesh, helms: list[str], labels: dict[str, str], names: list[str]
 ):
     api.add("/api/v1/namespaces/toy-system", {"metadata": {"labels": labels}})
     api.add(HOOK, {"webhooks": [{"clientConfig": {"service": {"namespace": "toy-system"}}}]})
     stood = set(api.objects)
-    with pytest.raises(TestbedError, match="namespace toy-system"):
+    with refused(TestbedError, names=["toy-system", *names]):
         installer.install(replace(mesh, namespaces=("toy-first", "toy-system")))
     assert helms == []  # no release of theirs was uninstalled
     assert set(api.objects) == stood

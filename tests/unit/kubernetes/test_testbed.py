@@ -2,6 +2,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from refused import refused
 from unit.kubernetes.conftest import Clock
 from unit.kubernetes.fakeapi import FakeApi
 
@@ -211,7 +212,8 @@ def test_a_session_that_lives_is_waited_for_and_left_alone(going_on: KubernetesT
     asked = make_study(name="mesh_comparison")
     left_over(api, Owner(asked.name, "0a1b2c3d"))
     began, before = clock.now, set(api.objects)
-    with pytest.raises(TestbedError, match=r"study mesh-comparison is running .*: wait for it, or end it"):
+    (alive,) = running(api).values()
+    with refused(TestbedError, f"{alive}: wait for it, or end it, and start again"):
         going_on.recover(asked, print)
     assert clock.now - began > 60  # longer than a Lease that nobody renews
     assert set(api.objects) == before

@@ -3,6 +3,7 @@ import dataclasses
 import numpy as np
 import polars as pl
 import pytest
+from refused import refused
 
 from meshtrial.design.responses import QUANTILES, REGISTRY
 from meshtrial.design.study import Load
@@ -194,23 +195,33 @@ def test_files_of_different_runs_are_refused(fortio):
     sent = fortio.run(100, 2, 10, lambda thread, i: 0.001)
     output = fortio.output(sent, 100, 2, 10)
     output.access_log_path.write_text(fortio.log_text(sent[:-1]))
-    with pytest.raises(RecordError, match=r"holds 999 requests, .* says 1000"):
+    with refused(
+        RecordError,
+        f"generator {output.name}: {output.access_log_path} holds 999 requests, {output.json_path} says 1000: "
+        "they are not of the same whole run; measure again",
+    ):
         ingest([output], LOAD, 10)
 
 
 def test_a_missing_result_says_what_the_generator_said(fortio):
     output = fortio.output([], 100, 2, 10, exit_code=1, text="Fortio 1.68.1\nAborting because of refused\n")
     output.json_path.unlink()
-    with pytest.raises(RecordError, match=r"exit code 1.*no such file.*Aborting because of refused") as caught:
+    with refused(
+        RecordError,
+        f"generator {output.name} (exit code 1): {output.json_path}: there is no such file. "
+        "It said: Fortio 1.68.1 | Aborting because of refused",
+    ) as caught:
         ingest([output], LOAD, 10)
     assert caught.value.exit_code == 1
 
 
 def test_no_requests_at_all(fortio):
     output = fortio.output([], 100, 2, 10)
-    with pytest.raises(RecordError, match="the file is empty"):
+    with refused(
+        RecordError, f"generator {output.name}: {output.access_log_path}: the file is empty. It said nothing."
+    ):
         ingest([output], LOAD, 10)
-    with pytest.raises(RecordError, match="no load generator was called"):
+    with refused(RecordError, "no load generator was called: there is nothing to read"):
         ingest([], LOAD, 10)
 
 
