@@ -155,7 +155,9 @@ def test_a_repository_that_is_away_is_one_line_for_all_its_charts(helm: str):
             charts.of(mesh(release), release)
         lines.add(str(caught.value))
     assert len(lines) == 1
-    assert "chart repository https://away.test cannot be reached" in lines.pop()
+    why = 'looks like "https://away.test" is not a valid chart repository or cannot be reached: no such host'
+    mend = "check the network and the version, or give the chart by meshes.<mesh>.charts.<release>.path"
+    assert lines == {f"chart repository https://away.test cannot be reached ({why}); {mend}"}
     assert len(asked(helm)) == 1
 
 

@@ -1,3 +1,5 @@
+import os
+import socket
 import time
 from collections.abc import Callable, Iterator
 
@@ -31,8 +33,8 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 def test_a_session_that_lives_says_who_it_is(held: tuple[FakeApi, SessionLease]):
     api, session = held
-    assert list(running(api)) == ["abc123"]
-    assert running(api)["abc123"].startswith("study mesh-comparison is running (owner abc123, on host ")
+    where = f"on host {socket.gethostname()}, process {os.getpid()}, since 2027-01-15 08:00:00 UTC"
+    assert running(api) == {"abc123": f"study mesh-comparison is running (owner abc123, {where})"}
     session.release()
     assert running(api) == {}
 

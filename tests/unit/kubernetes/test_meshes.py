@@ -156,9 +156,10 @@ def test_an_installation_that_fails_explains_itself_and_leaves_nothing(
     monkeypatch.setattr(helm, "install_release", install)
     with pytest.raises(TestbedError) as caught:
         installer.install(mesh)
-    line = str(caught.value)
-    assert line.startswith("mesh toy: helm upgrade --install toy: exit 1: timed out waiting for the condition; ")
-    assert line.endswith("pod hook-1: container patch: Error, exit 3; last log lines of patch: cannot patch this")
+    assert str(caught.value) == (
+        "mesh toy: helm upgrade --install toy: exit 1: timed out waiting for the condition; "
+        "pod hook-1: container patch: Error, exit 3; last log lines of patch: cannot patch this"
+    )
     assert caught.value.evidence["failed-toy-system-hook-1-patch.log"] == "cannot patch this\n"
     assert api.objects == {}
     assert installer.installed == {}

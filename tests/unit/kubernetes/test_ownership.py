@@ -26,16 +26,17 @@ def test_absent_and_our_own_may_be_used():
 
 @pytest.mark.parametrize("found", [namespace(), namespace(app="shop"), {"metadata": {"name": "trial"}}])
 def test_somebody_elses_is_left_alone(found: dict):
-    line = verdict(found, OWNER, "kind")
-    assert "was not made by meshtrial" in line
-    assert "left alone" in line
-    assert "\n" not in line
+    assert verdict(found, OWNER, "kind") == (
+        "namespace trial is already there and was not made by meshtrial: it is left alone; choose another with "
+        "namespace=NAME, or remove it yourself ('kubectl delete namespace trial')"
+    )
 
 
 def test_another_sessions_says_how_to_clean_up():
-    line = verdict(ours("other"), OWNER, "kind")
-    assert "belongs to another session" in line
-    assert "meshtrial clean --context kind --study mesh-comparison" in line
+    assert verdict(ours("other"), OWNER, "kind") == (
+        "namespace trial belongs to another session of meshtrial (study mesh-comparison, owner other); if that one is "
+        "over, remove it with 'meshtrial clean --context kind --study mesh-comparison'"
+    )
 
 
 def test_owners_are_unique_and_their_labels_are_legal():

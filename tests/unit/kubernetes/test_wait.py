@@ -23,15 +23,28 @@ def waiting(reason: str, message: str = "") -> dict:
     [
         (
             waiting("ImagePullBackOff", 'Back-off pulling image "nope:1"'),
-            'ImagePullBackOff: Back-off pulling image "nope:1"',
+            'container echo: ImagePullBackOff: Back-off pulling image "nope:1" (check images=NAME=REFERENCE '
+            "and the node's access to the registry)",
         ),
-        (waiting("CrashLoopBackOff"), "CrashLoopBackOff"),
-        (waiting("ErrImageNeverPull"), "load the image onto every node"),
+        (
+            waiting("CrashLoopBackOff"),
+            "container echo: CrashLoopBackOff:  (its last log lines follow, where it wrote any)",
+        ),
+        (
+            waiting("ErrImageNeverPull"),
+            "container echo: ErrImageNeverPull:  (load the image onto every node, or set "
+            "image_pull_policy=IfNotPresent)",
+        ),
         (
             waiting("CreateContainerConfigError", "container has runAsNonRoot and image will run as root"),
-            "image will run as root (set runAsUser",
+            "container echo: CreateContainerConfigError: container has runAsNonRoot and image will run as "
+            "root (set runAsUser in its manifest or its chart's values, or take an image that names its user)",
         ),
-        (waiting("CreateContainerConfigError", 'configmap "x" not found'), "that it names is missing"),
+        (
+            waiting("CreateContainerConfigError", 'configmap "x" not found'),
+            'container echo: CreateContainerConfigError: configmap "x" not found (a ConfigMap or Secret that '
+            "it names is missing)",
+        ),
         (
             pod(conditions=[{"type": "PodScheduled", "reason": "Unschedulable", "message": "0/2 nodes are available"}]),
             "unschedulable: 0/2 nodes are available",
@@ -40,9 +53,7 @@ def waiting(reason: str, message: str = "") -> dict:
     ],
 )
 def test_what_waiting_will_not_mend_is_said(status: dict, words: str):
-    problem = first_problem([status])
-    assert words in problem
-    assert problem.startswith("pod echo-1")
+    assert first_problem([status]) == f"pod echo-1: {words}"
 
 
 def test_what_waiting_will_mend_is_waited_for():

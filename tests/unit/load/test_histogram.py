@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refused import refused
+from refused import missing, refused
 
 from meshtrial.errors import UsageError
 from meshtrial.load import histogram
@@ -151,11 +151,8 @@ def test_the_check_accepts_rounding_and_finds_a_lost_request(virtual):
     # 10.4 us is logged as 10 us: with -r 1e-6 it is counted in (10, 11] and logged on the edge 10.
     counted = histogram.rebuild(as_exported(virtual.export([10.4e-6, 0.002], 1e-6)), 1e-6)
     assert agrees_with(counted, np.array([10e-6, 0.002])) == ()
-    assert (
-        "up to 1.1e-05 s the histogram counts 1 requests, the access log 0"
-        in agrees_with(counted, np.array([13e-6, 0.002]))[0]
-    )
-    assert "holds 2 requests, the access log 1" in agrees_with(counted, np.array([10e-6]))[0]
+    assert missing(agrees_with(counted, np.array([13e-6, 0.002]))[0], ["1.1e-05", 1, 0]) == []
+    assert missing(agrees_with(counted, np.array([10e-6]))[0], [2, 1]) == []
 
 
 def test_merging_nothing():

@@ -53,9 +53,11 @@ def test_checksums_find_what_was_altered_removed_and_added(store, make_record):
     (folder / "run.json").write_text("{}")
     (folder / "resources.parquet").unlink()
     (folder / "new").write_text("x")
-    problems = "\n".join(check_checksums(folder))
-    for said in ("run.json: was altered", "resources.parquet: is missing", "new: was not there"):
-        assert said in problems
+    assert set(check_checksums(folder)) == {
+        f"{folder}/run.json: was altered after it was recorded",
+        f"{folder}/resources.parquet: is missing",
+        f"{folder}/new: was not there when the run was recorded",
+    }
 
 
 def test_a_truncated_record_names_its_file(store, make_record):
