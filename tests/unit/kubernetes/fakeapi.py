@@ -35,7 +35,7 @@ class FakeApi(Cluster):
 
     def __init__(self) -> None:  # the real one reads a kubeconfig
         self.patience_s, self.context, self.kubeconfig, self.server = 0.0, "fake", "", "https://fake"
-        self._heard = True
+        self.heard = True
         self.objects: dict[str, Json] = {}
         self.logs: dict[str, str] = {}
         self.asked: list[str] = []
