@@ -104,7 +104,7 @@ def running(ruby: str) -> Iterator[str]:
     args[0] = f"--listen=127.0.0.1:{port}"
     child = subprocess.Popen([ruby, str(SERVICE), *args], stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while True:
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:

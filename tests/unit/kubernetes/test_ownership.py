@@ -8,6 +8,8 @@ from unit.kubernetes.fakeapi import FakeApi
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes.apply import Applier, Owner, label, verdict
 
+pytestmark = pytest.mark.usefixtures("clock")  # nobody waits for real
+
 OWNER = Owner("mesh comparison", "abc123")
 
 

@@ -10,6 +10,8 @@ from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.resources import Meter, Part, Pods, Reading, parts_of
 
+pytestmark = pytest.mark.usefixtures("clock")  # nobody waits for real
+
 APP, PROXY = ("trial", "echo-1", "echo"), ("trial", "echo-1", "istio-proxy")
 PARTS = (Part(APP, "n1", "server", "app"), Part(PROXY, "n1", "server sidecar", "data plane"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from refused import refused
 from unit.kubernetes.fakeapi import FakeApi, Json
 
@@ -10,6 +11,8 @@ from meshtrial.testbed.kubernetes import rollouts
 from meshtrial.testbed.kubernetes.deployment import restartable
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
+
+pytestmark = pytest.mark.usefixtures("clock")  # nobody waits for real
 
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 

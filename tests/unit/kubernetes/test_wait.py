@@ -8,6 +8,8 @@ from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes import wait
 from meshtrial.testbed.kubernetes.wait import first_problem, is_ready
 
+pytestmark = pytest.mark.usefixtures("clock")  # nobody waits for real
+
 
 def pod(**status: object) -> dict:
     return {"metadata": {"name": "echo-1"}, "status": status}
