@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import papermill
 import pytest
+from refused import missing
 
 from meshtrial import cli, paths
 from meshtrial.commands import report, run
@@ -45,7 +46,7 @@ def test_a_regression_fires_with_one_line_why_and_the_files_are_there(tmp_path):
     )
     assert err.count("\n") == 1
     assert f"summary  {summary}\njunit    {junit}\n" in out
-    assert "gate fired: 2 of 2" in summary.read_text()
+    assert missing(summary.read_text(), ["node-proxy", "slower", "more"]) == []
     assert ElementTree.parse(junit).getroot().attrib["failures"] == "2"
 
 
