@@ -113,7 +113,8 @@ def test_a_namespace_whose_lease_may_still_come_is_left_alone_for_a_minute(api: 
     api.objects[f"{SPACES}/early-probe"]["metadata"]["creationTimestamp"] = "2027-01-15T08:00:00Z"  # now, there
     done = clean_cluster(api, KubernetesOptions())
     assert "early-probe" in done.remaining
-    assert any(line.startswith("study early-study may just be starting (owner early1") for line in done.lines)
+    why = "study early-study may just be starting (owner early1, since 2027-01-15T08:00:00Z)"
+    assert f"{why}: left alone; --force removes it all the same" in done.lines
     api.now += 61
     assert "early-probe" in clean_cluster(api, KubernetesOptions()).removed
 

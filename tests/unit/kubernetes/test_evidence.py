@@ -65,9 +65,10 @@ def test_a_hook_speaks_first(api: FakeApi):
 
 def test_a_crash_comes_with_its_last_words(api: FakeApi):
     del api.objects["/api/v1/namespaces/kuma-system/pods/hook-1"]
-    line = evidence.reason(api, ["kuma-system"])
-    assert line.startswith("pod app-1: container dp: CrashLoopBackOff")
-    assert line.endswith("last log lines of dp: could not retrieve service account token from disk")
+    assert evidence.reason(api, ["kuma-system"]) == (
+        "pod app-1: container dp: CrashLoopBackOff: back-off 10s; "
+        "last log lines of dp: could not retrieve service account token from disk"
+    )
 
 
 def test_who_runs_and_is_not_ready_speaks_after_who_crashed():

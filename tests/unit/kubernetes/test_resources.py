@@ -54,7 +54,7 @@ def test_a_snapshot_waits_for_the_next_reading_and_says_its_window():
 def test_a_kubelet_that_does_not_read_on_is_said():
     found = meter(reading(100, 1, 2), patience_s=0.4)
     found.snapshot()
-    assert any("no fresh CPU sample" in note for note in found.notes)
+    assert found.notes == [f"{'/'.join(key)}: no fresh CPU sample within 0.4 s" for key in (APP, PROXY)]
 
 
 def test_a_missing_container_and_a_silent_node_are_said():
