@@ -25,11 +25,11 @@ def test_a_program_that_fails_says_its_last_words():
 def test_a_program_that_waits_for_nothing_is_given_up():
     looks = iter(["", "pod hook: runAsNonRoot and image will run as root"])
     with refused(TestbedError, "sh -c sleep 30: given up: pod hook: runAsNonRoot and image will run as root") as caught:
-        helm.run(["sh", "-c", "sleep 30"], 20, watch=lambda: next(looks))
+        helm.run(["sh", "-c", "sleep 30"], 20, watch=lambda: next(looks), every_s=0.05)
     assert caught.value.exit_code == 1
-    assert helm.run(["sh", "-c", "sleep 1.2; echo done"], 20, watch=lambda: "") == "done\n"
+    assert helm.run(["sh", "-c", "sleep 0.2; echo done"], 20, watch=lambda: "", every_s=0.05) == "done\n"
     with refused(TestbedError, "sleep 30: no end within 0.3 s"):
-        helm.run(["sleep", "30"], 0.3, watch=lambda: "")
+        helm.run(["sleep", "30"], 0.3, watch=lambda: "", every_s=0.05)
 
 
 def test_blocks_begin_with_another_load_or_a_treatment_seen_already():
