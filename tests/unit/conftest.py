@@ -11,7 +11,7 @@ from meshtrial.design.responses import default_margins
 from meshtrial.design.study import Load, Study, Treatment
 from meshtrial.records.schema import GateResult, Proof, RunRecord, VerdictRow
 
-pytest.register_assert_rewrite("refused")  # so that it shows what it compared
+pytest.register_assert_rewrite("refused", "waiting")  # so that it shows what it compared
 
 
 def study(treatments=("none", "none-aa", "node-proxy"), blocks=6, seed=7, **more) -> Study:

@@ -1,11 +1,11 @@
 import os
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from refused import refused
 from unit.kubernetes.fakeapi import FakeApi
+from waiting import wait_for
 
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes.apply import Owner
@@ -22,13 +22,6 @@ def held() -> Iterator[tuple[FakeApi, SessionLease]]:
     session.hold()
     yield api, session
     session.release()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60  # a machine that stands still for long
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_session_that_lives_says_who_it_is(held: tuple[FakeApi, SessionLease]):

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 
 import pytest
 from refused import refused
+from waiting import wait_for
 
 from meshtrial.errors import TestbedError
 from meshtrial.records.schema import Proof
 from meshtrial.run.restarting import Restarting
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60  # a machine that stands still for long
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 class Pretended:

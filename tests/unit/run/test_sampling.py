@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import polars as pl
 import pytest
+from waiting import wait_for
 
 from meshtrial.errors import TestbedError
 from meshtrial.records import series
@@ -27,10 +28,7 @@ class Standing:
 
     def looked(self, times: int) -> None:
         """Wait until it was looked at so often."""
-        deadline = time.monotonic() + 60  # a machine that stands still for long
-        while self.looks < times:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for(lambda: self.looks >= times)
 
     def sample(self):
         self.looks += 1
