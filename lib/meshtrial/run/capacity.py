@@ -233,7 +233,7 @@ class _Finder:
             measured = self.stage("confirm", load, keep=True)
             if not measured.failed or attempt == MOST_CONFIRMING:
                 break
-            _forget(measured)
+            forget(measured)
             # Each failure goes down twice as far as the last: what is wrong is seldom the last step alone.
             rate = tidy(rate / (1 + RESOLUTION) ** 2 ** (attempt - 1))
         return Found(load, measured, tuple(self.steps), self.sent)
@@ -331,7 +331,7 @@ def _judged(measured: stage.Stage, objective: Objective) -> GateResult:
     return GateResult("objective", known, objective.limit_s, passed, "" if passed else message)
 
 
-def _forget(measured: stage.Stage) -> None:
+def forget(measured: stage.Stage) -> None:
     """Remove a stage's files, so that the next one finds the names free: fortio appends to a log that is there."""
     for output in measured.outputs:
         for path in (output.json_path, output.access_log_path, output.json_path.with_suffix(".txt")):

@@ -228,7 +228,7 @@ class _Measured:
         )
 
 
-def _bounded(text: str) -> str:
+def bounded(text: str) -> str:
     """Both ends of a long text: where every request fails there is a line for each, and their kinds are recorded."""
     if len(text) <= _LONGEST_LOG:
         return text
@@ -241,6 +241,6 @@ def _keep_results(outputs: Sequence[GeneratorOutput], folder: Path) -> None:
     for output in outputs:
         suffix = "" if len(outputs) == 1 else f"-{output.name}"
         output.json_path.rename(folder / f"fortio{suffix}.json")
-        (folder / "logs" / f"fortio{suffix}.txt").write_text(_bounded(output.text))
+        (folder / "logs" / f"fortio{suffix}.txt").write_text(bounded(output.text))
         output.access_log_path.unlink(missing_ok=True)
         output.json_path.with_suffix(".txt").unlink(missing_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 
@@ -23,8 +24,15 @@ class Sampler:
     Where a testbed has only slow readings its samples are empty, and so is the table.
     """
 
-    def __init__(self, deployment: Deployment, slice_index: int = 0, every_s: float = EVERY_S) -> None:
+    def __init__(
+        self,
+        deployment: Deployment,
+        slice_index: int = 0,
+        every_s: float = EVERY_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._deployment = deployment
+        self._clock = clock
         self._slice = slice_index
         self._every_s = every_s
         self._samples: dict[str, list[series.Sample]] = defaultdict(list)
@@ -33,7 +41,7 @@ class Sampler:
         self._began = 0.0
 
     def __enter__(self) -> Sampler:
-        self._began = time.monotonic()
+        self._began = self._clock()
         self._take()
         if self._samples:
             self._thread.start()
@@ -53,13 +61,13 @@ class Sampler:
     def _run(self) -> None:
         turn = 1
         # By the clock and not by the last look, so that looks do not drift away from the seconds.
-        while not self._done.wait(max(0.0, self._began + turn * self._every_s - time.monotonic())):
+        while not self._done.wait(max(0.0, self._began + turn * self._every_s - self._clock())):
             self._take()
             turn += 1
 
     def _take(self) -> None:
         # A component that is gone fails its proof and its run; the course ends here.
         with suppress(MeshtrialError, OSError):
-            at_s = time.monotonic() - self._began
+            at_s = self._clock() - self._began
             for component, (cpu_s, memory_bytes) in self._deployment.sample().items():
                 self._samples[component].append(series.Sample(at_s, cpu_s, memory_bytes))

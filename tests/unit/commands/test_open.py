@@ -68,8 +68,8 @@ def test_with_a_display_it_asks_the_browser(reports, monkeypatch, starts, said):
 def test_of_nothing_it_says_what_there_is(reports, tmp_path, monkeypatch):
     code, _, err = meshtrial_open("gamma")
     assert code == 2
-    assert "there are some of alpha, beta" in err
+    assert err == f"meshtrial open: gamma: no report under {reports} is of it; there are some of alpha, beta\n"
     monkeypatch.setenv("MESHTRIAL_REPORTS", str(tmp_path / "empty"))
     code, _, err = meshtrial_open()
     assert code == 2
-    assert "holds no report yet; `make study` makes one" in err
+    assert err.endswith("/empty: holds no report yet; `make study` makes one\n")

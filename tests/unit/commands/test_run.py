@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from refused import refused
 
 from meshtrial.commands import run as command
 from meshtrial.commands.run import begun
@@ -69,20 +70,20 @@ def test_a_part_is_another_study_than_the_whole_and_than_another_part(root):
 def test_a_part_keeps_its_share(root):
     folder = StudyStore.create(root, plan(), {"part": parts.described(Part(1, 3), plan())}).path
     assert Trial(NAME, {"study_dir": str(folder), "part": "1/3"}).plan == plan()
-    with pytest.raises(UsageError, match=r"part = 2/3: .* holds part 1/3"):
+    with refused(UsageError, f"part = 2/3: {folder} holds part 1/3"):
         Trial(NAME, {"study_dir": str(folder), "part": "2/3"})
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "names"),
     [
-        ({"part": "1/7"}, "6 blocks cannot be divided into 7 parts"),
-        ({"part": "1/2", "stopping": "precision:0.05"}, "a study that may stop early cannot be divided"),
-        ({"part": "half"}, "allowed is a number and how many parts"),
+        ({"part": "1/7"}, ["1/7", 6, 7]),
+        ({"part": "1/2", "stopping": "precision:0.05"}, ["1/2", "stopping"]),
+        ({"part": "half"}, ["part", "half"]),
     ],
 )
-def test_what_cannot_be_divided_is_refused_before_anything_runs(root, given, said):
-    with pytest.raises(UsageError, match=said):
+def test_what_cannot_be_divided_is_refused_before_anything_runs(root, given, names):
+    with refused(UsageError, names=names):
         Trial(NAME, GIVEN | given)
 
 
@@ -94,7 +95,7 @@ def folders(tmp_path, monkeypatch):
 
 
 def test_an_executed_notebook_never_takes_the_place_of_another(folders):
-    made = [command._new_notebook("rollout") for _ in range(4)]
+    made = [command.new_notebook("rollout") for _ in range(4)]
     assert len(set(made)) == 4
     assert all(path.exists() and path.parent == folders / "reports" for path in made)
     assert all(re.fullmatch(r"rollout-\d{8}T\d{6}Z(-[234])?\.ipynb", path.name) for path in made)

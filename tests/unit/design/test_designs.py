@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from refused import refused
 
 from meshtrial import paths
 from meshtrial.commands.run import read_given
@@ -161,7 +162,7 @@ def test_every_number_of_connections_is_a_load_of_its_own(study):
     alone = module.build(read_parameters(module.PARAMETERS, {"connections": 20, "timeout_s": 0.5})).loads
     assert {(load.connections, load.timeout_s) for load in alone} == {(20, 0.5)}
     assert len(loads) == 2 * len(alone)
-    with pytest.raises(UsageError, match=r"connections: 2\.5: allowed are whole numbers"):
+    with refused(UsageError, "connections: 2.5: allowed are whole numbers from 1 to 20000, e.g. 10,50,100"):
         module.build(read_parameters(module.PARAMETERS, {"connections": 2.5}))
 
 
@@ -176,7 +177,11 @@ def test_copies_on_one_machine_have_a_generator_each_and_on_a_cluster_a_service(
     assert load(replicas=4, backend="kubernetes").generators == 1
     assert load().replicas == 1
     for given in ({"replicas": 2, "generators": 3}, {"replicas": 2, "protocol": "mixed"}):
-        with pytest.raises(UsageError, match="generators must be a multiple of it, all of one protocol"):
+        with refused(
+            UsageError,
+            "replicas = 2 on one machine: generators must be a multiple of it, all of one protocol; take generators "
+            "= 2",
+        ):
             load(**given)
 
 
@@ -186,14 +191,18 @@ def test_only_the_echo_answers_with_a_size_that_is_asked_for():
     (load,) = module.build(read_parameters(module.PARAMETERS, given)).loads
     assert load.label == "2000rps-10c-1000B-back-20h"
     for more in ({"app": "details"}, {"treatments": "none,node-proxy@details"}):
-        with pytest.raises(UsageError, match="the app details answers as it does; only echo"):
+        with refused(
+            UsageError,
+            "response_bytes = 1000: the app details answers as it does; only echo answers with as many bytes as it "
+            "is asked for",
+        ):
             module.build(read_parameters(module.PARAMETERS, given | more))
 
 
 def test_a_closed_loop_has_no_rate():
     assert built("ambient_vs_no_mesh-nodelay").loads[0].label == "max-4c"
     module = study_module("ambient_vs_no_mesh")
-    with pytest.raises(UsageError, match="a closed loop has no rate"):
+    with refused(UsageError, "closed_loop = True with rps = 100: a closed loop has no rate; leave one out"):
         module.build(read_parameters(module.PARAMETERS, {"closed_loop": True, "rps": 100}))
 
 
@@ -208,11 +217,14 @@ def test_with_one_app_every_treatment_is_compared_with_the_baseline():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"connection": "closed"}, "allowed are keep-alive, close; not closed"),
-        ({"connection": "keep-alive", "keepalive": False}, "keepalive = False says otherwise"),
+        ({"connection": "closed"}, "connection = 'closed': allowed are keep-alive, close; not closed"),
+        (
+            {"connection": "keep-alive", "keepalive": False},
+            "connection = 'keep-alive': allowed are keep-alive, close; keepalive = False says otherwise; leave it out",
+        ),
     ],
 )
 def test_connections_that_are_not_known_are_refused(given, message):
     module = study_module("ambient_vs_no_mesh")
-    with pytest.raises(UsageError, match=message):
+    with refused(UsageError, message):
         module.build(read_parameters(module.PARAMETERS, given))

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from refused import refused
 
 from meshtrial.design import responses
 from meshtrial.design.responses import PERCENTILES, REGISTRY, declared_margins, default_margins, find_response, response
@@ -32,7 +33,7 @@ def test_responses_by_any_name(name, unit, found, factor):
 
 
 def test_a_unit_that_is_no_time():
-    with pytest.raises(UsageError, match="'MB' is no time"):
+    with refused(UsageError, "p50: the unit 'MB' is no time; allowed are s, ms, us, µs, ns"):
         find_response("p50", "MB")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from refused import refused
 
 from meshtrial.design.parameters import read_parameters
 from meshtrial.design.studies import STUDIES, study_module
@@ -26,7 +27,8 @@ def test_a_restart_is_written_like_a_feature_and_is_none():
 
 @pytest.mark.parametrize("text", ["none+restart-node", "none+restart-app+restart-proxies", "none+restart-"])
 def test_what_cannot_be_restarted_is_refused(text):
-    with pytest.raises(UsageError, match="restarts one part at the most; allowed are restart-app, restart-proxies"):
+    allowed = "restart-app, restart-proxies, restart-control-plane"
+    with refused(UsageError, f"treatment {text!r}: restarts one part at the most; allowed are {allowed}"):
         Treatment.parse(text)
 
 
@@ -46,7 +48,7 @@ def test_the_window_lies_inside_the_run():
     assert load.around_s == 2.5
     (load,) = built(duration_s=10, restart_at_s=2, around_s=4).loads
     assert (load.restart_at_s, load.around_s) == (2, 4)
-    with pytest.raises(UsageError, match=r"around_s = 9.*at most what is left of duration_s after restart_at_s, 8"):
+    with refused(UsageError, "around_s = 9: allowed is at most what is left of duration_s after restart_at_s, 8"):
         built(duration_s=10, restart_at_s=2, around_s=9)
     assert Study.from_dict(built().to_dict()) == built()
 
@@ -54,26 +56,30 @@ def test_the_window_lies_inside_the_run():
 @pytest.mark.parametrize(
     ("treatments", "why"),
     [
-        ("none,sidecar", "nothing is restarted; add for example none.restart-app"),
-        ("none+restart-app,none", "the baseline none.restart-app is restarted"),
-        ("none,sidecar+restart-app", "compared with sidecar, which is missing"),
+        ("none,sidecar", "nothing is restarted; add for example none+restart-app"),
+        ("none+restart-app,none", "the baseline none+restart-app is restarted; list it without first"),
+        ("none,sidecar+restart-app", "sidecar+restart-app is compared with sidecar, which is missing"),
     ],
 )
 def test_lists_that_say_nothing_about_restarts_are_refused(treatments, why):
-    with pytest.raises(UsageError, match=why):
+    with refused(UsageError, f"treatments: {why}"):
         built(treatments=treatments)
 
 
 @pytest.mark.parametrize("name", sorted(set(STUDIES) - {"rollout", "scale_out", "calibration", "decomposition"}))
 def test_other_studies_refuse_restarts(name):
     module = study_module(name)
-    with pytest.raises(UsageError, match=r"none\+restart-app: restarts under load are what the study rollout is for"):
+    with refused(UsageError, "treatment none+restart-app: restarts under load are what the study rollout is for"):
         module.build(read_parameters(module.PARAMETERS, {"treatments": "none,none+restart-app"}))
 
 
 def test_a_machine_has_no_control_plane():
     study = built(treatments="none,sidecar,sidecar+restart-control-plane")
-    with pytest.raises(UsageError, match="nothing here is its control-plane; allowed: restart-app, restart-proxies"):
+    with refused(
+        UsageError,
+        "treatment sidecar+restart-control-plane: nothing here is its control-plane; allowed: restart-app, "
+        "restart-proxies",
+    ):
         LocalTestbed().preflight(study)
-    with pytest.raises(UsageError, match="nothing here is its proxies; allowed: restart-app"):
+    with refused(UsageError, "treatment none+restart-proxies: nothing here is its proxies; allowed: restart-app"):
         LocalTestbed().preflight(built(treatments="none,none+restart-proxies"))

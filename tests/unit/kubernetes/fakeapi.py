@@ -29,16 +29,19 @@ class FakeApi(Cluster):
         Its clock, seconds since 1970.
     silent : bool
         Whether nobody answers.
+    unanswered : int
+        What was asked meanwhile.
     """
 
     def __init__(self) -> None:  # the real one reads a kubeconfig
         self.patience_s, self.context, self.kubeconfig, self.server = 0.0, "fake", "", "https://fake"
-        self._heard = True
+        self.heard = True
         self.objects: dict[str, Json] = {}
         self.logs: dict[str, str] = {}
         self.asked: list[str] = []
         self.now = 1_800_000_000.0
         self.silent = False
+        self.unanswered = 0
         self.refused: set[str] = set()
         self._uids = itertools.count(1)
 
@@ -57,6 +60,7 @@ class FakeApi(Cluster):
     def server_time(self) -> float:
         """Its own clock."""
         if self.silent:
+            self.unanswered += 1
             raise self.translate("clock", ConnectionRefusedError("connection refused"))
         return self.now
 
@@ -72,6 +76,7 @@ class FakeApi(Cluster):
         """Answer, or raise as the client does."""
         self.asked.append(f"{method} {path}")
         if self.silent:
+            self.unanswered += 1
             raise ConnectionRefusedError("connection refused")
         if any(part in path for part in self.refused):
             raise ApiException(status=403, reason="forbidden: cannot do that")

@@ -104,7 +104,7 @@ def running(ruby: str) -> Iterator[str]:
     args[0] = f"--listen=127.0.0.1:{port}"
     child = subprocess.Popen([ruby, str(SERVICE), *args], stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while True:
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
@@ -127,7 +127,7 @@ def test_probes_do_not_ask_what_is_measured(running: str):
         assert answer.status == 200
     with urllib.request.urlopen(running + app.path, timeout=10) as answer:
         assert json.loads(answer.read())["author"] == "William Shakespeare"
-    with pytest.raises(urllib.error.HTTPError, match="404"):
+    with pytest.raises(urllib.error.HTTPError, check=lambda error: error.code == 404):
         urllib.request.urlopen(running + "/healthy", timeout=10)
 
 

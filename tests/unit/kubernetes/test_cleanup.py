@@ -9,7 +9,7 @@ from meshtrial.testbed.kubernetes import cleanup
 from meshtrial.testbed.kubernetes.apply import MESH, Owner
 from meshtrial.testbed.kubernetes.cleanup import clean_cluster
 from meshtrial.testbed.kubernetes.client import Cluster
-from meshtrial.testbed.kubernetes.lease import SessionLease
+from meshtrial.testbed.kubernetes.lease import SessionLease, running
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 DEAD, ALIVE = Owner("dead study", "dead01"), Owner("live study", "live01")
@@ -39,7 +39,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     made.add("/apis/kuma.io/v1/meshes/theirs")
     made.add(f"{SPACES}/shop")
     session = SessionLease(made, ALIVE, "istio-app")
-    session._renew()
+    session.renew()
     order: list[str] = []
     monkeypatch.setattr(cleanup, "uninstall_release", lambda *args: order.append(f"helm {args[2].name}"))
     delete = made.delete
@@ -57,9 +57,7 @@ def test_what_a_running_study_owns_is_left_alone(api: FakeApi):
     done = clean_cluster(api, KubernetesOptions())
     assert set(done.removed) == {"kuma-system", "kuma-app"}
     assert set(done.remaining) == {"istio-system", "istio-app"}
-    (line,) = [line for line in done.lines if "is running" in line]
-    assert line.startswith("study live-study is running (owner live01, on host ")
-    assert line.endswith("left alone; --force removes it all the same")
+    assert f"{running(api)[ALIVE.id]}: left alone; --force removes it all the same" in done.lines
     left = {path for path in api.objects if "istio" in path or path.endswith(("theirs", "shop"))}
     assert left == set(api.objects)
 
@@ -74,7 +72,7 @@ def test_a_study_that_is_over_is_cleaned_and_one_by_force_too(api: FakeApi):
 def begin(api: FakeApi, owner: Owner, mesh: str) -> None:
     """A study that begins: its Lease first, then its mesh, a custom resource, a role and a CRD of its own."""
     space(api, f"{mesh}-probe", owner)
-    SessionLease(api, owner, f"{mesh}-probe")._renew()
+    SessionLease(api, owner, f"{mesh}-probe").renew()
     space(api, f"{mesh}-control", owner, mesh)
     labels = {"meshtrial.dev/owner": owner.id, "meshtrial.dev/study": owner.labels["meshtrial.dev/study"]}
     api.add("/apis/kuma.io/v1/meshes/new", {"metadata": {"labels": dict(owner.labels)}})
@@ -115,7 +113,8 @@ def test_a_namespace_whose_lease_may_still_come_is_left_alone_for_a_minute(api: 
     api.objects[f"{SPACES}/early-probe"]["metadata"]["creationTimestamp"] = "2027-01-15T08:00:00Z"  # now, there
     done = clean_cluster(api, KubernetesOptions())
     assert "early-probe" in done.remaining
-    assert any(line.startswith("study early-study may just be starting (owner early1") for line in done.lines)
+    why = "study early-study may just be starting (owner early1, since 2027-01-15T08:00:00Z)"
+    assert f"{why}: left alone; --force removes it all the same" in done.lines
     api.now += 61
     assert "early-probe" in clean_cluster(api, KubernetesOptions()).removed
 
@@ -171,4 +170,4 @@ def test_the_command_reads_the_studies_own_cluster_file(tmp_path: Path, monkeypa
     out, err = io.StringIO(), io.StringIO()
     assert cli.main(["clean", "--cluster-file", str(file), "--context", "from-the-flag"], out, err) == 0
     assert seen[0].helm == "/opt/helm"
-    assert "nothing of meshtrial's" in out.getvalue()
+    assert out.getvalue() == "nothing of meshtrial's in context fake\n"

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from refused import refused
 from unit.kubernetes.fakeapi import FakeApi
 
 from meshtrial.errors import TestbedError
@@ -85,7 +86,11 @@ def test_what_cannot_be_seen_before_a_mesh_comes_is_not_taken_for_its_own():
     api.add(f"{ROLES}/kuma-of-somebody", {"metadata": {"labels": {"meshtrial.dev/owner": "gone"}}})
     api.add(f"{MUTATING}/kuma-hook", {"metadata": {"labels": {"meshtrial.dev/owner": "gone"}}})
     api.refused = {"clusterroles"}
-    with pytest.raises(TestbedError, match="clusterroles"):
+    with refused(
+        TestbedError,
+        "get /apis/rbac.authorization.k8s.io/v1/clusterroles: no right to do it in context fake (forbidden: "
+        "cannot do that); an administrator gives it with 'kubectl apply -f manifests/rbac.yaml'",
+    ):
         clusterwide.look(api)
     # Cleaning goes by our own label, and takes what it may.
     assert clusterwide.remove_owned(api, "meshtrial.dev/owner") == []

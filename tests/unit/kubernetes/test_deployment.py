@@ -4,12 +4,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from refused import missing
 from unit.kubernetes.fakeapi import FakeApi, pod
 
 from meshtrial.design.study import Load, Treatment
 from meshtrial.load.generators import Target
 from meshtrial.testbed.kubernetes.deployment import KubernetesDeployment
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.testbed.kubernetes.pods import PART
 
 PODS = "/api/v1/namespaces/trial/pods"
 
@@ -19,6 +21,7 @@ def app(restarts: int) -> dict:
     container = {"name": "app", "image": "i:1", "ready": True, "restartCount": restarts}
     made = pod("trial", "app-1", containerStatuses=[container | ({"lastState": died} if restarts else {})])
     made["spec"]["containers"] = [{"name": "app"}]
+    made["metadata"]["labels"] = {PART: "app"}
     return made
 
 
@@ -26,6 +29,9 @@ def app(restarts: int) -> dict:
 def api() -> FakeApi:
     made = FakeApi()
     made.add(f"{PODS}/app-1", app(0))
+    load = made.add(f"{PODS}/load-1", pod("trial", "load-1"))
+    load["metadata"]["labels"] = {PART: "load"}
+    load["spec"]["containers"] = [{"name": "fortio"}]
     about = {"kind": "Pod", "name": "app-1"}
     made.add(
         "/api/v1/namespaces/trial/events/one",
@@ -37,11 +43,11 @@ def api() -> FakeApi:
 
 @pytest.fixture
 def standing(api: FakeApi) -> KubernetesDeployment:
-    """A deployment of one pod that was looked at when it was well."""
-    rendered = SimpleNamespace(namespace="trial", target=Target(""))
+    """A deployment that was looked at when it was well."""
+    rendered = SimpleNamespace(namespace="trial", target=Target(""), app=SimpleNamespace(tiers=False))
     given = (api, None, KubernetesOptions(), Treatment.parse("none"), Load(10, 1, 1), rendered, None, None, None)
     made = KubernetesDeployment(*given)  # type: ignore[arg-type]
-    made._pods = api.items(PODS)
+    made.look()
     return made
 
 
@@ -57,6 +63,6 @@ def test_of_a_container_that_was_restarted_the_log_before_and_the_events_are_kep
     api.add(f"{PODS}/app-1", app(1))["metadata"]["uid"] = uid
     standing.collect_logs(tmp_path)
     assert (tmp_path / "failed-trial-app-1-app-previous.log").read_text() == "segmentation fault\n"
-    assert "BackOff Pod/app-1: restarting" in (tmp_path / "failed-trial-events.txt").read_text()
-    assert "1 restarts" in (tmp_path / "failed-trial-pods.txt").read_text()
+    assert (tmp_path / "failed-trial-events.txt").read_text() == " Warning BackOff Pod/app-1: restarting\n"
+    assert missing((tmp_path / "failed-trial-pods.txt").read_text(), ["app-1", 139, 1]) == []
     assert (tmp_path / "app-1-app.log").read_text() == "serving again\n"

@@ -1,7 +1,6 @@
-import pytest
+from unit.kubernetes.conftest import Clock
 from unit.kubernetes.fakeapi import FakeApi, pod
 
-from meshtrial.testbed.kubernetes import hooks
 from meshtrial.testbed.kubernetes.hooks import HookWatch
 
 AT = "/api/v1/namespaces/kuma-system/pods"
@@ -16,21 +15,14 @@ def add(api: FakeApi, name: str, state: dict, *, job: bool = True) -> None:
     api.add(f"{AT}/{name}", item)
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    now = [100.0]
-    monkeypatch.setattr(hooks.time, "monotonic", lambda: now[0])
-    return now
-
-
-def test_a_hook_that_waiting_will_not_mend_ends_the_wait(clock: list[float]):
+def test_a_hook_that_waiting_will_not_mend_ends_the_wait(clock: Clock):
     api = FakeApi()
     add(api, "hook-1", {"waiting": {"reason": "CreateContainerConfigError", "message": ROOT}})
     watch = HookWatch(api, ["kuma-system"])
     assert watch() == ""
-    clock[0] += 19
+    clock.now += 19
     assert watch() == ""
-    clock[0] += 2
+    clock.now += 2
     assert watch().startswith(f"pod hook-1: container patch: CreateContainerConfigError: {ROOT} (set runAsUser")
     assert HookWatch(api, ["kuma-system"], settle=["CreateContainerConfigError"])() == ""
 
@@ -47,12 +39,12 @@ def test_a_hook_that_helm_deletes_is_remembered():
     assert watch.evidence == {"failed-kuma-system-hook-1-patch.log": "starting\ncannot patch this\n"}
 
 
-def test_other_pods_are_not_its_business(clock: list[float]):
+def test_other_pods_are_not_its_business(clock: Clock):
     api = FakeApi()
     add(api, "cp-1", {"waiting": {"reason": "ErrImagePull"}}, job=False)
     watch = HookWatch(api, ["kuma-system"])
     watch()
-    clock[0] += 100
+    clock.now += 100
     assert watch() == ""
     assert watch.said == ""
 

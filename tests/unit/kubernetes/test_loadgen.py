@@ -2,10 +2,11 @@ import io
 import tarfile
 
 import pytest
+from refused import refused
 
 from meshtrial.errors import TestbedError
 from meshtrial.load.generators import GeneratorCall, Target, publishable
-from meshtrial.testbed.kubernetes.loadgen import _argv
+from meshtrial.testbed.kubernetes.loadgen import command_line
 from meshtrial.testbed.kubernetes.results import parse_usage, unpack
 
 
@@ -20,12 +21,14 @@ def test_a_failed_generators_time_is_on_the_last_line():
 
 @pytest.mark.parametrize("text", ["", "10.0 1.0\n"])
 def test_a_missing_time_is_not_zero(text: str):
-    with pytest.raises(TestbedError, match="CPU time is missing"):
+    with refused(TestbedError, f"load generator measure: its CPU time is missing ({text.strip()!r})"):
         parse_usage(text, "measure")
 
 
 def test_command_line_carries_target_headers_and_files():
-    argv = _argv(GeneratorCall(("-qps", "100"), "measure"), Target("http://a/", (("Authorization", "Bearer t"),)))
+    argv = command_line(
+        GeneratorCall(("-qps", "100"), "measure"), Target("http://a/", (("Authorization", "Bearer t"),))
+    )
     assert argv[:4] == ("fortio", "load", "-qps", "100")
     assert argv[-3:] == ("-H", "Authorization:Bearer t", "http://a/")
     assert argv[-1] == "http://a/"

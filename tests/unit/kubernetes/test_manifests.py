@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from refused import refused
 
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes import manifests
@@ -101,7 +102,8 @@ def test_a_run_time_value_goes_where_the_file_has_a_place_for_it():
     manifests.set_path(item, "spec.jwtRules.0.jwks", "mine")
     assert item["spec"]["jwtRules"] == [{"jwks": "mine"}]
     for path in ("spec.jwtRules.1.jwks", "spec.jwtRules.0.jwk", "spec.rules"):
-        with pytest.raises(UsageError, match="disagree"):
+        words = f"RequestAuthentication jwt: has no {path}; the mesh's data and its file disagree"
+        with refused(UsageError, words):
             manifests.set_path(item, path, "x")
 
 
@@ -117,11 +119,14 @@ def test_image_names():
 
 def test_bad_files_are_named(tmp_path: Path):
     bad = tmp_path / "bad.yaml"
-    with pytest.raises(UsageError, match="cannot be read"):
+    with refused(
+        UsageError,
+        f"{tmp_path}/bad.yaml: cannot be read (No such file or directory); is the folder 'manifests' complete?",
+    ):
         manifests.read(bad)
     bad.write_text("a: [")
-    with pytest.raises(UsageError, match="is not YAML"):
+    with refused(UsageError, names=[bad, "YAML"]):
         manifests.read(bad)
     bad.write_text("kind: Pod\n")
-    with pytest.raises(UsageError, match=r"metadata\.name"):
+    with refused(UsageError, f"{tmp_path}/bad.yaml: every document needs apiVersion, kind and metadata.name"):
         manifests.read(bad)

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from refused import refused
+from unit.kubernetes.rendering import TOKENS, carrying, render
 
 from meshtrial.design.studies import mesh_comparison
-from meshtrial.design.study import Load, Treatment
-from meshtrial.envoy.tokens import make_tokens
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes import workload
-from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.manifests import Json
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
@@ -21,14 +20,7 @@ from meshtrial.testbed.kubernetes.options import KubernetesOptions
 OPTIONS = KubernetesOptions()
 CONSUL = find_meshes(OPTIONS)["consul"]
 VALUES = yaml.safe_load((CONSUL.folder / "values.yaml").read_text())
-TOKENS = make_tokens()
 DATA = Path(__file__).parent / "data"
-
-
-def render(text: str, app: str = "echo", protocol: str = "http1") -> workload.Rendered:
-    load = Load(rps=100, connections=4, duration_s=5, protocol=protocol, generators=2 if protocol == "mixed" else 1)
-    read = read_app(OPTIONS, app, load.protocols)
-    return workload.render(OPTIONS, "trial", Treatment.parse(text), load, read, CONSUL, TOKENS)
 
 
 def entries(rendered: workload.Rendered) -> dict[str, Json]:
@@ -51,21 +43,23 @@ def test_entries_are_called_like_the_apps_own_service(app: str, service: str):
 
 @pytest.mark.parametrize(("protocol", "said"), [("http1", "http"), ("h2", "http2")])
 def test_sidecars_carry_what_the_generators_send(protocol: str, said: str):
-    found = entries(render("consul+l7", protocol=protocol))
+    found = entries(render("consul+l7", load=carrying(protocol)))
     assert {found[f"ServiceDefaults/{name}"]["spec"]["protocol"] for name in ("echo", "load")} == {said}
-    assert entries(render("consul", protocol=protocol))["ServiceDefaults/load"]["spec"]["protocol"] == "tcp"
+    assert entries(render("consul", load=carrying(protocol)))["ServiceDefaults/load"]["spec"]["protocol"] == "tcp"
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "mixed"])
 @pytest.mark.parametrize("treatment", ["consul", "consul+l7"])
 def test_a_port_beside_the_registered_one_is_refused(treatment: str, protocol: str):
-    with pytest.raises(UsageError, match=f"consul carries http1, h2 here, not {protocol}"):
-        render(treatment, protocol=protocol)
+    with refused(UsageError, names=[treatment, "consul", "http1", "h2", protocol]):
+        render(treatment, load=carrying(protocol))
 
 
 def test_http_is_not_claimed_for_hops_that_stay_tcp():
     assert render("consul", "bookinfo").app_pods == 4
-    with pytest.raises(UsageError, match="l7 is for the app echo, counter-api, details, details-nodelay, not bookinfo"):
+    with refused(
+        UsageError, "treatment consul+l7: l7 is for the app echo, counter-api, details, details-nodelay, not bookinfo"
+    ):
         render("consul+l7", "bookinfo")
 
 

@@ -8,18 +8,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+from unit.kubernetes.rendering import TOKENS, find, render
 
-from meshtrial.design.study import Load, Treatment
-from meshtrial.envoy.tokens import make_tokens
 from meshtrial.testbed.kubernetes import manifests, workload
-from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.values import Values, unknown_values
 
-TOKENS = make_tokens()
-LOAD = Load(rps=100, connections=4, duration_s=5)
 TREATMENTS = [
     "kuma",
     "kuma+mtls",
@@ -33,18 +29,6 @@ OFF = {"requestTimeout": "0s", "streamIdleTimeout": "0s", "maxStreamDuration": "
 
 def kuma(options: KubernetesOptions | None = None) -> Mesh:
     return find_meshes(options or KubernetesOptions())["kuma"]
-
-
-def render(text: str, options: KubernetesOptions | None = None, load: Load = LOAD) -> workload.Rendered:
-    chosen = options or KubernetesOptions()
-    app = read_app(chosen, "echo", load.protocols)
-    treatment = Treatment.parse(text)
-    return workload.render(chosen, "trial", treatment, load, app, find_meshes(chosen).get(treatment.dataplane), TOKENS)
-
-
-def find(rendered: workload.Rendered, kind: str, name: str) -> dict:
-    (found,) = (o for o in rendered.objects if o["kind"] == kind and o["metadata"]["name"] == name)
-    return found
 
 
 def policies(rendered: workload.Rendered) -> list[dict]:
@@ -143,7 +127,7 @@ def test_jwt_and_opa_stand_together_and_each_keeps_its_own_filter():
 
 @pytest.mark.parametrize("server", ["opa", "opa-extauthz"])
 def test_the_filter_asks_where_the_policy_server_listens(server: str):
-    rendered = render("kuma+opa", KubernetesOptions(opa_server=server))
+    rendered = render("kuma+opa", options=KubernetesOptions(opa_server=server))
     cluster, _ = modifications(rendered, "opa")
     (group,) = yaml.safe_load(cluster["cluster"]["value"])["loadAssignment"]["endpoints"]
     (endpoint,) = group["lbEndpoints"]

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 import yaml
+from refused import refused
+from unit.kubernetes.rendering import carrying, of_kind, render
 
 from meshtrial.design.study import Load, Treatment
-from meshtrial.envoy.tokens import make_tokens
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes import manifests, workload
 from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
-TOKENS = make_tokens()
 MESH = find_meshes(KubernetesOptions())["linkerd"]
 APPS = sorted(path.stem for path in (KubernetesOptions().folder / "apps").glob("*.yaml"))
 
@@ -45,19 +45,6 @@ request_total{direction="outbound",authority="echo:8080",target_port="8080",tls=
 request_total{direction="outbound",authority="echo:8080",target_port="8080",tls="no_identity"} 9
 response_total{direction="outbound",authority="echo:8080",tls="true",server_id="echo.trial",status_code="200"} 106
 """
-
-
-def render(
-    text: str, app: str = "echo", protocol: str = "http1", options: KubernetesOptions | None = None
-) -> workload.Rendered:
-    chosen = options or KubernetesOptions()
-    load = Load(rps=100, connections=4, duration_s=5, protocol=protocol, generators=2 if protocol == "mixed" else 1)
-    read = read_app(chosen, app, load.protocols)
-    return workload.render(chosen, "trial", Treatment.parse(text), load, read, MESH, TOKENS)
-
-
-def of_kind(rendered: workload.Rendered, kind: str) -> dict[str, Any]:
-    return {o["metadata"]["name"]: o for o in rendered.objects if o["kind"] == kind}
 
 
 def selected(rendered: workload.Rendered, server: Any) -> list[Any]:
@@ -107,7 +94,7 @@ def test_nothing_is_sent_out_of_the_cluster_and_the_clusters_own_crds_are_left_a
     ],
 )
 def test_ports_are_named_in_words_that_linkerd_takes_for_what_they_carry(protocol: str, http: str | None, grpc: str):
-    service = of_kind(render("linkerd", protocol=protocol), "Service")["echo"]
+    service = of_kind(render("linkerd", load=carrying(protocol)), "Service")["echo"]
     assert {p["name"]: p.get("appProtocol") for p in service["spec"]["ports"]} == {"http": http, "grpc": grpc}
 
 
@@ -167,7 +154,7 @@ def test_authorization_stands_on_the_entry_pods_ports_for_the_generators_alone(a
 
 
 def test_authorization_covers_the_grpc_port_too():
-    pod = manifests.template(of_kind(render("linkerd+authz", protocol="grpc"), "Deployment")["echo"])
+    pod = manifests.template(of_kind(render("linkerd+authz", load=carrying("grpc")), "Deployment")["echo"])
     assert pod is not None
     ports = {p["name"]: p["containerPort"] for c in pod["spec"]["containers"] for p in c["ports"]}
     assert ports["grpc"] == 8079
@@ -202,7 +189,7 @@ def test_every_route_has_a_policy_of_its_own_but_the_one_that_nobody_may_take():
 
 
 def test_the_two_ways_of_authorization_are_not_mixed():
-    with pytest.raises(UsageError, match="exclude each other"):
+    with refused(UsageError, "treatment linkerd+authz+authz-route: authz and authz-route exclude each other; take one"):
         render("linkerd+authz+authz-route")
 
 

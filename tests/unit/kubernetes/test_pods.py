@@ -1,10 +1,12 @@
 import copy
 
 import pytest
+from unit.kubernetes.fakeapi import FakeApi
 
-from meshtrial.testbed.kubernetes.execs import _handshake
+from meshtrial.testbed.kubernetes import probing
+from meshtrial.testbed.kubernetes.execs import Exited, PodRef, refusal
 from meshtrial.testbed.kubernetes.pods import lost, pod_ref, versions
-from meshtrial.testbed.kubernetes.probing import Answer, _reason
+from meshtrial.testbed.kubernetes.probing import Answer
 
 POD = {
     "metadata": {"name": "load-1", "namespace": "trial", "uid": "u1", "labels": {"meshtrial.dev/part": "load"}},
@@ -33,25 +35,29 @@ def test_a_pod_as_it_was_spoils_nothing():
 @pytest.mark.parametrize(
     ("now", "words"),
     [
-        (None, "was deleted during the run"),
+        (None, " was deleted during the run"),
         (
             changed(phase="Failed", reason="Evicted", message="low on memory"),
-            "failed during the run: Evicted low on memory",
+            " failed during the run: Evicted low on memory",
         ),
-        (changed(conditions=[{"type": "Ready", "status": "False", "reason": "NodeNotReady"}]), "NodeNotReady"),
-        (changed(containerStatuses=[{"name": "fortio", "restartCount": 1}]), "a container was restarted"),
+        (
+            changed(conditions=[{"type": "Ready", "status": "False", "reason": "NodeNotReady"}]),
+            " is not ready any more (NodeNotReady); its node may be gone",
+        ),
+        (
+            changed(containerStatuses=[{"name": "fortio", "restartCount": 1}]),
+            ": a container was restarted during the run",
+        ),
     ],
 )
 def test_what_befell_a_pod_is_said_with_its_node(now: dict | None, words: str):
-    line = lost(POD, now)
-    assert words in line
-    assert line.startswith("load pod load-1 on node n1")
+    assert lost(POD, now) == f"load pod load-1 on node n1{words}"
 
 
 def test_an_eviction_says_why():
     pod = changed(conditions=[{"type": "DisruptionTarget", "status": "True", "message": "node drain"}])
     pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert lost(POD, pod).endswith("was evicted or deleted during the run: node drain")
+    assert lost(POD, pod) == "load pod load-1 on node n1 was evicted or deleted during the run: node drain"
 
 
 @pytest.mark.parametrize(
@@ -108,19 +114,21 @@ def test_only_somebody_who_is_there_can_refuse(status: int, detail: str, refused
     assert Answer(status, "", detail).refused is refused
 
 
-def test_fortios_own_words():
+def test_fortios_own_words(monkeypatch: pytest.MonkeyPatch):
     log = (
         '{"ts":1.0,"level":"info","msg":"Starting"}\n'
         '{"ts":1.1,"level":"warn","msg":"[E] Read error, err=\\"read tcp: connection reset by peer\\", size=0"}\n'
         '{"ts":1.2,"level":"warn","msg":"[E] Error status -1","src":"std"}\n'
     )
-    assert _reason(log) == "read tcp: connection reset by peer"
-    assert "no such host" in _reason(
-        '{"msg":"[E] Unable to lookup \\"x\\": no such host"}\n{"msg":"[E] Error status -1"}'
-    )
+    said = [log, '{"msg":"[E] Unable to lookup \\"x\\": no such host"}\n{"msg":"[E] Error status -1"}']
+    monkeypatch.setattr(probing, "run", lambda *_, **__: Exited(1, b"", said.pop(0).encode()))
+    answers = [probing.request(FakeApi(), PodRef("trial", "load-1", "fortio"), "http://x/") for _ in range(2)]
+    assert [(answer.status, answer.refused) for answer in answers] == [(0, True), (0, False)]
+    assert answers[0].detail == "read tcp: connection reset by peer"
+    assert answers[1].detail == '{"msg":"[E] Unable to lookup \\"x\\": no such host"}'
 
 
 def test_a_refused_exec_says_what_the_api_server_said():
     text = 'Handshake status 404 Not Found -+-+- {} -+-+- b\'{"message":"pods \\\\"probe\\\\" not found"}\''
-    assert _handshake(text) == 'pods "probe" not found'
-    assert _handshake("something else") == "something else"
+    assert refusal(text) == 'pods "probe" not found'
+    assert refusal("something else") == "something else"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from refused import refused
 from unit.kubernetes.fakeapi import FakeApi, Json
 
 from meshtrial.errors import TestbedError
@@ -10,6 +11,8 @@ from meshtrial.testbed.kubernetes import rollouts
 from meshtrial.testbed.kubernetes.deployment import restartable
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
+
+pytestmark = pytest.mark.usefixtures("clock")  # nobody waits for real
 
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 
@@ -44,7 +47,7 @@ def test_what_a_pod_belongs_to():
     assert rollouts.workload_of(pod(api, "a")) == ("trial", "deployments", "app")
     assert rollouts.workload_of(pod(api, "b", "DaemonSet", "ztunnel")) == ("trial", "daemonsets", "ztunnel")
     assert rollouts.workload_of(pod(api, "c", "StatefulSet", "server")) == ("trial", "statefulsets", "server")
-    with pytest.raises(TestbedError, match="pod lone: belongs to nothing that would replace it"):
+    with refused(TestbedError, "pod lone: belongs to nothing that would replace it"):
         rollouts.workload_of(api.add("/api/v1/namespaces/trial/pods/lone"))
 
 
@@ -61,7 +64,7 @@ def test_a_restart_ends_when_the_old_pods_are_gone_and_as_many_others_ready():
 def test_a_restart_that_does_not_end_says_what_is_missing():
     api = Rolling(replaced=False)
     old = pod(api, "app-old")
-    with pytest.raises(TestbedError, match="deployments app in trial: 0 of 1 new pods ready, 1 old ones left"):
+    with refused(TestbedError, "deployments app in trial: 0 of 1 new pods ready, 1 old ones left (after 0.3 s)"):
         rollouts.restart(api, [old], 0.3)
 
 

@@ -1,27 +1,41 @@
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from refused import refused
+from unit.kubernetes.conftest import Clock
 from unit.kubernetes.fakeapi import FakeApi
 
 from meshtrial.design.study import Treatment
 from meshtrial.errors import TestbedError, UsageError
 from meshtrial.testbed.kubernetes import testbed
 from meshtrial.testbed.kubernetes.apply import MESH, Owner
-from meshtrial.testbed.kubernetes.charts import Chart
 from meshtrial.testbed.kubernetes.lease import SessionLease, running
-from meshtrial.testbed.kubernetes.meshes import _Standing
+from meshtrial.testbed.kubernetes.meshes import Standing
 from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 
 SPACES = "/api/v1/namespaces"
 
 
 @pytest.fixture
-def bed(monkeypatch: pytest.MonkeyPatch) -> KubernetesTestbed:
+def begin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., KubernetesTestbed]]:
+    """Sessions on clusters in memory, which are over at the end of a test and not of the process."""
     monkeypatch.setattr(testbed, "Cluster", lambda *_: FakeApi())
     monkeypatch.setattr(testbed.helm, "version", lambda options: "v3")
-    made = KubernetesTestbed({"namespace": "trial"})
-    monkeypatch.setattr(made, "_closed", True)  # nothing to remove at the end of the process
-    return made
+    begun: list[KubernetesTestbed] = []
+
+    def begin(owner_id: str = "", **options: object) -> KubernetesTestbed:
+        begun.append(KubernetesTestbed({"kubernetes": {"namespace": "trial", "keep": True, **options}}, owner_id))
+        return begun[-1]
+
+    yield begin
+    for one in begun:
+        one.close()
+
+
+@pytest.fixture
+def bed(begin: Callable[..., KubernetesTestbed]) -> KubernetesTestbed:
+    return begin()
 
 
 def test_the_study_goes_before_the_mesh_that_it_leans_on(bed: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch):
@@ -34,27 +48,23 @@ def test_the_study_goes_before_the_mesh_that_it_leans_on(bed: KubernetesTestbed,
     api.add(f"{SPACES}/kuma-system", {"metadata": {"labels": labels, "annotations": notes}, "status": {}})
     left: list[set[str]] = []
     monkeypatch.setattr(bed.installer, "uninstall", lambda name: left.append(set(api.objects)))
-    bed._uninstall("kuma")
+    bed.uninstall("kuma")
     # One that hangs in its deletion is not waited for again.
     assert left == [{f"{SPACES}/{name}" for name in ("trial-probe", "trial-2", "kuma-system")}]
 
 
 @pytest.fixture
-def versioned(monkeypatch: pytest.MonkeyPatch) -> KubernetesTestbed:
-    monkeypatch.setattr(testbed, "Cluster", lambda *_: FakeApi())
+def versioned(begin: Callable[..., KubernetesTestbed]) -> KubernetesTestbed:
     said = {"istio": {"versions": {"1.30": {"version": "1.30.4"}, "1.31": {}}}}
-    options = {"meshes": said, "meshes_side_by_side": True, "mesh_reinstall": "once"}
-    made = KubernetesTestbed({"kubernetes": {"namespace": "trial", **options}})
-    monkeypatch.setattr(made, "_closed", True)
-    return made
+    return begin(meshes=said, meshes_side_by_side=True, mesh_reinstall="once")
 
 
 def test_a_treatment_has_the_mesh_of_its_version(versioned: KubernetesTestbed):
     for text, version in (("istio+mtls", "1.31.1"), ("istio@1.30+mtls", "1.30.4"), ("istio@1.31@mine", "1.31.1")):
-        mesh = versioned._mesh(Treatment.parse(text))
+        mesh = versioned.mesh_for(Treatment.parse(text))
         assert mesh is not None
         assert mesh.version == version
-    assert versioned._mesh(Treatment.parse("none@@mine")) is None
+    assert versioned.mesh_for(Treatment.parse("none@@mine")) is None
 
 
 @pytest.mark.parametrize(
@@ -62,50 +72,69 @@ def test_a_treatment_has_the_mesh_of_its_version(versioned: KubernetesTestbed):
     [
         (
             "istio@1.29",
-            "understood as version 1.29 of istio; declared are 1.30, 1.31 (meshes.istio.versions in the cluster_file)",
+            "treatment istio@1.29: understood as version 1.29 of istio; declared are 1.30, 1.31 "
+            "(meshes.istio.versions in the cluster_file); an app of yours is written istio@@NAME",
         ),
         (
             "kuma@mine",
-            "version mine of kuma; none is declared (meshes.kuma.versions in the cluster_file); an app",
+            "treatment kuma@mine: understood as version mine of kuma; none is declared (meshes.kuma.versions "
+            "in the cluster_file); an app of yours is written kuma@@NAME",
         ),
-        ("none@mine", "version mine of none, which has none on a cluster; an app of yours is written none@@mine"),
-        ("none@1.30", "version 1.30 of none, which has none on a cluster"),
-        ("sidecar@old+mtls", "version old of sidecar, which has none on a cluster"),
-        ("isto@1.30", "known on Kubernetes are none, consul, istio, istio-ambient, kuma, linkerd, sidecar"),
-        ("istio@1.30+opb", "istio@1.30 has no feature 'opb'"),
-        ("istio@1.30+scoped", "scoped needs mtls; write istio@1.30+mtls+scoped"),
+        (
+            "none@mine",
+            "treatment none@mine: understood as version mine of none, which has none on a cluster; an app of "
+            "yours is written none@@mine",
+        ),
+        ("none@1.30", "treatment none@1.30: understood as version 1.30 of none, which has none on a cluster"),
+        (
+            "sidecar@old+mtls",
+            "treatment sidecar@old+mtls: understood as version old of sidecar, which has none on a cluster; "
+            "an app of yours is written sidecar@@old",
+        ),
+        (
+            "isto@1.30",
+            "treatment isto@1.30: known on Kubernetes are none, consul, istio, istio-ambient, kuma, linkerd, sidecar",
+        ),
+        (
+            "istio@1.30+opb",
+            "treatment istio@1.30+opb: istio@1.30 has no feature 'opb'; it has mtls, scoped, client-only, "
+            "server-only, observability, jwt, jwt-filter, opa",
+        ),
+        ("istio@1.30+scoped", "treatment istio@1.30+scoped: scoped needs mtls; write istio@1.30+mtls+scoped"),
     ],
 )
 def test_an_unknown_version_says_what_was_understood(versioned: KubernetesTestbed, text: str, words: str):
-    with pytest.raises(UsageError) as caught:
-        versioned._mesh(Treatment.parse(text))
-    assert words in str(caught.value)
+    with refused(UsageError, words):
+        versioned.mesh_for(Treatment.parse(text))
 
 
 def test_two_versions_never_stand_side_by_side(versioned: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch):
     removed: list[str] = []
-    monkeypatch.setattr(versioned, "_uninstall", removed.append)
+    monkeypatch.setattr(versioned.installer, "uninstall", removed.append)
     for name in ("istio@1.30", "kuma"):
-        versioned.installer._standing[name] = _Standing(versioned.meshes[name], {})
+        versioned.installer.standing[name] = Standing(versioned.meshes[name], {})
         versioned.installer.installed[name] = 0.0
-    versioned._remove_meshes(versioned.meshes["istio@1.30"], False)
+    versioned.remove_meshes(versioned.meshes["istio@1.30"], False)
     assert removed == []
-    versioned._remove_meshes(versioned.meshes["istio@1.31"], False)
+    versioned.remove_meshes(versioned.meshes["istio@1.31"], False)
     assert removed == ["istio@1.30"]
 
 
 def test_a_session_shows_that_it_lives_until_it_is_closed(bed: KubernetesTestbed):
-    bed._hold()
-    bed._hold()
+    bed.hold()
+    bed.hold()
     owner = bed.applier.owner.id
     assert list(running(bed.cluster)) == [owner]
-    bed._let_go()
+    bed.close()
     assert running(bed.cluster) == {}
 
 
-def test_the_environment_says_which_charts_were_fetched(bed: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch):
-    chart = Chart("istiod", "1.31.1", "1.31.1", "https://charts.test istiod 1.31.1", "ab" * 32, Path("/x.tgz"))
-    bed.charts._of["istio", "istiod"] = chart
+def test_the_environment_says_which_charts_were_fetched(begin: Callable[..., KubernetesTestbed], tmp_path: Path):
+    (tmp_path / "Chart.yaml").write_text("{name: istiod, version: 1.31.1, appVersion: 1.31.1}\n")
+    bed = begin(meshes={"istio": {"charts": {"istiod": {"path": str(tmp_path)}}}})
+    istio = bed.meshes["istio"]
+    (release,) = (one for one in istio.releases if one.name == "istiod")
+    chart = bed.charts.of(istio, release)
     api = bed.cluster
     assert isinstance(api, FakeApi)
     api.add("/version", {"gitVersion": "v1.34"})
@@ -116,8 +145,8 @@ def test_the_environment_says_which_charts_were_fetched(bed: KubernetesTestbed, 
                 "name": "istiod",
                 "version": "1.31.1",
                 "app_version": "1.31.1",
-                "source": "https://charts.test istiod 1.31.1",
-                "sha256": "ab" * 32,
+                "source": str(tmp_path),
+                "sha256": chart.sha256,
             }
         }
     }
@@ -127,10 +156,10 @@ def test_what_befell_the_mesh_is_said_first(bed: KubernetesTestbed, monkeypatch:
     error = TestbedError("0 of 1 pods ready", {"failed-x.txt": "all of it"})
     istio = bed.meshes["istio"]
     monkeypatch.setattr(bed.installer, "broken", lambda name: "istiod was killed")
-    assert bed._with_mesh(error, istio) is error
-    assert bed._with_mesh(error, None) is error
+    assert bed.with_mesh(error, istio) is error
+    assert bed.with_mesh(error, None) is error
     bed.installer.installed["istio"] = 0.0
-    told = bed._with_mesh(error, istio)
+    told = bed.with_mesh(error, istio)
     assert str(told) == "istiod was killed; 0 of 1 pods ready"
     assert told.evidence == error.evidence
 
@@ -139,59 +168,53 @@ def test_a_mesh_that_is_half_there_goes_before_anything_else_runs(
     bed: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch
 ):
     removed: list[str] = []
-    monkeypatch.setattr(bed, "_uninstall", removed.append)
+    monkeypatch.setattr(bed.installer, "uninstall", removed.append)
     object.__setattr__(bed.options, "mesh_reinstall", "once")
     for name in ("istio", "kuma"):
-        bed.installer._standing[name] = _Standing(bed.meshes[name], {})
+        bed.installer.standing[name] = Standing(bed.meshes[name], {})
     bed.installer.installed["istio"] = 0.0
-    bed._remove_meshes(None, True)
+    bed.remove_meshes(None, True)
     assert removed == ["kuma"]
 
 
 def test_a_broken_mesh_is_removed_before_it_is_used_again(bed: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch):
     removed: list[str] = []
-    monkeypatch.setattr(bed, "_uninstall", removed.append)
+    monkeypatch.setattr(bed.installer, "uninstall", removed.append)
     monkeypatch.setattr(bed.installer, "broken", lambda name: "istiod was killed")
     istio = bed.meshes["istio"]
-    assert (bed._remove_broken(istio), removed) == ("", [])
+    assert (bed.remove_broken(istio), removed) == ("", [])
     bed.installer.installed["istio"] = 0.0
-    assert bed._remove_broken(None) == ""
-    assert (bed._remove_broken(istio), removed) == ("istiod was killed", ["istio"])
+    assert bed.remove_broken(None) == ""
+    assert (bed.remove_broken(istio), removed) == ("istiod was killed", ["istio"])
 
 
 def left_over(api: FakeApi, owner: Owner) -> None:
     labels = dict(owner.labels)
     for name in ("trial", "trial-probe"):
         api.add(f"{SPACES}/{name}", {"metadata": {"labels": labels}, "status": {"phase": "Active"}})
-    SessionLease(api, owner, "trial-probe")._renew()
+    SessionLease(api, owner, "trial-probe").renew()
 
 
 @pytest.fixture
-def going_on(monkeypatch: pytest.MonkeyPatch) -> KubernetesTestbed:
-    monkeypatch.setattr(testbed, "Cluster", lambda *_: FakeApi())
-    made = KubernetesTestbed({"namespace": "trial"}, "0a1b2c3d")
-    monkeypatch.setattr(made, "_closed", True)
-    return made
+def going_on(begin: Callable[..., KubernetesTestbed]) -> KubernetesTestbed:
+    return begin("0a1b2c3d")
 
 
-def test_a_study_that_goes_on_removes_what_its_dead_session_left(
-    going_on: KubernetesTestbed, make_study, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_study_that_goes_on_removes_what_its_dead_session_left(going_on: KubernetesTestbed, make_study, clock: Clock):
     api = going_on.cluster
     assert isinstance(api, FakeApi)
     asked = make_study(name="mesh_comparison")
     left_over(api, Owner(asked.name, "0a1b2c3d"))
     api.add(f"{SPACES}/shop")
-    waited: list[float] = []
+    ended = api.now
 
-    def sleep(seconds: float) -> None:  # the cluster's clock goes on while somebody waits
-        waited.append(seconds)
-        api.now += 10
+    def meanwhile(seconds: float) -> None:  # the cluster's clock goes on while somebody waits
+        api.now += seconds
 
-    monkeypatch.setattr(testbed.time, "sleep", sleep)
+    clock.meanwhile = meanwhile
     said: list[str] = []
     going_on.recover(asked, said.append)
-    assert len(waited) == 7  # 60 s, and over at 70
+    assert 60 < api.now - ended <= 62
     assert [path for path in api.objects if path.startswith(SPACES)] == [f"{SPACES}/shop"]
     assert said == ["left by an earlier session and removed: trial, trial-probe"]
     assert going_on.applier.owner == Owner("mesh_comparison", "0a1b2c3d")
@@ -199,18 +222,16 @@ def test_a_study_that_goes_on_removes_what_its_dead_session_left(
     assert len(said) == 1
 
 
-def test_a_session_that_lives_is_waited_for_and_left_alone(
-    going_on: KubernetesTestbed, make_study, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_session_that_lives_is_waited_for_and_left_alone(going_on: KubernetesTestbed, make_study, clock: Clock):
     api = going_on.cluster
     assert isinstance(api, FakeApi)
     asked = make_study(name="mesh_comparison")
     left_over(api, Owner(asked.name, "0a1b2c3d"))
-    monkeypatch.setattr(testbed, "_AFTER_LEASE_S", -59.9)
-    monkeypatch.setattr(testbed.time, "sleep", lambda seconds: None)
-    before = set(api.objects)
-    with pytest.raises(TestbedError, match=r"study mesh-comparison is running .*: wait for it, or end it"):
+    began, before = clock.now, set(api.objects)
+    (alive,) = running(api).values()
+    with refused(TestbedError, f"{alive}: wait for it, or end it, and start again"):
         going_on.recover(asked, print)
+    assert clock.now - began > 60  # longer than a Lease that nobody renews
     assert set(api.objects) == before
 
 

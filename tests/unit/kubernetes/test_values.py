@@ -1,4 +1,5 @@
 import pytest
+from refused import refused
 
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes.issuer import issuer_chain
@@ -34,7 +35,7 @@ def test_linkerd_gets_an_identity_of_its_own():
 def test_values_of_a_file_must_be_a_mapping():
     options = KubernetesOptions(meshes={"istio": {"values": {"istiod": "/nonexistent.yaml"}}})
     mesh = find_meshes(options)["istio"]
-    with pytest.raises(UsageError, match="nonexistent"):
+    with refused(UsageError, "meshes.istio.values.istiod: '/nonexistent.yaml': No such file or directory"):
         Values(options, mesh).of(mesh.releases[1])
 
 

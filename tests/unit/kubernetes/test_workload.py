@@ -3,35 +3,15 @@ from pathlib import Path
 
 import pytest
 import yaml
+from refused import refused
+from unit.kubernetes.rendering import LOAD, TOKENS, find, kinds, render
 
 from meshtrial.design.study import Load, Treatment
-from meshtrial.envoy.tokens import make_tokens
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes import manifests, workload
 from meshtrial.testbed.kubernetes.apps import note, read_app
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-
-TOKENS = make_tokens()
-LOAD = Load(rps=100, connections=4, duration_s=5)
-
-
-def render(
-    text: str, app: str = "echo", load: Load = LOAD, options: KubernetesOptions | None = None
-) -> workload.Rendered:
-    chosen = options or KubernetesOptions()
-    treatment = Treatment.parse(text)
-    mesh = find_meshes(chosen).get(treatment.dataplane)
-    read = read_app(chosen, app, load.protocols)
-    return workload.render(chosen, "trial", treatment, load, read, mesh, TOKENS)
-
-
-def find(rendered: workload.Rendered, kind: str, name: str) -> dict:
-    return next(o for o in rendered.objects if o["kind"] == kind and o["metadata"]["name"] == name)
-
-
-def kinds(rendered: workload.Rendered) -> set[str]:
-    return {f"{o['kind']}/{o['metadata']['name']}" for o in rendered.objects}
 
 
 def test_none_has_no_proxy_and_generators_on_other_nodes():
@@ -53,7 +33,7 @@ def test_none_has_no_proxy_and_generators_on_other_nodes():
 
 
 def test_none_has_no_features():
-    with pytest.raises(UsageError, match="none has no features"):
+    with refused(UsageError, "treatment none+mtls: none has no features on Kubernetes"):
         render("none+mtls")
 
 
@@ -143,7 +123,7 @@ def test_reference_sidecar_without_mtls_has_no_keys():
 
 
 def test_reference_sidecar_has_one_hop():
-    with pytest.raises(UsageError, match="one hop"):
+    with refused(UsageError, "treatment sidecar: the reference sidecar has one hop of HTTP, not bookinfo's"):
         render("sidecar", app="bookinfo")
 
 
@@ -172,7 +152,7 @@ def test_scoped_configuration_is_for_the_tiers():
     assert {"Sidecar/load", "Sidecar/client", "Sidecar/server"} <= kinds(rendered)
     assert find(rendered, "Sidecar", "load")["spec"]["egress"] == [{"hosts": ["./client.trial.svc.cluster.local"]}]
     assert "Sidecar/load" not in kinds(render("istio+mtls", app="tiers"))
-    with pytest.raises(UsageError, match="scoped is for the app tiers, not echo"):
+    with refused(UsageError, "treatment istio+mtls+scoped: scoped is for the app tiers, not echo"):
         render("istio+mtls+scoped")
 
 
@@ -181,7 +161,7 @@ def test_a_mixed_load_has_a_target_for_each_protocol():
     target = render("istio+mtls", load=load).target
     assert target.url == "http://echo.trial.svc.cluster.local:8080/echo"
     assert target.grpc == "echo.trial.svc.cluster.local:8079"
-    with pytest.raises(UsageError, match="speaks http1, not http1 and grpc"):
+    with refused(UsageError, "app details: speaks http1, not http1 and grpc"):
         render("none", app="details", load=load)
 
 
@@ -207,9 +187,13 @@ def test_every_app_renders_for_every_mesh(app: str):
 
 
 def test_unknown_app_and_protocol():
-    with pytest.raises(UsageError, match="allowed on Kubernetes is bookinfo, counter-api"):
+    with refused(
+        UsageError,
+        "app = 'shop': allowed on Kubernetes is bookinfo, counter-api, details, details-nodelay, echo, "
+        "emojivoto, tiers",
+    ):
         render("none", app="shop")
-    with pytest.raises(UsageError, match="speaks http1, not grpc"):
+    with refused(UsageError, "app details: speaks http1, not grpc"):
         render("none", app="details", load=Load(rps=1, connections=1, duration_s=1, protocol="grpc"))
 
 
@@ -271,7 +255,7 @@ def test_run_time_values_reach_the_objects_that_are_named(tmp_path: Path):
     route = find(render("tiny", options=mesh_folder(tmp_path / "tiny", settings=settings)), "Route", "echo")
     assert route["spec"] == {"to": "echo", "port": 8080}
     wrong = mesh_folder(tmp_path / "wrong", settings=[{**settings[0], "name": "gone"}])
-    with pytest.raises(UsageError, match="there is no Route gone to set service in"):
+    with refused(UsageError, "mesh tiny: there is no Route gone to set service in"):
         render("tiny", options=wrong)
 
 
@@ -298,7 +282,7 @@ def test_ports_say_what_they_carry(protocol: str, wanted: list[str], tmp_path: P
 
 def test_a_protocol_that_a_mesh_does_not_carry_is_refused(tmp_path: Path):
     load = Load(rps=100, connections=4, duration_s=5, protocol="grpc")
-    with pytest.raises(UsageError, match="tiny carries http1, h2 here, not grpc"):
+    with refused(UsageError, "treatment tiny: tiny carries http1, h2 here, not grpc"):
         render("tiny", load=load, options=mesh_folder(tmp_path / "tiny", protocols=["http1", "h2"]))
 
 
@@ -306,11 +290,19 @@ def test_what_nothing_can_prove_on_an_app_is_refused_before_the_study(tmp_path: 
     blind = {"mtls": {"manifests": ["mtls.yaml"], "proofs": ["peer-identity"], "expect": {"header": "x"}}}
     options = mesh_folder(tmp_path / "blind", features=blind)
     assert render("tiny+mtls", options=options)
-    with pytest.raises(UsageError, match="nothing can prove that it is with mtls on the app details"):
+    with refused(
+        UsageError,
+        "treatment tiny+mtls: nothing can prove that it is with mtls on the app details; take the app echo, "
+        "which answers with the request's headers",
+    ):
         render("tiny+mtls", app="details", options=options)
     off = {"mtls": {**blind["mtls"], "absent": ["base.yaml"], "absent_proofs": ["no-peer-identity"]}}
     options = mesh_folder(tmp_path / "off", features=off)
-    with pytest.raises(UsageError, match="nothing can prove that it is without mtls on the app details"):
+    with refused(
+        UsageError,
+        "treatment tiny: nothing can prove that it is without mtls on the app details; take the app echo, which "
+        "answers with the request's headers",
+    ):
         render("tiny", app="details", options=options)
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from refused import refused
 
 from meshtrial.load.fields import Fields
 from meshtrial.load.files import InputFileError
@@ -31,15 +32,15 @@ def test_what_is_there_and_what_is_not():
         (Fields.number, "x", "a is 'x', not a number"),
         (Fields.number, True, "a is True, not a number"),
         (Fields.number, float("nan"), "a is nan, not a number"),
-        (Fields.number, 10**400, "not a number"),
-        (Fields.number, [], r"a is \[\], not a number"),
+        (Fields.number, 10**400, f"a is 1{'0' * 56}..., not a number"),
+        (Fields.number, [], "a is [], not a number"),
         (Fields.integer, 1.5, "a is 1.5, not a whole number"),
-        (Fields.integer, 1e300, "not a whole number"),
+        (Fields.integer, 1e300, "a is 1e+300, not a whole number"),
         (Fields.counts, {"b": "x"}, "b is 'x', not a number"),
         (Fields.objects, {"b": 1}, "a is no list of objects"),
         (Fields.objects, [1], "a is no list of objects"),
     ],
 )
 def test_what_makes_no_sense(ask, value, said):
-    with pytest.raises(InputFileError, match=rf"f\.json: is not a whole k6 summary: .*{said}"):
+    with refused(InputFileError, f"f.json: is not a whole k6 summary: {said}"):
         ask(of(a=value), "a")

@@ -1,6 +1,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refused import refused
 
 from meshtrial.design.study import Load
 from meshtrial.errors import UsageError
@@ -89,14 +90,21 @@ def test_numbers_are_exact_and_without_exponent(value):
 
 def test_too_few_requests_for_the_connections_are_refused():
     # 10 rps for 1 s over 10 connections: one request each, fortio would go on with 5 connections.
-    with pytest.raises(UsageError, match="measure for 2 s or more"):
+    with refused(
+        UsageError,
+        "rps = 10 for duration_s = 1 over connections = 10: fortio needs at least 2 requests a connection and "
+        "would use fewer connections; measure for 2 s or more, or lower connections",
+    ):
         fortio.calls(Load(10, 10, 1), "measure")
     assert len(fortio.calls(Load(10, 10, 2), "measure")) == 1
 
 
 @pytest.mark.parametrize("protocol", ["h2", "grpc"])
 def test_only_http1_can_close(protocol):
-    with pytest.raises(UsageError, match="use protocol http1"):
+    with refused(
+        UsageError,
+        f"keepalive = False with protocol = {protocol!r}: fortio closes only HTTP/1.1 connections; use protocol http1",
+    ):
         fortio.calls(Load(10, 1, 1, keepalive=False, protocol=protocol), "measure")
 
 
@@ -110,15 +118,21 @@ def test_generators_of_a_mixed_load_take_turns():
 
 @pytest.mark.parametrize(
     ("more", "message"),
-    [({"generators": 1}, "2 or more"), ({"generators": 2, "payload_bytes": 9}, "without payload_bytes")],
+    [
+        ({"generators": 1}, "generators = 1: allowed is 2 or more, where they speak different things"),
+        (
+            {"generators": 2, "payload_bytes": 9},
+            "protocol = 'mixed': without payload_bytes (gRPC pings have none) and not in a capacity search",
+        ),
+    ],
 )
 def test_a_mixed_load_has_two_generators_and_no_payload(more, message):
-    with pytest.raises(UsageError, match=message):
+    with refused(UsageError, message):
         fortio.calls(Load(100, 4, 2, protocol="mixed", **more), "measure")
 
 
 def test_an_unknown_phase_is_refused():
-    with pytest.raises(UsageError, match="warmup or measure"):
+    with refused(UsageError, "phase 'cooldown': allowed is warmup or measure"):
         fortio.calls(Load(10, 1, 1), "cooldown")
 
 
@@ -150,5 +164,5 @@ def test_the_size_of_the_answer_is_asked_for_in_the_url():
     target = Target("http://a/echo", copies=("http://b/echo",)).asking(1000)
     assert (target.url, target.copies) == ("http://a/echo?size=1000", ("http://b/echo?size=1000",))
     assert Target("http://a/echo").asking(0).url == "http://a/echo"
-    with pytest.raises(UsageError, match="a ping is answered with what it sent"):
+    with refused(UsageError, "response_bytes = 10 with gRPC: a ping is answered with what it sent"):
         fortio.calls(Load(10, 1, 1, response_bytes=10, protocol="grpc"), "measure")

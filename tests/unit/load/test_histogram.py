@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refused import missing, refused
 
 from meshtrial.errors import UsageError
 from meshtrial.load import histogram
@@ -85,7 +86,10 @@ def test_different_resolutions_are_not_merged(virtual):
     # finer file's five buckets would fit -r 0.00001 as well.)
     spread = [0.0004, 0.0015, 0.0035, 0.0065, 0.0115]
     parts = [as_exported(virtual.export(spread, r)) for r in (1e-3, 1e-4)]
-    with pytest.raises(UsageError, match=r"different -r cannot be merged.*x: 0.001 s; y: 1e-05 or 0.0001 s"):
+    with refused(
+        UsageError,
+        "results of different -r cannot be merged, their buckets do not line up (x: 0.001 s; y: 1e-05 or 0.0001 s)",
+    ):
         histogram.merge(parts, names=["x", "y"])
 
 
@@ -95,9 +99,13 @@ def test_a_resolution_that_is_no_power_of_ten_is_found(virtual):
 
 def test_an_offset_is_refused():
     moved = ExportedHistogram(3, 0.1001, 0.1032, 0.1, 0.3, None, (Bucket(0.1001, 0.1013, 2), Bucket(0.1023, 0.1032, 1)))
-    with pytest.raises(UsageError, match="do not lie on fortio's edges for any -r"):
+    with refused(
+        UsageError,
+        "x: its buckets do not lie on fortio's edges for any -r (-offset, or another generator's export?); "
+        "quantiles of this file alone still work, merging does not",
+    ):
         histogram.rebuild(moved, name="x")
-    with pytest.raises(UsageError, match="do not lie on fortio's edges"):
+    with refused(UsageError, names=["histogram", "-r", "-offset"]):
         histogram.merge([moved, moved])
 
 
@@ -107,7 +115,7 @@ def test_nighthawks_quantile_is_bounded_and_its_merge_refused(fixtures):
     found = histogram.quantile(data, 0.7)
     assert (found.low_s, found.high_s) == (0.060, 0.066)
     assert found.value_s == pytest.approx(0.060 + (0.7 - 0.5) / 0.25 * 0.006)
-    with pytest.raises(UsageError, match="another generator"):
+    with refused(UsageError, names=["histogram", "-r", "-offset"]):
         histogram.rebuild(data)
 
 
@@ -121,7 +129,7 @@ def test_fortios_own_interpolation(fixtures):
 
 
 def test_nothing_has_no_quantile():
-    with pytest.raises(UsageError, match="empty histogram"):
+    with refused(UsageError, "no quantile of an empty histogram: the run made no requests"):
         histogram.quantile(ExportedHistogram(0, 0, 0, 0, 0, None, ()), 0.5)
 
 
@@ -133,7 +141,9 @@ def test_errors_are_inside_and_can_be_taken_out(virtual):
     assert good.sum_s == pytest.approx(0.007)
     # The largest of all was a failure: the last good bucket ends at its own edge.
     assert good.export().buckets[-1] == Bucket(0.004, 0.005, 1)
-    with pytest.raises(UsageError, match="different runs"):
+    with refused(
+        UsageError, "more failed requests than requests in a bucket: the two histograms are of different runs"
+    ):
         histogram.subtract(failed, whole)
 
 
@@ -141,15 +151,12 @@ def test_the_check_accepts_rounding_and_finds_a_lost_request(virtual):
     # 10.4 us is logged as 10 us: with -r 1e-6 it is counted in (10, 11] and logged on the edge 10.
     counted = histogram.rebuild(as_exported(virtual.export([10.4e-6, 0.002], 1e-6)), 1e-6)
     assert agrees_with(counted, np.array([10e-6, 0.002])) == ()
-    assert (
-        "up to 1.1e-05 s the histogram counts 1 requests, the access log 0"
-        in agrees_with(counted, np.array([13e-6, 0.002]))[0]
-    )
-    assert "holds 2 requests, the access log 1" in agrees_with(counted, np.array([10e-6]))[0]
+    assert missing(agrees_with(counted, np.array([13e-6, 0.002]))[0], ["1.1e-05", 1, 0]) == []
+    assert missing(agrees_with(counted, np.array([10e-6]))[0], [2, 1]) == []
 
 
 def test_merging_nothing():
-    with pytest.raises(UsageError, match="nothing to merge"):
+    with refused(UsageError, "nothing to merge: give at least one result"):
         histogram.merge([])
     empty = ExportedHistogram(0, 0, 0, 0, 0, None, ())
     assert histogram.merge([empty]).count == 0

@@ -14,13 +14,12 @@ def _times(user=0, nice=0, system=0, idle=0, iowait=0, irq=0, softirq=0, steal=0
 
 
 @pytest.fixture
-def told(monkeypatch):
+def told():
     """Let the test say what each reading of the counters is."""
 
     def answer(*readings):
         left = list(readings)
-        monkeypatch.setattr(proc, "_cpu_times", lambda: left.pop(0))
-        return proc.MachineMeter()
+        return proc.MachineMeter(lambda: left.pop(0))
 
     return answer
 

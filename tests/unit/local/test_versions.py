@@ -7,9 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
+from refused import refused
 
 from meshtrial.design.study import APPS, Treatment
-from meshtrial.errors import MeshtrialError, UsageError
+from meshtrial.errors import MissingToolError, UsageError
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.local import apps, versions
 
@@ -38,8 +39,9 @@ def test_the_grammar_of_a_treatment_is_one_and_reads_itself_back():
         assert found.name == text
     assert Treatment.parse("sidecar-aa@new").name == "sidecar-aa@new"
     assert Treatment.parse("sidecar@new").as_twin().name == "sidecar-aa@new"
+    form = "dataplane[@version][+feature...][@app], e.g. sidecar+mtls"
     for bad in ("sidecar@", "sidecar@@", "@new", "sidecar@new@"):
-        with pytest.raises(UsageError, match=r"dataplane\[@version\]\[\+feature"):
+        with refused(UsageError, f"treatment {bad!r} is not of the form {form}"):
             Treatment.parse(bad)
 
 
@@ -67,18 +69,24 @@ def test_a_file_may_change_filters_bootstrap_and_flags(tmp_path):
     ("content", "why"),
     [
         ("[1, 2]", "must be a mapping with http_filters, bootstrap, flags"),
-        ("", "must be a mapping"),
-        ("filters: []", "'filters' is not known"),
+        ("", "must be a mapping with http_filters, bootstrap, flags"),
+        ("filters: []", "'filters' is not known; known are http_filters, bootstrap, flags"),
         ("http_filters: {}", "http_filters must be a list"),
-        ("http_filters: [x]", "each of http_filters is a mapping with a name"),
+        ("http_filters: [x]", "each of http_filters is a mapping with a name, as Envoy takes it"),
         ("bootstrap: []", "bootstrap must be a mapping"),
-        ("a: [", "is not YAML"),
     ],
 )
 def test_a_file_that_says_something_else_is_refused(tmp_path, content, why):
     file = tmp_path / "odd.yaml"
     file.write_text(content)
-    with pytest.raises(UsageError, match=why):
+    with refused(UsageError, f"versions: odd={file}: {why}"):
+        versions.read_versions(f"odd={file}")
+
+
+def test_a_file_that_is_no_yaml_is_refused(tmp_path):
+    file = tmp_path / "odd.yaml"
+    file.write_text("a: [")
+    with refused(UsageError, names=[file, "YAML"]):
         versions.read_versions(f"odd={file}")
 
 
@@ -90,12 +98,13 @@ def test_declarations_that_mean_nothing_are_refused(tmp_path):
     for asked, why in (
         ("old", "'old' is not NAME=PATH"),
         (f"a={file},a={file}", "a is declared twice"),
-        (f"details={file}", "details is what an application is called"),
-        ("old=/nowhere/envoy", "cannot be read"),
-        (f"old={text}", "is not an executable file"),
+        (f"details={file}", "details is what an application is called; take another name"),
+        ("old=/nowhere/envoy", "old=/nowhere/envoy: cannot be read (No such file or directory)"),
     ):
-        with pytest.raises(MeshtrialError, match=why):
+        with refused(UsageError, f"versions: {why}"):
             versions.read_versions(asked)
+    with refused(MissingToolError, f"{text}: is not an executable file"):
+        versions.read_versions(f"old={text}")
 
 
 def test_a_treatment_says_how_it_was_understood(tmp_path):
@@ -106,11 +115,21 @@ def test_a_treatment_says_how_it_was_understood(tmp_path):
     assert versions.of(Treatment.parse("sidecar@a+mtls"), declared) == declared["a"]
     for text, why in (
         ("sidecar@b", "understood as version b of sidecar; declared are a; say versions=b=PATH"),
-        ("none@a", "understood as version a of none; only sidecar, node-proxy, tcp-pair have versions"),
-        ("node-proxy@a", "its http_filters need the server's sidecar"),
-        ("sidecar@a+client-only", "its http_filters need the server's sidecar"),
+        (
+            "none@a",
+            "understood as version a of none; only sidecar, node-proxy, tcp-pair have versions, and an "
+            "app of yours is written @@NAME",
+        ),
+        (
+            "node-proxy@a",
+            "understood as version a of node-proxy; its http_filters need the server's sidecar, which reads HTTP",
+        ),
+        (
+            "sidecar@a+client-only",
+            "understood as version a of sidecar; its http_filters need the server's sidecar, which reads HTTP",
+        ),
     ):
-        with pytest.raises(UsageError, match=why):
+        with refused(UsageError, f"treatment {text}: {why}"):
             versions.of(Treatment.parse(text), declared)
 
 

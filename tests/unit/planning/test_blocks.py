@@ -8,6 +8,7 @@ import re
 
 import polars as pl
 import pytest
+from refused import missing
 from statsmodels.stats.power import TTestPower
 
 from meshtrial import cli, stats
@@ -85,8 +86,7 @@ def test_blocks_for_a_margin(record_study, call, tmp_path):
     assert (twin["treatment"], twin["twin"], twin["sd"]) == ("none-aa", True, pytest.approx(0.2 * SD))
     # The quiet A/A pair does not decide.
     assert load["difference_blocks"] == need["difference"]
-    assert f"{need['difference']} blocks find a true effect of the margin's size" in out
-    assert "node-proxy against none 8 10.7 % 5 %" in out
+    assert missing(out, [need["difference"], "node-proxy", "none", 8, "10.7", 5]) == []
 
 
 def test_the_smallest_effect_that_the_blocks_see(record_study, call, tmp_path):
@@ -97,12 +97,14 @@ def test_the_smallest_effect_that_the_blocks_see(record_study, call, tmp_path):
     assert visible == pytest.approx(math.expm1(effect * SD), rel=1e-3)
 
 
-def test_below_the_floor_nothing_is_visible(record_study, call):
-    _, out, _, _ = call("--from", record_study(blocks=4), "--margin", "5%")
-    assert "none below 6 blocks" in out
-    _, out, _, _ = call("--from", record_study(blocks=6), "--margin", "5%", "--contrasts", 5)
-    assert "none below 8 blocks" in out
-    assert "No fewer than 8 blocks can show a difference in such a family, no fewer than 7 equivalence" in out
+def test_below_the_floor_nothing_is_visible(record_study, call, tmp_path):
+    json_file = ("--json", tmp_path / "plan.json")
+    for blocks, contrasts, floor in ((4, 1, 6), (6, 5, 8)):
+        given = ("--margin", "5%", "--contrasts", contrasts)
+        _, out, _, made = call("--from", record_study(blocks=blocks), *given, *json_file)
+        assert made["loads"][0]["needs"][0]["visible"] is None
+        assert f" none below {floor} blocks " in out  # a whole cell
+    assert "No fewer than 8 blocks can show a difference in such a family, no fewer than 7 equivalence." in out
 
 
 def test_time_is_that_of_the_recorded_runs(record_study, call, tmp_path):
@@ -124,7 +126,7 @@ def test_margins(record_study, call, tmp_path):
     for wrong in ("5", "x%", "0%", "-5%"):
         code, _, err, _ = call("--from", path, f"--margin={wrong}")
         assert code == 2
-        assert f"--margin {wrong}: allowed is e.g. 5%" in err
+        assert missing(err, ["--margin", wrong, "5%,0.2ms"]) == []
 
 
 def test_one_slice_says_so(record_study, call):
@@ -147,17 +149,17 @@ def test_slices(record_study, call, tmp_path):
     # With the recorded number of slices the blocks are those of the recorded noise.
     assert slices["options"]["4"][0] == load["difference_blocks"]
     assert slices["options"]["1"][0] > load["difference_blocks"]
-    assert "Slices are not replicates" in out
+    assert "Slices are not replicates: they do not add to n." in out
 
 
 def test_bad_usage(record_study, call, tmp_path):
     path = record_study()
-    for arguments, reason in (
-        (("--from", tmp_path / "absent"), "no such study folder"),
-        (("--from", path, "--response", "p99"), "--response p99: was not recorded"),
-        (("--from", path, "--power", "1"), "--power 1"),
-        (("--from", path, "--contrasts", "0"), "--contrasts 0"),
+    for arguments, names in (
+        (("--from", tmp_path / "absent"), [tmp_path / "absent"]),
+        (("--from", path, "--response", "p99"), ["--response", "p99"]),
+        (("--from", path, "--power", "1"), ["--power", 1]),
+        (("--from", path, "--contrasts", "0"), ["--contrasts", 0]),
     ):
         code, out, err, _ = call(*arguments)
         assert (code, out) == (2, "")
-        assert reason in err
+        assert missing(err, names) == []

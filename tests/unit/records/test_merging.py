@@ -5,6 +5,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from refused import missing, refused
 
 from meshtrial.design.part import Part
 from meshtrial.design.plan import Plan, make_plan
@@ -71,15 +72,20 @@ def test_the_folder_is_whole_or_not_there_and_never_replaced(three, tmp_path, mo
 
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "copytree", full)
-        with pytest.raises(RecordError, match=r"merged: cannot be written \(No space left"):
+        with refused(
+            RecordError,
+            f"{tmp_path}/whole/merged: cannot be written (No space left on device); check rights and free space",
+        ):
             merge(three, target)
     assert list(target.parent.iterdir()) == []
     merge(three, target)
-    with pytest.raises(RecordError, match="is there already"):
+    with refused(
+        RecordError, f"{tmp_path}/whole/merged: is there already; move it away, or name another folder with --out"
+    ):
         merge(three, target)
 
 
-def refused(stores, tmp_path, kind=UsageError) -> str:
+def said_of(stores, tmp_path, kind=UsageError) -> str:
     with pytest.raises(kind) as caught:
         merge(stores, tmp_path / "merged")
     assert not (tmp_path / "merged").exists()
@@ -87,34 +93,45 @@ def refused(stores, tmp_path, kind=UsageError) -> str:
 
 
 def test_blocks_that_are_missing_or_there_twice_are_named(three, tmp_path, small_plan, make_record):
-    assert refused(three[1:], tmp_path).startswith("blocks 3, 4: are in none of these folders")
+    assert said_of(three[1:], tmp_path) == "blocks 3, 4: are in none of these folders; name those of all parts"
     again = recorded(tmp_path / "again", small_plan, make_record, "1/2")
-    assert refused([*three, again], tmp_path).startswith("block 1 is in ")
-    assert refused(three[:1], tmp_path).startswith("one folder: ")
-    assert refused([three[0], three[0]], tmp_path).startswith("block 3 is in ")
+    assert missing(said_of([*three, again], tmp_path), ["block", 1, again.path]) == []
+    assert said_of(three[:1], tmp_path) == "one folder: name those of all parts of the study"
+    here = three[0].path
+    assert said_of([three[0]] * 2, tmp_path) == f"block 3 is in {here} and in {here}; leave one of them out"
 
 
 def test_another_plan_is_named_by_what_differs(three, tmp_path, make_study, make_record):
     other = recorded(tmp_path / "other", make_plan(make_study(seed=8)), make_record, "3/3")
-    assert "are not of one plan, they differ in seed; parts are run with" in refused([*three[:2], other], tmp_path)
+    assert said_of([*three[:2], other], tmp_path) == (
+        f"{three[1].path} and {other.path}: are not of one plan, they differ in seed; "
+        "parts are run with the same parameters everywhere, but for part"
+    )
     asked = make_study(options={"parameters": {"rps": 5}})
     other = recorded(tmp_path / "asked", make_plan(asked), make_record, "3/3")
-    assert "they differ in rps;" in refused([*three[:2], other], tmp_path)
+    assert missing(said_of([*three[:2], other], tmp_path), ["rps", other.path]) == []
 
 
 def test_what_is_no_part_is_refused(three, tmp_path, small_plan):
     whole = StudyStore.create(tmp_path / "all", small_plan, {"testbed": {}})
-    assert "is no part of a study" in refused([*three, whole], tmp_path)
+    words = f"{whole.path}: is no part of a study; a part is run with -p part=1/3"
+    assert said_of([*three, whole], tmp_path) == words
 
 
 def test_a_part_that_is_not_through_is_refused(three, tmp_path, small_plan, make_record):
     short = recorded(tmp_path / "short", small_plan, make_record, "3/3", skip=1)
-    assert "1 runs are missing" in refused([*three[:2], short], tmp_path, RecordError)
+    assert said_of([*three[:2], short], tmp_path, RecordError) == (
+        f"{short.path}: 1 runs are missing; `meshtrial run {short.plan.study.name} -p study_dir={short.path}` goes on, "
+        "`meshtrial fetch` brings what its cluster has"
+    )
 
 
 def test_an_altered_run_and_one_of_another_part_are_refused(three, tmp_path):
     folder = next((three[0].path / "runs").iterdir())
     (folder / "latency.parquet").write_bytes(b"")
-    assert "latency.parquet: was altered" in refused(three, tmp_path, RecordError)
+    altered = f"{folder}/latency.parquet: was altered after it was recorded"
+    assert said_of(three, tmp_path, RecordError) == altered
     shutil.copytree(next((three[1].path / "runs").iterdir()), three[2].path / "runs" / "strayed")
-    assert "runs of blocks that are not this part's" in refused(three, tmp_path, RecordError)
+    strayed = StudyStore.open(three[1].path).records()[0].run_id
+    words = f"{three[2].path}: holds runs of blocks that are not this part's: {strayed}"
+    assert said_of(three, tmp_path, RecordError).splitlines() == [altered, words]

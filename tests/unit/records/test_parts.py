@@ -2,7 +2,7 @@ import contextlib
 import random
 from typing import Any
 
-import pytest
+from refused import refused
 
 from meshtrial.design.part import Part
 from meshtrial.errors import RecordError
@@ -48,5 +48,9 @@ def test_whatever_it_says_it_is_a_part_of_the_plan_or_refused(small_plan):
 
 
 def test_the_blocks_of_another_division_are_refused(small_plan):
-    with pytest.raises(RecordError, match="is no part of this plan"):
+    with refused(
+        RecordError,
+        "environment.json: {'number': 1, 'of': 3, 'blocks': [1, 2, 3]} is no part of this plan; restore it from "
+        "a backup",
+    ):
         parts.part_of(small_plan, {"part": {"number": 1, "of": 3, "blocks": [1, 2, 3]}})

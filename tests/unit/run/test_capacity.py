@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import polars as pl
 import pytest
+from refused import missing, refused
 
 from meshtrial.design.responses import applies, response
 from meshtrial.design.study import Gates, Load, Study
@@ -112,7 +113,10 @@ def test_a_generator_at_its_limit_is_said(monkeypatch, tmp_path):
     assert "capacity_rps" not in result.responses
     assert result.responses["capacity_at_least_rps"] < 800
     assert result.to_dict()["limited_by"] == ["generator CPU"]
-    assert "the load generator was at its own limit (generator CPU): the capacity is at least" in result.notes[0]
+    assert result.notes[0] == (
+        "at 828 rps the load generator was at its own limit (generator CPU): the capacity is at least 761 rps; "
+        "give the generator more cores or connections"
+    )
 
 
 def test_the_generators_timers_are_no_capacity_more_connections_are_taken(monkeypatch, tmp_path):
@@ -126,7 +130,7 @@ def test_where_connections_end_the_generator_is_the_limit(monkeypatch, tmp_path)
     result = found(Pretended(30000.0, timers=100.0), monkeypatch, tmp_path)
     assert "capacity_rps" not in result.responses
     assert result.responses["capacity_at_least_rps"] < 8000
-    assert "generator late" in result.notes[0]
+    assert missing(result.notes[0], ["late)"]) == []
 
 
 def test_a_rate_that_is_kept_with_late_sends_is_kept(monkeypatch, tmp_path):
@@ -166,11 +170,18 @@ def test_a_capacity_far_below_the_closed_loop_is_explained(monkeypatch, tmp_path
             return measured
 
     result = found(Stalling(1000.0), monkeypatch, tmp_path)
-    assert "is less than half of what the closed loop reached" in result.notes[0]
+    assert result.notes[0] == (
+        "the rate that was kept, 938 rps, is less than half of what the closed loop reached, 4000 rps; "
+        "above it failed: rate"
+    )
 
 
 def test_no_rate_kept_at_all_is_a_failure_that_says_so(monkeypatch, tmp_path):
-    with pytest.raises(MeshtrialError, match="no rate was kept, down to"):
+    with refused(
+        MeshtrialError,
+        "no rate was kept, down to 33.8802 rps (gates failed: generator CPU); lengthen the steps, or use fewer "
+        "connections",
+    ):
         found(Pretended(1000.0, generator_limit=0.0), monkeypatch, tmp_path)
 
 
@@ -179,7 +190,7 @@ def test_the_files_of_a_stage_that_was_not_confirmed_are_gone(tmp_path):
     for path in paths:
         path.touch()
     output = SimpleNamespace(json_path=paths[0], access_log_path=paths[1])
-    capacity._forget(SimpleNamespace(outputs=[output]))  # type: ignore[arg-type]
+    capacity.forget(SimpleNamespace(outputs=[output]))  # type: ignore[arg-type]
     assert not any(path.exists() for path in paths)
 
 
@@ -187,7 +198,7 @@ def test_a_search_is_a_load_of_its_own():
     assert LOAD.label == "capacity-10c"
     assert not LOAD.closed_loop
     for bad in ({"rps": 100.0}, {"slices": 2}):
-        with pytest.raises(UsageError, match="search"):
+        with refused(UsageError, "search = True: allowed is a load without rps and slices"):
             replace(LOAD, **bad)
 
 
@@ -221,10 +232,13 @@ def test_a_step_is_as_long_as_the_percentile_needs(monkeypatch, tmp_path):
     found(pretended, monkeypatch, tmp_path, replace(LOAD, objective="p99<4ms"))
     # Ten requests beyond p99 are 1000: at 200 rps five seconds, though a step is one.
     assert all(rps * length >= 999 for rps, length in pretended.asked if rps)
-    with pytest.raises(MeshtrialError, match=r"objective p99\.9<4ms: at .* take a lower percentile"):
+    with refused(
+        MeshtrialError,
+        "objective p99.9<4ms: at 75 rps a step would take 133 s to hold 10 requests beyond it; take a lower percentile",
+    ):
         found(Queue(150.0), monkeypatch, tmp_path, replace(LOAD, objective="p99.9<4ms"))
 
 
 def test_an_objective_that_no_rate_keeps_is_said(monkeypatch, tmp_path):
-    with pytest.raises(MeshtrialError, match=r"no rate was kept, down to .*objective"):
+    with refused(MeshtrialError, names=["objective"]):
         found(Queue(2000.0), monkeypatch, tmp_path, replace(LOAD, objective="p90<0.5ms"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from refused import refused
 
 from meshtrial.design.plan import make_plan
 from meshtrial.design.study import Load
@@ -61,13 +62,16 @@ def test_what_runs_take_besides_is_counted_from_end_to_end(plan, make_record):
 
 
 @pytest.mark.parametrize(
-    "changed",
-    [{"started_at": "yesterday"}, {"finished_at": "0001-01-01T00:00:00+14:00"}, {"load": "9rps-1c"}],
-    ids=lambda changed: next(iter(changed)),
+    ("changed", "why"),
+    [
+        ({"started_at": "yesterday"}, "its times cannot be read (Invalid isoformat string: 'yesterday')"),
+        ({"finished_at": "0001-01-01T00:00:00+14:00"}, "its times cannot be read (date value out of range)"),
+        ({"load": "9rps-1c"}, "its load is none of the plan's"),
+    ],
 )
-def test_a_record_that_cannot_be_read_is_refused_by_its_name(plan, make_record, changed):
+def test_a_record_that_cannot_be_read_is_refused_by_its_name(plan, make_record, changed, why):
     (good,) = recorded(plan, make_record, [(0, 4)])
-    with pytest.raises(RecordError, match=f"run {plan.runs[0].run_id}: its "):
+    with refused(RecordError, f"run {plan.runs[0].run_id}: {why}; restore it from a backup"):
         besides_s(plan, [replace(good, **changed)])
 
 

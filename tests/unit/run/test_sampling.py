@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 import polars as pl
+import pytest
+from waiting import wait_for
 
 from meshtrial.errors import TestbedError
 from meshtrial.records import series
@@ -15,18 +18,23 @@ from meshtrial.run.stage import peak_responses
 
 
 class Standing:
-    """Uses half a core by its own clock."""
+    """Uses half a core by its own clock, and may go at a look."""
 
-    def __init__(self, fails_after: int = 1000) -> None:
-        self.began = time.monotonic()
+    def __init__(self, fails_after: int = 10**9) -> None:
+        self.clock: Callable[[], float] = time.monotonic
+        self.began = self.clock()
         self.looks = 0
         self.fails_after = fails_after
+
+    def looked(self, times: int) -> None:
+        """Wait until it was looked at so often."""
+        wait_for(lambda: self.looks >= times)
 
     def sample(self):
         self.looks += 1
         if self.looks > self.fails_after:
             raise TestbedError("it is gone")
-        return {"app": (0.5 * (time.monotonic() - self.began), 2**20)}
+        return {"app": (0.5 * (self.clock() - self.began), 2**20)}
 
 
 def alive():
@@ -34,22 +42,29 @@ def alive():
 
 
 def test_it_looks_at_every_interval_and_stops_with_the_load():
-    deployment = Standing()
+    deployment, began = Standing(), time.monotonic()
     with Sampler(deployment, 1, every_s=0.05) as sampler:
-        time.sleep(0.32)
-    looks = deployment.looks
-    assert 3 <= looks <= 8
-    cores = sampler.table().filter(measure="cpu_cores")
-    assert cores.height == looks - 1
-    assert abs(float(cores["value"].mean()) - 0.5) < 0.1
+        deployment.looked(5)
     assert not alive()
-    time.sleep(0.12)
-    assert deployment.looks == looks
+    looks = deployment.looks
+    assert looks - 1 <= (time.monotonic() - began) / 0.05
+    assert sampler.table().filter(measure="cpu_cores").height == looks - 1
+
+
+def test_what_was_used_is_by_the_clock_of_each_look():
+    deployment = Standing()
+    deployment.clock, deployment.began = lambda: 0.7 * deployment.looks, 0.0  # goes on at looks alone
+    with Sampler(deployment, every_s=0.7, clock=deployment.clock) as sampler:
+        deployment.looked(5)
+    cores = sampler.table().filter(measure="cpu_cores")
+    assert cores["value"].to_list() == pytest.approx([0.5] * cores.height)
+    assert cores.height >= 4
 
 
 def test_a_component_that_goes_ends_the_course_and_nothing_else():
-    with Sampler(Standing(fails_after=3), every_s=0.02) as sampler:
-        time.sleep(0.3)
+    deployment = Standing(fails_after=3)
+    with Sampler(deployment, every_s=0.02) as sampler:
+        deployment.looked(6)
     assert sampler.table().filter(measure="cpu_cores").height == 2
 
 

@@ -84,6 +84,11 @@ class Applier:
     ----------
     cluster : Cluster
     owner : Owner
+
+    Attributes
+    ----------
+    outside : dict
+        What was applied elsewhere than at home, by kind and name: the kind as the cluster has it, and the object.
     """
 
     def __init__(self, cluster: Cluster, owner: Owner) -> None:
@@ -91,7 +96,7 @@ class Applier:
         self.owner = owner
         self._folder = tempfile.TemporaryDirectory(prefix="meshtrial-discovery-")
         self._dynamic: Any = None
-        self._outside: dict[str, tuple[Any, Json]] = {}
+        self.outside: dict[str, tuple[Any, Json]] = {}
 
     def namespace(
         self, name: str, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None
@@ -140,7 +145,7 @@ class Applier:
             resource, body = self._apply(item, dry_run)
             where = body["metadata"].get("namespace", "") if resource.namespaced else ""
             if home and where != home:
-                self._outside[f"{item['kind']} {where}/{item['metadata']['name']}"] = (resource, body)
+                self.outside[f"{item['kind']} {where}/{item['metadata']['name']}"] = (resource, body)
 
     def close(self) -> None:
         """Remove the discovery cache."""
@@ -183,9 +188,9 @@ class Applier:
             How long a webhook may refuse: a control plane sees late that nothing leans on the object any more.
         """
         deadline = time.monotonic() + patience_s
-        for key, (resource, body) in reversed(list(self._outside.items())):
+        for key, (resource, body) in reversed(list(self.outside.items())):
             where = body["metadata"].get("namespace", "") if resource.namespaced else ""
-            self._outside.pop(key)
+            self.outside.pop(key)
             path = resource.path(name=body["metadata"]["name"], namespace=where or None)
             path = path if path.startswith("/") else f"/{path}"
             while True:

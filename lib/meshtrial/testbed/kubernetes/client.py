@@ -49,6 +49,11 @@ class Cluster:
         Empty for the user's own defaults.
     patience_s : float
         How long a silent API server is waited for; 10 s at most for one that has not answered yet.
+
+    Attributes
+    ----------
+    heard : bool
+        Whether it has answered anything yet.
     """
 
     def __init__(self, kubeconfig: str = "", context: str = "", patience_s: float = 60.0) -> None:
@@ -58,7 +63,7 @@ class Cluster:
         self._local = threading.local()
         self.kubeconfig = kubeconfig
         self.server = str(self._configuration.host)
-        self._heard = False
+        self.heard = False
 
     def new_client(self) -> Any:
         """An ApiClient that nobody else uses."""
@@ -122,12 +127,12 @@ class Cluster:
             try:
                 done = work()
             except (ApiException, urllib3.exceptions.HTTPError, OSError) as error:
-                self._heard = self._heard or bool(isinstance(error, ApiException) and error.status)
-                limit = patience_s if self._heard else min(patience_s, _FIRST_PATIENCE_S)
+                self.heard = self.heard or bool(isinstance(error, ApiException) and error.status)
+                limit = patience_s if self.heard else min(patience_s, _FIRST_PATIENCE_S)
                 if not is_blink(error) or time.monotonic() - began > limit:
                     raise self.translate(what, error) from None
             else:
-                self._heard = True
+                self.heard = True
                 return done
             time.sleep(0.5)
 

@@ -93,7 +93,7 @@ class Running:
             self._api.close()
             # A refused upgrade carries no status: the handshake's answer is in the text.
             if "Handshake status 40" in str(error.reason):
-                raise TestbedError(f"{self._what}: refused: {_handshake(str(error.reason))}") from None
+                raise TestbedError(f"{self._what}: refused: {refusal(str(error.reason))}") from None
             raise BrokenStreamError(str(cluster.translate(self._what, error))) from None
 
     def write(self, data: bytes) -> None:
@@ -190,6 +190,7 @@ def run(
         time.sleep(0.5)
 
 
-def _handshake(reason: str) -> str:
+def refusal(reason: str) -> str:
+    """What the API server said when it refused a stream: its answer is inside the handshake's error."""
     found = re.search(r'"message":"((?:[^"\\]|\\.)*)"', reason.replace("\\\\", "\\"))
     return found[1].replace('\\"', '"')[:300] if found else " ".join(reason.split())[:300]

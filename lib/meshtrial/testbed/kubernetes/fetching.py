@@ -101,7 +101,8 @@ class Volume:
                         raise RecordError(f"{self.pod}: sent {member.name!r}, which was not asked for")
                     archive.extract(member, into, filter="data")
         except (tarfile.TarError, EOFError, ValueError) as error:
-            raise RecordError(f"{self.pod}: what it sent of {paths[0]} is cut short ({error}); fetch again") from None
+            why = " ".join(str(error).split())
+            raise RecordError(f"{self.pod}: what it sent of {paths[0]} is cut short ({why}); fetch again") from None
         except OSError as error:
             raise RecordError(f"{into}: cannot be written ({error.strerror}); check rights and free space") from None
 

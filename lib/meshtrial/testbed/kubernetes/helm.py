@@ -21,7 +21,6 @@ from meshtrial.testbed.kubernetes.meshdata import Mesh, Release
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 Watch = Callable[[], str]
-_WATCH_S = 1.0
 
 
 def program(options: KubernetesOptions) -> str:
@@ -75,13 +74,19 @@ def uninstall_release(
     run(argv, options.mesh_timeout_s + 30, watch=watch)
 
 
-def run(argv: Sequence[str], timeout_s: float, env: Mapping[str, str] | None = None, watch: Watch | None = None) -> str:
+def run(
+    argv: Sequence[str],
+    timeout_s: float,
+    env: Mapping[str, str] | None = None,
+    watch: Watch | None = None,
+    every_s: float = 1.0,
+) -> str:
     """Run a program in a session of its own, so that Ctrl-C reaches this process first, which then ends it.
 
     Parameters
     ----------
     watch : callable, optional
-        Asked every second; a text that it returns is why the program is waited for no longer.
+        Asked every ``every_s`` seconds; a text that it returns is why the program is waited for no longer.
 
     Raises
     ------
@@ -103,10 +108,10 @@ def run(argv: Sequence[str], timeout_s: float, env: Mapping[str, str] | None = N
         while True:
             left_s = timeout_s - (time.monotonic() - began)
             try:
-                out, err = child.communicate(timeout=min(left_s, _WATCH_S) if watch else left_s)
+                out, err = child.communicate(timeout=min(left_s, every_s) if watch else left_s)
                 break
             except subprocess.TimeoutExpired:
-                if left_s <= _WATCH_S or watch is None:
+                if left_s <= every_s or watch is None:
                     raise TestbedError(f"{name} {argv[1]}: no end within {timeout_s:g} s") from None
                 hopeless = watch()
                 if hopeless:

@@ -20,7 +20,7 @@ from meshtrial.testbed.kubernetes.manifests import NOTE
 
 NAME = "meshtrial-session"
 DURATION_S = 60
-_RENEW_S, _RETRY_S = 15.0, 2.0
+RENEW_S, RETRY_S = 15.0, 2.0
 _GROUP = "/apis/coordination.k8s.io/v1"
 _HOST = f"{NOTE}host"
 
@@ -32,17 +32,22 @@ class SessionLease:
     ----------
     namespace : str
         One of the session's own, which stands until its end.
+    renew_s, retry_s : float
+        Seconds from one renewal to the next, and to the next try after one that failed.
     """
 
-    def __init__(self, cluster: Cluster, owner: Owner, namespace: str) -> None:
+    def __init__(
+        self, cluster: Cluster, owner: Owner, namespace: str, renew_s: float = RENEW_S, retry_s: float = RETRY_S
+    ) -> None:
         self._cluster, self._owner = cluster, owner
+        self._renew_s, self._retry_s = renew_s, retry_s
         self._list = f"{_GROUP}/namespaces/{namespace}/leases"
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._live, name="meshtrial-lease", daemon=True)
 
     def hold(self) -> None:
         """Take it, and renew it until :meth:`release`."""
-        self._renew()
+        self.renew()
         self._thread.start()
 
     def release(self) -> None:
@@ -50,20 +55,21 @@ class SessionLease:
         if not self._thread.is_alive():
             return
         self._over.set()
-        self._thread.join(_RENEW_S)
+        self._thread.join(self._renew_s)
         with contextlib.suppress(TestbedError):
             self._cluster.merge(f"{self._list}/{NAME}", {"spec": {"holderIdentity": ""}})
 
     def _live(self) -> None:
-        wait_s = _RENEW_S
+        wait_s = self._renew_s
         while not self._over.wait(wait_s):
             try:
-                self._renew()
-                wait_s = _RENEW_S
+                self.renew()
+                wait_s = self._renew_s
             except TestbedError:
-                wait_s = _RETRY_S  # an API server that is away for a while is no reason to stop
+                wait_s = self._retry_s  # an API server that is away for a while is no reason to stop
 
-    def _renew(self) -> None:
+    def renew(self) -> None:
+        """Take it, or show once more that the session lives."""
         now = _micro_time(self._cluster.server_time())
         try:
             self._cluster.merge(f"{self._list}/{NAME}", {"spec": {"renewTime": now}})

@@ -93,7 +93,7 @@ def generate(
     TestbedError
         When a pod was lost, the API server went away, or a generator failed or did not end.
     """
-    todo = [_Call(c, pods[i % len(pods)], _argv(c, target), f"/results/{c.name}") for i, c in enumerate(calls)]
+    todo = [_Call(c, pods[i % len(pods)], command_line(c, target), f"/results/{c.name}") for i, c in enumerate(calls)]
     try:
         _start(cluster, todo)
         _wait(cluster, todo, timeout_s, healthy)
@@ -108,7 +108,8 @@ def generate(
                 item.stream.close()
 
 
-def _argv(call: GeneratorCall, target: Target) -> tuple[str, ...]:
+def command_line(call: GeneratorCall, target: Target) -> tuple[str, ...]:
+    """What is started in a load pod for a call."""
     files = ("-json", _FILES["json"], "-access-log-file", _FILES["log"], "-access-log-format", "json")
     return ("fortio", "load", *call.arguments, *files, *target.arguments(call))
 

@@ -30,7 +30,7 @@ _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 @dataclass(frozen=True)
-class _Standing:
+class Standing:
     """A mesh of ours, and the cluster before and after it came.
 
     Attributes
@@ -62,6 +62,8 @@ class MeshInstaller:
 
     Attributes
     ----------
+    standing : dict
+        Meshes that are there by us by their names, also those that did not become ready or did not go.
     installed : dict
         Mesh name to the moment (``time.time``) it became ready.
     appeared : list of str
@@ -78,12 +80,7 @@ class MeshInstaller:
         self.installed: dict[str, float] = {}
         self.install_s: dict[str, float] = {}
         self.appeared: list[str] = []
-        self._standing: dict[str, _Standing] = {}
-
-    @property
-    def standing(self) -> tuple[str, ...]:
-        """Meshes that are there by us, also those that did not become ready or did not go."""
-        return tuple(self._standing)
+        self.standing: dict[str, Standing] = {}
 
     def install(self, mesh: Mesh) -> None:
         """Install a mesh and wait until it is ready; on failure nothing of it stays."""
@@ -91,10 +88,10 @@ class MeshInstaller:
             self._check_existing(mesh)
             return
         began = time.monotonic()
-        crds, earlier = self._crds(mesh), self._standing.get(mesh.name)
+        crds, earlier = self._crds(mesh), self.standing.get(mesh.name)
         # Of one that did not go whole, what was there before it counts.
         before = earlier.before if earlier else clusterwide.look(self.cluster)
-        self._standing[mesh.name] = _Standing(mesh, before)
+        self.standing[mesh.name] = Standing(mesh, before)
         try:
             with evidence.kept(self.cluster, mesh.namespaces):
                 values = self._install(mesh, crds)
@@ -104,7 +101,7 @@ class MeshInstaller:
                 self.uninstall(mesh.name)
             raise
         pods = tuple(pod for part in (*mesh.control_plane, *mesh.agents) for pod in self._members(part))
-        self._standing[mesh.name] = _Standing(mesh, before, pods, clusterwide.webhooks(self.cluster, mesh), values)
+        self.standing[mesh.name] = Standing(mesh, before, pods, clusterwide.webhooks(self.cluster, mesh), values)
         self.installed[mesh.name] = time.time()
         self.install_s[mesh.name] = time.monotonic() - began
 
@@ -132,7 +129,7 @@ class MeshInstaller:
 
         Empty too for one that somebody else installed.
         """
-        stood = self._standing.get(name)
+        stood = self.standing.get(name)
         if stood is None:
             return ""
         now = {uid(pod): pod for part in (*stood.mesh.control_plane, *stood.mesh.agents) for pod in self._members(part)}
@@ -145,7 +142,7 @@ class MeshInstaller:
 
     def sources(self, mesh: Mesh) -> dict[str, str]:
         """Versions of what a mesh that stands was installed from: charts, and the values that they got."""
-        return {**self.charts.versions(mesh), **self._standing[mesh.name].values}
+        return {**self.charts.versions(mesh), **self.standing[mesh.name].values}
 
     def uninstall(self, name: str) -> None:
         """Uninstall a mesh of ours: releases, what they left in the cluster, namespaces, CRDs.
@@ -153,7 +150,7 @@ class MeshInstaller:
         The namespaces of the study are to be gone before: a control plane that is gone clears no finalizers.
         """
         self.installed.pop(name, None)
-        stood = self._standing.get(name)
+        stood = self.standing.get(name)
         if stood is None:
             return
         mesh, owner = stood.mesh, self.applier.owner
@@ -161,7 +158,7 @@ class MeshInstaller:
             # Somebody else's, and refused before anything of ours was in it: a release of that name is theirs too.
             for namespace in mesh.namespaces:
                 delete_namespace(self.cluster, namespace, owner.id.__eq__, self.options.mesh_timeout_s)
-            del self._standing[name]
+            del self.standing[name]
             return
         with evidence.kept(self.cluster, mesh.namespaces):
             if mesh.method == "command":
@@ -178,7 +175,7 @@ class MeshInstaller:
         _, self.appeared = clusterwide.remove(self.cluster, mesh, stood.before)
         if lines:
             raise TestbedError("; ".join(lines))
-        del self._standing[name]
+        del self.standing[name]
 
     @contextlib.contextmanager
     def _explained(self, mesh: Mesh) -> Iterator[HookWatch]:
@@ -240,7 +237,7 @@ class MeshInstaller:
 
     def _own(self, mesh: Mesh, crds: Mapping[str, Json]) -> None:
         owner = self.applier.owner
-        clusterwide.own(self.cluster, mesh, owner, self._standing[mesh.name].before)
+        clusterwide.own(self.cluster, mesh, owner, self.standing[mesh.name].before)
         for name, item in self._crds(mesh).items():
             labels = item["metadata"].get("labels") or {}
             if name not in crds and labels.get(OWNER) != owner.id:

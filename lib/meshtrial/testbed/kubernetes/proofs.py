@@ -62,12 +62,12 @@ def prove(subject: Subject, phase: str, requests: int) -> tuple[Proof, ...]:
         todo.append(("no proxy in the path", lambda: _no_proxy(subject, phase)))
     else:
         asked, _ = named(subject.mesh, subject.features, subject.rendered.app)
-        todo += [(name, lambda n=name, e=expect: _PROOFS[n](subject, phase, e)) for name, expect in asked]  # type: ignore[misc]
+        todo += [(name, lambda n=name, e=expect: MAKERS[n](subject, phase, e)) for name, expect in asked]  # type: ignore[misc]
         bare = {feature.bare for feature in subject.features}
         evidence = [
             *subject.mesh.counters,
             *(c for f in subject.features for c in f.counters),
-            *_policy_counters(subject),
+            *policy_counters(subject),
         ]
         # Pods that stay outside of the mesh have no proxy that would count.
         evidence = [counter for counter in evidence if counter.pods not in bare]
@@ -229,7 +229,7 @@ def _beyond(subject: Subject, expect: Mapping[str, Any]) -> probing.Answer:
     return probing.request(subject.cluster, subject.load, f"http://{host}:{rest}", subject.rendered.target.headers)
 
 
-_PROOFS: dict[str, Callable[[Subject, str, Mapping[str, Any]], list[Proof]]] = {
+MAKERS: dict[str, Callable[[Subject, str, Mapping[str, Any]], list[Proof]]] = {
     "one-sided": _one_sided,
     "proxied": _proxied,
     "plaintext-refused": _plaintext_refused,
@@ -260,7 +260,8 @@ def _status(
     return Proof(name, phase, answer.status in allowed, expected, answer.detail)
 
 
-def _policy_counters(subject: Subject) -> list[Counter]:
+def policy_counters(subject: Subject) -> list[Counter]:
+    """What shows that the policy servers of a treatment decided, read where they stand."""
     if subject.rendered.policy_counter is None:
         return []  # no policy server in this treatment
     url, pattern = subject.rendered.policy_counter

@@ -110,7 +110,7 @@ class KubernetesTestbed:
         self._growing = study.order == "growing"
         self._use_for(study)
         for treatment in study.treatments:
-            self._can_restart(treatment, self._mesh(treatment))
+            self._can_restart(treatment, self.mesh_for(treatment))
         try:
             self.cluster.get("/version")
             return tuple(self._problems(study))
@@ -132,7 +132,7 @@ class KubernetesTestbed:
         tokens = make_tokens()
         for treatment in study.treatments:
             rendered = self._render(treatment, largest, treatment.app or study.app, self.namespace, tokens)
-            room += preflight.room_problems(self.cluster, largest, rendered, nodes, self._mesh(treatment))
+            room += preflight.room_problems(self.cluster, largest, rendered, nodes, self.mesh_for(treatment))
         problems += room
         if nodes and not self._nodes.read([nodes[0].name]):
             problems.append(
@@ -183,10 +183,10 @@ class KubernetesTestbed:
 
     def deploy(self, treatment: Treatment, load: Load, app: str) -> KubernetesDeployment:
         """Make a fresh deployment, as fresh as the reinstall policy says."""
-        mesh = self._mesh(treatment)
+        mesh = self.mesh_for(treatment)
         app = treatment.app or app
         self._touched = True
-        self._hold()
+        self.hold()
         made, policy = self._grown(treatment, load, app, mesh) or self._anew(treatment, load, app, mesh)
         if mesh is not None and mesh.name in self.installer.installed:
             made.installed_from = self.installer.sources(mesh)
@@ -197,8 +197,8 @@ class KubernetesTestbed:
     def _anew(self, treatment: Treatment, load: Load, app: str, mesh: Mesh | None) -> tuple[KubernetesDeployment, Json]:
         """A deployment that is as fresh as the policy says; what was done for it."""
         new_block = self._block.enter(load.label, treatment.name)
-        self._remove_meshes(mesh, new_block)
-        because = self._remove_broken(mesh)
+        self.remove_meshes(mesh, new_block)
+        because = self.remove_broken(mesh)
         key = f"{treatment.name} {load.label} {app}"
         self._remove_standing(new_block)
         reinstalled = False
@@ -247,10 +247,10 @@ class KubernetesTestbed:
         try:
             made.stand_up()
         except TestbedError as error:
-            raise self._with_mesh(error, mesh) from None
+            raise self.with_mesh(error, mesh) from None
         return made
 
-    def _with_mesh(self, error: TestbedError, mesh: Mesh | None) -> TestbedError:
+    def with_mesh(self, error: TestbedError, mesh: Mesh | None) -> TestbedError:
         """The error, with what has befallen the mesh where that may be why."""
         with contextlib.suppress(TestbedError):
             why = self.installer.broken(mesh.name) if mesh is not None and mesh.name in self.installer.installed else ""
@@ -278,7 +278,7 @@ class KubernetesTestbed:
         failures: list[str] = []
         steps = [made.remove for made in self._standing.values()]
         self._standing.clear()
-        steps += [lambda n=name: self._uninstall(n) for name in self.installer.standing]  # type: ignore[misc]
+        steps += [lambda n=name: self.uninstall(n) for name in self.installer.standing]  # type: ignore[misc]
         steps.append(self._remove_probe)
         try:
             for step in steps:
@@ -305,7 +305,8 @@ class KubernetesTestbed:
         self.charts.close()
         self.applier.close()
 
-    def _mesh(self, treatment: Treatment) -> Mesh | None:
+    def mesh_for(self, treatment: Treatment) -> Mesh | None:
+        """The mesh that a treatment asks for, None for none; a UsageError where there is no such mesh or feature."""
         if treatment.dataplane != "none" and treatment.dataplane not in self.meshes:
             known = ", ".join(name for name, mesh in self.meshes.items() if mesh.declared is None)
             raise UsageError(f"treatment {treatment.name}: known on Kubernetes are none, {known}")
@@ -346,33 +347,34 @@ class KubernetesTestbed:
     def _render(self, treatment: Treatment, load: Load, app: str, namespace: str, tokens: Tokens) -> workload.Rendered:
         read = read_app(self.options, app, load.protocols)
         hosts = preflight.load_hosts(self.options, preflight.nodes(self.cluster), workload.load_pods(load, read))
-        return workload.render(self.options, namespace, treatment, load, read, self._mesh(treatment), tokens, hosts)
+        return workload.render(self.options, namespace, treatment, load, read, self.mesh_for(treatment), tokens, hosts)
 
-    def _remove_meshes(self, wanted: Mesh | None, new_block: bool) -> None:
+    def remove_meshes(self, wanted: Mesh | None, new_block: bool) -> None:
+        """Uninstall what may not stand beside the wanted mesh, or no longer by the policy."""
         policy = self.options.mesh_reinstall
-        for name in self.installer.standing:
+        for name in tuple(self.installer.standing):
             # One that did not become ready, or did not go, would disturb whatever runs beside it.
             half = name not in self.installer.installed
             stale = half or policy == "run" or (policy == "block" and new_block)
             crowded = wanted is not None and name != wanted.name and not self._may_share(name, wanted)
             if stale or crowded:
-                self._uninstall(name)
+                self.uninstall(name)
 
     def _may_share(self, standing: str, wanted: Mesh) -> bool:
         """Whether one may stay while the other is installed: never in the same namespace, as Istio's two modes are."""
         apart = set(self.meshes[standing].namespaces).isdisjoint(wanted.namespaces)
         return self.options.meshes_side_by_side and apart
 
-    def _remove_broken(self, wanted: Mesh | None) -> str:
+    def remove_broken(self, wanted: Mesh | None) -> str:
         """Uninstall the wanted mesh where it stands and is not as it was installed; why."""
         because = ""
         if wanted is not None and wanted.name in self.installer.installed:
             because = self.installer.broken(wanted.name)
             if because:
-                self._uninstall(wanted.name)
+                self.uninstall(wanted.name)
         return because
 
-    def _uninstall(self, name: str) -> None:
+    def uninstall(self, name: str) -> None:
         """Uninstall a mesh, after everything of the study that leans on it: its control plane clears finalizers."""
         for key, made in list(self._standing.items()):
             if made.mesh is not None and made.mesh.name == name:
@@ -387,7 +389,7 @@ class KubernetesTestbed:
             self.applier.delete_outside()
         self.installer.uninstall(name)
 
-    def _hold(self) -> None:
+    def hold(self) -> None:
         """Show that this session lives, from its first deployment on: nobody then cleans up under it."""
         if self._lease is None:
             name = f"{self.namespace}-probe"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,8 @@ from meshtrial.testbed.base import MachineUse
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGESIZE")
+# user, nice, system, idle, iowait, irq, softirq, steal; guest time is in user's already.
+_IDLE, _IOWAIT, _STEAL, _FIELDS = 3, 4, 7, 8
 
 
 @dataclass(frozen=True)
@@ -123,16 +125,28 @@ def cgroup_throttled_s() -> float | None:
     return None
 
 
-class MachineMeter:
-    """Use of all cores, from the first line of /proc/stat (proc(5))."""
+def cpu_times() -> list[int]:
+    """Ticks of all cores so far, in the order of proc(5)."""
+    return [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1 : _FIELDS + 1]]
 
-    def __init__(self) -> None:
-        self._last = _cpu_times()
+
+class MachineMeter:
+    """Use of all cores, from the first line of /proc/stat (proc(5)).
+
+    Parameters
+    ----------
+    read : callable
+        Gives the counters in the order of :func:`cpu_times`.
+    """
+
+    def __init__(self, read: Callable[[], list[int]] = cpu_times) -> None:
+        self._read = read
+        self._last = self._read()
         self._own_s = time.process_time()
 
     def used(self) -> MachineUse | None:
         """Use since the last call (or construction)."""
-        now = _cpu_times()
+        now = self._read()
         spent = [end - start for start, end in zip(self._last, now, strict=True)]
         self._last = now
         own_s, self._own_s = self._own_s, time.process_time()
@@ -155,12 +169,3 @@ def idle_share(look_s: float = 0.2) -> float | None:
     time.sleep(look_s)
     used = meter.used()
     return None if used is None else 1.0 - used.busy
-
-
-# user, nice, system, idle, iowait, irq, softirq, steal; guest time is in user's already.
-_IDLE, _IOWAIT, _STEAL, _FIELDS = 3, 4, 7, 8
-_TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def _cpu_times() -> list[int]:
-    return [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1 : _FIELDS + 1]]

@@ -6,6 +6,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from refused import refused
 
 from meshtrial.envoy.pki import Identity
 from meshtrial.errors import UsageError
@@ -63,7 +64,7 @@ def test_the_control_planes_file(identities, scoped, word):
 
 @pytest.mark.parametrize("replicas", [0, 201])
 def test_sizes_without_addresses_are_refused(replicas):
-    with pytest.raises(UsageError, match="1 to 200"):
+    with refused(UsageError, f"replicas = {replicas}: allowed is 1 to 200 a tier"):
         Layout(replicas, "127.83")
 
 

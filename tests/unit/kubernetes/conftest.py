@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+
+class Clock:
+    """Time that passes only where somebody waits.
+
+    Attributes
+    ----------
+    meanwhile : callable
+        What else happens while somebody waits so many seconds.
+    """
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.meanwhile: Callable[[float], object] = lambda seconds: None
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.meanwhile(seconds)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(time, "monotonic", lambda: made.now)
+    monkeypatch.setattr(time, "sleep", made.sleep)
+    return made
