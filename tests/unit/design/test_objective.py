@@ -38,7 +38,9 @@ def test_a_search_carries_it_and_nothing_else_can():
     load = Load(0, 4, 1, search=True, objective="p99 < 10ms")
     assert load.objective == "p99<10ms"
     assert load.label == "capacity-p99-under-10ms-4c"
-    assert "the highest rate kept with p99 below 10" in wording.load_text(load)
+    assert wording.load_text(load) == (
+        "the highest rate kept with p99 below 10\N{NO-BREAK SPACE}ms, searched over 4 connections"
+    )
     with refused(UsageError, "objective = 'p99<10ms': is for a capacity search"):
         Load(100, 4, 1, objective="p99<10ms")
 

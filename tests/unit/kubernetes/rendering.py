@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from meshtrial.design.study import Load, Treatment
 from meshtrial.envoy.tokens import make_tokens
 from meshtrial.testbed.kubernetes import workload
 from meshtrial.testbed.kubernetes.apps import read_app
+from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 TOKENS = make_tokens()
 LOAD = Load(rps=100, connections=4, duration_s=5)
+
+
+@cache
+def our_meshes() -> dict[str, Mesh]:
+    """The meshes of this checkout as nobody chose anything of them: read once, for hundreds of tests ask."""
+    return find_meshes(KubernetesOptions())
+
+
+def meshes_for(options: KubernetesOptions) -> dict[str, Mesh]:
+    """The meshes of these options."""
+    ours = KubernetesOptions()
+    same = (options.meshes, options.mesh_folders, options.folder) == (ours.meshes, ours.mesh_folders, ours.folder)
+    return our_meshes() if same else find_meshes(options)
 
 
 def carrying(protocol: str) -> Load:
@@ -26,7 +41,7 @@ def render(
     chosen = options or KubernetesOptions()
     treatment = Treatment.parse(text)
     read = read_app(chosen, app, load.protocols)
-    mesh = find_meshes(chosen).get(treatment.dataplane)
+    mesh = meshes_for(chosen).get(treatment.dataplane)
     return workload.render(chosen, "trial", treatment, load, read, mesh, TOKENS)
 
 

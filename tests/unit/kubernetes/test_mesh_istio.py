@@ -8,14 +8,13 @@ from dataclasses import replace
 import pytest
 import yaml
 from refused import refused
-from unit.kubernetes.rendering import TOKENS, find, render
+from unit.kubernetes.rendering import TOKENS, find, meshes_for, render
 
 from meshtrial.design.study import Treatment
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes import manifests, proofs, waypoints, workload
 from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.meshdata import Mesh
-from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.preflight import requested
 from meshtrial.testbed.kubernetes.resources import Pods, parts_of
@@ -34,7 +33,7 @@ SPIFFE = "spiffe://cluster.local/ns/trial/sa/"
 
 
 def mesh(name: str = "istio-ambient", options: KubernetesOptions | None = None) -> Mesh:
-    return find_meshes(options or KubernetesOptions())[name]
+    return meshes_for(options or KubernetesOptions())[name]
 
 
 def overlay(rendered: workload.Rendered) -> dict:

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from unit.kubernetes.rendering import TOKENS, find, render
+from unit.kubernetes.rendering import TOKENS, find, meshes_for, render
 
 from meshtrial.testbed.kubernetes import manifests, workload
 from meshtrial.testbed.kubernetes.meshdata import Mesh
-from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.values import Values, unknown_values
 
@@ -28,7 +27,7 @@ OFF = {"requestTimeout": "0s", "streamIdleTimeout": "0s", "maxStreamDuration": "
 
 
 def kuma(options: KubernetesOptions | None = None) -> Mesh:
-    return find_meshes(options or KubernetesOptions())["kuma"]
+    return meshes_for(options or KubernetesOptions())["kuma"]
 
 
 def policies(rendered: workload.Rendered) -> list[dict]:
