@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, reject, settings
+from hypothesis import HealthCheck, example, given, reject, settings
 from hypothesis import strategies as st
 
 from meshtrial import paths
@@ -312,6 +312,9 @@ def test_a_mutated_input_gives_data_or_one_sentence(name: str, folder: Path) -> 
 
     @LARGE
     @given(inputs(name))
+    @example(b"")
+    @example(b"[" * 5000)  # deeper than Python's own parser goes
+    @example(b"9" * 5000)  # more digits than Python reads
     def each(data: bytes) -> None:
         path.write_bytes(data)
         refused.append(bool(said_against(lambda: kind.parse(path))))

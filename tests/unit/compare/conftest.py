@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +47,18 @@ class Answer:
     code: int
     out: str
     err: str
+    record: dict[str, Any]
 
     @property
     def flat(self) -> str:
         """What was printed, without its line breaks."""
         return " ".join(self.out.split())
+
+    def warned(self, code: str) -> str:
+        """What the record's warnings of this code say, a line each; nothing where there is none."""
+        said = [f"{one['code']}: {one['message']}" for one in self.record.get("warnings", ())]
+        said += [one for row in self.record.get("verdicts", ()) for one in row["warnings"]]
+        return "\n".join(one.removeprefix(f"{code}: ") for one in dict.fromkeys(said) if one.startswith(f"{code}: "))
 
 
 class Bench:
@@ -71,7 +78,11 @@ class Bench:
             self.write(f"{name}/run-{k}.json", result(p50, minute=start + step * k, **changes))
 
     def compare(self, *arguments: str) -> Answer:
-        return self._call("compare", *arguments)
+        if "--json" not in arguments:
+            arguments = (*arguments, "--json", "record.json")
+        record = self.folder / arguments[arguments.index("--json") + 1]
+        answer = self._call("compare", *arguments)
+        return answer if answer.code else replace(answer, record=json.loads(record.read_text()))
 
     def plan(self, *arguments: str) -> Answer:
         return self._call("plan", *arguments)
@@ -81,7 +92,7 @@ class Bench:
         code = cli.main(list(arguments), out, err)
         # The one phrase that no verdict may ever be.
         assert "no difference" not in out.getvalue().lower()
-        return Answer(code, out.getvalue(), err.getvalue())
+        return Answer(code, out.getvalue(), err.getvalue(), {})
 
     def read(self, name: str) -> Any:
         return json.loads((self.folder / name).read_text())
