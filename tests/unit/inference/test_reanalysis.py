@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from meshtrial.commands.verify import same
 from meshtrial.design.plan import make_plan
 from meshtrial.errors import UsageError
 from meshtrial.inference import infer, read_study
@@ -67,7 +68,8 @@ def test_a_recorded_study_gives_its_own_verdicts_again(path, tmp_path):
     data = read_study(StudyStore.open(folder))
     again = reanalyse(data)
     assert again.said == ""
-    assert again.data.verdicts == data.verdicts
+    # Recorded by another machine, whose processor rounds otherwise.
+    assert same([row.to_dict() for row in again.data.verdicts], [row.to_dict() for row in data.verdicts])
 
 
 @pytest.mark.parametrize(
