@@ -25,7 +25,7 @@ LAB_SETTINGS := $(JUPYTER_CONFIG_DIR)/lab/user-settings/@jupyterlab/apputils-ext
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-setup: $(VENV)/.ready ## Python packages, fortio and the native tools (idempotent)
+setup: $(VENV)/.ready ## Python packages, on Linux fortio and the native tools (idempotent)
 
 # One stamp for the Python side, one call for the native side: Go's own build cache makes the second one quick.
 $(VENV)/.python: requirements.lock pyproject.toml
@@ -71,7 +71,7 @@ test: setup lint ## unit, calibration and local tests
 	@$(BIN)/python -m pytest -n 4 -m beside tests/local
 	@$(BIN)/python -m pytest -m "not beside" tests/local
 
-# Whiteouts of a mount namespace take Envoy, the native tools and /proc from the second command; nothing else sees it.
+# The second command runs in a mount namespace of its own, so nothing else misses what is taken from it.
 test-elsewhere: setup ## the lock on every machine it is for; what a Mac can do, with Envoy, the native tools and /proc out of reach
 	@$(BIN)/python -m pytest tests/elsewhere/test_lock.py
 	@PYTHONPATH=tests $(BIN)/python -m elsewhere.away $(BIN)/python -m pytest -n 2 -m "not linux" tests/elsewhere/test_commands.py tests/unit
