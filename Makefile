@@ -20,12 +20,12 @@ export MPLCONFIGDIR := $(CURDIR)/.cache/matplotlib
 # JupyterLab asks at its first opening whether it may fetch news from a network; it may not.
 LAB_SETTINGS := $(JUPYTER_CONFIG_DIR)/lab/user-settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings
 
-.PHONY: help setup doctor study studies lab test test-browser contact-sheet test-cluster test-meshes lint calibrate clean
+.PHONY: help setup doctor study studies lab lock test test-elsewhere test-browser contact-sheet test-cluster test-meshes lint calibrate clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-setup: $(VENV)/.ready ## Python packages, fortio and the native tools (idempotent)
+setup: $(VENV)/.ready ## Python packages, on Linux fortio and the native tools (idempotent)
 
 # One stamp for the Python side, one call for the native side: Go's own build cache makes the second one quick.
 $(VENV)/.python: requirements.lock pyproject.toml
@@ -58,6 +58,9 @@ lab: setup ## JupyterLab on loopback, with the sample open in notebooks/explore.
 	@[ -e "$(LAB_SETTINGS)" ] || echo '{"fetchNews": "false", "checkForUpdates": false}' > "$(LAB_SETTINGS)"
 	@$(BIN)/jupyter lab --ip 127.0.0.1 --LabApp.default_url=/lab/tree/explore.ipynb $(ARGS) notebooks
 
+lock: setup ## requirements.lock again after a change in pyproject.toml; versions stay where they can
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --extra dev --no-header -o requirements.lock pyproject.toml
+
 lint: setup ## ruff and mypy
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -66,6 +69,11 @@ lint: setup ## ruff and mypy
 test: setup lint ## unit, calibration and local tests
 	@$(BIN)/python -m pytest -n auto --dist loadfile tests/unit tests/calibration
 	@$(BIN)/python -m pytest -n 4 --dist loadfile tests/local
+
+# The second command runs in a mount namespace of its own, so nothing else misses what is taken from it.
+test-elsewhere: setup ## the lock on every machine it is for; what a Mac can do, with Envoy, the native tools and /proc out of reach
+	@$(BIN)/python -m pytest tests/elsewhere/test_lock.py
+	@PYTHONPATH=tests $(BIN)/python -m elsewhere.away $(BIN)/python -m pytest -n 2 -m "not linux" tests/elsewhere/test_commands.py tests/unit
 
 # Chromium from PATH; axe-core comes from npm, by version and digest, and what needs it says so where it cannot be had.
 test-browser: setup ## every report of the samples in a headless Chromium: layout, accessibility, keyboard, no network

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import platform
 import sys
 from pathlib import Path
 
@@ -126,6 +127,7 @@ def test_a_rebuilt_program_is_asked_again(checkout: Path) -> None:
     assert native.version("fortio") == "1.2.4"
 
 
+@pytest.mark.linux
 def test_envoy_comes_from_its_package() -> None:
     assert "envoy" in native.find("envoy").parts
     assert native.version("envoy").startswith("1.40.0 RELEASE")
@@ -271,12 +273,21 @@ def test_without_a_compiler_or_with_one_that_fails_a_line_says_what_follows(
     assert out.getvalue() == f"native: no C compiler on PATH: {native.WITHOUT}\n"
 
 
+def test_where_the_local_backend_cannot_run_nothing_is_built(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    out = io.StringIO()
+    assert main(["build"], out, io.StringIO()) == 0
+    assert out.getvalue() == "native: nothing to build: these programs are for backend=local, which Darwin cannot run\n"
+    assert not (checkout / ".build").exists()
+
+
 def test_bad_usage() -> None:
     err = io.StringIO()
     assert main(["biuld"], io.StringIO(), err) == 2
     assert err.getvalue() == "native: usage: python -m meshtrial.native build | find NAME | version NAME | licences\n"
 
 
+@pytest.mark.linux
 def test_licences_before_the_build(checkout: Path) -> None:
     with refused(MissingToolError, names=[checkout / ".build" / "native.json", "'make"]):
         native.licences()

@@ -24,12 +24,12 @@ def add(verbs: Any) -> None:
     command.set_defaults(run=run)
 
 
-def _same(one: Any, other: Any) -> bool:
+def same(one: Any, other: Any) -> bool:
     """Equal but for the last digits of a float, which another processor's vector units may round otherwise."""
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
+        return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=1e-9)
     return bool(one == other)
@@ -51,7 +51,7 @@ def _verify(path: Path, problems: list[str], shown: str, out: TextIO) -> int:
     problems += [line for folder in sorted((path / "runs").iterdir()) for line in check_checksums(folder)]
     records = store.records()
     table, rows = infer_recorded(store, records)
-    if not _same(read_verdicts(store), [row.to_dict() for row in rows]):
+    if not same(read_verdicts(store), [row.to_dict() for row in rows]):
         problems.append(f"{path / 'verdicts.json'}: re-analysis of the records gives other verdicts")
     if not read_runs(store).equals(table):
         problems.append(f"{path / 'runs.parquet'}: the records give another table")

@@ -1,7 +1,7 @@
 """Native tools: build them from ``lib/native``, find them, say their versions and licences.
 
-Standard library only, because set-up runs this before anything else works. Limits: Linux; one Go module, all of its
-commands built together, and one library in C, built where there is a compiler.
+Standard library only, because set-up runs this before anything else works. Limits: Linux, for they are the local
+backend's; one Go module, all of its commands built together, and one library in C, built where there is a compiler.
 """
 
 from meshtrial.native.building import build

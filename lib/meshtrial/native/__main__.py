@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 from collections.abc import Sequence
 from typing import TextIO
 
 from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.native import build, build_forkserver, find, licences, version
+from meshtrial.native.toolchain import say
 from meshtrial.signals import interruptible
 
 
@@ -16,9 +18,7 @@ def main(argv: Sequence[str], out: TextIO = sys.stdout, err: TextIO = sys.stderr
     try:
         match list(argv):
             case ["build"]:
-                with interruptible():
-                    build(out)
-                    build_forkserver(out)
+                _build(out)
             case ["find", name]:
                 print(find(name), file=out)
             case ["version", name]:
@@ -35,6 +35,15 @@ def main(argv: Sequence[str], out: TextIO = sys.stdout, err: TextIO = sys.stderr
         print("native: stopped; run it again to go on from Go's cache", file=err)
         return 130
     return 0
+
+
+def _build(out: TextIO) -> None:
+    if platform.system() != "Linux":
+        say(out, f"nothing to build: these programs are for backend=local, which {platform.system()} cannot run")
+        return
+    with interruptible():
+        build(out)
+        build_forkserver(out)
 
 
 if __name__ == "__main__":

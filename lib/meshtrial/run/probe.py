@@ -21,6 +21,7 @@ from meshtrial.errors import MissingToolError, TestbedError
 from meshtrial.load import fortio, ingest
 from meshtrial.records.mechanism import ComponentCalls, Mechanism
 from meshtrial.testbed.base import usage_between
+from meshtrial.testbed.local import host
 from meshtrial.testbed.local.deployment import LocalDeployment
 from meshtrial.testbed.local.processes import Child, stop_all
 from meshtrial.testbed.local.testbed import LocalTestbed
@@ -102,6 +103,7 @@ def probe_study(plan: Plan, tell: Callable[[str], None]) -> tuple[Mechanism, ...
 
 def probe(treatment: Treatment, load: Load, app: str, parameters: Mapping[str, object] | None = None) -> Probe:
     """Deploy afresh, count context switches under load, then system calls under the same load again."""
+    host.require()
     strace = require_strace()
     deployment = LocalTestbed({"parameters": parameters or {}}).deploy(treatment, load, app)
     try:

@@ -73,6 +73,7 @@ def test_other_studies_refuse_restarts(name):
         module.build(read_parameters(module.PARAMETERS, {"treatments": "none,none+restart-app"}))
 
 
+@pytest.mark.linux
 def test_a_machine_has_no_control_plane():
     study = built(treatments="none,sidecar,sidecar+restart-control-plane")
     with refused(

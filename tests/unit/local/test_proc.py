@@ -62,6 +62,7 @@ def test_no_time_passed(told):
     assert told(_times(idle=5), _times(idle=5)).used() is None
 
 
+@pytest.mark.linux
 def test_of_this_machine():
     used = proc.MachineMeter()
     sum(range(3_000_000))

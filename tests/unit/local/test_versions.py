@@ -133,6 +133,7 @@ def test_a_treatment_says_how_it_was_understood(tmp_path):
             versions.of(Treatment.parse(text), declared)
 
 
+@pytest.mark.linux
 def test_another_program_is_found_out():
     proof = versions.Version("x", "0" * 64, envoy=Path("/bin/sh")).prove(os.getpid(), "proxy", "before")
     assert not proof.passed

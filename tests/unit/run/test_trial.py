@@ -49,6 +49,7 @@ def test_of_one_that_broke_off_it_is_said_what_is_kept_and_what_goes_on(broken_o
     assert go_on(store) == f"meshtrial run ambient_vs_no_mesh -p study_dir={broken_off}"
 
 
+@pytest.mark.linux
 def test_an_error_on_the_way_tells_it_too(broken_off, monkeypatch):
     monkeypatch.setenv("MESHTRIAL_ENVOY", "/nonexistent/envoy")
     told: list[str] = []

