@@ -11,22 +11,6 @@ import pytest
 import meshtrial
 
 TESTS = Path(__file__).parents[1]
-# Files that still do. The list only becomes shorter.
-NOT_YET = (
-    "benchmarks/sidecar_start.py",
-    "local/scaleout/test_fleet.py",
-    "local/scaleout/test_tiers.py",
-    "local/test_deployment.py",
-    "local/test_probe.py",
-    "unit/articles/test_discarding.py",
-    "unit/explore/test_views.py",
-    "unit/inference/test_between.py",
-    "unit/inference/test_export.py",
-    "unit/report/test_figures.py",
-    "unit/report/test_one_run.py",
-    "unit/report/test_tables.py",
-    "unit/test_api.py",
-)
 
 
 def is_private(name: str) -> bool:
@@ -73,7 +57,7 @@ def ours() -> set[str]:
 
 def test_tests_use_public_names(ours: set[str]):
     uses = {path.relative_to(TESTS).as_posix(): used(ast.parse(path.read_text()), ours) for path in TESTS.rglob("*.py")}
-    assert {path: found for path, found in uses.items() if found and path not in NOT_YET} == {}
+    assert {path: found for path, found in uses.items() if found} == {}
 
 
 @pytest.mark.parametrize(

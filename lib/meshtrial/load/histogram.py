@@ -13,6 +13,7 @@ with their bounds work, merging is refused).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -108,8 +109,9 @@ def quantile(histogram: ExportedHistogram, q: float) -> BucketQuantile:
     for bucket in histogram.buckets:
         cumulated += bucket.count
         share = cumulated / total
-        if bucket.count and q <= share:
-            inside = (q - previous) / (share - previous) if share > previous else 1.0
+        # 99.9 / 100 is not 2997 / 3000 in binary: a rank at a bucket's very end is that bucket's, as it is for fortio.
+        if bucket.count and (q <= share or math.isclose(q, share, rel_tol=1e-12)):
+            inside = min(1.0, (q - previous) / (share - previous)) if share > previous else 1.0
             value = bucket.start_s + inside * (bucket.end_s - bucket.start_s)
             return BucketQuantile(value, bucket.start_s, bucket.end_s)
         previous = max(previous, share)

@@ -128,6 +128,17 @@ def test_fortios_own_interpolation(fixtures):
     assert histogram.quantile(data, 1.0).value_s == 0.0135
 
 
+def test_a_rank_at_the_end_of_a_bucket_is_in_it_though_percent_is_no_binary_fraction():
+    # 2997 of 3000 are 99.9 %, but 99.9 / 100 is greater than 2997 / 3000 by one bit; the next bucket lies far off.
+    assert 99.9 / 100 > 2997 / 3000
+    found = histogram.quantile(
+        ExportedHistogram(3000, 0.001, 0.02, 0.002, 6.0, None, (Bucket(0.001, 0.002, 2997), Bucket(0.01, 0.02, 3))),
+        99.9 / 100,
+    )
+    assert found.value_s == pytest.approx(0.002, rel=1e-12)
+    assert (found.low_s, found.high_s) == (0.001, 0.002)
+
+
 def test_nothing_has_no_quantile():
     with refused(UsageError, "no quantile of an empty histogram: the run made no requests"):
         histogram.quantile(ExportedHistogram(0, 0, 0, 0, 0, None, ()), 0.5)
