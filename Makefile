@@ -8,6 +8,9 @@ STUDY   ?= ambient_vs_no_mesh
 PROFILE ?= quick
 SHEET   ?= .cache/contact-sheet.png
 ARGS    ?=
+N       ?= 20
+BUSY    ?= 0
+TESTS   ?= tests/local
 VENV    := .venv
 BIN     := $(VENV)/bin
 
@@ -17,10 +20,11 @@ export JUPYTER_CONFIG_DIR := $(CURDIR)/.cache/jupyter/config
 export JUPYTER_DATA_DIR := $(CURDIR)/.cache/jupyter/data
 export JUPYTER_RUNTIME_DIR := $(CURDIR)/.cache/jupyter/runtime
 export MPLCONFIGDIR := $(CURDIR)/.cache/matplotlib
+export TESTMON_DATAFILE := $(CURDIR)/.cache/testmon
 # JupyterLab asks at its first opening whether it may fetch news from a network; it may not.
 LAB_SETTINGS := $(JUPYTER_CONFIG_DIR)/lab/user-settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings
 
-.PHONY: help setup doctor study studies lab lock test test-elsewhere test-browser contact-sheet test-cluster test-meshes lint calibrate clean
+.PHONY: help setup doctor study studies lab lock check test repeat test-elsewhere test-browser contact-sheet test-cluster test-meshes lint calibrate clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -66,9 +70,17 @@ lint: setup ## ruff and mypy
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
+# testmon knows which test ran which function; the first call runs all of them and takes some minutes.
+check: setup lint ## lint, types and the unit tests that a change touches: what a coffee is too long for
+	@$(BIN)/python -m pytest -q -n auto --dist loadfile --testmon tests/unit
+
+# The local tests wait more than they compute, and ask nothing of the machine: more of them than cores.
 test: setup lint ## unit, calibration and local tests
 	@$(BIN)/python -m pytest -n auto --dist loadfile tests/unit tests/calibration
-	@$(BIN)/python -m pytest -n 4 --dist loadfile tests/local
+	@$(BIN)/python -m pytest -n 5 --dist loadfile tests/local
+
+repeat: setup ## TESTS (default tests/local) N times (20), BUSY cores (0) kept busy beside them: which ever failed
+	@$(BIN)/python tests/repeat.py --times $(N) --busy $(BUSY) -- -n 5 --dist loadfile $(TESTS)
 
 # The second command runs in a mount namespace of its own, so nothing else misses what is taken from it.
 test-elsewhere: setup ## the lock on every machine it is for; what a Mac can do, with Envoy, the native tools and /proc out of reach

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from meshtrial import cli
 from meshtrial.design.parameters import read_parameters
 from meshtrial.design.plan import make_plan
 from meshtrial.design.studies import study_module
@@ -27,6 +29,7 @@ from meshtrial.testbed.local.testbed import LocalTestbed
 PATIENT = Gates(foreign_load=1.0, generator_cpu=1.0, late_ratio=1.0, rate_tolerance=1.0, sample_floor=5)
 # How long a test waits for what is sure to come: on a machine of which it gets a tenth, too.
 PATIENCE_S = 240.0
+SHORT = {"rps": 300, "connections": 4, "duration_s": 0.8, "warmup_s": 0.2}
 
 
 @dataclass(frozen=True)
@@ -104,3 +107,21 @@ def executed(study: Study, testbed: LocalTestbed | None = None) -> StudyStore:
 def recorded(study: Study) -> StudyData:
     """Run it in the test's folder and analyse it."""
     return analyse(executed(study))
+
+
+def meshtrial(*argv: str) -> tuple[int, str, str]:
+    """A command in this process: its exit code, and what it printed and complained of."""
+    out, err = io.StringIO(), io.StringIO()
+    return cli.main(argv, out, err), out.getvalue(), err.getvalue()
+
+
+def short(**more: object) -> list[str]:
+    """Parameters of a short study as a command takes them."""
+    return [part for name, value in (SHORT | more).items() for part in ("-p", f"{name}={value}")]
+
+
+def only(folder: Path, pattern: str) -> Path:
+    """The one file that is called so."""
+    found = list(folder.glob(pattern))
+    assert len(found) == 1, (folder, pattern, found)
+    return found[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from local.test_study import SHORT, meshtrial, only, short
+from local.studies import SHORT, meshtrial, only, short
 
 from meshtrial.commands.run import INVALID_RUNS
 from meshtrial.inference import read_study
