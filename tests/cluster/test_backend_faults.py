@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clusterenv import Cluster
 from test_backend_support import bed_on, one_run, options_for, owned_namespaces, study
+from testcluster import Cluster
 
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import TestbedError

@@ -10,8 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-from clusterenv import Cluster
 from test_backend_support import options_for, owned_namespaces
+from testcluster import Cluster
 
 from meshtrial.testbed.kubernetes import KubernetesOptions
 from meshtrial.testbed.kubernetes.cleanup import clean_cluster

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from clusterenv import Cluster, Istio, Kwok
 from test_backend_support import bed_on, one_run, options_for, study
+from testcluster import Cluster, Istio, Kwok
 
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import TestbedError

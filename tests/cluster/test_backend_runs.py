@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clusterenv import Cluster, Istio
 from test_backend_support import LOAD, bed_on, one_run, owned_namespaces, study
+from testcluster import Cluster, Istio
 
 from meshtrial.design.study import Load, Treatment
 from meshtrial.testbed.kubernetes import KubernetesTestbed

@@ -16,9 +16,9 @@ from typing import Any
 import polars as pl
 import pytest
 import yaml
-from clusterenv import Cluster
 from ground import Ground
 from test_backend_support import options_for, owned_namespaces
+from testcluster import Cluster
 
 from meshtrial.design.study import Treatment
 from meshtrial.inference import read_study
