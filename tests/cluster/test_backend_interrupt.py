@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from test_backend_support import options_for, owned_namespaces
 from testcluster import Cluster
 
@@ -49,6 +50,7 @@ def session(cluster: Cluster, treatment: str, folder: Path, namespace: str) -> s
     return child
 
 
+@pytest.mark.wide  # a whole study is interrupted in the same place in test_backend_studies.py
 def test_ctrl_c_leaves_no_owned_namespace(cluster: Cluster, tmp_path: Path):
     child = session(cluster, "none", tmp_path, "interrupted")
     assert "interrupted" in owned_namespaces(cluster)
