@@ -71,7 +71,9 @@ class Compilers:
     """The compilers that run: when one fails or somebody interrupts, none goes on."""
 
     def __init__(self, work: str) -> None:
-        self._environment = go_environment() | {"GOTMPDIR": work}  # killed, Go leaves its work there
+        # Killed, Go leaves its work in GOTMPDIR. Compilers live for seconds: they collect their garbage only beyond a
+        # gigabyte, which saves them a fifth of their time.
+        self._environment = go_environment() | {"GOTMPDIR": work, "GOGC": "off", "GOMEMLIMIT": "1GiB"}
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._ended = False
