@@ -17,7 +17,7 @@ import polars as pl
 import pytest
 import yaml
 from ground import Ground
-from test_backend_support import options_for, owned_namespaces
+from test_backend_support import load_runs, options_for, owned_namespaces
 from testcluster import Cluster
 
 from meshtrial.design.study import Treatment
@@ -310,28 +310,16 @@ def _when_load_runs(child: subprocess.Popen[str], strike: Callable[[], None]) ->
     """Strike two seconds into a measured load; the generators' processes are seen from the machine itself."""
     since = 0.0
     while child.poll() is None:
-        if not _measures():
+        if not load_runs():
             since = 0.0
         elif not since:
             since = time.monotonic()
         elif time.monotonic() - since > 2:
             strike()
-            while child.poll() is None and _measures():
+            while child.poll() is None and load_runs():
                 time.sleep(0.1)
             return
         time.sleep(0.1)
-
-
-def _measures() -> bool:
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if words[0] == b"fortio" and b"load" in words:
-                return True
-    return False
 
 
 def _blink(cluster: Cluster) -> None:
