@@ -237,7 +237,7 @@ def test_scale_out_on_istio(cluster: Cluster, tmp_path: Path):
         cluster,
         tmp_path,
         "scale_out",
-        treatments="none,istio+mtls+scoped",
+        treatments="none,none-aa,istio+mtls+scoped",
         sizes="3,6",
         rates="40",
         **(SHORT | {"connections": 16, "duration_s": 6}),
