@@ -5,6 +5,7 @@ Fixtures: those of ``testcluster.plugin``, ``ground`` and ``require_mesh``.
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -29,6 +30,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     plugin.use(config)
+    # A shell lets what it starts in the background ignore Ctrl-C, and so would every study that is interrupted here.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)

@@ -69,7 +69,8 @@ def test_ctrl_c_while_it_is_deployed_leaves_nothing_either(cluster: Cluster, tmp
     while "istio-system" not in owned_namespaces(cluster) and time.monotonic() < deadline:
         time.sleep(0.2)
     child.send_signal(signal.SIGINT)
-    child.communicate(timeout=120)
+    _, err = child.communicate(timeout=120)
+    assert "KeyboardInterrupt" in err
     assert owned_namespaces(cluster) == []
     assert "istio.io" not in cluster.kubectl("get", "crd", "-o", "name")
 
