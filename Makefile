@@ -24,7 +24,7 @@ export TESTMON_DATAFILE := $(CURDIR)/.cache/testmon
 # JupyterLab asks at its first opening whether it may fetch news from a network; it may not.
 LAB_SETTINGS := $(JUPYTER_CONFIG_DIR)/lab/user-settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings
 
-.PHONY: help setup doctor study studies lab lock check test repeat test-elsewhere test-browser contact-sheet test-cluster test-meshes lint calibrate clean
+.PHONY: help setup doctor study studies lab lock check test repeat test-elsewhere test-browser contact-sheet test-cluster test-testcluster test-meshes lint calibrate clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -94,8 +94,14 @@ test-browser: setup ## every report of the samples in a headless Chromium: layou
 contact-sheet: setup ## SHEET (default .cache/contact-sheet.png): the reports of the samples in all settings, as one picture
 	@PYTHONPATH=tests $(BIN)/python -m browser.contact_sheet $(SHEET) $(ARGS)
 
-test-cluster: setup ## the studies on a real Kubernetes (needs root; says why where it cannot run)
-	@$(BIN)/python -m pytest tests/cluster $(ARGS)
+# The test cluster's own tests run beside when its sources changed since they passed; a line says which it is.
+test-cluster: setup ## the studies on a real Kubernetes (needs root; says why where it cannot run); ARGS=--all before a release
+	@own=$(if $(filter --all,$(ARGS)),tests/testcluster,$$(tests/testcluster/cluster unsealed)); $(BIN)/python -m pytest $$own tests/cluster $(ARGS)
+
+# CI=true: what cannot run here is a failure, for the seal says that all of it passed.
+test-testcluster: setup ## the test cluster's own tests; seals its sources when they passed
+	@CI=true $(BIN)/python -m pytest tests/testcluster
+	@tests/testcluster/cluster seal
 
 test-meshes: setup ## every mesh, feature, protocol and application really run (MESHTRIAL_MESH_IMAGES, or your own cluster)
 	@$(BIN)/python -m pytest tests/cluster/test_meshes.py --all $(ARGS)

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusterenv import Cluster, ClusterError, procs
-from clusterenv.meshimages import MESHES
 from owncluster import OWN_CLUSTER_FILE
 from remains import Remains, fingerprint
 from test_backend_support import images_of, options_for
+from testcluster import Cluster, ClusterError, call
 
 from meshtrial.testbed.kubernetes import KubernetesOptions, KubernetesTestbed
 from meshtrial.testbed.kubernetes.meshdata import Mesh
@@ -78,7 +77,7 @@ class Ground:
         if program is None:
             raise ClusterError("kubectl is not on PATH; tests on a cluster of your own need it")
         environment = os.environ | {"KUBECONFIG": str(self.kubeconfig)}
-        return procs.call([program, *arguments], stdin=stdin, timeout_s=timeout_s, env=environment)
+        return call([program, *arguments], stdin=stdin, timeout_s=timeout_s, env=environment)
 
     def get(self, *arguments: str) -> Any:
         """``kubectl get ... -o json``, parsed."""
@@ -87,7 +86,7 @@ class Ground:
     def require(self, mesh: str) -> None:
         """Skip the test by the mesh's name where it cannot be installed; fail where it must be (CI with the folder)."""
         if self.cluster is not None:
-            must, reason = self.cluster.foreign.verdict(mesh)
+            must, reason = self.cluster.mesh_verdict(mesh)
             if reason and must:
                 pytest.fail(reason, pytrace=False)
             if reason:
@@ -132,8 +131,7 @@ class Ground:
 
 def ground_on(cluster: Cluster) -> Ground:
     """The test cluster, with the meshes that it has images of."""
-    meshes = ("istio", *(name for name in MESHES if cluster.has_mesh(name)))
-    return Ground(cluster.kubeconfig, meshes, cluster)
+    return Ground(cluster.kubeconfig, cluster.meshes, cluster)
 
 
 def own_ground(kubeconfig: Path, environ: Mapping[str, str] = os.environ) -> Ground:

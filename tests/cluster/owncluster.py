@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from clusterenv import ClusterError
+from testcluster import ClusterError
 
 OWN_KUBECONFIG = "MESHTRIAL_TEST_KUBECONFIG"
 OWN_CLUSTER_FILE = "MESHTRIAL_TEST_CLUSTER_FILE"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from clusterenv import Cluster
 from ground import Ground
 from test_backend_support import bed_on
+from testcluster import Cluster
 
 from meshtrial import paths
 from meshtrial.commands.run import read_given
@@ -34,7 +34,7 @@ def shortened(path: Path, cluster: Cluster) -> Study:
     name = path.stem.partition("-")[0]
     module = study_module(name)
     study = module.build(read_parameters(module.PARAMETERS, read_given(name, path, [])))
-    here = {"none", "istio", *(mesh for mesh in ("istio-ambient", "linkerd", "kuma") if cluster.has_mesh(mesh))}
+    here = {"none", *cluster.meshes}
     treatments = tuple(t for t in study.treatments if not t.twin and t.dataplane in here)
     return replace(study, treatments=treatments, loads=(_short(study.loads[0]),), contrasts=(), blocks=1, gates=GATES)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from clusterenv import Cluster
-from test_backend_support import bed_on, one_run, options_for, owned_namespaces, study
+from test_backend_support import bed_on, load_runs, one_run, options_for, owned_namespaces, study
+from testcluster import Cluster
 
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import TestbedError
@@ -27,10 +27,19 @@ def bed(cluster: Cluster) -> Iterator[KubernetesTestbed]:
     assert owned_namespaces(cluster) == []
 
 
-def during(seconds: float, work: object) -> threading.Thread:
-    timer = threading.Timer(seconds, work)  # type: ignore[arg-type]
-    timer.start()
-    return timer
+def during_load(work: Callable[[], object]) -> threading.Thread:
+    """Do it a second into the load that is about to run."""
+
+    def strike() -> None:
+        deadline = time.monotonic() + 60
+        while not load_runs() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        time.sleep(1)
+        work()
+
+    thread = threading.Thread(target=strike)
+    thread.start()
+    return thread
 
 
 def generate(bed: KubernetesTestbed, folder: Path) -> None:
@@ -48,7 +57,7 @@ def test_api_server_killed_and_restarted_in_a_run(bed: KubernetesTestbed, cluste
 
     deployment = bed.deploy(NONE, LOAD, "echo")
     try:
-        thread = during(4, blink)
+        thread = during_load(blink)
         with pytest.raises(TestbedError, match=r"API server .* gave no answer for") as caught:
             deployment.generate(fortio.calls(LOAD, "measure"), tmp_path, 60)
         thread.join()
@@ -63,7 +72,8 @@ def test_readings_wait_for_a_blinking_api_server(bed: KubernetesTestbed, cluster
     deployment = bed.deploy(NONE, LOAD, "echo")
     try:
         cluster.kill_api_server()
-        thread = during(2, cluster.start_api_server)
+        thread = threading.Timer(2, cluster.start_api_server)
+        thread.start()
         assert deployment.snapshot()["server"].cpu_s > 0
         thread.join()
     finally:
@@ -76,7 +86,7 @@ def test_a_pod_deleted_in_a_run(bed: KubernetesTestbed, cluster: Cluster, tmp_pa
     deployment = bed.deploy(NONE, LOAD, "echo")
     label = f"meshtrial.dev/part={part}"
     try:
-        thread = during(4, lambda: cluster.kubectl("-n", "faults", "delete", "pod", "-l", label, "--wait=false"))
+        thread = during_load(lambda: cluster.kubectl("-n", "faults", "delete", "pod", "-l", label, "--wait=false"))
         with pytest.raises(TestbedError, match=f"{part} pod .* on node n[12]"):
             deployment.generate(fortio.calls(LOAD, "measure"), tmp_path, 60)
         thread.join()
@@ -89,7 +99,7 @@ def test_a_node_that_goes_in_a_run(bed: KubernetesTestbed, cluster: Cluster, tmp
     (node,) = {
         p["spec"]["nodeName"] for p in cluster.get("-n", "faults", "pods", "-l", "meshtrial.dev/part=load")["items"]
     }
-    thread = during(4, lambda: cluster.kill_node(node))
+    thread = during_load(lambda: cluster.kill_node(node))
     try:
         with pytest.raises(TestbedError, match=f"load pod .* on node {node} .*its node may be gone"):
             deployment.generate(fortio.calls(LOAD, "measure"), tmp_path, 120)

@@ -10,8 +10,9 @@ import sys
 import time
 from pathlib import Path
 
-from clusterenv import Cluster
+import pytest
 from test_backend_support import options_for, owned_namespaces
+from testcluster import Cluster
 
 from meshtrial.testbed.kubernetes import KubernetesOptions
 from meshtrial.testbed.kubernetes.cleanup import clean_cluster
@@ -49,6 +50,7 @@ def session(cluster: Cluster, treatment: str, folder: Path, namespace: str) -> s
     return child
 
 
+@pytest.mark.wide  # a whole study is interrupted in the same place in test_backend_studies.py
 def test_ctrl_c_leaves_no_owned_namespace(cluster: Cluster, tmp_path: Path):
     child = session(cluster, "none", tmp_path, "interrupted")
     assert "interrupted" in owned_namespaces(cluster)
@@ -67,7 +69,8 @@ def test_ctrl_c_while_it_is_deployed_leaves_nothing_either(cluster: Cluster, tmp
     while "istio-system" not in owned_namespaces(cluster) and time.monotonic() < deadline:
         time.sleep(0.2)
     child.send_signal(signal.SIGINT)
-    child.communicate(timeout=120)
+    _, err = child.communicate(timeout=120)
+    assert "KeyboardInterrupt" in err
     assert owned_namespaces(cluster) == []
     assert "istio.io" not in cluster.kubectl("get", "crd", "-o", "name")
 

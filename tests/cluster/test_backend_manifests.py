@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from clusterenv import Cluster, Istio, Kwok
 from test_backend_support import bed_on, one_run, options_for, study
+from testcluster import Cluster, Istio, Kwok
 
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import TestbedError
@@ -104,6 +104,17 @@ def test_least_rights_are_enough(cluster: Cluster, istio: Istio, service_account
     assert not api.allowed("delete", "pods", namespace="kube-system")
     assert not api.allowed("get", "secrets", namespace="kube-system")
     assert not api.allowed("create", "clusterroles", "rbac.authorization.k8s.io")
+
+
+def test_istio_that_somebody_else_runs(cluster: Cluster, istio: Istio, tmp_path: Path):
+    with bed_on(cluster, namespace="foreign-mesh") as bed:
+        lines = bed.preflight(study("foreign", "none", "istio+mtls"))
+        assert any("namespace istio-system is already there and was not made by meshtrial" in line for line in lines)
+    with bed_on(cluster, namespace="foreign-mesh", mesh_install="existing") as bed:
+        assert bed.preflight(study("foreign", "none", "istio+mtls")) == ()
+        run = one_run(bed, "istio+mtls", tmp_path)
+        assert run.failed == []
+    assert cluster.get("-n", istio.namespace, "deployment", "istiod")["status"]["readyReplicas"] == 1
 
 
 def test_rights_to_install_a_mesh_are_asked_for(cluster: Cluster, service_account: Path):

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from clusterenv import Cluster
 from test_backend_support import bed_on, owned_namespaces
+from testcluster import Cluster
 
 from meshtrial.design.parameters import read_parameters
 from meshtrial.design.plan import make_plan

@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,9 +15,8 @@ from typing import Any
 
 import pytest
 import yaml
-from clusterenv import Cluster, procs
-from clusterenv.runner import import_runner
 from test_backend_support import options_for, owned_namespaces
+from testcluster import Cluster
 
 from meshtrial import cli
 from meshtrial.inference import read_study
@@ -121,7 +121,7 @@ def pods(cluster: Cluster) -> list[str]:
 
 
 def test_a_job_that_is_killed_goes_on_and_its_records_verify_here(cluster: Cluster, volume: Path, tmp_path: Path):
-    image = import_runner(cluster.layout, NODE)
+    image = cluster.import_runner(NODE)
     cluster.apply(yaml.safe_dump_all(manifest(cluster, image)))
     wait_for("a whole run", lambda: any(volume.glob("studies/*/*/runs/[!.]*")), 180, cluster)
 
@@ -133,7 +133,7 @@ def test_a_job_that_is_killed_goes_on_and_its_records_verify_here(cluster: Clust
     first = pods(cluster)
     wait_for("the next run", lambda: any(volume.glob("studies/*/*/runs/.incomplete-*")), 60, cluster)
     (process,) = runner_processes()
-    procs.kill([process])
+    os.kill(process, signal.SIGKILL)
     left = set(owned_namespaces(cluster))
     assert "meshtrial-ambient-vs-no-mesh-probe" in left
 

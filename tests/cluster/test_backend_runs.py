@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clusterenv import Cluster, Istio
 from test_backend_support import LOAD, bed_on, one_run, owned_namespaces, study
+from testcluster import Cluster
 
 from meshtrial.design.study import Load, Treatment
 from meshtrial.testbed.kubernetes import KubernetesTestbed
@@ -145,6 +145,18 @@ def test_istio_beyond_what_whole_studies_run(bed: KubernetesTestbed, tmp_path: P
     assert any((tmp_path / "logs").glob("*istio-proxy.log"))
 
 
+@pytest.mark.parametrize("treatment", [pytest.param("none", marks=pytest.mark.wide), "istio+mtls"])
+def test_three_tiers(bed: KubernetesTestbed, tmp_path: Path, treatment: str):
+    load = Load(rps=40, connections=8, duration_s=3, warmup_s=1, replicas=2)
+    run = one_run(bed, treatment, tmp_path, load, "tiers")
+    assert run.failed == []
+    assert ("a tier that is not called is known to the proxy" in run.names) == (treatment != "none")
+    latencies = [json.loads(line)["latency"] for line in run.outputs[0].access_log_path.read_text().splitlines()]
+    assert min(latencies) > 0.2  # two holds of 100 ms
+    assert run.usage["server"].count == 2
+    assert run.usage["client-tier"].count == 2
+
+
 def test_a_broken_toggle_fails_its_proof(bed: KubernetesTestbed, cluster: Cluster):
     deployment = bed.deploy(Treatment.parse("istio+mtls+jwt"), LOAD, "echo")
     try:
@@ -162,7 +174,7 @@ def test_a_broken_toggle_fails_its_proof(bed: KubernetesTestbed, cluster: Cluste
 
 
 def test_none_beside_an_installed_mesh_has_no_proxy(bed: KubernetesTestbed, tmp_path: Path):
-    one_run(bed, "istio", tmp_path)
+    assert one_run(bed, "istio", tmp_path).failed == []
     run = one_run(bed, "none", tmp_path)
     assert run.failed == []
     assert "istio" in run.extra["policy"]["installed_meshes"]
@@ -188,30 +200,5 @@ def test_an_application_that_is_kept_is_the_same_pods(cluster: Cluster, tmp_path
         first, second = one_run(kept, "none", tmp_path), one_run(kept, "none", tmp_path)
         assert first.failed == second.failed == []
         assert first.extra["placement"] == second.extra["placement"]
-        assert second.deploy_s < 5
+        assert second.deploy_s < first.deploy_s  # nothing comes up a second time
     assert not any(name.startswith("kept") for name in owned_namespaces(cluster))
-
-
-@pytest.mark.parametrize("treatment", [pytest.param("none", marks=pytest.mark.wide), "istio+mtls"])
-def test_three_tiers(cluster: Cluster, tmp_path: Path, treatment: str):
-    load = Load(rps=40, connections=8, duration_s=3, warmup_s=1, replicas=2)
-    pools = {"app_node_selector": "slot=n2", "load_node_selector": "slot=n1"}
-    with bed_on(cluster, namespace="tiers", **pools) as bed:
-        run = one_run(bed, treatment, tmp_path, load, "tiers")
-        assert run.failed == []
-        assert ("a tier that is not called is known to the proxy" in run.names) == (treatment != "none")
-        latencies = [json.loads(line)["latency"] for line in run.outputs[0].access_log_path.read_text().splitlines()]
-        assert min(latencies) > 0.2  # two holds of 100 ms
-        assert run.usage["server"].count == 2
-        assert run.usage["client-tier"].count == 2
-
-
-def test_istio_that_somebody_else_runs(cluster: Cluster, istio: Istio, tmp_path: Path):
-    with bed_on(cluster, namespace="foreign-mesh") as bed:
-        lines = bed.preflight(study("foreign", "none", "istio+mtls"))
-        assert any("namespace istio-system is already there and was not made by meshtrial" in line for line in lines)
-    with bed_on(cluster, namespace="foreign-mesh", mesh_install="existing") as bed:
-        assert bed.preflight(study("foreign", "none", "istio+mtls")) == ()
-        run = one_run(bed, "istio+mtls", tmp_path)
-        assert run.failed == []
-    assert cluster.get("-n", istio.namespace, "deployment", "istiod")["status"]["readyReplicas"] == 1

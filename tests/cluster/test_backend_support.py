@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clusterenv import Cluster, ClusterError
-from clusterenv.settings import REGISTRY
+from testcluster import REGISTRY, Cluster, ClusterError
 
 from meshtrial.design.study import Load, Study, Treatment
 from meshtrial.load import fortio
@@ -35,7 +34,7 @@ def _split(reference: str) -> tuple[str, str]:
 
 def _common(cluster: Cluster, *images: str) -> tuple[str, str]:
     """Registry with folder, and tag, that a mesh's images share: its charts take no more than one of each."""
-    found = {name: _split(cluster.foreign.reference(name)) for name in images}
+    found = {name: _split(cluster.mesh_image(name)) for name in images}
     hubs = {repository.rpartition("/")[0] for repository, _ in found.values()}
     tags = {tag for _, tag in found.values()}
     if len(hubs) != 1 or len(tags) != 1:
@@ -79,7 +78,7 @@ def _ambient(cluster: Cluster) -> dict[str, Any]:
             "image_hub": hub,
             "image_tag": tag,
             "image_pull_policy": "Never",
-            # Where every node of the test cluster has them, private to it (clusterenv/node-init.sh).
+            # Where every node of the test cluster has them, private to it (testcluster/node-init.sh).
             "cni_bin_dir": "/opt/cni/bin",
             "cni_conf_dir": "/etc/cni/net.d",
             "cni_netns_dir": "/run/netns",
@@ -144,7 +143,7 @@ def _of_apps() -> set[str]:
 def options_for(cluster: Cluster, **more: Any) -> dict[str, Any]:
     """Options of a study on the test cluster: images and charts that are there, nothing is pulled."""
     chosen = {"istio": _istio(cluster)}
-    chosen |= {name: said(cluster) for name, said in _FOREIGN.items() if cluster.has_mesh(name)}
+    chosen |= {name: said(cluster) for name, said in _FOREIGN.items() if name in cluster.meshes}
     images = {name: cluster.images[name] for name in _OWN_IMAGES if name in cluster.images}
     images |= {manifests.image_name(ref): ref for ref in cluster.mesh_images if manifests.image_name(ref) in _of_apps()}
     for key in ("opa-extauthz", "opa-ext-authz"):
@@ -248,3 +247,16 @@ def owned_namespaces(cluster: Cluster) -> list[str]:
     """Namespaces of ours that stand and are not going."""
     items = cluster.get("namespaces", "-l", MANAGED)["items"]
     return [item["metadata"]["name"] for item in items]
+
+
+def load_runs() -> bool:
+    """Whether a generator sends; their processes are seen from the machine itself."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if words[0] == b"fortio" and b"load" in words:
+                return True
+    return False

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusterenv import Cluster, procs
-from clusterenv.meshimages import references
 from test_backend_support import LOAD, bed_on, options_for, owned_namespaces
 from test_backend_support import study as study_of
+from testcluster import Cluster
 
 from meshtrial.design.parameters import read_parameters
 from meshtrial.design.plan import make_plan
@@ -58,23 +57,13 @@ def relabelled(archive: Path, reference: str, target: Path) -> Path:
     return target
 
 
-def import_on_nodes(cluster: Cluster, archive: Path) -> None:
-    """Give every node an image that it did not start with."""
-    for node in cluster.nodes:
-        inode = procs.namespace_inode(cluster.layout.netns(node))
-        daemons = [pid for pid in procs.in_namespaces("net", [inode]) if "(containerd --config" in procs.describe(pid)]
-        inside = ("nsenter", "--mount", "--target", str(daemons[0]))
-        procs.call([*inside, "ctr", "--namespace", "k8s.io", "images", "import", str(archive)], timeout_s=60)
-
-
 @pytest.fixture
 def meshes(cluster: Cluster, require_mesh: Callable[[str], None], tmp_path: Path) -> Mapping[str, Any]:
     """What a cluster file says of Linkerd: two versions, and one that is not what it says."""
     require_mesh("linkerd")
     said: dict[str, Any] = options_for(cluster)["kubernetes"]["meshes"]
-    proxy = cluster.foreign.reference("proxy")
-    archive = next(Path(path) for path in cluster.foreign.archives if proxy in references(Path(path), Path(path)))
-    import_on_nodes(cluster, relabelled(archive, f"{proxy.rpartition(':')[0]}:{NEW}", tmp_path / "proxy.tar"))
+    name = f"{cluster.mesh_image('proxy').rpartition(':')[0]}:{NEW}"
+    cluster.import_archive(relabelled(cluster.mesh_archive("proxy"), name, tmp_path / "proxy.tar"))
     runs = {"linkerd-proxy": NEW}
     values = {"linkerd-control-plane": {"proxy": {"image": {"version": NEW}}}}
     versions = {"old": {}, "6.4": {"values": values, "runs": runs}, "wrong": {"runs": runs}}

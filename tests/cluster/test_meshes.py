@@ -2,7 +2,8 @@
 
 For each: it deploys, proves, carries load, counts it, is metered, and goes without a trace. And the other way round:
 with the toggle taken out on purpose, its proof fails. `make test-meshes` runs everything; the plain cluster tests run
-each feature once. What runs is derived from the meshes' own data: a mesh that is added is tested by being there.
+each mesh once and each mechanism on one mesh. What runs is derived from the meshes' own data: a mesh that is added is
+tested by being there.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ from meshtrial.testbed.kubernetes.meshread import find_meshes
 MESHES = {name: mesh for name, mesh in find_meshes(KubernetesOptions()).items() if not mesh.reference}
 LOAD = Load(rps=50, connections=4, duration_s=3, warmup_s=1)
 WIDE = pytest.mark.wide
+FIRST = "istio"
+# Other ways to what a mechanism beside them shows.
+SECOND_WAYS = ("jwt-filter", "client-only", "authz-route")
 # Beside the echo, which is asked everything: applications of other shapes, once for each mesh.
 OTHER_APPS = ("tiers", "counter-api", "details", "details-nodelay", "bookinfo", "emojivoto")
 
@@ -59,8 +63,12 @@ def cases_of(mesh: Mesh) -> list[Case]:
     treatments = [(mesh.name, "echo"), *((treatment_with(mesh, f), apps[f.name]) for f in mesh.features.values())]
     protocols = {app: _speaks(app) for app in {app for _, app in treatments}}
     found = [Case(name, app, p) for name, app in treatments for p in mesh.protocols if p in protocols[app]]
-    fullest = treatment_with(mesh, mesh.features["mtls"]) if "mtls" in mesh.features else mesh.name
-    return found + [Case(fullest, app) for app in OTHER_APPS]
+    return found + [Case(fullest(mesh), app) for app in OTHER_APPS]
+
+
+def fullest(mesh: Mesh) -> str:
+    """The mesh itself, with mutual TLS where that is a toggle."""
+    return treatment_with(mesh, mesh.features["mtls"]) if "mtls" in mesh.features else mesh.name
 
 
 def _speaks(app: str) -> tuple[str, ...]:
@@ -68,23 +76,38 @@ def _speaks(app: str) -> tuple[str, ...]:
     return tuple(p for p in PROTOCOLS if (p in spoken or (p == "mixed" and {"http1", "grpc"} <= set(spoken))))
 
 
+def brief_cases() -> list[Case]:
+    """What runs on every change: each mesh once, and each mechanism on the first mesh that has it.
+
+    Istio comes first: its images are built here, so every machine shows what it has. A treatment shows what it needs as
+    well, so those with the most features are looked at first.
+    """
+    shown: set[str] = set()
+    found: list[Case] = []
+    for name in sorted(MESHES, key=lambda name: (name != FIRST, name)):
+        mesh, of_mesh = MESHES[name], list[Case]()
+        by_size = sorted(mesh.features.values(), key=lambda f: -len(Treatment.parse(treatment_with(mesh, f)).features))
+        for feature in by_size:
+            if feature.name not in shown and feature.name not in SECOND_WAYS:
+                case = Case(treatment_with(mesh, feature), (feature.apps or ("echo",))[0])
+                of_mesh.append(case)
+                shown.update(Treatment.parse(case.treatment).features)
+        found += of_mesh or [Case(fullest(mesh))]
+    return found
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Cases by mesh: all of a mesh's tests stand together, so that it is installed for them once."""
     if "case" in metafunc.fixturenames:
-        pairs = [(name, case, _is_brief(case)) for name, mesh in MESHES.items() for case in cases_of(mesh)]
-        _by_mesh(metafunc, "case", pairs)
+        brief = brief_cases()
+        _by_mesh(metafunc, "case", [(name, c, c in brief) for name, mesh in MESHES.items() for c in cases_of(mesh)])
     elif "feature" in metafunc.fixturenames:
-        # The first of each mesh, which is what the others stand on.
-        pairs = [(name, f, i == 0) for name, mesh in MESHES.items() for i, f in enumerate(mesh.features)]
+        # The first, which is what the others stand on.
+        first = (FIRST, next(iter(MESHES[FIRST].features)))
+        pairs = [(name, f, (name, f) == first) for name, mesh in MESHES.items() for f in mesh.features]
         _by_mesh(metafunc, "feature", pairs)
     elif "standing" in metafunc.fixturenames:
         metafunc.parametrize("standing", list(MESHES), indirect=True, scope="module")
-
-
-def _is_brief(case: Case) -> bool:
-    """Whether it runs without --all: every feature once, but for a second way to one thing."""
-    second = any(word in case.treatment for word in ("-filter", "client-only", "authz-route"))
-    return case.protocol == "http1" and (case.app == "echo" or "scoped" in case.treatment) and not second
 
 
 def _by_mesh(metafunc: pytest.Metafunc, name: str, pairs: list[tuple[str, Any, bool]]) -> None:
@@ -225,6 +248,7 @@ def test_what_stood_is_not_touched(standing: Standing, tmp_path: Path):
     assert standing.ground.fingerprint(mesh) == before
 
 
+@WIDE  # of Istio, test_backend_runs.py shows it in every run: a mesh that is fresh for each of two runs
 def test_a_second_installation_works_and_nothing_is_left(standing: Standing, tmp_path: Path):
     bed, mesh = standing.bed, standing.mesh
     ours = bed.namespace

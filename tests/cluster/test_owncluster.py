@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from clusterenv import ClusterError
 from ground import own_ground
 from owncluster import OWN_CLUSTER_FILE, OWN_KUBECONFIG, own_kubeconfig
+from testcluster import ClusterError
 
 from meshtrial.testbed.kubernetes import KubernetesOptions
 

@@ -1,0 +1,224 @@
+"""What a test holds in its hands: the running cluster, and the things it may do to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from testcluster import clients, controlplane, nodes, procs, teardown
+from testcluster.images import node_images
+from testcluster.istio import Istio
+from testcluster.kwok import Kwok
+from testcluster.lifecycle import up
+from testcluster.meshimages import MESHES, MeshImages, references
+from testcluster.runner import REFERENCE, runner_archive
+from testcluster.settings import (
+    NODES,
+    ClusterError,
+    Layout,
+    Options,
+    node_address,
+)
+from testcluster.state import State
+from testcluster.teardown import Say
+
+
+@dataclass
+class Cluster:
+    """A running cluster. Start it with :meth:`start`, end it with :meth:`stop`."""
+
+    layout: Layout
+    say: Say = print
+    _images: Mapping[str, str] = field(default_factory=dict)
+
+    # --- its life -----------------------------------------------------------------------------------------------------
+
+    def start(self, *, owner: str = "tests", options: Options | None = None) -> None:
+        """Bring it up."""
+        up(self.layout, self.say, owner=owner, options=options)
+
+    def stop(self) -> None:
+        """Bring it down; a ClusterError says what is left. Fine when it is down already."""
+        with teardown.shielded():
+            teardown.down(self.layout, self.say)
+
+    def leftovers(self) -> list[str]:
+        """Everything of a cluster that is on this machine now."""
+        return teardown.leftovers(self.layout)
+
+    def state(self) -> State:
+        """Processes and options of the running cluster; ClusterError when none is up."""
+        state = State.load(self.layout)
+        if state is None:
+            raise ClusterError("no cluster is up")
+        return state
+
+    # --- what it has --------------------------------------------------------------------------------------------------
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.layout.kubeconfig
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of the real nodes."""
+        return NODES
+
+    @property
+    def images(self) -> Mapping[str, str]:
+        """References of the images that every node has, by name."""
+        if not self._images:
+            self._images = node_images(self.layout, meshes=bool(self._foreign.archives))
+        return self._images
+
+    @property
+    def _foreign(self) -> MeshImages:
+        """Images and charts of others' meshes that it was started with."""
+        return MeshImages.load(self.layout)
+
+    @property
+    def mesh_images(self) -> tuple[str, ...]:
+        """References of the images that came from the folder of meshes."""
+        return self._foreign.references
+
+    @property
+    def charts(self) -> Mapping[str, Path]:
+        """Paths of the charts that came from the folder of meshes, by name."""
+        return {name: Path(path) for name, path in self._foreign.charts.items()}
+
+    @property
+    def meshes(self) -> tuple[str, ...]:
+        """Meshes that can be installed: Istio, which is built here, and those with all images and charts there."""
+        return ("istio", *(name for name in MESHES if not self._foreign.lacks(name)))
+
+    def mesh_verdict(self, name: str) -> tuple[bool, str]:
+        """Whether a test of a mesh must fail rather than be skipped, and why it cannot run (empty: it can)."""
+        return self._foreign.verdict(name)
+
+    def mesh_image(self, name: str) -> str:
+        """Reference of an image that came from the folder of meshes, by its last name; ClusterError for none or two."""
+        return self._foreign.reference(name)
+
+    def mesh_archive(self, name: str) -> Path:
+        """The archive that such an image lies in, not compressed."""
+        wanted, archives = self.mesh_image(name), map(Path, self._foreign.archives)
+        return next(path for path in archives if wanted in references(path, path))
+
+    @property
+    def logs(self) -> Path:
+        """Logs of every component; they stay after the cluster."""
+        return self.layout.logs / "cluster"
+
+    def address(self, node: str) -> str:
+        """Address of a node: NodePorts and pods can be reached from the machine."""
+        return node_address(node)
+
+    def program(self, name: str) -> Path:
+        """Path of kubectl, helm, istioctl, fortio, ...; kubectl is the cluster's own version."""
+        path = self.layout.program(name)
+        if not path.exists():
+            raise ClusterError(
+                f"{name} was not built; there are {', '.join(sorted(p.name for p in path.parent.iterdir()))}"
+            )
+        return path
+
+    def environment(self) -> dict[str, str]:
+        """Environment for a program that uses the cluster: KUBECONFIG, PATH, and caches that go with the cluster."""
+        return clients.environment(self.layout)
+
+    # --- talking to it ------------------------------------------------------------------------------------------------
+
+    def kubectl(self, *arguments: str, stdin: str | None = None, timeout_s: float = 60) -> str:
+        """Run kubectl as the administrator; ClusterError with its last line if it fails."""
+        return clients.kubectl(self.layout, *arguments, stdin=stdin, timeout_s=timeout_s)
+
+    def get(self, *arguments: str) -> Any:
+        """``kubectl get ... -o json``, parsed."""
+        return json.loads(self.kubectl("get", *arguments, "-o", "json"))
+
+    def apply(self, manifest: str) -> None:
+        """``kubectl apply`` of YAML text."""
+        self.kubectl("apply", "-f", "-", stdin=manifest)
+
+    def helm(self, *arguments: str, timeout_s: float = 180) -> str:
+        """Run helm as the administrator."""
+        return procs.call([self.program("helm"), *arguments], timeout_s=timeout_s, env=self.environment())
+
+    def delete_namespace(self, name: str, timeout_s: float = 120) -> None:
+        """Delete a namespace and wait until it is gone."""
+        arguments = ("delete", "namespace", name, "--ignore-not-found", "--wait", f"--timeout={timeout_s:g}s")
+        self.kubectl(*arguments, timeout_s=timeout_s + 10)
+
+    def marks(self) -> list[str]:
+        """Lines about what meshes change on the nodes: pod network, its plugins, packet rules."""
+        state = self.state()
+        return [line for node in NODES for line in nodes.marks(self.layout, state, node)]
+
+    def import_archive(self, archive: Path, *on: str) -> None:
+        """Give nodes (all, if none is named) the images of an archive that they did not start with."""
+        for node in on or NODES:
+            inside = ("nsenter", f"--target={self.state().procs[node].pid}", "--mount", "--")
+            importing = ("ctr", "--namespace", "k8s.io", "images", "import", archive)
+            procs.call([*inside, *importing], timeout_s=300)
+
+    def import_runner(self, node: str) -> str:
+        """Put the image of a study that runs in its cluster, a gigabyte, on a node; its reference."""
+        self.import_archive(runner_archive(self.layout), node)
+        return REFERENCE
+
+    # --- hurting it ---------------------------------------------------------------------------------------------------
+
+    def kill_api_server(self) -> None:
+        """Kill the API server at once; pods run on."""
+        controlplane.kill_api_server(self.state())
+
+    def start_api_server(self) -> None:
+        """Start the API server again and wait until it is ready; fine when it runs."""
+        state = self.state()
+        if not state.procs["kube-apiserver"].alive():
+            controlplane.start_api_server(self.layout, state)
+
+    @contextmanager
+    def api_server_down(self) -> Iterator[None]:
+        """Inside the block there is no API server; after it there is one again, and it is ready."""
+        self.kill_api_server()
+        try:
+            yield
+        finally:
+            self.start_api_server()
+
+    def kill_node(self, node: str) -> None:
+        """Cut a node's power: its containers are gone, and 40-50 s later the cluster calls it NotReady."""
+        nodes.kill_node(self.layout, self.state(), node)
+
+    def start_node(self, node: str) -> None:
+        """Start a killed node again, without its containers; it is Ready and has its images then. Fine when it runs."""
+        state = self.state()
+        if state.procs[node].alive():
+            return
+        before = nodes.heartbeat(self.layout, node)
+        nodes.start_node(self.layout, state, node)
+        nodes.wait_node_ready(self.layout, node, since=before)
+        nodes.wait_imported(self.layout, node)
+
+    # --- adding to it -------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def kwok(self, nodes: int = 20) -> Iterator[Kwok]:
+        """Add nodes that only pretend, for pods that only pretend; they are removed after the block."""
+        fake = Kwok(self, nodes)
+        try:
+            fake.start()
+            yield fake
+        finally:
+            with teardown.shielded():
+                fake.stop()
+
+    def istio(self) -> Istio:
+        """Charts, values and programs of the locally built Istio; nothing is installed by asking."""
+        return Istio(self)

@@ -1,0 +1,212 @@
+"""What the machine must have: the reasons why it cannot run the cluster, and the Debian packages it needs."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from pathlib import Path
+
+from testcluster import cgroups
+from testcluster.meshimages import needs_zstd
+from testcluster.procs import call
+from testcluster.settings import (
+    HOST_LINK,
+    NODE_NETWORK,
+    POD_NETWORK,
+    SERVICE_NETWORK,
+    ClusterError,
+    Layout,
+    image_architecture,
+)
+
+# Programs of the nodes, and the Debian package that brings each.
+_PROGRAMS = {
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "containerd-shim-runc-v2": "containerd",
+    "runc": "runc",
+    "iptables": "iptables",
+    "iptables-nft": "iptables",
+    "conntrack": "conntrack",
+    "ethtool": "ethtool",
+    "modprobe": "kmod",
+    "ip": "iproute2",
+    "busybox": "busybox-static",
+    "nsenter": "util-linux",
+    "unshare": "util-linux",
+    "mount": "mount",
+}
+_PLUGINS = ("bridge", "host-local", "loopback", "portmap")
+_PLUGIN_FOLDERS = (Path("/usr/lib/cni"), Path("/usr/libexec/cni"))
+_SYSTEM_PATHS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_CAPABILITIES = {
+    "CAP_NET_ADMIN": 12,
+    "CAP_NET_RAW": 13,
+    "CAP_SYS_CHROOT": 18,
+    "CAP_SYS_PTRACE": 19,
+    "CAP_SYS_ADMIN": 21,
+}
+_PROBES = (
+    ("new namespaces are refused", "true"),
+    ("no bridge or veth links", "ip link add probe0 type bridge && ip link add probe1 type veth peer name probe2"),
+    (
+        "iptables cannot redirect, track or balance connections",
+        "iptables -t nat -A OUTPUT -p tcp -m conntrack --ctstate NEW -m statistic --mode random --probability 0.5 "
+        "-m comment --comment probe -j REDIRECT --to-ports 1",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What was found out about the machine that the cluster depends on."""
+
+    plugins: Path
+    snapshotter: str
+
+
+def which(program: str) -> str | None:
+    """Find a system program also where a user's PATH does not look."""
+    return shutil.which(program, path=f"{os.environ.get('PATH', '')}:{_SYSTEM_PATHS}")
+
+
+def plugin_folder() -> Path | None:
+    """Folder with the CNI plugins, if they are installed."""
+    for folder in _PLUGIN_FOLDERS:
+        if all((folder / plugin).exists() for plugin in _PLUGINS):
+            return folder
+    return None
+
+
+def missing_packages() -> list[str]:
+    """Debian packages that would bring what is not there."""
+    missing = {package for program, package in _PROGRAMS.items() if which(program) is None}
+    if plugin_folder() is None:
+        missing.add("containernetworking-plugins")
+    if needs_zstd() and which("zstd") is None:
+        missing.add("zstd")
+    return sorted(missing)
+
+
+def install_packages(say: Callable[[str], None]) -> None:
+    """Install what is missing by apt.
+
+    Raises
+    ------
+    ClusterError
+        Not root, no apt, or apt failed.
+    """
+    packages = missing_packages()
+    if not packages:
+        return
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise ClusterError(f"missing packages: {' '.join(packages)}; install them as root")
+    say(f"installing {' '.join(packages)}")
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    # containerd's package would start a daemon of its own, which nobody here wants and nobody would stop again.
+    policy = Path("/usr/sbin/policy-rc.d")
+    ours = Path("/run/systemd/system").exists() and not policy.exists()
+    if ours:
+        policy.write_text("#!/bin/sh\nexit 101\n")
+        policy.chmod(0o755)
+    try:
+        for arguments in (["update", "-qq"], ["install", "-qq", "-y", "--no-install-recommends", *packages]):
+            done = subprocess.run(
+                ["apt-get", *arguments], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+            )
+            if done.returncode:
+                lines = [line for line in done.stderr.splitlines() if line.startswith("E:")] or ["no message"]
+                raise ClusterError(f"apt-get {arguments[0]} failed: {lines[0]}")
+    finally:
+        if ours:
+            policy.unlink()
+
+
+def _in_namespaces(script: str) -> bool:
+    command = ["unshare", "--mount", "--net", "--pid", "--fork", "--uts", "--ipc", "/bin/sh", "-c", script]
+    environment = os.environ | {"PATH": f"{os.environ.get('PATH', '')}:{_SYSTEM_PATHS}"}
+    return subprocess.run(command, env=environment, capture_output=True, check=False).returncode == 0
+
+
+def snapshotter(layout: Layout) -> str:
+    """Tell containerd's way to stack layers: overlayfs, or copies where the home's file system cannot carry it."""
+    probe = layout.home / "overlay-probe"
+    folders = [probe / name for name in ("lower", "upper", "work", "merged")]
+    try:
+        for folder in folders:
+            folder.mkdir(parents=True, exist_ok=True)
+        lower, upper, work, merged = folders
+        options = f"lowerdir={lower},upperdir={upper},workdir={work}"
+        works = _in_namespaces(f"mount -t overlay overlay -o '{options}' '{merged}'")
+    finally:
+        shutil.rmtree(probe, ignore_errors=True)
+    return "overlayfs" if works else "native"
+
+
+def _missing_capabilities() -> list[str]:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            effective = int(line.split()[1], 16)
+            return [name for name, bit in _CAPABILITIES.items() if not effective >> bit & 1]
+    return []
+
+
+def _taken_networks() -> list[str]:
+    """Routes of the machine that the cluster's addresses would hide."""
+    taken = []
+    for line in call(["ip", "-4", "route", "show", "table", "all"]).splitlines():
+        words = line.split()
+        if HOST_LINK in words or not words[0][0].isdigit():
+            continue
+        network = IPv4Network(words[0], strict=False)
+        if network.prefixlen and any(network.overlaps(ours) for ours in (NODE_NETWORK, POD_NETWORK, SERVICE_NETWORK)):
+            taken.append(words[0])
+    return taken
+
+
+def reasons(layout: Layout) -> list[str]:
+    """Why this machine cannot run the cluster, one short phrase each; empty when it can.
+
+    A cluster that is up in the same home is no reason.
+    """
+    if platform.system() != "Linux":
+        return [f"{platform.system()}, not Linux"]
+    if os.geteuid() != 0:
+        return ["not root"]
+    try:
+        image_architecture()
+    except ClusterError as error:
+        return [str(error)]
+    found = []
+    if absent := _missing_capabilities():
+        found.append(f"root without {', '.join(absent)}")
+    if packages := missing_packages():
+        found.append(f"missing packages: {' '.join(packages)} ('tests/testcluster/cluster build --install-packages')")
+    if which("unshare") and which("ip") and which("iptables") and not absent:
+        for reason, script in _PROBES:
+            if not _in_namespaces(script):
+                found.append(reason)
+                break
+    found += cgroups.reasons()
+    if which("ip"):
+        if taken := _taken_networks():
+            found.append(f"addresses already in use on this machine: {', '.join(taken)}")
+        if Path(f"/sys/class/net/{HOST_LINK}").exists() and not layout.run.exists():
+            found.append(f"link {HOST_LINK} exists: a cluster of another home is up")
+    memory = {line.split(":")[0]: int(line.split()[1]) for line in Path("/proc/meminfo").read_text().splitlines()}
+    if (free := memory.get("MemAvailable", 0) >> 20) < 4:
+        found.append(f"{free} GiB of memory available, 4 needed")
+    return found
+
+
+def inspect(layout: Layout) -> Machine:
+    """Find out what a start needs to know; call only after :func:`reasons` found none."""
+    folder = plugin_folder()
+    if folder is None:
+        raise ClusterError("no CNI plugins; install the Debian package containernetworking-plugins")
+    return Machine(folder, snapshotter(layout))

@@ -1,0 +1,438 @@
+"""Images and charts of meshes that others made: a folder of archives, named by ``MESHTRIAL_MESH_IMAGES``.
+
+The cluster pulls nothing, so what no package registry carries (Kuma, Linkerd, ztunnel, ...) comes from such a folder.
+An archive is looked through before anything is started: one that is cut short or nameless would otherwise be found out
+by a pod, minutes later. Compressed ones are unpacked once, into the cluster's home.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gzip
+import json
+import lzma
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import yaml
+
+from testcluster.images import Hashes
+from testcluster.settings import ClusterError, Layout, image_architecture, in_ci
+
+VARIABLE = "MESHTRIAL_MESH_IMAGES"
+SUMS = "SHA256SUMS"
+_ENDINGS = (".tar", ".tar.gz", ".tar.xz", ".tar.zst")
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a mesh is made of: the last part of its images' names, and its charts."""
+
+    images: tuple[str, ...] = ()
+    charts: tuple[str, ...] = ()
+
+
+# Meshes whose images are not built here. What is not named needs nothing: no mesh, the reference sidecar, Istio.
+MESHES = {
+    "istio-ambient": Needs(("ztunnel", "install-cni")),
+    "linkerd": Needs(("controller", "proxy"), ("linkerd-crds", "linkerd-control-plane")),
+    "kuma": Needs(("kuma-cp", "kuma-dp", "kuma-init"), ("kuma",)),
+}
+# What no folder can bring about.
+_ELSEWHERE = {
+    "consul": "its server needs a volume, and the test cluster has no StorageClass; test it on a cluster of your own",
+}
+
+
+# --- the folder -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Image archives, and charts by their own names."""
+
+    path: Path
+    archives: tuple[Path, ...]
+    charts: Mapping[str, Path]
+
+
+def find_folder(environ: Mapping[str, str] = os.environ) -> Folder | None:
+    """Find what the variable names; None where it is not set.
+
+    Raises
+    ------
+    ClusterError
+        It names no folder, one without archives, or one with a chart that is none.
+    """
+    if not environ.get(VARIABLE):
+        return None
+    path = Path(environ[VARIABLE]).expanduser().absolute()
+    if not path.is_dir():
+        raise ClusterError(f"{VARIABLE}={path} is not a folder; unset it, or name one with image archives")
+    archives = tuple(
+        item
+        for place in (path, path / "images")
+        if place.is_dir()
+        for item in sorted(place.iterdir())
+        if item.name.endswith(_ENDINGS)
+    )
+    if not archives:
+        raise ClusterError(f"{VARIABLE}={path}: no image archive ({', '.join(_ENDINGS)}) there or in its images/")
+    charts: dict[str, Path] = {}
+    for item in sorted((path / "charts").glob("*")):
+        if item.is_dir() or item.name.endswith(".tgz"):
+            name = _chart_name(item)
+            if name in charts:
+                raise ClusterError(f"{charts[name]} and {item} are both the chart {name}; remove one")
+            charts[name] = item
+    return Folder(path, archives, charts)
+
+
+def _chart_name(path: Path) -> str:
+    try:
+        if path.is_dir():
+            text = (path / "Chart.yaml").read_bytes()
+        else:
+            with tarfile.open(path) as archive:
+                names = [name for name in archive.getnames() if re.fullmatch(r"[^/]+/Chart\.yaml", name)]
+                text = _content(archive, names[0])
+        return str(yaml.safe_load(text)["name"])
+    except (OSError, EOFError, LookupError, TypeError, tarfile.TarError, yaml.YAMLError):
+        raise ClusterError(f"{path} is not a Helm chart: it has no Chart.yaml with a name") from None
+
+
+def needs_zstd(environ: Mapping[str, str] = os.environ) -> bool:
+    """Tell whether an archive asks for a program that Python of this age cannot replace."""
+    place = Path(environ.get(VARIABLE) or "/nonexistent").expanduser()
+    return any(next(folder.glob("*.tar.zst"), None) for folder in (place, place / "images"))
+
+
+def _check_sums(folder: Folder, hashes: Hashes) -> None:
+    for place in sorted({archive.parent for archive in folder.archives}):
+        sums = place / SUMS
+        if not sums.exists():
+            continue
+        pairs = [line.split(maxsplit=1) for line in sums.read_text().splitlines() if line.strip()]
+        wanted = {pair[1].strip().removeprefix("*").removeprefix("./"): pair[0] for pair in pairs if len(pair) == 2}
+        here = {archive.name: archive for archive in folder.archives if archive.parent == place}
+        for name in wanted:
+            if name.endswith(_ENDINGS) and name not in here:
+                raise ClusterError(f"{sums} names {name}, which is not there; fetch it, or take its line out")
+        for name, archive in here.items():
+            if name not in wanted:
+                raise ClusterError(f"{archive} is not in {SUMS} beside it; add it (sha256sum), or remove the archive")
+            if hashes.of(archive) != wanted[name].lower():
+                raise ClusterError(f"{archive} is not what {SUMS} says: changed or cut short; fetch it again")
+
+
+# --- one archive ------------------------------------------------------------------------------------------------------
+
+
+def _content(archive: tarfile.TarFile, name: str) -> bytes:
+    found = archive.extractfile(name)
+    if found is None:
+        raise KeyError(name)
+    return found.read()
+
+
+def full_name(reference: str) -> str:
+    """Write a reference as nodes know it: ``kuma/kuma-cp:2`` is ``docker.io/kuma/kuma-cp:2``."""
+    first, slash, _ = reference.partition("/")
+    if not slash:
+        return f"docker.io/library/{reference}"
+    return reference if "." in first or ":" in first or first == "localhost" else f"docker.io/{reference}"
+
+
+def references(path: Path, shown: Path) -> tuple[str, ...]:
+    """References of the images in an unpacked archive, all parts of which are there.
+
+    Parameters
+    ----------
+    path : Path
+        A docker archive or an OCI layout, not compressed.
+    shown : Path
+        What the user calls it.
+
+    Raises
+    ------
+    ClusterError
+        Cut short, not an archive, no image, no name, or for other machines.
+    """
+    try:
+        with tarfile.open(path, "r:") as archive:
+            sizes = {member.name.removeprefix("./"): member.size for member in archive.getmembers()}
+            names = {member.name.removeprefix("./"): member.name for member in archive.getmembers()}
+
+            def read(name: str) -> Any:
+                return json.loads(_content(archive, names[name]))
+
+            # Docker writes both since its version 25; containerd takes the layout where there is one.
+            if "oci-layout" in sizes and "index.json" in sizes:
+                found = _oci(read, sizes)
+            elif "manifest.json" in sizes:
+                found = _docker(read, sizes)
+            else:
+                raise ClusterError(f"{shown} holds no image: neither manifest.json nor index.json; see 'docker save'")
+    except tarfile.ReadError as error:
+        cut = "unexpected end" in str(error)
+        raise ClusterError(
+            f"{shown} is cut short; fetch or save it again" if cut else f"{shown} is not a tar archive ({error})"
+        ) from None
+    except _MissingPartError as error:
+        raise ClusterError(f"{shown} lacks {error} of an image that it names; fetch or save it again") from None
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ClusterError(f"{shown}: its list of images is not readable ({error!r}); save it again") from None
+    machines = {architecture for _, architecture in found}
+    if not found:
+        raise ClusterError(f"{shown} holds no image; see 'docker save'")
+    if image_architecture() not in machines:
+        raise ClusterError(f"{shown} is for {', '.join(sorted(machines))}; this machine runs {image_architecture()}")
+    named = tuple(reference for reference, architecture in found if reference and architecture == image_architecture())
+    if not named:
+        raise ClusterError(f"{shown} holds an image without a name; save it by name and tag, not by its id")
+    return named
+
+
+class _MissingPartError(Exception):
+    """A file of the archive that its own list names and that is not there."""
+
+
+def _docker(read: Callable[[str], Any], sizes: Mapping[str, int]) -> list[tuple[str, str]]:
+    found = []
+    for image in read("manifest.json"):
+        for part in (image["Config"], *image["Layers"]):
+            if part not in sizes:
+                raise _MissingPartError(part)
+        architecture = str(read(image["Config"]).get("architecture", ""))
+        found += [(full_name(tag), architecture) for tag in image.get("RepoTags") or [""]]
+    return [(reference if reference != full_name("") else "", architecture) for reference, architecture in found]
+
+
+def _oci(read: Callable[[str], Any], sizes: Mapping[str, int]) -> list[tuple[str, str]]:
+    def blob(descriptor: Mapping[str, Any]) -> str:
+        return "blobs/" + str(descriptor["digest"]).replace(":", "/")
+
+    def whole(descriptor: Mapping[str, Any]) -> bool:
+        return sizes.get(blob(descriptor)) == descriptor["size"]
+
+    def architectures(descriptor: Mapping[str, Any], *, nested: bool) -> list[str]:
+        if not whole(descriptor):
+            if nested:  # an image for many machines, saved for this one alone
+                return []
+            raise _MissingPartError(blob(descriptor))
+        content = read(blob(descriptor))
+        if "manifests" in content:
+            return [machine for inner in content["manifests"] for machine in architectures(inner, nested=True)]
+        if content["config"].get("mediaType", "").endswith("in-toto+json") or descriptor.get("annotations", {}).get(
+            "vnd.docker.reference.type"
+        ):
+            return []  # how the image was made, not an image
+        for part in (content["config"], *content["layers"]):
+            if not whole(part):
+                if nested:
+                    return []
+                raise _MissingPartError(blob(part))
+        return [str(read(blob(content["config"])).get("architecture", ""))]
+
+    found = []
+    for descriptor in read("index.json")["manifests"]:
+        notes = descriptor.get("annotations", {})
+        reference = notes.get("io.containerd.image.name") or notes.get("org.opencontainers.image.ref.name") or ""
+        if "/" not in reference or full_name(reference) != reference:
+            reference = ""  # a bare tag: nodes would call it import-DATE:TAG
+        found += [(reference, machine) for machine in dict.fromkeys(architectures(descriptor, nested=False))]
+    return found
+
+
+@contextmanager
+def _unpacked(archive: Path) -> Iterator[IO[bytes]]:
+    """Open an archive and read it as the tar that it holds."""
+    if archive.name.endswith(".zst"):
+        program = shutil.which("zstd")
+        if program is None:
+            raise ClusterError(f"{archive} needs the program zstd; install the Debian package of that name")
+        with subprocess.Popen([program, "-dcq", str(archive)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+            assert child.stdout is not None
+            assert child.stderr is not None
+            try:
+                yield child.stdout
+                said = child.stderr.read().decode(errors="replace").strip().splitlines()
+                if child.wait():
+                    raise EOFError(said[-1] if said else f"zstd ended with {child.returncode}")
+            finally:
+                child.kill()
+    elif archive.name.endswith(".xz"):
+        with lzma.open(archive) as content:
+            yield content
+    elif archive.name.endswith(".gz"):
+        with gzip.open(archive) as content:
+            yield content
+    else:
+        with archive.open("rb") as content:
+            yield content
+
+
+def _unpack(archive: Path, target: Path) -> tuple[str, ...]:
+    """Unpack an archive; it appears under its name only when it is whole and was looked through."""
+    partial = target.with_suffix(".partial")
+    try:
+        with _unpacked(archive) as source, partial.open("wb") as copy:
+            shutil.copyfileobj(source, copy, _CHUNK)
+        found = references(partial, archive)
+        partial.replace(target)
+        return found
+    except (EOFError, lzma.LZMAError, gzip.BadGzipFile) as error:
+        raise ClusterError(f"{archive} cannot be unpacked: {error}; fetch or save it again") from None
+    except OSError as error:
+        raise ClusterError(f"{archive} cannot be unpacked into {target.parent}: {error.strerror or error}") from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+# --- all of them ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MeshImages:
+    """What a cluster was given: archives for its nodes, their references, and charts by name."""
+
+    folder: str = ""
+    archives: tuple[str, ...] = ()
+    references: tuple[str, ...] = ()
+    charts: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, layout: Layout) -> MeshImages:
+        """What the running cluster was given; nothing where none is up."""
+        with contextlib.suppress(FileNotFoundError):
+            content = json.loads((layout.run / "mesh-images.json").read_text())
+            for name in ("archives", "references"):
+                content[name] = tuple(content[name])
+            return cls(**content)
+        return cls()
+
+    def save(self, layout: Layout) -> None:
+        """Keep it as long as the cluster."""
+        (layout.run / "mesh-images.json").write_text(json.dumps(asdict(self), indent=1))
+
+    def reference(self, image: str) -> str:
+        """Find the reference whose name ends with `image`: ``kuma-cp`` is ``meshtrial.test/kuma/kuma-cp:2.14.3``.
+
+        Raises
+        ------
+        ClusterError
+            There is none, or more than one.
+        """
+        found = [name for name in self.references if _short(name) == image]
+        if len(found) != 1:
+            what = f"{len(found)} images" if found else "no image"
+            raise ClusterError(f"{self.folder or VARIABLE}: {what} by the name {image}: {', '.join(found) or 'none'}")
+        return found[0]
+
+    def lacks(self, mesh: str) -> list[str]:
+        """Name the images and charts of a mesh that are not there, or why it cannot run here at all."""
+        if mesh in _ELSEWHERE:
+            return [_ELSEWHERE[mesh]]
+        needs = MESHES.get(mesh, Needs())
+        names = {_short(name) for name in self.references}
+        absent = [f"image {name}" for name in needs.images if name not in names]
+        return absent + [f"chart {name}" for name in needs.charts if name not in self.charts]
+
+    def verdict(self, mesh: str, environ: Mapping[str, str] = os.environ) -> tuple[bool, str]:
+        """Whether a test of a mesh must fail rather than be skipped, and why it cannot run (empty: it can)."""
+        absent = self.lacks(mesh)
+        if mesh in _ELSEWHERE:
+            return False, f"{mesh}: {_ELSEWHERE[mesh]}"
+        if not absent:
+            return False, ""
+        if not self.folder and not environ.get(VARIABLE):
+            return False, f"{mesh}: its images are not here; {VARIABLE} names a folder of them"
+        where = self.folder or "the running cluster, which was started without the folder,"
+        reason = f"{mesh}: {where} has no {', no '.join(absent)}"
+        return in_ci(environ) and bool(environ.get(VARIABLE)), reason
+
+
+def _short(reference: str) -> str:
+    return reference.partition("@")[0].rpartition("/")[2].partition(":")[0]
+
+
+def prepare(
+    layout: Layout,
+    own: Mapping[str, str],
+    say: Callable[[str], None],
+    environ: Mapping[str, str] = os.environ,
+) -> MeshImages:
+    """Check the folder and unpack what is new in it; quick when nothing is.
+
+    Parameters
+    ----------
+    layout : Layout
+        The home, which keeps what was unpacked, by content.
+    own : mapping
+        The cluster's own images, by name: none of them may be replaced.
+    say : callable
+        Takes a line of progress.
+    environ : mapping
+        Where the variable is.
+    """
+    folder = find_folder(environ)
+    if folder is None:
+        return MeshImages()
+    store = layout.home / "mesh-images"
+    store.mkdir(parents=True, exist_ok=True)
+    with (store / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        hashes = Hashes(store / "hashes.json")
+        _check_sums(folder, hashes)
+        index_path = store / "index.json"
+        index: dict[str, list[str]] = json.loads(index_path.read_text()) if index_path.exists() else {}
+
+        def one(archive: Path) -> tuple[Path, str, tuple[str, ...]]:
+            digest = hashes.of(archive)
+            # A node's /run is its own: it would not see an archive there.
+            plain = archive.suffix == ".tar" and not archive.resolve().is_relative_to("/run")
+            target = archive if plain else store / f"{archive.name.partition('.tar')[0]}-{digest[:16]}.tar"
+            if digest in index and target.exists():
+                return target, digest, tuple(index[digest])
+            say(f"mesh images: reading {archive.name}")
+            return target, digest, references(archive, archive) if plain else _unpack(archive, target)
+
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            try:
+                done = list(pool.map(one, folder.archives))
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        kept = {target for target, _, _ in done}
+        for old in store.glob("*.tar"):
+            if old not in kept:
+                old.unlink()
+        index_path.write_text(json.dumps({digest: list(names) for _, digest, names in done}, indent=1))
+        hashes.save()
+    owners: dict[str, Path] = {}
+    for archive, (_, _, names) in zip(folder.archives, done, strict=True):
+        for name in names:
+            if name in own.values():
+                raise ClusterError(
+                    f"{archive} holds {name}, which is an image of the cluster itself; give it another name"
+                )
+            if name in owners:
+                raise ClusterError(f"{owners[name]} and {archive} both hold {name}; remove one")
+            owners[name] = archive
+    return MeshImages(
+        str(folder.path),
+        tuple(str(target) for target, _, _ in done),
+        tuple(owners),
+        {name: str(path) for name, path in folder.charts.items()},
+    )

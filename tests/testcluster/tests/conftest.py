@@ -1,0 +1,19 @@
+"""The test cluster's own suite: what the tests of meshtrial take for granted is shown to be true here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from testcluster import plugin
+
+HERE = Path(__file__).resolve().parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    plugin.use(config)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ours = [item for item in items if HERE in item.path.parents]
+    plugin.claim(item for item in ours if "cluster" in getattr(item, "fixturenames", ()))
