@@ -145,6 +145,7 @@ def _controller_manager(layout: Layout) -> list[str | Path]:
         f"--root-ca-file={keys / 'ca.crt'}",
         "--use-service-account-credentials=true",
         "--allocate-node-cidrs=false",
+        f"--flex-volume-plugin-dir={layout.run / 'volume-plugins'}",  # else it makes /usr/libexec/kubernetes
         f"--cluster-signing-cert-file={keys / 'ca.crt'}",
         f"--cluster-signing-key-file={keys / 'ca.key'}",
     ]

@@ -72,6 +72,8 @@ oom_score = 0
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/opt/cni/bin"
     conf_dir = "/etc/cni/net.d"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{folder / "opt"}"  # else it makes /opt/containerd on the machine
 """
     (folder / "containerd.toml").write_text(containerd)
     ipam = {
