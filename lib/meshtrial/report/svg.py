@@ -92,7 +92,7 @@ def to_svg(figure: Canvas, alt: str) -> str:
     buffer = io.StringIO()
     with style():
         # Drawn once, with its layout: savefig would draw it all twice.
-        FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None})
+        FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None})  # type: ignore[no-untyped-call]
     raw = buffer.getvalue()
     return adapt(raw[raw.index("<svg") :], alt)
 
