@@ -91,7 +91,8 @@ def to_svg(figure: Canvas, alt: str) -> str:
     """
     buffer = io.StringIO()
     with style():
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        # Drawn once, with its layout: savefig would draw it all twice.
+        FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None})  # type: ignore[no-untyped-call]
     raw = buffer.getvalue()
     return adapt(raw[raw.index("<svg") :], alt)
 

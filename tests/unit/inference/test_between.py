@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +25,15 @@ from meshtrial.report.tables.between import between as table
 SAMPLE = next((Path(__file__).resolve().parents[3] / "data" / "sample" / "ambient_vs_no_mesh").iterdir())
 
 
-def days(tmp_path: Path, *seeds: int, **shape: object) -> list[StudyData]:
-    return [study_data(tmp_path / str(seed), Shape(seed=seed, noise=0.008, blocks=30, **shape)) for seed in seeds]  # type: ignore[arg-type]
+@pytest.fixture(scope="module")
+def days(tmp_path_factory) -> Callable[..., list[StudyData]]:
+    """Studies that differ in nothing but their seed, each made once: they are only read."""
+
+    @cache
+    def day(seed: int, **shape: object) -> StudyData:
+        return study_data(tmp_path_factory.mktemp("day"), Shape(seed=seed, noise=0.008, blocks=30, **shape))  # type: ignore[arg-type]
+
+    return lambda *seeds, **shape: [day(seed, **shape) for seed in seeds]
 
 
 def slower(data: StudyData, factor: float, treatments: tuple[str, ...] = ()) -> StudyData:
@@ -41,15 +50,15 @@ def of(found: tuple[between.Between, ...], treatment: str, baseline: str = "none
     return one
 
 
-def test_two_days_of_the_same_agree(tmp_path):
-    one = of(between.compare(days(tmp_path, 1, 2)), "node-proxy")
+def test_two_days_of_the_same_agree(days):
+    one = of(between.compare(days(1, 2)), "node-proxy")
     (result,) = one.against_first
     assert one.word(result) == "agree within the margin"
     assert len(one.effects) == 2
 
 
-def test_a_day_that_changes_a_treatment_differs_and_one_that_changes_all_does_not(tmp_path):
-    first, second = days(tmp_path, 1, 2)
+def test_a_day_that_changes_a_treatment_differs_and_one_that_changes_all_does_not(days):
+    first, second = days(1, 2)
     found = between.compare([first, slower(second, 1.4, ("node-proxy",))])
     (result,) = of(found, "node-proxy").against_first
     assert of(found, "node-proxy").word(result) == "differ"
@@ -63,20 +72,20 @@ def test_a_day_that_changes_a_treatment_differs_and_one_that_changes_all_does_no
     assert of(found, "none", "").word(result) == "differ"
 
 
-def test_two_days_are_never_as_strong_as_one_study(tmp_path):
-    one = of(between.compare(days(tmp_path, 1, 2)), "sidecar+mtls")
+def test_two_days_are_never_as_strong_as_one_study(days):
+    one = of(between.compare(days(1, 2)), "sidecar+mtls")
     assert one.over_days is not None
     within = 1.96 * min(effect.error for effect in one.effects)
     assert np.log(one.over_days.high / one.over_days.low) / 2 > within
     # Where days differ by much, the interval says so: here it holds no effect at all as well.
-    first, second = days(tmp_path / "far", 3, 4)
+    first, second = days(3, 4)
     far = of(between.compare([first, slower(second, 1.5, ("sidecar+mtls",))]), "sidecar+mtls")
     assert far.over_days is not None
     assert far.over_days.low < 1
     assert far.over_days.between_sd == pytest.approx(np.log(1.5) / np.sqrt(2), rel=0.2)
 
 
-def test_the_interval_over_days_covers_what_days_vary_around(tmp_path):
+def test_the_interval_over_days_covers_what_days_vary_around():
     """Six days whose effect varies by 10 %: 200 times, the true effect lies inside about 95 % of the intervals."""
     rng = np.random.default_rng(5)
     inside = 0
@@ -91,14 +100,14 @@ def test_the_interval_over_days_covers_what_days_vary_around(tmp_path):
     assert 180 <= inside <= 199
 
 
-def test_other_questions_and_other_loads_are_refused(tmp_path):
-    first, second = days(tmp_path, 1, 2)
+def test_other_questions_and_other_loads_are_refused(days):
+    first, second = days(1, 2)
     other = replace(second, plan=replace(second.plan, study=replace(second.plan.study, name="scale_out")))
     with pytest.raises(
         UsageError, match=exactly("studies of ambient_vs_no_mesh and scale_out: they ask different questions")
     ):
         between.compare([first, other])
-    (elsewhere,) = days(tmp_path / "load", 3, loads=(Load(500, 10, 6.0),))
+    (elsewhere,) = days(3, loads=(Load(500, 10, 6.0),))
     said = "no contrast is in two of the studies at the same load; their loads are 2000rps-10c and 500rps-10c"
     with pytest.raises(UsageError, match=exactly(said)):
         between.compare([first, elsewhere])
@@ -106,8 +115,8 @@ def test_other_questions_and_other_loads_are_refused(tmp_path):
         between.compare([first])
 
 
-def test_the_table_names_the_studies_and_says_what_it_cannot(tmp_path):
-    studies = days(tmp_path, 1, 2, 3)
+def test_the_table_names_the_studies_and_says_what_it_cannot(days):
+    studies = days(1, 2, 3)
     shown = table(studies, between.compare(studies), ["rps: 500 / 2000"]).text
     assert "A: " in shown
     assert "C: " in shown
@@ -116,8 +125,8 @@ def test_the_table_names_the_studies_and_says_what_it_cannot(tmp_path):
     assert "none, its level" in shown
 
 
-def test_many_studies_are_summed_up_in_one_line_each(tmp_path):
-    studies = days(tmp_path, 1, 2, 3, 4, 5, 6)
+def test_many_studies_are_summed_up_in_one_line_each(days):
+    studies = days(1, 2, 3, 4, 5, 6)
     shown = table(studies, between.compare(studies), []).text
     assert "least" in shown
     assert "of 5" in shown
@@ -130,13 +139,13 @@ def test_a_study_of_the_baseline_and_its_twin_alone_judges_the_twin(tmp_path):
     assert {row.response for row in rows} >= set(data.plan.study.primary)
 
 
-def test_versions_as_treatments_are_no_change_from_study_to_study(tmp_path):
+def test_versions_as_treatments_are_no_change_from_study_to_study(days):
     def versioned(data: StudyData, of_node_proxy: str, turned: bool) -> StudyData:
         told = {"none": "proxy:1", "node-proxy": of_node_proxy}
         runs = [replace(run, versions={"image proxy": told.get(run.treatment, "proxy:1")}) for run in data.runs]
         return replace(data, runs=tuple(reversed(runs) if turned else runs))
 
-    first, second = days(tmp_path, 1, 2)
+    first, second = days(1, 2)
     studies = [versioned(first, "proxy:2", False), versioned(second, "proxy:2", True)]
     assert not [line for line in between.differences(studies) if "version of" in line]
     studies[1] = versioned(second, "proxy:3", False)

@@ -20,9 +20,9 @@ ONE = Load(2000, 10, 6.0, generators=1, generators_vary=True)
 FOUR = replace(ONE, generators=4)
 
 
-@pytest.fixture
-def data(tmp_path):
-    return study_data(tmp_path, Shape(loads=(FOUR, ONE), noise=0.01))
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return study_data(tmp_path_factory.mktemp("study"), Shape(loads=(FOUR, ONE), noise=0.01))
 
 
 def test_loads_that_differ_in_their_generators_alone_are_a_sweep(data):

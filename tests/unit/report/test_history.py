@@ -27,9 +27,9 @@ def later(data: StudyData, days: int) -> StudyData:
     return replace(data, runs=tuple(replace(r, start_unix_s=r.start_unix_s + days * DAY_S) for r in data.runs))
 
 
-@pytest.fixture
-def studies(tmp_path) -> list[StudyData]:
-    return [later(study_data(tmp_path / str(day), Shape(seed=day)), day) for day in (1, 2, 5)]
+@pytest.fixture(scope="module")
+def studies(tmp_path_factory) -> list[StudyData]:
+    return [later(study_data(tmp_path_factory.mktemp("day"), Shape(seed=day)), day) for day in (1, 2, 5)]
 
 
 def test_every_study_is_a_point_with_its_interval(studies):
