@@ -20,6 +20,8 @@ export JUPYTER_CONFIG_DIR := $(CURDIR)/.cache/jupyter/config
 export JUPYTER_DATA_DIR := $(CURDIR)/.cache/jupyter/data
 export JUPYTER_RUNTIME_DIR := $(CURDIR)/.cache/jupyter/runtime
 export MPLCONFIGDIR := $(CURDIR)/.cache/matplotlib
+# Without compiled files every process compiles the library again, and every test worker all tests.
+unexport PYTHONDONTWRITEBYTECODE
 export TESTMON_DATAFILE := $(CURDIR)/.cache/testmon
 # JupyterLab asks at its first opening whether it may fetch news from a network; it may not.
 LAB_SETTINGS := $(JUPYTER_CONFIG_DIR)/lab/user-settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings
