@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from clusterenv import Cluster
 from elsewhere import away
 from test_backend_support import options_for, owned_namespaces
+from testcluster import Cluster
 
 from meshtrial.inference import read_study
 from meshtrial.records.store import StudyStore

@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from words import naming
+from refused import refused
 
 from meshtrial import cli, paths
 from meshtrial.errors import RecordError
@@ -53,7 +53,7 @@ def test_verdicts_of_another_version_are_refused_with_what_to_do(tmp_path):
     shutil.copytree(SAMPLES[0], folder)
     path = folder / "verdicts.json"
     path.write_text(path.read_text().replace('"p_adjusted"', '"p_holm"'))
-    with pytest.raises(RecordError, match=naming(path, f"meshtrial report {folder}")):
+    with refused(RecordError, names=[path, "report", folder]):
         read_study(StudyStore.open(folder))
 
 

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from words import exactly
+from refused import refused
 
 from meshtrial import paths
 from meshtrial.articles.discarding import Rule, kept_best, outcomes
@@ -53,9 +53,9 @@ def test_the_same_seed_gives_the_same_numbers():
 
 
 def test_rules_and_sizes_that_say_nothing_are_refused():
-    with pytest.raises(UsageError, match=exactly("dropping 2 of 3 runs: at least two must be kept")):
+    with refused(UsageError, "dropping 2 of 3 runs: at least two must be kept"):
         Rule(3, 2)
-    with pytest.raises(UsageError, match=exactly("repetitions = 10: allowed is 100 or more, or a share says nothing")):
+    with refused(UsageError, "repetitions = 10: allowed is 100 or more, or a share says nothing"):
         outcomes(repetitions=10)
 
 

@@ -5,7 +5,7 @@ import json
 
 import polars as pl
 import pytest
-from words import exactly, naming
+from refused import refused
 
 from meshtrial import paths
 from meshtrial.articles import published
@@ -212,14 +212,14 @@ def test_numbers_without_a_replicate_are_quotients():
     assert (consul.baseline, consul.ratio) == ("consul", pytest.approx(57.48 / 34.84))
     assert {response for _, response, _ in found}.isdisjoint({"achieved_rps", "service_cpu", "added_least"})
     assert {one.source[:9] for one in published.singles(SIDECARLESS)} == {"D. Táskai"}
-    with pytest.raises(UsageError, match=naming("other.csv", "data/published", SIDECARLESS)):
+    with refused(UsageError, names=["other.csv", "data/published", SIDECARLESS]):
         published.singles("other.csv")
 
 
 def test_settings_are_checked():
     for alpha, margin in ((0, 0.05), (0.05, 0), (0.05, 1)):
         said = f"alpha = {alpha}, margin = {margin}: allowed are 0 to 0.5 and 0 to 1, ends excluded"
-        with pytest.raises(UsageError, match=exactly(said)):
+        with refused(UsageError, said):
             Settings(alpha=alpha, margin=margin)
 
 

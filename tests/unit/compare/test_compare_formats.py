@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 import pytest
-from words import naming
+from refused import missing
 
 from meshtrial import paths
 
@@ -73,7 +73,7 @@ def test_six_wrk2_texts_a_side_are_judged_and_what_they_do_not_say_is_told(bench
     assert (
         "settings-unknown: wrk2 files do not say the asked rate (so a missed one is not seen), payload" in answer.flat
     )
-    assert re.search(naming("12 of 12 files", "none/0.txt"), answer.warned("start-unknown"))
+    assert missing(answer.warned("start-unknown"), [12, "none/0.txt"]) == []
 
 
 def test_most_runs_of_failed_requests_are_no_latency(bench):
@@ -82,7 +82,7 @@ def test_most_runs_of_failed_requests_are_no_latency(bench):
         bench.write(f"istio/{k}", wrk2(level, failed=234))
     answer = bench.compare(*ASKED, "--json", "o.json")
     assert bench.read("o.json")["verdicts"][0]["verdict"] == "invalid"
-    assert re.search(naming("istio/0", "9.0%"), answer.warned("errors"))  # 234 of 2601
+    assert missing(answer.warned("errors"), ["istio/0", "9.0%"]) == []  # 234 of 2601
 
 
 def test_a_percentile_that_the_form_lacks_is_told_with_the_way_to_it(bench):
@@ -101,7 +101,7 @@ def test_iterations_that_k6_dropped_are_a_missed_rate(bench):
     for k, level in enumerate(HIGH):
         bench.write(f"istio/{k}", k6(level, dropped_iterations=64))
     answer = bench.compare(*ASKED, "--json", "o.json")
-    assert re.search(naming("istio/0", "75.0%"), answer.warned("rate-missed"))
+    assert missing(answer.warned("rate-missed"), ["istio/0", "75.0%"]) == []
     assert bench.read("o.json")["verdicts"][0]["verdict"] == "saturated"
 
 

@@ -7,12 +7,12 @@ import re
 import shutil
 
 import pytest
-from words import naming
+from refused import refused
 
 import meshtrial as mt
 from meshtrial import paths
 from meshtrial.api.study import RecordedStudy
-from meshtrial.errors import MeshtrialError, UsageError
+from meshtrial.errors import RecordError, UsageError
 from meshtrial.explore import views
 from meshtrial.explore.app import Explorer
 
@@ -197,7 +197,7 @@ def test_an_unreadable_study_is_a_sentence_and_the_next_one_opens(explorer, tmp_
     assert again.pages.layout.display == "none"
     again.studies.value = SAMPLE
     assert again.pages.layout.display is None
-    with pytest.raises(MeshtrialError, match=naming(broken / "plan.json")):
+    with refused(RecordError, names=[broken / "plan.json"]):
         mt.explore(broken)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from words import exactly
+from refused import refused
 
 from meshtrial import cli, paths
 from meshtrial.design.parameters import read_parameters
@@ -74,7 +74,7 @@ def test_costs_that_bend_are_said_and_so_is_how_far_it_is():
 @pytest.mark.parametrize("pods", [0, -5, 3001])
 def test_a_size_that_is_none_or_too_far_is_refused(pods):
     said = f"--pods {pods}: allowed is 1 to 3000, 10 times the largest size that was measured"
-    with pytest.raises(UsageError, match=exactly(said)):
+    with refused(UsageError, said):
         at_size(recorded(), PRICES, pods)
 
 

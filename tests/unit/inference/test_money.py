@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from words import exactly
+from refused import refused
 
 from meshtrial import cli, paths
 from meshtrial.errors import UsageError
@@ -70,7 +70,7 @@ def test_twice_the_price_is_twice_the_amount_and_nothing_costs_nothing(data):
     ],
 )
 def test_prices_that_are_none_are_refused(prices, said):
-    with pytest.raises(UsageError, match=exactly(said)):
+    with refused(UsageError, said):
         Prices(*prices)
 
 

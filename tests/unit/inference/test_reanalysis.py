@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from polars.testing import assert_frame_equal
-from words import naming
+from refused import refused
 
 from meshtrial.design.plan import make_plan
 from meshtrial.errors import UsageError
@@ -212,11 +212,11 @@ def test_an_unfinished_study_stays_without_a_verdict(data, make_record):
         ({"margin": "ten"}, ("latency_p50_s=ten", "5%", "0.2ms")),
         ({"margin": "p51=5%"}, ("'p51'", "latency_p50_s")),
         ({"margin": "-5%"}, ("latency_p50_s=-5%", "5%", "0.2ms")),
-        ({"alpha": 0.7}, ("alpha = 0.7", 0.5)),
-        ({"baseline": "linkerd"}, ("baseline 'linkerd'", "none, node-proxy, sidecar")),
-        ({"baseline": "none-aa"}, ("baseline 'none-aa'", "none, node-proxy, sidecar")),
+        ({"alpha": 0.7}, ("alpha", 0.7, 0.5)),
+        ({"baseline": "linkerd"}, ("baseline", "linkerd", "none", "node-proxy", "sidecar")),
+        ({"baseline": "none-aa"}, ("baseline", "none-aa", "node-proxy", "sidecar")),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_line(data, asked, named):
-    with pytest.raises(UsageError, match=naming(*named)):
+    with refused(UsageError, names=[*named]):
         reanalyse(data, **asked)

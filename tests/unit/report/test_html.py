@@ -11,7 +11,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-from words import naming
+from refused import refused
 
 from meshtrial.errors import RecordError
 from meshtrial.report import figures, html, tables
@@ -278,7 +278,7 @@ def test_the_seal_is_read_back(page, data, tmp_path):
     }
     path.write_text("<p>something else</p>")
     assert html.report_seal(path) == {}
-    with pytest.raises(RecordError, match=naming(tmp_path / "missing.html")):
+    with refused(RecordError, names=[tmp_path / "missing.html"]):
         html.report_seal(tmp_path / "missing.html")
 
 
@@ -338,6 +338,6 @@ def test_pictures_and_plain_text_of_other_cells_are_kept(tmp_path):
 
 def test_an_unreadable_notebook_names_the_file(tmp_path):
     (tmp_path / "bad.ipynb").write_text("{")
-    with pytest.raises(RecordError, match=naming(tmp_path / "bad.ipynb")):
+    with refused(RecordError, names=[tmp_path / "bad.ipynb"]):
         html.notebook_to_html(tmp_path / "bad.ipynb", tmp_path / "bad.html")
     assert not (tmp_path / "bad.html").exists()

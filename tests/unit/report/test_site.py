@@ -5,7 +5,7 @@ import re
 from urllib.parse import unquote
 
 import pytest
-from words import exactly, naming
+from refused import refused
 
 from meshtrial.errors import UsageError
 from meshtrial.report import read_entry, write_entry, write_index
@@ -77,7 +77,7 @@ def test_a_broken_entry_is_listed_with_its_reason(runs, data, content, reason):
     (entry,) = entries(runs)
     assert reason in entry
     assert 'href="./a.html"' in entry
-    with pytest.raises(UsageError, match=naming("a.json")):
+    with refused(UsageError, names=["a.json"]):
         read_entry(path)
 
 
@@ -92,7 +92,7 @@ def test_failed_and_interrupted_runs_are_listed(runs, data):
 
 
 def test_an_unknown_status_is_refused(runs):
-    with pytest.raises(UsageError, match=exactly("status = 'fine': allowed is whole, failed, interrupted")):
+    with refused(UsageError, "status = 'fine': allowed is whole, failed, interrupted"):
         write_entry(runs / "x.html", study="s", status="fine")
 
 

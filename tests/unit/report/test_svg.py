@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 import polars as pl
 import pytest
 from matplotlib import pyplot as plt
-from words import exactly
+from refused import refused
 
 from meshtrial.errors import UsageError
 from meshtrial.report import Figure, palette, svg
@@ -112,7 +112,7 @@ def test_alt_text_is_escaped_in_its_attribute():
 def test_a_figure_without_alt_text_is_refused():
     for alt, caption in ((" ", "caption"), ("alt", "")):
         said = "a figure needs alt text and a caption; say what is seen, in numbers"
-        with pytest.raises(UsageError, match=exactly(said)):
+        with refused(UsageError, said):
             Figure(lambda sheet: drawing(), alt, caption, TABLE)
 
 

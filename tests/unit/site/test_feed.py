@@ -5,7 +5,7 @@ from email.utils import parsedate_to_datetime
 from xml.etree import ElementTree
 
 import pytest
-from words import exactly
+from refused import refused
 
 from meshtrial.errors import UsageError
 from meshtrial.site import address, checked_base, write_feed
@@ -54,5 +54,5 @@ def test_a_base_ends_in_a_slash(given, base):
 )
 def test_what_is_no_base_is_refused(given):
     said = f"--base-url {given}: is no address of a site; give one like https://example.org/meshes/"
-    with pytest.raises(UsageError, match=exactly(said)):
+    with refused(UsageError, said):
         checked_base(given)

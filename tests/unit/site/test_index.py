@@ -12,7 +12,7 @@ from html import unescape
 import jsonschema
 import pytest
 from referencing import Registry, Resource
-from words import exactly
+from refused import refused
 
 from meshtrial import paths
 from meshtrial.errors import UsageError
@@ -94,14 +94,12 @@ def test_a_page_of_somebody_else_is_not_replaced(studies, tmp_path):
     refuse_foreign(tmp_path / "new")
     for folder in (paths.CHECKOUT, next((paths.CHECKOUT / "data" / "sample").glob("*/*/plan.json")).parent):
         said = f"{folder}: is the checkout or a study; the folder of the site stands first, then studies"
-        with pytest.raises(UsageError, match=exactly(said)):
+        with refused(UsageError, said):
             refuse_foreign(folder)
     (tmp_path / "index.html").write_text("mine")
-    with pytest.raises(
-        UsageError, match=exactly(f"{tmp_path}: holds an index.html that is of no site made here; give another folder")
-    ):
+    with refused(UsageError, f"{tmp_path}: holds an index.html that is of no site made here; give another folder"):
         refuse_foreign(tmp_path)
-    with pytest.raises(UsageError, match=exactly(f"{tmp_path / 'index.html'}: is a file; give the folder of the site")):
+    with refused(UsageError, f"{tmp_path / 'index.html'}: is a file; give the folder of the site"):
         refuse_foreign(tmp_path / "index.html")
     write_site_index(tmp_path, studies)
     refuse_foreign(tmp_path)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from words import exactly, naming
+from refused import refused
 
 from meshtrial.errors import RecordError
 from meshtrial.inference import read_study
@@ -38,19 +38,15 @@ def test_the_address_is_that_of_the_study_and_not_of_its_folder(data, tmp_path):
 
 @pytest.mark.parametrize("name", ["../../etc", "a/b", "", ".hidden", "a b", "ü"])
 def test_a_name_that_is_no_folder_is_refused(data, name):
-    with pytest.raises(
-        RecordError, match=exactly(f"{data.path}: a study called {name!r} cannot be a folder of a site")
-    ):
+    with refused(RecordError, f"{data.path}: a study called {name!r} cannot be a folder of a site"):
         address(renamed(data, name))
 
 
 def test_a_study_without_runs_or_of_no_time_is_refused(data):
-    with pytest.raises(RecordError, match=exactly(f"{data.path}: holds no run yet; there is nothing to publish")):
+    with refused(RecordError, f"{data.path}: holds no run yet; there is nothing to publish"):
         address(dataclasses.replace(data, runs=()))
     first = dataclasses.replace(data.runs[0], start_unix_s=-1e300)
-    with pytest.raises(
-        RecordError, match=exactly(f"{data.path}: its first run began at no time of any calendar (-1e+300)")
-    ):
+    with refused(RecordError, f"{data.path}: its first run began at no time of any calendar (-1e+300)"):
         address(dataclasses.replace(data, runs=(first,)))
 
 
@@ -123,7 +119,7 @@ def test_a_report_of_other_verdicts_stays_beside_the_new_one(data, report, tmp_p
 
 def test_what_cannot_be_written_is_one_line(data, report, tmp_path):
     (tmp_path / "site").write_text("")
-    with pytest.raises(RecordError, match=naming(tmp_path / "site" / address(data))):
+    with refused(RecordError, names=[tmp_path / "site" / address(data)]):
         publish(data, report(data), tmp_path / "site")
 
 

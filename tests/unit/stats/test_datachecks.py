@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from words import exactly
+from refused import refused
 
 from meshtrial.errors import UsageError
 from meshtrial.stats.datachecks import coarse_quantile, repeated_values, varying_factors, warm_up
@@ -39,5 +39,5 @@ def test_varying_factors_are_named() -> None:
     assert len(found) == 1
     assert found[0].code == "varying-factor"
     assert "image varies inside a: v1 (1), v2 (1)" in found[0].message
-    with pytest.raises(UsageError, match=exactly("factor 'image' has 0 values for 1 runs")):
+    with refused(UsageError, "factor 'image' has 0 values for 1 runs"):
         varying_factors(["a"], {"image": []})

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from words import exactly, naming
+from refused import refused
 
 from meshtrial.errors import UsageError
 from meshtrial.stats import Family, Margin, analyse_family, compare_paired, holm
@@ -212,21 +212,19 @@ def test_unpaired() -> None:
     ],
 )
 def test_refuses(options: dict[str, object], said: str) -> None:
-    with pytest.raises(UsageError, match=exactly(said)):
+    with refused(UsageError, said):
         analyse_family(study(a=1.0), Family(**options))  # type: ignore[arg-type]
 
 
 def test_refuses_labels_that_are_not_those_of_the_blocks() -> None:
-    with pytest.raises(
-        UsageError, match=exactly("10 values a treatment need 10 different block labels, got 2; average slices first")
-    ):
+    with refused(UsageError, "10 values a treatment need 10 different block labels, got 2; average slices first"):
         analyse_family(study(a=1.0), Family("none"), blocks=[1, 2])
 
 
 def test_refuses_treatments_of_unequal_length() -> None:
     values = study(a=1.0)
     values["a"] = values["a"][:5]
-    with pytest.raises(UsageError, match=naming((10,), (5,))):
+    with refused(UsageError, names=[(10,), (5,)]):
         analyse_family(values, Family("none"))
 
 

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from words import exactly
+from refused import refused
 
 from meshtrial.errors import UsageError
 from meshtrial.stats.simulate import Noise, bootstrap, run_places, simulate
@@ -97,5 +97,5 @@ def test_refuses_impossible_noise_and_studies() -> None:
         Noise(rho=1.0)
     with pytest.raises(UsageError):
         simulate([0.0], 4, 1, np.random.default_rng(0))
-    with pytest.raises(UsageError, match=exactly("order must be 'randomised' or 'sequential', got 'alphabetical'")):
+    with refused(UsageError, "order must be 'randomised' or 'sequential', got 'alphabetical'"):
         simulate([0.0, 0.0], 4, 1, np.random.default_rng(0), order="alphabetical")  # type: ignore[arg-type]

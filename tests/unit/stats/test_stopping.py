@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from words import exactly
+from refused import refused
 
 from meshtrial.errors import UsageError
 from meshtrial.stats import compare_paired
@@ -84,7 +84,7 @@ PRECISION = "precision: target > 0 and 2 <= n_min <= n_max"
     ],
 )
 def test_refuses(data: dict[str, object], said: str) -> None:
-    with pytest.raises(UsageError, match=exactly(said)):
+    with refused(UsageError, said):
         stopping_rule(data)
 
 

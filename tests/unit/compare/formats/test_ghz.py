@@ -1,10 +1,9 @@
 """ghz's JSON: every call where it has them all, else its percentiles; nanoseconds."""
 
 import json
-import re
 
 import pytest
-from words import naming
+from refused import missing
 
 
 @pytest.fixture
@@ -58,10 +57,10 @@ def test_an_older_version_calls_the_rate_qps_and_none_is_a_closed_loop(read, who
         ({"count": 0}, (0,)),
         ({"errorDistribution": {"x": 21}}, (21, 20)),
         ({"details": [{"status": "OK"}] * 20}, ("ghz", "latency")),
-        ({"details": [{"latency": -1}] * 20}, ("-1e-09 s",)),
+        ({"details": [{"latency": -1}] * 20}, ("-1e-09",)),
         ({"details": [1] * 20}, ("ghz", "details")),
         ({"total": "x"}, ("ghz", "total", "'x'")),
     ],
 )
 def test_what_is_not_whole(refused, whole, changes, named):
-    assert re.search(naming(*named), refused(whole | changes))
+    assert missing(refused(whole | changes), [*named]) == []

@@ -1,10 +1,9 @@
 """k6's summary in its three forms, and its samples; milliseconds."""
 
 import json
-import re
 
 import pytest
-from words import naming
+from refused import missing
 
 
 @pytest.fixture
@@ -117,13 +116,13 @@ def test_a_script_without_requests(refused, whole):
     [
         ({"p(90)": 0.01}, ("p90", "p50")),
         ({"med": "0,5"}, ("med", "'0,5'")),
-        ({"med": -1}, ("-0.001 s",)),
+        ({"med": -1}, ("-0.001",)),
         ({"max": float("inf")}, ("max", "inf")),
     ],
 )
 def test_what_cannot_be(refused, whole, damage, named):
     values(whole, "http_req_duration{expected_response:true}").update(damage)
-    assert re.search(naming(*named), refused(whole))
+    assert missing(refused(whole), [*named]) == []
 
 
 def samples(fixture_text):
@@ -168,6 +167,6 @@ def test_iterations_that_were_dropped_are_counted_in_samples(read, fixture_text)
 
 def test_samples_that_were_cut_off(refused, fixture_text):
     text = fixture_text("k6-samples.json")
-    assert re.search(naming("line 19", "a stream of k6"), refused(text[:-20]))
+    assert missing(refused(text[:-20]), [19, "k6"]) == []
     others = "".join(json.dumps(line) + "\n" for line in samples(fixture_text) if not is_latency(line))
     assert refused(others) == "holds no sample of http_req_duration"

@@ -1,10 +1,9 @@
 """Locust's table and JSON: two digits of milliseconds, failed requests among them."""
 
 import json
-import re
 
 import pytest
-from words import naming
+from refused import missing
 
 
 def test_the_row_of_all_requests(read):
@@ -32,7 +31,7 @@ def test_a_table_without_requests_or_end(refused, fixture_text):
     header, *rows = fixture_text("locust_stats.csv").splitlines()
     assert refused("\n".join((header, *rows[:-1]))) == "is a table of Locust without the row Aggregated: it was cut off"
     empty = ",Aggregated,0,0" + ",0" * 7 + ",N/A" * 11
-    assert re.search(naming(0), refused(f"{header}\n{empty}\n"))
+    assert missing(refused(f"{header}\n{empty}\n"), [0]) == []
 
 
 def test_counts_of_all_entries_together(read):
@@ -60,11 +59,11 @@ def test_a_latency_below_half_a_millisecond_is_kept_as_zero(read, fixture_text):
         ({"response_times": {"-1": 3}}, ("Locust", "response_times", "'-1'")),
         ({"response_times": {"nan": 3}}, ("Locust", "response_times", "'nan'")),
         ({"response_times": {"5": "x"}}, ("Locust", "5", "'x'")),
-        ({"response_times": {"5": -1}}, ("-1", "0.0055 s")),
+        ({"response_times": {"5": -1}}, ("-1", "0.0055")),
         ({"response_times": {}}, ("Locust", "start_time", "response_times")),
         ({"num_failures": 999}, (999, 115)),
     ],
 )
 def test_what_is_not_whole(refused, fixture_text, changes, named):
     whole = json.loads(fixture_text("locust.json"))[:1]
-    assert re.search(naming(*named), refused([whole[0] | changes]))
+    assert missing(refused([whole[0] | changes]), [*named]) == []

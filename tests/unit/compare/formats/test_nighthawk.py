@@ -1,10 +1,9 @@
 """Nighthawk's own JSON: durations as text, counts as text, buckets up to each percentile."""
 
 import json
-import re
 
 import pytest
-from words import naming
+from refused import missing
 
 from meshtrial.load.files import InputFileError
 
@@ -70,10 +69,10 @@ def test_what_is_not_whole(refused, whole):
 
 def test_numbers_that_are_too_large(refused, whole):
     whole["options"]["requests_per_second"] = 1e308
-    assert re.search(naming("requested_rps", "inf"), refused(whole))
+    assert missing(refused(whole), ["requested_rps", "inf"]) == []
     whole["options"]["requests_per_second"] = 300
     latency(whole)["mean"] = "2000000s"
-    assert re.search(naming("2e+06 s"), refused(whole))
+    assert missing(refused(whole), ["2e+06"]) == []
 
 
 @pytest.mark.parametrize("duration", ["0.001", "1h", "-1s", "1e3s", 3, "s", "9" * 50 + "s"])

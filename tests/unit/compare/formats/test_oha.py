@@ -1,10 +1,9 @@
 """oha's JSON and CSV, in seconds; what the end of a run by time cut off is no failure."""
 
 import json
-import re
 
 import pytest
-from words import naming
+from refused import missing
 
 
 @pytest.fixture
@@ -60,14 +59,14 @@ def test_no_answer_at_all(read, whole):
     [
         (lambda d: d["latencyPercentiles"].update(p90=1e-9), ("p90", "p75")),
         (lambda d: d["latencyPercentiles"].update(p50="x"), ("p50", "'x'")),
-        (lambda d: d["latencyPercentiles"].update(p50=-1), ("-1 s",)),
+        (lambda d: d["latencyPercentiles"].update(p50=-1), ("-1",)),
         (lambda d: d["statusCodeDistribution"].update({"200": 1.5}), ("200", "1.5")),
-        (lambda d: d["summary"].update(requestsPerSec=-1), ("-1 a second",)),
+        (lambda d: d["summary"].update(requestsPerSec=-1), ("-1",)),
     ],
 )
 def test_what_cannot_be(refused, whole, damage, named):
     damage(whole)
-    assert re.search(naming(*named), refused(whole))
+    assert missing(refused(whole), [*named]) == []
 
 
 def test_every_answer_of_the_csv_without_the_failed_ones(read, fixture_text):

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from words import exactly
+from refused import refused
 
 from meshtrial.compare.formats.source import Source
 from meshtrial.load.files import InputFileError
@@ -35,9 +35,9 @@ def test_a_document_or_none_and_never_an_error(data, document, first):
 def test_lines_that_hold_something():
     source = of(b'{"a": 1}\n\n{"b": 2}\n{"a": 3}\n')
     assert [line.data for line in source.lines("stream", b'"a"')] == [{"a": 1}, {"a": 3}]
-    with pytest.raises(InputFileError, match=exactly("f: line 2 is no line of a stream: '3'")):
+    with refused(InputFileError, "f: line 2 is no line of a stream: '3'"):
         list(of(b'{"a": 1}\n3\n').lines("stream"))
-    with pytest.raises(InputFileError, match=exactly("f: line 2 is truncated: the stream was cut off, measure again")):
+    with refused(InputFileError, "f: line 2 is truncated: the stream was cut off, measure again"):
         list(of(b'{"a": 1}\n{"b": ').lines("stream", b'"a"'))
 
 
@@ -57,5 +57,5 @@ def test_rows_with_and_without_a_header():
     ],
 )
 def test_a_table_that_is_not_whole(data, names, reason):
-    with pytest.raises(InputFileError, match=exactly(f"f: {reason}")):
+    with refused(InputFileError, f"f: {reason}"):
         list(of(data).rows("CSV", names))
