@@ -23,7 +23,7 @@ def recorded(tmp_path_factory) -> tuple[Path, Path, str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MESHTRIAL_DATA", str(root / "studies"))
         patch.setenv("MESHTRIAL_REPORTS", str(root / "reports"))
-        code, out, err = meshtrial("run", "ambient_vs_no_mesh", *short(blocks=3))
+        code, out, err = meshtrial("run", "ambient_vs_no_mesh", *short(blocks=3, treatments="none,node-proxy"))
         assert code in (0, INVALID_RUNS), err
     return only(root / "studies", "ambient_vs_no_mesh/*"), root / "reports", out
 
