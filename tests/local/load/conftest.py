@@ -15,6 +15,7 @@ import pytest
 from meshtrial import native
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput
 from meshtrial.records.schema import ComponentUsage
+from meshtrial.testbed.local.processes import free_ports
 
 Generate = Callable[..., tuple[GeneratorOutput, ...]]
 
@@ -26,16 +27,10 @@ class Server:
     refused: str
 
 
-def free_port(address: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((address, 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="session")
 def fortio_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     address = f"127.{secrets.randbelow(200) + 20}.{secrets.randbelow(254) + 1}.1"
-    http, grpc, refused = (f"{address}:{free_port(address)}" for _ in range(3))
+    http, grpc, refused = (f"{address}:{port}" for port in free_ports(address, 3))
     off = "disabled"
     command = [str(native.find("fortio")), "server", "-http-port", http, "-grpc-port", grpc]
     command += ["-redirect-port", off, "-tcp-port", off, "-udp-port", off, "-quiet"]

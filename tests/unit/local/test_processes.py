@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from meshtrial.testbed.local.processes import Child
+from meshtrial.testbed.local.processes import Child, free_ports
 
 
 def child(folder, script: str) -> Child:
@@ -53,3 +53,9 @@ def test_why_is_the_error_itself_and_no_bracket_behind_it(script, why, tmp_path)
     made.wait(10)
     assert made.why() == why
     made.stop()
+
+
+@pytest.mark.linux  # elsewhere there is one loopback address
+def test_free_ports_are_different_ones():
+    # One after another, two of so many are the same in most tries: the kernel knows of some 28,000.
+    assert len(set(free_ports("127.31.41.59", 500))) == 500

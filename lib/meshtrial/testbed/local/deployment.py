@@ -19,7 +19,7 @@ from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
 from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.testbed.local import apps, proc
 from meshtrial.testbed.local.generator import run_generators
-from meshtrial.testbed.local.processes import Child, free_port, stop_all, wait_listening
+from meshtrial.testbed.local.processes import Child, free_ports, stop_all, wait_listening
 from meshtrial.testbed.local.versions import Version, merged
 
 Endpoint = tuple[str, int]
@@ -119,7 +119,8 @@ class LocalDeployment:
     def new_endpoint(self) -> tuple[str, int]:
         """A fresh address with a free port."""
         address = self.new_address()
-        return address, free_port(address)
+        (port,) = free_ports(address)
+        return address, port
 
     def spawn(
         self,
@@ -173,7 +174,7 @@ class LocalDeployment:
         """Start one copy of the application, counted from 0; the endpoint of each protocol of the load."""
         self.versions.update(self.app.versions())
         address = self.new_address()
-        http_port, grpc_port = free_port(address), free_port(address)
+        http_port, grpc_port = free_ports(address, 2)
         endpoints = tuple((address, grpc_port if p == "grpc" else http_port) for p in self.load.protocols)
         argv = self.app.command(address, http_port, grpc_port)
         if self.load.protocol == "tcp" and self.app.tcp_command is not None:

@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from meshtrial.errors import TestbedError
@@ -211,14 +211,17 @@ def _stop_what_lives() -> None:
         stop_all(left, grace_s=1.0)
 
 
-def free_port(address: str) -> int:
-    """A TCP port that nothing listens on at this address now."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind((address, 0))
-        return int(probe.getsockname()[1])
+def free_ports(address: str, count: int = 1) -> tuple[int, ...]:
+    """So many different TCP ports that nothing listens on at this address now."""
+    with ExitStack() as held:
+        # All are held until the last is found: asked for one after another, the kernel may give the same one twice.
+        probes = [held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) for _ in range(count)]
+        for probe in probes:
+            probe.bind((address, 0))
+        return tuple(int(probe.getsockname()[1]) for probe in probes)
 
 
-def wait_listening(child: Child, address: str, port: int, timeout_s: float = 10.0) -> None:
+def wait_listening(child: Child, address: str, port: int, timeout_s: float = 30.0) -> None:
     """Wait until the child, and not some other process, listens at the address.
 
     Raises
