@@ -79,10 +79,10 @@ check: setup lint ## lint, types and the unit tests that a change touches: what 
 # The local tests wait more than they compute, and ask nothing of the machine: more of them than cores.
 test: setup lint ## unit, calibration and local tests
 	@$(BIN)/python -m pytest -n auto --dist loadfile tests/unit tests/calibration
-	@$(BIN)/python -m pytest -n 5 --dist loadfile tests/local
+	@$(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder tests/local
 
 repeat: setup ## TESTS (default tests/local) N times (20), BUSY cores (0) kept busy beside them: which ever failed
-	@$(BIN)/python tests/repeat.py --times $(N) --busy $(BUSY) -- -n 5 --dist loadfile $(TESTS)
+	@$(BIN)/python tests/repeat.py --times $(N) --busy $(BUSY) -- -n 5 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 # The second command runs in a mount namespace of its own, so nothing else misses what is taken from it.
 test-elsewhere: setup ## the lock on every machine it is for; what a Mac can do, with Envoy, the native tools and /proc out of reach

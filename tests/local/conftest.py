@@ -12,10 +12,16 @@ import pytest
 PROGRAMS = {"fortio", "envoy", "opa-extauthz", "counter-api", "delay-proxy", "xds-server"}
 
 
+# Those whose tests wait longest, so that none of them is begun last (pytest-xdist takes files in this order).
+LONGEST = ("test_study", "test_capacity", "test_recorded", "test_divided", "test_explore", "test_site", "test_versions")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/local" in str(item.path):
             item.add_marker(pytest.mark.local)
+    rank = {name: index for index, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
 
 
 def own_programs() -> set[str]:
