@@ -15,7 +15,7 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -52,22 +52,24 @@ def main(argv: Sequence[str]) -> int:
     given = parser.parse_args(argv)
     counts: collections.Counter[str] = collections.Counter()
     why: dict[str, str] = {}
-    bad = 0
+    done = bad = 0
     folder = Path(tempfile.mkdtemp(prefix="repeat-"))
-    with busy(given.busy):
+    # Interrupted it says what it knows so far.
+    with busy(given.busy), suppress(KeyboardInterrupt):
         for number in range(1, given.times + 1):
             started = time.monotonic()
             load = os.getloadavg()[0]
             code, failed = one_round(given.pytest, folder / f"{number}.xml")
             took = f"{time.monotonic() - started:.0f} s, load before {load:.1f}"
             print(f"round {number}: exit {code}, {len(failed)} failed, {took}", flush=True)
+            done += 1
             bad += code != 0
             counts.update(failed.keys())
             why |= failed
-    print(f"\n{given.times - bad} of {given.times} rounds passed; logs in {folder}")
+    print(f"\n{done - bad} of {done} rounds passed; logs in {folder}")
     for name, number in counts.most_common():
         print(f"{number:4}  {name}\n      {why[name]}")
-    return int(bad > 0)
+    return int(bad > 0 or done < given.times)
 
 
 if __name__ == "__main__":
