@@ -13,6 +13,7 @@ BUSY    ?= 0
 TESTS   ?= tests/local
 VENV    := .venv
 BIN     := $(VENV)/bin
+SIDE_BY_SIDE := -n 4 --dist loadfile --no-loadscope-reorder
 
 # Jupyter, IPython, matplotlib and Go's telemetry keep their own state: all of it stays inside the checkout.
 export IPYTHONDIR := $(CURDIR)/.cache/ipython
@@ -76,13 +77,13 @@ lint: setup ## ruff and mypy
 check: setup lint ## lint, types and the unit tests that a change touches: what a coffee is too long for
 	@$(BIN)/python -m pytest -q -n auto --dist loadfile --testmon tests/unit
 
-# The local tests wait more than they compute, and ask nothing of the machine: more of them than cores.
+# The local tests wait more than they compute and ask nothing of the machine: begun first, in more processes than cores,
+# they leave the unit tests what they do not need.
 test: setup lint ## unit, calibration and local tests
-	@$(BIN)/python -m pytest -n auto --dist loadfile tests/unit tests/calibration
-	@$(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder tests/local
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/local tests/unit tests/calibration
 
 repeat: setup ## TESTS (default tests/local) N times (20), BUSY cores (0) kept busy beside them: which ever failed
-	@$(BIN)/python tests/repeat.py --times $(N) --busy $(BUSY) -- -n 5 --dist loadfile --no-loadscope-reorder $(TESTS)
+	@$(BIN)/python tests/repeat.py --times $(N) --busy $(BUSY) -- $(SIDE_BY_SIDE) $(TESTS)
 
 # The second command runs in a mount namespace of its own, so nothing else misses what is taken from it.
 test-elsewhere: setup ## the lock on every machine it is for; what a Mac can do, with Envoy, the native tools and /proc out of reach

@@ -17,11 +17,11 @@ LONGEST = ("test_study", "test_capacity", "test_recorded", "test_divided", "test
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if "tests/local" in str(item.path):
-            item.add_marker(pytest.mark.local)
-    rank = {name: index for index, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
+    ours = [item for item in items if Path(__file__).parent in item.path.parents]
+    for item in ours:
+        item.add_marker(pytest.mark.local)
+    rank = {item: LONGEST.index(item.path.stem) for item in ours if item.path.stem in LONGEST}
+    items.sort(key=lambda item: rank.get(item, len(LONGEST)))
 
 
 def own_programs() -> set[str]:
