@@ -25,6 +25,8 @@ _VOLATILE = (
     "perf_event_max_sample_rate",
     "pty/nr",
 )
+# What mount(8) keeps for itself is made by whoever mounts first on a machine, and stays.
+_OF_THE_MACHINE = {"/run/mount", "/var/run/mount"}
 _FOLDERS = ("/run", "/var/lib", "/var/log", "/var/run", "/etc", "/etc/cni", "/opt", "/opt/cni", "/usr/libexec")
 
 
@@ -80,7 +82,7 @@ def take() -> Snapshot:
     routes = {line.strip() for line in _ip("route", "show", "table", "all").splitlines()}
     mounts = {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
     cgroups = _cgroups()
-    folders = {str(path) for root in _FOLDERS if Path(root).is_dir() for path in Path(root).iterdir()}
+    folders = {str(path) for root in _FOLDERS if Path(root).is_dir() for path in Path(root).iterdir()} - _OF_THE_MACHINE
     kinds = {
         "process": _processes(),
         "link": links,
