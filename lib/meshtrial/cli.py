@@ -25,7 +25,7 @@ COMMANDS = {
     "pack": "write a recorded study as one file, to publish or to send",
     "fetch": "copy the records of a study that runs in its cluster to this machine",
     "merge": "put the parts of a divided study together",
-    "export": "write verdicts and runs as CSV, Parquet, JSON, OpenMetrics and SMP",
+    "export": "write verdicts and runs as CSV, Parquet and JSON",
     "status": "list the recorded studies and how far each is",
     "site": "write the index over all reports again, or a web site of chosen studies",
     "compare": "compare results of load generators, or a table, that are already there",
@@ -52,10 +52,13 @@ def parser(verb: str = "") -> argparse.ArgumentParser:
     made.add_argument("--version", action="version", version=f"meshtrial {__version__}")
     verbs = made.add_subparsers(dest="verb", required=True, metavar="COMMAND")
     for name, text in COMMANDS.items():
+        # An option of a command takes the place of the parser's own: run has more to say for --help.
+        command = verbs.add_parser(name, help=text, description=text, allow_abbrev=False, conflict_handler="resolve")
         if name == verb:
-            importlib.import_module(f"meshtrial.commands.{name}").add(verbs)
-        else:
-            verbs.add_parser(name, help=text)
+            module = importlib.import_module(f"meshtrial.commands.{name}")
+            command.set_defaults(run=module.run)
+            if hasattr(module, "add"):
+                module.add(command)
     return made
 
 

@@ -1,28 +1,70 @@
-"""Whether data that came from a file has the types that a dataclass declares; they are not checked by Python itself."""
+"""Dataclasses from data that came from a file, as strictly as msgspec reads them and with the value in the sentence.
+
+Refused besides: a name that a dataclass does not have (msgspec passes over it), and a number that no column can hold.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping
-from functools import lru_cache
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
 
-# What building a dataclass from foreign data raises, where the data has another shape than it expects.
+import msgspec
+
+from meshtrial.errors import MeshtrialError, RecordError, UsageError
+
+T = TypeVar("T")
+# What using foreign data raises, where the data has another shape than is expected.
 SHAPE_ERRORS = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError)
 
+_EXPECTED = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a mapping",
+    "null": "nothing",
+}
 
-def mismatch(instance: Any) -> str:
-    """The first field of a dataclass whose value is not of its declared type, in words; empty where there is none.
 
-    Lists pass for tuples, and whole numbers for numbers with a fraction; a number must be finite.
+def read(kind: type[T], data: Any, root: str = "") -> T:
+    """Make a dataclass, or a tuple of them, from plain data; lists pass for tuples, whole numbers for fractions.
+
+    Parameters
+    ----------
+    kind : type
+    data : Any
+    root : str
+        What the data is called in a message, where it is a part of something.
+
+    Raises
+    ------
+    UsageError
+        For what is missing, not known, or of another type than declared: where it is, and the value there.
     """
-    for name, hint in _hints(type(instance)).items():  # type: ignore[arg-type]
-        value = getattr(instance, name)
-        if not _conforms(value, hint):
-            return f"{name} is {shortened(value)}"
-    return ""
+    try:
+        made = msgspec.convert(data, kind)
+        _refuse_rest(made, data, root)
+    except msgspec.ValidationError as error:
+        raise UsageError(_sentence(str(error), data, root)) from None
+    except RecursionError:
+        raise UsageError(f"{root or 'it'} holds lists in lists without an end") from None
+    return made
+
+
+def of_schema(data: Mapping[str, Any], schema: str, where: str) -> dict[str, Any]:
+    """What a document says besides its schema, which has to be this one."""
+    if data.get("schema") != schema:
+        raise RecordError(f"{where}: schema is {shortened(data.get('schema'))}, this version reads {schema!r}")
+    return {key: value for key, value in data.items() if key != "schema"}
+
+
+def reason(error: Exception) -> str:
+    """Why foreign data could not be used, from whatever its use raised, for a sentence of its reader."""
+    return str(error)[:200] if isinstance(error, MeshtrialError) else shortened(error, 120)
 
 
 def shortened(value: Any, most: int = 60) -> str:
@@ -34,42 +76,35 @@ def shortened(value: Any, most: int = 60) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
-@lru_cache(maxsize=128)
-def _hints(kind: type) -> dict[str, Any]:
-    hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+def _sentence(refusal: str, data: Any, root: str) -> str:
+    """What msgspec says of a field, with its value and in words that need no Python."""
+    found = re.search(r"`\$([^`]*)`$", refusal)
+    path = found[1].partition("[...]")[0] if found else ""  # the dots are some key of a mapping
+    for index, name in re.findall(r"\[(\d+)\]|(\w+)", path):
+        data = data[int(index)] if index else data[name]
+    place = (root + path).lstrip(".") or "it"
+    if missing := re.search(r"missing required field `(\w+)`", refusal):
+        return f"{place} has no {missing[1]}"
+    expected = re.match(r"Expected `([^`]*)`", refusal) if "`key`" not in refusal and "[...]" not in refusal else None
+    kinds = [_EXPECTED.get(kind, kind) for kind in expected[1].split(" | ")] if expected else []
+    return f"{place} is {shortened(data)}" + (f", not {' or '.join(kinds)}" if kinds else "")
 
 
-def _conforms(value: Any, hint: Any) -> bool:
-    origin, arguments = get_origin(hint), get_args(hint)
-    if hint is Any:
-        return True
-    if hint is NoneType or hint is None:
-        return value is None
-    if origin in (Union, UnionType):
-        return any(_conforms(value, one) for one in arguments)
-    if origin is Literal:
-        return isinstance(value, str) and value in arguments
-    if origin is tuple:
-        if not isinstance(value, list | tuple):
-            return False
-        if len(arguments) == 2 and arguments[1] is Ellipsis:
-            return all(_conforms(one, arguments[0]) for one in value)
-        return len(value) == len(arguments) and all(map(_conforms, value, arguments))
-    if origin is not None and issubclass(origin, Mapping):
-        key, held = arguments
-        return isinstance(value, Mapping) and all(_conforms(k, key) and _conforms(v, held) for k, v in value.items())
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
-    if dataclasses.is_dataclass(hint):
-        return isinstance(value, hint) and not mismatch(value)  # type: ignore[arg-type]
-    return not isinstance(hint, type) or isinstance(value, hint)
-
-
-def _is_finite(value: float) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
+def _refuse_rest(made: Any, data: Any, place: str) -> None:
+    if dataclasses.is_dataclass(made) and isinstance(data, Mapping):
+        known = [field.name for field in dataclasses.fields(made)]
+        for name in data:
+            if name not in known:
+                begin = f"{place}: " if place else ""
+                raise UsageError(f"{begin}{shortened(name)} is not known; known are {', '.join(known)}")
+    if isinstance(data, Mapping):
+        for name, value in data.items():
+            inner = made[name] if isinstance(made, Mapping) else getattr(made, name)
+            _refuse_rest(inner, value, f"{place}.{name}" if place else str(name))
+    elif isinstance(data, list | tuple):
+        for index, (inner, value) in enumerate(zip(made, data, strict=True)):
+            _refuse_rest(inner, value, f"{place}[{index}]")
+    else:
+        too_large = isinstance(data, int) and abs(data) >= 2**63
+        if too_large or (isinstance(data, float) and not math.isfinite(data)):
+            raise UsageError(f"{place or 'it'} is {shortened(data)}")

@@ -11,8 +11,8 @@ import numpy as np
 
 from meshtrial import native
 from meshtrial.design.study import Load, Treatment
+from meshtrial.testbed.local import proc
 from meshtrial.testbed.local.scaleout import deploy
-from meshtrial.testbed.local.scaleout.usage import fleet_memory
 
 GIB = 2.0**30
 
@@ -21,9 +21,10 @@ def start(replicas: int) -> tuple[float, float, float]:
     """Seconds until all are configured, their CPU seconds until then, their memory in GiB."""
     made = deploy(Treatment.parse("sidecar+mtls"), Load(200, 10, 2, replicas=replicas), "tiers", {})
     try:
-        begun = made.measured["start"]
+        begun = made.told.notes["start"]
         assert made.fleet is not None
-        return begun["configured_s"], begun["proxies_cpu_s"], (fleet_memory(made.fleet.pids) or 0) / GIB
+        memory = sum(filter(None, map(proc.pss_bytes, made.fleet.pids)))
+        return begun["configured_s"], begun["proxies_cpu_s"], memory / GIB
     finally:
         made.close()
 

@@ -134,15 +134,14 @@ def test_a_missing_right_is_one_line(cluster: Cluster, service_account: Path):
 def test_scale_out_of_600_pods(cluster: Cluster, kwok: Kwok, api: Api):
     """Bookkeeping alone: the pods are pretended, so nothing answers and no kubelet is asked."""
     from meshtrial.testbed.kubernetes.apps import read_app
-    from meshtrial.testbed.kubernetes.workload import render
+    from meshtrial.testbed.kubernetes.workload import Setup, render
 
     placed = {"node_selector": kwok.node_selector, "tolerations": kwok.tolerations}
     more = {f"{role}_{key}": value for role in ("app", "load") for key, value in placed.items()}
     options = KubernetesOptions.read(options_for(cluster, namespace="kwok600", load_separation="none", **more))
     load = Load(rps=2000, connections=400, duration_s=10, generators=200, replicas=200)
-    rendered = render(
-        options, "kwok600", Treatment.parse("none"), load, read_app(options, "tiers", ("http1",)), None, None
-    )
+    app = read_app(options, "tiers", ("http1",))
+    rendered = render(Setup(options, "kwok600", Treatment.parse("none"), load, app, None, None))
     assert rendered.app_pods + rendered.load_pods == 600
     owner = Owner("kwok")
     applier = Applier(api, owner)
@@ -155,5 +154,5 @@ def test_scale_out_of_600_pods(cluster: Cluster, kwok: Kwok, api: Api):
         assert len(pods) == 600
         assert {p["spec"]["nodeName"] for p in pods} <= set(kwok.names)
     finally:
-        delete_namespace(api, "kwok600", owner.id.__eq__, 180)
+        delete_namespace(api, "kwok600", owner.id, 180)
         applier.close()

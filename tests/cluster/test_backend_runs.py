@@ -70,7 +70,7 @@ def test_two_generators_start_in_the_same_second(bed: KubernetesTestbed, tmp_pat
     [
         pytest.param("sidecar", {"a proxy in every pod", "no identity between the proxies"}, marks=pytest.mark.wide),
         ("sidecar+mtls", {"plaintext from outside the mesh refused", "the generator's identity seen by the app"}),
-        ("sidecar+mtls+jwt", {"JWT: no token", "JWT: forged token", "JWT: good token"}),
+        ("sidecar+mtls+jwt", {"JWT without a token", "JWT with a forged token", "JWT with a good token"}),
     ],
 )
 def test_reference_sidecar(bed: KubernetesTestbed, tmp_path: Path, treatment: str, proofs: set[str]):
@@ -88,7 +88,7 @@ def test_reference_sidecar_with_opa(bed: KubernetesTestbed, tmp_path: Path):
         pytest.skip("the policy server's image was not built")
     run = one_run(bed, "sidecar+mtls+opa", tmp_path)
     assert run.failed == []
-    assert {"OPA: a method that is not allowed", "decisions of the policy servers"} <= run.names
+    assert {"OPA with a method that is not allowed", "decisions of the policy servers"} <= run.names
     assert run.usage["server opa"].role == "policy"
 
 
@@ -118,7 +118,9 @@ def test_every_copy_of_the_application_has_its_share(bed: KubernetesTestbed, tmp
             marks=pytest.mark.wide,
         ),
         pytest.param(
-            "istio+mtls+jwt-filter", {"JWT: no token", "JWT: forged token", "JWT: good token"}, marks=pytest.mark.wide
+            "istio+mtls+jwt-filter",
+            {"JWT without a token", "JWT with a forged token", "JWT with a good token"},
+            marks=pytest.mark.wide,
         ),
         pytest.param(
             "istio+mtls+observability",
@@ -163,7 +165,7 @@ def test_a_broken_toggle_fails_its_proof(bed: KubernetesTestbed, cluster: Cluste
         assert [p for p in deployment.prove("before", 0) if not p.passed] == []
         for kind in ("peerauthentication/default", "authorizationpolicy/jwt"):
             cluster.kubectl("-n", bed.namespace, "delete", kind)
-        wanted = {"plaintext from outside the mesh refused", "JWT: no token"}
+        wanted = {"plaintext from outside the mesh refused", "JWT without a token"}
         deadline = time.monotonic() + 30
         failed: set[str] = set()
         while not wanted <= failed and time.monotonic() < deadline:

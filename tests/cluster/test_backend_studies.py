@@ -173,8 +173,17 @@ def test_features_of_istio(cluster: Cluster, tmp_path: Path):
     assert done.failed_proofs == []
     proven = {(r.treatment, p.name) for r in done.data.runs for p in r.proofs}
     wanted = {
-        "istio+mtls+jwt": {"JWT: no token", "JWT: expired token", "JWT: forged token", "JWT: good token"},
-        "istio+mtls+opa": {"OPA: no token", "OPA: a method that is not allowed", "decisions of the policy servers"},
+        "istio+mtls+jwt": {
+            "JWT without a token",
+            "JWT with an expired token",
+            "JWT with a forged token",
+            "JWT with a good token",
+        },
+        "istio+mtls+opa": {
+            "OPA without a token",
+            "OPA with a method that is not allowed",
+            "decisions of the policy servers",
+        },
     }
     assert {(treatment, name) for treatment, names in wanted.items() for name in names} <= proven
     assert ("istio+mtls+jwt", "istio+mtls") in done.rows("latency_p50_s")
@@ -237,7 +246,7 @@ def test_scale_out_on_istio(cluster: Cluster, tmp_path: Path):
         cluster,
         tmp_path,
         "scale_out",
-        treatments="none,none-aa,istio+mtls+scoped",
+        treatments="none,istio+mtls+scoped",
         sizes="3,6",
         rates="40",
         **(SHORT | {"connections": 16, "duration_s": 6}),

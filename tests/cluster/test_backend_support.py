@@ -229,7 +229,7 @@ def load_and_prove(deployment: Deployment, load: Load, folder: Path, deploy_s: f
     deployment.collect_logs(folder / "logs")
     usage = {u.component: u for u in usage_between(before, after)}
     requests = sum(counts[len(warm) :])
-    return Run(tuple(proofs), outputs, usage, deployment.extra(), deployment.versions, requests, deploy_s)
+    return Run(tuple(proofs), outputs, usage, deployment.facts().to_dict(), deployment.versions, requests, deploy_s)
 
 
 def one_run(bed: KubernetesTestbed, treatment: str, folder: Path, load: Load = LOAD, app: str = "echo") -> Run:

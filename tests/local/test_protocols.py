@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from local.studies import exercise, study_of, told
 
-from meshtrial.design.study import Load, Treatment
+from meshtrial.design.study import Load
 from meshtrial.errors import UsageError
 from meshtrial.testbed.local import features
 from meshtrial.testbed.local.testbed import LocalTestbed
@@ -34,11 +34,6 @@ def test_a_mixed_load_reaches_both_protocols_of_the_app(tmp_path):
     codes = [record.return_codes for record in done.measured.generators]
     assert [set(found) for found in codes] == [{"200"}, {"SERVING"}]
     assert [sum(found.values()) for found in codes] == told(done.outputs)
-
-
-def test_the_relay_has_one_target():
-    with pytest.raises(UsageError, match="the relay has one target, and a mixed load has two"):
-        LocalTestbed().deploy(Treatment.parse("relay"), load("mixed"), "echo")
 
 
 def test_a_removed_jwt_filter_is_found_on_grpc_too(monkeypatch, tmp_path):

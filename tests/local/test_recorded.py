@@ -66,7 +66,7 @@ def test_a_study_leaves_everything_the_design_lists(recorded):
         columns = set(pl.read_parquet(run / "latency.parquet").columns)
         assert {"scheduled_start_s", "actual_start_s", "latency_s", "ok", "code"} <= columns
     rows = json.loads((folder / "verdicts.json").read_text())
-    wanted = "study load response treatment baseline n_blocks ratio ci_low ci_high confidence difference_ms p"
+    wanted = "study load response treatment baseline n_blocks ratio ci_low ci_high confidence difference p"
     assert all({*wanted.split(), "p_adjusted", "verdict", "warnings"} <= set(row) for row in rows)
     assert "report" in out
     page = only(reports, "ambient*.html").read_text()

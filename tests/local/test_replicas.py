@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 from local.studies import exercise
 
-from meshtrial.design.study import Load, Treatment
-from meshtrial.errors import UsageError
+from meshtrial.design.study import Load
 from meshtrial.testbed.local import features
-from meshtrial.testbed.local.testbed import LocalTestbed
 
 LOAD = Load(160, 8, 0.5, generators=2, replicas=2)
 
@@ -52,10 +50,3 @@ def test_a_policy_that_is_not_there_is_found_by_its_proof(tmp_path, monkeypatch)
     failed = exercise("sidecar+least-request", tmp_path, LOAD).failed
     assert set(failed) == {"copies do not take turns"}
     assert failed["copies do not take turns"].observed.startswith(("1 2 1 2", "2 1 2 1"))
-
-
-def test_one_copy_leaves_nothing_to_balance():
-    with pytest.raises(UsageError, match="one copy of the app leaves nothing to balance; set replicas"):
-        LocalTestbed().deploy(Treatment.parse("sidecar+least-request"), Load(100, 4, 0.5), "echo")
-    with pytest.raises(UsageError, match="the relay has one target; leave replicas out"):
-        LocalTestbed().deploy(Treatment.parse("relay"), LOAD, "echo")

@@ -90,39 +90,21 @@ def test_a_study_whose_kernel_is_killed_says_so_at_its_top_and_ends_with_it(tmp_
     assert "-p study_dir=" in said
 
 
+def papermill(out: Path, *parameters: str) -> subprocess.CompletedProcess[str]:
+    command = (sys.executable, "-m", "papermill", paths.NOTEBOOKS / "ambient_vs_no_mesh.ipynb", out, *parameters)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=out.parent, check=False)
+
+
 def test_papermill_alone_runs_the_notebook(tmp_path):
+    given = SHORT | {"blocks": 2, "treatments": "none"}
     out = tmp_path / "out.ipynb"
-    parameters = [
-        part
-        for name, value in (SHORT | {"blocks": 2, "treatments": "none"}).items()
-        for part in ("-p", name, str(value))
-    ]
-    command = [
-        sys.executable,
-        "-m",
-        "papermill",
-        str(paths.NOTEBOOKS / "ambient_vs_no_mesh.ipynb"),
-        str(out),
-        *parameters,
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=tmp_path, check=False)
+    done = papermill(out, *(part for name, value in given.items() for part in ("-p", name, str(value))))
     assert done.returncode == 0, done.stderr[-2000:]
     assert out.exists()
 
 
 def test_the_notebook_itself_refuses_a_misspelt_parameter(tmp_path):
-    out = tmp_path / "out.ipynb"
-    command = [
-        sys.executable,
-        "-m",
-        "papermill",
-        str(paths.NOTEBOOKS / "ambient_vs_no_mesh.ipynb"),
-        str(out),
-        "-p",
-        "blcoks",
-        "3",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=tmp_path, check=False)
+    done = papermill(tmp_path / "out.ipynb", "-p", "blcoks", "3")
     assert done.returncode != 0
     assert "did you mean blocks?" in done.stderr
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 from local.studies import exercise
 
-from meshtrial.design.study import Load, Treatment
-from meshtrial.errors import UsageError
+from meshtrial.design.study import Load
 from meshtrial.testbed.local import tcp_pair
-from meshtrial.testbed.local.testbed import LocalTestbed
 
 
 @pytest.mark.parametrize("protocol", ["h2", "mixed"])
@@ -40,11 +38,6 @@ def test_a_way_around_it_is_found(tmp_path, monkeypatch):
     }
 
 
-def test_copies_are_refused():
-    with pytest.raises(UsageError, match="it has one target for each protocol; leave replicas out"):
-        LocalTestbed().deploy(Treatment.parse("tcp-pair"), Load(100, 4, 0.5, replicas=2, generators=2), "echo")
-
-
 @pytest.mark.parametrize("name", ["none", "node-proxy", "tcp-pair"])
 def test_bytes_are_a_load_of_their_own(name, tmp_path):
     done = exercise(name, tmp_path, Load(0, 2, 0.5, payload_bytes=16384, protocol="tcp"))
@@ -54,9 +47,3 @@ def test_bytes_are_a_load_of_their_own(name, tmp_path):
     passed = generator.requests * 16384 / generator.duration_s
     assert done.measured.responses["throughput_bytes_s"] == pytest.approx(passed, rel=1e-6)
     assert done.outputs[0].argv[-1].startswith("tcp://127.")
-
-
-def test_what_has_no_bytes_to_carry_is_refused():
-    load = Load(100, 4, 0.5, payload_bytes=1000, protocol="tcp")
-    with pytest.raises(UsageError, match="a sidecar here reads HTTP; bytes pass a tcp-pair or a node-proxy"):
-        LocalTestbed().deploy(Treatment.parse("sidecar"), load, "echo")

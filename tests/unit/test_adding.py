@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import copied
 import pytest
 
 from meshtrial import paths
@@ -89,12 +88,7 @@ class Copy:
         # As in a checkout, with this test's own Python and with the copy's library before the installed one.
         command = command.replace(".venv/bin/python", sys.executable)
         command = command.replace(".venv/bin/meshtrial", f"{sys.executable} -m meshtrial")
-        env = os.environ | {"PYTHONPATH": str(self.root / "lib"), "MPLBACKEND": "agg"}
-        done = subprocess.run(
-            ["bash", "-c", command], cwd=self.root, env=env, capture_output=True, text=True, timeout=120, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return copied.said(self.root, ["bash", "-c", command])
 
 
 def dialogue(body: str) -> tuple[str, str]:
@@ -118,12 +112,7 @@ def dialogue(body: str) -> tuple[str, str]:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Copy:
-    # With what is compiled already: a file's time goes with it, and what a recipe changes is compiled anew.
-    for name in ("lib", "manifests", "docs"):
-        shutil.copytree(paths.CHECKOUT / name, tmp_path / name)
-    for name in ("data", "notebooks", "pyproject.toml"):
-        (tmp_path / name).symlink_to(paths.CHECKOUT / name)
-    return Copy(tmp_path)
+    return Copy(copied.checkout(tmp_path))
 
 
 @pytest.mark.parametrize("title", recipes())

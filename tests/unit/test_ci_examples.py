@@ -13,7 +13,8 @@ import yaml
 from meshtrial import cli, paths
 from meshtrial.commands import gating
 from meshtrial.commands.run import read_given
-from meshtrial.inference.gate import WORDS, read_rules
+from meshtrial.inference.gate import read_rules
+from meshtrial.vocabulary import Word
 
 FOLDER = paths.CHECKOUT / "docs" / "ci"
 GITHUB, GITLAB = FOLDER / "github-actions.yml", FOLDER / "gitlab-ci.yml"
@@ -95,4 +96,4 @@ def test_every_rule_that_the_page_shows_is_one():
 
 
 def test_the_page_says_what_every_verdict_does():
-    assert [word for word in WORDS if f"`{word}`" not in PAGE and f"`{word}:" not in PAGE] == ["higher", "lower"]
+    assert [word for word in Word if f"`{word}`" not in PAGE and f"`{word}:" not in PAGE] == ["higher", "lower"]

@@ -222,7 +222,7 @@ def _yaml(data: Any) -> bytes:
 
 def _summary() -> bytes:
     """What a site keeps of a study, with one verdict."""
-    return as_json(Published.of(read_study(StudyStore.open(SAMPLE)), "").to_dict() | {"schema": "meshtrial.site/1"})
+    return as_json(Published.of(read_study(StudyStore.open(SAMPLE)), "").to_dict() | {"schema": "meshtrial.site/2"})
 
 
 KINDS = {

@@ -51,43 +51,40 @@ esac""",
     )
 
 
-def test_a_missing_program_says_what_to_do(checkout: Path) -> None:
-    with refused(
-        MissingToolError,
-        "fortio is missing (not in .build/bin and not on PATH); run 'make setup' in the checkout, or set "
-        "MESHTRIAL_FORTIO to the program",
-    ):
+NO_VERSION = "it is not the load generator ('fortio version' answers no version)"
+
+
+@pytest.mark.parametrize(
+    ("on_path", "why"),
+    [
+        ("", "not in .build/bin and not on PATH"),
+        ("echo 'usage: fortio FILE'; exit 2", "{} was passed over: " + NO_VERSION),
+        ("echo 'Fortran I/O reader'", "{} was passed over: " + NO_VERSION),
+    ],
+)
+def test_a_missing_program_or_a_foreign_one_says_what_to_do(checkout: Path, on_path: str, why: str) -> None:
+    foreign = program(checkout / "path", "fortio", on_path) if on_path else None
+    mend = "run 'make setup' in the checkout, or set MESHTRIAL_FORTIO to the program"
+    with refused(MissingToolError, f"fortio is missing ({why.format(foreign)}); {mend}"):
         native.find("fortio")
 
 
-def test_the_foreign_fortio_is_refused(checkout: Path) -> None:
-    foreign = program(checkout / "path", "fortio", "echo 'usage: fortio FILE'; exit 2")
-    with refused(
-        MissingToolError,
-        f"fortio is missing ({foreign} was passed over: it is not the load generator ('fortio version' answers no "
-        "version)); run 'make setup' in the checkout, or set MESHTRIAL_FORTIO to the program",
-    ):
-        native.find("fortio")
-
-
-def test_a_foreign_fortio_that_answers_anything_is_refused(checkout: Path) -> None:
-    foreign = program(checkout / "path", "fortio", "echo 'Fortran I/O reader'")
-    with refused(MissingToolError, names=[foreign]):
-        native.find("fortio")
-
-
-def test_the_pinned_fortio_comes_before_path(checkout: Path) -> None:
-    program(checkout / "path", "fortio", "echo 1.99.0")
-    assert native.version("fortio") == "1.99.0"
-    pinned = program(checkout / ".build" / "bin", "fortio", "echo 1.68.1 h1:x go1.26 amd64 linux")
-    assert native.find("fortio") == pinned
-    assert native.version("fortio") == "1.68.1"
-
-
-def test_a_foreign_pinned_program_falls_back_to_path(checkout: Path) -> None:
-    program(checkout / ".build" / "bin", "fortio", "exit 1")
-    good = program(checkout / "path", "fortio", "echo v1.70.0")
-    assert native.find("fortio") == good
+@pytest.mark.parametrize(
+    ("pinned", "on_path", "version"),
+    [
+        ("echo 1.68.1 h1:x go1.26 amd64 linux", "echo 1.99.0", "1.68.1"),
+        ("exit 1", "echo v1.70.0", "1.70.0"),
+        ("", "echo 1.99.0", "1.99.0"),
+    ],
+)
+def test_the_pinned_fortio_comes_before_path_where_it_is_one(
+    checkout: Path, pinned: str, on_path: str, version: str
+) -> None:
+    paths = [program(checkout / "path", "fortio", on_path)]
+    if pinned:
+        paths.append(program(checkout / ".build" / "bin", "fortio", pinned))
+    assert native.version("fortio") == version
+    assert native.find("fortio") == paths[pinned.startswith("echo")]
 
 
 def test_the_override_wins_and_is_checked(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,19 +94,11 @@ def test_the_override_wins_and_is_checked(checkout: Path, monkeypatch: pytest.Mo
     assert native.find("fortio") == other
     assert native.version("fortio") == "dev"
     program(checkout / "other", "bad", "exit 3")
-    monkeypatch.setenv("MESHTRIAL_FORTIO", str(checkout / "other" / "bad"))
-    with refused(
-        MissingToolError,
-        f"MESHTRIAL_FORTIO={checkout}/other/bad: it is not the load generator ('fortio version' answers no version); "
-        "correct or unset MESHTRIAL_FORTIO",
-    ):
-        native.find("fortio")
-    monkeypatch.setenv("MESHTRIAL_FORTIO", str(checkout / "nowhere"))
-    with refused(
-        MissingToolError,
-        f"MESHTRIAL_FORTIO={checkout}/nowhere is not an executable file; correct or unset MESHTRIAL_FORTIO",
-    ):
-        native.find("fortio")
+    for name, why in (("bad", f": {NO_VERSION}"), ("nowhere", " is not an executable file")):
+        given = f"MESHTRIAL_FORTIO={checkout / 'other' / name}"
+        monkeypatch.setenv(*given.split("="))
+        with refused(MissingToolError, f"{given}{why}; correct or unset MESHTRIAL_FORTIO"):
+            native.find("fortio")
 
 
 def test_the_variable_of_a_dashed_name(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,7 @@ def published_articles(*, alpha: float = 0.05, margin: float = 0.05) -> Articles
 class BestOfN:
     """What dropping the worst runs by their maximum does, simulated."""
 
-    outcomes: tuple[discarding.Outcome, ...]
+    outcomes: tuple[discarding.RuleEffect, ...]
 
     def table(self) -> Fragment:
         """What each rule does to treatments of known truth."""

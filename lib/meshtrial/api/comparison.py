@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,19 +9,14 @@ from typing import TypeAlias
 
 import polars as pl
 
-from meshtrial.api.schema import VERDICTS, frame_of
-from meshtrial.compare import page, session
-from meshtrial.compare.analysis import Outcome, analyse
-from meshtrial.compare.names import margins_for, metrics_of
-from meshtrial.errors import MeshtrialError, UsageError
+from meshtrial.compare import page
+from meshtrial.compare.analysis import Outcome
+from meshtrial.compare.request import Named, Request, judge
+from meshtrial.errors import UsageError
+from meshtrial.records.columns import verdict_frame
 from meshtrial.report import Figure, Fragment
 
 Files: TypeAlias = str | Path | Sequence[str | Path]
-
-# The reader below speaks to the command line. An option is an argument of its name here, but for these.
-_ARGUMENTS = {"metrics": "responses", "treatment": "treatments", "table": "compare_table", "force": "force=True"}
-_OPTIONS = "|".join([*_ARGUMENTS, "pair-by", "merge", "where", "baseline"])
-_OPTION = re.compile(rf"--treatment istio='istio/\*\.json'|(?<!\S)--({_OPTIONS})\b")
 
 
 @dataclass(frozen=True)
@@ -45,9 +38,7 @@ class Comparison:
 
     def verdicts(self) -> pl.DataFrame:
         """A row a response and treatment; the columns are those of a study's verdicts."""
-        own = {"after_the_fact": ""}
-        rows = [row.to_dict() | {"adjustment": row.adjustment} | own for row in self.outcome.rows]
-        return frame_of(rows, VERDICTS)
+        return verdict_frame(self.outcome.rows)
 
     def limits(self) -> Fragment:
         """What so many runs can show at all."""
@@ -139,19 +130,18 @@ def compare(
     """
     if not treatments:
         raise UsageError("treatments: names none, e.g. {'istio': 'istio/*.json'}")
-    return _judged(
-        session.Asked(
-            baseline=_tokens(name, baseline),
-            treatment=[_tokens(treatment, files) for treatment, files in treatments.items()],
-            pair_by=pair_by,
-            merge=merge,
-            sample_floor=sample_floor,
-            force=force,
-        ),
-        responses,
-        margin,
-        alpha,
+    request = Request(
+        _named(name, baseline),
+        tuple(_named(treatment, files) for treatment, files in treatments.items()),
+        pair_by=pair_by,
+        merge=merge,
+        responses=responses,
+        margins=(margin,) if margin else (),
+        alpha=alpha,
+        sample_floor=sample_floor,
+        force=force,
     )
+    return Comparison(judge(request))
 
 
 def compare_table(
@@ -187,50 +177,23 @@ def compare_table(
     >>> found.limits()
     3 blocks: the smallest possible p is 2/8 = 0.25. Nothing below 0.25 is possible, ... it takes at least 6 blocks.
     """
-    return _judged(
-        session.Asked(
-            baseline=[baseline],
-            treatment=[list(treatments)] if treatments else [],
-            table=Path(path).expanduser(),
-            where=[f"{column}={value}" for column, value in (where or {}).items()],
-            force=force,
-        ),
-        responses,
-        margin,
-        alpha,
+    request = Request(
+        Named(baseline),
+        tuple(map(Named, treatments)),
+        Path(path).expanduser(),
+        tuple((where or {}).items()),
+        responses=responses,
+        margins=(margin,) if margin else (),
+        alpha=alpha,
+        force=force,
     )
+    return Comparison(judge(request))
 
 
-def _judged(asked: session.Asked, responses: str, margin: str, alpha: float) -> Comparison:
-    """The sample that the command's own reader collects, through the same analysis."""
-    if not 0 < alpha < 0.5:
-        raise UsageError(f"alpha = {alpha:g}: allowed is more than 0 and less than 0.5")
-    if not 0 <= asked.sample_floor < math.inf:
-        raise UsageError(f"sample_floor = {asked.sample_floor:g}: allowed is 0 or more")
-    try:
-        sample, default = session.collect(asked)
-        metrics = metrics_of(responses) if responses else default
-        margins = margins_for([margin] if margin else [], metrics)
-    except MeshtrialError as error:
-        error.args = (_OPTION.sub(_argument, str(error)),)
-        raise
-    return Comparison(analyse(sample, metrics, margins, alpha=alpha, sample_floor=asked.sample_floor))
-
-
-def _argument(option: re.Match[str]) -> str:
-    """An option, or the one example with an option, as Python has it."""
-    name = option[1]
-    if name is None:
-        return "treatments={'istio': 'istio/*.json'}"
-    return _ARGUMENTS.get(name, name.replace("-", "_"))
-
-
-def _tokens(name: str, files: Files) -> list[str]:
-    """``NAME=PATTERN PATTERN ...``, as the command line has it."""
-    if not name or "=" in name:
-        raise UsageError(f"treatment {name!r}: a name without an equals sign is needed")
+def _named(name: str, files: Files) -> Named:
     patterns = [files] if isinstance(files, str | Path) else list(files)
+    if not name:
+        raise UsageError("treatment '': a name is needed")
     if not patterns:
         raise UsageError(f"treatment {name!r}: names no file")
-    first, *rest = (str(pattern) for pattern in patterns)
-    return [f"{name}={first}", *rest]
+    return Named(name, tuple(map(str, patterns)))

@@ -9,13 +9,12 @@ from typing import Any
 
 import polars as pl
 
-from meshtrial.api.schema import REQUESTS, RESPONSES, RUNS, VERDICTS, frame_of
 from meshtrial.inference import read_study
 from meshtrial.inference.reanalysis import reanalyse
-from meshtrial.records.dataset import StudyData
+from meshtrial.records.columns import REQUESTS, RESPONSES, RUNS, frame_of, verdict_frame
+from meshtrial.records.dataset import StudyData, subset
 from meshtrial.records.listing import listing
 from meshtrial.records.store import StudyStore
-from meshtrial.records.subset import subset
 from meshtrial.run.trial import Trial
 
 
@@ -90,9 +89,8 @@ class RecordedStudy:
         >>> found["treatment"], found["response"], found["verdict"]
         ('node-proxy', 'latency_p50_s', 'slower')
         """
-        later = {"after_the_fact": self.after_the_fact} | ({"exploratory": True} if self.after_the_fact else {})
-        rows = [row.to_dict() | {"adjustment": row.adjustment} | later for row in self.data.verdicts]
-        return frame_of(rows, VERDICTS)
+        frame = verdict_frame(self.data.verdicts)
+        return frame.with_columns(exploratory=True) if self.after_the_fact else frame
 
     def reanalyse(self, *, margin: str = "", alpha: float | None = None, baseline: str = "") -> RecordedStudy:
         """Judge the same runs under another margin, error level or baseline, chosen after the fact.

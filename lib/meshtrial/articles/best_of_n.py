@@ -9,7 +9,7 @@ import polars as pl
 import seaborn as sns
 from matplotlib.figure import Figure as Canvas
 
-from meshtrial.articles.discarding import PRINTED, SLOWER, Outcome
+from meshtrial.articles.discarding import PRINTED, SLOWER, RuleEffect
 from meshtrial.report import Figure, Fragment, frames, wording
 from meshtrial.report.figures.common import factor_axis
 from meshtrial.report.markup import Cell, Column, Table
@@ -25,7 +25,7 @@ _NOTE = (
 )
 
 
-def outcome_table(found: Sequence[Outcome]) -> Fragment:
+def outcome_table(found: Sequence[RuleEffect]) -> Fragment:
     """What each rule does: winners where there is none, and estimates beside the truth."""
     columns = [
         Column("rule"),
@@ -51,7 +51,7 @@ def outcome_table(found: Sequence[Outcome]) -> Fragment:
     return Table("Best of n", columns, rows, _NOTE, groups=[_NAMES[one.order] for one in found]).fragment()
 
 
-def outcome_figure(found: Sequence[Outcome]) -> Figure:
+def outcome_figure(found: Sequence[RuleEffect]) -> Figure:
     """Ratios of the means of identical treatments, a row a rule."""
     orders = list(dict.fromkeys(one.order for one in found))
     rows = [
@@ -71,7 +71,7 @@ def outcome_figure(found: Sequence[Outcome]) -> Figure:
     return Figure(lambda sheet: _draw(found, orders, sheet), alt, caption, pl.DataFrame(rows))
 
 
-def _draw(found: Sequence[Outcome], orders: Sequence[Order], sheet: Sheet) -> Canvas:
+def _draw(found: Sequence[RuleEffect], orders: Sequence[Order], sheet: Sheet) -> Canvas:
     figure, panels = sheet.panels([2.0] * len(orders), sharex=True)
     limits = [float(np.quantile(one.identical, q)) for one in found for q in (0.02, 0.98)]
     for axes, order, colour in zip(panels, orders, HUES, strict=False):

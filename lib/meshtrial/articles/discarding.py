@@ -48,7 +48,7 @@ RULES = (Rule(8, 0), Rule(8, 3), Rule(5, 0), Rule(5, 2))
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RuleEffect:
     """What one rule does under one order.
 
     Attributes
@@ -84,7 +84,7 @@ class Outcome:
 
 def outcomes(
     rules: Sequence[Rule] = RULES, *, repetitions: int = 4000, seed: int = 1, orders: Sequence[Order] = ORDERS
-) -> tuple[Outcome, ...]:
+) -> tuple[RuleEffect, ...]:
     """Simulate every rule under every order.
 
     Parameters
@@ -106,7 +106,7 @@ def outcomes(
     )
 
 
-def _outcome(rule: Rule, order: Order, repetitions: int, rng: np.random.Generator) -> Outcome:
+def _outcome(rule: Rule, order: Order, repetitions: int, rng: np.random.Generator) -> RuleEffect:
     values, maxima = _runs(rule, order, repetitions, rng, 0.0)
     kept = kept_best(values, maxima, rule)
     tested = scipy.stats.ttest_ind(kept[..., 0], kept[..., 1], axis=1, equal_var=False)
@@ -115,7 +115,7 @@ def _outcome(rule: Rule, order: Order, repetitions: int, rng: np.random.Generato
     spread = kept[..., 0].std(axis=1, ddof=1) / values[..., 0].std(axis=1, ddof=1)
     slower = _change(kept_best(*_runs(rule, order, repetitions, rng, SLOWER), rule))
     stalled = _stalled(*_runs(rule, order, repetitions, rng, 0.0), rng)
-    return Outcome(
+    return RuleEffect(
         rule=rule,
         order=order,
         identical=_ratios(kept),

@@ -15,8 +15,8 @@ import polars as pl
 
 from meshtrial import paths, stats
 from meshtrial.compare.analysis import Outcome, analyse
-from meshtrial.compare.names import metrics_of
 from meshtrial.compare.pairing import blocks_of_table
+from meshtrial.compare.request import metrics_of
 from meshtrial.compare.runs import Run, Sample
 from meshtrial.compare.tables import choose, read_table
 from meshtrial.errors import UsageError
@@ -213,12 +213,14 @@ def values(file: str, experiment: str, treatment: str, response: str) -> list[fl
     rows = read(file).filter(
         (pl.col("experiment") == experiment) & (pl.col("treatment") == treatment) & (pl.col("response") == response)
     )
+    if rows.is_empty():
+        raise UsageError(f"{file}: {experiment}, {treatment}, {response} is not printed there")
     return [float(x) for x in rows["value"].to_list()]
 
 
 def _printed_runs(experiment: str) -> dict[str, list[Run]]:
     path = FOLDER / AMBIENT
-    found, _ = read_table(path, [f"experiment={experiment}"])
+    found, _ = read_table(path, [("experiment", experiment)])
     return choose(found, path, "none", ["ambient"])
 
 

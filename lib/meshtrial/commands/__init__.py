@@ -1,4 +1,4 @@
-"""One verb a module: each has ``add(subparsers)`` and ``run(arguments, out) -> exit code``.
+"""One verb a module: each has ``run(arguments, out) -> exit code``, and ``add(command)`` where it has options.
 
 `gating` is no verb: the options that three of them share.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from meshtrial import stats
 from meshtrial.inference.instrument import recorded_noise_logs
@@ -13,13 +13,11 @@ from meshtrial.inference.instrument import recorded_noise_logs
 FULL, QUICK = 4000, 1000
 
 
-def add(verbs: Any) -> None:
-    """Declare the command."""
-    command = verbs.add_parser("calibrate")
+def add(command: argparse.ArgumentParser) -> None:
+    """Declare the options."""
     command.add_argument("--full", action="store_true", help=f"{FULL} studies a cell instead of {QUICK}")
     command.add_argument("--seed", type=int, default=1)
     command.add_argument("--from", dest="source", type=Path, metavar="DIR", help="also under a recorded study's noise")
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, TextIO
+from typing import TextIO
 
 
-def add(verbs: Any) -> None:
-    """Declare the command."""
-    command = verbs.add_parser("clean")
+def add(command: argparse.ArgumentParser) -> None:
+    """Declare the options."""
     command.add_argument("--context", default="", help="empty is the current one")
     command.add_argument("--kubeconfig", default="", help="empty is KUBECONFIG or the usual file")
     command.add_argument(
@@ -16,7 +15,6 @@ def add(verbs: Any) -> None:
     )
     command.add_argument("--study", default=None, help="only what this study made")
     command.add_argument("--force", action="store_true", help="also what a running study owns")
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import math
+import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from meshtrial.commands import gating
+from meshtrial.design.parameters import split_list
 from meshtrial.errors import UsageError
+
+if TYPE_CHECKING:
+    from meshtrial.compare.request import Request
 
 EXAMPLES = """\
 examples:
@@ -29,15 +33,10 @@ only by --pair-by. Folders of recorded studies (or packed ones) of one question 
 spread between their days."""
 
 
-def add(verbs: Any) -> None:
-    """Declare the command."""
-    command = verbs.add_parser(
-        "compare",
-        description="Judge results that are already there by the same inference as a study.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def add(command: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    command.description = "Judge results that are already there by the same inference as a study."
+    command.epilog, command.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
     treatment = "NAME=PATTERN"
     command.add_argument("studies", nargs="*", type=Path, metavar="STUDY_DIR", help="two or more recorded studies")
     command.add_argument(
@@ -68,7 +67,6 @@ def add(verbs: Any) -> None:
     command.add_argument("--json", type=Path, metavar="OUT", help="write the record")
     command.add_argument("--html", type=Path, metavar="OUT", help="write one offline page")
     gating.add(command)
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
@@ -76,20 +74,11 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     if arguments.studies:
         return _studies(arguments, out)
     # scipy takes a moment to load, which other commands need not wait for.
-    from meshtrial.compare import analysis, names, record, session, text
+    from meshtrial.compare import record, text
+    from meshtrial.compare.request import judge
 
-    if not arguments.baseline:
-        raise UsageError("nothing to compare: give --baseline and --treatment, or the folders of two recorded studies")
-    if not 0 < arguments.alpha < 0.5:
-        raise UsageError(f"--alpha {arguments.alpha:g}: allowed is more than 0 and less than 0.5")
-    if not 0 <= arguments.sample_floor < math.inf:
-        raise UsageError(f"--sample-floor {arguments.sample_floor:g}: allowed is 0 or more")
     gate = gating.read(arguments)
-    asked = session.Asked(**{field.name: getattr(arguments, field.name) for field in dataclasses.fields(session.Asked)})
-    sample, default = session.collect(asked)
-    metrics = names.metrics_of(arguments.metrics) if arguments.metrics else default
-    margins = names.margins_for(arguments.margin, metrics)
-    outcome = analysis.analyse(sample, metrics, margins, alpha=arguments.alpha, sample_floor=arguments.sample_floor)
+    outcome = judge(_asked(arguments))
     print(text.render(outcome), file=out)
     options = {name: _plain(value) for name, value in vars(arguments).items() if name not in ("run", "verb")}
     try:
@@ -106,9 +95,57 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     if gate:
         from meshtrial.compare import page
 
-        title = f"{' and '.join(sample.treatments)} against {sample.baseline}"
-        gate.judge(page.contrasts(outcome), outcome.primary, outcome.alpha, title, out)
+        gate.judge(page.contrasts(outcome), outcome.primary, outcome.alpha, page.title(outcome), out)
     return 0
+
+
+def _asked(arguments: argparse.Namespace) -> Request:
+    from meshtrial.compare.request import Named, Request
+
+    if not arguments.baseline:
+        raise UsageError("nothing to compare: give --baseline and --treatment, or the folders of two recorded studies")
+    if arguments.table is None:
+        if arguments.where:
+            raise UsageError("--where: chooses rows of a table; give --table FILE")
+        if not arguments.treatment:
+            raise UsageError("--treatment: is needed, e.g. --treatment istio='istio/*.json'")
+        baseline, *treatments = (Named(*_files(words)) for words in (arguments.baseline, *arguments.treatment))
+    else:
+        if arguments.merge:
+            raise UsageError("--merge: is for files; a table has one number a run already")
+        if len(arguments.baseline) != 1:
+            names = " ".join(arguments.baseline)
+            raise UsageError(f"--baseline: with --table it is one name of the table, not {names}")
+        baseline = Named(arguments.baseline[0])
+        treatments = [Named(name) for words in arguments.treatment for word in words for name in split_list(word)]
+    for item in arguments.where:
+        if "=" not in item:
+            raise UsageError(f"--where {item}: is not COLUMN=VALUE")
+    return Request(
+        baseline,
+        tuple(treatments),
+        arguments.table,
+        tuple((column, value) for column, _, value in (item.partition("=") for item in arguments.where)),
+        arguments.pair_by or "",
+        arguments.merge,
+        arguments.metrics,
+        tuple(arguments.margin),
+        arguments.alpha,
+        arguments.sample_floor,
+        arguments.force,
+    )
+
+
+def _files(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """Name and patterns of ``NAME=PATTERN [PATTERN ...]``; a shell may have expanded the pattern."""
+    first = words[0]
+    name, equals, pattern = first.partition("=")
+    # A file whose own name holds an equals sign is still a file.
+    if not equals or re.search(r"[/*?\[]", name) or Path(first).exists():
+        return "", tuple(words)
+    if not name or not pattern:
+        raise UsageError(f"{first!r}: is not NAME=PATTERN, e.g. istio='istio/*.json'")
+    return name, (pattern, *words[1:])
 
 
 def _studies(arguments: argparse.Namespace, out: TextIO) -> int:

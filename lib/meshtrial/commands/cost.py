@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 
-def add(verbs: Any) -> None:
-    """Declare the command."""
-    command = verbs.add_parser("cost", allow_abbrev=False)
+def add(command: argparse.ArgumentParser) -> None:
+    """Declare the options."""
     command.add_argument("study_dir", type=Path, metavar="DIR", help="a recorded study, or a packed one")
     command.add_argument("--core-hour", type=float, required=True, metavar="PRICE", help="of one core for an hour")
     command.add_argument("--gib-hour", type=float, required=True, metavar="PRICE", help="of one GiB for an hour")
     command.add_argument("--currency", default="", metavar="NAME", help="shown beside the amounts")
     command.add_argument("--pods", type=int, metavar="N", help="at N pods, by the straight line of a scale_out study")
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
     from meshtrial.inference import read_study
     from meshtrial.records.store import StudyStore
-    from meshtrial.report.tables.money import money, money_at
+    from meshtrial.report.tables.cost import money, money_at
 
     data = read_study(StudyStore.open(arguments.study_dir.resolve()))
     prices = arguments.core_hour, arguments.gib_hour

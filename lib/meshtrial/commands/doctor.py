@@ -9,19 +9,13 @@ import platform
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from meshtrial import __version__, native, paths
 from meshtrial.errors import MeshtrialError
 from meshtrial.testbed.local import apps, host
 
 PACKAGES = ("jupyterlab", "papermill", "kubernetes", "scipy", "seaborn", "polars", "statsmodels")
-
-
-def add(verbs: Any) -> None:
-    """Declare the command."""
-    command = verbs.add_parser("doctor")
-    command.set_defaults(run=run)
 
 
 def run(_: argparse.Namespace, out: TextIO) -> int:

@@ -4,34 +4,28 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from meshtrial import paths
 from meshtrial.design.parameters import split_list
 
-_FORMATS = "csv, parquet, json, openmetrics, smp"
+_FORMATS = "csv, parquet, json"
 
 
-def add(verbs: Any) -> None:
-    """Declare the command."""
-    command = verbs.add_parser("export")
+def add(command: argparse.ArgumentParser) -> None:
+    """Declare the options."""
     command.add_argument("study_dir", type=Path, metavar="DIR", help="a recorded study, or a packed one")
     command.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where the files are written")
     command.add_argument("--format", default="", metavar="LIST", help=f"comma-separated, of {_FORMATS}; all without it")
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
     from meshtrial.inference import read_study
-    from meshtrial.inference.export import LIMITS, export
+    from meshtrial.inference.export import export
     from meshtrial.records.store import StudyStore
 
     data = read_study(StudyStore.open(arguments.study_dir.resolve()))
-    formats = split_list(arguments.format)
-    for path in export(data, arguments.out, formats):
+    for path in export(data, arguments.out, split_list(arguments.format)):
         print(f"{paths.shown(path)}  {path.stat().st_size / 1e3:.1f} kB", file=out)
-    for name, said in LIMITS.items():
-        if name in formats or not formats:
-            print(f"{name}: {said}", file=out)
     return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from meshtrial import paths
 from meshtrial.commands.status import line
@@ -13,15 +13,13 @@ from meshtrial.records.store import StudyStore
 from meshtrial.signals import interruptible
 
 
-def add(verbs: Any) -> None:
-    """Declare the command."""
-    command = verbs.add_parser("fetch", allow_abbrev=False)
+def add(command: argparse.ArgumentParser) -> None:
+    """Declare the options."""
     command.add_argument("--context", default="", help="empty is the current one")
     command.add_argument("--kubeconfig", default="", help="empty is KUBECONFIG or the usual file")
     command.add_argument("--namespace", default="meshtrial", help="where the Job is (meshtrial)")
     command.add_argument("--job", default="meshtrial-study", help="what it is called (meshtrial-study)")
     command.add_argument("--out", type=Path, metavar="FOLDER", help="where studies go; default: data/studies")
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:

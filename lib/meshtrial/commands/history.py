@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from meshtrial import paths
 from meshtrial.errors import MeshtrialError, UsageError
 
 
-def add(verbs: Any) -> None:
-    """Declare the command."""
-    command = verbs.add_parser("history", allow_abbrev=False)
+def add(command: argparse.ArgumentParser) -> None:
+    """Declare the options."""
     command.add_argument(
         "what", nargs="+", metavar="STUDY|DIR", help="a study's name, for all that are recorded; or their folders"
     )
     command.add_argument("--response", default="", metavar="NAME", help="p50, p99, path_cpu_s_per_request, ...")
     command.add_argument("--out", type=Path, metavar="FILE.html", help="where the page goes")
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
@@ -60,13 +58,11 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 def _folders(what: list[str]) -> list[Path]:
     from meshtrial.design.studies import STUDIES
+    from meshtrial.records.listing import recorded_in
 
-    found: list[Path] = []
+    folders: list[Path] = []
     for item in what:
-        if item in STUDIES:
-            found += sorted(path.parent for path in paths.studies_root().glob(f"{item}/*/plan.json"))
-        else:
-            found.append(Path(item).resolve())
-    if not found:
+        folders += recorded_in(paths.studies_root(), item) if item in STUDIES else [Path(item).resolve()]
+    if not folders:
         raise UsageError(f"{' '.join(what)}: nothing is recorded; `meshtrial status` lists what there is")
-    return found
+    return folders

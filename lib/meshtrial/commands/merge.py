@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from meshtrial import paths
 from meshtrial.commands.status import line
@@ -13,9 +13,8 @@ from meshtrial.records.merging import merge
 from meshtrial.records.store import PART_ENDING, StudyStore
 
 
-def add(verbs: Any) -> None:
-    """Declare the command."""
-    command = verbs.add_parser("merge", allow_abbrev=False)
+def add(command: argparse.ArgumentParser) -> None:
+    """Declare the options."""
     command.add_argument("parts", nargs="+", type=Path, metavar="DIR", help="the folders of all parts")
     command.add_argument(
         "--out",
@@ -23,7 +22,6 @@ def add(verbs: Any) -> None:
         metavar="FOLDER",
         help="the whole study; default: beside the first part, ending in -merged",
     )
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:

@@ -6,25 +6,20 @@ import argparse
 import os
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TextIO
 
 from meshtrial import paths
 from meshtrial.errors import UsageError
-
-if TYPE_CHECKING:
-    from meshtrial.report.entry import Entry
 
 # One of them leads to a browser; without, webbrowser would start one in the terminal, and wait for its end.
 _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 
 
-def add(verbs: Any) -> None:
-    """Declare the command."""
-    command = verbs.add_parser("open")
+def add(command: argparse.ArgumentParser) -> None:
+    """Declare the options."""
     command.add_argument(
         "study", nargs="?", default="", metavar="STUDY", help="its name, or its folder; without it the newest of all"
     )
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
@@ -40,42 +35,18 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 
 def newest(folder: Path, study: str = "") -> Path:
-    """The report that was written last, of all or of one study.
-
-    Parameters
-    ----------
-    folder : Path
-        Where the reports lie.
-    study : str
-        Name of the study, or the folder of its records.
-
-    Raises
-    ------
-    UsageError
-        Where there is none.
-    """
+    """The report that was written last, of all or of one study, by its name or the folder of its records."""
     pages = [path for path in folder.glob("*.html") if path.name != "index.html"]
     if study:
-        known = {path: entry for path in pages if (entry := _entry(path)) is not None}
-        pages = [path for path, entry in known.items() if _is_of(entry, study, folder)]
+        # Loads all of the report, which the newest of all can do without.
+        from meshtrial.report.entry import read_entries
+
+        known = {page: entry for page, entry in read_entries(folder).items() if page in pages}
+        wanted = Path(study).resolve()
+        pages = [page for page, entry in known.items() if entry.study == study or entry.records(page) == wanted]
         if known and not pages:
             there = ", ".join(sorted({entry.study for entry in known.values()}))
             raise UsageError(f"{study}: no report under {paths.shown(folder)} is of it; there are some of {there}")
     if not pages:
         raise UsageError(f"{paths.shown(folder)}: holds no report yet; `make study` makes one")
     return max(pages, key=lambda path: path.stat().st_mtime)
-
-
-def _entry(page: Path) -> Entry | None:
-    # Loads all of the report, which the newest of all can do without.
-    from meshtrial.report.entry import read_entry
-
-    try:
-        return read_entry(page.with_suffix(".json"))
-    except UsageError:
-        return None  # a page that is no study's, or whose entry is broken: the index says so
-
-
-def _is_of(entry: Entry, study: str, folder: Path) -> bool:
-    records = (folder / entry.data).resolve() if entry.data else None
-    return entry.study == study or records == Path(study).resolve()

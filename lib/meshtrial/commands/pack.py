@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from meshtrial import paths
 from meshtrial.design.parameters import split_list
@@ -12,14 +12,12 @@ from meshtrial.records import packed
 from meshtrial.records.store import StudyStore
 
 
-def add(verbs: Any) -> None:
-    """Declare the command."""
-    command = verbs.add_parser("pack")
+def add(command: argparse.ArgumentParser) -> None:
+    """Declare the options."""
     command.add_argument("study_dir", type=Path, metavar="DIR", help="a folder under data/studies")
     command.add_argument("--out", type=Path, metavar="FILE.zip", help="default: the study's name, here")
     parts = ", ".join(packed.PARTS)
     command.add_argument("--without", default="", metavar="PARTS", help=f"comma-separated, what is left out: {parts}")
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin, margin_parts
@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from meshtrial.records.dataset import StudyData
 
 
-def add(verbs: Any) -> None:
-    """Declare the command."""
-    command = verbs.add_parser("plan", allow_abbrev=False)
+def add(command: argparse.ArgumentParser) -> None:
+    """Declare the options."""
     command.add_argument("--from", dest="study_dir", type=Path, required=True, metavar="DIR", help="a recorded study")
     command.add_argument("--margin", help="the effect that matters: 5%%, 0.2ms or 5%%,0.2ms (as in the study)")
     command.add_argument("--response", default="p50", help="p50 (default), p99, path_cpu_s_per_request, ...")
@@ -24,7 +23,6 @@ def add(verbs: Any) -> None:
     command.add_argument("--alpha", type=float, help="error level of the family (as in the study)")
     command.add_argument("--contrasts", type=int, metavar="M", help="contrasts of the family (as in the study)")
     command.add_argument("--json", type=Path, metavar="OUT", help="write what was computed")
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:

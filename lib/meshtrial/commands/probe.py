@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, TextIO
+from typing import TextIO
 
 from meshtrial.design.study import PROTOCOLS, Load, Treatment
 
 
-def add(verbs: Any) -> None:
-    """Declare the command."""
-    command = verbs.add_parser("probe", allow_abbrev=False)
+def add(command: argparse.ArgumentParser) -> None:
+    """Declare the options."""
     command.add_argument("treatment", nargs="+", help="e.g. none sidecar+mtls node-proxy")
     command.add_argument("--app", default="echo", help="the application behind it (default echo)")
     command.add_argument("--protocol", default="http1", choices=[name for name in PROTOCOLS if name != "mixed"])
     command.add_argument("--rps", type=float, default=100.0, help="requests a second; 0 is a closed loop (default 100)")
     command.add_argument("--connections", type=int, default=4)
     command.add_argument("--duration", type=float, default=3.0, metavar="S", help="seconds a stage (default 3)")
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
     # The local testbed and the load tables are not loaded for other commands.
-    from meshtrial.run.probe import probe
+    from meshtrial.run.probe import lines, probe
 
     treatments = [Treatment.parse(name) for name in arguments.treatment]
     load = Load(arguments.rps, arguments.connections, arguments.duration, 0.0, protocol=arguments.protocol)
     for treatment in treatments:
-        print("\n".join(probe(treatment, load, arguments.app).lines()), end="\n\n", file=out)
+        print("\n".join(lines(probe(treatment, load, arguments.app))), end="\n\n", file=out)
     print("Counted under strace in a pass of its own: counts of calls, never times.", file=out)
     return 0

@@ -13,12 +13,10 @@ from meshtrial.inference import analyse
 from meshtrial.records.store import StudyStore
 
 
-def add(verbs: Any) -> None:
-    """Declare the command."""
-    command = verbs.add_parser("report", allow_abbrev=False)
+def add(command: argparse.ArgumentParser) -> None:
+    """Declare the options."""
     command.add_argument("study_dir", type=Path, metavar="DIR", help="a folder under data/studies")
     gating.add(command)
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:

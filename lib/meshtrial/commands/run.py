@@ -19,13 +19,13 @@ import yaml
 from meshtrial import paths
 from meshtrial.commands import gating
 from meshtrial.design.parameters import grouped, read_parameters
-from meshtrial.design.part import Part
 from meshtrial.design.plan import ATTEMPTS, make_plan
 from meshtrial.design.studies import STUDIES, study_module
 from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.inference import read_study
 from meshtrial.inference.gate import declared_by
 from meshtrial.records.dataset import StudyData
+from meshtrial.records.parts import Part
 from meshtrial.records.store import StudyStore, read_json
 from meshtrial.run.progress import Lines, shown
 from meshtrial.run.trial import HANDOFF, Trial, go_on, kept
@@ -37,9 +37,8 @@ INVALID_RUNS = 3
 GRACE_S = {"local": 5.0, "kubernetes": 240.0}
 
 
-def add(verbs: Any) -> None:
-    """Declare the command."""
-    command = verbs.add_parser("run", allow_abbrev=False, add_help=False)
+def add(command: argparse.ArgumentParser) -> None:
+    """Declare the options."""
     command.add_argument("-h", "--help", action=_Help, help="with a STUDY: its parameters")
     command.add_argument("study", choices=sorted(STUDIES))
     command.add_argument("-p", dest="pairs", action="append", default=[], metavar="NAME=VALUE", help="a parameter")
@@ -48,7 +47,6 @@ def add(verbs: Any) -> None:
         "--resume", action="store_true", help="go on with what was begun of this very plan here, else begin it"
     )
     gating.add(command)
-    command.set_defaults(run=run)
 
 
 class _Help(argparse.Action):
@@ -152,10 +150,12 @@ def _value(text: str) -> Any:
     return text
 
 
-def run_notebook(study: str, given: Mapping[str, Any], out: TextIO, gate: gating.Gate) -> int:
+def run_notebook(
+    study: str, given: Mapping[str, Any], out: TextIO, gate: gating.Gate, reports: Path | None = None
+) -> int:
     """Run a study's notebook, write HTML, its entry and the index, print what it says and where it lies; then the gate.
 
-    The executed notebook is a new file, always.
+    The executed notebook is a new file, always, in the folder of all reports where no other is given.
 
     Raises
     ------
@@ -166,7 +166,7 @@ def run_notebook(study: str, given: Mapping[str, Any], out: TextIO, gate: gating
     if announced:
         print(announced, file=out)
         print(f"meanwhile: `meshtrial status`, and {paths.shown(paths.studies_root() / study)}", file=out, flush=True)
-    notebook = new_notebook(study)
+    notebook = new_notebook(study, reports or paths.reports_root())
     try:
         error, study_dir = _execute(study, notebook, given, out)
     finally:
@@ -179,10 +179,9 @@ def run_notebook(study: str, given: Mapping[str, Any], out: TextIO, gate: gating
     return INVALID_RUNS if has_invalid(data) else 0
 
 
-def new_notebook(study: str) -> Path:
+def new_notebook(study: str, folder: Path) -> Path:
     """A file for the executed notebook that was not there before, also where several begin within a second."""
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
-    folder = paths.reports_root()
     folder.mkdir(parents=True, exist_ok=True)
     number = 1
     while True:
@@ -275,7 +274,7 @@ def _publish(
             data_dir=study_dir,
             message="" if error is None else _what_ended_it(error),
         )
-    index = site.write_index(paths.reports_root(), paths.studies_root())
+    index = site.write_index(notebook.parent, paths.studies_root())
     if error is not None:
         if store is not None:
             print(f"{kept(store)}; to go on:\n  {go_on(store)}", file=out, flush=True)

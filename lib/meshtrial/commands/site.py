@@ -5,27 +5,23 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from meshtrial import paths
 from meshtrial.errors import MeshtrialError, UsageError
+from meshtrial.records.store import PLAN
 
 if TYPE_CHECKING:
     from meshtrial.records.dataset import StudyData
-    from meshtrial.site import Published
+    from meshtrial.site.published import Published
 
 
-def add(verbs: Any) -> None:
-    """Declare the command."""
-    command = verbs.add_parser(
-        "site",
-        allow_abbrev=False,
-        description="papermill_runs/index.html again; with OUT a static site of studies and documentation.",
-    )
+def add(command: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    command.description = "papermill_runs/index.html again; with OUT a static site of studies and documentation."
     command.add_argument("out", nargs="?", type=Path, metavar="OUT", help="folder of the site; pages in it stay")
     command.add_argument(
         "studies",
@@ -37,7 +33,6 @@ def add(verbs: Any) -> None:
     command.add_argument(
         "--base-url", default="", metavar="URL", help="where it will be served: the feed and previews need it"
     )
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
@@ -53,29 +48,32 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 
 def _publish(root: Path, chosen: list[Path], base: str, out: TextIO) -> int:
-    from meshtrial import site
     from meshtrial.records.listing import samples
+    from meshtrial.site.documents import write_documents
+    from meshtrial.site.feed import FEED, checked_base, write_feed
+    from meshtrial.site.index import refuse_foreign, write_site_index
+    from meshtrial.site.published import all_published
 
-    base_url = site.checked_base(base) if base else ""
-    site.refuse_foreign(root)
-    folders = chosen or [*_reported(), *samples().values()]
+    base_url = checked_base(base) if base else ""
+    refuse_foreign(root)
+    folders = chosen or [*sorted({folder for _, folder in _reports()}), *samples().values()]
     for folder in folders:
         with _left_out_unless(bool(chosen), folder, out):
             published = _published(folder, root, base_url, out)
             print(f"{paths.shown(root)}/{published.address}index.html", file=out, flush=True)
-    studies, broken = site.all_published(root)
+    studies, broken = all_published(root)
     try:
         root.mkdir(parents=True, exist_ok=True)
-        documents = site.write_documents(paths.CHECKOUT, root, base_url)
-        index = site.write_site_index(root, studies, broken, base_url)
+        documents = write_documents(paths.CHECKOUT, root, base_url)
+        index = write_site_index(root, studies, broken, base_url)
         if base_url:
-            site.write_feed(root, studies, base_url)
+            write_feed(root, studies, base_url)
     except OSError as error:
         raise UsageError(f"{root}: cannot be written ({error.strerror}); check rights and free space") from None
     for _, reason in broken:
         print(f"listed without its verdict: {reason}", file=out)
     if not base_url:
-        feed = f"{site.FEED} is as it was" if (root / site.FEED).is_file() else "no feed"
+        feed = f"{FEED} is as it was" if (root / FEED).is_file() else "no feed"
         print(f"{feed}, no pictures in previews: these need whole addresses, --base-url https://...", file=out)
     counted = "1 study" if len(studies) == 1 else f"{len(studies)} studies"
     print(f"{counted}, {len(documents)} pages of documentation", file=out)
@@ -84,12 +82,12 @@ def _publish(root: Path, chosen: list[Path], base: str, out: TextIO) -> int:
 
 
 def _published(folder: Path, root: Path, base_url: str, out: TextIO) -> Published:
-    from meshtrial import site
+    from meshtrial.site.study import kept_report, publish
 
     with tempfile.TemporaryDirectory(prefix="meshtrial-site-") as private:
         data = _read(folder, Path(private))
-        report = _report(data) or site.kept_report(data, root) or _made(data, Path(private), out)
-        return site.publish(data, report, root, base_url)
+        report = _report(data) or kept_report(data, root) or _made(data, Path(private), out)
+        return publish(data, report, root, base_url)
 
 
 @contextlib.contextmanager
@@ -103,25 +101,16 @@ def _left_out_unless(chosen: bool, folder: Path, out: TextIO) -> Iterator[None]:
         print(f"left out: {paths.shown(folder)}: {error}", file=out)
 
 
-def _reported() -> list[Path]:
-    """Recorded studies that have a whole report here."""
-    return sorted({folder for _, folder in _reports()})
-
-
 def _reports() -> list[tuple[Path, Path]]:
     """Whole reports with the folders of their records, the newest report first."""
-    from meshtrial.report import read_entry
+    from meshtrial.report import read_entries
 
-    found = []
-    for path in sorted(paths.reports_root().glob("*.json"), reverse=True):
-        try:
-            entry = read_entry(path)
-        except UsageError:
-            continue
-        page, folder = path.parent / entry.html, (path.parent / entry.data).resolve()
-        if entry.status == "whole" and entry.data and page.is_file() and (folder / "plan.json").is_file():
-            found.append((page, folder))
-    return found
+    return [
+        (page, records)
+        for page, entry in reversed(read_entries(paths.reports_root()).items())
+        if (records := entry.records(page)) is not None
+        and (entry.status == "whole" and page.is_file() and (records / PLAN).is_file())
+    ]
 
 
 def _read(folder: Path, private: Path) -> StudyData:
@@ -138,7 +127,7 @@ def _read(folder: Path, private: Path) -> StudyData:
 
 def _report(data: StudyData) -> Path | None:
     """The newest report here that says the verdicts which the records have."""
-    from meshtrial.site import says_the_same
+    from meshtrial.site.study import says_the_same
 
     mine = (page for page, folder in _reports() if folder == data.path)
     return next((page for page in mine if says_the_same(page, data)), None)
@@ -155,21 +144,8 @@ def _made(data: StudyData, private: Path, out: TextIO) -> Path:
     place = Path(recorded_at(data))
     reports = private / "reports"
     # From where the records read the same on every machine: the report holds its parameters as they were given.
-    with contextlib.chdir(data.path.parents[len(place.parts) - 1]), _reports_in(reports):
+    with contextlib.chdir(data.path.parents[len(place.parts) - 1]):
         given = {"study_dir": str(place), "run_missing": False}
-        run_notebook(data.plan.study.name, given, io.StringIO(), gating.Gate(read_rules([], [])))
+        run_notebook(data.plan.study.name, given, io.StringIO(), gating.Gate(read_rules([], [])), reports)
     (page,) = reports.glob(f"{data.plan.study.name}-*.html")
     return page
-
-
-@contextlib.contextmanager
-def _reports_in(folder: Path) -> Iterator[None]:
-    before = os.environ.get("MESHTRIAL_REPORTS")
-    os.environ["MESHTRIAL_REPORTS"] = str(folder)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["MESHTRIAL_REPORTS"]
-        else:
-            os.environ["MESHTRIAL_REPORTS"] = before

@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from meshtrial import paths
 from meshtrial.errors import MeshtrialError
 from meshtrial.inference.sequential import finished_blocks
+from meshtrial.records.listing import recorded_in
 from meshtrial.records.parts import part_of
 from meshtrial.records.store import StudyStore
 from meshtrial.run import duration
 from meshtrial.run.trial import complete
 
 
-def add(verbs: Any) -> None:
-    """Declare the command."""
-    command = verbs.add_parser("status")
-    command.set_defaults(run=run)
-
-
 def run(_: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
     root = paths.studies_root()
-    found = sorted(root.glob("*/*/plan.json")) if root.is_dir() else []
-    if not found:
+    folders = recorded_in(root)
+    if not folders:
         print(f"no study is recorded under {paths.shown(root)}; `make study` records one", file=out)
-    for path in found:
-        print(line(path.parent), file=out)
+    for folder in folders:
+        print(line(folder), file=out)
     return 0
 
 

@@ -15,13 +15,11 @@ from meshtrial.records import packed
 from meshtrial.records.store import StudyStore, check_checksums
 
 
-def add(verbs: Any) -> None:
-    """Declare the command."""
-    command = verbs.add_parser("verify")
+def add(command: argparse.ArgumentParser) -> None:
+    """Declare the options."""
     command.add_argument(
         "what", type=Path, metavar="DIR|FILE.zip|report.html", help="a study's folder, a packed study, or a report"
     )
-    command.set_defaults(run=run)
 
 
 def same(one: Any, other: Any) -> bool:

@@ -20,11 +20,10 @@ from meshtrial.design.responses import Response
 from meshtrial.design.study import TWIN_SUFFIX
 from meshtrial.errors import UsageError
 from meshtrial.inference.gate import Declared
-from meshtrial.inference.rows import kind_of, median_of, usable_margin, verdict_row
+from meshtrial.inference.rows import median_of, usable_margin, verdict_row
 from meshtrial.load.quantiles import requests_needed
 from meshtrial.margin import Margin
 from meshtrial.records.schema import VerdictRow
-from meshtrial.report import wording
 from meshtrial.stats.diagnostics import drift
 
 MOST_PRIMARY = 3
@@ -106,14 +105,10 @@ def analyse(
                 design="paired" if sample.paired else "unpaired",
                 alpha=alpha,
                 margin=margins.get(metric.name),
-                kind=kind_of(metric),
+                kind=metric.kind,
                 primary=place < MOST_PRIMARY,
             )
-            bounds = {
-                name: max((run.bounds.get(metric.name, 0.0) for run in runs), default=0.0)
-                for name, runs in sample.by_treatment.items()
-            }
-            rows += _family_rows(sample, metric, family, bounds)
+            rows += _family_rows(sample, metric, family)
     limits = limit_sentences(sample, names, alpha)
     primary = tuple(Declared("", metric, name, sample.baseline) for metric in metrics[:MOST_PRIMARY] for name in names)
     return Outcome(sample, tuple(limits), tuple(kept), tuple(rows), tuple(findings), alpha, primary)
@@ -140,90 +135,40 @@ def _unreported(sample: Sample, metric: Response, sample_floor: float) -> str:
     return f"{metric.label} is missing in {len(lacking)} of {len(sample.runs)} runs, e.g. {run.name} of {run.treatment}"
 
 
-def _family_rows(
-    sample: Sample, metric: Response, family: stats.Family, bounds: Mapping[str, float]
-) -> list[VerdictRow]:
+def _family_rows(sample: Sample, metric: Response, family: stats.Family) -> list[VerdictRow]:
     values = {name: _values(sample, name, metric) for name in sample.by_treatment}
     scale = _scale(sample, metric, values)
     family = dataclasses.replace(family, scale=scale, margin=usable_margin(family.margin, scale))
-    results = stats.analyse_family(
-        values, family, blocks=sample.blocks, invalid=sample.invalid, saturated=sample.saturated
-    )
     medians = {name: median_of(found) for name, found in values.items()}
+    # The widest bucket of each treatment, as a share of its quantile.
+    shares = {
+        name: max((run.bounds.get(metric.name, 0.0) for run in runs), default=0.0) / (medians[name] or math.inf)
+        for name, runs in sample.by_treatment.items()
+    }
+    results = stats.analyse_family(
+        values, family, blocks=sample.blocks, invalid=sample.invalid, saturated=sample.saturated, resolution=shares
+    )
     drifting = _drift(sample, metric)
-    rows = []
-    for result in results:
-        row = verdict_row(
+    return [
+        verdict_row(
             result,
             metric,
             medians,
             study="compare",
             load="",
             exploratory=not family.primary,
-            warnings=(*_coarse(result, metric, medians, bounds), *drifting),
+            warnings=(*_coarse(result, metric, shares), *drifting),
         )
-        shares = [bounds.get(name, 0.0) / (medians.get(name) or math.inf) for name in (row.treatment, row.baseline)]
-        rows.append(within_buckets(row, *shares))
-    return rows
+        for result in results
+    ]
 
 
-def within_buckets(row: VerdictRow, treatment: float, baseline: float) -> VerdictRow:
-    """The row with its interval widened by what the buckets of the histograms leave open, and no verdict beyond that.
-
-    A quantile lies somewhere in its bucket, and not in the same place for both treatments: that error is the same in
-    every run, so no number of runs takes it out, and no test sees it.
-
-    Parameters
-    ----------
-    row : VerdictRow
-    treatment, baseline : float
-        Width of the bucket as a share of the quantile.
-    """
-    if row.ratio is None or row.ci_low is None or row.ci_high is None or not treatment + baseline > 0:
-        return row
-    low = row.ci_low * max(0.0, 1 - treatment) / (1 + baseline)
-    high = row.ci_high * (1 + treatment) / (1 - baseline) if baseline < 1 else math.inf
-    margin = row.margin or 0.0
-    verdict, qualifier = row.verdict, row.qualifier
-    hidden = verdict in wording.DIFFERENT and low <= 1 <= high
-    if verdict == "equivalent":
-        hidden = not (1 / (1 + margin) < low and high < 1 + margin)
-    if qualifier == "below margin" and not (1 / (1 + margin) < low and high < 1 + margin):
-        qualifier = ""
-    if qualifier == "material" and not (low > 1 + margin or high < 1 / (1 + margin)):
-        qualifier = ""
-    sentence = f"{verdict} ({qualifier})" if qualifier else verdict if qualifier != row.qualifier else row.sentence
-    if hidden:
-        verdict, qualifier, sentence = "inconclusive", "", "inconclusive: the buckets are too coarse to tell"
-    return dataclasses.replace(
-        row,
-        ci_low=low,
-        ci_high=high if math.isfinite(high) else None,
-        difference_low=_added(low, row),
-        difference_high=_added(high, row),
-        verdict=verdict,
-        qualifier=qualifier,
-        sentence=sentence,
-    )
-
-
-def _added(ratio: float, row: VerdictRow) -> float | None:
-    if row.baseline_value is None or not math.isfinite(ratio):
-        return None
-    return (ratio - 1) * row.baseline_value
-
-
-def _coarse(
-    result: stats.ContrastResult, metric: Response, medians: Mapping[str, float | None], bounds: Mapping[str, float]
-) -> tuple[stats.Warning, ...]:
+def _coarse(result: stats.ContrastResult, metric: Response, shares: Mapping[str, float]) -> tuple[stats.Warning, ...]:
     """A ratio is as coarse as the coarser of its two quantiles, each against its own size."""
     c = result.comparison
     if metric.kind != "latency" or c is None or c.scale != "ratio" or c.margin is None:
         return ()
-    pairs = [
-        (bounds.get(name, 0.0), medians.get(name) or c.baseline_median) for name in (result.treatment, result.baseline)
-    ]
-    return stats.coarse_quantile(*max(pairs, key=lambda pair: pair[0] / pair[1]), c.margin)
+    return stats.coarse_quantile(max(shares[result.treatment], shares[result.baseline]), 1.0, c.margin)
 
 
 def _drift(sample: Sample, metric: Response) -> tuple[stats.Warning, ...]:

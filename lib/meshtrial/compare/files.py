@@ -1,6 +1,6 @@
-"""From patterns on the command line to runs: results of load generators and access logs, gzip or plain.
+"""From patterns to runs: results of load generators and access logs, gzip or plain.
 
-Opinion: one file is one run. Only ``--merge`` makes the files of one folder the generators of one run, and then counts
+Opinion: one file is one run. Only merging makes the files of one folder the generators of one run, and then counts
 are summed before a quantile is taken: percentiles are never averaged.
 """
 
@@ -29,13 +29,17 @@ from meshtrial.load.result import FortioResult
 _SHARED = ("rate (rps)", "connections")
 
 
-def read_treatment(tokens: Sequence[str], sample_floor: float, *, merge: bool, fallback: str) -> tuple[str, list[Run]]:
-    """A treatment from ``NAME=PATTERN [PATTERN ...]``.
+def read_treatment(
+    name: str, patterns: Sequence[str], sample_floor: float, *, merge: bool, fallback: str
+) -> tuple[str, list[Run]]:
+    """The name and the runs of a treatment.
 
     Parameters
     ----------
-    tokens : sequence of str
-        As given; a shell may have expanded the pattern. A folder stands for the files in it.
+    name : str
+        Empty is the name of the files' common folder.
+    patterns : sequence of str
+        A folder stands for the files in it.
     merge : bool
         The files of one folder are the generators of one run.
     fallback : str
@@ -46,7 +50,6 @@ def read_treatment(tokens: Sequence[str], sample_floor: float, *, merge: bool, f
     InputFileError, UsageError
         With the file and the reason.
     """
-    name, patterns = _named(tokens)
     files = [file for pattern in patterns for file in _expand(pattern)]
     if len(set(files)) < len(files):
         twice = next(file for file in files if files.count(file) > 1)
@@ -59,17 +62,6 @@ def read_treatment(tokens: Sequence[str], sample_floor: float, *, merge: bool, f
         return name, [_run(name, file, read_file(file, sample_floor)) for file in files]
     groups = [[file for file in files if file.parent == folder] for folder in sorted(folders, key=_natural)]
     return name, [_merged(name, group, sample_floor) for group in groups]
-
-
-def _named(tokens: Sequence[str]) -> tuple[str, list[str]]:
-    first = tokens[0]
-    head, separator, rest = first.partition("=")
-    # A file whose own name holds an equals sign is still a file.
-    if not separator or re.search(r"[/*?\[]", head) or Path(first).exists():
-        return "", list(tokens)
-    if not head or not rest:
-        raise UsageError(f"{first!r}: is not NAME=PATTERN, e.g. istio='istio/*.json'")
-    return head, [rest, *tokens[1:]]
 
 
 def _expand(pattern: str) -> list[Path]:
@@ -120,13 +112,13 @@ def _merged(treatment: str, files: Sequence[Path], sample_floor: float) -> Run:
     kinds = {part.kind for part in parts}
     if len(kinds) > 1:
         raise UsageError(
-            f"{paths.shown(files[0].parent)}: holds {' and '.join(sorted(kinds))} of what --merge takes for one run; "
+            f"{paths.shown(files[0].parent)}: holds {' and '.join(sorted(kinds))} of what merging takes for one run; "
             "merge results or access logs, not both (a result and its log are the same requests)"
         )
     results = [part.settings for part in parts if isinstance(part.settings, FortioResult)]
     if not results and parts[0].settings is not None:
         raise UsageError(
-            f"{paths.shown(files[0].parent)}: --merge is for fortio results and access logs; {parts[0].kind} files "
+            f"{paths.shown(files[0].parent)}: merging is for fortio results and access logs; {parts[0].kind} files "
             "are not merged, let one generator make a run"
         )
     runs = [_run(treatment, file, part) for file, part in zip(files, parts, strict=True)]

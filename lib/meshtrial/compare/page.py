@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import polars as pl
-from markupsafe import Markup
 from matplotlib.figure import Figure as Canvas
 
 from meshtrial.compare.analysis import Outcome
@@ -37,13 +36,17 @@ def write(path: Path, outcome: Outcome, command: str) -> None:
         Section("Warnings, method and limits", (warnings(outcome).html,)),
         Section("Provenance", (provenance(outcome, command).html,)),
     )
-    title = f"{' and '.join(outcome.sample.treatments)} against {outcome.sample.baseline}"
-    write_page(path, title, sections)
+    write_page(path, title(outcome), sections)
+
+
+def title(outcome: Outcome) -> str:
+    """What is compared with what."""
+    return f"{' and '.join(outcome.sample.treatments)} against {outcome.sample.baseline}"
 
 
 def limits(outcome: Outcome) -> Fragment:
     """What so many runs can show at all."""
-    return Fragment(bullets(outcome.limits), "\n".join(outcome.limits))
+    return bullets(outcome.limits)
 
 
 def contrasts(outcome: Outcome) -> Contrasts:
@@ -106,8 +109,7 @@ def every_run(outcome: Outcome, metric: Response) -> Figure:
 def warnings(outcome: Outcome) -> Fragment:
     """What a reader must know, and how it was computed."""
     found = notes(outcome)
-    html = (bullets(found) if found else Markup("")) + paragraph(method_sentence(outcome), "mt-prose")
-    return Fragment(html, "\n".join([*found, method_sentence(outcome)]))
+    return join(*([bullets(found)] if found else []), paragraph(method_sentence(outcome), "mt-prose"))
 
 
 def provenance(outcome: Outcome, command: str) -> Fragment:
@@ -118,6 +120,5 @@ def provenance(outcome: Outcome, command: str) -> Fragment:
         for path, digest in run.sources.items()
     ]
     columns = [Column("treatment"), Column("pair"), Column("file"), Column("SHA-256")]
-    table = Table("Files", columns, rows) if rows else None
-    html = paragraph(f"Made by: {command}") + (table.to_html() if table else Markup(""))
-    return Fragment(html, f"Made by: {command}" + (f"\n{table.to_text()}" if table else ""))
+    files = [Table("Files", columns, rows).fragment()] if rows else []
+    return join(paragraph(f"Made by: {command}"), *files)

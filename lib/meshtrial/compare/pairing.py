@@ -79,8 +79,7 @@ def _by_order(by_treatment: Mapping[str, Sequence[Run]]) -> tuple[dict[str, list
     if len(set(sizes.values())) > 1:
         listed = ", ".join(f"{name} {n}" for name, n in sizes.items())
         raise UsageError(
-            f"--pair-by order: needs as many runs of every treatment, there are {listed}; give --pair-by name "
-            "or nothing"
+            f"pair by order: needs as many runs of every treatment, there are {listed}; pair by name, or not at all"
         )
     timed = all(run.start_unix_s is not None for runs in by_treatment.values() for run in runs)
     count = next(iter(sizes.values()))
@@ -98,7 +97,7 @@ def _keyed(treatment: str, runs: Sequence[Run], key: Callable[[Run], str], how: 
         own = key(run)
         if own in found:
             raise UsageError(
-                f"--pair-by {how}: {found[own].name} and {run.name} of {treatment} have the same {how} {own!r}"
+                f"pair by {how}: {found[own].name} and {run.name} of {treatment} have the same {how} {own!r}"
             )
         found[own] = run
     return found
@@ -109,7 +108,7 @@ def _same(first: str, ours: Mapping[str, Run], other: str, theirs: Mapping[str, 
         lone = [key for key in left if key not in right]
         if lone:
             raise UsageError(
-                f"--pair-by {how}: {left[lone[0]].name} ({how} {lone[0]!r}) has no counterpart in {treatment}, which "
+                f"pair by {how}: {left[lone[0]].name} ({how} {lone[0]!r}) has no counterpart in {treatment}, which "
                 f"has {', '.join(repr(key) for key in list(right)[:6])}; a run is never dropped in silence: "
                 "give both or none"
             )
@@ -118,7 +117,7 @@ def _same(first: str, ours: Mapping[str, Run], other: str, theirs: Mapping[str, 
 def _label(run: Run) -> str:
     label = run.settings.labels if run.settings is not None else None
     if not label:
-        raise UsageError(f"--pair-by label: {run.name} has no label (fortio -labels); pair by name or order")
+        raise UsageError(f"pair by label: {run.name} has no label (fortio -labels); pair by name or order")
     return _without_treatment(label, run.treatment)
 
 

@@ -11,7 +11,7 @@ from meshtrial.compare.analysis import Outcome, smallest_p_of
 from meshtrial.compare.runs import Run
 from meshtrial.records.store import write_json
 
-SCHEMA = "meshtrial.compare/1"
+SCHEMA = "meshtrial.compare/2"
 
 
 def to_dict(outcome: Outcome, options: dict[str, Any]) -> dict[str, Any]:

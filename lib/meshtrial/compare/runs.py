@@ -8,6 +8,7 @@ from pathlib import Path
 
 from meshtrial.errors import UsageError
 from meshtrial.load.settings import LoadSettings
+from meshtrial.vocabulary import Warning
 
 
 @dataclass(frozen=True)
@@ -53,25 +54,10 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What stands against comparing, or what a reader must know.
+class Finding(Warning):
+    """What a reader must know; a blocking one is refused unless the user insists."""
 
-    Attributes
-    ----------
-    code : str
-        Stable name, e.g. ``different-settings``.
-    message : str
-        What was seen, where, and what to do next.
-    blocking : bool
-        True: refused unless the user insists.
-    """
-
-    code: str
-    message: str
     blocking: bool
-
-    def __str__(self) -> str:
-        return f"{self.code}: {self.message}"
 
 
 @dataclass(frozen=True)
@@ -129,4 +115,4 @@ def refuse(findings: Sequence[Finding], force: bool) -> None:
     reasons = [finding.message for finding in findings if finding.blocking]
     if reasons and not force:
         listed = "\n".join(f"  - {reason}" for reason in reasons)
-        raise UsageError(f"these results cannot be compared:\n{listed}\n  --force compares all the same, and says so")
+        raise UsageError(f"these results cannot be compared:\n{listed}\n  force compares all the same, and says so")

@@ -14,7 +14,6 @@ from pathlib import Path
 import polars as pl
 
 from meshtrial.compare.runs import Run
-from meshtrial.design.parameters import split_list
 from meshtrial.design.responses import Response, find_response
 from meshtrial.errors import UsageError
 from meshtrial.load.files import InputFileError, read_bytes
@@ -23,15 +22,15 @@ from meshtrial.typed import shortened
 NEEDED = ("run", "treatment", "response", "value")
 
 
-def read_table(path: Path, where: Sequence[str] = ()) -> tuple[dict[str, list[Run]], dict[str, Response]]:
+def read_table(path: Path, where: Sequence[tuple[str, str]] = ()) -> tuple[dict[str, list[Run]], dict[str, Response]]:
     """The runs of every treatment, and the responses that the table holds.
 
     Parameters
     ----------
     path : Path
         CSV (gzip or plain) or Parquet.
-    where : sequence of str
-        ``COLUMN=VALUE``: only these rows.
+    where : sequence of (column, value)
+        Only these rows.
 
     Raises
     ------
@@ -51,7 +50,7 @@ def read_table(path: Path, where: Sequence[str] = ()) -> tuple[dict[str, list[Ru
             raise InputFileError(
                 path,
                 f"run {key[1]} of {key[0]} has {response.name} twice: a run is one number a response (average slices "
-                "first), or name the rows that belong together with --where COLUMN=VALUE",
+                "first), or choose the rows that belong together, where COLUMN=VALUE",
             )
         values[response.name] = value
         if blocks.setdefault(key, row["block"]) != row["block"]:
@@ -81,7 +80,7 @@ def _shown(column: str) -> str:
     return column if column.isprintable() and len(column) <= 40 else shortened(column, 40)
 
 
-def _shaped(frame: pl.DataFrame, path: Path, where: Sequence[str]) -> pl.DataFrame:
+def _shaped(frame: pl.DataFrame, path: Path, where: Sequence[tuple[str, str]]) -> pl.DataFrame:
     if "run" not in frame.columns and "run_id" in frame.columns:
         frame = frame.rename({"run_id": "run"})
     missing = [column for column in NEEDED if column not in frame.columns]
@@ -90,18 +89,18 @@ def _shaped(frame: pl.DataFrame, path: Path, where: Sequence[str]) -> pl.DataFra
         raise InputFileError(path, f"lacks {', '.join(missing)}; a tidy table has {', '.join(NEEDED)} (this has {has})")
     if "included" in frame.columns:
         frame = frame.filter(pl.col("included").cast(pl.String).str.to_lowercase() == "true")
-    for item in where:
-        column, separator, value = item.partition("=")
-        if not separator or column not in frame.columns:
-            raise UsageError(
-                f"--where {item}: is not COLUMN=VALUE; {path} has {', '.join(map(_shown, frame.columns[:20]))}"
-            )
+    for column, value in where:
+        if column not in frame.columns:
+            has = ", ".join(map(_shown, frame.columns[:20]))
+            raise UsageError(f"where {column}={value}: {path} has no such column; it has {has}")
         frame = frame.filter(pl.col(column).cast(pl.String) == value)
     if frame.is_empty():
-        raise InputFileError(path, "holds no row" + (f" where {' and '.join(where)}" if where else ""))
+        raise InputFileError(path, "holds no row" + (f" where {' and '.join(map('='.join, where))}" if where else ""))
     if "load" in frame.columns and frame["load"].n_unique() > 1:
         loads = ", ".join(str(load) for load in frame["load"].unique(maintain_order=True))
-        raise InputFileError(path, f"holds several loads ({loads}), which cannot be compared: choose --where load=...")
+        raise InputFileError(
+            path, f"holds several loads ({loads}), which cannot be compared: choose one, where load=..."
+        )
     for optional in ("block", "unit"):
         if optional not in frame.columns:
             frame = frame.with_columns(pl.lit(None, pl.String).alias(optional))
@@ -132,9 +131,7 @@ def choose(
     by_treatment: Mapping[str, list[Run]], path: Path, baseline: str, treatments: Sequence[str]
 ) -> dict[str, list[Run]]:
     """The named treatments, the baseline first; without named treatments all the others."""
-    wanted = [item for text in treatments for item in split_list(text)] or [
-        name for name in by_treatment if name != baseline
-    ]
+    wanted = treatments or [name for name in by_treatment if name != baseline]
     for name in (baseline, *wanted):
         if name not in by_treatment:
             raise UsageError(f"{path}: has no treatment {name!r}; it has {', '.join(by_treatment)}")

@@ -13,7 +13,8 @@ from meshtrial.compare.analysis import Outcome
 from meshtrial.design.responses import Response
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import wording
-from meshtrial.report.wording import is_coarse, response_of, to_ascii
+from meshtrial.report.wording import response_of, to_ascii, warned
+from meshtrial.vocabulary import COARSE_QUANTILE, Word
 
 WIDTH = 100
 
@@ -62,7 +63,7 @@ def _metric(outcome: Outcome, metric: Response) -> str:
         shown.append(f"  {line}".rstrip())
         if verdict:
             shown.append(wrap(verdict, "    ", "      "))
-    if any(is_coarse(row) for row in rows):
+    if any(warned(row, COARSE_QUANTILE) for row in rows):
         shown.append(wrap("[bucket] the quantile is known to a histogram bucket wider than the margin", "  ", "  "))
     return "\n".join(shown)
 
@@ -83,7 +84,7 @@ def _cells(row: VerdictRow, runs: int) -> list[str]:
         interval = wording.change_interval(row.ci_low, row.ci_high)
     if row.confidence is not None:
         interval += f" at {wording.percent(row.confidence)}"
-    value = wording.in_unit(response, row.treatment_value) + (" [bucket]" if is_coarse(row) else "")
+    value = wording.in_unit(response, row.treatment_value) + (" [bucket]" if warned(row, COARSE_QUANTILE) else "")
     corrected = "" if row.twin else wording.probability(row.p_adjusted)
     numbers = [value, change, interval, wording.probability(row.p), corrected]
     return [row.treatment + (" (A/A twin)" if row.twin else ""), str(runs), *map(to_ascii, numbers)]
@@ -94,7 +95,7 @@ def _said(row: VerdictRow) -> str:
     response = response_of(row)
     if row.ratio is not None and response.unit:
         parts.append(f"added {wording.in_unit(response, row.difference, sign=True)} ({_added_interval(row)})")
-    if row.p_equivalence_adjusted is not None and row.verdict in ("equivalent", "inconclusive"):
+    if row.p_equivalence_adjusted is not None and row.verdict in (Word.EQUIVALENT, Word.INCONCLUSIVE):
         parts.append(f"equivalence p {wording.probability(row.p_equivalence_adjusted)}")
     if row.mde is not None and row.ratio is not None:
         parts.append(f"detects {wording.mde_text(row)}")
@@ -112,7 +113,7 @@ def notes(outcome: Outcome) -> list[str]:
         for warning in row.warnings:
             # What holds for every row alike (the order is unknown) is said once.
             common = all(warning in other.warnings for other in outcome.rows)
-            found.append(warning if common else f"{row.treatment}, {row.label}: {warning}")
+            found.append(str(warning) if common else f"{row.treatment}, {row.label}: {warning}")
     return list(dict.fromkeys(found))
 
 

@@ -45,13 +45,7 @@ class Parameter:
     high: float | None = None
 
     def read(self, value: Any) -> Any:
-        """Convert and check one value.
-
-        Raises
-        ------
-        UsageError
-            Naming the parameter and what is allowed.
-        """
+        """Convert and check one value; the refusal names the parameter and what is allowed."""
         kind = type(self.default)
         if kind is str and isinstance(value, list | tuple):
             value = ",".join(str(item) for item in value)
@@ -87,20 +81,19 @@ class Parameter:
 
 
 def read_parameters(declared: Iterable[Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Check what was given against what is declared; defaults fill the rest.
-
-    Raises
-    ------
-    UsageError
-        For an unknown name, with the nearest known one, and for a value that is not allowed.
-    """
+    """Check what was given against what is declared; defaults fill the rest. An unknown name is refused."""
     known = {parameter.name: parameter for parameter in declared}
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}? " if near else ""
-            raise UsageError(f"parameter {name!r} is not known: {hint}allowed are {', '.join(known)}")
+            raise UsageError(f"parameter {name!r} is not known: {nearest(name, known)}")
     return {name: parameter.read(given.get(name, parameter.default)) for name, parameter in known.items()}
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """For a message: the known name that was probably meant, and all of them."""
+    allowed = list(known)
+    near = difflib.get_close_matches(name, allowed, n=1)
+    return (f"did you mean {near[0]}? " if near else "") + f"allowed are {', '.join(allowed)}"
 
 
 def given_in_notebook(sources: Iterable[str], namespace: Mapping[str, Any]) -> dict[str, Any]:

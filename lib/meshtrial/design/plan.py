@@ -18,7 +18,7 @@ import numpy as np
 
 from meshtrial.design.study import Load, Study, Treatment
 from meshtrial.errors import RecordError, UsageError
-from meshtrial.typed import SHAPE_ERRORS, mismatch, shortened
+from meshtrial.typed import SHAPE_ERRORS, of_schema, read, reason
 
 SCHEMA = "meshtrial.plan/1"
 # An invalid run is repeated once, inside its block.
@@ -67,34 +67,19 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """What ``plan.json`` holds."""
-        body = _body(self.study, self.runs)
-        return body | {"sha256": self.sha256}
+        return _body(self.study, self.runs) | {"sha256": self.sha256}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], where: str = "plan.json") -> Plan:
         """Read back and check the seal; an altered plan is refused."""
-        if data.get("schema") != SCHEMA:
-            raise RecordError(f"{where}: schema is {shortened(data.get('schema'))}, this version reads {SCHEMA!r}")
-        body = {key: value for key, value in data.items() if key != "sha256"}
+        body = of_schema(data, SCHEMA, where)
         try:
-            sealed = digest(body)
-        except SHAPE_ERRORS as error:
-            raise RecordError(
-                f"{where}: not a whole plan ({shortened(error, 120)}); restore it from a backup"
-            ) from None
-        if sealed != data.get("sha256"):
-            raise RecordError(f"{where}: its content does not match its SHA-256; it was altered after it was sealed")
-        try:
-            study = Study.from_dict(data["study"])
-            plan = cls(study, tuple(PlannedRun(**run) for run in data["runs"]), str(data["sha256"]))
-            wrong = mismatch(plan)
-        except UsageError as error:
-            wrong = str(error)[:200]
-        except SHAPE_ERRORS as error:
-            wrong = shortened(error, 120)
-        if wrong:
-            raise RecordError(f"{where}: not a whole plan ({wrong}); restore it from a backup")
-        return plan
+            sealed = digest({key: value for key, value in data.items() if key != "sha256"})
+            if sealed == data.get("sha256"):
+                return read(cls, body | {"study": Study.from_dict(body["study"])})
+        except (UsageError, *SHAPE_ERRORS) as error:
+            raise RecordError(f"{where}: not a whole plan ({reason(error)}); restore it from a backup") from None
+        raise RecordError(f"{where}: its content does not match its SHA-256; it was altered after it was sealed")
 
 
 def digest(body: Mapping[str, Any]) -> str:

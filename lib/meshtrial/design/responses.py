@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from meshtrial.design.study import Load
 from meshtrial.errors import UsageError
@@ -69,7 +68,7 @@ MARKED = tuple(found for found in PERCENTILES.values() if found.marked)
 
 
 @dataclass(frozen=True)
-class Part:
+class SystemPart:
     """A part of the system whose CPU and memory are counted.
 
     Attributes
@@ -101,15 +100,15 @@ class Part:
         return self.role.replace(" ", "_")
 
 
-PARTS: dict[str, Part] = {
+PARTS: dict[str, SystemPart] = {
     found.role: found
     for found in (
-        Part("path", "app and data plane", counts_switches=True, members=("app", "data plane", "policy")),
-        Part("data plane", "data plane", optional=True, counts_switches=True),
-        Part("app", "app", counts_switches=True),
-        Part("load generator", "load generator", counts_switches=True),
-        Part("policy", "policy server", optional=True),
-        Part("control plane", "control plane", optional=True),
+        SystemPart("path", "app and data plane", counts_switches=True, members=("app", "data plane", "policy")),
+        SystemPart("data plane", "data plane", optional=True, counts_switches=True),
+        SystemPart("app", "app", counts_switches=True),
+        SystemPart("load generator", "load generator", counts_switches=True),
+        SystemPart("policy", "policy server", optional=True),
+        SystemPart("control plane", "control plane", optional=True),
     )
 }
 PATH_ROLES = PARTS["path"].members
@@ -136,7 +135,7 @@ class Response:
         May be zero because the treatment has no such part; then the difference is compared, not the ratio.
     percentile : Percentile or None
         Which percentile of a run's latencies it is.
-    part : Part or None
+    part : SystemPart or None
         Which part of the system it is counted for.
     counted : bool
         A number of events, of which none is as good a number as any: always compared by difference.
@@ -150,7 +149,7 @@ class Response:
     margin: Margin | None = None
     structural_zero: bool = False
     percentile: Percentile | None = None
-    part: Part | None = None
+    part: SystemPart | None = None
     counted: bool = False
 
     @property
@@ -182,20 +181,17 @@ def _resources() -> list[Response]:
         ("cpu_cores", "CPU", "cores", 1.0),
         ("memory_bytes", "memory (PSS)", "MiB", 1 / 2**20),
     )
+    switches = ("switches_per_request", "context switches a request", "switches/request", 1.0)
     # Beside the sum the largest single proxy: what one pod must have room for.
-    label, scale = "memory (PSS) of the largest proxy", 1 / 2**20
-    largest = Response(
-        "proxy_largest_memory_bytes", label, "resource", "MiB", scale, Margin(0.10), structural_zero=True
-    )
-    return [*(_used(part, *measure) for part in PARTS.values() for measure in measures), largest]
+    name, label = "proxy_largest_memory_bytes", "memory (PSS) of the largest proxy"
+    return [
+        *(_used(part, *measure) for part in PARTS.values() for measure in measures),
+        Response(name, label, "resource", "MiB", 1 / 2**20, Margin(0.10), structural_zero=True),
+        *(_used(part, *switches) for part in PARTS.values() if part.counts_switches),
+    ]
 
 
-def _switches() -> list[Response]:
-    measure = ("switches_per_request", "context switches a request", "switches/request", 1.0)
-    return [_used(part, *measure) for part in PARTS.values() if part.counts_switches]
-
-
-def _used(part: Part, suffix: str, label: str, unit: str, scale: float) -> Response:
+def _used(part: SystemPart, suffix: str, label: str, unit: str, scale: float) -> Response:
     name, margin = f"{part.key}_{suffix}", Margin(0.10)
     return Response(name, f"{label}, {part.label}", "resource", unit, scale, margin, part.optional, part=part)
 
@@ -208,34 +204,12 @@ def _levels() -> list[Response]:
     ]
 
 
-def _throughput() -> list[Response]:
-    """Of a closed loop over TCP, bytes a second each way; of a rate that rises, how far it was kept."""
-    kept = "highest rate of the ramp that was kept"
+def _others() -> list[Response]:
+    kept, gap = "highest rate of the ramp that was kept", "silence around the restart at its longest"
+    told = "change until its proxies have it, by the control plane itself"
     return [
-        Response("throughput_bytes_s", "TCP throughput, each way", "throughput", "MB/s", 1e-6, Margin(0.05)),
-        Response("ramp_kept_rps", kept, "throughput", "rps", 1.0, Margin(0.10)),
-    ]
-
-
-def _readiness() -> list[Response]:
-    """Of a fresh deployment: on a cluster from applied to all pods ready, locally from the first start to the last."""
-    return [Response("ready_time_s", "time until a fresh deployment is ready", "resource", "s", 1.0, Margin(0.10, 0.5))]
-
-
-def _restart() -> list[Response]:
-    """Of requests around a restart; of runs without one around the same moment."""
-    gap = "silence around the restart at its longest"
-    return [
-        Response("failed_requests", "failed requests", "resource", "requests", 1.0, Margin(0.10, 1.0), counted=True),
-        Response("longest_gap_s", gap, "resource", "ms", 1e3, Margin(0.10, 0.005)),
-        *(_latency("around_", q, " from the schedule around the restart") for q in PERCENTILES.values()),
-    ]
-
-
-def _scale_out() -> list[Response]:
-    beyond = [_latency("beyond_holds_", q, " beyond the holds") for q in PERCENTILES.values() if q.beyond_holds]
-    return [
-        *beyond,
+        # Of studies that scale out.
+        *(_latency("beyond_holds_", q, " beyond the holds") for q in PERCENTILES.values() if q.beyond_holds),
         Response("total_cpu_cores", "CPU, app and whole mesh", "resource", "cores", 1.0, Margin(0.10)),
         Response("total_memory_bytes", "memory (PSS), app and whole mesh", "resource", "MiB", 1 / 2**20, Margin(0.10)),
         Response("proxy_cpu_cores", "CPU a proxy", "quality", "mcores", 1e3),
@@ -245,11 +219,15 @@ def _scale_out() -> list[Response]:
         Response("config_bytes", "configuration pushed at the start", "quality", "MiB", 1 / 2**20),
         Response("push_time_s", "push of one endpoint to all proxies", "quality", "ms", 1e3),
         Response("push_bytes", "bytes pushed for one endpoint", "quality", "KiB", 1 / 2**10),
-    ]
-
-
-def _qualities() -> list[Response]:
-    return [
+        # Of requests around a restart; of runs without one around the same moment.
+        Response("failed_requests", "failed requests", "resource", "requests", 1.0, Margin(0.10, 1.0), counted=True),
+        Response("longest_gap_s", gap, "resource", "ms", 1e3, Margin(0.10, 0.005)),
+        *(_latency("around_", q, " from the schedule around the restart") for q in PERCENTILES.values()),
+        # Of a closed loop over TCP, bytes a second each way; of a rate that rises, how far it was kept.
+        Response("throughput_bytes_s", "TCP throughput, each way", "throughput", "MB/s", 1e-6, Margin(0.05)),
+        Response("ramp_kept_rps", kept, "throughput", "rps", 1.0, Margin(0.10)),
+        # Of a fresh deployment: on a cluster from applied to all pods ready, locally from the first start to the last.
+        Response("ready_time_s", "time until a fresh deployment is ready", "resource", "s", 1.0, Margin(0.10, 0.5)),
         Response("latency_p50_first_half_s", "p50 latency, first half of the run", "quality", "ms", 1e3),
         Response("latency_p50_second_half_s", "p50 latency, second half of the run", "quality", "ms", 1e3),
         Response("achieved_rps", "achieved rate", "quality", "rps", 1.0),
@@ -260,9 +238,7 @@ def _qualities() -> list[Response]:
         Response("reconnects", "kept connections that broke and were opened again", "quality", "", 1.0),
         Response("late_ratio", "late sends behind late answers", "quality", "%", 100.0),
         Response("generator_late_ratio", "late sends on free connections", "quality", "%", 100.0),
-        Response(
-            "convergence_s", "change until its proxies have it, by the control plane itself", "quality", "ms", 1e3
-        ),
+        Response("convergence_s", told, "quality", "ms", 1e3),
         Response("restart_s", "restart, until it serves again", "quality", "s", 1.0),
         Response("idle_before", "machine idle before the run", "quality", "%", 100.0),
         Response("machine_busy", "machine busy in the run", "quality", "%", 100.0),
@@ -272,20 +248,7 @@ def _qualities() -> list[Response]:
     ]
 
 
-REGISTRY: dict[str, Response] = {
-    r.name: r
-    for r in (
-        *_latencies(),
-        *_levels(),
-        *_resources(),
-        *_switches(),
-        *_scale_out(),
-        *_restart(),
-        *_throughput(),
-        *_readiness(),
-        *_qualities(),
-    )
-}
+REGISTRY: dict[str, Response] = {one.name: one for one in (*_latencies(), *_levels(), *_resources(), *_others())}
 _SHORT = {found.key: found.key for found in PERCENTILES.values()}
 _SHORT |= {found.label: found.key for found in PERCENTILES.values()} | dict.fromkeys(("mean", "avg", "average"), "mean")
 _SHORT_NAME = re.compile(
@@ -329,13 +292,7 @@ def find_response(name: str, unit: str = "") -> tuple[Response, float | None]:
 
 
 def response(name: str) -> Response:
-    """Look up a registered response by its full name or a short one (``p50``).
-
-    Raises
-    ------
-    UsageError
-        Listing those that get a verdict.
-    """
+    """Look up a registered response by its full name or a short one (``p50``); one that is not known is refused."""
     found = find_response(name)[0]
     if found.name not in REGISTRY:
         judged = ", ".join(r.name for r in REGISTRY.values() if r.margin)
@@ -350,35 +307,6 @@ def applies(name: str, load: Load) -> bool:
     what was measured at different rates is not compared.
     """
     return (name in REGISTRY and REGISTRY[name].kind == "level") == load.search
-
-
-def added_responses(extra: Mapping[str, Any], measured: Mapping[str, float]) -> dict[str, float]:
-    """Responses of what a deployment says about itself: its own, sums over its endpoints, latency beyond known holds.
-
-    Parameters
-    ----------
-    extra : mapping
-        ``hold_s`` (what the application waits by design), ``endpoints``, ``proxies``, ``responses`` (by name).
-    measured : mapping of str to float
-        Responses of the run so far. Raw latencies stay what they are: a ratio of them would hide under the holds.
-    """
-    found = {name: float(value) for name, value in extra.get("responses", {}).items() if name in REGISTRY}
-    # A deployment that was kept for several runs has the time of the first of them.
-    fresh = extra.get("policy", {}).get("app_reinstall", "run") == "run"
-    if fresh and "ready_s" in extra.get("deploy", {}):
-        found["ready_time_s"] = float(extra["deploy"]["ready_s"])
-    hold = float(extra.get("hold_s", 0.0))
-    for q in QUANTILES:
-        raw, name = measured.get(f"latency_{q}_s", 0.0), f"latency_beyond_holds_{q}_s"
-        if name in REGISTRY and 0 < hold < raw:
-            found[name] = raw - hold
-    for kind in ("cpu_cores", "memory_bytes") if "endpoints" in extra else ():
-        path, proxies = measured.get(f"path_{kind}"), measured.get(f"data_plane_{kind}")
-        if path is not None:
-            found[f"total_{kind}"] = path + measured.get(f"control_plane_{kind}", 0.0)
-        if proxies is not None and extra.get("proxies"):
-            found[f"proxy_{kind}"] = proxies / extra["proxies"]
-    return found
 
 
 def default_margins() -> dict[str, Margin]:

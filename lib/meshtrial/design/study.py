@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from meshtrial.design.objective import Objective
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
+from meshtrial.typed import read
 
 TWIN_SUFFIX = "-aa"
 PROTOCOLS = ("http1", "h2", "grpc", "mixed", "tcp")
@@ -28,6 +28,9 @@ _TREATMENT = re.compile(
     rf"(?P<dataplane>[a-z0-9-]+)(?:@(?P<version>(?:{VERSION_NAME.pattern})?))?"
     rf"(?P<features>(?:\+[a-z0-9.-]+)*)(?:@(?P<app>{APP_NAME.pattern}))?"
 )
+
+_OBJECTIVE = re.compile(r"p(?P<percent>\d{1,2}(?:\.\d{1,3})?)\s*<\s*(?P<limit>\d+(?:\.\d+)?)\s*(?P<unit>us|µs|ms|s)")
+_SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,33 @@ class Treatment:
     def as_twin(self) -> Treatment:
         """The A/A twin of this treatment."""
         return dataclasses.replace(self, twin=True)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A service-level objective, ``p99<10ms``: the latency from the schedule that a rate must keep to count."""
+
+    q: float  # the quantile, 0.99 for p99
+    limit_s: float
+
+    @classmethod
+    def parse(cls, text: str) -> Objective:
+        """Read ``p99<10ms``."""
+        match = _OBJECTIVE.fullmatch(text.strip())
+        made = cls(float(match["percent"]) / 100, float(match["limit"]) * _SECONDS[match["unit"]]) if match else None
+        if made is None or not (0.5 <= made.q < 1 and 0 < made.limit_s <= 3600):
+            raise UsageError(f"objective = {text!r}: allowed is a percentile from p50 below a time, e.g. p99<10ms")
+        return made
+
+    @property
+    def percentile(self) -> str:
+        """``p99``."""
+        return f"p{100 * self.q:.10g}"
+
+    @property
+    def text(self) -> str:
+        """What :meth:`parse` reads."""
+        return f"{self.percentile}<{1e3 * self.limit_s:.10g}ms"
 
 
 @dataclass(frozen=True)
@@ -360,6 +390,12 @@ class Study:
                     )
 
     @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The parameters of its notebook, from which it was built; none of a study that was built otherwise."""
+        given = self.options.get("parameters")
+        return given if isinstance(given, Mapping) else {}
+
+    @property
     def twin(self) -> Treatment | None:
         """The baseline's A/A twin, if the study has one."""
         wanted = self.baseline.as_twin()
@@ -377,27 +413,19 @@ class Study:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
-        data = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        data["treatments"] = [t.name for t in self.treatments]
-        data["baseline"] = self.baseline.name
-        data["loads"] = [dataclasses.asdict(load) | {"label": load.label} for load in self.loads]
-        data["contrasts"] = [dataclasses.asdict(c) for c in self.contrasts]
-        data["margins"] = {name: dataclasses.asdict(m) for name, m in self.margins.items()}
-        data["gates"] = dataclasses.asdict(self.gates)
-        data["primary"] = list(self.primary)
-        data["stopping"] = dict(self.stopping)
-        data["options"] = dict(self.options)
-        return data
+        return dataclasses.asdict(self) | {
+            "treatments": [treatment.name for treatment in self.treatments],
+            "baseline": self.baseline.name,
+            "loads": [dataclasses.asdict(load) | {"label": load.label} for load in self.loads],
+        }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Study:
         """The inverse of :meth:`to_dict`."""
-        fields = {f.name: data[f.name] for f in dataclasses.fields(cls) if f.name in data}
-        fields["treatments"] = tuple(Treatment.parse(t) for t in data["treatments"])
-        fields["baseline"] = Treatment.parse(data["baseline"])
-        fields["loads"] = tuple(Load(**{k: v for k, v in item.items() if k != "label"}) for item in data["loads"])
-        fields["contrasts"] = tuple(Contrast(**c) for c in data["contrasts"])
-        fields["margins"] = {name: Margin(**m) for name, m in data["margins"].items()}
-        fields["gates"] = Gates(**{"foreign_load": None, **data["gates"]})
-        fields["primary"] = tuple(data["primary"])
-        return cls(**fields)
+        made = {
+            "treatments": [Treatment.parse(name) for name in data["treatments"]],
+            "baseline": Treatment.parse(data["baseline"]),
+            "loads": [{key: value for key, value in load.items() if key != "label"} for load in data["loads"]],
+            "gates": {"foreign_load": None, **data["gates"]},
+        }
+        return read(cls, {**data, **made})

@@ -6,8 +6,8 @@ nor adds one. Type names are those of Envoy's v3 API, https://www.envoyproxy.io/
 
 from __future__ import annotations
 
+import http.client
 import json
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -224,17 +224,21 @@ class Proxy:
         return (str(envoy), "-c", str(path), *flags, *self.flags)
 
     def stats(self, pattern: str) -> Mapping[str, int]:
-        """Counters and gauges whose names match the regular expression.
+        """Counters and gauges whose names match the regular expression; see :meth:`told`."""
+        rows = self.told(f"/stats?format=json&usedonly=false&filter={pattern}", "stats")
+        return {row["name"]: int(row["value"]) for row in rows if isinstance(row.get("value"), int)}
+
+    def told(self, path: str, key: str) -> list[Json]:
+        """A list that the admin interface has under a key of its answer.
 
         Raises
         ------
         TestbedError
-            When the admin interface does not answer.
+            When it does not answer.
         """
-        url = f"http://{self.admin[0]}:{self.admin[1]}/stats?format=json&usedonly=false&filter={pattern}"
         try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
-                rows = json.load(answer)["stats"]
-        except (urllib.error.URLError, OSError, ValueError, KeyError) as error:
+            with urllib.request.urlopen(f"http://{self.admin[0]}:{self.admin[1]}{path}", timeout=5) as answer:
+                rows: list[Json] = json.load(answer)[key]
+                return rows
+        except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
             raise TestbedError(f"{self.name}: its admin interface does not answer ({error})") from None
-        return {row["name"]: int(row["value"]) for row in rows if isinstance(row.get("value"), int)}

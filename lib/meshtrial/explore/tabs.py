@@ -39,11 +39,12 @@ class Tab(ABC):
     def __init__(self) -> None:
         self._chosen: Chosen | None = None
         self._quiet = False
+        self.pane = Pane()
 
     @property
-    @abstractmethod
     def parts(self) -> Sequence[Html]:
         """What it shows, for where there are no widgets."""
+        return self.pane.shown, self.pane.code
 
     @abstractmethod
     def offer(self, study: RecordedStudy) -> None:
@@ -98,7 +99,7 @@ class Verdicts(Tab):
         self.reset.layout.width, self.reset.layout.align_self = "auto", "flex-start"
         self.reset.on_click(lambda _: self._declare())
         self.what = buttons(self.SHOWN, self.changed)
-        self.state, self.pane = Html(), Pane()
+        self.state = Html()
         self.page = box(
             row(self.margin, self.floor),
             row(self.alpha, self.baseline),
@@ -111,7 +112,7 @@ class Verdicts(Tab):
     @property
     def parts(self) -> Sequence[Html]:
         """What it shows."""
-        return self.state, self.pane.shown, self.pane.code
+        return self.state, *super().parts
 
     def offer(self, study: RecordedStudy) -> None:
         """Another study has other treatments; what was asked of the one before is not asked of it."""
@@ -166,13 +167,7 @@ class AllRuns(Tab):
         super().__init__()
         self.what = buttons(self.SHOWN, self.changed)
         self.response = menu("Response", self.changed, "30rem")
-        self.pane = Pane()
         self.page = box(self.what, self.response, self.pane.page)
-
-    @property
-    def parts(self) -> Sequence[Html]:
-        """What it shows."""
-        return self.pane.shown, self.pane.code
 
     def offer(self, study: RecordedStudy) -> None:
         """Another study has other responses: the primary ones first."""
@@ -211,13 +206,7 @@ class OneRun(Tab):
         self.before, self.after = self._step("chevron-left", -1), self._step("chevron-right", 1)
         self.what = buttons(self.SHOWN, self.changed)
         self.log = menu("Log", self.changed)
-        self.pane = Pane()
         self.page = box(row(self.run, self.before, self.after), self.what, self.log, self.pane.page)
-
-    @property
-    def parts(self) -> Sequence[Html]:
-        """What it shows."""
-        return self.pane.shown, self.pane.code
 
     def offer(self, study: RecordedStudy) -> None:
         """Another study has other runs."""
@@ -293,15 +282,9 @@ class TwoStudies(Tab):
         self._listed = listed
         self.other = menu("Beside", self.changed, "44rem")
         self.what = buttons(self.SHOWN, self.changed)
-        self.pane = Pane()
         self.page = box(self.other, self.what, self.pane.page)
         with self.held():
             self.other.options = [(labelled(name), path) for name, path in listed.items()]
-
-    @property
-    def parts(self) -> Sequence[Html]:
-        """What it shows."""
-        return self.pane.shown, self.pane.code
 
     def offer(self, study: RecordedStudy) -> None:
         """One of the same name first: such a study can be compared, and not only looked at."""

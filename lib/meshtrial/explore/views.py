@@ -15,7 +15,7 @@ from typing import Any
 from meshtrial.api import figures, sections, tables
 from meshtrial.api.study import RecordedStudy, open_study
 from meshtrial.errors import MeshtrialError
-from meshtrial.report.markup import Fragment, paragraph, part, style_sheet
+from meshtrial.report.markup import paragraph, part, style_sheet
 
 _ROOMS: dict[str, ModuleType] = {"figures": figures, "sections": sections, "tables": tables}
 OPENED = 8  # studies that are kept open; going back to one is quick
@@ -137,7 +137,7 @@ def forget() -> None:
 
 def said(text: str) -> str:
     """A sentence in place of a view."""
-    return str(part("fragment", Fragment(paragraph(text), text).html, style_sheet()))
+    return str(part("fragment", paragraph(text).html, style_sheet()))
 
 
 def typed(path: Path) -> str:

@@ -14,16 +14,18 @@ from typing import Any
 import polars as pl
 
 from meshtrial.design.plan import Plan
-from meshtrial.errors import RecordError
+from meshtrial.errors import RecordError, UsageError
 from meshtrial.inference.diagnosis import same_versions, varying_versions
 from meshtrial.inference.rows import verdict_rows
 from meshtrial.inference.sequential import decide, ended, finished_blocks, finished_repetitions
+from meshtrial.records.columns import verdict_frame
 from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
 from meshtrial.records.parts import place_of_block
 from meshtrial.records.schema import RunRecord, VerdictRow
 from meshtrial.records.store import StudyStore, write_json
 from meshtrial.records.tables import include, runs_table
-from meshtrial.typed import SHAPE_ERRORS, mismatch, shortened
+from meshtrial.typed import shortened
+from meshtrial.vocabulary import Word
 
 
 def infer(
@@ -31,12 +33,7 @@ def infer(
 ) -> tuple[pl.DataFrame, list[VerdictRow]]:
     """The tidy table and every row at the error rate of the stopping rule; before the plan ends without a verdict.
 
-    Parameters
-    ----------
-    plan : Plan
-    records : sequence of RunRecord
-    places : mapping of block to str, optional
-        Where each block was run, of a study that was divided and merged.
+    ``places`` says where each block was run, of a study that was divided and merged.
     """
     table = runs_table(plan, records)
     return table, judge(plan, plan, records, table, places)
@@ -75,8 +72,8 @@ def judge(
     if ended(plan, records):
         return rows
     # The numbers of a study that is not finished, without a verdict: one would be an early look at it.
-    said = f"provisional: {len(finished_blocks(plan, records))} of {plan.study.blocks} blocks"
-    return [replace(row, verdict="provisional", qualifier="", sentence=said, blocks_needed=None) for row in rows]
+    far = f"{len(finished_blocks(plan, records))} of {plan.study.blocks} blocks"
+    return [replace(row, verdict=Word.PROVISIONAL, qualifier=far, blocks_needed=None) for row in rows]
 
 
 def analyse(store: StudyStore) -> StudyData:
@@ -84,7 +81,7 @@ def analyse(store: StudyStore) -> StudyData:
     records = store.records()
     plan = store.plan
     table, rows = infer_recorded(store, records)
-    _write(store, table, rows)
+    _write(store, records, table, rows)
     return StudyData(store.path, plan, store.environment, records, table, tuple(rows))
 
 
@@ -105,14 +102,11 @@ def read_study(store: StudyStore) -> StudyData:
     if not path.exists():
         raise RecordError(f"{path}: is missing; `meshtrial report {store.path}` makes it from the records")
     try:
-        rows = tuple(VerdictRow(**row | {"warnings": tuple(row["warnings"])}) for row in read_verdicts(store))
-        wrong = next(filter(None, map(mismatch, rows)), "")
-    except SHAPE_ERRORS as error:
-        wrong = shortened(error, 120)
-    if wrong:
+        rows = tuple(map(VerdictRow.from_dict, read_verdicts(store)))
+    except UsageError as error:
         raise RecordError(
-            f"{path}: was written by another version ({wrong}); `meshtrial report {store.path}` makes it again"
-        )
+            f"{path}: was written by another version ({error}); `meshtrial report {store.path}` makes it again"
+        ) from None
     table = read_runs(store)
     return StudyData(store.path, store.plan, store.environment, store.records(), table, rows)
 
@@ -144,9 +138,9 @@ def read_verdicts(store: StudyStore) -> list[dict[str, Any]]:
     return rows
 
 
-def _write(store: StudyStore, table: pl.DataFrame, rows: Sequence[VerdictRow]) -> None:
-    finished = finished_repetitions(store.plan, store.records())
-    decision = decide(store.plan, store.records(), finished)
+def _write(store: StudyStore, records: Sequence[RunRecord], table: pl.DataFrame, rows: Sequence[VerdictRow]) -> None:
+    finished = finished_repetitions(store.plan, records)
+    decision = decide(store.plan, records, finished)
     write_json(
         store.path / "stopping.json",
         {
@@ -159,7 +153,5 @@ def _write(store: StudyStore, table: pl.DataFrame, rows: Sequence[VerdictRow]) -
     )
     table.write_parquet(store.path / "runs.parquet", compression="zstd")
     plain = [row.to_dict() for row in rows]
-    path = store.path / "verdicts.json"
-    path.write_text(json.dumps(plain, indent=1, allow_nan=False) + "\n")
-    frame = pl.DataFrame([row | {"warnings": "\n".join(row["warnings"])} for row in plain], infer_schema_length=None)
-    frame.write_parquet(store.path / "verdicts.parquet", compression="zstd")
+    (store.path / "verdicts.json").write_text(json.dumps(plain, indent=1, allow_nan=False) + "\n")
+    verdict_frame(rows).write_parquet(store.path / "verdicts.parquet", compression="zstd")

@@ -20,15 +20,15 @@ from meshtrial import stats
 from meshtrial.design.responses import REGISTRY, applies
 from meshtrial.design.study import Contrast
 from meshtrial.errors import UsageError
-from meshtrial.inference.rows import kind_of
-from meshtrial.inference.values import FloatArray, block_values
+from meshtrial.inference.values import FloatArray, LoadBlocks
 from meshtrial.margin import Margin
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import write_json
 from meshtrial.records.tables import include
+from meshtrial.vocabulary import Word
 
 LEAST_BLOCKS = 2
-WORDS = {"equivalent": "agree within the margin", "inconclusive": "open"}
+WORDS = {Word.EQUIVALENT: "agree within the margin", Word.INCONCLUSIVE: "open"}
 # What two plans of one question may differ in without being another question.
 _OF_ITS_OWN = ("seed", "study_dir", "run_missing", "kubeconfig", "context", "namespace", "cluster_file")
 
@@ -145,7 +145,7 @@ def of_one_question(studies: Sequence[StudyData]) -> tuple[list[StudyData], list
 def differences(studies: Sequence[StudyData]) -> list[str]:
     """What was asked differently, and what versions took part, study by study; empty where all is the same."""
     found = []
-    asked = [dict(data.plan.study.options.get("parameters", {})) for data in studies]
+    asked = [data.plan.study.parameters for data in studies]
     for name in sorted(set().union(*asked)):
         values = [str(one.get(name, "")) for one in asked]
         if name not in _OF_ITS_OWN and len(set(values)) > 1:
@@ -214,11 +214,11 @@ def _values(
     if {treatment, baseline} & set(kept.excluded):
         return None
     wanted = [treatment, *([baseline] if baseline else [])]
-    found = block_values(data.table, load, response, wanted, kept.blocks)
-    whole = ~np.isnan(np.array(list(found.values()))).any(axis=0)
-    if whole.sum() < LEAST_BLOCKS:
+    runs = LoadBlocks.of(data.table, load, kept.blocks).complete(wanted, response)
+    if len(runs.blocks) < LEAST_BLOCKS:
         return None
-    return found[treatment][whole], found[baseline][whole] if baseline else None
+    found = runs.values(wanted, response)
+    return found[treatment], found.get(baseline)
 
 
 def effect_of(study: int, own: FloatArray, base: FloatArray | None, scale: stats.Scale) -> Effect | None:
@@ -249,7 +249,7 @@ def _against_first(
         design="unpaired",
         alpha=alpha,
         margin=margin,
-        kind=kind_of(REGISTRY[response]),
+        kind=REGISTRY[response].kind,
         primary=False,
         scale=scale,
     )

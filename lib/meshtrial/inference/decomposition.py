@@ -11,9 +11,8 @@ from meshtrial import stats
 from meshtrial.design.studies.decomposition import chain_of
 from meshtrial.design.study import Contrast
 from meshtrial.errors import UsageError
-from meshtrial.inference.values import FloatArray, block_values
+from meshtrial.inference.values import FloatArray, included_blocks
 from meshtrial.records.dataset import StudyData
-from meshtrial.records.tables import include
 
 
 @dataclass(frozen=True)
@@ -71,15 +70,14 @@ def decompose(data: StudyData, response: str) -> Decomposition:
     """
     study, load = data.plan.study, data.plan.study.loads[0].label
     chain = chain_of(study.treatments)
-    blocks = include(data.plan, data.runs, load).blocks
     names = [t.name for t in study.treatments]
-    values = block_values(data.table, load, response, names, blocks)
-    whole = np.isfinite(np.array([values[name] for name in names])).all(axis=0)
-    if whole.sum() < 2:
-        raise UsageError(f"{response}: {int(whole.sum())} blocks have every treatment; a decomposition needs two")
+    runs = included_blocks(data, load).complete(names, response)
+    if len(runs.blocks) < 2:
+        raise UsageError(f"{response}: {len(runs.blocks)} blocks have every treatment; a decomposition needs two")
+    values = runs.values(names, response)
 
     def difference(contrast: Contrast) -> FloatArray:
-        found: FloatArray = values[contrast.treatment][whole] - values[contrast.baseline][whole]
+        found: FloatArray = values[contrast.treatment] - values[contrast.baseline]
         return found
 
     differences = [(name, contrast, difference(contrast)) for name, contrast in chain.steps]
@@ -89,7 +87,7 @@ def decompose(data: StudyData, response: str) -> Decomposition:
     return Decomposition(
         response=response,
         load=load,
-        blocks=int(whole.sum()),
+        blocks=len(runs.blocks),
         confidence=stats.hodges_lehmann(added, study.alpha).confidence,
         parts=parts,
         together=_piece("parts together", None, added, study.alpha),

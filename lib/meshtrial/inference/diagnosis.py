@@ -7,49 +7,38 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-import polars as pl
 
 from meshtrial import stats
 from meshtrial.design.responses import Response
-from meshtrial.design.study import Treatment
-from meshtrial.inference.values import FloatArray, block_column, block_values
-from meshtrial.margin import Margin
+from meshtrial.design.study import Study, Treatment
+from meshtrial.inference.values import FloatArray, LoadBlocks
 from meshtrial.records.schema import RunRecord
 
 HALVES = ("latency_p50_first_half_s", "latency_p50_second_half_s")
 
 
 def diagnose_family(
-    table: pl.DataFrame,
-    load: str,
-    response: Response,
-    values: Mapping[str, FloatArray],
-    baseline: str,
-    twin: str | None,
-    blocks: Sequence[int],
-    margins: Mapping[str, Margin],
-    places: Mapping[int, str],
+    runs: LoadBlocks, response: Response, study: Study, values: Mapping[str, FloatArray], places: Mapping[int, str]
 ) -> tuple[stats.Warning, ...]:
     """Everything that the order of the runs and the grain of the numbers may hide behind a family's verdicts."""
+    baseline, twin = study.baseline.name, study.twin.name if study.twin else None
     measured = {name: found for name, found in values.items() if np.isfinite(found).any()}
     if baseline not in measured or bool(np.all(np.nan_to_num(measured[baseline]) <= 0)):
         return ()
     positive = {name: found for name, found in measured.items() if np.nanmin(found) > 0}
     names = list(positive)
-    positions = block_column(table, load, response.name, "position", names, blocks)
-    times = block_column(table, load, response.name, "start_unix_s", names, blocks)
-    found = stats.diagnose(
-        _on_one_level(positive, blocks, places), baseline, positions=positions, times=times, twin=twin
-    )
+    positions, times = (runs.values(names, response.name, column) for column in ("position", "start_unix_s"))
+    levelled = _on_one_level(positive, runs.blocks, places)
+    found = stats.diagnose(levelled, baseline, positions=positions, times=times, twin=twin)
     found += stats.repeated_values(np.concatenate([v[np.isfinite(v)] for v in positive.values()]))
-    margin = margins.get(response.name)
-    bounds = block_column(table, load, response.name, "bound", [baseline], blocks)[baseline]
+    margin = study.margins.get(response.name)
+    bounds = runs.values([baseline], response.name, "bound")[baseline]
     if margin is not None and np.isfinite(bounds).any():
         typical = float(np.nanmedian(positive[baseline]))
         effective = max(margin.relative, margin.floor / typical)
         found += stats.coarse_quantile(float(np.nanmax(bounds)), typical, effective)
     if response.name.startswith("latency_"):
-        found += _warm_up(table, load, names, blocks)
+        found += _warm_up(runs, names)
     return found
 
 
@@ -70,22 +59,19 @@ def _on_one_level(
     return levelled
 
 
-def _warm_up(table: pl.DataFrame, load: str, names: Sequence[str], blocks: Sequence[int]) -> tuple[stats.Warning, ...]:
-    first, second = (
-        np.concatenate(list(block_values(table, load, half, names, blocks).values()) or [np.empty(0)])
-        for half in HALVES
-    )
+def _warm_up(runs: LoadBlocks, names: Sequence[str]) -> tuple[stats.Warning, ...]:
+    first, second = (np.concatenate([*runs.values(names, half).values(), np.empty(0)]) for half in HALVES)
     both = np.isfinite(first) & np.isfinite(second)
     return stats.warm_up(first[both], second[both]) if both.sum() >= 2 else ()
 
 
-def varying_versions(records: Iterable[RunRecord]) -> tuple[str, ...]:
+def varying_versions(records: Iterable[RunRecord]) -> tuple[stats.Warning, ...]:
     """A component whose version is not the same in all runs of a treatment: the study compares versions too."""
     kept = [record for record in records if record.versions]
     names = sorted({name for record in kept for name in record.versions})
     groups = [record.treatment for record in kept]
     factors = {f"version of {name}": [record.versions.get(name, "absent") for record in kept] for name in names}
-    return tuple(f"{w.code}: {w.message}" for w in stats.varying_factors(groups, factors)) if kept else ()
+    return stats.varying_factors(groups, factors) if kept else ()
 
 
 def ran(records: Iterable[RunRecord]) -> dict[Treatment, dict[str, set[str]]]:
@@ -104,7 +90,7 @@ def ran(records: Iterable[RunRecord]) -> dict[Treatment, dict[str, set[str]]]:
     return found
 
 
-def same_versions(records: Iterable[RunRecord]) -> tuple[str, ...]:
+def same_versions(records: Iterable[RunRecord]) -> tuple[stats.Warning, ...]:
     """Treatments that differ in their version alone and of which everything recorded is the same."""
     # A mesh's version is as it is declared, so it is no evidence; a twin is the same on purpose.
     told = {
@@ -113,8 +99,11 @@ def same_versions(records: Iterable[RunRecord]) -> tuple[str, ...]:
         if not treatment.twin
     }
     return tuple(
-        f"same-version: {one.name} and {other.name} ran the same programs, images, charts and values: nothing that is "
-        "recorded tells them apart"
+        stats.Warning(
+            "same-version",
+            f"{one.name} and {other.name} ran the same programs, images, charts and values: nothing that is recorded "
+            "tells them apart",
+        )
         for one, other in itertools.combinations(told, 2)
         if replace(one, version="") == replace(other, version="") and told[one] == told[other]
     )

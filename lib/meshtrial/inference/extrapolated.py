@@ -11,15 +11,11 @@ part, as on the nodes of the study.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from meshtrial.errors import UsageError
 from meshtrial.inference import scaling
 from meshtrial.inference.money import GIB, HOURS_A_MONTH, Prices
-from meshtrial.inference.values import FloatArray
 from meshtrial.records.dataset import StudyData
 from meshtrial.stats.growth import Slope, bend_p, block_slopes, slope_over_blocks
 
@@ -90,27 +86,22 @@ def _metered(data: StudyData) -> bool:
 
 def _predicted(data: StudyData, prices: Prices, treatment: str, pods: int) -> AtSize | None:
     baseline, rate = data.plan.study.baseline.name, scaling.rates(data)[-1]
-    ladders = [scaling.ladder(data, name, part, rate) for name in (treatment, baseline) for part in (CPU, MEMORY)]
-    sizes = [at for at in ladders[0].endpoints if all(at in one.endpoints for one in ladders)]
-    blocks = [block for block in ladders[0].blocks if all(block in one.blocks for one in ladders)]
-    if len(sizes) < 2 or len(blocks) < 2:
+    wanted = [(name, part) for name in (treatment, baseline) for part in (CPU, MEMORY)]
+    ladders = scaling.in_common([scaling.ladder(data, name, part, rate) for name, part in wanted])
+    if not ladders:
         return None
-    cpu, memory, plain_cpu, plain_memory = (one.part(sizes, blocks) for one in ladders)
+    cpu, memory, plain_cpu, plain_memory = (one.y for one in ladders)
     hourly = prices.core_hour * (cpu - plain_cpu) + prices.gib_hour * (memory - plain_memory) / GIB
-    return AtSize(
-        treatment,
-        baseline,
-        pods,
-        tuple(sizes),
-        rate,
-        *_lines(sizes, HOURS_A_MONTH * hourly, pods, data.plan.study.alpha),
-    )
-
-
-def _lines(sizes: Sequence[int], month: FloatArray, pods: int, alpha: float) -> tuple[Slope, Slope, float | None]:
-    """The prediction, the slope of a hundred, and whether it bends, of values (blocks, sizes)."""
-    x = np.array(sizes, dtype=float)
+    month, x, alpha = HOURS_A_MONTH * hourly, ladders[0].x, data.plan.study.alpha
     slopes = block_slopes(x, month)
     at_pods = month.mean(axis=1) + slopes * (pods - x.mean())
-    bend = bend_p(x, month) if len(sizes) > 2 else None
-    return slope_over_blocks(at_pods, 0.0, alpha), slope_over_blocks(100 * slopes, 0.0, alpha), bend
+    return AtSize(
+        treatment=treatment,
+        baseline=baseline,
+        pods=pods,
+        sizes=ladders[0].endpoints,
+        rps=rate,
+        month=slope_over_blocks(at_pods, 0.0, alpha),
+        hundred=slope_over_blocks(100 * slopes, 0.0, alpha),
+        bend_p=bend_p(x, month) if len(x) > 2 else None,
+    )

@@ -19,14 +19,12 @@ from meshtrial.design.parameters import split_list
 from meshtrial.design.plan import Plan
 from meshtrial.design.responses import REGISTRY, Response
 from meshtrial.errors import UsageError
-from meshtrial.inference.rows import kind_of, primary_names
-from meshtrial.records.schema import VerdictRow
-from meshtrial.stats.verdict import DIRECTIONS
+from meshtrial.inference.rows import primary_names
+from meshtrial.records.schema import ContrastKey, VerdictRow
+from meshtrial.vocabulary import BELOW_MARGIN, MATERIAL, Word, directions
 
-DIFFERENT = tuple(word for pair in DIRECTIONS.values() for word in pair)
-WORDS = (*DIFFERENT, "equivalent", "inconclusive", "unstable", "saturated", "invalid", "provisional")
 # As they are typed, and as a verdict's row has them.
-QUALIFIERS = {"material": "material", "below-margin": "below margin"}
+QUALIFIERS = {qualifier.replace(" ", "-"): qualifier for qualifier in (MATERIAL, BELOW_MARGIN)}
 FAIL_ON, REQUIRE = "--fail-on", "--require"
 MOST_NAMED = 3
 
@@ -35,28 +33,20 @@ MOST_NAMED = 3
 class Rule:
     """A verdict's word, and the qualifier it must have where one is named."""
 
-    word: str
+    word: Word
     qualifier: str = ""
 
-    def matches(self, word: str, qualifier: str) -> bool:
+    def matches(self, word: Word, qualifier: str) -> bool:
         """Whether a verdict is meant."""
         return word == self.word and (not self.qualifier or qualifier == QUALIFIERS[self.qualifier])
 
     def __str__(self) -> str:
-        return f"{self.word}:{self.qualifier}" if self.qualifier else self.word
+        return f"{self.word}:{self.qualifier}" if self.qualifier else str(self.word)
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What a gate goes by.
-
-    Attributes
-    ----------
-    fail_on : tuple of Rule
-        The gate fires where a primary contrast is one of these.
-    require : tuple of Rule
-        The gate fires where a primary contrast is none of these.
-    """
+    """What a gate goes by: a primary contrast that is one of `fail_on`, or none of `require`, fires it."""
 
     fail_on: tuple[Rule, ...] = ()
     require: tuple[Rule, ...] = ()
@@ -78,6 +68,11 @@ class Declared:
     treatment: str
     baseline: str
 
+    @property
+    def key(self) -> ContrastKey:
+        """As its row has it."""
+        return self.load, self.response.name, self.treatment, self.baseline
+
     def __str__(self) -> str:
         at = f" at {self.load}" if self.load else ""
         return " ".join(f"{self.treatment} against {self.baseline}, {self.response.label}{at}".split())
@@ -85,30 +80,21 @@ class Declared:
 
 @dataclass(frozen=True)
 class Judged:
-    """A primary contrast, what was said of it, and the rule that it breaks.
-
-    Attributes
-    ----------
-    declared : Declared
-    row : VerdictRow or None
-        None where the contrast has no verdict at all.
-    broken : str
-        The option that fires, with its words; empty where the contrast passes.
-    """
+    """A primary contrast, its row where it has a verdict at all, and the option that it breaks, with its words."""
 
     declared: Declared
     row: VerdictRow | None
     broken: str = ""
 
     @property
-    def word(self) -> str:
+    def word(self) -> Word:
         """The verdict's word; what has no verdict is invalid."""
-        return self.row.verdict if self.row else "invalid"
+        return self.row.verdict if self.row else Word.INVALID
 
     @property
     def sentence(self) -> str:
         """The verdict as it is printed."""
-        return (self.row.sentence or self.row.verdict) if self.row else "no verdict: it was not reported"
+        return self.row.sentence if self.row else "no verdict: it was not reported"
 
     def __str__(self) -> str:
         return f"{self.declared}: {self.sentence}"
@@ -116,16 +102,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a gate came to.
-
-    Attributes
-    ----------
-    rules : Rules
-    judged : tuple of Judged
-        Every primary contrast, in the order in which they were declared.
-    alpha : float
-        Error level of a family.
-    """
+    """What a gate came to: every primary contrast, as declared; `alpha` is the error level of a family."""
 
     rules: Rules
     judged: tuple[Judged, ...]
@@ -149,8 +126,8 @@ class Outcome:
         whatever the number of its contrasts; families are not corrected for each other.
         """
         named = {rule.word for rule in self.rules.fail_on}
-        directions = sum(word in named for one in self.families.values() for word in DIRECTIONS[kind_of(one)])
-        return min(1.0, directions * self.alpha / 2)
+        counted = sum(word in named for one in self.families.values() for word in directions(one.kind))
+        return min(1.0, counted * self.alpha / 2)
 
     @property
     def line(self) -> str:
@@ -162,7 +139,7 @@ class Outcome:
         broken = [one for one in self.judged if one.broken]
         if not broken:
             counted = Counter(one.word for one in self.judged)
-            words = ", ".join(f"{counted[word]} {word}" for word in WORDS if word in counted)
+            words = ", ".join(f"{counted[word]} {word}" for word in Word if word in counted)
             head = "gate passed: " if self.rules else ""
             return f"{head}{many} primary contrast{'s' * (many > 1)}: {words}"
         named = "; ".join(f"{one} ({one.broken})" for one in broken[:MOST_NAMED])
@@ -177,15 +154,10 @@ def read_rules(fail_on: Iterable[str] = (), require: Iterable[str] = ()) -> Rule
     ----------
     fail_on, require : iterable of str
         Comma-separated words, an item for every time the option was given.
-
-    Raises
-    ------
-    UsageError
-        For a word that no verdict has, naming those that are allowed.
     """
     rules = Rules(_read(FAIL_ON, fail_on), _read(REQUIRE, require))
     for rule in rules.require:
-        if rule.word == "provisional":
+        if rule.word is Word.PROVISIONAL:
             raise UsageError(f"{REQUIRE} provisional: an unfinished study passes no gate; leave it out")
         if rule in rules.fail_on:
             raise UsageError(f"{FAIL_ON} and {REQUIRE} both name {rule}: no verdict could pass by it; leave one out")
@@ -196,16 +168,18 @@ def _read(option: str, texts: Iterable[str]) -> tuple[Rule, ...]:
     texts = list(texts)
     items = [item for text in texts for item in split_list(text)]
     if texts and not items:
-        raise UsageError(f"{option}: names no verdict; allowed are {', '.join(WORDS)}")
+        raise UsageError(f"{option}: names no verdict; allowed are {', '.join(Word)}")
     return tuple(dict.fromkeys(_rule(option, item) for item in items))
 
 
 def _rule(option: str, item: str) -> Rule:
-    word, colon, qualifier = item.partition(":")
-    if word not in WORDS:
-        raise UsageError(f"{option} {item}: no verdict is called {word!r}; allowed are {', '.join(WORDS)}")
-    if colon and word not in DIFFERENT:
-        raise UsageError(f"{option} {item}: only a difference has a qualifier, one of {', '.join(DIFFERENT)}")
+    typed, colon, qualifier = item.partition(":")
+    if typed not in [*Word]:
+        raise UsageError(f"{option} {item}: no verdict is called {typed!r}; allowed are {', '.join(Word)}")
+    word = Word(typed)
+    if colon and not word.different:
+        different = ", ".join(one for one in Word if one.different)
+        raise UsageError(f"{option} {item}: only a difference has a qualifier, one of {different}")
     if colon and qualifier not in QUALIFIERS:
         allowed = " and ".join(f"{word}:{name}" for name in QUALIFIERS)
         raise UsageError(f"{option} {item}: no verdict is {qualifier!r}; allowed are {word}, {allowed}")
@@ -226,33 +200,19 @@ def declared_by(plan: Plan) -> tuple[Declared, ...]:
 def judge(rows: Sequence[VerdictRow], declared: Sequence[Declared], rules: Rules, alpha: float) -> Outcome:
     """Hold every declared primary contrast against the rules.
 
-    Parameters
-    ----------
-    rows : sequence of VerdictRow
-        Of a study or a comparison; the twin's and exploratory ones are passed over.
-    declared : sequence of Declared
-        What was declared: a contrast without a row is invalid, and never passes what is required.
-    rules : Rules
-    alpha : float
-        Error level of a family.
+    Rows of the twin and exploratory ones are passed over. A declared contrast without a row is invalid, and never
+    passes what is required.
     """
-    found = {
-        (row.load, row.response, row.treatment, row.baseline): row
-        for row in rows
-        if not row.twin and not row.exploratory
-    }
-    judged = []
-    for one in declared:
-        row = found.get((one.load, one.response.name, one.treatment, one.baseline))
-        judged.append(Judged(one, row, _broken(row, rules)))
+    primary = {row.key: row for row in rows if not row.twin and not row.exploratory}
+    judged = (Judged(one, primary.get(one.key), _broken(primary.get(one.key), rules)) for one in declared)
     return Outcome(rules, tuple(judged), alpha)
 
 
 def _broken(row: VerdictRow | None, rules: Rules) -> str:
-    word, qualifier = (row.verdict, row.qualifier) if row else ("invalid", "")
+    word, qualifier = (row.verdict, row.qualifier) if row else (Word.INVALID, "")
     for rule in rules.fail_on:
         if rule.matches(word, qualifier):
             return f"{FAIL_ON} {rule}"
     if rules.require and (row is None or not any(rule.matches(word, qualifier) for rule in rules.require)):
         return f"{REQUIRE} {','.join(map(str, rules.require))}"
-    return "an unfinished study passes no gate" if rules and word == "provisional" else ""
+    return "an unfinished study passes no gate" if rules and word is Word.PROVISIONAL else ""

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from meshtrial import stats
 from meshtrial.errors import UsageError
-from meshtrial.inference.values import block_values
+from meshtrial.inference.values import LoadBlocks
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.records.store import StudyStore
@@ -79,16 +78,14 @@ def aa_repetitions(
     study = data.plan.study
     if study.twin is None:
         return ()
-    load = study.loads[0].label
-    rows = data.table.filter(pl.col("included") & (pl.col("load") == load) & (pl.col("response") == response))
-    blocks = sorted(rows["block"].unique().to_list())
-    treatments = [study.baseline.name, study.twin.name]
+    pair = [study.twin.name, study.baseline.name]
+    runs = LoadBlocks.of(data.table, study.loads[0].label).complete(pair, response)
+    twin, baseline = runs.values(pair, response).values()
     found = []
-    for start in range(0, len(blocks) - size + 1, size):
-        chosen = blocks[start : start + size]
-        values = block_values(data.table, load, response, treatments, chosen)
-        p = stats.compare_paired(values[treatments[1]], values[treatments[0]], alpha=alpha).p
-        found.append(Repetition(tuple(chosen), p, p <= alpha))
+    for start in range(0, len(runs.blocks) - size + 1, size):
+        chosen = slice(start, start + size)
+        p = stats.compare_paired(twin[chosen], baseline[chosen], alpha=alpha).p
+        found.append(Repetition(runs.blocks[chosen], p, p <= alpha))
     return tuple(found)
 
 
@@ -101,7 +98,7 @@ def recorded_noise_logs(folder: Path) -> np.ndarray[Any, np.dtype[np.float64]]:
     load = study.loads[0].label
     blocks = include(store.plan, records, load).blocks
     pair = [study.baseline.name, study.twin.name]
-    values = block_values(runs_table(store.plan, records), load, "latency_p50_s", pair, blocks)
     if len(blocks) < 4:
         raise UsageError(f"{folder}: {len(blocks)} complete blocks; at least 4 are needed to draw noise from")
-    return np.log(np.column_stack([values[name] for name in pair]))
+    values = LoadBlocks.of(runs_table(store.plan, records), load, blocks).values(pair, "latency_p50_s")
+    return np.log(np.column_stack([*values.values()]))

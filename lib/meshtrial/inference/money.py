@@ -14,9 +14,8 @@ import numpy as np
 
 from meshtrial import stats
 from meshtrial.errors import UsageError
-from meshtrial.inference.values import FloatArray, block_values
+from meshtrial.inference.values import FloatArray, included_blocks
 from meshtrial.records.dataset import StudyData
-from meshtrial.records.tables import include
 
 HOURS_A_MONTH = 730.0
 MILLION = 1e6
@@ -84,45 +83,43 @@ def bills(data: StudyData, prices: Prices) -> tuple[Bill, ...]:
     study = data.plan.study
     found = []
     for load in (one.label for one in study.loads if not one.search):
-        blocks = include(data.plan, data.runs, load).blocks
         for treatment in (t.name for t in study.treatments if not t.twin and t != study.baseline):
-            bill = _bill(data, prices, load, treatment, blocks)
+            bill = _bill(data, prices, load, treatment)
             if bill is not None:
                 found.append(bill)
     return tuple(found)
 
 
-def _bill(data: StudyData, prices: Prices, load: str, treatment: str, blocks: tuple[int, ...]) -> Bill | None:
+def _bill(data: StudyData, prices: Prices, load: str, treatment: str) -> Bill | None:
     baseline = data.plan.study.baseline.name
+    pair, metered = (treatment, baseline), ("path_cpu_cores", "path_memory_bytes", "path_cpu_s_per_request")
+    runs = included_blocks(data, load).complete(pair, *metered)
+    if len(runs.blocks) < 2:
+        return None
 
-    def values(response: str) -> FloatArray:
-        by_name = block_values(data.table, load, response, [treatment, baseline], blocks)
-        # Rows: the treatment's and the baseline's.
-        return np.array([by_name[treatment], by_name[baseline]])
+    def of_both(response: str) -> FloatArray:
+        return np.array([*runs.values(pair, response).values()])
 
     def monthly(part: str) -> FloatArray:
-        cores, memory = values(f"{part}_cpu_cores"), values(f"{part}_memory_bytes")
+        cores, memory = of_both(f"{part}_cpu_cores"), of_both(f"{part}_memory_bytes")
         spent: FloatArray = HOURS_A_MONTH * (prices.core_hour * cores + prices.gib_hour * memory / GIB)
         return spent
 
-    path, each = monthly("path"), values("path_cpu_s_per_request") * MILLION / _HOUR_S * prices.core_hour
-    whole = np.isfinite(path).all(axis=0) & np.isfinite(each).all(axis=0)
-    if whole.sum() < 2:
-        return None
-    control = np.nan_to_num(monthly("control_plane"), nan=0.0)
-    alpha = data.plan.study.alpha
+    def added(money: FloatArray) -> stats.RankInterval:
+        return stats.hodges_lehmann(money[0] - money[1], data.plan.study.alpha)
+
+    month, control = added(monthly("path")), np.nan_to_num(monthly("control_plane"), nan=0.0)
     return Bill(
         load=load,
         treatment=treatment,
         baseline=baseline,
-        blocks=int(whole.sum()),
-        confidence=stats.hodges_lehmann(path[0, whole] - path[1, whole], alpha).confidence,
-        month=_amount(path[:, whole], alpha),
-        control_plane=_amount(control[:, whole], alpha) if control[0].any() else None,
-        million=_amount(each[:, whole], alpha),
+        blocks=len(runs.blocks),
+        confidence=month.confidence,
+        month=_amount(month),
+        control_plane=_amount(added(control)) if control[0].any() else None,
+        million=_amount(added(of_both("path_cpu_s_per_request") * MILLION / _HOUR_S * prices.core_hour)),
     )
 
 
-def _amount(pair: FloatArray, alpha: float) -> Amount:
-    found = stats.hodges_lehmann(pair[0] - pair[1], alpha)
-    return Amount(found.estimate, found.low, found.high)
+def _amount(money: stats.RankInterval) -> Amount:
+    return Amount(money.estimate, money.low, money.high)

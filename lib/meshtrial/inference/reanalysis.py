@@ -18,7 +18,7 @@ from meshtrial.inference import judge
 from meshtrial.margin import Margin
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.parts import place_of_block
-from meshtrial.records.schema import AFTER_THE_FACT
+from meshtrial.vocabulary import AFTER_THE_FACT, Warning
 
 _NBSP = "\u00a0"
 
@@ -71,7 +71,7 @@ def reanalyse(data: StudyData, *, margin: str = "", alpha: float | None = None, 
     plan = replace(data.plan, study=asked)
     rows = judge(data.plan, plan, data.runs, data.table, place_of_block(data.plan, data.environment))
     if said:
-        rows = [replace(row, warnings=(f"{AFTER_THE_FACT}: {said}", *row.warnings)) for row in rows]
+        rows = [replace(row, warnings=(Warning(AFTER_THE_FACT, said), *row.warnings)) for row in rows]
     return Reanalysis(replace(data, plan=plan, verdicts=tuple(rows)), said)
 
 

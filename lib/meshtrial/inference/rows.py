@@ -13,14 +13,12 @@ from meshtrial.design.plan import Plan
 from meshtrial.design.responses import REGISTRY, Response, applies
 from meshtrial.design.study import Contrast
 from meshtrial.inference.diagnosis import diagnose_family
-from meshtrial.inference.values import FloatArray, block_values
+from meshtrial.inference.values import FloatArray, LoadBlocks
 from meshtrial.margin import Margin
 from meshtrial.records.schema import VerdictRow
 from meshtrial.records.tables import Inclusion
-from meshtrial.stats.verdict import Kind
 
 CAPACITY = "capacity_rps"
-_KINDS: dict[str, Kind] = {"latency": "latency", "resource": "resource"}
 
 
 def verdict_rows(
@@ -77,10 +75,7 @@ def _family_rows(
     study = plan.study
     values = _values(plan, table, load, response.name, inclusion)
     medians = {name: median_of(found) for name, found in values.items()}
-    twin = study.twin.name if study.twin else None
-    data = diagnose_family(
-        table, load, response, values, study.baseline.name, twin, inclusion.blocks, study.margins, places
-    )
+    data = diagnose_family(LoadBlocks.of(table, load, inclusion.blocks), response, study, values, places)
     return [
         verdict_row(
             result,
@@ -96,7 +91,7 @@ def _family_rows(
 
 
 def _values(plan: Plan, table: pl.DataFrame, load: str, response: str, inclusion: Inclusion) -> dict[str, FloatArray]:
-    return block_values(table, load, response, [t.name for t in plan.study.treatments], inclusion.blocks)
+    return LoadBlocks.of(table, load, inclusion.blocks).values([t.name for t in plan.study.treatments], response)
 
 
 def _results(
@@ -139,33 +134,35 @@ def _analysed(
     study = plan.study
     # Two treatments that both lack the part say nothing about noise, also where other contrasts are ratios.
     twin = None if scale == "difference" or _without(response, values[study.baseline.name]) else study.twin
-    invalid = {
-        treatment: _why(inclusion, treatment) for treatment, state in inclusion.excluded.items() if state == "invalid"
-    }
-    saturated = {
-        treatment: _why(inclusion, treatment) for treatment, state in inclusion.excluded.items() if state == "saturated"
-    }
+    stopped: dict[str, dict[str, str]] = {"invalid": {}, "saturated": {}}
+    for treatment, state in inclusion.excluded.items():
+        stopped[state][treatment] = _why(inclusion, treatment)
     for treatment, found in values.items():
         # A treatment without this response (too few requests for its quantile) must not take the others' blocks.
         if treatment not in inclusion.excluded and (found.size == 0 or np.isnan(found).all()):
-            invalid[treatment] = _not_measured(plan, response) if found.size else "no complete block"
+            stopped["invalid"][treatment] = _not_measured(plan, response) if found.size else "no complete block"
         elif response.name == CAPACITY and np.isnan(found).any():
             # Blocks whose search met the generator's limit must not leave by that outcome: nothing is compared at all.
-            invalid[treatment] = _not_measured(plan, response)
+            stopped["invalid"][treatment] = _not_measured(plan, response)
     family = stats.Family(
         study.baseline.name,
         twin=twin.name if twin else None,
         contrasts=[(c.treatment, c.baseline) for c in members],
         alpha=alpha,
         margin=usable_margin(study.margins.get(response.name), scale),
-        kind=kind_of(response),
+        kind=response.kind,
         primary=response.name in study.primary,
         scale=scale,
         # One family, though its contrasts may lie on two scales: all of them count in the correction.
         m_family=len(study.all_contrasts()),
     )
     return stats.analyse_family(
-        values, family, blocks=inclusion.blocks, invalid=invalid, saturated=saturated, places=places
+        values,
+        family,
+        blocks=inclusion.blocks,
+        invalid=stopped["invalid"],
+        saturated=stopped["saturated"],
+        places=places,
     )
 
 
@@ -175,11 +172,6 @@ def usable_margin(margin: Margin | None, scale: stats.Scale) -> Margin | None:
     A margin relative to zero means nothing: without a floor a structurally zero baseline has no equivalence test.
     """
     return margin if margin is not None and (scale == "ratio" or margin.floor) else None
-
-
-def kind_of(response: Response) -> Kind:
-    """Which words a response's direction gets."""
-    return _KINDS.get(response.kind, "level")
 
 
 def _not_measured(plan: Plan, response: Response) -> str:
@@ -210,18 +202,8 @@ def verdict_row(
 ) -> VerdictRow:
     """A judged contrast as a row of ``verdicts.json``, of a study or of a comparison.
 
-    Parameters
-    ----------
-    result : ContrastResult
-    response : Response
-    medians : mapping of str to float or None
-        Of every treatment's values, in the response's stored unit.
-    study, load : str
-        What the row belongs to.
-    exploratory : bool
-        Whether the response was not declared primary.
-    warnings : sequence of Warning
-        Beside the result's own.
+    ``medians`` are those of every treatment's values, in the response's stored unit; ``warnings`` stand beside the
+    result's own.
     """
     c, verdict = result.comparison, result.verdict
     ratio = c if c is not None and c.scale == "ratio" else None
@@ -243,7 +225,6 @@ def verdict_row(
         difference=None if c is None else c.difference,
         difference_low=None if c is None else _finite(c.difference_low),
         difference_high=None if c is None else _finite(c.difference_high),
-        difference_ms=c.difference * 1e3 if c is not None and response.kind == "latency" else None,
         baseline_value=medians.get(result.baseline),
         treatment_value=medians.get(result.treatment),
         p=None if c is None else c.p,
@@ -260,9 +241,8 @@ def verdict_row(
         blocks_needed=verdict.blocks,
         verdict=verdict.label,
         qualifier=verdict.qualifier,
-        sentence=verdict.text,
         method="" if c is None else c.method,
-        warnings=tuple(str(w) for w in (*result.warnings, *warnings)),
+        warnings=(*result.warnings, *warnings),
     )
 
 

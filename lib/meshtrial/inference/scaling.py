@@ -8,15 +8,14 @@ excluded from its ladder and named. What lies beyond the largest measured size i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
-import polars as pl
 
 from meshtrial.design.study import Load
 from meshtrial.errors import UsageError
-from meshtrial.inference.values import FloatArray
+from meshtrial.inference.values import FloatArray, LoadBlocks
 from meshtrial.records.dataset import StudyData
 from meshtrial.stats.growth import (
     Curve,
@@ -50,8 +49,8 @@ class Ladder:
         Sizes, ascending.
     blocks : tuple of int
         Blocks in which every size was measured.
-    values : tuple of tuple of float
-        A row a block, a column a size; the response's stored unit.
+    y : (blocks, sizes) array
+        The response in its stored unit.
     missing : tuple of int
         Planned sizes at which this treatment has no included run.
     """
@@ -61,24 +60,13 @@ class Ladder:
     rps: float | None
     endpoints: tuple[int, ...]
     blocks: tuple[int, ...]
-    values: tuple[tuple[float, ...], ...]
+    y: FloatArray
     missing: tuple[int, ...]
 
     @property
     def x(self) -> FloatArray:
         """Sizes as an array."""
         return np.array(self.endpoints, dtype=float)
-
-    @property
-    def y(self) -> FloatArray:
-        """Values as an array (blocks, sizes)."""
-        return np.array(self.values, dtype=float).reshape(len(self.blocks), len(self.endpoints))
-
-    def part(self, sizes: Sequence[int], blocks: Sequence[int]) -> FloatArray:
-        """The values of these sizes and blocks only."""
-        rows = [self.blocks.index(block) for block in blocks]
-        columns = [self.endpoints.index(at) for at in sizes]
-        return self.y[np.ix_(rows, columns)]
 
     def at_sizes(self, alpha: float) -> tuple[Slope | None, ...]:
         """Estimate and interval at every size; None with fewer than two blocks."""
@@ -152,21 +140,28 @@ def rates(data: StudyData) -> tuple[float | None, ...]:
 
 def ladder(data: StudyData, treatment: str, response: str, rps: float | None = None) -> Ladder:
     """Collect one response over the sizes; at one rate where the study has several."""
-    loads = [load for load in data.plan.study.loads if rps is None or load.rps == rps]
-    size = {load.label: endpoints_of(load) for load in loads}
-    rows = data.table.filter(
-        pl.col("included")
-        & (pl.col("treatment") == treatment)
-        & (pl.col("response") == response)
-        & pl.col("value").is_not_null()
-        & pl.col("load").is_in(list(size))
+    loads = {endpoints_of(load): load.label for load in data.plan.study.loads if rps is None or load.rps == rps}
+    blocks, sizes = np.unique(data.table["block"]), sorted(loads)
+    y = np.empty((len(blocks), len(sizes)))
+    for column, at in enumerate(sizes):
+        runs = LoadBlocks.of(data.table, loads[at], blocks.tolist())
+        y[:, column] = runs.values([treatment], response)[treatment]
+    measured = np.isfinite(y).any(axis=0)
+    whole = np.isfinite(y[:, measured]).all(axis=1) & measured.any()
+    present, missing = (tuple(np.array(sizes)[mask].tolist()) for mask in (measured, ~measured))
+    return Ladder(treatment, response, rps, present, tuple(blocks[whole].tolist()), y[np.ix_(whole, measured)], missing)
+
+
+def in_common(ladders: Sequence[Ladder]) -> tuple[Ladder, ...]:
+    """The same on the sizes and blocks that all of them have; none where these are fewer than two of each."""
+    sizes = tuple(at for at in ladders[0].endpoints if all(at in one.endpoints for one in ladders))
+    blocks = tuple(block for block in ladders[0].blocks if all(block in one.blocks for one in ladders))
+    if len(sizes) < 2 or len(blocks) < 2:
+        return ()
+    places = [np.ix_([*map(one.blocks.index, blocks)], [*map(one.endpoints.index, sizes)]) for one in ladders]
+    return tuple(
+        replace(one, endpoints=sizes, blocks=blocks, y=one.y[place]) for one, place in zip(ladders, places, strict=True)
     )
-    known = {(size[load], block): value for load, block, value in rows.select("load", "block", "value").iter_rows()}
-    present = sorted({at for at, _ in known})
-    blocks = [b for b in sorted({b for _, b in known}) if all((at, b) in known for at in present)]
-    values = tuple(tuple(float(known[at, block]) for at in present) for block in blocks)
-    missing = tuple(at for at in sorted(set(size.values())) if at not in present)
-    return Ladder(treatment, response, rps, tuple(present), tuple(blocks), values, missing)
 
 
 def growth(data: StudyData, treatment: str, response: str, rps: float | None = None) -> Growth:
@@ -189,38 +184,28 @@ def growths(data: StudyData, responses: Sequence[str]) -> list[Growth]:
     found = [
         growth(data, treatment, name, rps) for name in responses for treatment in treatments for rps in rates(data)
     ]
-    return [one for one in found if len(one.ladder.endpoints) > 1 and _has_any(one.ladder)]
+    return [one for one in found if len(one.ladder.endpoints) > 1 and one.ladder.y.any()]
 
 
 def compare(data: StudyData, treatment: str, baseline: str, response: str) -> SlopeContrast | None:
     """Two treatments' slopes on the sizes and blocks that both have; None where that is too little."""
-    rate = rates(data)[0]
-    one, other = (ladder(data, name, response, rate) for name in (treatment, baseline))
-    sizes = [at for at in one.endpoints if at in other.endpoints]
-    blocks = [block for block in one.blocks if block in other.blocks]
-    if len(sizes) < 2 or len(blocks) < 2:
+    rate, alpha = rates(data)[0], data.plan.study.alpha
+    found = in_common([ladder(data, name, response, rate) for name in (treatment, baseline)])
+    if not found:
         return None
-    t, b = one.part(sizes, blocks), other.part(sizes, blocks)
-    x, alpha = np.array(sizes, dtype=float), data.plan.study.alpha
-    exponent = _tried(lambda: compare_exponents(x, t, b, alpha=alpha), "", [])
-    return SlopeContrast(treatment, baseline, response, exponent, marginal_cost(x, t - b, alpha=alpha))
+    one, other = found
+    exponent = _tried(lambda: compare_exponents(one.x, one.y, other.y, alpha=alpha), "", [])
+    return SlopeContrast(treatment, baseline, response, exponent, marginal_cost(one.x, one.y - other.y, alpha=alpha))
 
 
 def costs_of_both(data: StudyData, treatment: str, response: str) -> dict[str, Slope]:
     """Cost of one more endpoint and of 1000 more requests a second, each with the other held; empty at one rate."""
     crossed = [rate for rate in rates(data) if rate is not None]
-    ladders = [ladder(data, treatment, response, rate) for rate in crossed]
-    if len(crossed) < 2 or len({one.endpoints for one in ladders}) != 1:
+    ladders: Sequence[Ladder] = [ladder(data, treatment, response, rate) for rate in crossed]
+    if len(crossed) < 2 or len({one.endpoints for one in ladders}) != 1 or not (ladders := in_common(ladders)):
         return {}
-    blocks = [b for b in ladders[0].blocks if all(b in one.blocks for one in ladders)]
-    if len(blocks) < 2:
-        return {}
-    sizes = ladders[0].endpoints
-    y = np.concatenate([one.part(sizes, blocks) for one in ladders], axis=1)
-    x = {
-        "endpoint": np.tile(ladders[0].x, len(crossed)),
-        "1000 rps": np.repeat(np.array(crossed) / 1e3, len(sizes)),
-    }
+    y, sizes = np.concatenate([one.y for one in ladders], axis=1), ladders[0].x
+    x = {"endpoint": np.tile(sizes, len(crossed)), "1000 rps": np.repeat(np.array(crossed) / 1e3, len(sizes))}
     return _tried(lambda: marginal_costs(x, y, alpha=data.plan.study.alpha), "", []) or {}
 
 
@@ -232,10 +217,6 @@ def judged(found: Growth) -> str:
     if any(warning.code == "below-floor" for warning in slope.warnings):
         return f"inconclusive: at least {smallest_n(1, 1 - slope.confidence)} blocks"
     return found.law.verdict
-
-
-def _has_any(one: Ladder) -> bool:
-    return any(value != 0 for row in one.values for value in row)
 
 
 def _tried(ask: Callable[[], T], what: str, why: list[str]) -> T | None:

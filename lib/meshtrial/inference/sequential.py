@@ -55,7 +55,7 @@ def decide(plan: Plan, records: Sequence[RunRecord], repetitions: int) -> stats.
         inclusion = include(plan, seen, load.label)
         complete = min(complete, len(inclusion.blocks))
         for response, result in primary_results(plan, table, load.label, inclusion, alpha):
-            conclusive &= result.verdict.conclusive
+            conclusive &= result.verdict.label.conclusive
             if result.comparison is not None:
                 key = f"{load.label} {response} {result.treatment}/{result.baseline}"
                 widths[key] = stats.half_width(result.comparison)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from meshtrial import stats
 from meshtrial.design.responses import REGISTRY, applies
 from meshtrial.design.study import Load
-from meshtrial.inference.rows import kind_of, median_of, usable_margin, verdict_row
-from meshtrial.inference.values import block_values
+from meshtrial.inference.rows import median_of, usable_margin, verdict_row
+from meshtrial.inference.values import LoadBlocks
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 
@@ -51,7 +51,7 @@ def contrasts(data: StudyData, sweep: Sweep, treatment: str, response: str) -> l
         return []
     blocks = sorted(set(data.table["block"].to_list()))
     values = {
-        named(load): block_values(data.table, load.label, response, [treatment], blocks)[treatment]
+        named(load): LoadBlocks.of(data.table, load.label, blocks).values([treatment], response)[treatment]
         for load in sweep.loads
     }
     if any((found <= 0).any() for found in values.values()):
@@ -62,7 +62,7 @@ def contrasts(data: StudyData, sweep: Sweep, treatment: str, response: str) -> l
         named(sweep.loads[0]),
         alpha=study.alpha,
         margin=usable_margin(study.margins.get(response), "ratio"),
-        kind=kind_of(about),
+        kind=about.kind,
         primary=False,
     )
     results = stats.analyse_family(values, family, blocks=blocks)

@@ -1,30 +1,55 @@
-"""Values of one response by treatment and block, from the tidy table."""
+"""What the runs of one load say, by treatment and block: what every analysis within blocks starts from."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from meshtrial.records.dataset import StudyData
+from meshtrial.records.tables import include
+
 FloatArray = NDArray[np.float64]
 
 
-def block_values(
-    table: pl.DataFrame, load: str, response: str, treatments: Sequence[str], blocks: Sequence[int]
-) -> dict[str, FloatArray]:
-    """Values of one response by treatment, in the order of the included blocks; NaN where a run has none."""
-    rows = table.filter((pl.col("load") == load) & (pl.col("response") == response) & pl.col("included"))
-    known = {(b, t): v for b, t, v in rows.select("block", "treatment", "value").iter_rows()}
-    return {t: np.array([known.get((b, t), math.nan) for b in blocks], dtype=float) for t in treatments}
+@dataclass(frozen=True)
+class LoadBlocks:
+    """The included runs of one load, by block.
+
+    Attributes
+    ----------
+    runs : polars.DataFrame
+        Their rows of ``runs.parquet``.
+    blocks : tuple of int
+        In the order of every array.
+    """
+
+    runs: pl.DataFrame
+    blocks: tuple[int, ...]
+
+    @classmethod
+    def of(cls, table: pl.DataFrame, load: str, blocks: Sequence[int] | None = None) -> LoadBlocks:
+        """These blocks of a tidy table, or all that it has at the load."""
+        runs = table.filter((pl.col("load") == load) & pl.col("included"))
+        return cls(runs, tuple(sorted(runs["block"].unique()) if blocks is None else blocks))
+
+    def values(self, treatments: Sequence[str], response: str, column: str = "value") -> dict[str, FloatArray]:
+        """One value a block of each treatment, or what another column says of its run; NaN where there is none."""
+        rows = self.runs.filter(pl.col("response") == response).select("block", "treatment", column)
+        known = {(block, treatment): value for block, treatment, value in rows.iter_rows()}
+        return {t: np.array([known.get((b, t), math.nan) for b in self.blocks], dtype=float) for t in treatments}
+
+    def complete(self, treatments: Sequence[str], *responses: str) -> LoadBlocks:
+        """The blocks in which each of the treatments has a value of each of the responses."""
+        arrays = [array for response in responses for array in self.values(treatments, response).values()]
+        whole = np.logical_and.reduce([np.isfinite(array) for array in arrays])
+        return replace(self, blocks=tuple(block for block, ok in zip(self.blocks, whole, strict=True) if ok))
 
 
-def block_column(
-    table: pl.DataFrame, load: str, response: str, column: str, treatments: Sequence[str], blocks: Sequence[int]
-) -> dict[str, FloatArray]:
-    """Another column of the same runs (``position``, ``start_unix_s``, ``bound``), shaped like :func:`block_values`."""
-    rows = table.filter((pl.col("load") == load) & (pl.col("response") == response) & pl.col("included"))
-    known = {(b, t): v for b, t, v in rows.select("block", "treatment", column).iter_rows() if v is not None}
-    return {t: np.array([known.get((b, t), math.nan) for b in blocks], dtype=float) for t in treatments}
+def included_blocks(data: StudyData, load: str) -> LoadBlocks:
+    """The blocks of a study that take part in the inference at one load."""
+    return LoadBlocks.of(data.table, load, include(data.plan, data.runs, load).blocks)

@@ -42,19 +42,8 @@ def kind_of(said: str) -> str:
 def explained(log: pl.DataFrame, text: str, timeout_s: float) -> pl.DataFrame:
     """An access log whose failed requests have a kind for their code, and whose late answers failed.
 
-    Parameters
-    ----------
-    log : polars.DataFrame
-        From :func:`meshtrial.load.accesslog.read_access_log`, in its order.
-    text : str
-        What the generator said.
-    timeout_s : float
-        The client's time-out.
-
-    Returns
-    -------
-    polars.DataFrame
-        The same rows. ``code`` is an HTTP status, gRPC's ``SERVING``, or the kind of a failure; nothing is ``-1``.
+    ``log`` is in the order of :func:`meshtrial.load.accesslog.read_access_log`, ``text`` what the generator said. In
+    the same rows ``code`` is then an HTTP status, gRPC's ``SERVING``, or the kind of a failure; nothing is ``-1``.
     """
     late = pl.col("latency_s") >= timeout_s
     log = log.with_columns(

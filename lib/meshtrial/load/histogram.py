@@ -16,11 +16,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import polars as pl
+from numpy.typing import NDArray
 
 from meshtrial.errors import UsageError
-from meshtrial.load.result import Bucket, ExportedHistogram
+from meshtrial.load.accesslog import CLOCK_S
+from meshtrial.load.result import Bucket, ExportedHistogram, FortioResult
 
 # fmt: off
 EDGES: tuple[int, ...] = (
@@ -35,18 +39,10 @@ _RELATIVE = 1e-9
 
 @dataclass(frozen=True)
 class BucketQuantile:
-    """A quantile read from a histogram.
+    """A quantile read from a histogram."""
 
-    Attributes
-    ----------
-    value_s : float
-        fortio's interpolation inside the bucket.
-    low_s, high_s : float
-        The bucket: the true quantile lies between them.
-    """
-
-    value_s: float
-    low_s: float
+    value_s: float  # fortio's interpolation inside the bucket
+    low_s: float  # the bucket: the true quantile lies between its ends
     high_s: float
 
     @property
@@ -57,19 +53,10 @@ class BucketQuantile:
 
 @dataclass(frozen=True)
 class Histogram:
-    """Counts on the canonical edges of one resolution.
+    """Counts on the canonical edges of one resolution."""
 
-    Attributes
-    ----------
-    resolution_s : float
-        fortio's ``-r``.
-    counts : tuple of int
-        One for each of :data:`EDGES` (up to and including it) and one for what is above the last.
-    min_s, max_s, sum_s : float
-    """
-
-    resolution_s: float
-    counts: tuple[int, ...]
+    resolution_s: float  # fortio's ``-r``
+    counts: tuple[int, ...]  # one for each of EDGES (up to and including it), one for what is above the last
     min_s: float
     max_s: float
     sum_s: float
@@ -135,16 +122,7 @@ def resolutions_of(histogram: ExportedHistogram) -> tuple[float, ...]:
 
 
 def rebuild(histogram: ExportedHistogram, resolution_s: float | None = None, *, name: str = "histogram") -> Histogram:
-    """Put an exported histogram back on its canonical edges.
-
-    Parameters
-    ----------
-    histogram : ExportedHistogram
-    resolution_s : float, optional
-        ``-r`` where it is known; otherwise inferred from the edges.
-    name : str
-        For messages.
-    """
+    """Put an exported histogram back on its canonical edges; ``-r``, where it is not known, is inferred from them."""
     fitting = (resolution_s,) if resolution_s else resolutions_of(histogram)
     indices = _indices(histogram, fitting[0]) if fitting else None
     if indices is None:
@@ -180,10 +158,7 @@ def merge(
 ) -> Histogram:
     """Add the counts of several runs of equal ``-r``.
 
-    Raises
-    ------
-    UsageError
-        Where the resolutions differ: the coarser buckets cannot be split, so the sum would be invented.
+    UsageError where the resolutions differ: the coarser buckets cannot be split, so the sum would be invented.
     """
     if not histograms:
         raise UsageError("nothing to merge: give at least one result")
@@ -211,6 +186,41 @@ def merge(
         max_s=max(part.max_s for part in parts),
         sum_s=sum(part.sum_s for part in parts),
     )
+
+
+def crosscheck(result: FortioResult, log: pl.DataFrame, resolution_s: float | None = None) -> tuple[str, ...]:
+    """Everything in which a result and the access log of the same run disagree, in words; empty where they agree."""
+    try:
+        counted = rebuild(result.latency, resolution_s, name=str(result.path.name))
+    except UsageError as error:
+        return (f"the histogram could not be checked against the access log: {error}",)
+    found = [f"histogram and access log disagree: {d}" for d in agrees_with(counted, log["latency_s"].to_numpy())]
+    failed = int((~log["ok"]).sum())
+    if failed != result.error_count:
+        found.append(f"the access log holds {failed} failed requests, the result says {result.error_count}")
+    return tuple(found)
+
+
+def agrees_with(histogram: Histogram, latencies_s: NDArray[Any]) -> tuple[str, ...]:
+    """Compare the histogram with the access log of the same requests; empty where they agree.
+
+    The log is rounded to 1 us and an edge may lie inside that microsecond, so the cumulated count at an
+    edge must lie between the log's counts half a microsecond below and above it.
+    """
+    found = []
+    if histogram.count != len(latencies_s):
+        found.append(f"the histogram holds {histogram.count} requests, the access log {len(latencies_s)}")
+    ordered = np.sort(np.asarray(latencies_s, dtype=np.float64))
+    edges = np.array(EDGES, dtype=np.float64) * histogram.resolution_s
+    slack = CLOCK_S / 2 + 1e-9
+    low = np.searchsorted(ordered, edges - slack, side="right")
+    high = np.searchsorted(ordered, edges + slack, side="right")
+    cumulated = np.cumsum(histogram.counts[: len(EDGES)])
+    for i in np.flatnonzero((cumulated < low) | (cumulated > high))[:1]:
+        found.append(
+            f"up to {edges[i]:g} s the histogram counts {cumulated[i]} requests, the access log {low[i]} to {high[i]}"
+        )
+    return tuple(found)
 
 
 def _inner_edges(histogram: ExportedHistogram) -> list[float]:

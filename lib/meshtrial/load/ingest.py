@@ -26,9 +26,9 @@ from meshtrial.design.study import Load
 from meshtrial.errors import RecordError
 from meshtrial.load import failures, quantiles
 from meshtrial.load.accesslog import CLOCK_S, read_access_log
-from meshtrial.load.crosscheck import crosscheck
 from meshtrial.load.files import InputFileError
 from meshtrial.load.generators import GeneratorOutput
+from meshtrial.load.histogram import crosscheck
 from meshtrial.load.merge import merge_requests, successful
 from meshtrial.load.result import FortioResult, read_result
 from meshtrial.load.schedule import Lateness, Schedule, argument, lateness, schedule_of, with_schedule

@@ -10,31 +10,13 @@ from collections.abc import Sequence
 
 import polars as pl
 
-COLUMNS: dict[str, pl.DataType] = {
-    "slice": pl.Int32(),
-    "generator": pl.Int32(),
-    "thread": pl.Int32(),
-    "iter": pl.Int64(),
-    "scheduled_start_s": pl.Float64(),
-    "actual_start_s": pl.Float64(),
-    "latency_s": pl.Float64(),
-    "corrected_latency_s": pl.Float64(),
-    "ok": pl.Boolean(),
-    "code": pl.String(),
-    "imputed": pl.Boolean(),
-}
+from meshtrial.records.columns import REQUESTS, kinds
+
+COLUMNS = kinds(REQUESTS)
 
 
 def merge_requests(frames: Sequence[pl.DataFrame], *, slice_index: int = 0) -> pl.DataFrame:
-    """One table of all requests, with the generator's number (from 0, in the order given) beside each.
-
-    Parameters
-    ----------
-    frames : sequence of polars.DataFrame
-        From :func:`meshtrial.load.schedule.with_schedule`, one a generator.
-    slice_index : int
-        From 0.
-    """
+    """One table of all requests, with slice and generator (from 0, in the order given) beside each."""
     marked = [
         frame.with_columns(pl.lit(number).alias("generator"), pl.lit(slice_index).alias("slice"))
         for number, frame in enumerate(frames)

@@ -9,7 +9,7 @@ failed requests (a note says so).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -21,27 +21,6 @@ from meshtrial.load.accesslog import CLOCK_S, read_access_log
 from meshtrial.load.files import read_bytes
 from meshtrial.load.result import ExportedHistogram, FortioResult, read_result
 from meshtrial.load.settings import LoadSettings
-
-_SETTINGS: dict[str, tuple[str, bool]] = {
-    # field: what a reader calls it, whether a difference forbids the comparison
-    "client": ("client", True),
-    "generator": ("load generator", True),
-    "requested_rps": ("rate (rps)", True),
-    "closed_loop": ("closed loop", True),
-    "threads": ("connections", True),
-    "users": ("virtual users", True),
-    "keepalive": ("keep-alive", True),
-    "h2": ("HTTP/2", True),
-    "payload_bytes": ("payload (bytes)", True),
-    "version": ("version", False),
-    "requested_duration_s": ("duration (s)", False),
-    "exactly": ("number of calls", False),
-    "uniform": ("uniform", False),
-    "jitter": ("jitter", False),
-    "catchup": ("catch-up", False),
-    "resolution_s": ("histogram resolution (s)", False),
-    "timeout_s": ("timeout (s)", False),
-}
 
 
 @dataclass(frozen=True)
@@ -76,20 +55,11 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Difference:
-    """A setting in which files differ.
-
-    Attributes
-    ----------
-    setting : str
-    values : tuple of str
-        Distinct values in the order met.
-    blocking : bool
-        True: latencies are not comparable across it.
-    """
+    """A setting in which files differ."""
 
     setting: str
-    values: tuple[str, ...]
-    blocking: bool
+    values: tuple[str, ...]  # distinct ones, in the order met
+    blocking: bool  # latencies are not comparable across it
 
     def __str__(self) -> str:
         return f"{self.setting} differs: {', '.join(self.values)}"
@@ -113,11 +83,12 @@ def read_recorded(path: Path | str, sample_floor: float) -> Recorded:
 def differences(results: Sequence[LoadSettings]) -> tuple[Difference, ...]:
     """Settings that are not the same in all files; what a file does not say is not held against it."""
     found = []
-    for name, (label, blocking) in _SETTINGS.items():
-        values = list(dict.fromkeys(v for v in (getattr(r, name) for r in results) if v is not None))
+    for setting in (field for field in fields(LoadSettings) if field.metadata):
+        values = list(dict.fromkeys(v for v in (getattr(r, setting.name) for r in results) if v is not None))
         if len(values) > 1:
-            found.append(Difference(label, tuple(_shown(v) for v in values), blocking))
-    return tuple(found)
+            blocking = setting.metadata["blocking"]
+            found.append(Difference(setting.metadata["label"], tuple(_shown(v) for v in values), blocking))
+    return tuple(sorted(found, key=lambda difference: not difference.blocking))
 
 
 def merge_results(results: Sequence[FortioResult], sample_floor: float) -> tuple[dict[str, float], dict[str, float]]:

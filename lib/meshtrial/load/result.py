@@ -88,19 +88,9 @@ class FortioResult(LoadSettings):
 
 
 def read_result(path: Path | str) -> FortioResult:
-    """Read one fortio result, gzip or plain.
-
-    Raises
-    ------
-    InputFileError
-        With the file and the reason: no such file, empty, damaged, truncated, not fortio's.
-    """
+    """Read one fortio result, gzip or plain; InputFileError with the file and the reason where it is none."""
     path = Path(path)
-    return parse_result(read_text(path), path)
-
-
-def parse_result(text: str, path: Path) -> FortioResult:
-    """Parse the text of a result; ``path`` is only for messages."""
+    text = read_text(path)
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:

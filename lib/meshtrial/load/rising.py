@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import polars as pl
 
 from meshtrial.design.study import Gates, Load
+from meshtrial.load import quantiles
 from meshtrial.load.ingest import Measurement
 from meshtrial.load.merge import successful
 
@@ -17,7 +17,7 @@ _BEYOND = 10  # requests that must lie beyond a step's quantile, which describes
 
 
 @dataclass(frozen=True)
-class Step:
+class RampStep:
     """One step of a ramp.
 
     Attributes
@@ -42,23 +42,21 @@ class Step:
         return served >= (1 - gates.rate_tolerance) * self.asked_rps
 
 
-def steps(measurement: Measurement, load: Load) -> tuple[Step, ...]:
+def steps(measurement: Measurement, load: Load) -> tuple[RampStep, ...]:
     """The steps of a run whose load is a ramp, in their order."""
     found = []
     for index in range(load.ramp):
         own = measurement.generators[index * load.generators : (index + 1) * load.generators]
         mine = measurement.requests.filter(pl.col("slice") == index)
         latencies = successful(mine, "corrected_latency_s").to_numpy()
-        p50, p99 = (
-            float(np.quantile(latencies, q)) if len(latencies) * (1 - q) >= _BEYOND else None for q in (0.5, 0.99)
-        )
+        of_step = quantiles.exact(latencies, _BEYOND)
         achieved = math.fsum(record.achieved_rps for record in own)
         requests, failed = (sum(getattr(record, name) for record in own) for name in ("requests", "errors"))
-        found.append(Step(load.part(index).rps, achieved, requests, failed, p50, p99))
+        found.append(RampStep(load.part(index).rps, achieved, requests, failed, of_step.get("p50"), of_step.get("p99")))
     return tuple(found)
 
 
-def responses(ramp: Sequence[Step], gates: Gates) -> dict[str, float]:
+def responses(ramp: Sequence[RampStep], gates: Gates) -> dict[str, float]:
     """``ramp_kept_rps``: the rate of the last step before the first that was not kept; nothing without a ramp.
 
     Where not even the first was kept it is half of that step: a rate below it, of which nothing more is known.

@@ -39,21 +39,12 @@ MIN_LATE_S = 1e-3
 
 @dataclass(frozen=True)
 class Schedule:
-    """An open-rate plan of one generator.
+    """An open-rate plan of one generator."""
 
-    Attributes
-    ----------
-    rps : float
-        Of this generator, over its threads.
-    threads : int
-    calls_per_thread : int
-        After fortio's integer division; ``leftover`` more go to thread 0 (only with an exact number of calls).
-    """
-
-    rps: float
+    rps: float  # over its threads
     threads: int
-    calls_per_thread: int
-    leftover: int = 0
+    calls_per_thread: int  # after fortio's integer division
+    leftover: int = 0  # calls more of thread 0 (only with an exact number of calls)
     uniform: bool = False
     catchup: bool = True
 
@@ -100,11 +91,7 @@ class Schedule:
 def schedule_of(result: FortioResult, arguments: Sequence[str] = ()) -> Schedule | None:
     """The plan of a run; None for a closed loop, an endless run, or a file that does not say.
 
-    Parameters
-    ----------
-    result : FortioResult
-    arguments : sequence of str
-        The command line, where it is known: the file rounds the rate to nine digits.
+    The rate is taken from the command line, where it is known: the file rounds it to nine digits.
     """
     if result.closed_loop or result.generator != "fortio" or result.threads < 1:
         return None
@@ -135,22 +122,9 @@ def argument(arguments: Sequence[str], flag: str) -> str | None:
 def with_schedule(frame: pl.DataFrame, schedule: Schedule | None, start_unix_ns: int, origin_ns: int) -> pl.DataFrame:
     """Add planned and actual start, and the corrected latency; impute what never left.
 
-    Parameters
-    ----------
-    frame : polars.DataFrame
-        An access log as :func:`meshtrial.load.accesslog.read_access_log` gives it.
-    schedule : Schedule or None
-        None (closed loop): the planned start and the corrected latency stay null, nothing is imputed.
-    start_unix_ns : int
-        Start of this generator's schedule (``StartTime`` of its result).
-    origin_ns : int
-        What the two starts are relative to: the start of the earliest generator.
-
-    Returns
-    -------
-    polars.DataFrame
-        Columns thread, iter, scheduled_start_s, actual_start_s, latency_s, corrected_latency_s, ok, code,
-        imputed. An imputed row has no actual start, latency, ok or code.
+    ``start_unix_ns`` is the start of this generator's schedule, ``origin_ns`` that of the earliest generator's, to
+    which the two starts are relative. Without a schedule (a closed loop) the planned start and the corrected latency
+    stay null, and nothing is imputed. An imputed row has no actual start, latency, ok or code.
     """
     sent = frame.with_columns(
         ((pl.col("start_unix_ns") - origin_ns) / 1e9).alias("actual_start_s"), pl.lit(False).alias("imputed")
@@ -172,32 +146,18 @@ def with_schedule(frame: pl.DataFrame, schedule: Schedule | None, start_unix_ns:
 
 @dataclass(frozen=True)
 class Lateness:
-    """Late sends by what held them up.
+    """Late sends by what held them up."""
 
-    Attributes
-    ----------
-    target : int
-        Their connection would still have been busy with a perfect generator: the answers were late.
-    generator : int
-        Their connection would have been free: the generator's own timers, or what they had put off before.
-    """
-
-    target: int
-    generator: int
+    target: int  # their connection would still have been busy with a perfect generator: the answers were late
+    generator: int  # their connection would have been free: the generator's own timers, or what they had put off before
 
 
 def lateness(frame: pl.DataFrame, schedule: Schedule) -> Lateness:
-    """Sends that left (or, imputed, would have left) too late against the schedule.
+    """Sends of one generator that left (or, imputed, would have left) too late against the schedule.
 
     A generator that wakes up late sends what is overdue back to back, so that a connection is busy with requests that
     should have been over. What the target alone makes late is the queue of the measured latencies behind sends that are
     all in time: wait = max(0, wait before + latency before - time between the two planned sends) (Lindley 1952).
-
-    Parameters
-    ----------
-    frame : polars.DataFrame
-        One generator's, from :func:`with_schedule`. See ``study.Gates.late_ratio``.
-    schedule : Schedule
     """
     # An imputed send would have left when its connection was free: its corrected latency less the service time.
     held_up = pl.col("corrected_latency_s") - _service_s(frame)

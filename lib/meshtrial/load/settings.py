@@ -5,7 +5,13 @@ Opinion: what a file does not say is None, never a default, so that nobody compa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
+
+
+def compared(label: str, *, blocking: bool = False) -> Any:
+    """A field in which files may differ: what a reader calls it, and whether a difference forbids the comparison."""
+    return field(default=None, metadata={"label": label, "blocking": blocking})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,30 +49,30 @@ class LoadSettings:
         Mean size of the answers.
     """
 
-    generator: str
-    client: str | None = None
-    version: str | None = None
+    generator: str = field(metadata={"label": "load generator", "blocking": True})
+    client: str | None = compared("client", blocking=True)
+    version: str | None = compared("version")
     run_type: str | None = None
     labels: str | None = None
     url: str | None = None
     start_unix_ns: int | None = None
-    closed_loop: bool | None = None
-    requested_rps: float | None = None
-    requested_duration_s: float | None = None
-    exactly: int | None = None
+    closed_loop: bool | None = compared("closed loop", blocking=True)
+    requested_rps: float | None = compared("rate (rps)", blocking=True)
+    requested_duration_s: float | None = compared("duration (s)")
+    exactly: int | None = compared("number of calls")
     actual_rps: float | None = None
     actual_duration_s: float | None = None
-    threads: int | None = None
-    users: int | None = None
+    threads: int | None = compared("connections", blocking=True)
+    users: int | None = compared("virtual users", blocking=True)
     requests: int | None = None
     sent_share: float | None = None
-    uniform: bool | None = None
-    jitter: bool | None = None
-    catchup: bool | None = None
-    keepalive: bool | None = None
-    h2: bool | None = None
-    payload_bytes: int | None = None
-    timeout_s: float | None = None
+    uniform: bool | None = compared("uniform")
+    jitter: bool | None = compared("jitter")
+    catchup: bool | None = compared("catch-up")
+    keepalive: bool | None = compared("keep-alive", blocking=True)
+    h2: bool | None = compared("HTTP/2", blocking=True)
+    payload_bytes: int | None = compared("payload (bytes)", blocking=True)
+    timeout_s: float | None = compared("timeout (s)")
     sockets: int | None = None
-    resolution_s: float | None = None
+    resolution_s: float | None = compared("histogram resolution (s)")
     body_bytes: float | None = None

@@ -32,13 +32,7 @@ _BUILD_FLAGS = (*COMPILE_FLAGS, "-ldflags=-s -w")
 
 
 def build(out: TextIO = sys.stdout) -> tuple[Path, ...]:
-    """Build all commands into ``.build/bin``, each put in place whole; does nothing when nothing changed.
-
-    Returns
-    -------
-    tuple of Path
-        The programs.
-    """
+    """Build all commands into ``.build/bin``, each put in place whole; does nothing when nothing changed."""
     read_go_mod()
     target = build_dir() / "bin"
     target.mkdir(parents=True, exist_ok=True)

@@ -51,22 +51,10 @@ def commands() -> tuple[str, ...]:
 
 
 def find(name: str) -> Path:
-    """Locate a native program.
+    """Locate a native program: ``fortio``, ``envoy`` or a command of ``lib/native``.
 
-    Parameters
-    ----------
-    name : str
-        ``fortio``, ``envoy`` or a command of ``lib/native``.
-
-    Returns
-    -------
-    Path
-        From ``MESHTRIAL_<NAME>`` (upper case, ``-`` as ``_``) if set, else the pinned one, else PATH.
-
-    Raises
-    ------
-    MissingToolError
-        It is nowhere, or the only one found is a different program of the same name.
+    From ``MESHTRIAL_<NAME>`` (upper case, ``-`` as ``_``) if set, else the pinned one, else PATH. MissingToolError
+    where it is nowhere, or the only one found is a different program of the same name.
     """
     variable = "MESHTRIAL_" + name.upper().replace("-", "_")
     override = os.environ.get(variable)
@@ -110,7 +98,7 @@ def _refusal(name: str, path: Path) -> str | None:
     if name not in ("fortio", "envoy"):
         return None
     try:
-        _probe(name, path, path.stat().st_mtime_ns)
+        version_of(name, path)
     except MissingToolError as error:
         return str(error)
     return None
@@ -121,18 +109,11 @@ def version(name: str) -> str:
 
     Examples: fortio ``1.68.1``; envoy ``1.40.0 RELEASE Clean BoringSSL 9e5580933739``; ours ``0.1.0 opa v1.22.0``.
     """
-    path = find(name)
-    return _probe(name, path, path.stat().st_mtime_ns)
+    return version_of(name, find(name))
 
 
 def version_of(name: str, path: Path) -> str:
-    """Version of a program that lies somewhere else.
-
-    Raises
-    ------
-    MissingToolError
-        When it cannot be run, or is another program.
-    """
+    """Version of a program that lies somewhere else; MissingToolError when it cannot be run, or is another program."""
     if not is_executable(path):
         raise MissingToolError(f"{path}: is not an executable file")
     return _probe(name, path, path.stat().st_mtime_ns)

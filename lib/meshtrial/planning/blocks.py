@@ -18,13 +18,12 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from meshtrial import stats
 from meshtrial.design.responses import QUANTILES, Response
 from meshtrial.design.study import Study
 from meshtrial.errors import RecordError, UsageError
-from meshtrial.inference.values import block_values
+from meshtrial.inference.values import FloatArray, LoadBlocks
 from meshtrial.load.merge import successful
 from meshtrial.load.quantiles import exact
 from meshtrial.margin import Margin
@@ -122,7 +121,7 @@ class LoadPlan:
 
     def seconds(self, blocks: int) -> float:
         """How long so many blocks take here, with the share of repeated runs that the study had."""
-        return stats.study_seconds(blocks, 1, self.seconds_per_block) * self.repeats
+        return blocks * self.seconds_per_block * self.repeats
 
 
 @dataclass(frozen=True)
@@ -168,14 +167,13 @@ def plan_of(data: StudyData, ask: Ask) -> tuple[LoadPlan, ...]:
 
 
 def _needs(data: StudyData, load: str, inclusion: Inclusion, ask: Ask) -> tuple[Need, ...]:
-    study = data.plan.study
-    names = [t.name for t in study.treatments if t.name not in inclusion.excluded]
-    values = block_values(data.table, load, ask.response.name, names, inclusion.blocks)
+    every = LoadBlocks.of(data.table, load, inclusion.blocks)
     found = []
-    for treatment, baseline, twin in _pairs(study):
-        if treatment not in values or baseline not in values:
+    for treatment, baseline, twin in _pairs(data.plan.study):
+        if {treatment, baseline} & set(inclusion.excluded):
             continue
-        d, base = _differences(values[treatment], values[baseline])
+        runs = every.complete([treatment, baseline], ask.response.name)
+        d, base = _differences(*runs.values([treatment, baseline], ask.response.name).values())
         if len(d) < 2:
             continue
         sd = float(d.std(ddof=1))
@@ -203,14 +201,10 @@ def _pairs(study: Study) -> list[tuple[str, str, bool]]:
     return pairs + ([(study.twin.name, study.baseline.name, True)] if study.twin else [])
 
 
-def _differences(
-    treatment: NDArray[np.float64], baseline: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    whole = np.isfinite(treatment) & np.isfinite(baseline)
-    t, b = treatment[whole], baseline[whole]
-    if not ((t > 0).all() and (b > 0).all()):
+def _differences(treatment: FloatArray, baseline: FloatArray) -> tuple[FloatArray, FloatArray]:
+    if not ((treatment > 0).all() and (baseline > 0).all()):
         raise UsageError("a margin in percent needs values above 0; the data plane of no mesh at all has none")
-    return np.log(t / b), b
+    return np.log(treatment / baseline), baseline
 
 
 def _load_plan(data: StudyData, load: str, inclusion: Inclusion, needs: tuple[Need, ...], ask: Ask) -> LoadPlan:
@@ -259,15 +253,16 @@ def _split(data: StudyData, inclusion: Inclusion, plan: LoadPlan, worst: Need, a
     within = stats.variance_components([np.asarray(values) for values in deployments]).within
     # Blocks take their own part out of a difference, so the variance between deployments is the rest of it.
     between = max(0.0, worst.sd**2 / 2 - within / spec.slices)
-    parts = stats.VarianceComponents(between, within, 0.0, len(deployments), spec.slices)
+    parts = stats.VarianceComponents(between, within)
     inner_s = spec.duration_s
     outer_s = max(0.0, plan.seconds_per_block / plan.treatments - spec.slices * inner_s)
-    budget = stats.Budget(plan.treatments, ask.contrasts, outer_s, inner_s, ask.alpha, ask.power)
     best = stats.best_slices(parts, outer_s, inner_s)
     options: dict[int, tuple[int, float]] = {}
     for count in sorted({1, spec.slices, best}):
-        cost = stats.cost_of_margin(parts, 1 + worst.margin, budget, slices=count)
-        options[count] = (cost.blocks_difference, cost.seconds_difference)
+        sd = math.sqrt(2 * parts.run_variance(count))  # of a difference of two runs, each a fresh deployment
+        margin, m = math.log(1 + worst.margin), ask.contrasts
+        blocks = stats.blocks_for_difference(sd, margin, alpha=ask.alpha, m=m, power=ask.power)
+        options[count] = (blocks, blocks * plan.treatments * (outer_s + count * inner_s))
     return Slices(spec.slices, best, between, within, outer_s, inner_s, options)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +12,10 @@ import polars as pl
 from meshtrial.design.plan import Plan
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.records import packed, series
+from meshtrial.records.columns import RESPONSES, kinds
 from meshtrial.records.schema import RunRecord, VerdictRow
 
-RUNS_SCHEMA: dict[str, Any] = {
-    "run_id": pl.String,
-    "load": pl.String,
-    "block": pl.Int32,
-    "position": pl.Int32,
-    "sequence": pl.Int32,
-    "treatment": pl.String,
-    "app": pl.String,
-    "attempt": pl.Int32,
-    "start_unix_s": pl.Float64,
-    "valid": pl.Boolean,
-    "included": pl.Boolean,
-    "response": pl.String,
-    "value": pl.Float64,
-    "bound": pl.Float64,
-}
+RUNS_SCHEMA = kinds(RESPONSES)
 
 
 @dataclass(frozen=True)
@@ -125,3 +111,46 @@ class StudyData:
         kept = self.table.filter(pl.col("included")).select("run_id", "attempt").unique()
         keys = set(kept.iter_rows())
         return tuple(run for run in self.runs if (run.run_id, run.attempt) in keys)
+
+
+def subset(data: StudyData, treatments: Sequence[str] = (), loads: Sequence[str] = ()) -> StudyData:
+    """The rows, runs and verdicts of some treatments and loads, to be looked at; what is judged is always the whole.
+
+    Parameters
+    ----------
+    data : StudyData
+    treatments, loads : sequence of str, optional
+        None is all of them. What the treatments are compared with stays, and so do the study's baseline and its twin.
+
+    Raises
+    ------
+    UsageError
+        For one that the study does not have.
+    """
+    study = data.plan.study
+    named = [treatment.name for treatment in study.treatments]
+    labels = [load.label for load in study.loads]
+    _known("treatment", treatments, named)
+    _known("load", loads, labels)
+    kept = set(treatments or named) | {study.baseline.name, *([study.twin.name] if study.twin else [])}
+    kept |= {row.baseline for row in data.verdicts if row.treatment in kept}
+    at = set(loads or labels)
+    # The treatments stay in the plan: a treatment keeps its colour, and a family its size.
+    plan = replace(
+        data.plan,
+        study=replace(study, loads=tuple(load for load in study.loads if load.label in at)),
+        runs=tuple(run for run in data.plan.runs if run.treatment in kept and run.load in at),
+    )
+    return replace(
+        data,
+        plan=plan,
+        runs=tuple(run for run in data.runs if run.treatment in kept and run.load in at),
+        table=data.table.filter(pl.col("treatment").is_in(sorted(kept)), pl.col("load").is_in(sorted(at))),
+        verdicts=tuple(row for row in data.verdicts if row.treatment in kept and row.load in at),
+    )
+
+
+def _known(what: str, asked: Collection[str], there: Sequence[str]) -> None:
+    for name in asked:
+        if name not in there:
+            raise UsageError(f"{what} {name!r}: is not in this study; there are {', '.join(there)}")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from meshtrial import paths
 from meshtrial.records import packed
+from meshtrial.records.store import PLAN
 
 SAMPLE = paths.CHECKOUT / "data" / "sample"
 
@@ -23,6 +24,11 @@ def samples() -> dict[str, Path]:
     return _folders(SAMPLE) | {path.stem: path for path in sorted(SAMPLE.glob(f"*{packed.SUFFIX}"))}
 
 
+def recorded_in(root: Path, study: str = "*") -> list[Path]:
+    """The folders of recorded studies, of all or of those of one name, the oldest of each name first."""
+    return sorted(path.parent for path in root.glob(f"{study}/*/{PLAN}"))
+
+
 def _folders(root: Path) -> dict[str, Path]:
-    folders = [path.parent for path in root.glob("*/*/plan.json")]
-    return {f"{path.parent.name}-{path.name}": path for path in sorted(folders, key=lambda p: p.name, reverse=True)}
+    newest_first = sorted(recorded_in(root), key=lambda path: path.name, reverse=True)
+    return {f"{path.parent.name}-{path.name}": path for path in newest_first}

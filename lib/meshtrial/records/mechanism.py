@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from meshtrial.errors import RecordError
+from meshtrial.errors import RecordError, UsageError
 from meshtrial.records.store import read_json, write_json
-from meshtrial.typed import SHAPE_ERRORS, mismatch, shortened
+from meshtrial.typed import of_schema, read
 
 FILE = "mechanism.json"
 SCHEMA = "meshtrial.mechanism/1"
@@ -75,21 +74,12 @@ def read_mechanism(folder: Path) -> tuple[Mechanism, ...]:
     path = folder / FILE
     if not path.is_file():
         return ()
-    data = read_json(path)
-    if data.get("schema") != SCHEMA:
-        raise RecordError(f"{path}: schema is {shortened(data.get('schema'))}, this version reads {SCHEMA!r}")
+    body = of_schema(read_json(path), SCHEMA, str(path))
     try:
-        found = tuple(_mechanism(item) for item in data["treatments"])
-        wrong = next(filter(None, map(mismatch, found)), "")
-        wrong = wrong or (
-            "a count of requests is not above 0" if any(min(m.traced, m.untraced) < 1 for m in found) else ""
-        )
-    except SHAPE_ERRORS as error:
-        wrong = shortened(error, 120)
-    if wrong:
-        raise RecordError(f"{path}: not whole ({wrong}); delete it, and the study stays as it is without it")
-    return found
-
-
-def _mechanism(item: Mapping[str, Any]) -> Mechanism:
-    return Mechanism(**{**item, "components": tuple(ComponentCalls(**one) for one in item["components"])})
+        counted = read(tuple[Mechanism, ...], body.get("treatments"), "treatments")
+        if any(min(one.traced, one.untraced) < 1 for one in counted):
+            raise UsageError("a count of requests is not above 0")
+    except UsageError as error:
+        said = f"{path}: not whole ({error}); delete it, and the study stays as it is without it"
+        raise RecordError(said) from None
+    return counted

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,15 +73,16 @@ def _read(store: StudyStore) -> tuple[StudyStore, Place]:
 def _must_be_same_plan(one: StudyStore, other: StudyStore) -> None:
     if one.plan.sha256 == other.plan.sha256:
         return
-    first, second = one.plan.to_dict()["study"], other.plan.to_dict()["study"]
-    asked: list[dict[str, Any]] = [study["options"].get("parameters", {}) for study in (first, second)]
-    names = sorted(name for name in {*asked[0], *asked[1]} if asked[0].get(name) != asked[1].get(name))
-    names = names or sorted(name for name in first if first[name] != second.get(name))
-    said = ", ".join(names) or "the order of the runs"
+    studies = one.plan.study, other.plan.study
+    said = _differing(*(study.parameters for study in studies)) or _differing(*(vars(study) for study in studies))
     raise UsageError(
-        f"{one.path} and {other.path}: are not of one plan, they differ in {said}; "
+        f"{one.path} and {other.path}: are not of one plan, they differ in {said or 'the order of the runs'}; "
         "parts are run with the same parameters everywhere, but for part"
     )
+
+
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    return ", ".join(sorted(name for name in {*one, *other} if one.get(name) != other.get(name)))
 
 
 def _must_be_all_blocks(plan: Plan, parts: Sequence[tuple[StudyStore, Place]]) -> None:

@@ -43,11 +43,6 @@ def pack(folder: Path, target: Path, without: Sequence[str] = ()) -> Path:
         The file, ``*.zip``; one that is there is replaced.
     without : sequence of str
         Of :data:`PARTS`, what is left out.
-
-    Returns
-    -------
-    Path
-        ``target``.
     """
     if target.suffix != SUFFIX:
         raise UsageError(f"{target}: a packed study is called *{SUFFIX}")

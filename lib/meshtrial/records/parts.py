@@ -1,37 +1,67 @@
-"""Which blocks of a plan lie in a study's folder, and where each of them was run: ``environment.json`` says both.
+"""A study that is divided over several clusters or machines: one plan, and each place runs blocks of its own.
 
-The folder of one part says ``part``; a merged one has, instead of one place, ``parts``: the description of each place,
-with the blocks that were run there.
+A block is never divided: what is compared within it shares its place. So the place is one more thing that blocks take
+out, and nothing else is needed for the contrasts. Which blocks a place runs follows from the plan alone.
+
+``environment.json`` of a part says ``part``; that of a merged study has, instead of one place, ``parts``: the
+description of each place, with the blocks that were run there.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from meshtrial.design.part import Part
 from meshtrial.design.plan import Plan
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.typed import SHAPE_ERRORS, shortened
 
+_FORM = re.compile(r"([1-9]\d{0,3})/([1-9]\d{0,3})", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of ``of`` parts of a study, by its number from 1.
+
+    Examples
+    --------
+    >>> [list(Part(number, 3).blocks(10)) for number in (1, 2, 3)]
+    [[1, 2, 3, 4], [5, 6, 7], [8, 9, 10]]
+    """
+
+    number: int
+    of: int
+
+    @classmethod
+    def parse(cls, text: str) -> Part:
+        """Read ``1/3``."""
+        match = _FORM.fullmatch(text.strip())
+        if match is None or int(match[1]) > int(match[2]):
+            raise UsageError(f"part = {text[:40]!r}: allowed is a number and how many parts there are, e.g. 1/3")
+        return cls(int(match[1]), int(match[2]))
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+    def blocks(self, total: int) -> range:
+        """Its blocks out of this many: neighbours, the first parts one more where they do not divide evenly."""
+        if total < self.of:
+            raise UsageError(f"part = {self}: {total} blocks cannot be divided into {self.of} parts")
+        size, more = divmod(total, self.of)
+        first = (self.number - 1) * size + min(self.number - 1, more)
+        return range(first + 1, first + 1 + size + (self.number <= more))
+
 
 @dataclass(frozen=True)
 class Place:
-    """Where some blocks of a study were run.
-
-    Attributes
-    ----------
-    part : Part
-    blocks : tuple of int
-    environment : mapping
-        As the part's own folder had it.
-    """
+    """Where some blocks of a study were run."""
 
     part: Part
     blocks: tuple[int, ...]
-    environment: Mapping[str, Any]
+    environment: Mapping[str, Any]  # as the part's own folder had it
 
     @property
     def name(self) -> str:

@@ -9,15 +9,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 from meshtrial.design.responses import PARTS
-from meshtrial.errors import RecordError
-from meshtrial.typed import SHAPE_ERRORS, mismatch, shortened
+from meshtrial.errors import RecordError, UsageError
+from meshtrial.typed import of_schema, read
+from meshtrial.vocabulary import AFTER_THE_FACT, Warning, Word, sentence
 
 SCHEMA = "meshtrial.run/1"
-# The code of the warning that a verdict of a later analysis carries: it is not the study's own.
-AFTER_THE_FACT = "after-the-fact"
 # A trace collector is watched too, but no response counts it.
 ROLES = (*(part.role for part in PARTS.values() if part.members == (part.role,)), "collector")
 
@@ -168,107 +167,93 @@ class RunRecord:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], where: str = "run.json") -> RunRecord:
         """The inverse of :meth:`to_dict`."""
-        if data.get("schema") != SCHEMA:
-            found = shortened(data.get("schema"))
-            raise RecordError(f"{where}: schema is {found}, this version reads {SCHEMA!r}")
-        fields = {key: value for key, value in data.items() if key != "schema"}
+        body = of_schema(data, SCHEMA, where)
         try:
-            fields["generators"] = tuple(
-                GeneratorRecord(**g | {"argv": tuple(g["argv"])}) for g in fields["generators"]
-            )
-            fields["proofs"] = tuple(Proof(**p) for p in fields["proofs"])
-            fields["gates"] = tuple(GateResult(**g) for g in fields["gates"])
-            fields["usage"] = tuple(ComponentUsage(**u) for u in fields["usage"])
-            fields["reasons"] = tuple(fields["reasons"])
-            fields["notes"] = tuple(fields["notes"])
-            record = cls(**fields)
-            wrong = mismatch(record)
-        except SHAPE_ERRORS as error:
-            wrong = shortened(error, 120)
-        if wrong:
-            raise RecordError(f"{where}: not a whole run record ({wrong}); restore it from a backup")
-        return record
+            return read(cls, body)
+        except UsageError as error:
+            raise RecordError(f"{where}: not a whole run record ({error}); restore it from a backup") from None
+
+
+# Load, response, treatment and baseline.
+ContrastKey: TypeAlias = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True)
 class VerdictRow:
     """A row of ``verdicts.json``: one contrast, one response, one load.
 
-    Attributes
-    ----------
-    ratio, ci_low, ci_high : float or None
-        Hodges-Lehmann estimate of treatment/baseline and its interval; None where the baseline is
-        structurally zero (then ``difference`` carries the estimate) or where nothing could be computed.
-    confidence : float or None
-        Confidence that the interval actually achieves.
-    difference, difference_low, difference_high : float or None
-        In the response's stored unit; ``difference_ms`` repeats a latency's in milliseconds.
-    p, p_equivalence, p_material : float or None
-        Exact two-sided test of no effect; two one-sided tests that it lies within the margin; a one-sided test that it
-        lies beyond.
-    p_adjusted, p_equivalence_adjusted, p_material_adjusted : float or None
-        The same, corrected for the family by :attr:`adjustment`.
-    mde : float or None
-        Minimum detectable effect at 80 % power, as a ratio minus one.
-    margin, margin_relative, margin_floor : float or None
-        What is too small to matter, as a ratio minus one; its relative part as declared; and where the absolute floor
-        is larger and decides, that floor in the response's stored unit.
-    blocks_needed : int or None
-        Blocks of a new study that would probably settle what is open.
-    verdict : str
-        Of the table in docs/method.md, or ``provisional`` while the study is not finished.
-    baseline_value, treatment_value : float or None
-        Median over the included runs.
+    What is said beside a column's type, its meaning and then its unit (``response`` where it is that of the row's
+    response), is what every table, schema and page says of it.
     """
 
-    study: str
-    load: str
-    response: str
-    label: str
-    unit: str
-    treatment: str
-    baseline: str
-    twin: bool
-    exploratory: bool
-    n_blocks: int
-    ratio: float | None
-    ci_low: float | None
-    ci_high: float | None
-    confidence: float | None
-    difference: float | None
-    difference_low: float | None
-    difference_high: float | None
-    difference_ms: float | None
-    baseline_value: float | None
-    treatment_value: float | None
-    p: float | None
-    p_adjusted: float | None
-    p_equivalence: float | None
-    p_equivalence_adjusted: float | None
-    p_material: float | None
-    p_material_adjusted: float | None
-    margin: float | None
-    margin_relative: float | None
-    margin_floor: float | None
-    noise_floor: float | None
-    mde: float | None
-    blocks_needed: int | None
-    verdict: str
-    qualifier: str
-    sentence: str
-    method: str
-    warnings: tuple[str, ...] = ()
+    study: Annotated[str, "name of the study; compare in a comparison of files"]
+    load: Annotated[str, "label of the load; empty in a comparison"]
+    response: Annotated[str, "name of the response"]
+    label: Annotated[str, "its name for people"]
+    unit: Annotated[str, "unit in which it is read; values and differences are stored in SI base units"]
+    treatment: Annotated[str, "what is compared"]
+    baseline: Annotated[str, "what it is compared with"]
+    twin: Annotated[bool, "the study's own A/A test: the baseline deployed a second time"]
+    exploratory: Annotated[bool, "not declared primary: a hint"]
+    n_blocks: Annotated[int, "complete blocks compared; where nothing is paired, runs of the smaller treatment"]
+    verdict: Annotated[Word, "the word of the verdict table in docs/method.md; provisional until the study is finished"]
+    qualifier: Annotated[str, "of a difference material, below margin or nothing; else what it lacks to be conclusive"]
+    sentence: Annotated[str, "the verdict in words"] = field(init=False, default="")
+    baseline_value: Annotated[float | None, "median over the included runs", "response"]
+    treatment_value: Annotated[float | None, "median over the included runs", "response"]
+    ratio: Annotated[float | None, "Hodges-Lehmann estimate of treatment over baseline; empty where a part is lacking"]
+    ci_low: Annotated[float | None, "lower end of the ratio's interval"]
+    ci_high: Annotated[float | None, "upper end of the ratio's interval"]
+    confidence: Annotated[float | None, "confidence that the interval reaches"]
+    difference: Annotated[float | None, "treatment minus baseline", "response"]
+    difference_low: Annotated[float | None, "lower end of its interval", "response"]
+    difference_high: Annotated[float | None, "upper end of its interval", "response"]
+    p: Annotated[float | None, "exact two-sided test of no effect"]
+    p_adjusted: Annotated[float | None, "corrected for the family, as adjustment says"]
+    p_equivalence: Annotated[float | None, "two one-sided tests against the margin"]
+    p_equivalence_adjusted: Annotated[float | None, "corrected likewise"]
+    adjustment: Annotated[str, "holm, benjamini-hochberg (then p_adjusted is a q), or none for the twin"] = field(
+        init=False, default=""
+    )
+    p_material: Annotated[float | None, "one-sided test that the effect lies beyond the margin"]
+    p_material_adjusted: Annotated[float | None, "corrected likewise"]
+    margin: Annotated[float | None, "what was declared too small to matter, as a ratio minus one"]
+    margin_relative: Annotated[float | None, "its relative part, as declared"]
+    margin_floor: Annotated[float | None, "its absolute floor, where that is larger and decides", "response"]
+    noise_floor: Annotated[float | None, "size of the study's own A/A contrast, as a ratio minus one"]
+    mde: Annotated[float | None, "minimum detectable effect at 80 % power, as a ratio minus one"]
+    blocks_needed: Annotated[int | None, "blocks of a new study that would probably settle what is open"]
+    method: Annotated[str, "test and interval"]
+    warnings: Annotated[tuple[Warning, ...], "what a reader must know: a code and words"] = ()
+    after_the_fact: Annotated[str, "what was chosen after the runs; empty for a study's own verdict"] = field(
+        init=False, default=""
+    )
+
+    def __post_init__(self) -> None:
+        """What follows from the rest; a ValueError where the verdict is no word of the vocabulary."""
+        later = (warning.message for warning in self.warnings if warning.code == AFTER_THE_FACT)
+        derived = {
+            "verdict": Word(self.verdict),
+            "sentence": sentence(self.verdict, self.qualifier),
+            "adjustment": "none" if self.twin else "benjamini-hochberg" if self.exploratory else "holm",
+            "after_the_fact": next(later, ""),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
     @property
-    def adjustment(self) -> str:
-        """How ``p_adjusted`` was made: Holm, Benjamini-Hochberg (then it is a q), or not at all for the twin."""
-        return "none" if self.twin else "benjamini-hochberg" if self.exploratory else "holm"
-
-    @property
-    def after_the_fact(self) -> bool:
-        """Whether margin, error level or baseline of this row were chosen after the runs."""
-        return any(warning.startswith(f"{AFTER_THE_FACT}: ") for warning in self.warnings)
+    def key(self) -> ContrastKey:
+        """Which contrast it is."""
+        return self.load, self.response, self.treatment, self.baseline
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
-        return dataclasses.asdict(self) | {"warnings": list(self.warnings)}
+        warnings = [dataclasses.asdict(warning) for warning in self.warnings]
+        return dataclasses.asdict(self) | {"verdict": self.verdict.value, "warnings": warnings}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> VerdictRow:
+        """The inverse of :meth:`to_dict`; what follows from the rest is made again."""
+        derived = {field.name for field in dataclasses.fields(cls) if not field.init}
+        given = {name: value for name, value in data.items() if name not in derived}
+        return read(cls, given)

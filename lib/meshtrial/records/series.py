@@ -12,14 +12,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from meshtrial.records.columns import SERIES, kinds
+
 FILE = "series.parquet"
-COLUMNS: dict[str, pl.DataType] = {
-    "slice": pl.Int32(),
-    "second": pl.Int32(),
-    "component": pl.String(),
-    "measure": pl.String(),
-    "value": pl.Float64(),
-}
+COLUMNS = kinds(SERIES)
 QUANTILES = {"p50_s": 0.5, "p90_s": 0.9, "p99_s": 0.99}
 # Requests that must lie beyond a quantile of one second, so that it is not the largest latency by another name.
 _BEYOND = 5

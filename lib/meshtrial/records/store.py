@@ -14,12 +14,12 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
 import polars as pl
 
-from meshtrial.design.part import Part
 from meshtrial.design.plan import Plan, PlannedRun
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.records import packed, parts, series
@@ -28,16 +28,21 @@ from meshtrial.records.schema import RunRecord
 PLAN, ENVIRONMENT, CHECKSUMS = "plan.json", "environment.json", "SHA256SUMS"
 PART_ENDING = "-part-"
 _TEMPORARY, _LOCK = ".incomplete-", ".lock"
+_USAGE_SCHEMA = {
+    "component": pl.String,
+    "role": pl.String,
+    "window_s": pl.Float64,
+    "cpu_s": pl.Float64,
+    "pss_bytes": pl.Int64,
+    "throttled_s": pl.Float64,
+    "count": pl.Int64,
+    "switches": pl.Int64,
+    "largest_bytes": pl.Int64,
+}
 
 
 class StudyStore:
-    """One study's folder, opened for running and analysis.
-
-    Attributes
-    ----------
-    path : Path
-    plan : Plan
-    """
+    """One study's folder, opened for running and analysis."""
 
     def __init__(self, path: Path, plan: Plan) -> None:
         self.path = path
@@ -86,7 +91,7 @@ class StudyStore:
         return [run for run in self.plan.runs if run.repetition in blocks]
 
     @classmethod
-    def begun(cls, root: Path, plan: Plan, part: Part | None = None) -> StudyStore | None:
+    def begun(cls, root: Path, plan: Plan, part: parts.Part | None = None) -> StudyStore | None:
         """The newest study under a root of this very plan and of this part of it; None where none was begun."""
         # environment.json is written last: a folder without it was left by a crash before the first run.
         for path in sorted(root.glob(f"{plan.study.name}/*-{plan.sha256[:8]}*/{ENVIRONMENT}"), reverse=True):
@@ -138,32 +143,8 @@ class StudyStore:
             requests.write_parquet(temporary / "latency.parquet", compression="zstd")
         if course is not None:
             course.write_parquet(temporary / series.FILE, compression="zstd")
-        usage = [
-            {
-                "component": u.component,
-                "role": u.role,
-                "window_s": u.window_s,
-                "cpu_s": u.cpu_s,
-                "pss_bytes": u.pss_bytes,
-                "throttled": u.throttled_s,
-                "count": u.count,
-                "switches": u.switches,
-                "largest_bytes": u.largest_bytes,
-            }
-            for u in record.usage
-        ]
-        schema = {
-            "component": pl.String,
-            "role": pl.String,
-            "window_s": pl.Float64,
-            "cpu_s": pl.Float64,
-            "pss_bytes": pl.Int64,
-            "throttled": pl.Float64,
-            "count": pl.Int64,
-            "switches": pl.Int64,
-            "largest_bytes": pl.Int64,
-        }
-        pl.DataFrame(usage, schema=schema).write_parquet(temporary / "resources.parquet")
+        usage = pl.DataFrame([asdict(used) for used in record.usage], schema=_USAGE_SCHEMA)
+        usage.rename({"throttled_s": "throttled"}).write_parquet(temporary / "resources.parquet")
         write_json(temporary / "run.json", record.to_dict())
         write_checksums(temporary)
         final = self.folder(record.run_id, record.attempt)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
@@ -15,6 +16,7 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import write_json
 from meshtrial.report import frames
 from meshtrial.report.tables.headline import headlines
+from meshtrial.typed import read
 
 SCHEMA = "meshtrial.report/1"
 STATUSES = ("whole", "failed", "interrupted")
@@ -54,6 +56,10 @@ class Entry:
     plan_sha256: str = ""
     schema: str = SCHEMA
 
+    def records(self, page: Path) -> Path | None:
+        """The folder of the records, of the entry beside this page; None where there is none."""
+        return (page.parent / self.data).resolve() if self.data else None
+
 
 def write_entry(
     html_path: Path,
@@ -83,32 +89,29 @@ def write_entry(
         What is known of a study that did not come far enough to be read back.
     message : str
         The reason, where the status is not ``whole``.
-
-    Returns
-    -------
-    Path
     """
     if status not in STATUSES:
         raise UsageError(f"status = {status!r}: allowed is {', '.join(STATUSES)}")
-    plan = data.plan if data is not None else plan
     folder = html_path.parent
-    records = data.path if data is not None else data_dir
-    kept = min((frames.blocks_of(data, load)[0] for load in frames.loads(data)), default=0) if data is not None else 0
+    known: dict[str, Any] = {"title": study, "date": utc_text(None)}
+    if data is not None:
+        plan, data_dir = data.plan, data.path
+        known["date"] = utc_text(data.began_unix_s)
+        known["blocks"] = min((frames.blocks_of(data, load)[0] for load in frames.loads(data)), default=0)
+        known["headlines"] = headlines(data)
+    if plan is not None:
+        known["title"], known["plan_sha256"] = plan.study.title, plan.sha256
+        known["treatments"] = [treatment.name for treatment in plan.study.treatments]
+        known["loads"] = [load.label for load in plan.study.loads]
+        known["blocks_planned"] = plan.study.blocks
     entry = Entry(
         study=study,
-        title=plan.study.title if plan is not None else study,
         status=status,
-        date=_date(data),
         message=message,
-        treatments=tuple(t.name for t in plan.study.treatments) if plan is not None else (),
-        loads=tuple(load.label for load in plan.study.loads) if plan is not None else (),
-        blocks=kept,
-        blocks_planned=plan.study.blocks if plan is not None else 0,
-        headlines=tuple(headlines(data)) if data is not None else (),
         html=html_path.name,
         notebook=relative(notebook or html_path.with_suffix(".ipynb"), folder),
-        data=relative(records, folder) if records is not None else "",
-        plan_sha256=plan.sha256 if plan is not None else "",
+        data="" if data_dir is None else relative(data_dir, folder),
+        **known,
     )
     path = html_path.with_suffix(".json")
     folder.mkdir(parents=True, exist_ok=True)
@@ -133,28 +136,19 @@ def read_entry(path: Path) -> Entry:
     if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
         raise UsageError(f"{path.name} is not of the form {SCHEMA}")
     known = {field.name for field in fields(Entry)}
-    values: dict[str, Any] = {name: value for name, value in raw.items() if name in known}
-    for name in ("treatments", "loads", "headlines"):
-        values[name] = tuple(str(item) for item in _list(values.get(name, ()), path, name))
     try:
-        entry = Entry(**values)
-    except TypeError as error:
+        return read(Entry, {name: value for name, value in raw.items() if name in known})
+    except UsageError as error:
         raise UsageError(f"{path.name} is not whole ({error})") from None
-    wrong = [f.name for f in fields(Entry) if f.type == "str" and not isinstance(getattr(entry, f.name), str)]
-    wrong += [f.name for f in fields(Entry) if f.type == "int" and not isinstance(getattr(entry, f.name), int)]
-    if wrong:
-        raise UsageError(f"{path.name}: {', '.join(wrong)} of the wrong kind")
-    return entry
 
 
-def _list(value: Any, path: Path, name: str) -> list[Any]:
-    if not isinstance(value, list | tuple):
-        raise UsageError(f"{path.name}: {name} is no list")
-    return list(value)
-
-
-def _date(data: StudyData | None) -> str:
-    return utc_text(min(run.start_unix_s for run in data.runs)) if data is not None and data.runs else utc_text(None)
+def read_entries(folder: Path) -> dict[Path, Entry]:
+    """The reports of a folder by their pages; without those whose entry is missing or broken, which the index names."""
+    entries = {}
+    for path in sorted(folder.glob("*.json")):
+        with contextlib.suppress(UsageError):
+            entries[path.with_suffix(".html")] = read_entry(path)
+    return entries
 
 
 def utc_text(unix_s: float | None) -> str:

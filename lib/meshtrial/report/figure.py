@@ -7,8 +7,7 @@ place: text that can be selected, in the page's own colours, and the same drawn 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -18,8 +17,7 @@ from matplotlib.figure import Figure as Canvas
 
 from meshtrial.errors import UsageError
 from meshtrial.report import svg as svg_tools
-from meshtrial.report import wording
-from meshtrial.report.markup import Cell, Column, Table, part, style_sheet
+from meshtrial.report.markup import Column, Table, cell, paragraph, part, style_sheet
 from meshtrial.report.sheet import NARROW, WIDE, Sheet
 
 
@@ -83,7 +81,7 @@ class Figure:
 
     def _around(self, drawing: Markup) -> Markup:
         if self.nothing:
-            return part("paragraph", self.caption, "mt-note")
+            return paragraph(self.caption, "mt-note").html
         count = f"{self.table.height} row{'s' * (self.table.height != 1)}"
         numbers = frame_table(self.table, f"The numbers of this figure: {self.alt.partition('. ')[0]}")
         return part("figure", drawing, self.caption, f"Table: the numbers drawn ({count})", numbers)
@@ -93,23 +91,16 @@ class Figure:
         return f"Figure. {self.alt}\n{self.caption}\n\n{numbers}"
 
 
+def alt_text(seen: str, parts: Iterable[str]) -> str:
+    """What is seen, and then in numbers each part of it."""
+    return f"{seen}. {'; '.join(parts)}."
+
+
 def frame_table(frame: pl.DataFrame, caption: str) -> Table:
     """A data frame as a table: four significant digits shown, the whole value kept behind them."""
-    columns = [Column(name, frame.schema[name].is_numeric()) for name in frame.columns]
-    rows = [[_cell(value) for value in row] for row in frame.iter_rows()]
+    columns = [Column(name, numeric=frame.schema[name].is_numeric()) for name in frame.columns]
+    rows = [[cell(value, digits=4) for value in row] for row in frame.iter_rows()]
     return Table(caption, columns, rows, show_caption=False)
-
-
-def _cell(value: object) -> Cell:
-    if value is None:
-        return Cell("–")
-    if isinstance(value, bool):
-        return Cell("yes" if value else "no")
-    if isinstance(value, int):
-        return Cell(wording.count(value), value)
-    if isinstance(value, float):
-        return Cell(wording.number(value, 4), None if math.isnan(value) else repr(value))
-    return Cell(str(value))
 
 
 def _close(fig: Canvas) -> None:

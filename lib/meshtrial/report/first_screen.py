@@ -5,24 +5,17 @@ from __future__ import annotations
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, wording
 from meshtrial.report.figures import answer
-from meshtrial.report.markup import Fragment, box, bullets, heading, part
-from meshtrial.report.tables.headline import (
-    headline_html,
-    headlines,
-    notes_on_headline,
-    rests_on,
-    twin_called,
-    twin_sentences,
-)
+from meshtrial.report.markup import Fragment, box, bullets, heading, join, part
+from meshtrial.report.tables.headline import headline_shown, notes_on_headline, rests_on, twin_called, twin_sentences
 
 
 def first_screen(data: StudyData) -> Fragment:
     """The headline, what it rests on, and the picture of all primary ratios beside it."""
-    sure = how_sure(data)
-    picture = answer(data)
+    sure, picture = join(heading("How sure"), box(bullets(how_sure(data)))), answer(data)
+    said = headline_shown(data)
     # What failed stands below, among what could be wrong.
-    html = part("answer", headline_html(data), picture.embedded, heading("How sure") + box(bullets(sure)))
-    return Fragment(html, "\n".join([*headlines(data), *sure, "", repr(picture)]))
+    html = part("answer", said.html, picture.embedded, sure.html)
+    return Fragment(html, "\n\n".join([said.text, sure.text, repr(picture)]))
 
 
 def how_sure(data: StudyData) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import polars as pl
 from meshtrial.design.responses import REGISTRY
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord, VerdictRow
-from meshtrial.report import palette
+from meshtrial.report import palette, wording
 
 
 def for_seaborn(frame: pl.DataFrame) -> dict[str, list[Any]]:
@@ -36,6 +36,33 @@ def loads(data: StudyData) -> list[str]:
     return [load.label for load in data.plan.study.loads]
 
 
+def at(data: StudyData, load: str) -> str:
+    """Where a study has several loads: at which."""
+    return f" at {load}" if len(data.plan.study.loads) > 1 else ""
+
+
+def load_title(data: StudyData, load: str) -> str:
+    """A panel's heading where a study has several loads."""
+    return load if len(data.plan.study.loads) > 1 else ""
+
+
+def panel_title(*parts: str) -> str:
+    """Headings put together, without the empty ones."""
+    return " · ".join(filter(None, parts))
+
+
+def by_treatment(data: StudyData, rows: pl.DataFrame) -> Iterator[tuple[palette.Look, pl.DataFrame]]:
+    """The rows of each treatment with its look, in the order in which figures list them."""
+    looks = palette.looks(data.plan.study)
+    for name in order(data, rows["treatment"].to_list()):
+        yield looks[name], rows.filter(treatment=name)
+
+
+def with_unit(name: str) -> str:
+    """A response as an axis or a column names it: ``p50 latency / ms``."""
+    return f"{wording.short_label(name)} / {wording.unit(name)}".removesuffix(" / ")
+
+
 def last_asked(data: StudyData) -> str:
     """The last load at a rate that was asked for and not searched, mostly the highest; empty where there is none."""
     return next((load.label for load in reversed(data.plan.study.loads) if not load.search), "")
@@ -50,35 +77,20 @@ def runs_of(data: StudyData, response: str, *, included: bool = True) -> pl.Data
 
 
 def verdicts(
-    data: StudyData,
-    *,
-    load: str | None = None,
-    response: str | None = None,
-    exploratory: bool | None = None,
-    twin: bool | None = None,
+    data: StudyData, *, load: str | None = None, response: str | None = None, twin: bool | None = None
 ) -> list[VerdictRow]:
     """Verdict rows that match, in the order of loads, primary responses and treatments."""
-    found = [
-        row
-        for row in data.verdicts
-        if (load is None or row.load == load)
-        and (response is None or row.response == response)
-        and (exploratory is None or row.exploratory == exploratory)
-        and (twin is None or row.twin == twin)
-    ]
-    primary = {name: index for index, name in enumerate(data.plan.study.primary)}
-    place = {name: index for index, name in enumerate(order(data))}
-    listed = {name: index for index, name in enumerate(REGISTRY)}
-    load_place = {name: index for index, name in enumerate(loads(data))}
-    return sorted(
-        found,
-        key=lambda r: (
-            load_place.get(r.load, len(load_place)),
-            primary.get(r.response, len(primary)),
-            listed.get(r.response, len(listed)),
-            place.get(r.treatment, len(place)),
-        ),
-    )
+    listed = list(dict.fromkeys((*data.plan.study.primary, *REGISTRY)))
+    orders = [{name: place for place, name in enumerate(names)} for names in (loads(data), listed, order(data))]
+
+    def place(row: VerdictRow) -> list[int]:
+        named = zip(orders, (row.load, row.response, row.treatment), strict=True)
+        return [known.get(name, len(known)) for known, name in named]
+
+    wanted = {"load": load, "response": response, "twin": twin}
+    asked = {field: value for field, value in wanted.items() if value is not None}
+    found = (row for row in data.verdicts if all(getattr(row, field) == value for field, value in asked.items()))
+    return sorted(found, key=place)
 
 
 @dataclass(frozen=True)
@@ -89,7 +101,7 @@ class Contrasts:
     ----------
     rows : tuple of VerdictRow
         In the order in which they are shown.
-    looks : mapping of str to Look
+    looks : Looks
         Of every treatment, in the order in which figures list them.
     loads : tuple of str
         Labels of the loads, in order.
@@ -102,7 +114,7 @@ class Contrasts:
     """
 
     rows: tuple[VerdictRow, ...]
-    looks: Mapping[str, palette.Look]
+    looks: palette.Looks
     loads: tuple[str, ...]
     unreported: frozenset[tuple[str, str, str]] = frozenset()
     sample_floor: float = 0.0
@@ -121,13 +133,22 @@ class Contrasts:
         """The baselines of all rows, each once."""
         return list(dict.fromkeys(row.baseline for row in self.rows))
 
-    def load_title(self, label: str) -> str:
-        """A panel's heading where there are several loads."""
-        return label if len(self.loads) > 1 else ""
+    def title(self, row: VerdictRow, *what: str, to: str = "against") -> str:
+        """A panel's heading: its load where there are several, what it shows, its baseline where there are several."""
+        load = row.load if len(self.loads) > 1 else ""
+        return panel_title(load, *what, f"{to} {row.baseline}" if len(self.baselines) > 1 else "")
 
-    def order(self, names: Iterable[str]) -> list[str]:
-        """Treatments as figures list them, strangers last."""
-        return _ordered(self.looks, names)
+    def panels(self, *fields: str) -> list[Contrasts]:
+        """The rows apart by the values of these fields, in the order in which they come."""
+        found: dict[tuple[object, ...], list[VerdictRow]] = {}
+        for row in self.rows:
+            found.setdefault(tuple(getattr(row, field) for field in fields), []).append(row)
+        return [replace(self, rows=tuple(rows)) for rows in found.values()]
+
+    @property
+    def treatments(self) -> list[str]:
+        """Treatments of the rows as figures list them, strangers last."""
+        return _ordered(self.looks, (row.treatment for row in self.rows))
 
 
 def contrasts(
@@ -162,34 +183,20 @@ def requests_of(run: RunRecord) -> float:
 def usage(data: StudyData) -> pl.DataFrame:
     """A row an included run and component: CPU seconds a request, cores, PSS."""
     rows = [
-        {
-            "load": run.load,
-            "treatment": run.treatment,
-            "run_id": run.run_id,
-            "role": used.role,
-            "component": used.component,
-            "count": used.count,
-            "cpu_s_per_request": used.cpu_s / requests_of(run) if requests_of(run) else None,
-            "cpu_cores": used.cpu_s / used.window_s if used.window_s > 0 else None,
-            "pss_bytes": used.pss_bytes,
-            "throttled_s": used.throttled_s,
-        }
+        (
+            *(run.load, run.treatment, run.run_id, used.role, used.component, used.count),
+            used.cpu_s / requests_of(run) if requests_of(run) else None,
+            used.cpu_s / used.window_s if used.window_s > 0 else None,
+            used.pss_bytes,
+            used.throttled_s,
+        )
         for run in data.included_runs()
         for used in run.usage
     ]
-    schema: dict[str, Any] = {
-        "load": pl.String,
-        "treatment": pl.String,
-        "run_id": pl.String,
-        "role": pl.String,
-        "component": pl.String,
-        "count": pl.Int64,
-        "cpu_s_per_request": pl.Float64,
-        "cpu_cores": pl.Float64,
-        "pss_bytes": pl.Int64,
-        "throttled_s": pl.Float64,
-    }
-    return pl.DataFrame(rows, schema=schema)
+    schema: dict[str, Any] = dict.fromkeys(("load", "treatment", "run_id", "role", "component"), pl.String)
+    schema |= {"count": pl.Int64, "cpu_s_per_request": pl.Float64, "cpu_cores": pl.Float64}
+    schema |= {"pss_bytes": pl.Int64, "throttled_s": pl.Float64}
+    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def blocks_of(data: StudyData, load: str | None = None) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from meshtrial.errors import RecordError
 from meshtrial.records.store import write_text
 from meshtrial.report import svg, unfinished
 from meshtrial.report.markup import TEMPLATES, part, style_sheet
-from meshtrial.report.script import script
+from meshtrial.report.pages import script
 
 # What papermill puts into a failed notebook, and what we do, is the page's banner.
 _BANNER_TAGS = {unfinished.PAPERMILL_TAG, unfinished.TAG}
@@ -106,6 +106,10 @@ def _cells() -> Any:
 
 def _prepare(notebook: Any) -> None:
     """Drop what the page does not show, name what it folds, and put what a reader need not read first at the end."""
+    from nbconvert.preprocessors import CoalesceStreamsPreprocessor
+
+    # What was printed piece by piece is one output, so that it is folded as one.
+    cast(Any, CoalesceStreamsPreprocessor)().preprocess(notebook, {})
     kept = []
     whole = not _errors(notebook)
     for cell in notebook.cells:
@@ -123,7 +127,6 @@ def _prepare(notebook: Any) -> None:
             # A page has no widgets: what says something without them stands in their place.
             for output in cell.outputs:
                 output.get("data", {}).pop(_WIDGET, None)
-            cell.outputs = _joined(cell.outputs)
             cell["mt_visible"] = any(_is_visible(output) for output in cell.outputs)
             cell["mt_code_below"] = whole and "mt_summary" not in cell.metadata
         kept.append(cell)
@@ -176,18 +179,6 @@ def _verdict_first(cells: list[Any]) -> list[Any]:
     last = [part for part in rest if any(_LAST_TAGS & set(cell.metadata.get("tags", ())) for cell in part)]
     first = [part for part in rest if part not in last]
     return [cell for part in (opening, *first, *last) for cell in part]
-
-
-def _joined(outputs: list[Any]) -> list[Any]:
-    """What was printed piece by piece as one output, so that it is folded as one."""
-    found: list[Any] = []
-    for output in outputs:
-        before = found[-1] if found else None
-        if before and output.output_type == before.output_type == "stream" and output.name == before.name:
-            before.text += output.text
-        else:
-            found.append(output)
-    return found
 
 
 def _is_visible(output: Any) -> bool:

@@ -49,8 +49,7 @@ def marked(shown: _T, said: str) -> _T:
             shown.nothing,
         )
     elif isinstance(shown, Fragment):
-        words = f"{text} {HINT}"
-        found = join(Fragment(box(paragraph(words), alarm=True), words), shown)
+        found = join(box(paragraph(f"{text} {HINT}"), alarm=True), shown)
     elif isinstance(shown, str):
         found = f"{text} {shown}"
     return found  # type: ignore[return-value]

@@ -1,5 +1,8 @@
 """What a notebook cell ends in, as HTML and as text: made by templates, escaped, styled by one sheet.
 
+A part of a report is a `Fragment`, which knows both forms; parts are put together as fragments, so neither form is
+written beside the other. A `Table` says what its columns show of a row, and each form divides the same cells its way.
+
 Names and messages come from records, which may hold anything: every piece is a template with autoescape on, and what is
 not `Markup` is text. Styles travel with every fragment, because JupyterLab shows outputs one by one; the exported page
 takes the repeats out again.
@@ -7,16 +10,20 @@ takes the repeats out again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from meshtrial.report import palette, wording
+
 TEMPLATES = Path(__file__).parent / "templates"
+Row = TypeVar("Row")
 
 
 @cache
@@ -36,13 +43,8 @@ def part(name: str, *values: Any) -> Markup:
 
 @cache
 def style_sheet(name: str = "objects.css") -> Markup:
-    """A style sheet of this package."""
-    return Markup((TEMPLATES / name).read_text())
-
-
-def joined(parts: Iterable[Markup]) -> Markup:
-    """Pieces one after another."""
-    return Markup("").join(parts)
+    """A style sheet of this package, with the palette's colours."""
+    return render(name, light=palette.variables(dark=False), dark=palette.variables(dark=True))
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,54 @@ class Fragment:
 
 
 def join(*parts: Fragment) -> Fragment:
-    """Several fragments, one after another."""
-    return Fragment(joined(p.html for p in parts), "\n\n".join(p.text for p in parts if p.text))
+    """Several fragments, one after another; nothing where there are none."""
+    return Fragment(Markup("").join(p.html for p in parts), "\n\n".join(p.text for p in parts if p.text))
+
+
+def paragraph(text: str, css: str = "") -> Fragment:
+    """One paragraph of plain text."""
+    return Fragment(part("paragraph", text, css), text)
+
+
+def bullets(items: Iterable[str]) -> Fragment:
+    """A list of plain texts."""
+    listed = list(items)
+    return Fragment(part("bullets", listed), "\n".join(listed))
+
+
+def heading(text: str) -> Fragment:
+    """A heading inside an output: below the page's own, and not in its table of contents."""
+    return Fragment(part("heading", text), text)
+
+
+def box(body: Fragment, *, alarm: bool = False) -> Fragment:
+    """What a reader must not miss."""
+    return Fragment(part("box", body.html, alarm), body.text)
+
+
+def prose(body: Fragment) -> Fragment:
+    """Text in a column that reads well."""
+    return Fragment(part("prose", body.html), body.text)
+
+
+def fold(title: str, holds: str, *body: Fragment, opened: bool = False) -> Fragment:
+    """A part that most readers skip: its title and, in a line, what it holds. It opens by itself on paper."""
+    inside = join(*body)
+    return Fragment(part("fold", title, holds, inside.html, opened), f"{title}\n{inside.text}")
+
+
+def badge(glyph: str, word: str, tone: str) -> Markup:
+    """A verdict: glyph and word first, colour only besides."""
+    return part("badge", glyph, word, tone)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a sentence, and how much it weighs: ``strong``, ``quiet``, ``clause`` (starts a line) or nothing."""
+
+    text: str
+    weight: str = ""
+    tone: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,14 +142,36 @@ class Cell:
     note: str = ""
 
 
+def cell(value: object, digits: int = 3) -> Cell:
+    """Any value as a cell: a number as it is read with all of it behind, a dash for what is not there."""
+    if isinstance(value, Cell):
+        return value
+    if value is None:
+        return Cell("–")
+    if isinstance(value, bool):
+        return Cell("yes" if value else "no")
+    if isinstance(value, int):
+        return Cell(wording.count(value), value)
+    if isinstance(value, float):
+        return Cell(wording.number(value, digits), None if math.isnan(value) else repr(value))
+    return Cell(str(value))
+
+
 @dataclass(frozen=True)
 class Column:
     """A heading, whether numbers stand below it (to the right, in figures of one width), how wide it is at least."""
 
     label: str
-    numeric: bool = False
-    wide: bool = False
-    middle: bool = False
+    numeric: bool = field(default=False, kw_only=True)
+    wide: bool = field(default=False, kw_only=True)
+    middle: bool = field(default=False, kw_only=True)
+
+
+@dataclass(frozen=True)
+class ColumnOf(Column, Generic[Row]):
+    """A column that knows what it shows of a row: any value that `cell` takes."""
+
+    shows: Callable[[Row], object]
 
 
 @dataclass(frozen=True)
@@ -130,9 +200,21 @@ class Table:
     css: str = ""
     sortable: bool = True
 
+    @classmethod
+    def of(
+        cls, caption: str, columns: Sequence[ColumnOf[Row]], rows: Iterable[Row], note: str = "", **how: Any
+    ) -> Table:
+        """A row a thing, as the columns show it."""
+        cells = [[cell(column.shows(row)) for column in columns] for row in rows]
+        return cls(caption, columns, cells, note, **how)
+
     def fragment(self) -> Fragment:
         """The table as HTML and as text."""
         return Fragment(self.to_html(), self.to_text())
+
+    def folded(self, holds: str, *, opened: bool = False) -> Fragment:
+        """The table folded, under its caption and a line that says what it holds."""
+        return Fragment(part("fold", self.caption, holds, self.to_html(), opened), self.to_text())
 
     def to_html(self) -> Markup:
         """The table as HTML."""
@@ -161,41 +243,10 @@ class Table:
         return "\n".join([self.caption, *shown, *([self.note] if self.note else [])])
 
 
-def details(summary: str, body: Markup, *, css: str = "") -> Markup:
-    """A folded part."""
-    return part("details", summary, body, css)
-
-
-def fold(title: str, holds: str, body: Markup, *, opened: bool = False) -> Markup:
-    """A part that most readers skip: its title and, in a line, what it holds. It opens by itself on paper."""
-    return part("fold", title, holds, body, opened)
-
-
-def paragraph(text: str, css: str = "") -> Markup:
-    """One paragraph of plain text."""
-    return part("paragraph", text, css)
-
-
-def bullets(items: Iterable[str]) -> Markup:
-    """A list of plain texts."""
-    return part("bullets", list(items))
-
-
-def heading(text: str) -> Markup:
-    """A heading inside an output: below the page's own, and not in its table of contents."""
-    return part("heading", text)
-
-
-def box(body: Markup, *, alarm: bool = False) -> Markup:
-    """What a reader must not miss."""
-    return part("box", body, alarm)
-
-
-def prose(body: Markup) -> Markup:
-    """Text in a column that reads well."""
-    return part("prose", body)
-
-
-def badge(glyph: str, word: str, tone: str) -> Markup:
-    """A verdict: glyph and word first, colour only besides."""
-    return part("badge", glyph, word, tone)
+def facts(
+    caption: str, heads: tuple[str, str], rows: Iterable[tuple[str, object]], note: str = "", **how: Any
+) -> Table:
+    """What is so, a fact a row, in the order in which it is read."""
+    name, value = heads
+    cells = [[cell(fact), cell(said)] for fact, said in rows]
+    return Table(caption, [Column(name), Column(value, wide=True)], cells, note, sortable=False, **how)

@@ -25,11 +25,11 @@ def write(path: Path, studies: Sequence[StudyData], response: str) -> None:
         What is drawn.
     """
     if len(studies) > 1:
-        shown = table(studies, between.compare(studies), between.differences(studies)).html
+        shown = table(studies, between.compare(studies), between.differences(studies))
     else:
         shown = paragraph("One study: nothing to compare it with yet.")
     sections = (
         Section("Over time", (history(studies, response).html,)),
-        Section("Study against study", (shown,)),
+        Section("Study against study", (shown.html,)),
     )
     write_page(path, f"{studies[0].plan.study.name} over time", sections)

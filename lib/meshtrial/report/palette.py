@@ -6,7 +6,7 @@ neighbouring pairs, and each has a light and a dark value of at least 3:1 agains
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,7 @@ from meshtrial.design.study import Study
 INK = "#010203"
 PAPER = "#fefdfc"
 GREY = "#5b6471"
-HUES = ("#0065a8", "#c24a07", "#00785a", "#96407f", "#866200", "#0b7d92", "#b4243f", "#59640c")
-# The same on a dark page, in the same order; objects.css holds them as variables.
+# Grey and the treatments' hues: on a light page, on a dark one.
 DARK = {
     GREY: "#aab4c0",
     "#0065a8": "#5ab2f0",
@@ -29,9 +28,25 @@ DARK = {
     "#b4243f": "#ff8296",
     "#59640c": "#b9c94c",
 }
-VARIABLES = {GREY: "--mt-t0"} | {hue: f"--mt-t{index}" for index, hue in enumerate(HUES, start=1)}
+HUES = tuple(colour for colour in DARK if colour != GREY)
+VARIABLES = {colour: f"--mt-t{index}" for index, colour in enumerate(DARK)}
+# The tones of verdicts (`meshtrial.vocabulary`), likewise.
+TONES = {
+    "worse": ("#b23a00", "#ff9a66"),
+    "better": ("#00608f", "#63bdf0"),
+    "same": ("#1f6f54", "#57cfa6"),
+    "open": ("#6b5200", "#e0bd55"),
+    "stopped": ("#a3122f", "#ff8097"),
+}
 _MARKERS = ("s", "^", "D", "v", "P", "p", "h", "d")
 _DASHES: tuple[Any, ...] = ("-", (0, (6, 1.6)), (0, (4, 1.4, 1, 1.4)), (0, (9, 2)), (0, (2.4, 1.2)))
+
+
+def variables(*, dark: bool) -> str:
+    """All of them as variables of a style sheet."""
+    colours = {VARIABLES[light]: other if dark else light for light, other in DARK.items()}
+    colours |= {f"--mt-{tone}": pair[dark] for tone, pair in TONES.items()}
+    return " ".join(f"{name}: {colour};" for name, colour in colours.items())
 
 
 @dataclass(frozen=True)
@@ -49,27 +64,37 @@ class Look:
         """Fill of its markers."""
         return self.colour if self.filled else "none"
 
+    def line(self, width: float = 1.4) -> dict[str, Any]:
+        """Its line, in matplotlib's words."""
+        return {"color": self.colour, "linestyle": self.dash, "linewidth": width}
 
-def looks(study: Study) -> dict[str, Look]:
-    """The look of every treatment by name, in the order in which figures list them: baseline, twin, the others."""
+    def marks(self, size: float) -> dict[str, Any]:
+        """Its markers, in matplotlib's words; without a line where it gets none."""
+        face = {"markerfacecolor": self.face}
+        return {"color": self.colour, "linestyle": "none", "marker": self.marker, "markersize": size} | face
+
+
+class Looks(dict[str, Look]):
+    """Looks by name, in the order of figures; a name that the plan lacks gets plain ink, so that it is still drawn."""
+
+    def __missing__(self, name: str) -> Look:
+        return Look(name, INK, "o", "-", False)
+
+
+def looks(study: Study) -> Looks:
+    """The look of every treatment of a study: baseline, twin, the others."""
     twin = study.twin.name if study.twin else None
     return looks_of(study.baseline.name, twin, [t.name for t in study.treatments])
 
 
-def looks_of(baseline: str, twin: str | None, names: Sequence[str]) -> dict[str, Look]:
+def looks_of(baseline: str, twin: str | None, names: Sequence[str]) -> Looks:
     """The look of every named treatment: the baseline and its twin in grey, the others in the hues' order."""
-    found = [Look(baseline, GREY, "o", "-", True)]
+    found = Looks({baseline: Look(baseline, GREY, "o", "-", True)})
     if twin is not None:
-        found.append(Look(twin, GREY, "o", (0, (2, 1.6)), False))
-    others = [name for name in names if name not in (baseline, twin)]
-    for index, name in enumerate(others):
+        found[twin] = Look(twin, GREY, "o", (0, (2, 1.6)), False)
+    for index, name in enumerate(name for name in names if name not in (baseline, twin)):
         # Past the last hue colours come again, with an open marker and another dash: still one look each.
         turn, place = divmod(index, len(HUES))
         dash = _DASHES[(place + turn) % len(_DASHES)]
-        found.append(Look(name, HUES[place], _MARKERS[place % len(_MARKERS)], dash, turn % 2 == 0))
-    return {look.name: look for look in found}
-
-
-def look_of(all_looks: Mapping[str, Look], name: str) -> Look:
-    """A treatment's look; a name that the plan does not hold gets plain ink, so that a figure is still drawn."""
-    return all_looks.get(name, Look(name, INK, "o", "-", False))
+        found[name] = Look(name, HUES[place], _MARKERS[place % len(_MARKERS)], dash, turn % 2 == 0)
+    return found

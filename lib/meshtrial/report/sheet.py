@@ -96,16 +96,7 @@ class Sheet:
     def key(self, axes: Axes, looks: Iterable[Look], *, lines: bool = True) -> None:
         """Name the treatments above a panel, each with its line and marker; the panel's title moves up."""
         handles = [
-            Line2D(
-                [],
-                [],
-                color=look.colour,
-                linestyle=look.dash if lines else "none",
-                marker=look.marker,
-                markersize=5,
-                markerfacecolor=look.face,
-                label=look.name,
-            )
+            Line2D([], [], **look.marks(5) | {"linestyle": look.dash if lines else "none"}, label=look.name)
             for look in looks
         ]
         self.legend(axes, handles, loc="lower left", bbox_to_anchor=(0, 1.0), labelcolor="linecolor", handlelength=2.4)

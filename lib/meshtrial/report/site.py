@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from meshtrial import __version__
 from meshtrial.errors import UsageError
+from meshtrial.records.listing import recorded_in
 from meshtrial.records.store import write_text
 from meshtrial.report.entry import Entry, read_entry, relative, utc_text, write_entry
 from meshtrial.report.markup import render, style_sheet
@@ -113,7 +114,7 @@ def _address(runs_dir: Path, path: Path) -> str:
 
 def _without_report(runs_dir: Path, studies_dir: Path | None, stems: list[Path]) -> list[tuple[str, str]]:
     """Recorded studies that no report speaks of: their names and addresses."""
-    if studies_dir is None or not studies_dir.is_dir():
+    if studies_dir is None:
         return []
     spoken = set()
     for stem in stems:
@@ -123,11 +124,10 @@ def _without_report(runs_dir: Path, studies_dir: Path | None, stems: list[Path])
             continue
         if known.data:
             spoken.add((stem.parent / known.data).resolve())
-    plans = sorted(studies_dir.glob("*/*/plan.json"), reverse=True)
     return [
-        (f"{plan.parent.parent.name}/{plan.parent.name}", _address(runs_dir, plan.parent))
-        for plan in plans
-        if plan.parent.resolve() not in spoken
+        (f"{folder.parent.name}/{folder.name}", _address(runs_dir, folder))
+        for folder in reversed(recorded_in(studies_dir))
+        if folder.resolve() not in spoken
     ]
 
 

@@ -8,7 +8,6 @@ code, where nobody is mentioned and nothing is linked. The XML is written by the
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from functools import cache
 from xml.etree import ElementTree
 
@@ -20,6 +19,7 @@ from meshtrial.report import wording
 from meshtrial.report.frames import Contrasts
 from meshtrial.report.markup import TEMPLATES
 from meshtrial.report.tables.verdicts import in_words
+from meshtrial.vocabulary import Word
 
 # What is read as it stands: a name of these characters alone can be written as code.
 _PLAIN_NAME = re.compile(r"[\w.+@/:=-]+(?: [\w.+@/:=-]+)*")
@@ -30,7 +30,6 @@ _STRUCTURE = re.compile(
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _REPLACEMENT = "\ufffd"
 _XML = '<?xml version="1.0" encoding="UTF-8"?>\n'
-UNSETTLED = ("inconclusive", "unstable", "saturated", "invalid", "provisional")
 
 
 class _Escaped(str):
@@ -69,18 +68,11 @@ def _environment() -> Environment:
 def markdown(title: str, contrasts: Contrasts, outcome: Outcome) -> str:
     """The primary contrasts, the A/A twin's among them, as a Markdown table with the gate's answer on top.
 
-    Parameters
-    ----------
-    title : str
-        What was studied or compared.
-    contrasts : Contrasts
-        Of the study or the comparison; exploratory rows are left out.
-    outcome : Outcome
-        What the gate came to; without rules the verdicts alone.
+    Without rules it is the verdicts alone.
     """
     found = contrasts.where(lambda row: not row.exploratory)
-    judged = {_key(one): one for one in outcome.judged}
-    rows = [(row.load, _cells(found, row, outcome, judged)) for row in found.rows]
+    judged = {one.declared.key: one for one in outcome.judged}
+    rows = [(row.load, _cells(found, row, outcome, None if row.twin else judged.get(row.key))) for row in found.rows]
     rows += [(one.declared.load, _absent(one, outcome)) for one in outcome.judged if one.row is None]
     loads = dict.fromkeys([*found.loads, *(load for load, _ in rows)])
     by_load = [(load, [cells for where, cells in rows if where == load]) for load in loads]
@@ -116,20 +108,13 @@ def rule_sentences(outcome: Outcome) -> list[str]:
     return said
 
 
-def _key(one: Judged) -> tuple[str, str, str, str]:
-    return one.declared.load, one.declared.response.name, one.declared.treatment, one.declared.baseline
-
-
-def _cells(
-    contrasts: Contrasts, row: VerdictRow, outcome: Outcome, judged: Mapping[tuple[str, str, str, str], Judged]
-) -> dict[str, str]:
-    one = None if row.twin else judged.get((row.load, row.response, row.treatment, row.baseline))
+def _cells(contrasts: Contrasts, row: VerdictRow, outcome: Outcome, one: Judged | None) -> dict[str, str]:
     interval = "" if row.ratio is None else f" ({wording.change_interval(row.ci_low, row.ci_high)})"
     return {
         "name": _Escaped(_name(row.treatment) + (" (A/A twin)" if row.twin else "")),
         "baseline": _name(row.baseline),
         "response": wording.typical(row),
-        "verdict": wording.verdict_text(row) if contrasts.reported(row) else "invalid: not reported",
+        "verdict": wording.verdict_text(row) if contrasts.reported(row) else f"{Word.INVALID}: not reported",
         "change": wording.change(row.ratio, row.ci_high) + interval,
         "added": wording.in_unit(wording.response_of(row), row.difference, sign=True),
         "margin": "–" if row.margin is None else f"±{wording.margin(row)}",
@@ -140,13 +125,13 @@ def _cells(
 def _absent(one: Judged, outcome: Outcome) -> dict[str, str]:
     """A declared contrast without a row."""
     declared = one.declared
-    said = {
+    return dict.fromkeys(("change", "added", "margin"), "–") | {
         "name": _name(declared.treatment),
         "baseline": _name(declared.baseline),
         "response": declared.response.label,
+        "verdict": one.sentence,
+        "gate": _answer(one, outcome),
     }
-    said |= {"verdict": one.sentence, "gate": _answer(one, outcome)}
-    return said | dict.fromkeys(("change", "added", "margin"), "–")
 
 
 def _answer(one: Judged, outcome: Outcome) -> str:
@@ -156,13 +141,7 @@ def _answer(one: Judged, outcome: Outcome) -> str:
 def junit(name: str, outcome: Outcome, counted: str = "blocks") -> str:
     """A test case a primary contrast: failed where the gate fires, skipped where nothing was settled.
 
-    Parameters
-    ----------
-    name : str
-        Of the test suite.
-    outcome : Outcome
-    counted : str
-        What the rows' ``n_blocks`` counts: blocks, or runs.
+    ``counted`` is what the rows' ``n_blocks`` counts: blocks, or runs.
     """
     cases = [_case(name, one, counted) for one in outcome.judged]
     if outcome.fired and not cases:
@@ -190,7 +169,7 @@ def _case(suite: str, one: Judged, counted: str) -> ElementTree.Element:
     said = in_words(one.row, counted) if one.row else f"{one}."
     if one.broken:
         case.append(_element("failure", said, message=f"{one.sentence} ({one.broken})", type=one.word))
-    elif one.word in UNSETTLED:
+    elif not one.word.conclusive:
         case.append(_element("skipped", message=said))
     else:
         case.append(_element("system-out", said))

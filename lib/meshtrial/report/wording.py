@@ -8,15 +8,13 @@ margin, and a percentile over runs is called the typical run's.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 
 from meshtrial.design.responses import REGISTRY, Response, find_response
 from meshtrial.design.study import Load
 from meshtrial.margin import Margin
-from meshtrial.records.schema import AFTER_THE_FACT, VerdictRow
-from meshtrial.stats.family import NO_TWIN
+from meshtrial.records.schema import VerdictRow
+from meshtrial.vocabulary import AFTER_THE_FACT, BELOW_MARGIN, NO_TWIN, Warning, Word, sentence
 
 MINUS = "−"
 TIMES = "×"
@@ -123,67 +121,11 @@ FACTOR_FROM = 2.0
 _DECIMALS = {"ms": 3, "us/request": 1, "MiB": 1, "cores": 3, "%": 2, "rps": 1}
 
 
-@dataclass(frozen=True)
-class VerdictLook:
-    """How a class of verdict is shown: a glyph for text, a marker for figures, a tone for colour."""
-
-    word: str
-    glyph: str
-    marker: str
-    filled: bool
-    tone: str
-    meaning: str
-
-
-LOOKS: dict[str, VerdictLook] = {
-    look.word: look
-    for look in (
-        VerdictLook("slower", "▲", ">", True, "worse", "the interval and the corrected test show more latency"),
-        VerdictLook("faster", "▼", "<", True, "better", "the interval and the corrected test show less latency"),
-        VerdictLook("more", "▲", ">", True, "worse", "the interval and the corrected test show a higher cost"),
-        VerdictLook("less", "▼", "<", True, "better", "the interval and the corrected test show a lower cost"),
-        VerdictLook("higher", "▲", ">", True, "neutral", "the interval and the corrected test show a higher value"),
-        VerdictLook("lower", "▼", "<", True, "neutral", "the interval and the corrected test show a lower value"),
-        VerdictLook("equivalent", "●", "o", True, "same", "shown to lie within the margin"),
-        VerdictLook("inconclusive", "◇", "D", False, "open", "neither shown; a larger study would tell"),
-        VerdictLook("unstable", "□", "s", False, "open", "the study's own A/A test failed at the size of the margin"),
-        VerdictLook("provisional", "…", "d", False, "open", "the study is not finished: no verdict yet"),
-        VerdictLook("saturated", "■", "s", True, "stopped", "the asked rate was not held: a result, not a latency"),
-        VerdictLook("invalid", "✕", "X", True, "stopped", "gates or proofs failed, or blocks are missing"),
-    )
-}
-DIFFERENT = ("slower", "faster", "more", "less", "higher", "lower")
-
-
-def kind(row: VerdictRow) -> str:
-    """The class of a verdict: its first word."""
-    found = re.match(r"[a-z]+", row.verdict.strip().lower())
-    word = found.group() if found else "invalid"
-    return word if word in LOOKS else "invalid"
-
-
-def look(row: VerdictRow) -> VerdictLook:
-    """How this row's verdict is shown."""
-    return LOOKS[kind(row)]
-
-
-_OPEN = ("inconclusive", "unstable")
-STOPPED = ("invalid", "saturated", "provisional")
-
-
-def qualifier(row: VerdictRow) -> str:
-    """What stands behind the verdict's word: material, below margin, how large a new study; what the floor decided."""
-    if row.margin_floor is not None and (kind(row) == "equivalent" or row.qualifier == "below margin"):
-        return " ".join(filter(None, (row.qualifier, within_floor(row))))
-    if row.qualifier:
-        return row.qualifier
-    for text in (row.sentence, row.verdict):
-        found = re.fullmatch(rf"{kind(row)}(?: \((?P<inside>.+)\)|: (?P<after>.+))", text.strip())
-        if found:
-            return found["inside"] or found["after"]
-    if kind(row) in _OPEN and row.blocks_needed:
-        return f"a new study of about {row.blocks_needed} blocks"
-    return ""
+def qualifier(row: VerdictRow, *, brief: bool = False) -> str:
+    """What stands behind the verdict's word; where the margin's absolute floor decided, what it is too."""
+    if row.margin_floor is not None and (row.verdict is Word.EQUIVALENT or row.qualifier == BELOW_MARGIN):
+        return " ".join(filter(None, (row.qualifier, within_floor(row, brief=brief))))
+    return row.qualifier
 
 
 def margin(row: VerdictRow) -> str:
@@ -193,23 +135,23 @@ def margin(row: VerdictRow) -> str:
     return share if row.margin_floor is None else f"{in_unit(row.response, row.margin_floor)} ({share})"
 
 
-def within_floor(row: VerdictRow) -> str:
-    """Where the margin's absolute floor decided: what it is, and what the relative part would have been."""
+def within_floor(row: VerdictRow, *, brief: bool = False) -> str:
+    """Where the margin's absolute floor decided: what it is; unless brief, what the relative part would have been."""
     assert row.margin_floor is not None
     said = f"within {in_unit(row.response, row.margin_floor)}"
-    if not row.margin_relative or not row.baseline_value:
+    if brief or not row.margin_relative or not row.baseline_value:
         return said
     smaller = in_unit(row.response, row.margin_relative * abs(row.baseline_value))
     return f"{said}; {rounded_percent(row.margin_relative)} would be {smaller}"
 
 
-def verdict_text(row: VerdictRow) -> str:
+def verdict_text(row: VerdictRow, *, brief: bool = False) -> str:
     """e.g. ``slower, material`` or ``inconclusive (a new study of about 16 blocks)``."""
-    word, more = kind(row), qualifier(row)
-    said = word if not more else f"{word} ({more})" if word in _OPEN else f"{word}, {more}"
+    word, more = row.verdict, qualifier(row, brief=brief)
+    said = f"{word}, {more}" if more and word.standing != "open" else sentence(word, more)
     # A verdict that rests on no check of the study's own noise says so itself.
-    unchecked = word not in STOPPED and any(text.startswith(NO_TWIN) for text in row.warnings)
-    return f"{said}, no A/A check" if unchecked else said
+    judged = word.conclusive or word.standing == "open"
+    return f"{said}, no A/A check" if judged and warned(row, NO_TWIN) else said
 
 
 def known(name: str) -> Response:
@@ -278,24 +220,29 @@ def typical(row: VerdictRow) -> str:
     return (row.label or shown.label) + (", typical run's" if shown.percentile else "")
 
 
-def warnings(rows: Sequence[VerdictRow], wanted: Callable[[str], bool] = bool) -> list[str]:
-    """Warnings of verdict rows, each once: what holds for all contrasts of a response names none of them.
+def warned(row: VerdictRow, *codes: str) -> bool:
+    """Whether a row has a warning of one of these codes."""
+    return any(warning.code in codes for warning in row.warnings)
+
+
+def warnings(rows: Sequence[VerdictRow], codes: Collection[str] | None = None) -> list[str]:
+    """Warnings of verdict rows, or those of some codes, each once: what holds for all contrasts names none of them.
 
     That a row is of a later analysis stands over whatever shows it, and is not said again.
     """
     families: dict[tuple[str, str], dict[str, None]] = {}
-    found: dict[tuple[str, str, str], dict[str, None]] = {}
+    found: dict[tuple[str, str, Warning], dict[str, None]] = {}
     for row in rows:
         families.setdefault((row.load, row.response), {})[row.treatment] = None
-        for warning in filter(wanted, (text for text in row.warnings if not text.startswith(AFTER_THE_FACT))):
-            found.setdefault((row.load, row.response, warning), {})[row.treatment] = None
+        for warning in row.warnings:
+            if warning.code != AFTER_THE_FACT and (codes is None or warning.code in codes):
+                found.setdefault((row.load, row.response, warning), {})[row.treatment] = None
     several = len({load for load, _ in families}) > 1
     lines = []
     for (load, name, warning), treatments in found.items():
         whose = "" if len(treatments) == len(families[load, name]) else f", {listing(list(treatments))}"
-        # The machine-readable code in front is for machines.
-        said = re.sub(r"^[a-z0-9-]+: ", "", warning)
-        lines.append(f"{short_label(name)}{whose}{f', {load}' if several else ''}: {said}")
+        # The code is for machines.
+        lines.append(f"{short_label(name)}{whose}{f', {load}' if several else ''}: {warning.message}")
     return lines
 
 
@@ -343,8 +290,3 @@ def load_text(load: Load) -> str:
 def short_label(name: str) -> str:
     """A response's label inside a sentence: ``CPU a request of app and data plane``."""
     return known(name).label.replace(", ", " of ")
-
-
-def is_coarse(row: VerdictRow) -> bool:
-    """Whether a quantile of this row is known less well than its margin."""
-    return any(warning.startswith("coarse-quantile") for warning in row.warnings)

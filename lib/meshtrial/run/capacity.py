@@ -23,17 +23,16 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from meshtrial.design.objective import Objective
 from meshtrial.design.responses import PARTS
-from meshtrial.design.study import Gates, Load
+from meshtrial.design.study import Gates, Load, Objective
 from meshtrial.errors import MeshtrialError
+from meshtrial.load import quantiles
 from meshtrial.load.merge import successful
 from meshtrial.records.schema import GateResult
 from meshtrial.records.tables import GENERATOR_GATES
@@ -59,36 +58,18 @@ LATE, GENERATOR_LATE = "late", "generator late"
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a search.
+    """One step of a search."""
 
-    Attributes
-    ----------
-    stage : str
-        ``closed loop``, ``search`` or ``confirm``.
-    rate_rps : float or None
-        Asked for; None in a closed loop.
-    kept : float or None
-        Achieved over requested rate.
-    failed : tuple of str
-        Gates that it failed.
-    latency_p50_s, latency_p99_s : float or None
-        Of the step's own requests; None where too few lie beyond.
-    generator_cpu : float or None
-        Share of its cores that the load generator used.
-    connections : int
-        Over all generators.
-    """
-
-    stage: str
-    rate_rps: float | None
+    stage: str  # ``closed loop``, ``search`` or ``confirm``
+    rate_rps: float | None  # asked for; None in a closed loop
     achieved_rps: float
-    kept: float | None
-    failed: tuple[str, ...]
-    latency_p50_s: float | None
+    kept: float | None  # achieved over requested rate
+    failed: tuple[str, ...]  # gates
+    latency_p50_s: float | None  # of the step's own requests; None where too few lie beyond
     latency_p99_s: float | None
-    generator_cpu: float | None
+    generator_cpu: float | None  # share of its cores that the load generator used
     requests: int
-    connections: int
+    connections: int  # over all generators
 
     @property
     def held(self) -> bool:
@@ -102,25 +83,13 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a search found.
+class Capacity:
+    """What a search found."""
 
-    Attributes
-    ----------
-    load : Load
-        The confirming stage's.
-    confirmed : Stage
-        The confirming stage; its gates failed where no rate could be confirmed.
-    steps : tuple of Step
-        In the order in which they ran.
-    sent : int
-        Requests that the deployment has seen in all of it.
-    """
-
-    load: Load
-    confirmed: stage.Stage
-    steps: tuple[Step, ...]
-    sent: int
+    load: Load  # the confirming stage's
+    confirmed: stage.Stage  # its gates failed where no rate could be confirmed
+    steps: tuple[Step, ...]  # in the order in which they ran
+    sent: int  # requests that the deployment has seen in all of it
 
     @property
     def responses(self) -> dict[str, float]:
@@ -183,47 +152,31 @@ class Found:
         }
 
 
-def find(deployment: Deployment, testbed: Testbed, load: Load, gates: Gates, folder: Path) -> Found:
+def find(deployment: Deployment, testbed: Testbed, load: Load, gates: Gates, folder: Path) -> Capacity:
     """Search the capacity of a deployment, and leave the confirming stage's files in ``folder``.
 
-    Parameters
-    ----------
-    load : Load
-        ``search`` is true; its ``duration_s`` is the length of a step, its ``warmup_s`` that of the closed
-        loop before everything.
-
-    Raises
-    ------
-    MeshtrialError
-        When no rate at all is kept.
+    The load's ``duration_s`` is the length of a step, its ``warmup_s`` that of the closed loop before everything.
+    MeshtrialError when no rate at all is kept.
     """
     objective = Objective.parse(load.objective) if load.objective else None
     plain = replace(load, search=False, objective="", rps=0.0)
-    return _Finder(deployment, testbed, plain, gates, folder, objective).run()
+    return _Finder(deployment, testbed, plain, gates, folder, objective, load.connections).run()
 
 
+@dataclass
 class _Finder:
-    def __init__(
-        self,
-        deployment: Deployment,
-        testbed: Testbed,
-        load: Load,
-        gates: Gates,
-        folder: Path,
-        objective: Objective | None = None,
-    ) -> None:
-        self.objective = objective
-        self.deployment = deployment
-        self.testbed = testbed
-        self.load = load
-        self.gates = gates
-        self.folder = folder
-        self.connections = load.connections
-        self.steps: list[Step] = []
-        self.sent = 0
-        self.resolution_s = 0.0
+    deployment: Deployment
+    testbed: Testbed
+    load: Load
+    gates: Gates
+    folder: Path
+    objective: Objective | None
+    connections: int  # as many as were needed so far
+    steps: list[Step] = field(default_factory=list)
+    sent: int = 0
+    resolution_s: float = 0.0
 
-    def run(self) -> Found:
+    def run(self) -> Capacity:
         self.sent, self.resolution_s = stage.warm_up(self.deployment, self.load, self.folder)
         self.stage("closed loop", self.load)
         rate = self.search(self.steps[-1].achieved_rps)
@@ -236,7 +189,7 @@ class _Finder:
             forget(measured)
             # Each failure goes down twice as far as the last: what is wrong is seldom the last step alone.
             rate = tidy(rate / (1 + RESOLUTION) ** 2 ** (attempt - 1))
-        return Found(load, measured, tuple(self.steps), self.sent)
+        return Capacity(load, measured, tuple(self.steps), self.sent)
 
     def search(self, closed_rps: float) -> float:
         """The highest rate kept in a short step."""
@@ -280,13 +233,7 @@ class _Finder:
         return replace(self.load, rps=rate, connections=connections, duration_s=self.length(rate))
 
     def length(self, rate: float) -> float:
-        """Seconds of a step: longer where an objective needs requests beyond its percentile.
-
-        Raises
-        ------
-        MeshtrialError
-            Where that would take longer than anybody waits.
-        """
+        """Seconds of a step: longer where an objective needs requests beyond its percentile, not than anybody waits."""
         if self.objective is None:
             return self.load.duration_s
         needed = BEYOND / (1 - self.objective.q) / rate
@@ -339,7 +286,7 @@ def forget(measured: stage.Stage) -> None:
 
 
 def _step(name: str, load: Load, measured: stage.Stage, gates: Gates) -> Step:
-    latencies = successful(measured.measurement.requests).to_numpy()
+    latencies = quantiles.exact(successful(measured.measurement.requests).to_numpy(), gates.sample_floor)
     cpu = next((gate.value for gate in measured.gates if gate.name == "generator CPU"), None)
     return Step(
         stage=name,
@@ -347,13 +294,9 @@ def _step(name: str, load: Load, measured: stage.Stage, gates: Gates) -> Step:
         achieved_rps=measured.responses["achieved_rps"],
         kept=measured.responses.get("achieved_ratio"),
         failed=measured.failed,
-        latency_p50_s=_quantile(latencies, 0.50, gates.sample_floor),
-        latency_p99_s=_quantile(latencies, 0.99, gates.sample_floor),
+        latency_p50_s=latencies.get("p50"),
+        latency_p99_s=latencies.get("p99"),
         generator_cpu=cpu,
         requests=measured.sent,
         connections=load.connections,
     )
-
-
-def _quantile(latencies: Sequence[float] | np.ndarray, q: float, floor: float) -> float | None:
-    return float(np.quantile(latencies, q)) if len(latencies) * (1 - q) >= floor else None

@@ -14,6 +14,7 @@ from pathlib import Path
 from meshtrial.design.plan import Plan, PlannedRun
 from meshtrial.design.study import Load
 from meshtrial.errors import MeshtrialError, RecordError
+from meshtrial.records.listing import recorded_in
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore
 from meshtrial.run.progress import span, until
@@ -57,11 +58,11 @@ def expected_besides_s(plan: Plan, records: Sequence[RunRecord], root: Path) -> 
         The folder of all recorded studies; one of the same name and backend is like it.
     """
     known = besides_s(plan, records)
-    for path in sorted((root / plan.study.name).glob("*/plan.json"), reverse=True):
+    for folder in reversed(recorded_in(root, plan.study.name)):
         if known is not None:
             return known
         try:
-            store = StudyStore.open(path.parent)
+            store = StudyStore.open(folder)
             if store.plan.study.backend == plan.study.backend:
                 known = besides_s(store.plan, store.records())
         except MeshtrialError:
@@ -72,13 +73,7 @@ def expected_besides_s(plan: Plan, records: Sequence[RunRecord], root: Path) -> 
 
 
 def besides_s(plan: Plan, records: Sequence[RunRecord]) -> float | None:
-    """What a run took besides its load, in the mean of these; None of none.
-
-    Raises
-    ------
-    RecordError
-        When a run's times cannot be read, or its load is none of the plan's.
-    """
+    """What a run took besides its load, in the mean of these; None of none."""
     if not records:
         return None
     asked = {load.label: asked_s(load) for load in plan.study.loads}

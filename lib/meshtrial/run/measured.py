@@ -17,7 +17,6 @@ import numpy as np
 import polars as pl
 
 from meshtrial.design.plan import Plan, PlannedRun
-from meshtrial.design.responses import added_responses
 from meshtrial.errors import MeshtrialError, TestbedError
 from meshtrial.load import failures, ingest
 from meshtrial.load.generators import GeneratorOutput
@@ -128,9 +127,9 @@ class _Measured:
             self.proofs += deployment.prove("before", 0)
             sent = yield from self._load(deployment, testbed)
             self.proofs += deployment.prove("after", sent)
-            self.extra |= deployment.extra()
-            self.extra.setdefault("deploy", {"ready_s": self.deploy_s})
-            self.responses |= added_responses(self.extra, self.responses)
+            facts = deployment.facts()
+            self.extra |= {"deploy": {"ready_s": self.deploy_s}} | facts.to_dict()
+            self.responses |= facts.added_responses(self.responses, self.deploy_s)
         finally:
             self.versions = dict(deployment.versions)
             with suppress(OSError, MeshtrialError):

@@ -10,11 +10,11 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from meshtrial import waiting
 from meshtrial.design.plan import Plan
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import MissingToolError, TestbedError
@@ -30,48 +30,24 @@ _ATTACH_S = 10.0
 _DETACH_S = 10.0
 
 
-@dataclass(frozen=True)
-class Probe:
-    """One probe of a treatment.
-
-    Attributes
-    ----------
-    treatment : str
-    load : Load
-    traced, untraced : int
-        Requests in the traced stage, and in the one before it in which context switches were counted.
-    components : tuple of ComponentCalls
-    """
-
-    treatment: str
-    load: Load
-    traced: int
-    untraced: int
-    components: tuple[ComponentCalls, ...]
-
-    def lines(self, most: int = 6) -> list[str]:
-        """The result as text, the ``most`` frequent calls of each component."""
-        found = [
-            f"{self.treatment} at {self.load.label}: {self.traced} requests under strace, {self.untraced} without",
-            f"{'component':<22}{'syscalls/request':>17}{'switches/request':>18}  most frequent, a request",
-        ]
-        for component in self.components:
-            total = sum(component.calls.values()) / self.traced
-            switches = "-" if component.switches is None else f"{component.switches / self.untraced:.2f}"
-            ranked = sorted(component.calls.items(), key=lambda item: (-item[1], item[0]))[:most]
-            named = ", ".join(f"{name} {count / self.traced:.2f}" for name, count in ranked)
-            found.append(f"{component.component:<22}{total:>17.2f}{switches:>18}  {named}")
-        return found
+def lines(counted: Mechanism, most: int = 6) -> list[str]:
+    """What was counted as text, the ``most`` frequent calls of each component."""
+    traced, untraced = counted.traced, counted.untraced
+    shown = [
+        f"{counted.treatment} at {counted.load}: {traced} requests under strace, {untraced} without",
+        f"{'component':<22}{'syscalls/request':>17}{'switches/request':>18}  most frequent, a request",
+    ]
+    for component in counted.components:
+        total = sum(component.calls.values()) / traced
+        switches = "-" if component.switches is None else f"{component.switches / untraced:.2f}"
+        ranked = sorted(component.calls.items(), key=lambda item: (-item[1], item[0]))[:most]
+        named = ", ".join(f"{name} {count / traced:.2f}" for name, count in ranked)
+        shown.append(f"{component.component:<22}{total:>17.2f}{switches:>18}  {named}")
+    return shown
 
 
 def require_strace() -> Path:
-    """The strace on this machine, seen to be allowed to trace.
-
-    Raises
-    ------
-    MissingToolError
-        In one line, with what to do.
-    """
+    """The strace on this machine, seen to be allowed to trace."""
     found = shutil.which("strace")
     if found is None:
         raise MissingToolError("strace is missing; install it (Debian, Ubuntu: apt install strace)")
@@ -93,15 +69,14 @@ def probe_study(plan: Plan, tell: Callable[[str], None]) -> tuple[Mechanism, ...
     load = next((one for one in study.loads if one.rps), study.loads[0])
     rate = min(load.rps or MOST_RPS, MOST_RPS)
     load = replace(load, rps=rate, duration_s=max(STAGE_S, 3 * load.connections / rate), warmup_s=0.0, search=False)
-    found = []
+    counted = []
     for treatment in (one for one in study.treatments if not one.twin):
         tell(f"system calls of {treatment.name}, apart from the runs")
-        one = probe(treatment, load, treatment.app or study.app, dict(study.options.get("parameters", {})))
-        found.append(Mechanism(treatment.name, load.label, one.traced, one.untraced, one.components))
-    return tuple(found)
+        counted.append(probe(treatment, load, treatment.app or study.app, study.parameters))
+    return tuple(counted)
 
 
-def probe(treatment: Treatment, load: Load, app: str, parameters: Mapping[str, object] | None = None) -> Probe:
+def probe(treatment: Treatment, load: Load, app: str, parameters: Mapping[str, object] | None = None) -> Mechanism:
     """Deploy afresh, count context switches under load, then system calls under the same load again."""
     host.require()
     strace = require_strace()
@@ -124,24 +99,25 @@ def probe(treatment: Treatment, load: Load, app: str, parameters: Mapping[str, o
             )
     finally:
         deployment.close()
-    return Probe(treatment.name, load, traced, untraced, components)
+    return Mechanism(treatment.name, load.label, traced, untraced, components)
 
 
 def _attach(strace: Path, deployment: LocalDeployment, folder: Path) -> list[Child]:
-    found: list[Child] = []
+    tracers: list[Child] = []
     for watched in deployment.watched:
         pids = [part for pid in watched.pids for part in ("-p", str(pid))]
         argv = (str(strace), "-c", "-f", "-o", str(folder / _table(watched.component)), *pids)
-        found.append(Child(f"strace of {watched.component}", argv, folder / f"{_table(watched.component)}.txt"))
-    deadline = time.monotonic() + _ATTACH_S
-    for watched, tracer in zip(deployment.watched, found, strict=True):
-        while not all(_is_traced(pid) for pid in watched.pids):
-            if time.monotonic() > deadline or not tracer.alive():
-                said = tracer.tail()
-                stop_all(found)
-                raise TestbedError(f"strace could not attach to {watched.component}: {said}")
-            time.sleep(0.02)
-    return found
+        tracers.append(Child(f"strace of {watched.component}", argv, folder / f"{_table(watched.component)}.txt"))
+
+    def untraced() -> list[str]:
+        return [w.component for w in deployment.watched if not all(map(_is_traced, w.pids))]
+
+    waiting.until(lambda: not untraced() or not all(tracer.alive() for tracer in tracers), _ATTACH_S, 0.02)
+    if left := untraced():
+        said = next(tracer.tail() for tracer in tracers if tracer.name == f"strace of {left[0]}")
+        stop_all(tracers)
+        raise TestbedError(f"strace could not attach to {left[0]}: {said}")
+    return tracers
 
 
 def _is_traced(pid: int) -> bool:

@@ -55,22 +55,19 @@ def shown(stream: TextIO | None = None) -> Iterator[Tell]:
     stream : file, optional
         Where to write; without one, standard output, or the cell of a notebook that a person has open.
     """
-    if stream is None and _a_person_looks_at_this_cell():
-        bar = _Bar()
-        try:
-            yield bar.tell
-        finally:
-            bar.end()
-        return
     out = sys.stdout if stream is None else stream
-    if not _can_rewrite(out):
+    teller: _Bar | _Terminal
+    if stream is None and _a_person_looks_at_this_cell():
+        teller = _Bar()
+    elif _can_rewrite(out):
+        teller = _Terminal(out)
+    else:
         yield lambda line: print(line, file=out, flush=True)
         return
-    terminal = _Terminal(out)
     try:
-        yield terminal.tell
+        yield teller.tell
     finally:
-        terminal.end()
+        teller.end()
 
 
 class Lines:

@@ -6,7 +6,6 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from types import TracebackType
 
 from meshtrial.errors import TestbedError
 from meshtrial.records.schema import Proof
@@ -15,17 +14,10 @@ from meshtrial.testbed.base import Deployment
 
 @dataclass(frozen=True)
 class Restarted:
-    """A restart that happened.
+    """A restart that happened, by this machine's clock."""
 
-    Attributes
-    ----------
-    began_unix_s, ended_unix_s : float
-        By this machine's clock: asked for, and serving again.
-    proofs : tuple of Proof
-    """
-
-    began_unix_s: float
-    ended_unix_s: float
+    began_unix_s: float  # asked for
+    ended_unix_s: float  # serving again
     proofs: tuple[Proof, ...]
 
 
@@ -49,26 +41,18 @@ class Restarting:
             self._future = self._pool.submit(self._run)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._left.set()
         self._pool.shutdown()
 
     def result(self) -> Restarted | None:
-        """What happened, once it was left; None where nothing was to be restarted.
-
-        Raises
-        ------
-        MeshtrialError
-            What the restart failed with, or that the load ended before it began.
-        """
+        """What happened, once it was left, or what it failed with; None where nothing was to be restarted."""
         if self._future is None:
             return None
-        found = self._future.result()
-        if found is None:
+        restarted = self._future.result()
+        if restarted is None:
             raise TestbedError(f"restart of {self._part}: the load ended before it began; lengthen duration_s")
-        return found
+        return restarted
 
     def _run(self) -> Restarted | None:
         if self._left.wait(self._at_s):

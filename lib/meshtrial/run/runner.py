@@ -24,23 +24,11 @@ Enough = Callable[[Sequence[RunRecord], int], bool]
 def execute(
     store: StudyStore, testbed: Testbed, tell: Tell, enough: Enough | None = None, besides_s: float = 0.0
 ) -> None:
-    """Run everything of the plan that is not recorded yet.
+    """Run everything of the plan that is not recorded yet; RecordError when another process runs the same study.
 
-    Parameters
-    ----------
-    store : StudyStore
-    testbed : Testbed
-    tell : callable
-        Gets a line before every run (see :mod:`meshtrial.run.progress`), and one for every run that is not valid.
-    enough : callable, optional
-        The plan's stopping rule, asked after every whole repetition with the records and its number.
-    besides_s : float
-        What a run is expected to take besides its load; the time that is left goes by it, and by how the runs go.
-
-    Raises
-    ------
-    RecordError
-        When another process runs the same study.
+    ``tell`` gets a line before every run (see :mod:`meshtrial.run.progress`), and one for every run that is not valid.
+    ``enough`` is the plan's stopping rule, asked after every whole repetition with the records and its number. A run is
+    expected to take ``besides_s`` besides its load: the time that is left goes by it, and by how the runs go.
     """
     with store.locked():
         store.discard_incomplete()

@@ -7,7 +7,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 
 import polars as pl
 
@@ -47,9 +46,7 @@ class Sampler:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._done.set()
         if self._thread.ident is not None:
             self._thread.join(timeout=5)

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -30,33 +31,17 @@ _SECONDS_FOR_A_PEAK = 3
 
 @dataclass(frozen=True)
 class Stage:
-    """What one stage gave.
-
-    Attributes
-    ----------
-    measurement : Measurement
-    usage : tuple of ComponentUsage
-        Every component's, the generators' among them, over the stage.
-    gates : tuple of GateResult
-    responses : mapping of str to float
-        Latencies, qualities, CPU and memory.
-    outputs : tuple of GeneratorOutput
-    course : polars.DataFrame
-        Its course over time, columns :data:`meshtrial.records.series.COLUMNS`.
-    restarted : Restarted or None
-        The restart in the middle of it, where there was one.
-    ramp : tuple of rising.Step
-        The steps of a rate that rose.
-    """
+    """What one stage gave."""
 
     measurement: ingest.Measurement
-    usage: tuple[ComponentUsage, ...]
+    usage: tuple[ComponentUsage, ...]  # every component's, the generators' among them, over the stage
     gates: tuple[GateResult, ...]
-    responses: dict[str, float]
+    responses: dict[str, float]  # latencies, qualities, CPU and memory
     outputs: tuple[GeneratorOutput, ...]
+    # over time, columns :data:`meshtrial.records.series.COLUMNS`
     course: pl.DataFrame = field(default_factory=series.empty)
-    restarted: Restarted | None = None
-    ramp: tuple[rising.Step, ...] = ()
+    restarted: Restarted | None = None  # the restart in the middle of it, where there was one
+    ramp: tuple[rising.RampStep, ...] = ()  # the steps of a rate that rose
 
     @property
     def sent(self) -> int:
@@ -93,51 +78,42 @@ def measure(
     return slices.finish()
 
 
+@dataclass
 class Slices:
     """The slices of one deployment, taken one at a time, so that other deployments' can come in between."""
 
-    def __init__(
-        self,
-        deployment: Deployment,
-        testbed: Testbed,
-        load: Load,
-        gates: Gates,
-        folder: Path,
-        resolution_s: float,
-        restart: str = "",
-    ) -> None:
-        self._deployment = deployment
-        self._restart = restart
-        self._restarted: Restarted | None = None
-        self._testbed = testbed
-        self._load = load
-        self._gates = gates
-        self._folder = folder
-        self._resolution_s = resolution_s
-        self._outputs: list[tuple[GeneratorOutput, ...]] = []
-        self._usage: list[tuple[ComponentUsage, ...]] = []
-        self._used: list[MachineUse] = []
-        self._sampled: list[pl.DataFrame] = []
+    deployment: Deployment
+    testbed: Testbed
+    load: Load
+    gates: Gates
+    folder: Path
+    resolution_s: float
+    restart: str = ""
+    _restarted: Restarted | None = None
+    _outputs: list[tuple[GeneratorOutput, ...]] = field(default_factory=list)
+    _usage: list[tuple[ComponentUsage, ...]] = field(default_factory=list)
+    _used: list[MachineUse] = field(default_factory=list)
+    _sampled: list[pl.DataFrame] = field(default_factory=list)
 
     def take(self) -> None:
         """Measure the next slice between two snapshots of every component's counters."""
-        calls = fortio.calls(self._load, "measure", slice_index=len(self._outputs), resolution_s=self._resolution_s)
-        self._testbed.used_between()
-        before = self._deployment.snapshot()
-        length_s = self._load.part(len(self._outputs)).duration_s
-        restarting = Restarting(self._deployment, self._restart, self._load.restart_at_s)
-        with Sampler(self._deployment, len(self._outputs)) as sampler, restarting:
-            self._outputs.append(self._deployment.generate(calls, self._folder, _limit_s(length_s)))
+        calls = fortio.calls(self.load, "measure", slice_index=len(self._outputs), resolution_s=self.resolution_s)
+        self.testbed.used_between()
+        before = self.deployment.snapshot()
+        length_s = self.load.part(len(self._outputs)).duration_s
+        restarting = Restarting(self.deployment, self.restart, self.load.restart_at_s)
+        with Sampler(self.deployment, len(self._outputs)) as sampler, restarting:
+            self._outputs.append(self.deployment.generate(calls, self.folder, _limit_s(length_s)))
         self._restarted = restarting.result()
         self._sampled.append(sampler.table())
-        self._usage.append(usage_between(before, self._deployment.snapshot()))
-        used = self._testbed.used_between()
+        self._usage.append(usage_between(before, self.deployment.snapshot()))
+        used = self.testbed.used_between()
         if used is not None:
             self._used.append(used)
 
     def finish(self) -> Stage:
         """Read what the generators left, and hold it to the gates."""
-        load, gates = self._load, self._gates
+        load, gates = self.load, self.gates
         outputs = tuple(output for part in self._outputs for output in part)
         usage = (*summed(self._usage), *(output.usage for output in outputs))
         measurement = ingest.ingest_slices(self._outputs, load, gates.sample_floor)
@@ -159,34 +135,30 @@ class Slices:
             load_gates.Machine(
                 generator_cpu_s=sum(output.usage.cpu_s for output in outputs),
                 window_s=sum(max((output.usage.window_s for output in part), default=0.0) for part in self._outputs),
-                cpus=self._testbed.generator_cpus(),
+                cpus=self.testbed.generator_cpus(),
                 throttled_s=sum(throttled) if throttled else None,
                 foreign_load=responses.get("foreign_load"),
             ),
-            disturbed=bool(self._restart or load.ramp),
+            disturbed=bool(self.restart or load.ramp),
         )
         course = pl.concat([series.of_requests(measurement.requests), sampled])
         return Stage(measurement, usage, found, responses, outputs, course, self._restarted, ramp)
 
     def _around(self, measurement: ingest.Measurement) -> dict[str, float]:
         """Responses around the restart, or around the moment at which others have theirs."""
-        if not self._load.around_s:
+        if not self.load.around_s:
             return {}
-        begin_s, found = self._load.restart_at_s, {}
+        begin_s, found = self.load.restart_at_s, {}
         if self._restarted is not None:
             begin_s = self._restarted.began_unix_s - measurement.start_unix_s
             found = {"restart_s": self._restarted.ended_unix_s - self._restarted.began_unix_s}
-        return found | around.responses(measurement.requests, begin_s, self._load.around_s, self._gates.sample_floor)
+        return found | around.responses(measurement.requests, begin_s, self.load.around_s, self.gates.sample_floor)
 
 
 def machine_responses(slices: Sequence[MachineUse], components_s: float) -> dict[str, float]:
     """The machine's use over the run, whose slices are of one length, and what other programs had of it.
 
-    Parameters
-    ----------
-    slices : sequence of MachineUse
-    components_s : float
-        CPU seconds of all components of the run, load generators among them, over all slices.
+    ``components_s`` are CPU seconds of all components, load generators among them, over all slices.
     """
     stolen = [used.stolen for used in slices if used.stolen is not None]
     found = {}
@@ -213,14 +185,12 @@ def summed(slices: Sequence[Sequence[ComponentUsage]]) -> tuple[ComponentUsage, 
                 window_s=before.window_s + usage.window_s,
                 cpu_s=before.cpu_s + usage.cpu_s,
                 throttled_s=_plus(before.throttled_s, usage.throttled_s),
-                switches=None
-                if before.switches is None or usage.switches is None
-                else before.switches + usage.switches,
+                switches=_plus(before.switches, usage.switches),
             )
     return tuple(total.values())
 
 
-def _plus(one: float | None, other: float | None) -> float | None:
+def _plus(one: float | None, other: float | None) -> Any:
     return None if one is None or other is None else one + other
 
 
@@ -254,12 +224,7 @@ def usage_responses(usage: Iterable[ComponentUsage], requests: float) -> dict[st
 def peak_responses(sampled: pl.DataFrame, usage: Iterable[ComponentUsage]) -> dict[str, float]:
     """The busiest second of each part of the system: the most that all of its components used at once.
 
-    Parameters
-    ----------
-    sampled : polars.DataFrame
-        Columns :data:`meshtrial.records.series.COLUMNS`, of components.
-    usage : iterable of ComponentUsage
-        Says which part a component belongs to.
+    ``sampled`` has the columns of :data:`meshtrial.records.series.COLUMNS`; ``usage`` says each component's part.
     """
     roles = {u.component: u.role for u in usage}
     cpu = sampled.filter(pl.col("measure") == "cpu_cores")

@@ -11,7 +11,6 @@ from typing import Any
 
 from meshtrial import paths
 from meshtrial.design.parameters import given_in_notebook, read_parameters
-from meshtrial.design.part import Part
 from meshtrial.design.plan import Plan, make_plan
 from meshtrial.design.studies import study_module
 from meshtrial.errors import MissingToolError, UsageError
@@ -51,7 +50,7 @@ class Trial:
         module = study_module(name)
         self.parameters = read_parameters(module.PARAMETERS, given)
         self._store: StudyStore | None = None
-        self._part = Part.parse(self.parameters["part"]) if self.parameters["part"] else None
+        self._part = parts.Part.parse(self.parameters["part"]) if self.parameters["part"] else None
         folder = self.parameters["study_dir"]
         if not folder and not self.parameters["run_missing"]:
             raise UsageError("run_missing = False: needs study_dir, the recorded study to report")
@@ -181,7 +180,7 @@ class Trial:
 
     @property
     def _probed(self) -> bool:
-        return bool(self.plan.study.options.get("parameters", {}).get("probe", False))
+        return bool(self.plan.study.parameters.get("probe", False))
 
     def probe_problems(self) -> list[str]:
         """What stands in the way of counting system calls, where that is asked for."""
@@ -208,13 +207,8 @@ def complete(store: StudyStore) -> bool:
     return finished_blocks(store.plan, records).issuperset(store.blocks) or ended(store.plan, records)
 
 
-def _check_part(plan: Plan, part: Part | None) -> None:
-    """Refuse a part that the plan cannot be divided into.
-
-    Raises
-    ------
-    UsageError
-    """
+def _check_part(plan: Plan, part: parts.Part | None) -> None:
+    """Refuse a part that the plan cannot be divided into."""
     if part is None:
         return
     part.blocks(plan.study.blocks)
@@ -236,14 +230,7 @@ def go_on(store: StudyStore) -> str:
 
 
 def make_testbed(plan: Plan, recorded: Mapping[str, Any]) -> Testbed:
-    """The backend that the plan names.
-
-    Parameters
-    ----------
-    plan : Plan
-    recorded : mapping
-        ``environment.json`` of the study that goes on; empty for a new one.
-    """
+    """The backend that the plan names; ``recorded`` is the environment of a study that goes on, empty for a new one."""
     if plan.study.backend == "kubernetes":
         from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 
@@ -260,7 +247,7 @@ def _must_agree(plan: Plan, name: str, given: Mapping[str, Any], parameters: Map
     """A study that is continued keeps its plan: a parameter that says otherwise is refused, not ignored."""
     if plan.study.name != name:
         raise UsageError(f"study_dir = {folder!r}: holds the study {plan.study.name}, not {name}")
-    sealed = plan.study.options.get("parameters", {})
+    sealed = plan.study.parameters
     empty: tuple[Any, ...] = ("", 0, 0.0)
     module = study_module(name)
     defaults = {parameter.name: parameter.default for parameter in module.PARAMETERS}

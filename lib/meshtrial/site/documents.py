@@ -1,11 +1,13 @@
 """The documentation as pages: every Markdown file that README.md and docs/ lead to, at the same place in the site.
 
 Because the site keeps the checkout's folders, a link between files leads to the same thing as it does there; only the
-ending of a Markdown file changes. Files of other kinds that are linked are copied.
+ending of a Markdown file changes. Files of other kinds that are linked are copied. MkDocs and MyST would want folders
+and a frame of their own, and the anchors that mistune can give are not those of the repository's viewer.
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shutil
 import unicodedata
@@ -67,22 +69,14 @@ class Document:
 
 
 def write_documents(checkout: Path, root: Path, base_url: str = "") -> tuple[Path, ...]:
-    """Write the documentation's pages and what they link.
-
-    Parameters
-    ----------
-    checkout : Path
-        Where README.md and docs/ lie.
-    root : Path
-        The site's folder.
-    base_url : str, optional
+    """Write the pages of the documentation that lies in a checkout, and what they link, into a site's folder.
 
     Returns
     -------
     tuple of Path
         The pages; none where the checkout has no documentation.
     """
-    documents, others = read_documents(checkout)
+    documents = _read_all(checkout)
     for document in documents:
         page = render(
             "site/document.html.j2",
@@ -97,33 +91,25 @@ def write_documents(checkout: Path, root: Path, base_url: str = "") -> tuple[Pat
             documents=documents,
             version=__version__,
         )
-        _make_room(root / document.address)
+        (root / document.address).parent.mkdir(parents=True, exist_ok=True)
         write_text(root / document.address, page)
-    for other in others:
-        _make_room(root / other)
-        shutil.copyfile(checkout / other, root / other)
+    for other in {linked for document in documents for linked in document.linked}:
+        if other.suffix != _MARKDOWN and (checkout / other).is_file():
+            (root / other).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(checkout / other, root / other)
     return tuple(root / document.address for document in documents)
 
 
-def read_documents(checkout: Path) -> tuple[list[Document], list[PurePosixPath]]:
-    """Every page, README.md first and those of docs/ before the others; and the files of other kinds that they link."""
+def _read_all(checkout: Path) -> list[Document]:
+    """Every page that README.md and docs/ lead to, README.md first and those of docs/ before the others."""
     first = (checkout / START, *sorted((checkout / _FOLDER).glob(f"*{_MARKDOWN}")), checkout / LAST)
-    waiting = [PurePosixPath(path.relative_to(checkout).as_posix()) for path in first if path.is_file()]
-    found: dict[PurePosixPath, Document] = {}
-    others: dict[PurePosixPath, None] = {}
-    while waiting:
-        source = waiting.pop(0)
-        if source in found:
-            continue
-        found[source] = _read(checkout, source)
-        for linked in found[source].linked:
-            if not (checkout / linked).is_file():
-                continue
-            if linked.suffix == _MARKDOWN:
-                waiting.append(linked)
-            else:
-                others[linked] = None
-    return list(found.values()), list(others)
+    waiting = [PurePosixPath(path.relative_to(checkout).as_posix()) for path in first]
+    documents: dict[PurePosixPath, Document] = {}
+    for source in waiting:
+        if source not in documents and (checkout / source).is_file():
+            documents[source] = _read(checkout, source)
+            waiting += [linked for linked in documents[source].linked if linked.suffix == _MARKDOWN]
+    return list(documents.values())
 
 
 def _read(checkout: Path, source: PurePosixPath) -> Document:
@@ -200,9 +186,9 @@ class _Renderer(mistune.HTMLRenderer):
         return bool(url) and not re.match(r"[a-z][a-z0-9+.-]*:|/", url, flags=re.IGNORECASE)
 
     def _note(self, url: str) -> None:
-        path = _normal(self.folder / url)
-        if path is not None:
-            self.linked.append(path)
+        path = posixpath.normpath(self.folder / url)
+        if not path.startswith("../"):  # else it leads out of the checkout
+            self.linked.append(PurePosixPath(path))
 
 
 def anchor_of(heading: str) -> str:
@@ -216,20 +202,3 @@ def anchor_of(heading: str) -> str:
 
 def _as_page(path: str) -> str:
     return path.removesuffix(_MARKDOWN) + ".html" if path.endswith(_MARKDOWN) else path
-
-
-def _normal(path: PurePosixPath) -> PurePosixPath | None:
-    """Without ``..``; nothing where it leads out of the checkout."""
-    parts: list[str] = []
-    for one in path.parts:
-        if one != "..":
-            parts.append(one)
-        elif parts:
-            parts.pop()
-        else:
-            return None
-    return PurePosixPath(*parts)
-
-
-def _make_room(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)

@@ -9,16 +9,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from meshtrial.errors import MeshtrialError, RecordError
+from meshtrial.errors import MeshtrialError, RecordError, UsageError
 from meshtrial.inference.export import document
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import read_json, write_text
 from meshtrial.report import frames
 from meshtrial.report.entry import utc_text
 from meshtrial.report.tables import clauses
-from meshtrial.typed import SHAPE_ERRORS, mismatch, shortened
+from meshtrial.typed import read, reason
 
-SCHEMA = "meshtrial.site/1"
+SCHEMA = "meshtrial.site/2"
 SUMMARY = "summary.json"
 STUDIES = "studies"
 
@@ -147,18 +147,13 @@ def read_published(path: Path) -> Published:
     if raw.get("schema") != SCHEMA:
         raise RecordError(f"{path}: is not of the form {SCHEMA}; publish the study again")
     try:
-        body = {name: _frozen(value) for name, value in raw.items() if name != "schema"}
-        asked = Asked(**{name: _frozen(value) for name, value in raw["study"].items()})
-        published = Published(**body | {"study": asked})
-        wrong = mismatch(published)
-        if not wrong and published.moment.utcoffset() != datetime.timedelta(0):
-            wrong = f"recorded is {published.recorded}"
-        if not wrong and not (published.headlines and all(published.headlines)):
-            wrong = "a headline is empty"
-    except SHAPE_ERRORS as error:
-        wrong = shortened(error, 120)
-    if wrong:
-        raise RecordError(f"{path}: is not whole ({wrong}); publish the study again")
+        published = read(Published, {name: value for name, value in raw.items() if name != "schema"})
+        if published.moment.utcoffset() != datetime.timedelta(0):
+            raise UsageError(f"recorded is {published.recorded}")
+        if not (published.headlines and all(published.headlines)):
+            raise UsageError("a headline is empty")
+    except (UsageError, ValueError) as error:
+        raise RecordError(f"{path}: is not whole ({reason(error)}); publish the study again") from None
     return published
 
 

@@ -27,8 +27,6 @@ _WHAT = {
     "runs.csv": "responses, a row a run and response; excluded runs are marked",
     "runs.parquet": "the same as Parquet",
     "study.json": "verdicts and runs as one JSON document",
-    "metrics.txt": "the same as OpenMetrics text",
-    "smp.json": "runs as messages of the Service Mesh Performance specification",
     RECORDS: "the records, without single requests and logs; meshtrial verify and report take it as it is",
 }
 

@@ -13,43 +13,17 @@ taken to be symmetric about their centre. `simulate` and `calibration` measure w
 
 from meshtrial.margin import Margin
 from meshtrial.stats.calibration import CheckResult, run_all
-from meshtrial.stats.comparison import Comparison, Scale, Warning
-from meshtrial.stats.contrast import compare_paired, compare_unpaired
+from meshtrial.stats.comparison import Scale, Warning
+from meshtrial.stats.contrast import compare_paired
 from meshtrial.stats.datachecks import coarse_quantile, repeated_values, varying_factors, warm_up
-from meshtrial.stats.diagnostics import diagnose, previous_treatments
+from meshtrial.stats.diagnostics import diagnose
 from meshtrial.stats.family import ContrastResult, Family, analyse_family
-from meshtrial.stats.growth import (
-    Knee,
-    PowerLaw,
-    Slope,
-    compare_exponents,
-    find_knee,
-    marginal_cost,
-    marginal_costs,
-    power_law,
-)
-from meshtrial.stats.intervals import RankInterval, hodges_lehmann, hodges_lehmann_two
-from meshtrial.stats.multiplicity import benjamini_hochberg, holm, smallest_n, smallest_n_unpaired
-from meshtrial.stats.noise import NoiseFloor, VarianceComponents, best_slices, noise_floor, variance_components
-from meshtrial.stats.power import (
-    Budget,
-    StudyCost,
-    blocks_for_difference,
-    blocks_for_equivalence,
-    cost_of_margin,
-    detectable_effect,
-    study_seconds,
-)
-from meshtrial.stats.ranktests import (
-    MannWhitney,
-    SignedRank,
-    equivalence_p,
-    mann_whitney,
-    signed_rank,
-    smallest_p,
-    smallest_p_unpaired,
-)
-from meshtrial.stats.saturation import Bracket, Capacity, RateSearch, Rung, bracket, capacity
+from meshtrial.stats.intervals import RankInterval, hodges_lehmann
+from meshtrial.stats.multiplicity import smallest_n, smallest_n_unpaired
+from meshtrial.stats.noise import VarianceComponents, best_slices, variance_components
+from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence, detectable_effect
+from meshtrial.stats.ranktests import smallest_p, smallest_p_unpaired
+from meshtrial.stats.saturation import Capacity, RateSearch, Rung, bracket, capacity
 from meshtrial.stats.stopping import (
     Decision,
     FixedN,
@@ -60,73 +34,44 @@ from meshtrial.stats.stopping import (
     half_width,
     stopping_rule,
 )
-from meshtrial.stats.verdict import Verdict, decide
 
 __all__ = [
-    "Bracket",
-    "Budget",
     "Capacity",
     "CheckResult",
-    "Comparison",
     "ContrastResult",
     "Decision",
     "Family",
     "FixedN",
-    "Knee",
-    "MannWhitney",
     "Margin",
-    "NoiseFloor",
-    "PowerLaw",
     "Precision",
     "Progress",
     "RankInterval",
     "RateSearch",
     "Rung",
     "Scale",
-    "SignedRank",
-    "Slope",
     "StoppingRule",
-    "StudyCost",
     "TwoLooks",
     "VarianceComponents",
-    "Verdict",
     "Warning",
     "analyse_family",
-    "benjamini_hochberg",
     "best_slices",
     "blocks_for_difference",
     "blocks_for_equivalence",
     "bracket",
     "capacity",
     "coarse_quantile",
-    "compare_exponents",
     "compare_paired",
-    "compare_unpaired",
-    "cost_of_margin",
-    "decide",
     "detectable_effect",
     "diagnose",
-    "equivalence_p",
-    "find_knee",
     "half_width",
     "hodges_lehmann",
-    "hodges_lehmann_two",
-    "holm",
-    "mann_whitney",
-    "marginal_cost",
-    "marginal_costs",
-    "noise_floor",
-    "power_law",
-    "previous_treatments",
     "repeated_values",
     "run_all",
-    "signed_rank",
     "smallest_n",
     "smallest_n_unpaired",
     "smallest_p",
     "smallest_p_unpaired",
     "stopping_rule",
-    "study_seconds",
     "variance_components",
     "varying_factors",
     "warm_up",

@@ -67,19 +67,9 @@ _ABOUT = 0.04
 
 
 def check_row(check: str, cell: str, rule: Rule, nominal: float, hits: NDArray[np.bool_]) -> CheckResult:
-    """Judge the share of `hits` by a rule: three Monte-Carlo standard errors are allowed.
+    """Judge the share of `hits`, one a simulated study: three Monte-Carlo standard errors are allowed.
 
-    Parameters
-    ----------
-    check, cell : str
-        What was simulated.
-    rule : str
-        ``"at most"``, ``"at least"``, ``"about"`` (within 0.04 beside the standard errors), ``"more than"`` or
-        ``"exactly"`` (no allowance).
-    nominal : float
-        The share to hold against.
-    hits : (repetitions,) bool array
-        One outcome a simulated study.
+    ``"about"`` is within 0.04 beside them, ``"more than"`` and ``"exactly"`` have no allowance.
     """
     n = len(hits)
     observed = float(hits.mean())
@@ -356,15 +346,7 @@ def agreement(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, 
 
 
 def recorded_noise(recorded: ArrayLike, rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]:
-    """Checks 1 and 2 under the residuals of a recorded A/A study.
-
-    Parameters
-    ----------
-    recorded : (blocks, treatments) array_like
-        Natural logs of identical treatments, one row a block.
-    rng, repetitions
-        As everywhere here.
-    """
+    """Checks 1 and 2 under the residuals of a recorded A/A study: natural logs (blocks, treatments)."""
     values = bootstrap(recorded, np.zeros(2), BLOCKS, repetitions, rng)
     found = hodges_lehmann_rows(values[:, :, 1] - values[:, :, 0], ALPHA, atol=1e-12)
     holds = (found.low <= 0) & (found.high >= 0)
@@ -430,10 +412,6 @@ def run_all(rng_seed: int, repetitions: int = 4000, *, recorded: ArrayLike | Non
         Simulated studies a cell.
     recorded : (blocks, treatments) array_like, optional
         Logs of a recorded A/A study, for the same checks under its residuals.
-
-    Returns
-    -------
-    tuple of CheckResult
     """
     streams = np.random.SeedSequence(rng_seed).spawn(len(CHECKS) + 1)
     rows: list[CheckResult] = []

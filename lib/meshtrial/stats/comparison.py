@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from meshtrial.vocabulary import Warning
 
-@dataclass(frozen=True, slots=True)
-class Warning:
-    """Something a reader of the result must know.
-
-    Attributes
-    ----------
-    code : str
-        Stable, machine-readable name such as ``"below-floor"``.
-    message : str
-        What was seen, and what to do next.
-    """
-
-    code: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.code}: {self.message}"
+__all__ = ["Comparison", "Design", "Scale", "Warning"]
 
 
 Scale = Literal["ratio", "difference"]
@@ -40,7 +26,7 @@ class Comparison:
     n_treatment, n_baseline : int
         Values compared: complete blocks (the same number twice), or runs of each treatment.
     scale : {"ratio", "difference"}
-        Scale of `estimate`, `ci_low`, `ci_high`, `margin_low`, `margin_high` and `mde`.
+        Scale of `estimate`, `ci_low`, `ci_high`, `margin_high` and `mde`.
     estimate : float
         Hodges-Lehmann estimate: treatment/baseline, or treatment - baseline in the response's unit.
     ci_low, ci_high : float
@@ -63,8 +49,8 @@ class Comparison:
         Median of the baseline, in the response's unit.
     p_material : float or None
         One-sided test, in the direction of the estimate, that the effect is no larger than the margin.
-    margin_low, margin_high : float or None
-        Effective equivalence bounds.
+    margin_high : float or None
+        Upper one of the effective equivalence bounds; the lower is its mirror image.
     margin_relative : float or None
         The relative part as it was declared.
     margin_floor : float or None
@@ -91,6 +77,8 @@ class Comparison:
         How the interval was made.
     warnings : tuple of Warning
         What a reader must know.
+    coarse : bool
+        Whether the interval was widened by the buckets of histograms.
     """
 
     design: Design
@@ -111,7 +99,6 @@ class Comparison:
     difference_high: float
     baseline_median: float
     p_material: float | None
-    margin_low: float | None
     margin_high: float | None
     margin_relative: float | None
     margin_floor: float | None
@@ -126,6 +113,7 @@ class Comparison:
     m_family: int
     method: str
     warnings: tuple[Warning, ...]
+    coarse: bool = False
 
     @property
     def n(self) -> int:
@@ -159,3 +147,39 @@ class Comparison:
     def margin(self) -> float | None:
         """Effective margin: a ratio minus one, or the response's unit; None without one."""
         return None if self.margin_high is None else self.margin_high - self.no_effect
+
+    def lies(self, where: Literal["within", "beyond"]) -> bool:
+        """Whether the whole interval lies within the margin, or beyond it on one side."""
+        if self.margin_high is None:
+            return False
+        high, low = self.margin_high, 1 / self.margin_high if self.scale == "ratio" else -self.margin_high
+        if where == "within":
+            return low < self.ci_low and self.ci_high < high
+        return self.ci_low > high or self.ci_high < low
+
+    def widened(self, treatment: float, baseline: float) -> Comparison:
+        """The interval of a ratio with what the buckets of histograms leave open.
+
+        A quantile lies somewhere in its bucket, and not in the same place for both treatments: that error is the same
+        in every run, so no number of runs takes it out, and no test sees it.
+
+        Parameters
+        ----------
+        treatment, baseline : float
+            Width of the bucket as a share of the quantile.
+        """
+        if self.scale != "ratio" or not treatment + baseline > 0:
+            return self
+        low = self.ci_low * max(0.0, 1 - treatment) / (1 + baseline)
+        high = self.ci_high * (1 + treatment) / (1 - baseline) if baseline < 1 else math.inf
+        low_added, high_added = ((end - 1) * self.baseline_median for end in (low, high))
+        return replace(
+            self,
+            ci_low=low,
+            ci_high=high,
+            ci_low_open=False,
+            ci_high_open=False,
+            difference_low=low_added,
+            difference_high=high_added,
+            coarse=True,
+        )

@@ -30,7 +30,7 @@ from meshtrial.stats.ranktests import (
     Alternative,
     FloatArray,
     as_sample,
-    mann_whitney,
+    rank_sum_p,
     signed_rank_p,
     smallest_p,
     smallest_p_unpaired,
@@ -49,17 +49,7 @@ def _signs(n: int) -> FloatArray:
 
 
 def sign_flip_p(d: FloatArray) -> float:
-    """Two-sided p-value of the mean over all 2^n sign patterns (Fisher 1935); normal limit beyond n = 36.
-
-    Parameters
-    ----------
-    d : (n,) array
-        Finite differences.
-
-    Returns
-    -------
-    float
-    """
+    """Two-sided p-value of the mean over all 2^n sign patterns (Fisher 1935); normal limit beyond n = 36."""
     n = len(d)
     observed = abs(float(d.sum()))
     if n > _EXACT_UP_TO:
@@ -116,7 +106,7 @@ class _AgainstMargin:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Tested:
     """What a design's own test gives, on the scale of the analysis.
 
     `ends` is the model-based interval that stands in below the floor, else None; `effect` the standardised
@@ -137,22 +127,22 @@ class _Found:
 
 
 def _comparison(
-    found: _Found, scale: Scale, typical: float, alpha: float, m_family: int, notes: Sequence[Warning]
+    tested: _Tested, scale: Scale, typical: float, alpha: float, m_family: int, notes: Sequence[Warning]
 ) -> Comparison:
     """The result in a reader's terms: ratios, or the response's unit."""
-    exact, against = found.exact, found.against
+    exact, against = tested.exact, tested.against
     bound = None if against is None else against.bound
-    provisional = found.ends is not None
-    low, high = found.ends or (exact.low, exact.high)
+    provisional = tested.ends is not None
+    low, high = tested.ends or (exact.low, exact.high)
     as_ratio = scale == "ratio"
     # expm1 keeps small effects exact; the interval stays the image of the tested one
     shown = [_exp(v) if as_ratio else v for v in (exact.estimate, low, high)]
     added = [_expm1(v) * typical if as_ratio else v for v in (exact.estimate, low, high)]
-    mde = None if found.effect is None or provisional else found.effect * found.sd
+    mde = None if tested.effect is None or provisional else tested.effect * tested.sd
     return Comparison(
-        design=found.design,
-        n_treatment=found.sizes[0],
-        n_baseline=found.sizes[1],
+        design=tested.design,
+        n_treatment=tested.sizes[0],
+        n_baseline=tested.sizes[1],
         scale=scale,
         estimate=shown[0],
         ci_low=shown[1],
@@ -161,27 +151,26 @@ def _comparison(
         ci_high_open=exact.high_open and not provisional,
         confidence=1 - alpha if provisional else exact.confidence,
         p=exact.p,
-        smallest_p=found.smallest_p,
+        smallest_p=tested.smallest_p,
         p_equivalence=None if against is None else against.p_equivalence,
         difference=added[0],
         difference_low=added[1],
         difference_high=added[2],
         baseline_median=typical,
         p_material=None if against is None else against.p_material,
-        margin_low=None if bound is None else (_exp(-bound) if as_ratio else -bound),
         margin_high=None if bound is None else (_exp(bound) if as_ratio else bound),
-        margin_relative=None if found.margin is None else found.margin.relative,
+        margin_relative=None if tested.margin is None else tested.margin.relative,
         margin_floor=None if against is None else against.floor,
-        p_sign_flip=found.cross_checks[0],
-        p_paired_t=found.cross_checks[1],
-        sd=found.sd,
+        p_sign_flip=tested.cross_checks[0],
+        p_paired_t=tested.cross_checks[1],
+        sd=tested.sd,
         mde=_expm1(mde) if mde is not None and as_ratio else mde,
         needed_difference=None if against is None else against.needed[0],
         needed_equivalence=None if against is None else against.needed[1],
-        floor_n=found.floor,
+        floor_n=tested.floor,
         alpha=alpha,
         m_family=m_family,
-        method=METHODS[found.design][provisional],
+        method=METHODS[tested.design][provisional],
         warnings=tuple(notes),
     )
 
@@ -204,11 +193,6 @@ def _check_scale(treatment: FloatArray, baseline: FloatArray, scale: Scale) -> N
         )
 
 
-def _tolerance(treatment: FloatArray, baseline: FloatArray, scale: Scale) -> float:
-    """The tolerance below which two values on the scale of the analysis are tied."""
-    return RESOLUTION if scale == "ratio" else _grain(treatment, baseline)
-
-
 def _grain(treatment: FloatArray, baseline: FloatArray) -> float:
     """What values in the response's own unit are equal within."""
     return RESOLUTION * float(max(np.abs(treatment).max(), np.abs(baseline).max()))
@@ -227,21 +211,10 @@ def margin_differences(
 
 
 def block_differences(treatment: FloatArray, baseline: FloatArray, scale: Scale) -> tuple[FloatArray, float]:
-    """Differences by block on the scale of the analysis, and the tolerance below which two of them are tied.
-
-    Raises
-    ------
-    UsageError
-        If a ratio is asked of values that are not all positive.
-    """
+    """Differences by block on the scale of the analysis, and the tolerance below which two of them are tied."""
     _check_scale(treatment, baseline, scale)
     d: FloatArray = treatment - baseline if scale == "difference" else np.log(treatment / baseline)
-    return d, _tolerance(treatment, baseline, scale)
-
-
-def _bound(margin: Margin, baseline_median: float, scale: Scale) -> float:
-    """Equivalence bound on the scale of the analysis (natural log, or the response's unit)."""
-    return math.log(margin.ratio(baseline_median)) if scale == "ratio" else margin.difference(baseline_median)
+    return d, RESOLUTION if scale == "ratio" else _grain(treatment, baseline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +232,7 @@ def _against_margin(
 
     `plan` is alpha, the size of the family, and whether the estimate lies above no effect.
     """
-    bound = _bound(margin, typical, scale)
+    bound = math.log(margin.ratio(typical)) if scale == "ratio" else margin.difference(typical)
     floor = margin.floor if margin.floor > margin.relative * abs(typical) else None
     test, half = (tests[0], bound) if floor is None else (tests[1], floor)
     alpha, m, upward = plan
@@ -318,10 +291,6 @@ def compare_paired(
     m_family : int
         Contrasts tested together; sets the floor, the minimum detectable effect and the blocks needed.
 
-    Returns
-    -------
-    Comparison
-
     Raises
     ------
     UsageError
@@ -343,7 +312,7 @@ def compare_paired(
             _Shifted(lambda shift, side: signed_rank_p(added - shift, side, grain), float(added.std(ddof=1))),
         )
         against = _against_margin(margin, typical, scale, tests, (alpha, m_family, exact.estimate > 0))
-    found = _Found(
+    tested = _Tested(
         design="paired",
         sizes=(n, n),
         exact=exact,
@@ -357,17 +326,17 @@ def compare_paired(
         cross_checks=(sign_flip_p(d), paired_t_p(mean, sd, n)),
     )
     zeros = int((np.abs(d) <= atol).sum())
-    return _comparison(found, scale, typical, alpha, m_family, _paired_warnings(found, zeros, alpha, m_family))
+    return _comparison(tested, scale, typical, alpha, m_family, _paired_warnings(tested, zeros, alpha, m_family))
 
 
-def _paired_warnings(found: _Found, zeros: int, alpha: float, m_family: int) -> list[Warning]:
+def _paired_warnings(tested: _Tested, zeros: int, alpha: float, m_family: int) -> list[Warning]:
     notes = []
-    n, p = found.sizes[0], found.exact.p
-    p_flip, p_t = (check or 0.0 for check in found.cross_checks)
-    if found.ends is not None:
+    n, p = tested.sizes[0], tested.exact.p
+    p_flip, p_t = (check or 0.0 for check in tested.cross_checks)
+    if tested.ends is not None:
         text = (
-            f"{n} blocks cannot go below p = {found.smallest_p:.3g}; a family of {m_family} needs at least "
-            f"{found.floor}: run {found.floor - n} more"
+            f"{n} blocks cannot go below p = {tested.smallest_p:.3g}; a family of {m_family} needs at least "
+            f"{tested.floor}: run {tested.floor - n} more"
         )
         notes.append(Warning("below-floor", text))
     elif (p <= alpha) != (p_flip <= alpha) or (p <= alpha) != (p_t <= alpha):
@@ -394,45 +363,26 @@ def compare_unpaired(
     scale: Scale = "ratio",
     m_family: int = 1,
 ) -> Comparison:
-    """Compare two treatments whose runs are not paired: the second best, for runs that somebody already has.
-
-    Parameters
-    ----------
-    treatment, baseline : (n_t,), (n_b,) array_like
-        One value a run, in the same (SI) unit.
-    alpha, margin, scale, m_family
-        As in `compare_paired`.
-
-    Returns
-    -------
-    Comparison
-        Always with the warning ``order-unknown``.
-
-    Raises
-    ------
-    UsageError
-        If a sample is not finite, has fewer than 2 runs, or is not positive on the ratio scale.
-    """
+    """Compare treatments whose runs are not paired: the second best, and always with the warning ``order-unknown``."""
     t, b = as_sample(treatment, "treatment"), as_sample(baseline, "baseline")
     if min(len(t), len(b)) < 2:
         raise UsageError(f"{len(t)} run(s) against {len(b)}: one run shows no noise; each treatment needs at least 2")
     _check_scale(t, b, scale)
-    x, y = (np.log(t), np.log(b)) if scale == "ratio" else (t, b)
-    atol = _tolerance(t, b, scale)
+    grain = _grain(t, b)
+    x, y, atol = (np.log(t), np.log(b), RESOLUTION) if scale == "ratio" else (t, b, grain)
     typical = middle_of(np.sort(b))
     sd = _pooled_sd(x, y)
     least, floor = smallest_p_unpaired(len(t), len(b)), smallest_n_unpaired(m_family, alpha)
     exact = hodges_lehmann_two(x, y, alpha, atol=atol)
     against = None
     if margin is not None:
-        grain = _grain(t, b)
         tests = (
-            _Shifted(lambda shift, side: mann_whitney(x - shift, y, side, atol=atol).p, sd),
-            _Shifted(lambda shift, side: mann_whitney(t - shift, b, side, atol=grain).p, _pooled_sd(t, b)),
+            _Shifted(lambda shift, side: rank_sum_p(x - shift, y, side, atol), sd),
+            _Shifted(lambda shift, side: rank_sum_p(t - shift, b, side, grain), _pooled_sd(t, b)),
         )
         against = _against_margin(margin, typical, scale, tests, (alpha, m_family, exact.estimate > 0))
         against = replace(against, needed=(max(floor, against.needed[0]), max(floor, against.needed[1])))
-    found = _Found(
+    tested = _Tested(
         design="unpaired",
         sizes=(len(t), len(b)),
         exact=exact,
@@ -445,13 +395,13 @@ def compare_unpaired(
         against=against,
     )
     notes = [ORDER_UNKNOWN]
-    if found.ends is not None:
+    if tested.ends is not None:
         text = (
             f"{len(t)} against {len(b)} runs cannot go below p = {least:.3g}; {floor} of each treatment can reach "
             f"{alpha:g} in a family of {m_family}: add runs, in randomised blocks"
         )
         notes.append(Warning("below-floor", text))
-    return _comparison(found, scale, typical, alpha, m_family, notes)
+    return _comparison(tested, scale, typical, alpha, m_family, notes)
 
 
 def _pooled_sd(x: FloatArray, y: FloatArray) -> float:

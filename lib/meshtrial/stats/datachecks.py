@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
@@ -13,6 +14,7 @@ from meshtrial.stats.comparison import Warning
 from meshtrial.stats.contrast import RESOLUTION, block_differences
 from meshtrial.stats.intervals import hodges_lehmann
 from meshtrial.stats.ranktests import as_sample
+from meshtrial.vocabulary import COARSE_QUANTILE
 
 _LEVEL = 0.01
 _SMALLEST_CHANGE = 0.02
@@ -24,12 +26,8 @@ def warm_up(first: ArrayLike, second: ArrayLike) -> tuple[Warning, ...]:
     Parameters
     ----------
     first, second : (runs,) array_like
-        The response in each half of each run; positive.
-
-    Returns
-    -------
-    tuple of Warning
-        ``"warm-up"`` where the halves differ by at least 2 % at a level of 1 %.
+        The response in each half of each run; positive. ``"warm-up"`` where they differ by at least 2 % at a level of
+        1 %.
     """
     a, b = as_sample(first, "first half"), as_sample(second, "second half")
     if len(a) != len(b):
@@ -56,12 +54,7 @@ def coarse_quantile(resolution: float, value: float, relative_margin: float) -> 
     value : float
         The quantile, in the same unit.
     relative_margin : float
-        Effective relative margin, 0.05 for 5 %.
-
-    Returns
-    -------
-    tuple of Warning
-        ``"coarse-quantile"`` where the bucket is wider than the margin.
+        Effective relative margin, 0.05 for 5 %; ``"coarse-quantile"`` where the bucket is wider.
     """
     if not (resolution >= 0 and value > 0 and relative_margin > 0):
         raise UsageError(
@@ -73,23 +66,13 @@ def coarse_quantile(resolution: float, value: float, relative_margin: float) -> 
         f"the quantile is known to {resolution / value:.1%} only, the margin is {relative_margin:.1%}: "
         "use per-request data, or a finer histogram (fortio -r)"
     )
-    return (Warning("coarse-quantile", text),)
+    return (Warning(COARSE_QUANTILE, text),)
 
 
 def repeated_values(values: ArrayLike, *, share: float = 0.5) -> tuple[Warning, ...]:
-    """Values of different runs that repeat because the meter cannot tell them apart.
+    """Values of different runs that repeat because the meter cannot tell them apart: fewer than a share are different.
 
-    Parameters
-    ----------
-    values : (runs,) array_like
-        One response of many runs.
-    share : float
-        Warn where fewer than this share of the values are different.
-
-    Returns
-    -------
-    tuple of Warning
-        ``"repeated-values"`` or nothing; nothing where all values are zero (a structural zero).
+    Nothing where all values are zero (a structural zero).
     """
     sample = np.sort(as_sample(values))
     tolerance = RESOLUTION * float(np.abs(sample).max())
@@ -109,20 +92,14 @@ def varying_factors(groups: Sequence[Hashable], factors: Mapping[str, Sequence[H
         The group of each run: its treatment, or its treatment and load.
     factors : mapping of name to (runs,) sequence
         Value of each factor in each run.
-
-    Returns
-    -------
-    tuple of Warning
-        One ``"varying-factor"`` for each factor and group.
     """
     found = []
     for factor, levels in factors.items():
         if len(levels) != len(groups):
             raise UsageError(f"factor {factor!r} has {len(levels)} values for {len(groups)} runs")
-        seen: dict[Hashable, dict[Hashable, int]] = {}
+        seen: dict[Hashable, Counter[Hashable]] = {}
         for group, level in zip(groups, levels, strict=True):
-            counts = seen.setdefault(group, {})
-            counts[level] = counts.get(level, 0) + 1
+            seen.setdefault(group, Counter())[level] += 1
         for group, counts in seen.items():
             if len(counts) > 1:
                 listed = ", ".join(f"{level} ({n})" for level, n in counts.items())

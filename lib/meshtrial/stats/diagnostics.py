@@ -3,11 +3,11 @@
 Diagnostics warn and never change a verdict, but for one: where block differences depend on each other no exact test
 holds, and the family asks for that itself (`dependent_blocks`, `all_dependent`).
 
-All of them look at one response at one load. Values are positive and analysed as logs, or as they are with
-``scale="difference"``. Randomised blocks protect the test from drift and position; the warnings say what to mend so
-that the next study is sharper, and name the few things that blocks do not protect from: carry-over, a treatment that
-feels the machine more than its baseline, and runs of two kinds. p-values are the usual large-sample ones: diagnostics
-only warn, at a level of 1 %, so an approximation is good enough here and nowhere else.
+All of them look at one response at one load. Values are positive and analysed as logs; what a family asks also takes
+them as they are, with ``scale="difference"``. Randomised blocks protect the test from drift and position; the warnings
+say what to mend so that the next study is sharper, and name the few things that blocks do not protect from: carry-over,
+a treatment that feels the machine more than its baseline, and runs of two kinds. p-values are the usual large-sample
+ones: diagnostics only warn, at a level of 1 %, so an approximation is good enough here and nowhere else.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,19 +29,15 @@ from meshtrial.stats.ranktests import FloatArray, as_sample
 LEVEL = 0.01
 
 
-def log_table(values: Mapping[str, ArrayLike], scale: Scale = "ratio") -> tuple[list[str], FloatArray]:
-    """Names and a (blocks, treatments) array on the scale of the analysis; nan where a run is missing."""
-    names = list(values)
-    if not names:
+def log_table(values: Mapping[str, ArrayLike], scale: Scale = "ratio") -> FloatArray:
+    """A (blocks, treatments) array on the scale of the analysis; nan where a run is missing."""
+    if not values:
         raise UsageError("diagnostics need at least one treatment")
-    columns = [np.asarray(values[name], dtype=np.float64) for name in names]
+    columns = [np.asarray(column, dtype=np.float64) for column in values.values()]
     if len({c.shape for c in columns}) != 1 or columns[0].ndim != 1:
         raise UsageError("every treatment needs one value a block (nan where it has none)")
     table = np.stack(columns, axis=1)
-    if scale == "ratio":
-        table = np.where(table > 0, table, np.nan)
-        table = np.log(table)
-    return names, table
+    return np.log(np.where(table > 0, table, np.nan)) if scale == "ratio" else table
 
 
 def without_treatments(table: FloatArray) -> FloatArray:
@@ -56,7 +53,7 @@ def without_blocks(table: FloatArray) -> FloatArray:
     return polished
 
 
-def change_text(size: float, scale: Scale) -> str:
+def change_text(size: float, scale: Scale = "ratio") -> str:
     """A change on the scale of the analysis, as a reader wants it: per cent, or the response's unit."""
     return f"{math.expm1(size):+.1%}" if scale == "ratio" else f"{size:+.3g}"
 
@@ -101,15 +98,7 @@ _FEWEST = 12
 def separation(values: ArrayLike) -> tuple[float, float]:
     """Ashman's D of the best split into two groups (Ashman, Bird & Zepf 1994), and the value that splits.
 
-    Parameters
-    ----------
-    values : (n,) array_like
-        Residuals of runs.
-
-    Returns
-    -------
-    d, split : float
-        D is the distance of the two means in units of the groups' mean spread; 0 below 12 values.
+    D is the distance of the two means in units of the groups' mean spread; 0 below 12 values.
     """
     x = np.sort(as_sample(values))
     n = len(x)
@@ -129,90 +118,54 @@ def separation(values: ArrayLike) -> tuple[float, float]:
     return (distance / both if both > 0 else math.inf), split
 
 
-def _mode_threshold(n: int) -> float:
-    return 3.7 + 52 / n
+def _two_kinds(values: FloatArray) -> tuple[float, float] | None:
+    """Ashman's D and the split where runs are of two kinds.
+
+    The threshold, 3.7 + 52/n, is passed by at most 1 % of unimodal samples (normal, t3, uniform and exponential, n = 12
+    to 200; simulated).
+    """
+    d, split = separation(values)
+    return (d, split) if d > 3.7 + 52 / len(values) else None
 
 
 def modes(values: ArrayLike) -> tuple[Warning, ...]:
-    """Warn of two kinds of runs.
-
-    Parameters
-    ----------
-    values : (n,) array_like
-        Residuals of runs, treatments and blocks taken out.
-
-    Returns
-    -------
-    tuple of Warning
-        ``"modes"`` or nothing. The threshold, 3.7 + 52/n, is passed by at most 1 % of unimodal samples (normal, t3,
-        uniform and exponential, n = 12 to 200; simulated).
-    """
+    """Warn of two kinds of runs, by their residuals: treatments and blocks are taken out."""
     x = as_sample(values)
-    d, split = separation(x)
-    if d <= _mode_threshold(len(x)):
+    found = _two_kinds(x)
+    if found is None:
         return ()
-    upper = int((x > split).sum())
+    upper = int((x > found[1]).sum())
     text = (
-        f"runs are of two kinds, {len(x) - upper} low and {upper} high (Ashman D = {d:.1f}): find what differs "
+        f"runs are of two kinds, {len(x) - upper} low and {upper} high (Ashman D = {found[0]:.1f}): find what differs "
         "between them (placement, connection reuse, frequency) and fix it or make it a treatment"
     )
     return (Warning("modes", text),)
 
 
-def baseline_modes(
-    baseline: ArrayLike, twin: ArrayLike | None = None, *, scale: Scale = "ratio"
-) -> tuple[Warning, ...]:
+def baseline_modes(baseline: ArrayLike, twin: ArrayLike | None = None) -> tuple[Warning, ...]:
     """Warn of a machine in two states: of the raw values of the baseline and its twin together.
 
     A state that lasts a whole block is the same for all of its runs: taking blocks out takes it out too, and with it
     what the study should know of its machine. The raw baseline shows it, for nothing but the machine makes it vary.
-
-    Parameters
-    ----------
-    baseline, twin : (blocks,) array_like
-        The control treatment, and its A/A twin where there is one.
-    scale : {"ratio", "difference"}
-        Scale of the analysis.
-
-    Returns
-    -------
-    tuple of Warning
-        ``"baseline-modes"`` or nothing.
     """
-    given = {"baseline": baseline} | ({} if twin is None else {"twin": twin})
-    _, table = log_table(given, scale)
+    table = log_table({"baseline": baseline} | ({} if twin is None else {"twin": twin}))
     values = table[np.isfinite(table)]
-    if not len(values):
+    found = _two_kinds(values) if len(values) else None
+    if found is None:
         return ()
-    d, split = separation(values)
-    if d <= _mode_threshold(len(values)):
-        return ()
-    upper = int((values > split).sum())
-    apart = float(values[values > split].mean() - values[values <= split].mean())
+    high = values > found[1]
+    upper, apart = int(high.sum()), float(values[high].mean() - values[~high].mean())
     text = (
         f"the machine has two states: {len(values) - upper} runs of the baseline and its twin lie low and {upper} lie "
-        f"{change_text(apart, scale)} higher (Ashman D = {d:.1f}); blocks take out what a whole block shares, but find "
+        f"{change_text(apart)} higher (Ashman D = {found[0]:.1f}); blocks take out what a whole block shares, but find "
         "what changes (other programs, frequency, sleep states) before reading the absolute numbers"
     )
     return (Warning("baseline-modes", text),)
 
 
-def autocorrelation(baseline: ArrayLike, *, scale: Scale = "ratio") -> tuple[Warning, ...]:
-    """Likeness of the baseline in neighbouring blocks.
-
-    Parameters
-    ----------
-    baseline : (blocks,) array_like
-        The control treatment in order of time.
-    scale : {"ratio", "difference"}
-        Scale of the analysis.
-
-    Returns
-    -------
-    tuple of Warning
-        ``"autocorrelation"`` or nothing (nothing below 8 blocks).
-    """
-    _, table = log_table({"baseline": baseline}, scale)
+def autocorrelation(baseline: ArrayLike) -> tuple[Warning, ...]:
+    """Likeness of the baseline in neighbouring blocks; nothing below 8 blocks."""
+    table = log_table({"baseline": baseline})
     r, p = lag_one(table[np.isfinite(table)])
     if p > LEVEL:
         return ()
@@ -223,24 +176,20 @@ def autocorrelation(baseline: ArrayLike, *, scale: Scale = "ratio") -> tuple[War
     return (Warning("autocorrelation", text),)
 
 
+def _known_differences(treatment: ArrayLike, baseline: ArrayLike, scale: Scale) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Block differences of two treatments, and which of them are known."""
+    table = log_table({"treatment": treatment, "baseline": baseline}, scale)
+    d: FloatArray = table[:, 0] - table[:, 1]
+    return d, np.isfinite(d)
+
+
 def dependent_blocks(treatment: ArrayLike, baseline: ArrayLike, *, scale: Scale = "ratio") -> tuple[Warning, ...]:
     """Likeness of neighbouring block differences: the one dependence that the exact test does not survive.
 
-    Parameters
-    ----------
-    treatment, baseline : (blocks,) array_like
-        The two treatments in order of time.
-    scale : {"ratio", "difference"}
-        Scale of the analysis.
-
-    Returns
-    -------
-    tuple of Warning
-        ``"dependent-blocks"`` or nothing (nothing below 8 blocks).
+    Nothing below 8 blocks.
     """
-    _, table = log_table({"t": treatment, "b": baseline}, scale)
-    d = table[:, 0] - table[:, 1]
-    r, p = lag_one(d[np.isfinite(d)])
+    d, known = _known_differences(treatment, baseline, scale)
+    r, p = lag_one(d[known])
     if p > LEVEL:
         return ()
     text = (
@@ -257,29 +206,12 @@ def places_differ(
 
     Blocks take a place's level out, not a place's own effect. Where it differs, the one number of the contrast is a
     mixture of them: no effect anywhere is still tested exactly, its size then belongs to these places and this mixture.
-
-    Parameters
-    ----------
-    treatment, baseline : (blocks,) array_like
-        The two treatments.
-    places : (blocks,) sequence of str
-        Where each block was run.
-    scale : {"ratio", "difference"}
-        Scale of the analysis.
-
-    Returns
-    -------
-    tuple of Warning
-        ``"places-differ"`` or nothing (nothing with fewer than two places of three blocks).
+    Nothing with fewer than two places of three blocks.
     """
     if len(set(places)) < 2:
         return ()
-    _, table = log_table({"t": treatment, "b": baseline}, scale)
-    d = table[:, 0] - table[:, 1]
-    groups = {
-        name: np.array([v for v, n in zip(d, places, strict=True) if n == name]) for name in dict.fromkeys(places)
-    }
-    groups = {name: found[np.isfinite(found)] for name, found in groups.items()}
+    d, known = _known_differences(treatment, baseline, scale)
+    groups = {name: d[known & (np.array(places) == name)] for name in dict.fromkeys(places)}
     p = kruskal(list(groups.values()))
     if p > LEVEL:
         return ()
@@ -308,21 +240,10 @@ def all_dependent(treatments: Sequence[ArrayLike], scale: Scale = "ratio") -> tu
 
     What a block shares is taken out (its median over the treatments); what is left of a treatment is its own. Where
     treatments have slow states of their own, each of them resembles its last block a little, which one contrast of ten
-    blocks hardly shows and all together do. A permutation test over the order of the blocks, with a fixed seed.
-
-    Parameters
-    ----------
-    treatments : sequence of (blocks,) array_like
-        In order of time, complete.
-    scale : {"ratio", "difference"}
-        Scale of the analysis.
-
-    Returns
-    -------
-    tuple of Warning
-        ``"dependent-blocks"`` or nothing (nothing below 8 blocks or 3 treatments).
+    blocks hardly shows and all together do. A permutation test over the order of the blocks, with a fixed seed. Nothing
+    below 8 blocks or 3 treatments.
     """
-    _, table = log_table({str(i): t for i, t in enumerate(treatments)}, scale) if treatments else ([], np.empty((0, 0)))
+    table = log_table({str(i): t for i, t in enumerate(treatments)}, scale) if treatments else np.empty((0, 0))
     blocks, columns = table.shape
     if blocks < 8 or columns < 3 or not np.isfinite(table).all():
         return ()
@@ -348,102 +269,44 @@ def all_dependent(treatments: Sequence[ArrayLike], scale: Scale = "ratio") -> tu
     return (Warning("dependent-blocks", text),)
 
 
-def drift(
-    values: Mapping[str, ArrayLike], times: Mapping[str, ArrayLike], *, scale: Scale = "ratio"
-) -> tuple[Warning, ...]:
-    """Residuals of all runs against the time they were measured.
-
-    Parameters
-    ----------
-    values, times : mapping of treatment to (blocks,) array_like
-        The response, and when it was measured in seconds since the study began.
-    scale : {"ratio", "difference"}
-        Scale of the analysis.
-
-    Returns
-    -------
-    tuple of Warning
-        ``"drift"`` or nothing.
-    """
-    names, table = log_table(values, scale)
-    when = np.stack([np.asarray(times[name], dtype=np.float64) for name in names], axis=1).ravel()
-    rest = without_treatments(table).ravel()
+def drift(values: Mapping[str, ArrayLike], times: Mapping[str, ArrayLike]) -> tuple[Warning, ...]:
+    """Residuals of all runs against the time they were measured, in seconds since the study began."""
+    rest = without_treatments(log_table(values)).ravel()
+    when = np.stack([np.asarray(times[name], dtype=np.float64) for name in values], axis=1).ravel()
     known = np.isfinite(rest) & np.isfinite(when)
     r, p = spearman(when[known], rest[known])
     if p > LEVEL:
         return ()
     slope = float(np.polyfit(when[known], rest[known], 1)[0]) * float(np.ptp(when[known]))
     text = (
-        f"runs drift by {change_text(slope, scale)} over the study (Spearman {r:+.2f}, p = {p:.2g}); blocks absorb it, "
+        f"runs drift by {change_text(slope)} over the study (Spearman {r:+.2f}, p = {p:.2g}); blocks absorb it, "
         "but look for heat, growing logs or a leak, and keep blocks short"
     )
     return (Warning("drift", text),)
 
 
-def position_effect(
-    values: Mapping[str, ArrayLike], positions: Mapping[str, ArrayLike], *, scale: Scale = "ratio"
-) -> tuple[Warning, ...]:
-    """Residuals (treatments and blocks taken out) against the place of the run in its block.
-
-    Parameters
-    ----------
-    values, positions : mapping of treatment to (blocks,) array_like
-        The response, and the run's place in its block, from 1 (or 0).
-    scale : {"ratio", "difference"}
-        Scale of the analysis.
-
-    Returns
-    -------
-    tuple of Warning
-        ``"position"`` or nothing.
-    """
-    names, table = log_table(values, scale)
-    place = np.stack([np.asarray(positions[name], dtype=np.float64) for name in names], axis=1)
-    return _grouped(
-        without_blocks(table), place, "position", "at position {group:g} of a block", scale,
-        "random order keeps the contrasts fair, but lengthen the pause or the warm-up between runs",
-    )  # fmt: skip
+def position_effect(values: Mapping[str, ArrayLike], positions: Mapping[str, ArrayLike]) -> tuple[Warning, ...]:
+    """Residuals against the place of the run in its block, from 1 (or 0)."""
+    advice = "random order keeps the contrasts fair, but lengthen the pause or the warm-up between runs"
+    return _grouped(values, positions, "position", "at position {group:g} of a block", advice)
 
 
-def carry_over(
-    values: Mapping[str, ArrayLike], previous: Mapping[str, Sequence[str | None]], *, scale: Scale = "ratio"
-) -> tuple[Warning, ...]:
-    """Residuals (treatments and blocks taken out) against the treatment that ran before.
-
-    Parameters
-    ----------
-    values : mapping of treatment to (blocks,) array_like
-        The response.
-    previous : mapping of treatment to (blocks,) sequence of str or None
-        The treatment of the run before, None for the first (`previous_treatments`).
-    scale : {"ratio", "difference"}
-        Scale of the analysis.
-
-    Returns
-    -------
-    tuple of Warning
-        ``"carry-over"`` or nothing.
-    """
-    names, table = log_table(values, scale)
-    before = np.stack([np.array(list(previous[name]), dtype=object) for name in names], axis=1)
-    return _grouped(
-        without_blocks(table), before, "carry-over", "after a run of {group}", scale,
-        "something of that treatment outlives its teardown: check for processes and sockets left, or pause longer",
-    )  # fmt: skip
+def carry_over(values: Mapping[str, ArrayLike], previous: Mapping[str, Sequence[str | None]]) -> tuple[Warning, ...]:
+    """Residuals against the treatment that ran before (`previous_treatments`)."""
+    advice = "something of that treatment outlives its teardown: check for processes and sockets left, or pause longer"
+    return _grouped(values, previous, "carry-over", "after a run of {group}", advice)
 
 
 def _grouped(
-    rest: FloatArray,
-    labels: np.ndarray[tuple[int, ...], np.dtype[np.generic]],
-    code: str,
-    where: str,
-    scale: Scale,
-    advice: str,
+    values: Mapping[str, ArrayLike], labels: Mapping[str, Any], code: str, where: str, advice: str
 ) -> tuple[Warning, ...]:
-    if labels.shape != rest.shape:
-        raise UsageError(f"{code}: labels of shape {labels.shape} for values of shape {rest.shape}")
+    """Residuals, treatments and blocks taken out, of runs that have a label in common."""
+    rest = without_blocks(log_table(values))
+    marks = np.stack([np.array(labels[name], dtype=object) for name in values], axis=1)
+    if marks.shape != rest.shape:
+        raise UsageError(f"{code}: labels of shape {marks.shape} for values of shape {rest.shape}")
     groups: dict[object, list[float]] = {}
-    for value, label in zip(rest.ravel().tolist(), labels.ravel().tolist(), strict=True):
+    for value, label in zip(rest.ravel().tolist(), marks.ravel().tolist(), strict=True):
         if math.isfinite(value) and label is not None and label == label:
             groups.setdefault(label, []).append(value)
     arrays = {label: np.array(found) for label, found in groups.items() if len(found) >= 3}
@@ -451,21 +314,14 @@ def _grouped(
     if p > LEVEL:
         return ()
     worst = max(arrays, key=lambda label: abs(float(np.median(arrays[label]))))
-    size = change_text(float(np.median(arrays[worst])), scale)
+    size = change_text(float(np.median(arrays[worst])))
     return (Warning(code, f"runs {where.format(group=worst)} read {size} (Kruskal-Wallis p = {p:.2g}): {advice}"),)
 
 
 def previous_treatments(positions: Mapping[str, ArrayLike]) -> dict[str, list[str | None]]:
     """The treatment that ran before each run, from the places in the blocks; blocks follow each other.
 
-    Parameters
-    ----------
-    positions : mapping of treatment to (blocks,) array_like
-        Place of the run in its block; nan where it has none.
-
-    Returns
-    -------
-    dict of treatment to (blocks,) list of str or None
+    A run without a place (nan) is nobody's predecessor.
     """
     names = list(positions)
     place = np.stack([np.asarray(positions[name], dtype=np.float64) for name in names], axis=1)
@@ -485,9 +341,7 @@ def diagnose(
     *,
     positions: Mapping[str, ArrayLike] | None = None,
     times: Mapping[str, ArrayLike] | None = None,
-    previous: Mapping[str, Sequence[str | None]] | None = None,
     twin: str | None = None,
-    scale: Scale = "ratio",
 ) -> tuple[Warning, ...]:
     """All diagnostics that only warn, of one response at one load, as far as its order of runs allows.
 
@@ -499,31 +353,21 @@ def diagnose(
         The control treatment.
     positions, times : mapping of treatment to (blocks,) array_like, optional
         Place in the block; seconds since the study began.
-    previous : mapping of treatment to sequence, optional
-        Treatment that ran before; taken from `positions` where not given.
     twin : str, optional
         The baseline's A/A twin.
-    scale : {"ratio", "difference"}
-        Scale of the analysis.
-
-    Returns
-    -------
-    tuple of Warning
     """
     if baseline not in values:
         raise UsageError(f"no treatment {baseline!r}; there are {', '.join(sorted(values))}")
-    names, table = log_table(values, scale)
-    kept = {name: values[name] for name, column in zip(names, table.T, strict=True) if np.isfinite(column).sum() >= 3}
+    counts = np.isfinite(log_table(values)).sum(axis=0)
+    kept = {name: column for (name, column), count in zip(values.items(), counts, strict=True) if count >= 3}
     if baseline not in kept:
         return ()
-    found = autocorrelation(values[baseline], scale=scale)
-    found += baseline_modes(values[baseline], kept.get(twin) if twin else None, scale=scale)
+    found = autocorrelation(values[baseline])
+    found += baseline_modes(values[baseline], kept.get(twin) if twin else None)
     if times is not None:
-        found += drift(kept, times, scale=scale)
+        found += drift(kept, times)
     if positions is not None:
-        found += position_effect(kept, positions, scale=scale)
-        previous = previous or previous_treatments(positions)
-    if previous is not None:
-        found += carry_over(kept, previous, scale=scale)
-    rest = without_blocks(log_table(kept, scale)[1])
+        found += position_effect(kept, positions)
+        found += carry_over(kept, previous_treatments(positions))
+    rest = without_blocks(log_table(kept))
     return found + modes(rest[np.isfinite(rest)])

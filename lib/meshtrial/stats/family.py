@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
@@ -22,9 +22,9 @@ from meshtrial.stats.influence import influence
 from meshtrial.stats.multiplicity import benjamini_hochberg, holm
 from meshtrial.stats.noise import NoiseFloor, noise_floor
 from meshtrial.stats.ranktests import FloatArray
-from meshtrial.stats.verdict import Kind, Verdict, decide
+from meshtrial.stats.verdict import Verdict, decide
+from meshtrial.vocabulary import NO_TWIN
 
-NO_TWIN = "no-aa-check"
 Role = Literal["primary", "exploratory", "a/a"]
 Adjustment = Literal["holm", "benjamini-hochberg", "none"]
 
@@ -47,8 +47,8 @@ class Family:
         Family-wise error rate.
     margin : Margin, optional
         Equivalence margin of this response.
-    kind : {"latency", "resource", "level"}
-        Words for the direction.
+    kind : str
+        Of the response: ``latency``, ``resource`` or another; chooses the words for the direction.
     primary : bool
         A declared primary response is corrected by Holm; any other is exploratory, Benjamini-Hochberg.
     scale : {"ratio", "difference"}
@@ -63,20 +63,13 @@ class Family:
     design: Design = "paired"
     alpha: float = 0.05
     margin: Margin | None = None
-    kind: Kind = "latency"
+    kind: str = "latency"
     primary: bool = True
     scale: Scale = "ratio"
     m_family: int | None = None
 
     def pairs(self, names: Sequence[str]) -> list[tuple[str, str]]:
-        """The declared pairs, or every treatment but the twin against the baseline.
-
-        Raises
-        ------
-        UsageError
-            If a name is unknown, a pair repeats, a contrast is of a treatment with itself, or the twin is in the
-            family.
-        """
+        """The declared pairs, which are checked, or every treatment but the twin against the baseline."""
         for name in [self.baseline, *([self.twin] if self.twin else [])]:
             if name not in names:
                 raise UsageError(f"no treatment {name!r}; there are {', '.join(sorted(names))}")
@@ -102,10 +95,10 @@ class Family:
         return "primary" if self.primary else "exploratory"
 
     def corrected(self, p: Sequence[float | None], m: int) -> list[float | None]:
-        """p-values corrected over m contrasts; those that gave none still count."""
-        known = [value for value in p if value is not None]
-        adjusted = iter((holm(known, m) if self.primary else benjamini_hochberg(known, m)).tolist() if known else [])
-        return [None if value is None else next(adjusted) for value in p]
+        """p-values corrected over m contrasts; those that gave none still count, as ones that never reject."""
+        correct = holm if self.primary else benjamini_hochberg
+        adjusted = correct([1.0 if value is None else value for value in p], m).tolist()
+        return [None if value is None else corrected for value, corrected in zip(p, adjusted, strict=True)]
 
 
 _ADJUSTMENTS: dict[Role, Adjustment] = {"primary": "holm", "exploratory": "benjamini-hochberg", "a/a": "none"}
@@ -156,19 +149,45 @@ class ContrastResult:
         return _ADJUSTMENTS[self.role]
 
 
+_PValues = tuple[float | None, float | None, float | None]
+
+
 @dataclass(frozen=True, slots=True)
-class _Values:
-    """The values that enter a family, and the labels of the blocks that they belong to."""
+class _Sample:
+    """The values that enter a family; where they are paired, over complete blocks, and where these were run."""
 
-    treatments: dict[str, FloatArray]
-    blocks: list[Hashable]
-    excluded: tuple[Hashable, ...]
+    family: Family
+    values: Mapping[str, FloatArray]
+    blocks: Sequence[Hashable] = ()
+    excluded: tuple[Hashable, ...] = ()
+    places: Sequence[str] = ()
+
+    @property
+    def paired(self) -> bool:
+        return self.family.design == "paired"
+
+    @property
+    def by_place(self) -> list[NDArray[np.bool_]]:
+        """Of each place, which blocks were run there: only those of one place are neighbours."""
+        return [np.array([name == place for name in self.places]) for place in dict.fromkeys(self.places)]
+
+    def compare(self, pair: tuple[str, str], m_family: int) -> Comparison | None:
+        """One contrast by itself; None where a treatment is left out or too few blocks are complete."""
+        if not set(pair) <= set(self.values) or (self.paired and len(self.blocks) < 2):
+            return None
+        family, (treatment, baseline) = self.family, (self.values[name] for name in pair)
+        test = compare_paired if self.paired else compare_unpaired
+        return test(
+            treatment, baseline, alpha=family.alpha, margin=family.margin, scale=family.scale, m_family=m_family
+        )
 
 
-def _complete_blocks(values: Mapping[str, FloatArray], blocks: Sequence[Hashable] | None) -> _Values:
+def _complete_blocks(
+    family: Family, values: Mapping[str, FloatArray], blocks: Sequence[Hashable] | None, places: Mapping[Any, str]
+) -> _Sample:
     """The values over the blocks that are complete for every treatment."""
     if not values:
-        return _Values({}, [], ())
+        return _Sample(family, {})
     shapes = {name: v.shape for name, v in values.items()}
     if len(set(shapes.values())) > 1 or any(len(s) != 1 for s in shapes.values()):
         raise UsageError(f"every treatment needs one value a block (nan where it has none), got shapes {shapes}")
@@ -180,17 +199,20 @@ def _complete_blocks(values: Mapping[str, FloatArray], blocks: Sequence[Hashable
         )
     if any(bool(np.isinf(v).any()) for v in values.values()):
         raise UsageError("a value is infinite; mark a run without a value by nan")
-    whole = np.ones(n, dtype=bool)
-    for v in values.values():
-        whole &= ~np.isnan(v)
-    kept = [label for label, ok in zip(labels, whole, strict=True) if ok]
-    gone = tuple(label for label, ok in zip(labels, whole, strict=True) if not ok)
-    return _Values({name: v[whole] for name, v in values.items()}, kept, gone)
+    whole = ~np.logical_or.reduce([np.isnan(v) for v in values.values()])
+    kept, gone = (tuple(label for label, ok in zip(labels, mask, strict=True) if ok) for mask in (whole, ~whole))
+    where = [places.get(label, "") for label in kept]
+    return _Sample(family, {name: v[whole] for name, v in values.items()}, kept, gone, where)
 
 
-def _warnings(
-    family: Family, twin: Comparison | None, noise: NoiseFloor | None, values: _Values
-) -> tuple[Warning, ...]:
+def _p_values(c: Comparison | None) -> _PValues:
+    """Of the tests for a difference, for equivalence, and for a material difference."""
+    return (None, None, None) if c is None else (c.p, c.p_equivalence, c.p_material)
+
+
+def _family_warnings(sample: _Sample, twin: Comparison | None, noise: NoiseFloor | None) -> tuple[Warning, ...]:
+    """What must be said with every contrast."""
+    family = sample.family
     found: list[Warning] = []
     if family.twin and twin is None:
         text = (
@@ -198,7 +220,7 @@ def _warnings(
             "see its gates, and read these verdicts without that check"
         )
         found.append(Warning(NO_TWIN, text))
-    gone, n = values.excluded, len(values.blocks)
+    gone, n = sample.excluded, len(sample.blocks)
     if gone:
         names = ", ".join(str(g) for g in gone)
         text = f"{len(gone)} of {n + len(gone)} blocks are excluded for all treatments ({names}): see their gates"
@@ -229,6 +251,7 @@ def analyse_family(
     invalid: Mapping[str, str] | None = None,
     saturated: Mapping[str, str] | None = None,
     places: Mapping[Any, str] | None = None,
+    resolution: Mapping[str, float] | None = None,
 ) -> tuple[ContrastResult, ...]:
     """Compare, correct and judge all contrasts of one response at one load.
 
@@ -247,6 +270,8 @@ def analyse_family(
     places : mapping of block to str, optional
         Where each block was run, of a study over several places. Neighbours are then blocks of one place, and a
         contrast that is not the same in all of them says so.
+    resolution : mapping of treatment to share, optional
+        Of a quantile that is known to a bucket only: the bucket's width as a share of it. Intervals are widened by it.
 
     Returns
     -------
@@ -261,56 +286,31 @@ def analyse_family(
     invalid, saturated = invalid or {}, saturated or {}
     pairs = family.pairs(list(values))
     taken = {name: np.asarray(v, dtype=np.float64) for name, v in values.items() if name not in {*invalid, *saturated}}
-    paired = family.design == "paired"
-    found = _complete_blocks(taken, blocks) if paired else _Values(taken, [], ())
-    m = max(1, len(pairs), family.m_family or 0)
-
-    def compare(treatment: str, control: str, m_family: int) -> Comparison | None:
-        if treatment not in taken or control not in taken or (paired and len(found.blocks) < 2):
-            return None
-        test = compare_paired if paired else compare_unpaired
-        return test(
-            found.treatments[treatment],
-            found.treatments[control],
-            alpha=family.alpha,
-            margin=family.margin,
-            scale=family.scale,
-            m_family=m_family,
-        )
-
-    twin = compare(family.twin, family.baseline, 1) if family.twin else None
-    noise = noise_floor(twin) if twin and paired else None
-    shared = _warnings(family, twin, noise, found)
-    where = [(places or {}).get(label, "") for label in found.blocks]
-    groups = [np.array([name == place for name in where]) for place in dict.fromkeys(where)] if paired else []
+    sample = _Sample(family, taken)
+    if sample.paired:
+        sample = _complete_blocks(family, taken, blocks, places or {})
+    m, aa = max(1, len(pairs), family.m_family or 0), (family.twin or "", family.baseline)
+    twin = sample.compare(aa, 1)
+    noise = noise_floor(twin) if twin and sample.paired else None
+    shared = _family_warnings(sample, twin, noise)
     together: tuple[Warning, ...] = ()
-    for here in groups:
-        together += all_dependent([v[here] for v in found.treatments.values()], family.scale)
-    compared = [compare(a, b, m) for a, b in pairs]
-    p = family.corrected([c.p if c else None for c in compared], m)
-    p_eq = family.corrected([c.p_equivalence if c else None for c in compared], m)
-    p_more = family.corrected([c.p_material if c else None for c in compared], m)
+    for here in sample.by_place:
+        together += all_dependent([v[here] for v in sample.values.values()], family.scale)
 
-    def judge(
-        pair: tuple[str, str],
-        c: Comparison | None,
-        role: Role,
-        p_adj: float | None,
-        p_eq_adj: float | None,
-        p_more_adj: float | None,
-    ) -> ContrastResult:
+    def judge(pair: tuple[str, str], role: Role, c: Comparison | None, p: _PValues, m_family: int) -> ContrastResult:
         depends = together
-        if c is not None and paired:
-            t, b = (found.treatments[name] for name in pair)
-            depends = (
-                *(w for here in groups for w in dependent_blocks(t[here], b[here], scale=family.scale)),
-                *together,
-            )
+        apart: tuple[Warning, ...] = ()
+        if c is not None and resolution:
+            c = c.widened(*(resolution.get(name, 0.0) for name in pair))
+        if c is not None and sample.paired:
+            t, b = (sample.values[name] for name in pair)
+            own = (w for here in sample.by_place for w in dependent_blocks(t[here], b[here], scale=family.scale))
+            depends, apart = (*own, *together), places_differ(t, b, sample.places, scale=family.scale)
         verdict = decide(
             c,
-            p_adjusted=p_adj,
-            p_equivalence_adjusted=p_eq_adj,
-            p_material_adjusted=p_more_adj,
+            p_adjusted=p[0],
+            p_equivalence_adjusted=p[1],
+            p_material_adjusted=p[2],
             noise=noise,
             dependent=bool(depends),
             kind=family.kind,
@@ -319,19 +319,14 @@ def analyse_family(
         )
         warnings = shared
         if c is not None:
-            flips = influence(t, b, c, verdict, p_adj, p_eq_adj, found.blocks) if paired else ()
-            apart = places_differ(t, b, where, scale=family.scale) if paired else ()
+            flips = influence(t, b, c, verdict, p[0], p[1], sample.blocks) if sample.paired else ()
             warnings = (*c.warnings, *depends, *apart, *flips, *shared)
-        size = 1 if role == "a/a" else m
-        return ContrastResult(
-            *pair, role, c, p_adj, p_eq_adj, p_more_adj, size, verdict, noise, found.excluded, warnings
-        )
+        return ContrastResult(*pair, role, c, *p, m_family, verdict, noise, sample.excluded, warnings)
 
-    results = [
-        judge(pair, c, family.role, *adjusted)
-        for pair, c, *adjusted in zip(pairs, compared, p, p_eq, p_more, strict=True)
-    ]
+    compared = [sample.compare(pair, m) for pair in pairs]
+    tests = zip(*map(_p_values, compared), strict=True)
+    corrected = zip(*(family.corrected(p, m) for p in tests), strict=True)
+    results = [judge(pair, family.role, c, p, m) for pair, c, p in zip(pairs, compared, corrected, strict=True)]
     if family.twin:
-        own = (twin.p, twin.p_equivalence, twin.p_material) if twin else (None, None, None)
-        results.append(judge((family.twin, family.baseline), twin, "a/a", *own))
+        results.append(judge(aa, "a/a", twin, _p_values(twin), 1))
     return tuple(results)

@@ -67,13 +67,7 @@ class Slope:
 
 
 def ladder(x: ArrayLike, y: ArrayLike, *, fewest: int = 2) -> tuple[FloatArray, FloatArray]:
-    """Check a ladder of sizes and the (blocks, sizes) table of a response on it.
-
-    Raises
-    ------
-    UsageError
-        If the shapes do not fit, a value is not finite, or there are fewer than `fewest` different sizes or 2 blocks.
-    """
+    """A checked ladder of at least `fewest` different sizes, and the (blocks, sizes) table of a response on it."""
     sizes, table = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if sizes.ndim != 1 or table.ndim != 2 or table.shape[1] != len(sizes):
         raise UsageError(f"need sizes (k,) and values (blocks, k), got shapes {sizes.shape} and {table.shape}")
@@ -91,32 +85,24 @@ def block_slopes(x: FloatArray, y: FloatArray) -> FloatArray:
     return slopes
 
 
-def slope_over_blocks(found: FloatArray, null: float, alpha: float, extra: tuple[Warning, ...] = ()) -> Slope:
-    """Estimate, interval and p-value from the slope of every block; a t interval below the exact test's floor."""
-    n, floor = len(found), smallest_n(1, alpha)
-    scale = max(1.0, float(np.abs(found).max()))
-    result = hodges_lehmann(found, alpha, null=null, atol=_ATOL * scale)
+def slope_over_blocks(values: FloatArray, null: float, alpha: float, extra: tuple[Warning, ...] = ()) -> Slope:
+    """Estimate, interval and p-value from one value a block; a t interval below the exact test's floor."""
+    n, floor = len(values), smallest_n(1, alpha)
+    scale = max(1.0, float(np.abs(values).max()))
+    result = hodges_lehmann(values, alpha, null=null, atol=_ATOL * scale)
     low, high, confidence = result.low, result.high, result.confidence
     method, warnings = "exact signed-rank over blocks", extra
     if n < floor:
-        mean, sd = float(found.mean()), float(found.std(ddof=1))
+        mean, sd = float(values.mean()), float(values.std(ddof=1))
         low, high = paired_t_interval(mean, sd, n, alpha)
         confidence, method = 1 - alpha, "t over blocks, model-based, provisional"
         text = f"{n} blocks cannot reach p = {alpha:g}: run at least {floor}"
         warnings = (Warning("below-floor", text), *extra)
-    return Slope(result.estimate, low, high, confidence, result.p, null, n, tuple(found.tolist()), method, warnings)
+    return Slope(result.estimate, low, high, confidence, result.p, null, n, tuple(values.tolist()), method, warnings)
 
 
 def bend_p(x: FloatArray, y: FloatArray) -> float:
-    """Exact p-value that the blocks' curves do not bend: signed-rank test of their quadratic coefficients.
-
-    Parameters
-    ----------
-    x : (k,) array
-        Sizes, at least three different ones.
-    y : (blocks, k) array
-        The response.
-    """
+    """Exact p-value that the blocks' curves over three sizes or more do not bend: a test of quadratic coefficients."""
     curve = np.polyfit((x - x.mean()) / np.ptp(x), y.T, 2)[0]
     return signed_rank_p(curve, "two-sided", _ATOL * max(1.0, float(np.abs(y).max())))
 
@@ -138,10 +124,6 @@ class Knee:
         Exact p-value that growth does not bend.
     found : bool
         Whether p <= alpha; otherwise `at` means nothing.
-    confidence : float
-        Nominal confidence of the interval.
-    n : int
-        Blocks.
     warnings : tuple of Warning
         What a reader must know.
     """
@@ -153,8 +135,6 @@ class Knee:
     after: float
     p: float
     found: bool
-    confidence: float
-    n: int
     warnings: tuple[Warning, ...]
 
 
@@ -185,10 +165,6 @@ def find_knee(x: ArrayLike, y: ArrayLike, rng: np.random.Generator, *, alpha: fl
     draws : int
         Resampled studies.
 
-    Returns
-    -------
-    Knee
-
     Raises
     ------
     UsageError
@@ -216,10 +192,8 @@ def find_knee(x: ArrayLike, y: ArrayLike, rng: np.random.Generator, *, alpha: fl
         warnings.append(Warning("no-knee", "a straight line was not refuted: extend the ladder to larger sizes"))
     elif at[0] in (grid[0], grid[-1]):
         warnings.append(Warning("knee-at-edge", "the bend lies at the end of the ladder: add sizes on that side"))
-    return Knee(
-        float(at[0]), low, high, float(slope[0]), float(slope[0] + change[0]), p, found,
-        1 - alpha, n, tuple(warnings),
-    )  # fmt: skip
+    before, after = float(slope[0]), float(slope[0] + change[0])
+    return Knee(float(at[0]), low, high, before, after, p, found, tuple(warnings))
 
 
 def _fit(
@@ -259,7 +233,7 @@ def _logs(sizes: FloatArray, table: FloatArray) -> tuple[FloatArray, FloatArray]
 
 
 def power_law(x: ArrayLike, y: ArrayLike, *, alpha: float = 0.05, margin: float | None = None) -> PowerLaw:
-    """Exponent of growth, and whether it is more or less than linear.
+    """Exponent of growth, and whether it is more or less than linear; warns where the log-log line bends.
 
     Parameters
     ----------
@@ -271,11 +245,6 @@ def power_law(x: ArrayLike, y: ArrayLike, *, alpha: float = 0.05, margin: float 
         Error rate.
     margin : float, optional
         Exponents within 1 - margin and 1 + margin count as linear.
-
-    Returns
-    -------
-    PowerLaw
-        With the warning ``"not-a-power-law"`` where the log-log line bends.
 
     Raises
     ------
@@ -328,13 +297,6 @@ def closest_curve(x: ArrayLike, y: ArrayLike) -> Curve:
 
     Closer by the mean square of the error. A value that is not positive has no power law, and two sizes lie on both:
     then the straight line.
-
-    Parameters
-    ----------
-    x : (k,) array_like
-        Sizes.
-    y : (blocks, k) array_like
-        The response.
     """
     sizes, table = ladder(x, y)
     line = Curve("straight line", block_slopes(sizes, table), table.mean(axis=1), float(sizes.mean()))
@@ -363,27 +325,9 @@ def _bend(sizes: FloatArray, table: FloatArray) -> tuple[Warning, ...]:
     return (Warning("not-a-power-law", text),)
 
 
-def marginal_cost(x: ArrayLike, y: ArrayLike, *, per: float = 1.0, alpha: float = 0.05) -> Slope:
-    """What `per` more units of size cost, in the response's unit.
-
-    Parameters
-    ----------
-    x : (k,) array_like
-        Sizes.
-    y : (blocks, k) array_like
-        The response.
-    per : float
-        Units of size: 1 endpoint, or 1000 requests a second.
-    alpha : float
-        Error rate.
-
-    Returns
-    -------
-    Slope
-        p against a cost of zero.
-    """
-    sizes, table = ladder(x, y)
-    return slope_over_blocks(block_slopes(sizes, table) * per, 0.0, alpha)
+def marginal_cost(x: ArrayLike, y: ArrayLike, *, alpha: float = 0.05) -> Slope:
+    """What one more unit of size costs, in the response's unit; p is against a cost of zero."""
+    return slope_over_blocks(block_slopes(*ladder(x, y)), 0.0, alpha)
 
 
 def marginal_costs(sizes: Mapping[str, ArrayLike], y: ArrayLike, *, alpha: float = 0.05) -> dict[str, Slope]:
@@ -397,10 +341,6 @@ def marginal_costs(sizes: Mapping[str, ArrayLike], y: ArrayLike, *, alpha: float
         The response.
     alpha : float
         Error rate.
-
-    Returns
-    -------
-    dict of name to Slope
 
     Raises
     ------
@@ -417,27 +357,12 @@ def marginal_costs(sizes: Mapping[str, ArrayLike], y: ArrayLike, *, alpha: float
             f"{' and '.join(names)} rise in step or have too few rungs: their costs cannot be told apart; "
             "vary one while the other stays"
         )
-    found = np.linalg.lstsq(scaled, table.T, rcond=None)[0] / np.abs(design).max(axis=0)[:, None]
-    return {name: slope_over_blocks(found[i + 1], 0.0, alpha) for i, name in enumerate(names)}
+    slopes = np.linalg.lstsq(scaled, table.T, rcond=None)[0] / np.abs(design).max(axis=0)[:, None]
+    return {name: slope_over_blocks(slopes[i + 1], 0.0, alpha) for i, name in enumerate(names)}
 
 
 def compare_exponents(x: ArrayLike, treatment: ArrayLike, baseline: ArrayLike, *, alpha: float = 0.05) -> Slope:
-    """Difference of two treatments' exponents, paired by block.
-
-    Parameters
-    ----------
-    x : (k,) array_like
-        Sizes, the same for both.
-    treatment, baseline : (blocks, k) array_like
-        The response; positive.
-    alpha : float
-        Error rate.
-
-    Returns
-    -------
-    Slope
-        Treatment minus baseline; p against no difference. The ratio of the two grows like x to this power.
-    """
+    """Exponent of the treatment less that of the baseline, paired by block: their ratio grows like x to this power."""
     sizes, t = _logs(*ladder(x, treatment))
     _, b = _logs(*ladder(x, baseline))
     if t.shape != b.shape:

@@ -8,6 +8,7 @@ from meshtrial.stats.comparison import Comparison, Warning
 from meshtrial.stats.contrast import block_differences, margin_differences
 from meshtrial.stats.ranktests import FloatArray, leave_one_out_p, smallest_p
 from meshtrial.stats.verdict import Verdict
+from meshtrial.vocabulary import Word
 
 
 def influence(
@@ -23,32 +24,15 @@ def influence(
 
     The family's correction is held at what it was for the full data. Where n - 1 blocks cannot reach it at all, the
     raw p-value is used: a study at its floor is not fragile by that alone.
-
-    Parameters
-    ----------
-    treatment, baseline : (n,) array
-        The complete blocks.
-    comparison : Comparison
-        Of the two.
-    verdict : Verdict
-        On the comparison.
-    p_adjusted, p_equivalence_adjusted : float or None
-        Corrected p-values that the verdict was based on.
-    blocks : sequence
-        Labels.
-
-    Returns
-    -------
-    tuple of Warning
-        At most one, ``"influential-block"``.
     """
     c, n = comparison, comparison.n
-    if c.provisional or verdict.label in ("invalid", "saturated", "unstable") or p_adjusted is None:
+    hidden = c.coarse and not verdict.label.conclusive
+    if c.provisional or hidden or verdict.label in (Word.INVALID, Word.SATURATED, Word.UNSTABLE) or p_adjusted is None:
         return ()
     d, atol = block_differences(treatment, baseline, c.scale)
-    shown = c.p <= c.alpha and verdict.different
-    if _cannot_flip(d, c, shown):
-        return ()
+    one_sided = bool((d > 0).all() or (d < 0).all())
+    if verdict.label.different and c.p <= c.alpha and one_sided and smallest_p(n - 1) * c.m_family <= c.alpha:
+        return ()  # every block on one side, and n - 1 of them can show it
     factor = _factor(c.p, p_adjusted, smallest_p(n - 1), c)
     differs = [p * factor <= c.alpha for p in leave_one_out_p(d, "two-sided", atol)]
     equal = [False] * n
@@ -58,10 +42,10 @@ def influence(
         below = leave_one_out_p(x - margin, "less", tied)
         above = leave_one_out_p(x + margin, "greater", tied)
         equal = [max(both) * factor <= c.alpha for both in zip(below, above, strict=True)]
-    if verdict.different:
+    if verdict.label.different:
         flips, becomes = [not x for x in differs], "not be shown"
-    elif verdict.label == "equivalent":
-        flips, becomes = [x or not y for x, y in zip(differs, equal, strict=True)], "not be equivalent"
+    elif verdict.label is Word.EQUIVALENT:
+        flips, becomes = [x or not y for x, y in zip(differs, equal, strict=True)], f"not be {Word.EQUIVALENT}"
     else:
         flips, becomes = [x or y for x, y in zip(differs, equal, strict=True)], "be conclusive"
     found = [str(block) for block, flip in zip(blocks, flips, strict=True) if flip]
@@ -73,12 +57,6 @@ def influence(
     )
     text = f"without {which} the verdict would {becomes}: read its run logs and gates, keep it, and plan a larger study"
     return (Warning("influential-block", text),)
-
-
-def _cannot_flip(d: FloatArray, c: Comparison, shown: bool) -> bool:
-    """A difference with every block on one side stays shown without any of them, if n - 1 blocks can show it."""
-    one_sided = bool((d > 0).all() or (d < 0).all())
-    return shown and one_sided and smallest_p(c.n - 1) * c.m_family <= c.alpha
 
 
 def _factor(p: float, adjusted: float, smallest: float, c: Comparison) -> float:

@@ -17,6 +17,10 @@ p-value is quoted for, and there the p-value rules:
 
 So ``interval.excludes(null)`` is the same statement as ``p <= alpha``, always.
 
+A median alone, of what is not paired and follows no known distribution, is enclosed by order statistics: the sign test
+turned over. The interval from the k-th smallest to the k-th largest of n values misses the median with probability
+2 P(B < k), B binomial(n, 1/2) (Gibbons and Chakraborti, Nonparametric Statistical Inference, 5th ed., section 5.2).
+
 The same for many samples at once, for leave-one-out checks and calibration: rows without ties and zeros go through one
 table look-up, the few others through the scalar functions, so that a row's answer does not depend on the other rows.
 """
@@ -32,6 +36,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from meshtrial.errors import UsageError
 from meshtrial.stats.ranktests import (
     EXACT_RUNS,
     Alternative,
@@ -39,7 +44,7 @@ from meshtrial.stats.ranktests import (
     as_sample,
     clean_signed_rank_tail,
     critical_count,
-    rank_sum,
+    rank_sum_p,
     rank_sum_tails,
     signed_rank_p,
 )
@@ -91,22 +96,9 @@ def distinct(ordered: FloatArray, atol: float) -> FloatArray:
 def invert(
     points: FloatArray, p_at: Callable[[float], float], alpha: float, centre: float
 ) -> tuple[float, float, float]:
-    """Hull of the accepted stretches between critical points, by bisection on each side of the centre.
+    """Low, high, confidence: the hull of the accepted stretches, by bisection on each side of the centre.
 
-    Parameters
-    ----------
-    points : (k,) array
-        Distinct critical points, ascending.
-    p_at : callable
-        Two-sided p-value of an assumed shift.
-    alpha : float
-        Shifts with p <= alpha are rejected.
-    centre : float
-        The estimate; stretches next to it have the largest p.
-
-    Returns
-    -------
-    low, high, confidence
+    `points` are the distinct critical points, ascending; p is largest next to the centre, which is the estimate.
     """
     k = len(points)
     reach = max(1.0, float(points[-1] - points[0]))
@@ -240,29 +232,14 @@ def _critical_pairs(n_x: int, n_y: int, alpha: float) -> tuple[int, float]:
     return k, float(sizes[k]) if k >= 0 else 0.0
 
 
-def hodges_lehmann_two(
-    x: ArrayLike, y: ArrayLike, alpha: float = 0.05, *, null: float = 0.0, atol: float = 0.0
-) -> RankInterval:
-    """Median of all x_i - y_j, with the interval of the exact Mann-Whitney test.
-
-    Parameters
-    ----------
-    x, y : (n_x,), (n_y,) array_like
-        One value a run.
-    alpha, null, atol
-        As in `hodges_lehmann`.
-
-    Returns
-    -------
-    RankInterval
-        ``result.excludes(null) == (result.p <= alpha)``.
-    """
+def hodges_lehmann_two(x: ArrayLike, y: ArrayLike, alpha: float = 0.05, *, atol: float = 0.0) -> RankInterval:
+    """Median of all x_i - y_j, with the interval of the exact Mann-Whitney test; otherwise as `hodges_lehmann`."""
     a, b = as_sample(x, "x"), as_sample(y, "y")
     gaps: FloatArray = np.sort((a[:, None] - b[None, :]).ravel())
     estimate = middle_of(gaps)
 
     def p_at(theta: float) -> float:
-        return rank_sum(a - theta, b, "two-sided", atol)[1]
+        return rank_sum_p(a - theta, b, "two-sided", atol)
 
     repeated = any(bool((np.diff(np.sort(v)) <= atol).any()) for v in (a, b))
     if repeated:
@@ -271,23 +248,42 @@ def hodges_lehmann_two(
         k, size = _critical_pairs(len(a), len(b), alpha)
         low, high = (float(gaps[k]), float(gaps[len(gaps) - 1 - k])) if k >= 0 else (-math.inf, math.inf)
         confidence = 1.0 - size
-    return settle(RankInterval(estimate, low, high, confidence, p_at(null), len(a) + len(b), alpha, null), atol)
+    return settle(RankInterval(estimate, low, high, confidence, p_at(0.0), len(a) + len(b), alpha, 0.0), atol)
+
+
+@dataclass(frozen=True, slots=True)
+class MedianRanks:
+    """Order statistics that enclose a median.
+
+    Attributes
+    ----------
+    rank : int
+        The interval reaches from the `rank`-th smallest value to the `rank`-th largest, counted from 1.
+    confidence : float
+        What it achieves; below what was asked for where even the whole range cannot reach that.
+    """
+
+    rank: int
+    confidence: float
+
+
+def median_ranks(n: int, alpha: float) -> MedianRanks:
+    """The narrowest pair for `n` values with a confidence of at least 1 - `alpha`, else their whole range.
+
+    Raises
+    ------
+    UsageError
+        Without values.
+    """
+    if n < 1:
+        raise UsageError("an interval of a median needs at least one value")
+    tails = special.bdtr(np.arange(n), n, 0.5)  # P(at most k of n below the median)
+    rank = max(int(np.searchsorted(2 * tails, alpha, side="right")), 1)
+    return MedianRanks(rank, max(0.0, 1 - 2 * float(tails[rank - 1])))
 
 
 def signed_rank_p_rows(d: FloatArray, alternative: Alternative = "two-sided", *, atol: float = 0.0) -> FloatArray:
-    """Exact signed-rank p-value of every row.
-
-    Parameters
-    ----------
-    d : (k, n) array
-        Finite differences, a sample a row.
-    alternative, atol
-        As in `signed_rank`.
-
-    Returns
-    -------
-    (k,) array
-    """
+    """Exact signed-rank p-value of every row of finite differences (k, n)."""
     _, n = d.shape
     size = np.abs(d)
     order = size.argsort(axis=1)
@@ -308,15 +304,7 @@ def signed_rank_p_rows(d: FloatArray, alternative: Alternative = "two-sided", *,
 
 @dataclass(frozen=True, slots=True)
 class IntervalRows:
-    """Estimates, intervals and p-values of many samples.
-
-    Attributes
-    ----------
-    estimate, low, high, p : (k,) array
-        As in `RankInterval`, a sample an element.
-    excludes_null : (k,) bool array
-        Whether zero lies outside the interval.
-    """
+    """Estimates, intervals and p-values as in `RankInterval`, a sample an element, and whether zero lies outside."""
 
     estimate: FloatArray
     low: FloatArray
@@ -326,19 +314,7 @@ class IntervalRows:
 
 
 def hodges_lehmann_rows(d: FloatArray, alpha: float = 0.05, *, atol: float = 0.0) -> IntervalRows:
-    """Hodges-Lehmann estimate and inverted interval of every row.
-
-    Parameters
-    ----------
-    d : (k, n) array
-        Finite differences, a sample a row.
-    alpha, atol
-        As in `hodges_lehmann`.
-
-    Returns
-    -------
-    IntervalRows
-    """
+    """Hodges-Lehmann estimate and inverted interval of every row of finite differences (k, n)."""
     rows, n = d.shape
     i, j = np.triu_indices(n)
     averages = (d[:, i] + d[:, j]) / 2

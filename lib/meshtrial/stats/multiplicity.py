@@ -29,22 +29,10 @@ def _family(p: ArrayLike, m: int | None) -> FloatArray:
 
 
 def holm(p: ArrayLike, m: int | None = None) -> FloatArray:
-    """Step-down adjusted p-values (Holm 1979): family-wise error under any dependence.
+    """Step-down adjusted p-values of a family of m (Holm 1979): family-wise error under any dependence.
 
     Equals ``statsmodels.stats.multitest.multipletests(p, method="holm")``, which runs Python's whole garbage collector
     on every call: 75 ms, where a calibration corrects 8000 families.
-
-    Parameters
-    ----------
-    p : (k,) array_like
-        Raw p-values.
-    m : int, optional
-        Size of the declared family where some of its contrasts gave no p-value; they still count.
-
-    Returns
-    -------
-    (k,) array
-        Reject where the adjusted p <= alpha.
     """
     values = _family(p, m)
     order = np.argsort(values, kind="stable")
@@ -55,19 +43,7 @@ def holm(p: ArrayLike, m: int | None = None) -> FloatArray:
 
 
 def benjamini_hochberg(p: ArrayLike, m: int | None = None) -> FloatArray:
-    """Step-up adjusted p-values (Benjamini & Hochberg 1995): false discovery rate, for exploratory responses.
-
-    Parameters
-    ----------
-    p : (k,) array_like
-        Raw p-values.
-    m : int, optional
-        Number of hypotheses where some gave no p-value.
-
-    Returns
-    -------
-    (k,) array
-    """
+    """Step-up adjusted p-values of m hypotheses (Benjamini & Hochberg 1995): false discovery rate."""
     # statsmodels takes a moment to load, which commands that test nothing need not wait for
     from statsmodels.stats.multitest import fdrcorrection
 
@@ -92,10 +68,6 @@ def smallest_n(m: int, alpha: float = 0.05, test: Literal["difference", "equival
         Family-wise error rate.
     test : {"difference", "equivalence"}
         Two-sided, 2^(1-n) <= alpha/m; or two one-sided tests, 2^-n <= alpha/m.
-
-    Returns
-    -------
-    int
     """
     _check(m, alpha)
     bits = math.ceil(math.log2(m / alpha))

@@ -22,7 +22,6 @@ from numpy.typing import ArrayLike
 
 from meshtrial.errors import UsageError
 from meshtrial.stats.comparison import Comparison
-from meshtrial.stats.ranktests import FloatArray
 
 # two blocks' worth of chance less than the usual 5 %: this test stands beside every other one of the study
 SHAKEN_P = 0.01
@@ -40,35 +39,21 @@ class NoiseFloor:
         Size of the apparent effect: max(ratio, 1/ratio) - 1, or |difference| in the response's unit.
     low, upper : float
         Smallest and largest effect inside the A/A interval, in the same terms; low is 0 where the interval holds none.
-    between_run_sd : float
-        Standard deviation of one run within its block: sd of the A/A block differences / sqrt(2), on the log scale for
-        ratios (0.05 is about 5 %).
     p : float
         Exact p-value of the A/A contrast; it should not be small.
-    n : int
-        Blocks.
-    scale : str
-        ``"ratio"`` or ``"difference"``.
     """
 
     floor: float
     low: float
     upper: float
-    between_run_sd: float
     p: float
-    n: int
-    scale: str
 
     def shaken(self, margin: float | None) -> bool:
         """Whether the A/A contrast shows that the run-to-run model does not hold at the size of the margin.
 
         Nothing differs between baseline and twin, so either their interval lies wholly beyond the margin, or their
-        test rejects at 1 % while effects beyond the margin are not excluded.
-
-        Parameters
-        ----------
-        margin : float or None
-            A ratio minus one, or the response's unit.
+        test rejects at 1 % while effects beyond the margin are not excluded. A margin is a ratio minus one, or in the
+        response's unit.
         """
         beyond = margin is not None and self.low > margin
         within = margin is not None and self.upper <= margin
@@ -76,21 +61,11 @@ class NoiseFloor:
 
 
 def noise_floor(twin: Comparison) -> NoiseFloor:
-    """Noise floor from the contrast of the baseline's twin with the baseline.
-
-    Parameters
-    ----------
-    twin : Comparison
-        ``compare_paired(none_aa, none)``.
-
-    Returns
-    -------
-    NoiseFloor
-    """
+    """Noise floor from the paired contrast of the baseline's twin with the baseline."""
     size = effect_size(twin.estimate, twin.scale)
     ends = [effect_size(twin.ci_low, twin.scale), effect_size(twin.ci_high, twin.scale)]
     low = min(ends) if twin.excludes_no_effect else 0.0
-    return NoiseFloor(size, low, max(ends), twin.sd / math.sqrt(2), twin.p, twin.n, twin.scale)
+    return NoiseFloor(size, low, max(ends), twin.p)
 
 
 def effect_size(value: float, scale: str) -> float:
@@ -111,19 +86,10 @@ class VarianceComponents:
     between, within : float
         Variances between deployments and between the slices of one, in the square of the data's unit (log data:
         relative variances).
-    mean : float
-        Grand mean over deployments.
-    deployments : int
-        Deployments.
-    slices : int
-        Fewest slices of a deployment.
     """
 
     between: float
     within: float
-    mean: float
-    deployments: int
-    slices: int
 
     def run_variance(self, slices: int) -> float:
         """Variance of a run that averages `slices` slices of one deployment."""
@@ -137,10 +103,6 @@ def variance_components(deployments: Sequence[ArrayLike]) -> VarianceComponents:
     ----------
     deployments : sequence of (slices,) array_like
         The slices of each deployment, on the scale of the analysis (logs for ratios).
-
-    Returns
-    -------
-    VarianceComponents
 
     Raises
     ------
@@ -156,15 +118,8 @@ def variance_components(deployments: Sequence[ArrayLike]) -> VarianceComponents:
             f"{len(groups)} deployments with {sum(sizes)} slices cannot tell the two levels apart: "
             "measure at least 2 fresh deployments, one of them at least twice"
         )
-    means = np.array([g.mean() for g in groups])
     if all(np.ptp(g) == 0 for g in groups):  # nothing varies inside a deployment: there is nothing to fit
-        return VarianceComponents(float(means.var(ddof=1)), 0.0, float(means.mean()), len(groups), min(sizes))
-    between, within = _reml(groups)
-    return VarianceComponents(between, within, float(means.mean()), len(groups), min(sizes))
-
-
-def _reml(groups: Sequence[FloatArray]) -> tuple[float, float]:
-    """Variances between and within groups."""
+        return VarianceComponents(float(np.var([g.mean() for g in groups], ddof=1)), 0.0)
     # statsmodels takes a second to load, which only plans with several slices need
     from statsmodels.regression.mixed_linear_model import MixedLM
     from statsmodels.tools.sm_exceptions import ConvergenceWarning
@@ -180,25 +135,19 @@ def _reml(groups: Sequence[FloatArray]) -> tuple[float, float]:
         # Powell's search needs no gradient, which has no meaning on the boundary
         fit = model.fit(reml=True, method="powell", ftol=1e-12)
     between, within = (float(part) * unit**2 for part in (fit.cov_re[0, 0], fit.scale))
-    return (between if between > _NOTHING * within else 0.0), within
+    return VarianceComponents(between if between > _NOTHING * within else 0.0, within)
 
 
 def best_slices(components: VarianceComponents, cost_outer: float, cost_inner: float, *, most: int = 100) -> int:
-    """Cheapest number of slices a deployment (Kalibera & Jones 2013, section 6.2).
+    """Cheapest number of slices a deployment (Kalibera & Jones 2013, section 6.2), from 1 to `most`.
 
     Parameters
     ----------
     components : VarianceComponents
-        From calibration data.
     cost_outer, cost_inner : float
         Seconds that a fresh deployment costs beside its slices, and that one slice costs.
     most : int
-        Upper limit, reached where deployments hardly differ.
-
-    Returns
-    -------
-    int
-        ``sqrt(cost_outer/cost_inner * within/between)``, rounded up, between 1 and `most`.
+        Reached where deployments hardly differ.
     """
     if not (cost_outer >= 0 and cost_inner > 0):
         raise UsageError(f"costs are seconds: outer >= 0 and inner > 0, got {cost_outer} and {cost_inner}")

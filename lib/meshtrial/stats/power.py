@@ -11,7 +11,6 @@ cost nothing; beyond 512 blocks by the normal limit.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -19,7 +18,6 @@ from scipy import special
 
 from meshtrial.errors import UsageError
 from meshtrial.stats.multiplicity import smallest_n
-from meshtrial.stats.noise import VarianceComponents, best_slices
 from meshtrial.stats.ranktests import FloatArray, clean_signed_rank_tail
 
 EFFICIENCY = 0.955
@@ -29,11 +27,8 @@ _COARSE = 60
 
 
 def reached_level(n: int, level: float) -> float:
-    """Largest one-sided p-value of n blocks at or below `level`; 0 where they reach none.
-
-    Beyond 60 blocks p-values are so fine that it is `level` itself.
-    """
-    if n > _COARSE:
+    """Largest one-sided p-value of n blocks at or below `level`; 0 where they reach none."""
+    if n > _COARSE:  # p-values are so fine that it is the level itself
         return level
     tail = clean_signed_rank_tail(n)
     return float(tail[tail <= level].max(initial=0.0))
@@ -61,18 +56,12 @@ def _detectable(level: float, power: float) -> FloatArray:
     return table
 
 
-@lru_cache(maxsize=256)
-def _falling(level: float, power: float) -> FloatArray:
-    """The same table with its sign turned, ascending for a search."""
-    return -_detectable(level, power)
-
-
 def _blocks(effect: float, level: float, power: float) -> int:
     """Fewest blocks with which a one-sided test at `level` finds a standardised effect."""
-    table = _falling(level, power)
-    if -effect <= table[-1]:
-        return int(table.searchsorted(-effect))  # the first number of blocks that sees the effect
-    return _whole(_normal_blocks(effect, level, power))
+    falling = _detectable(level, power)
+    if effect >= falling[-1]:
+        return int((-falling).searchsorted(-effect))  # the first number of blocks that sees the effect
+    return math.ceil(min(_normal_blocks(effect, level, power), 1e9))
 
 
 def _normal_blocks(effect: float, alpha: float, power: float) -> float:
@@ -85,6 +74,8 @@ def _normal_blocks(effect: float, alpha: float, power: float) -> float:
 def detectable_effect(n: int, *, alpha: float = 0.05, m: int = 1, power: float = 0.8) -> float | None:
     """Smallest standardised effect (mean/sd of the block differences) found with `power` at n blocks.
 
+    None where n is below the exact test's floor: then no effect, however large, can be found.
+
     Parameters
     ----------
     n : int
@@ -92,12 +83,6 @@ def detectable_effect(n: int, *, alpha: float = 0.05, m: int = 1, power: float =
     alpha, m : float, int
         Family-wise error and the contrasts of the family: tested at alpha/m, Holm's first step.
     power : float
-        Wanted power.
-
-    Returns
-    -------
-    float or None
-        None where n is below the exact test's floor: then no effect, however large, can be found.
     """
     if n < smallest_n(m, alpha):
         return None
@@ -107,7 +92,7 @@ def detectable_effect(n: int, *, alpha: float = 0.05, m: int = 1, power: float =
 
 
 def blocks_for_difference(sd: float, margin: float, *, alpha: float = 0.05, m: int = 1, power: float = 0.8) -> int:
-    """Blocks with which a true effect of `margin` is found with `power`.
+    """Blocks with which a true effect of `margin` is found with `power`; at least the floor.
 
     Parameters
     ----------
@@ -117,11 +102,6 @@ def blocks_for_difference(sd: float, margin: float, *, alpha: float = 0.05, m: i
         The effect to be found, on the same scale: ln(1.05) for 5 %.
     alpha, m, power
         As in `detectable_effect`.
-
-    Returns
-    -------
-    int
-        At least the floor.
 
     Raises
     ------
@@ -134,7 +114,7 @@ def blocks_for_difference(sd: float, margin: float, *, alpha: float = 0.05, m: i
 def blocks_for_equivalence(
     sd: float, margin: float, *, effect: float = 0.0, alpha: float = 0.05, m: int = 1, power: float = 0.8
 ) -> int:
-    """Blocks with which two treatments are shown to be equivalent with `power`.
+    """Blocks with which two treatments are shown to be equivalent with `power`; at least the floor.
 
     Parameters
     ----------
@@ -145,11 +125,6 @@ def blocks_for_equivalence(
     alpha, m, power
         As in `detectable_effect`. With no effect both one-sided tests must succeed, so each has the power
         (1 + power)/2: .9 at .8.
-
-    Returns
-    -------
-    int
-        At least the floor.
 
     Raises
     ------
@@ -168,100 +143,3 @@ def _effect(sd: float, margin: float) -> float:
     if not (sd >= 0 and math.isfinite(sd)) or not margin > 0:
         raise UsageError(f"planning needs a noise of at least 0 and a positive margin, got sd={sd}, margin={margin}")
     return margin / sd if sd > 0 else math.inf
-
-
-def _whole(n: float) -> int:
-    return math.ceil(min(n, 1e9))
-
-
-def study_seconds(blocks: int, treatments: int, seconds_per_run: float) -> float:
-    """Wall time of a study: every block deploys and measures every treatment once, one after the other.
-
-    Parameters
-    ----------
-    blocks : int
-        Blocks of the plan.
-    treatments : int
-        With the baseline and its A/A twin.
-    seconds_per_run : float
-        Deployment, warm-up, measurement and teardown of one run, in seconds.
-    """
-    return blocks * treatments * seconds_per_run
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """What a block costs and what a study is held to.
-
-    Attributes
-    ----------
-    treatments : int
-        Runs of a block, with baseline and twin.
-    m_family : int
-        Contrasts of the family.
-    outer_s, inner_s : float
-        Seconds that a fresh deployment costs beside its slices, and that one slice costs.
-    alpha, power : float
-        Family-wise error rate, and the wanted power.
-    """
-
-    treatments: int
-    m_family: int
-    outer_s: float
-    inner_s: float
-    alpha: float = 0.05
-    power: float = 0.8
-
-    def seconds(self, blocks: int, slices: int) -> float:
-        """Wall time of so many blocks with so many slices a deployment."""
-        return study_seconds(blocks, self.treatments, self.outer_s + slices * self.inner_s)
-
-
-@dataclass(frozen=True, slots=True)
-class StudyCost:
-    """What a margin costs with so many slices a deployment.
-
-    Attributes
-    ----------
-    slices : int
-        Interleaved slices of each deployment, their requests are their run's; they are no replicates.
-    sd : float
-        Standard deviation of a block difference (log ratio) with that many slices.
-    blocks_difference, blocks_equivalence : int
-        Blocks that find an effect of the margin's size, and that show equivalence if there is none.
-    seconds_difference, seconds_equivalence : float
-        Wall time of these blocks.
-    """
-
-    slices: int
-    sd: float
-    blocks_difference: int
-    blocks_equivalence: int
-    seconds_difference: float
-    seconds_equivalence: float
-
-
-def cost_of_margin(
-    components: VarianceComponents, ratio: float, budget: Budget, *, slices: int | None = None
-) -> StudyCost:
-    """Plan a study from variance components of log values.
-
-    Parameters
-    ----------
-    components : VarianceComponents
-        Between and within deployments, of natural logs.
-    ratio : float
-        Effective margin as a ratio: 1.05 for 5 %.
-    budget : Budget
-        What a block costs.
-    slices : int, optional
-        Fixed number of slices; the cheapest by default (Kalibera & Jones 2013, section 6.2).
-    """
-    many = best_slices(components, budget.outer_s, budget.inner_s) if slices is None else slices
-    # two runs differ in a block, each with the variance of a fresh deployment
-    sd = math.sqrt(2 * components.run_variance(many))
-    half, alpha, m, power = math.log(ratio), budget.alpha, budget.m_family, budget.power
-    difference = blocks_for_difference(sd, half, alpha=alpha, m=m, power=power)
-    equivalence = blocks_for_equivalence(sd, half, alpha=alpha, m=m, power=power)
-    seconds = [budget.seconds(blocks, many) for blocks in (difference, equivalence)]
-    return StudyCost(many, sd, difference, equivalence, *seconds)

@@ -15,7 +15,7 @@ import numpy as np
 
 from meshtrial.errors import UsageError
 from meshtrial.stats.comparison import Warning
-from meshtrial.stats.signtest import median_ranks
+from meshtrial.stats.intervals import median_ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,19 +102,7 @@ def rates(history: Sequence[Rung], tolerance: float) -> dict[float, bool | None]
 
 
 def bracket(history: Sequence[Rung], *, tolerance: float = 0.02) -> Bracket:
-    """Bracket the capacity from one ladder or search.
-
-    Parameters
-    ----------
-    history : sequence of Rung
-        In any order. A rate tried once and failed counts as failed.
-    tolerance : float
-        Largest missing share of the rate.
-
-    Returns
-    -------
-    Bracket
-    """
+    """Bracket the capacity from one ladder or search, in any order; a rate tried once and failed counts as failed."""
     if not history:
         raise UsageError("a ladder without a run has no capacity")
     state = rates(history, tolerance)
@@ -135,10 +123,6 @@ def capacity(repeats: Sequence[Sequence[Rung]], *, alpha: float = 0.05, toleranc
         confidence that this achieves (three repeats: 75 %).
     tolerance : float
         Largest missing share of the rate.
-
-    Returns
-    -------
-    Capacity
 
     Raises
     ------
@@ -200,17 +184,7 @@ class RateSearch:
             )
 
     def next_rate(self, history: Sequence[Rung]) -> float | None:
-        """The rate to try next; None where the search is over.
-
-        Parameters
-        ----------
-        history : sequence of Rung
-            Every run so far.
-
-        Returns
-        -------
-        float or None
-        """
+        """The rate to try after every run so far; None where the search is over."""
         if not history:
             return self.start
         state = rates(history, self.tolerance)

@@ -64,18 +64,12 @@ def simulate(
     scales: ArrayLike | None = None,
     sensitivities: ArrayLike | None = None,
 ) -> FloatArray:
-    """Draw whole studies.
+    """Draw whole studies: natural logs of the responses, (repetitions, blocks, treatments).
 
     Parameters
     ----------
     effects : (treatments,) array_like
         Log effect of each treatment; ``ln 1.2`` for +20 %. The first is the baseline.
-    blocks, repetitions : int
-        Blocks a study, and studies.
-    rng : numpy.random.Generator
-        Source of randomness.
-    noise : Noise, optional
-        `Noise()` by default.
     order : {"randomised", "sequential"}
         Randomised complete blocks; or all runs of the first treatment, then all of the next: the order that gives false
         positives.
@@ -85,11 +79,6 @@ def simulate(
         Factor on the machine's AR(1) wander as each treatment feels it, 1 by default. Where a treatment feels it
         more than its baseline does, block differences inherit its autocorrelation, and no test for exchangeable
         blocks is exact.
-
-    Returns
-    -------
-    (repetitions, blocks, treatments) array
-        Natural logs of the responses.
     """
     noise = noise or Noise()
     effect = np.asarray(effects, dtype=np.float64)
@@ -138,26 +127,9 @@ def bootstrap(
 
     Whole blocks are drawn with replacement, in stretches of neighbours, so that what a block shares and how
     neighbours resemble each other is kept. Within a drawn block its runs are dealt to the treatments in random order;
-    where there are more treatments than recorded runs, with replacement.
-
-    Parameters
-    ----------
-    recorded : (recorded blocks, runs of a block) array_like
-        Natural logs of identical treatments (``none`` and ``none-aa``), one row a block in order of time.
-    effects, blocks, repetitions, rng
-        As in `simulate`.
-    stretch : int
-        Neighbouring blocks drawn together (circular block bootstrap, Politis & Romano 1992).
-
-    Returns
-    -------
-    (repetitions, blocks, treatments) array
-        Natural logs.
-
-    Raises
-    ------
-    UsageError
-        If the recorded array has fewer than 2 blocks or 2 treatments, or is not finite.
+    where there are more treatments than recorded runs, with replacement. `recorded` holds natural logs of identical
+    treatments (``none`` and ``none-aa``), one row a block in order of time; `stretch` is the number of neighbours drawn
+    together (circular block bootstrap, Politis & Romano 1992). Otherwise as `simulate`.
     """
     source = np.asarray(recorded, dtype=np.float64)
     effect = np.asarray(effects, dtype=np.float64)

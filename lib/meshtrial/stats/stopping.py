@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 from meshtrial.errors import UsageError
 from meshtrial.stats.comparison import Comparison
+from meshtrial.typed import read
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,20 +230,7 @@ def stopping_rule(data: Mapping[str, Any]) -> StoppingRule:
     name = options.pop("rule", None)
     if name not in _RULES:
         raise UsageError(f"no stopping rule {name!r}; there are {', '.join(_RULES)}")
-    kind = _RULES[name]
-    known = {f.name: f.type for f in fields(kind)}
-    for key, value in options.items():
-        if key not in known:
-            raise UsageError(f"stopping rule {name!r} has no option {key!r}; it has {', '.join(known)}")
-        whole = known[key] == "int"
-        if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
-            raise UsageError(
-                f"stopping rule {name!r}: {key} must be a {'whole number' if whole else 'number'}, got {value!r}"
-            )
-    try:
-        return kind(**options)
-    except TypeError:
-        raise UsageError(f"stopping rule {name!r} needs a value for target") from None
+    return read(_RULES[name], options, "stopping")
 
 
 def _require(good: bool, message: str) -> None:

@@ -8,39 +8,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 from meshtrial.stats.comparison import Comparison
 from meshtrial.stats.noise import NoiseFloor, effect_size
 from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence
-
-Kind = Literal["latency", "resource", "level"]
-Label = Literal[
-    "invalid",
-    "saturated",
-    "unstable",
-    "slower",
-    "faster",
-    "more",
-    "less",
-    "higher",
-    "lower",
-    "equivalent",
-    "inconclusive",
-]
-
-# What a difference is called: up, down.
-DIRECTIONS: dict[Kind, tuple[Label, Label]] = {
-    "latency": ("slower", "faster"),
-    "resource": ("more", "less"),
-    "level": ("higher", "lower"),
-}
-
+from meshtrial.vocabulary import BELOW_MARGIN, MATERIAL, Word, directions, sentence
 
 # Of ten blocks whose differences wander (AR(1), rho 0.8), 1 % have a mean beyond so many of their standard deviations;
 # of eight 2 %, and with rho 0.9 6 to 8 %: a twentyfold latency stays one.
 DEPENDENT_SDS = 4.0
-DEPENDENT = "block differences depend on each other, so the exact test's p-value is too small"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +25,10 @@ class Verdict:
 
     Attributes
     ----------
-    label : str
-        ``invalid``, ``saturated``, ``unstable``, ``slower``/``faster`` (latency), ``more``/``less`` (resources),
-        ``higher``/``lower`` (anything else), ``equivalent`` or ``inconclusive``.
+    label : Word
     qualifier : str
-        ``"material"`` (shown to be larger than the margin), ``"below margin"`` (equivalence is shown too) or ``""``.
-    text : str
-        What a report prints.
+        Of a difference ``"material"`` (shown to be larger than the margin), ``"below margin"`` (equivalence is shown
+        too) or nothing; else what the verdict lacks to be conclusive.
     reason : str
         The rule that decided, with its numbers.
     blocks : int or None
@@ -65,22 +38,16 @@ class Verdict:
         Minimum detectable effect, to be printed beside an inconclusive verdict.
     """
 
-    label: Label
-    qualifier: Literal["material", "below margin", ""]
-    text: str
+    label: Word
+    qualifier: str
     reason: str
-    blocks: int | None
-    mde: float | None
+    blocks: int | None = None
+    mde: float | None = None
 
     @property
-    def conclusive(self) -> bool:
-        """Whether a difference or equivalence was shown."""
-        return self.label not in ("invalid", "saturated", "unstable", "inconclusive")
-
-    @property
-    def different(self) -> bool:
-        """Whether a difference was shown."""
-        return self.conclusive and self.label != "equivalent"
+    def text(self) -> str:
+        """What a report prints."""
+        return sentence(self.label, self.qualifier)
 
 
 def decide(
@@ -91,7 +58,7 @@ def decide(
     p_material_adjusted: float | None = None,
     noise: NoiseFloor | None = None,
     dependent: bool = False,
-    kind: Kind = "latency",
+    kind: str = "latency",
     invalid: str | None = None,
     saturated: str | None = None,
 ) -> Verdict:
@@ -107,8 +74,8 @@ def decide(
         Of the same response and load.
     dependent : bool
         Whether block differences were found to depend on each other, which no exact test survives.
-    kind : {"latency", "resource", "level"}
-        Chooses the words for the direction.
+    kind : str
+        Of the response; chooses the words for the direction.
     invalid, saturated : str, optional
         Why the gates or proofs failed, or that the treatment did not keep up with the load.
 
@@ -117,44 +84,48 @@ def decide(
     Verdict
     """
     if invalid is not None:
-        return Verdict("invalid", "", "invalid", invalid, None, None)
+        return Verdict(Word.INVALID, "", invalid)
     if saturated is not None:
-        return Verdict("saturated", "", "saturated", saturated, None, None)
+        return Verdict(Word.SATURATED, "", saturated)
     if comparison is None or p_adjusted is None:
-        return Verdict("invalid", "", "invalid", "fewer than 2 complete blocks are left", None, None)
+        return Verdict(Word.INVALID, "", "fewer than 2 complete blocks are left")
     c = comparison
     if c.provisional:
         reason = f"with n = {c.n} the exact test cannot go below p = {c.smallest_p:.3g}"
-        return Verdict("inconclusive", "", f"inconclusive: at least {c.floor_n} {c.unit}", reason, c.floor_n, None)
+        return Verdict(Word.INCONCLUSIVE, f"at least {c.floor_n} {c.unit}", reason, c.floor_n)
     margin = c.margin
     if dependent and _effect(c) <= DEPENDENT_SDS * c.sd:
-        return Verdict("inconclusive", "", "inconclusive: the blocks depend on each other", DEPENDENT, None, c.mde)
+        reason = "block differences depend on each other, so the exact test's p-value is too small"
+        return Verdict(Word.INCONCLUSIVE, "the blocks depend on each other", reason, mde=c.mde)
     if noise is not None and noise.shaken(margin) and not _beyond(c, noise.floor):
         size = "" if margin is None else f", beside a margin of {_size(margin, c)}"
-        reason = f"baseline and twin differ by {_size(noise.floor, c)} (p = {noise.p:.2g}){size}"
-        return _open("unstable", reason, c)
+        return _open(Word.UNSTABLE, f"baseline and twin differ by {_size(noise.floor, c)} (p = {noise.p:.2g}){size}", c)
 
-    equivalent = p_equivalence_adjusted is not None and p_equivalence_adjusted <= c.alpha
-    if p_adjusted <= c.alpha:
-        up, down = DIRECTIONS[kind]
+    different, equivalent, material = (
+        p is not None and p <= c.alpha for p in (p_adjusted, p_equivalence_adjusted, p_material_adjusted)
+    )
+    if c.coarse and (different or equivalent):
+        # No test sees what buckets hide, so the whole interval must say the same.
+        if not (c.excludes_no_effect if different else c.lies("within")):
+            reason = "the interval, with the buckets of its quantiles, holds another answer too"
+            return Verdict(Word.INCONCLUSIVE, "the buckets are too coarse to tell", reason, mde=c.mde)
+        equivalent, material = equivalent and c.lies("within"), material and c.lies("beyond")
+    if different:
+        up, down = directions(kind)
+        qualifier = MATERIAL if material else BELOW_MARGIN if equivalent else ""
         label = up if c.estimate >= c.no_effect else down
-        material = p_material_adjusted is not None and p_material_adjusted <= c.alpha
-        qualifier: Literal["material", "below margin", ""] = (
-            "material" if material else "below margin" if equivalent else ""
-        )
-        text = f"{label} ({qualifier})" if qualifier else label
-        return Verdict(label, qualifier, text, f"adjusted p = {p_adjusted:.3g}", None, c.mde)
+        return Verdict(label, qualifier, f"adjusted p = {p_adjusted:.3g}", mde=c.mde)
     if equivalent:
         reason = f"adjusted equivalence p = {p_equivalence_adjusted:.3g} within the margin {_size(margin or 0.0, c)}"
-        return Verdict("equivalent", "", "equivalent", reason, None, c.mde)
-    return _open("inconclusive", f"adjusted p = {p_adjusted:.3g}", c)
+        return Verdict(Word.EQUIVALENT, "", reason, mde=c.mde)
+    return _open(Word.INCONCLUSIVE, f"adjusted p = {p_adjusted:.3g}", c)
 
 
-def _open(label: Literal["unstable", "inconclusive"], reason: str, c: Comparison) -> Verdict:
+def _open(label: Word, reason: str, c: Comparison) -> Verdict:
     """What is not settled, with the size of a new study that would probably settle it."""
     blocks = blocks_of_a_new_study(c)
-    text = label if blocks is None else f"{label} (a new study of about {_count(blocks)} {c.unit})"
-    return Verdict(label, "", text, reason, blocks, c.mde)
+    qualifier = "" if blocks is None else f"a new study of about {_count(blocks)} {c.unit}"
+    return Verdict(label, qualifier, reason, blocks, c.mde)
 
 
 def blocks_of_a_new_study(c: Comparison) -> int | None:
@@ -197,4 +168,4 @@ def _size(value: float, c: Comparison) -> str:
 
 
 def _count(n: int) -> str:
-    return str(n) if n < 1000 else "1000 or"
+    return str(n) if n < 1000 else "1000 or more"

@@ -7,13 +7,52 @@ through ``generate``, the measured ``generate`` between two ``snapshot`` calls, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from meshtrial.design.responses import QUANTILES, REGISTRY
 from meshtrial.design.study import Load, Study, Treatment
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
 from meshtrial.records.schema import ComponentUsage, Proof
+
+
+@dataclass
+class Facts:
+    """What a deployment says of itself besides its counters; ``extra`` of ``run.json``."""
+
+    fresh: bool = True  # False where it was kept from an earlier run, whose time it took to be ready
+    ready_s: float | None = None  # that time, where the deployment knows it better than whoever waited for it
+    hold_s: float = 0.0  # what the application waits by design
+    endpoints: int = 0  # where their number is what a study varies, else 0
+    proxies: int = 0  # beside them
+    responses: dict[str, float] = field(default_factory=dict)  # its own, by name
+    notes: dict[str, Any] = field(default_factory=dict)  # for the record's reader; nothing is computed from them
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        sizes = {"hold_s": self.hold_s, "endpoints": self.endpoints, "proxies": self.proxies} if self.endpoints else {}
+        return {**sizes, **({"responses": self.responses} if self.responses else {}), **self.notes}
+
+    def added_responses(self, measured: Mapping[str, float], deploy_s: float) -> dict[str, float]:
+        """Its own, those of its readiness, sums over its endpoints, latency beyond its holds.
+
+        Raw latencies of what was ``measured`` stay what they are: a ratio of them would hide under the holds.
+        """
+        found = {name: float(value) for name, value in self.responses.items() if name in REGISTRY}
+        if self.fresh:
+            found["ready_time_s"] = deploy_s if self.ready_s is None else self.ready_s
+        for q in QUANTILES:
+            raw, name = measured.get(f"latency_{q}_s", 0.0), f"latency_beyond_holds_{q}_s"
+            if name in REGISTRY and 0 < self.hold_s < raw:
+                found[name] = raw - self.hold_s
+        for kind in ("cpu_cores", "memory_bytes") if self.endpoints else ():
+            path, proxies = measured.get(f"path_{kind}"), measured.get(f"data_plane_{kind}")
+            if path is not None:
+                found[f"total_{kind}"] = path + measured.get(f"control_plane_{kind}", 0.0)
+            if proxies is not None and self.proxies:
+                found[f"proxy_{kind}"] = proxies / self.proxies
+        return found
 
 
 class Deployment(Protocol):
@@ -45,8 +84,8 @@ class Deployment(Protocol):
     def restart(self, part: str) -> tuple[Proof, ...]:
         """Restart a part (see ``study.RESTARTS``) while others call; returns when it serves again."""
 
-    def extra(self) -> Mapping[str, Any]:
-        """What this deployment measured besides (control-plane push times, ...), for ``run.json``."""
+    def facts(self) -> Facts:
+        """What this deployment says of itself, asked when the load is over."""
 
     def collect_logs(self, folder: Path) -> None:
         """Copy the components' logs into the run's folder."""
@@ -125,26 +164,17 @@ def usage_between(
     before: Mapping[str, ComponentUsage], after: Mapping[str, ComponentUsage]
 ) -> tuple[ComponentUsage, ...]:
     """Subtract the counters of two snapshots, component by component; memory is that of the second."""
-    found = []
-    for name, end in after.items():
-        start = before.get(name)
-        if start is None:
-            found.append(end)
-            continue
-        found.append(
-            ComponentUsage(
-                component=name,
-                role=end.role,
-                window_s=end.window_s - start.window_s,
-                cpu_s=end.cpu_s - start.cpu_s,
-                pss_bytes=end.pss_bytes,
-                throttled_s=_minus(end.throttled_s, start.throttled_s),
-                count=end.count,
-                switches=_minus(end.switches, start.switches),
-                largest_bytes=end.largest_bytes,
-            )
-        )
-    return tuple(found)
+    return tuple(_used(before[name], end) if name in before else end for name, end in after.items())
+
+
+def _used(start: ComponentUsage, end: ComponentUsage) -> ComponentUsage:
+    return replace(
+        end,
+        window_s=end.window_s - start.window_s,
+        cpu_s=end.cpu_s - start.cpu_s,
+        throttled_s=_minus(end.throttled_s, start.throttled_s),
+        switches=_minus(end.switches, start.switches),
+    )
 
 
 def _minus(end: float | None, start: float | None) -> Any:

@@ -18,7 +18,6 @@ from local.studies import told
 from meshtrial.design.responses import QUANTILES
 from meshtrial.design.study import Gates, Load
 from meshtrial.load import failures, fortio, histogram
-from meshtrial.load.crosscheck import agrees_with
 from meshtrial.load.gates import Machine, evaluate
 from meshtrial.load.ingest import ingest
 from meshtrial.load.result import read_result
@@ -215,7 +214,7 @@ def test_two_generators_are_their_concatenation(fortio_server, generate):
     assert len(latencies) == counted(outputs, load)
     results = [read_result(o.json_path) for o in outputs]
     merged = histogram.merge([r.latency for r in results], [r.resolution_s for r in results])
-    assert agrees_with(merged, latencies) == ()
+    assert histogram.agrees_with(merged, latencies) == ()
     assert failed(m, load) <= {"late", "generator late", "rate"}
 
 

@@ -7,9 +7,7 @@ import json
 import secrets
 import signal
 import socket
-import ssl
 import subprocess
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +15,12 @@ from typing import Any
 
 import pytest
 from local.studies import PATIENCE_S
+from waiting import wait_for
 
 from meshtrial import native
+from meshtrial.envoy.bootstrap import Proxy
 from meshtrial.envoy.pki import Authority
+from meshtrial.testbed.local import sockets, wire
 
 pytestmark = pytest.mark.local
 CALLS = {"loadgen": "client", "client": "server", "server": ""}
@@ -63,13 +64,8 @@ class Mesh:
         self.nodes = [node(role, replica) for role in CALLS for replica in range(REPLICAS)]
         topology = {"scope": scope, "extra_services": 4, "extra_endpoints": 2, "roles": roles, "nodes": self.nodes}
         (folder / "topology.json").write_text(json.dumps(topology))
-        server = self.start(
-            [
-                native.find("xds-server"),
-                *("-topology", folder / "topology.json", "-bootstraps", folder / "bootstraps"),
-            ],
-            stdout=subprocess.PIPE,
-        )
+        files = ("-topology", folder / "topology.json", "-bootstraps", folder / "bootstraps")
+        server = self.start([native.find("xds-server"), *files], stdout=subprocess.PIPE)
         assert server.stdout is not None
         self.admin = "http://" + json.loads(server.stdout.readline())["admin"]
         self.start_applications()
@@ -110,9 +106,7 @@ class Mesh:
             return json.load(answer)
 
     def counter(self, role: str, replica: int, name: str) -> int:
-        url = f"http://{address(role, replica)}:15000/stats?format=json&filter=^{name}$"
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            return int(json.load(answer)["stats"][0]["value"])
+        return Proxy(f"{role}-{replica}", (address(role, replica), 15000)).stats(f"^{name}$")[name]
 
 
 def stop(process: subprocess.Popen[str]) -> None:
@@ -132,42 +126,11 @@ def mesh(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mesh]:
 
 
 def load(target: str, requests: int) -> dict[str, int]:
-    command = [
-        native.find("fortio"),
-        "load",
-        "-quiet",
-        "-qps",
-        "100",
-        "-c",
-        "2",
-        "-n",
-        str(requests),
-        "-json",
-        "-",
-        target,
-    ]
-    result = subprocess.run(
-        [str(c) for c in command], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
-    )
+    asked = ("-quiet", "-qps", "100", "-c", "2", "-n", str(requests), "-json", "-")
+    command = (native.find("fortio"), "load", *asked, target)
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     codes: dict[str, int] = json.loads(result.stdout)["RetCodes"]
     return codes
-
-
-def handshake(mesh: Mesh, role: str, target: tuple[str, int]) -> None:
-    """Speak TLS as `role` and read a byte: with TLS 1.3 a refused client certificate shows only there."""
-    identity = mesh.identities[role]
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.load_verify_locations(identity.authority)
-    context.load_cert_chain(identity.certificate, identity.key)
-    context.set_alpn_protocols(["h2"])
-    with (
-        socket.create_connection(target, timeout=10) as plain,
-        context.wrap_socket(plain) as connection,
-    ):
-        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
-        if not connection.recv(1):
-            raise ConnectionResetError("closed")
 
 
 def test_mesh_is_configured_carries_and_refuses(mesh: Mesh) -> None:
@@ -186,9 +149,8 @@ def test_mesh_is_configured_carries_and_refuses(mesh: Mesh) -> None:
         assert min(shares) >= 25
 
     target = (address("server", 0), 15006)
-    handshake(mesh, "client", target)  # the caller
-    with pytest.raises((ssl.SSLError, ConnectionError)):
-        handshake(mesh, "loadgen", target)  # a member, but not the caller
+    assert wire.speak_h2(*target, mesh.identities["client"]).accepted  # the caller
+    assert not wire.speak_h2(*target, mesh.identities["loadgen"]).accepted  # a member, but not the caller
     assert mesh.counter("server", 0, f"listener.{target[0]}_15006.ssl.fail_verify_san") >= 1
     with socket.create_connection(target, timeout=10) as plain:
         plain.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -215,15 +177,6 @@ def test_an_added_endpoint_reaches_all_and_takes_traffic(mesh: Mesh) -> None:
     )
     mesh.start_envoy(late["id"])
     assert mesh.ask("/converged?version=4&wait=30s")["converged"]
-    wait_for_port(address("server", REPLICAS), 15006)
+    wait_for(lambda: not sockets.silent([(address("server", REPLICAS), 15006)]), PATIENCE_S)
     assert load(f"http://{address('loadgen', 0)}:15001/", 60) == {"200": 60}
     assert mesh.counter("server", REPLICAS, "http.inbound.downstream_rq_2xx") >= 10
-
-
-def wait_for_port(host: str, port: int) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1):
-            return
-        time.sleep(0.05)
-    pytest.fail(f"nothing listens at {host}:{port}")

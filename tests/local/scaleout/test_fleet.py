@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 from local.studies import PATIENCE_S
+from waiting import wait_for
 
 from meshtrial import native
 from meshtrial.errors import TestbedError
-from meshtrial.testbed.local.processes import listening_inode
 from meshtrial.testbed.local.scaleout import fleet as fleets
 from meshtrial.testbed.local.scaleout.fleet import Fleet
 from meshtrial.testbed.local.scaleout.topology import ADMIN, free_layout
+from meshtrial.testbed.local.sockets import silent, wait_listening
 
 COUNT = 4
 # A compiler is optional, so without one there is nothing to test; a CI that lost its own is to say so.
@@ -46,11 +47,7 @@ def started(bootstraps: tuple[list[str], list[str], Path], folder: Path) -> Flee
     folder.mkdir()
     fleet = Fleet(names, where, folder)
     fleet.wait_started(PATIENCE_S)
-    deadline = time.monotonic() + PATIENCE_S
-    while not all(listening_inode(address, ADMIN) for address in addresses):
-        fleet.require_alive()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_listening(fleet.launcher, [(address, ADMIN) for address in addresses], PATIENCE_S, itself=False)
     settled(fleet.pids)
     return fleet
 
@@ -73,10 +70,7 @@ def memory(pid: int) -> dict[str, int]:
 
 
 def alone(pids: tuple[int, ...]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while left := [pid for pid in pids if Path(f"/proc/{pid}").exists()]:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.02)
+    wait_for(lambda: not [pid for pid in pids if Path(f"/proc/{pid}").exists()], PATIENCE_S)
 
 
 @needs_forkserver
@@ -139,7 +133,7 @@ def test_a_fork_server_that_fails_half_way_leaves_none(bootstraps, tmp_path):
     assert ended.returncode == 1
     assert "forkserver: arguments: Argument list too long" in ended.stderr
     assert "the fork server ended with 2 of 4 sidecars" in ended.stdout
-    assert not any(listening_inode(address, ADMIN) for address in bootstraps[1])
+    assert len(silent([(address, ADMIN) for address in bootstraps[1]])) == COUNT
 
 
 def test_a_launcher_that_is_killed_takes_the_forked_with_it(bootstraps, tmp_path):

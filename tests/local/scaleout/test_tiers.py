@@ -44,7 +44,7 @@ def test_a_mesh_end_to_end(treatment, spread, tmp_path):
         before = deployment.prove("before", 0)
         sent, found = measured(deployment, tmp_path)
         after = deployment.prove("after", sent)
-        extra = deployment.extra()
+        extra = deployment.facts().to_dict()
         folder, launcher = deployment.folder, deployment.fleet.launcher.pid
     finally:
         deployment.close()
@@ -78,7 +78,7 @@ def test_a_scoped_configuration_is_smaller(tmp_path):
     pushed = {}
     for treatment in ("sidecar+mtls", "sidecar+mtls+scoped"):
         deployment = made(treatment)
-        pushed[treatment] = deployment.extra()["responses"]["config_bytes"]
+        pushed[treatment] = deployment.facts().responses["config_bytes"]
         deployment.close()
     assert pushed["sidecar+mtls+scoped"] < 0.8 * pushed["sidecar+mtls"]
 
@@ -102,7 +102,7 @@ def test_without_a_mesh_the_path_has_no_proxy(tmp_path):
         before = deployment.prove("before", 0)
         sent, found = measured(deployment, tmp_path)
         after = deployment.prove("after", sent)
-        extra = deployment.extra()
+        extra = deployment.facts().to_dict()
     finally:
         deployment.close()
     assert [proof for proof in (*before, *after) if not proof.passed] == []

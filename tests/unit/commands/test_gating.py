@@ -17,8 +17,8 @@ from refused import missing
 
 from meshtrial import cli, paths
 from meshtrial.commands import report, run
-from meshtrial.inference.gate import WORDS
 from meshtrial.run.trial import HANDOFF
+from meshtrial.vocabulary import Word
 
 SAMPLE = next(paths.CHECKOUT.glob("data/sample/ambient_vs_no_mesh/*/plan.json")).parent
 TABLE = ("compare", "--table", str(SAMPLE / "runs.parquet"), "--baseline", "none")
@@ -93,7 +93,7 @@ def idle(tmp_path, monkeypatch):
 def test_a_typo_is_found_before_anything_is_done(verb):
     code, _, err = call(verb, *GATED[verb], "--fail-on", "slowr")
     assert code == 2
-    allowed = ", ".join(WORDS)
+    allowed = ", ".join(Word)
     assert err == f"meshtrial {verb}: --fail-on slowr: no verdict is called 'slowr'; allowed are {allowed}\n"
 
 
@@ -173,7 +173,7 @@ def test_an_unfinished_study_passes_no_gate(sample, notebook):
     notebook(sample)
     code, _, err = call("report", str(sample), "--fail-on", "slower")
     assert code == 4
-    assert err.endswith(": provisional: 7 of 8 blocks (an unfinished study passes no gate)\n")
+    assert err.endswith(": provisional (7 of 8 blocks) (an unfinished study passes no gate)\n")
 
 
 def section(title: str) -> str:

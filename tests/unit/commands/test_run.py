@@ -12,11 +12,11 @@ from refused import refused
 from meshtrial.commands import run as command
 from meshtrial.commands.run import begun
 from meshtrial.design.parameters import read_parameters
-from meshtrial.design.part import Part
 from meshtrial.design.plan import Plan, make_plan
 from meshtrial.design.studies import study_module
 from meshtrial.errors import UsageError
 from meshtrial.records import parts
+from meshtrial.records.parts import Part
 from meshtrial.records.store import ENVIRONMENT, StudyStore
 from meshtrial.run.trial import Trial
 
@@ -87,15 +87,8 @@ def test_what_cannot_be_divided_is_refused_before_anything_runs(root, given, nam
         Trial(NAME, GIVEN | given)
 
 
-@pytest.fixture
-def folders(tmp_path, monkeypatch):
-    monkeypatch.setenv("MESHTRIAL_REPORTS", str(tmp_path / "reports"))
-    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path / "studies"))
-    return tmp_path
-
-
-def test_an_executed_notebook_never_takes_the_place_of_another(folders):
-    made = [command.new_notebook("rollout") for _ in range(4)]
+def test_an_executed_notebook_never_takes_the_place_of_another(tmp_path):
+    made = [command.new_notebook("rollout", tmp_path / "reports") for _ in range(4)]
     assert len(set(made)) == 4
-    assert all(path.exists() and path.parent == folders / "reports" for path in made)
+    assert all(path.exists() and path.parent == tmp_path / "reports" for path in made)
     assert all(re.fullmatch(r"rollout-\d{8}T\d{6}Z(-[234])?\.ipynb", path.name) for path in made)

@@ -56,9 +56,11 @@ class Answer:
 
     def warned(self, code: str) -> str:
         """What the record's warnings of this code say, a line each; nothing where there is none."""
-        said = [f"{one['code']}: {one['message']}" for one in self.record.get("warnings", ())]
-        said += [one for row in self.record.get("verdicts", ()) for one in row["warnings"]]
-        return "\n".join(one.removeprefix(f"{code}: ") for one in dict.fromkeys(said) if one.startswith(f"{code}: "))
+        told = [
+            *self.record.get("warnings", ()),
+            *(w for row in self.record.get("verdicts", ()) for w in row["warnings"]),
+        ]
+        return "\n".join(dict.fromkeys(one["message"] for one in told if one["code"] == code))
 
 
 class Bench:

@@ -59,9 +59,9 @@ ASKED = ("--baseline", "none", "--treatment", "istio", "--metrics", "p50", "--sa
 
 def test_six_wrk2_texts_a_side_are_judged_and_what_they_do_not_say_is_told(bench):
     both(bench, wrk2, ".txt")
-    answer = bench.compare(*ASKED, "--json", "o.json")
+    answer = bench.compare(*ASKED)
     assert (answer.code, answer.err) == (0, "")
-    record = bench.read("o.json")
+    record = answer.record
     (row,) = record["verdicts"]
     assert (row["verdict"], row["qualifier"]) == ("slower", "material")
     assert row["p"] == pytest.approx(2 / 924)
@@ -80,8 +80,8 @@ def test_most_runs_of_failed_requests_are_no_latency(bench):
     both(bench, wrk2)
     for k, level in enumerate(HIGH):
         bench.write(f"istio/{k}", wrk2(level, failed=234))
-    answer = bench.compare(*ASKED, "--json", "o.json")
-    assert bench.read("o.json")["verdicts"][0]["verdict"] == "invalid"
+    answer = bench.compare(*ASKED)
+    assert answer.record["verdicts"][0]["verdict"] == "invalid"
     assert missing(answer.warned("errors"), ["istio/0", "9.0%"]) == []  # 234 of 2601
 
 
@@ -100,9 +100,9 @@ def test_iterations_that_k6_dropped_are_a_missed_rate(bench):
     both(bench, k6)
     for k, level in enumerate(HIGH):
         bench.write(f"istio/{k}", k6(level, dropped_iterations=64))
-    answer = bench.compare(*ASKED, "--json", "o.json")
+    answer = bench.compare(*ASKED)
     assert missing(answer.warned("rate-missed"), ["istio/0", "75.0%"]) == []
-    assert bench.read("o.json")["verdicts"][0]["verdict"] == "saturated"
+    assert answer.record["verdicts"][0]["verdict"] == "saturated"
 
 
 def test_other_users_are_another_load(bench):
@@ -155,8 +155,7 @@ def test_pairs_by_the_attacks_name(bench):
     for k, level in enumerate(LOW):
         bench.write(f"none/{k}", vegeta(level, 2 * k))
         bench.write(f"istio/{5 - k}", vegeta(level + 0.2, 2 * k + 1))
-    bench.compare(*ASKED, "--pair-by", "label", "--json", "o.json")
-    record = bench.read("o.json")
+    record = bench.compare(*ASKED, "--pair-by", "label").record
     assert record["pairing"] == "paired by label"
     assert {run["block"] for run in record["runs"]} == {f"block-{k}" for k in range(6)}
 
@@ -166,9 +165,10 @@ def test_nothing_is_called_within_the_digits_that_a_tool_prints(bench):
     for k in range(6):
         bench.write(f"none/{k}.txt", hey("0.0005").replace("199.6800", f"199.68{k:02d}"))
         bench.write(f"istio/{k}.txt", hey("0.0006").replace("199.6800", f"199.69{k:02d}"))
-    (row,) = _verdicts(bench, *ASKED)
-    assert row["sentence"] == "inconclusive: the buckets are too coarse to tell"
-    assert "[bucket]" in bench.compare(*ASKED).out
+    answer = bench.compare(*ASKED)
+    (row,) = answer.record["verdicts"]
+    assert row["sentence"] == "inconclusive (the buckets are too coarse to tell)"
+    assert "[bucket]" in answer.out
 
 
 def test_numbers_that_contradict_each_other(bench):
@@ -189,7 +189,7 @@ def test_files_of_other_generators_are_not_merged(bench):
     both(bench, k6)
     answer = bench.compare("--merge", *ASKED)
     assert answer.code == 2
-    assert "--merge is for fortio results and access logs; k6 summary files are not merged" in answer.err
+    assert "merging is for fortio results and access logs; k6 summary files are not merged" in answer.err
 
 
 def test_a_csv_is_told_by_its_columns(bench):
@@ -201,10 +201,4 @@ def test_a_csv_is_told_by_its_columns(bench):
     assert answer.code == 0, answer.err
     bench.write("none/2.csv", "run,treatment,response,value\n")
     refused = bench.compare("--baseline", "none/*.csv", "--treatment", "istio=istio/*.csv", *ASKED[4:])
-    assert "none/2.csv: is a table; give it with --table" in refused.err
-
-
-def _verdicts(bench, *arguments):
-    answer = bench.compare(*arguments, "--json", "o.json")
-    assert answer.code == 0, answer.err
-    return bench.read("o.json")["verdicts"]
+    assert "none/2.csv: is a table; give it as one (--table FILE" in refused.err

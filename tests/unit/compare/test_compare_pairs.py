@@ -8,9 +8,9 @@ BOTH = ("--baseline", "none/*.json", "--treatment", "istio=istio/*.json", "--met
 
 @pytest.mark.parametrize("how", ["order", "name"])
 def test_six_pairs(six, how):
-    answer = six.compare(*BOTH, "--pair-by", how, "--json", "o.json")
+    answer = six.compare(*BOTH, "--pair-by", how)
     assert answer.out.startswith("6 blocks: the smallest possible p is 2/64 = 0.031.\n")
-    record = six.read("o.json")
+    record = answer.record
     assert record["verdicts"][0]["p"] == pytest.approx(2 / 64)  # every pair slower
     assert record["verdicts"][0]["n_blocks"] == 6
     assert record["paired"]
@@ -22,8 +22,7 @@ def test_pairs_by_name_ignore_the_treatments_own_name(bench, make_result):
         bench.write(f"r/none-{k}.json", make_result(0.80 + k / 100, minute=k))
         bench.write(f"r/istio-{k}.json", make_result(1.00 + k / 100, minute=k))
     arguments = ("--baseline", "none=r/none-*.json", "--treatment", "istio=r/istio-*.json", "--metrics", "p50")
-    assert bench.compare(*arguments, "--pair-by", "name", "--json", "o.json").code == 0
-    pairs = {(run["block"], run["run"]) for run in bench.read("o.json")["runs"]}
+    pairs = {(run["block"], run["run"]) for run in bench.compare(*arguments, "--pair-by", "name").record["runs"]}
     assert ("10", "r/none-10.json") in pairs
     assert ("10", "r/istio-10.json") in pairs
     bench.write("r/istio-3.json", make_result(1.03))
@@ -36,9 +35,9 @@ def test_pairs_by_label(bench, make_result):
     for k in (1, 2, 3):
         bench.write(f"none/{k}.json", make_result(0.80 + k / 100, Labels=f"none block {k}"))
         bench.write(f"istio/x{k}.json", make_result(1.00 + k / 100, Labels=f"Istio block {k}"))
-    answer = bench.compare(*BOTH, "--pair-by", "label", "--json", "o.json")
+    answer = bench.compare(*BOTH, "--pair-by", "label")
     assert answer.code == 0
-    assert [run["block"] for run in bench.read("o.json")["runs"]] == ["block-1", "block-2", "block-3"] * 2
+    assert [run["block"] for run in answer.record["runs"]] == ["block-1", "block-2", "block-3"] * 2
     bench.treatment("none", [0.7])
     unlabelled = bench.compare(*BOTH, "--pair-by", "label")
     assert unlabelled.code == 2
@@ -50,22 +49,21 @@ def test_order_is_that_of_the_starts(bench, make_result):
     for name, minute, p50 in (("a", 30, 0.83), ("b", 20, 0.82), ("c", 10, 0.81)):
         bench.write(f"none/{name}.json", make_result(p50, minute=minute))
         bench.write(f"istio/{name}.json", make_result(p50 + 0.2, minute=minute + 1))
-    answer = bench.compare(*BOTH, "--pair-by", "order", "--json", "o.json")
+    answer = bench.compare(*BOTH, "--pair-by", "order")
     assert "paired by order of their start" in answer.flat
-    assert [run["run"] for run in bench.read("o.json")["runs"]][:3] == ["none/c.json", "none/b.json", "none/a.json"]
+    assert [run["run"] for run in answer.record["runs"]][:3] == ["none/c.json", "none/b.json", "none/a.json"]
 
 
 def test_pairs_in_which_one_treatment_always_ran_first_are_said(bench):
     bench.treatment("none", [0.80, 0.81, 0.82, 0.83, 0.84, 0.85])
     bench.treatment("istio", [0.90, 0.91, 0.92, 0.93, 0.94, 0.95], start=1)
-    arguments = ("--baseline", "none/*.json", "--treatment", "istio=istio/*.json", "--metrics", "p50")
-    answer = bench.compare(*arguments, "--pair-by", "order")
+    answer = bench.compare(*BOTH, "--pair-by", "order")
     assert missing(answer.warned("fixed-order"), [6, "none", "istio"]) == []
     # One pair the other way round, and it is an order that may have been drawn.
     data = bench.read("istio/run-3.json") | {"StartTime": "2026-11-21T02:05:30Z"}
     bench.write("istio/run-3.json", data)
     bench.write("none/run-3.json", bench.read("none/run-3.json") | {"StartTime": "2026-11-21T02:06:30Z"})
-    assert not bench.compare(*arguments, "--pair-by", "order").warned("fixed-order")
+    assert not bench.compare(*BOTH, "--pair-by", "order").warned("fixed-order")
 
 
 def test_order_needs_equal_numbers(six):
@@ -98,18 +96,11 @@ def test_generators_of_one_run_are_pooled(bench, make_result):
                 data = make_result(1, minute=minute, DurationHistogram=histogram(0.001, counts), RetCodes={"200": 300})
                 # Make the files different without changing what they say.
                 bench.write(f"{treatment}/{run}/{name}.json", data | {"Labels": f"{treatment} {run} {name}"})
-    arguments = (
-        "--baseline",
-        "none=none/*/*.json",
-        "--treatment",
-        "istio=istio/*/*.json",
-        "--merge",
-        "--metrics",
-        "p75",
-    )
-    answer = bench.compare(*arguments, "--json", "o.json")
+    both = ("--baseline", "none=none/*/*.json", "--treatment", "istio=istio/*/*.json")
+    arguments = (*both, "--merge", "--metrics", "p75")
+    answer = bench.compare(*arguments)
     assert answer.code == 0, answer.err
-    runs = bench.read("o.json")["runs"]
+    runs = answer.record["runs"]
     assert [run["run"] for run in runs] == ["none/1", "none/2", "istio/1", "istio/2"]
     # 600 requests: 300 below 1 ms, 300 in (2, 3] ms; p75 in the middle of the latter. A mean of p75s would be 1.8 ms.
     assert runs[0]["responses"]["latency_p75_s"] == pytest.approx(0.0025)

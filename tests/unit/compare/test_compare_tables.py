@@ -18,10 +18,10 @@ def table(blocks=6, response="p50_ms", factor=1.25, block=True):
 
 def test_blocks_pair(bench):
     bench.write("t.csv", table())
-    answer = bench.compare("--table", "t.csv", "--baseline", "none", "--treatment", "istio", "--json", "o.json")
+    answer = bench.compare("--table", "t.csv", "--baseline", "none", "--treatment", "istio")
     assert answer.code == 0, answer.err
     assert answer.out.startswith("6 blocks: the smallest possible p is 2/64 = 0.031.\n")
-    record = bench.read("o.json")
+    record = answer.record
     (row,) = record["verdicts"]
     assert row["ratio"] == pytest.approx(1.25)
     assert row["p"] == pytest.approx(2 / 64)
@@ -69,8 +69,8 @@ def test_the_twin_stands_outside_the_family(bench):
     for b in range(1, 8):
         text += f"a{b},{b},none-aa,p50_ms,{1 + b / 10 + (0.001 if b % 2 else -0.001):.3f}\n"
     bench.write("t.csv", text)
-    answer = bench.compare("--table", "t.csv", "--baseline", "none", "--json", "o.json")
-    istio, twin = bench.read("o.json")["verdicts"]
+    answer = bench.compare("--table", "t.csv", "--baseline", "none")
+    istio, twin = answer.record["verdicts"]
     assert (istio["twin"], twin["twin"]) == (False, True)
     assert istio["p_adjusted"] == istio["p"]  # a family of one
     assert istio["noise_floor"] is not None
@@ -79,15 +79,15 @@ def test_the_twin_stands_outside_the_family(bench):
 
 def test_an_incomplete_block_leaves_for_all(bench):
     bench.write("t.csv", table(7).replace("i7,7,istio,p50_ms,2.1250\n", ""))
-    answer = bench.compare("--table", "t.csv", "--baseline", "none", "--json", "o.json")
+    answer = bench.compare("--table", "t.csv", "--baseline", "none")
     assert answer.code == 0, answer.err
-    assert bench.read("o.json")["verdicts"][0]["n_blocks"] == 6
+    assert answer.record["verdicts"][0]["n_blocks"] == 6
 
 
 def test_any_response_with_a_margin_of_its_own(bench):
     bench.write("t.csv", table(8, response="fps", factor=0.8))
-    answer = bench.compare("--table", "t.csv", "--baseline", "none", "--margin", "fps=5%", "--json", "o.json")
-    (row,) = bench.read("o.json")["verdicts"]
+    answer = bench.compare("--table", "t.csv", "--baseline", "none", "--margin", "fps=5%")
+    (row,) = answer.record["verdicts"]
     assert (row["verdict"], row["qualifier"]) == ("lower", "material")
     assert "fps; margin 5 %" in answer.out
 

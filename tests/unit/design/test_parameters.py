@@ -1,8 +1,9 @@
 import pytest
+from building import built
 from refused import refused
 
 from meshtrial.design.parameters import Parameter, given_in_notebook, grouped, read_parameters
-from meshtrial.design.studies import STUDIES, study_module
+from meshtrial.design.studies import STUDIES
 from meshtrial.errors import UsageError
 
 DECLARED = (
@@ -77,34 +78,25 @@ def test_groups_are_read_off_their_headings():
 
 @pytest.mark.parametrize("name", list(STUDIES))
 def test_every_study_can_be_built_from_its_defaults(name):
-    module = study_module(name)
-    study = module.build(read_parameters(module.PARAMETERS, {}))
+    study = built(name)
     assert study.name == name
     assert study.twin is not None
 
 
-def test_studies_refuse_what_they_do_not_have():
-    module = study_module("ambient_vs_no_mesh")
-    for given, names in [
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
         ({"treatments": "none-aa"}, ["treatments", "none-aa"]),
         ({"margin": "p50=fast"}, ["margin", "p50=fast"]),
         ({"margin": "speed=5%"}, ["'speed'", "latency_p50_s"]),
         ({"primary": "latency_max_s"}, ["primary", "latency_max_s"]),
-    ]:
-        with refused(UsageError, names=names):
-            module.build(read_parameters(module.PARAMETERS, given))
-    with refused(
-        UsageError,
-        "study 'x' is not known; known are ambient_vs_no_mesh, calibration, decomposition, feature_impact, "
-        "mesh_comparison, rollout, scale_out",
-    ):
-        study_module("x")
+    ],
+)
+def test_studies_refuse_what_they_do_not_have(given, names):
+    with refused(UsageError, names=names):
+        built("ambient_vs_no_mesh", **given)
 
 
-def test_given_margins_keep_the_rest_of_the_default():
-    module = study_module("ambient_vs_no_mesh")
-    study = module.build(read_parameters(module.PARAMETERS, {"margin": "p50=3%, p99=0.2ms"}))
-    assert study.margins["latency_p50_s"].relative == pytest.approx(0.03)
-    assert study.margins["latency_p50_s"].floor == 5e-5
-    assert study.margins["latency_p99_s"].relative == 0.10
-    assert study.margins["latency_p99_s"].floor == pytest.approx(2e-4)
+def test_a_study_that_is_not_known_is_refused_with_those_that_are():
+    with refused(UsageError, f"study 'x' is not known; known are {', '.join(sorted(STUDIES))}"):
+        built("x")

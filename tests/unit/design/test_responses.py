@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from building import built
 from refused import refused
 
 from meshtrial.design import responses
@@ -72,6 +73,7 @@ def test_declared_margins_keep_what_they_do_not_give():
     found = declared_margins(["p50=3%", "p99 = 0.2ms"], default_margins())
     assert found["latency_p50_s"] == Margin(0.03, 5e-5)
     assert found["latency_p99_s"] == Margin(0.10, 2e-4)
+    assert built("ambient_vs_no_mesh", margin="p50=3%, p99=0.2ms").margins == found
 
 
 @pytest.mark.parametrize("item", ["p50", "latency_max_s=5%", "path_cpu_cores=1ms", "p50=wide", "nothing=5%"])

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
+from building import built
 from refused import refused
 
-from meshtrial.design.parameters import read_parameters
-from meshtrial.design.studies import STUDIES, study_module
+from meshtrial.design.studies import STUDIES
 from meshtrial.design.study import Study, Treatment
 from meshtrial.errors import UsageError
 from meshtrial.testbed.local.testbed import LocalTestbed
 
-
-def built(**given: object) -> Study:
-    module = study_module("rollout")
-    return module.build(read_parameters(module.PARAMETERS, given))
+rollout = functools.partial(built, "rollout")
 
 
 def test_a_restart_is_written_like_a_feature_and_is_none():
@@ -33,7 +32,7 @@ def test_what_cannot_be_restarted_is_refused(text):
 
 
 def test_each_restart_is_compared_with_its_own_calm_and_with_the_baselines_restart():
-    pairs = [(c.treatment, c.baseline) for c in built().all_contrasts()]
+    pairs = [(c.treatment, c.baseline) for c in rollout().all_contrasts()]
     assert pairs == [
         ("none+restart-app", "none"),
         ("sidecar+restart-app", "sidecar"),
@@ -43,14 +42,14 @@ def test_each_restart_is_compared_with_its_own_calm_and_with_the_baselines_resta
 
 
 def test_the_window_lies_inside_the_run():
-    (load,) = built().loads
+    (load,) = rollout().loads
     assert load.restart_at_s == pytest.approx(5 / 3)
     assert load.around_s == 2.5
-    (load,) = built(duration_s=10, restart_at_s=2, around_s=4).loads
+    (load,) = rollout(duration_s=10, restart_at_s=2, around_s=4).loads
     assert (load.restart_at_s, load.around_s) == (2, 4)
     with refused(UsageError, "around_s = 9: allowed is at most what is left of duration_s after restart_at_s, 8"):
-        built(duration_s=10, restart_at_s=2, around_s=9)
-    assert Study.from_dict(built().to_dict()) == built()
+        rollout(duration_s=10, restart_at_s=2, around_s=9)
+    assert Study.from_dict(rollout().to_dict()) == rollout()
 
 
 @pytest.mark.parametrize(
@@ -63,19 +62,18 @@ def test_the_window_lies_inside_the_run():
 )
 def test_lists_that_say_nothing_about_restarts_are_refused(treatments, why):
     with refused(UsageError, f"treatments: {why}"):
-        built(treatments=treatments)
+        rollout(treatments=treatments)
 
 
 @pytest.mark.parametrize("name", sorted(set(STUDIES) - {"rollout", "scale_out", "calibration", "decomposition"}))
 def test_other_studies_refuse_restarts(name):
-    module = study_module(name)
     with refused(UsageError, "treatment none+restart-app: restarts under load are what the study rollout is for"):
-        module.build(read_parameters(module.PARAMETERS, {"treatments": "none,none+restart-app"}))
+        built(name, treatments="none,none+restart-app")
 
 
 @pytest.mark.linux
 def test_a_machine_has_no_control_plane():
-    study = built(treatments="none,sidecar,sidecar+restart-control-plane")
+    study = rollout(treatments="none,sidecar,sidecar+restart-control-plane")
     with refused(
         UsageError,
         "treatment sidecar+restart-control-plane: nothing here is its control-plane; allowed: restart-app, "
@@ -83,4 +81,4 @@ def test_a_machine_has_no_control_plane():
     ):
         LocalTestbed().preflight(study)
     with refused(UsageError, "treatment none+restart-proxies: nothing here is its proxies; allowed: restart-app"):
-        LocalTestbed().preflight(built(treatments="none,none+restart-proxies"))
+        LocalTestbed().preflight(rollout(treatments="none,none+restart-proxies"))

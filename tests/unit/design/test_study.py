@@ -3,8 +3,9 @@ import json
 import pytest
 from refused import refused
 
-from meshtrial.design.study import Contrast, Load, Margin, Study, Treatment
+from meshtrial.design.study import Contrast, Load, Margin, Objective, Study, Treatment
 from meshtrial.errors import UsageError
+from meshtrial.report import wording
 
 
 @pytest.mark.parametrize(
@@ -90,3 +91,35 @@ def test_a_study_refuses_what_does_not_fit(make_study):
         "unit, or both",
     ):
         Margin(0)
+
+
+@pytest.mark.parametrize(
+    ("text", "q", "limit_s", "again"),
+    [
+        ("p99<10ms", 0.99, 0.010, "p99<10ms"),
+        (" p99.9 < 0.5 s", 0.999, 0.5, "p99.9<500ms"),
+        ("p50<250us", 0.5, 0.00025, "p50<0.25ms"),
+    ],
+)
+def test_an_objective_is_read_and_written(text, q, limit_s, again):
+    found = Objective.parse(text)
+    assert (round(found.q, 9), round(found.limit_s, 12)) == (q, limit_s)
+    assert found.text == again
+    assert Objective.parse(again) == found
+
+
+@pytest.mark.parametrize("text", ["p99", "p99<10", "p99>10ms", "p100<1ms", "p10<1ms", "p99<0ms", "mean<1ms", ""])
+def test_what_is_no_objective_is_refused(text):
+    with refused(UsageError, f"objective = {text!r}: allowed is a percentile from p50 below a time, e.g. p99<10ms"):
+        Objective.parse(text)
+
+
+def test_a_search_carries_an_objective_and_nothing_else_can():
+    load = Load(0, 4, 1, search=True, objective="p99 < 10ms")
+    assert load.objective == "p99<10ms"
+    assert load.label == "capacity-p99-under-10ms-4c"
+    assert wording.load_text(load) == (
+        "the highest rate kept with p99 below 10\N{NO-BREAK SPACE}ms, searched over 4 connections"
+    )
+    with refused(UsageError, "objective = 'p99<10ms': is for a capacity search"):
+        Load(100, 4, 1, objective="p99<10ms")

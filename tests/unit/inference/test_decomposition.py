@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
-import polars as pl
 import pytest
 from refused import refused
+from unit.inference.recorded import planned, study_of
 
 from meshtrial.design.parameters import read_parameters
-from meshtrial.design.plan import make_plan
+from meshtrial.design.plan import PlannedRun
 from meshtrial.design.studies import study_module
 from meshtrial.design.studies.common import treatments_of
 from meshtrial.design.studies.decomposition import chain_of
 from meshtrial.errors import UsageError
 from meshtrial.inference.decomposition import decompose
-from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
+from meshtrial.records.dataset import StudyData
 from meshtrial.report import tables
 
 # Milliseconds that each adds, and what all at once cost beyond that.
@@ -32,18 +30,14 @@ def truth(treatment: str) -> float:
 
 
 def recorded(make_record, noise: float = 0.002, lost: tuple[int, str] | None = None) -> StudyData:
-    module = study_module("decomposition")
-    plan = make_plan(module.build(read_parameters(module.PARAMETERS, {})))
-    rng, rows, runs = np.random.default_rng(5), [], []
-    for run in plan.runs:
+    plan, rng = planned("decomposition"), np.random.default_rng(5)
+
+    def p50(run: PlannedRun) -> dict[str, float]:
         machine = 0.3 * run.repetition  # the same for all of a block, and not small
-        value = (truth(run.treatment) + machine + rng.normal(0, noise)) / 1e3
-        runs.append(make_record(plan, run, {"latency_p50_s": value}))
-        included = lost is None or run.repetition != lost[0]
-        head = (run.run_id, run.load, run.repetition, run.position, run.sequence, run.treatment, "echo", 1, 0.0)
-        rows.append((*head, True, included, "latency_p50_s", value, None))
-    table = pl.DataFrame(rows, schema=RUNS_SCHEMA, orient="row")
-    return StudyData(Path("nowhere"), plan, {}, tuple(runs), table)
+        return {"latency_p50_s": (truth(run.treatment) + machine + rng.normal(0, noise)) / 1e3}
+
+    runs = [make_record(plan, run, {}) for run in plan.runs]
+    return study_of(plan, p50, lambda run: lost is None or (run.repetition, run.treatment) != lost, runs)
 
 
 def test_parts_sum_whole_and_remainder_are_found_through_a_machine_that_wanders(make_record):

@@ -10,6 +10,7 @@ from meshtrial.design.plan import Plan, make_plan
 from meshtrial.inference import infer
 from meshtrial.inference.diagnosis import same_versions, varying_versions
 from meshtrial.records.schema import RunRecord
+from meshtrial.vocabulary import Warning
 
 
 @pytest.fixture
@@ -31,7 +32,8 @@ def test_two_versions_on_purpose_are_no_warning(record: RunRecord):
     assert varying_versions(found) == ()
     assert same_versions(found) == ()
     (line,) = varying_versions([*found, replace(found[0], versions=other)])
-    assert line.startswith("varying-factor: version of image istio-proxy varies inside istio@a")
+    assert line.code == "varying-factor"
+    assert line.message.startswith("version of image istio-proxy varies inside istio@a")
 
 
 @pytest.mark.parametrize(
@@ -47,8 +49,8 @@ def test_two_versions_on_purpose_are_no_warning(record: RunRecord):
 )
 def test_two_versions_that_ran_the_same_are_told(record: RunRecord, one: dict, other: dict, same: bool):
     found = same_versions(runs(record, **{"istio@a": one, "istio@b": other, "istio@b+mtls": other, "istio-aa@b": one}))
-    said = "same-version: istio@a and istio@b ran the same programs, images, charts and values: nothing that is "
-    assert found == ((said + "recorded tells them apart",) if same else ())
+    said = "istio@a and istio@b ran the same programs, images, charts and values: nothing that is recorded "
+    assert found == ((Warning("same-version", said + "tells them apart"),) if same else ())
 
 
 def test_it_stands_at_every_verdict(make_study, make_record):
@@ -61,4 +63,6 @@ def test_it_stands_at_every_verdict(make_study, make_record):
     ]
     _, rows = infer(plan, records)
     assert rows
-    assert all(any(line.startswith("same-version: sidecar@a and sidecar@b") for line in row.warnings) for row in rows)
+    for row in rows:
+        (said,) = [warning.message for warning in row.warnings if warning.code == "same-version"]
+        assert said.startswith("sidecar@a and sidecar@b")

@@ -10,13 +10,13 @@ from dataclasses import replace
 import jsonschema
 import polars as pl
 import pytest
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from refused import refused
 
 from meshtrial import cli, paths
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.inference import read_study
-from meshtrial.inference.export import FORMATS, document, export, openmetrics, verdicts_frame
+from meshtrial.inference.export import FORMATS, document, export
+from meshtrial.records.columns import verdict_frame
 from meshtrial.records.store import StudyStore
 
 SAMPLE = next((paths.CHECKOUT / "data" / "sample").glob("*/*/plan.json")).parent
@@ -46,7 +46,7 @@ def test_the_json_is_what_the_schema_says(data):
         lambda d: d["verdicts"][0].update(more=1),
         lambda d: d["runs"][0].update(included="yes"),
         lambda d: d["study"].update(plan_sha256="x"),
-        lambda d: d.update(schema="meshtrial.export/2"),
+        lambda d: d.update(schema="meshtrial.export/1"),
     ],
 )
 def test_the_schema_refuses_what_is_not_an_export(data, damage):
@@ -56,40 +56,14 @@ def test_the_schema_refuses_what_is_not_an_export(data, damage):
         jsonschema.validate(broken, SCHEMA)
 
 
-def test_openmetrics_is_read_by_its_own_parser(data):
-    families = {family.name: family for family in text_string_to_metric_families(openmetrics(data))}
-    ratios = {(s.labels["treatment"], s.labels["response"]): s.value for s in families["meshtrial_ratio"].samples}
-    row = next(row for row in data.verdicts if row.response == "latency_p50_s" and row.treatment == "node-proxy")
-    assert ratios["node-proxy", "latency_p50_s"] == row.ratio
-    verdicts = families["meshtrial_verdict"].samples
-    assert len(verdicts) == len(data.verdicts)
-    assert {s.labels["verdict"] for s in verdicts} == {row.verdict for row in data.verdicts}
-    assert len(families["meshtrial_run"].samples) == data.table.filter(pl.col("value").is_not_null()).height
-
-
-def test_a_name_cannot_break_out_of_its_label(data):
-    mean = 'a"} 1\n# EOF \\'
-    text = openmetrics(replace(data, verdicts=(replace(data.verdicts[0], treatment=mean),)))
-    families = {family.name: family for family in text_string_to_metric_families(text)}
-    assert families["meshtrial_ratio"].samples[0].labels["treatment"] == mean
-
-
 def test_tables_are_read_back_as_they_were(data, tmp_path):
     written = {path.name for path in export(data, tmp_path / "new" / "folder")}
-    assert written == {
-        "verdicts.csv",
-        "runs.csv",
-        "verdicts.parquet",
-        "runs.parquet",
-        "study.json",
-        "metrics.txt",
-        "smp.json",
-    }
+    assert written == {"verdicts.csv", "runs.csv", "verdicts.parquet", "runs.parquet", "study.json"}
     folder = tmp_path / "new" / "folder"
     assert pl.read_parquet(folder / "runs.parquet").equals(data.table)
-    assert pl.read_parquet(folder / "verdicts.parquet").equals(verdicts_frame(data))
+    assert pl.read_parquet(folder / "verdicts.parquet").equals(verdict_frame(data.verdicts))
     rows = pl.read_csv(folder / "verdicts.csv", infer_schema_length=None)
-    assert rows["ratio"].to_list() == verdicts_frame(data)["ratio"].to_list()
+    assert rows["ratio"].to_list() == verdict_frame(data.verdicts)["ratio"].to_list()
     assert [path.name for path in export(data, tmp_path / "one", ("json",))] == ["study.json"]
 
 
@@ -107,6 +81,6 @@ def test_the_command_takes_a_packed_study_and_names_every_format(tmp_path, capsy
     packed = next((paths.CHECKOUT / "data" / "sample").glob("ambient*.zip"))
     out, err = io.StringIO(), io.StringIO()
     assert cli.main(["export", str(packed), "--out", str(tmp_path / "x")], out, err) == 0, err.getvalue()
-    assert out.getvalue().count(" kB\n") == 7
+    assert out.getvalue().count(" kB\n") == 5
     assert cli.main(["export", "--help"], out, err) == 0
     assert f"comma-separated, of {', '.join(FORMATS)}; all" in " ".join(capsys.readouterr().out.split())

@@ -3,43 +3,38 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 from refused import refused
+from unit.inference.recorded import planned, study_of
 
 from meshtrial import cli, paths
-from meshtrial.design.parameters import read_parameters
-from meshtrial.design.plan import make_plan
-from meshtrial.design.studies import study_module
+from meshtrial.design.plan import PlannedRun
 from meshtrial.errors import UsageError
 from meshtrial.inference.extrapolated import at_size
 from meshtrial.inference.money import GIB, HOURS_A_MONTH, Prices
-from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
-from meshtrial.report.tables.money import money_at
+from meshtrial.records.dataset import StudyData
+from meshtrial.report.tables.cost import money_at
 
 CORES, BYTES, FIXED_CORES = 0.004, GIB / 64, 0.3  # a sidecar, and a control plane
 PRICES = Prices(0.04, 0.005)
 
 
 def recorded(blocks: int = 6, power: float = 1.0, noise: float = 0.0) -> StudyData:
-    module = study_module("scale_out")
-    study = module.build(read_parameters(module.PARAMETERS, {"blocks": blocks}))
-    plan, rng, rows = make_plan(study), np.random.default_rng(4), []
-    for run in plan.runs:
+    plan, rng = planned("scale_out", blocks=blocks), np.random.default_rng(4)
+
+    def truth(run: PlannedRun) -> dict[str, float]:
         meshed = run.treatment.startswith("sidecar")
         sidecars = (3 * plan.load_of(run).replicas) ** power * meshed
         machine = 0.05 * run.repetition  # of a block, and cancelled in it
         drawn = 1 + noise * rng.normal()
-        truth = {
+        return {
             "total_cpu_cores": 0.2 + machine + (CORES * sidecars + FIXED_CORES * meshed) * drawn,
             "total_memory_bytes": 2e8 + BYTES * sidecars * drawn,
         }
-        head = (run.run_id, run.load, run.repetition, run.position, run.sequence, run.treatment, "tiers", 1, 0.0)
-        rows += [(*head, True, True, name, value, None) for name, value in truth.items()]
-    return StudyData(Path("nowhere"), plan, {}, (), pl.DataFrame(rows, schema=RUNS_SCHEMA, orient="row"))
+
+    return study_of(plan, truth)
 
 
 def monthly(pods: int) -> float:

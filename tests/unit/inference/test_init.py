@@ -34,7 +34,7 @@ def test_an_unfinished_study_has_no_verdict_and_says_how_far_it_is(make_study, m
     assert said(plan, recorded(plan, make_record, 10)) == {("slower", "slower (material)")}
     early = infer(plan, recorded(plan, make_record, 9))[1]
     assert {(row.verdict, row.qualifier, row.sentence, row.blocks_needed) for row in early} == {
-        ("provisional", "", "provisional: 9 of 10 blocks", None)
+        ("provisional", "9 of 10 blocks", "provisional (9 of 10 blocks)", None)
     }
     assert all(row.ratio is not None for row in early)  # numbers are shown; what they mean is not
 

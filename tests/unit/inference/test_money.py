@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 from refused import refused
+from unit.inference.recorded import study_of
 
 from meshtrial import cli, paths
+from meshtrial.design.plan import PlannedRun
 from meshtrial.errors import UsageError
 from meshtrial.inference.money import Prices, bills
-from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
+from meshtrial.records.dataset import StudyData
 from meshtrial.report import tables
 
 GIB = 2.0**30
@@ -29,17 +29,15 @@ PROXY = {
 
 @pytest.fixture
 def data(small_plan, make_record) -> StudyData:
-    plan, rng = small_plan, np.random.default_rng(2)
-    rows, runs = [], []
-    for run in plan.runs:
+    rng = np.random.default_rng(2)
+
+    def metered(run: PlannedRun) -> dict[str, float]:
         machine = 0.02 * run.repetition  # of a block, and cancelled in it
         values = dict(PROXY if run.treatment == "node-proxy" else PLAIN)
         values["path_cpu_cores"] += machine + rng.normal(0, 0.001)
-        runs.append(make_record(plan, run, values))
-        head = (run.run_id, run.load, run.repetition, run.position, run.sequence, run.treatment, "echo", 1, 0.0)
-        rows += [(*head, True, True, name, value, None) for name, value in values.items()]
-    table = pl.DataFrame(rows, schema=RUNS_SCHEMA, orient="row")
-    return StudyData(Path("nowhere"), plan, {}, tuple(runs), table)
+        return values
+
+    return study_of(small_plan, metered, runs=[make_record(small_plan, run, {}) for run in small_plan.runs])
 
 
 def test_amounts_are_resources_times_prices(data):

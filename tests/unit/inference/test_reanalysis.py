@@ -13,10 +13,10 @@ from refused import refused
 from meshtrial.design.plan import make_plan
 from meshtrial.errors import UsageError
 from meshtrial.inference import infer, read_study
-from meshtrial.inference.export import verdicts_frame
 from meshtrial.inference.reanalysis import reanalyse
 from meshtrial.margin import Margin
 from meshtrial.records import listing, packed
+from meshtrial.records.columns import verdict_frame
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import StudyStore
 
@@ -55,7 +55,7 @@ def data(recorded) -> StudyData:
 
 def verdict(data: StudyData, treatment: str, response: str = "latency_p50_s") -> str:
     (row,) = [row for row in data.verdicts if (row.treatment, row.response) == (treatment, response)]
-    return f"{row.verdict} {row.qualifier}".strip()
+    return f"{row.verdict} {row.qualifier}".strip() if row.verdict.different else row.verdict
 
 
 def test_the_declared_values_give_the_declared_rows_and_no_mark(data):
@@ -71,7 +71,7 @@ def test_a_recorded_study_gives_its_own_verdicts_again(path, tmp_path):
     again = reanalyse(data)
     assert again.said == ""
     # Recorded on another processor: what its logarithms round differs in the last digit.
-    frames = (verdicts_frame(one) for one in (again.data, data))
+    frames = (verdict_frame(one.verdicts) for one in (again.data, data))
     assert_frame_equal(*frames, rel_tol=1e-9, abs_tol=0)
 
 
@@ -170,7 +170,7 @@ def test_a_part_that_the_treatment_lacks_is_compared_as_a_difference(data):
 def test_every_row_says_that_it_is_after_the_fact(data):
     found = reanalyse(data, margin="10%")
     assert found.said == "margin 10\u00a0% instead of 5\u00a0%, declared before the runs"
-    assert all(row.after_the_fact and row.warnings[0].endswith(found.said) for row in found.data.verdicts)
+    assert all(row.after_the_fact == found.said for row in found.data.verdicts)
     assert not any(row.after_the_fact for row in data.verdicts)
 
 

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
+from unit.inference.recorded import planned, study_of
 
-from meshtrial.design.parameters import read_parameters
-from meshtrial.design.plan import make_plan
-from meshtrial.design.studies import study_module
 from meshtrial.inference.scaling import compare, costs_of_both, growth, growths, judged, ladder
 from meshtrial.inference.scaling_limits import limits
-from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
 from meshtrial.report import figures, tables
 
 SIZES = (30, 90, 150, 300, 450, 600)
@@ -42,20 +37,17 @@ TRUTH = {
 
 
 def recorded(blocks: int = 10, noise: float = 0.03, seed: int = 3, drop=lambda run: False, rates: str = "200"):
-    module = study_module("scale_out")
-    given = {"sizes": ",".join(map(str, SIZES)), "blocks": blocks, "rates": rates, "duration_s": 20}
-    plan = make_plan(module.build(read_parameters(module.PARAMETERS, given)))
+    plan = planned("scale_out", sizes=",".join(map(str, SIZES)), blocks=blocks, rates=rates, duration_s=20)
     rng = np.random.default_rng(seed)
-    rows = []
-    for run in plan.runs:
-        load = plan.load_of(run)
+
+    def drawn(run):
+        load, found = plan.load_of(run), {}
         for name, truth in TRUTH.items():
             value = truth(3 * load.replicas, run.treatment) * (load.rps / 200) ** (name == "data_plane_cpu_cores")
-            value *= float(np.exp(rng.normal(0, noise)))
-            head = (run.run_id, run.load, run.repetition, run.position, run.sequence, run.treatment, "tiers", 1, 0.0)
-            rows.append((*head, True, not drop(run), name, value, None))
-    table = pl.DataFrame(rows, schema=RUNS_SCHEMA, orient="row")
-    return StudyData(Path("nowhere"), plan, {}, (), table)
+            found[name] = value * float(np.exp(rng.normal(0, noise)))
+        return found
+
+    return study_of(plan, drawn, lambda run: not drop(run))
 
 
 @pytest.fixture(scope="module")

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
-import polars as pl
+from unit.inference.recorded import planned, study_of
 
-from meshtrial.design.parameters import read_parameters
-from meshtrial.design.plan import make_plan
-from meshtrial.design.studies import study_module
 from meshtrial.inference.scaling_limits import limits
-from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
 from meshtrial.report import figures
 
 
 def test_idle_share_gates_and_failures(make_record):
-    module = study_module("scale_out")
-    given = {"sizes": "30,60", "blocks": 2, "treatments": "none,sidecar+mtls"}
-    plan = make_plan(module.build(read_parameters(module.PARAMETERS, given)))
+    plan = planned("scale_out", sizes="30,60", blocks=2, treatments="none,sidecar+mtls")
     runs = []
     for run in plan.runs:
         loaded = run.treatment == "sidecar+mtls" and plan.load_of(run).replicas == 20
@@ -30,7 +23,7 @@ def test_idle_share_gates_and_failures(make_record):
             fail="rate" if loaded and run.repetition == 2 else "",
         )
         runs.append(replace(made, extra={"failures": {"5xx": 2 if loaded else 0, "time-out": 0}}))
-    data = StudyData(Path("nowhere"), plan, {}, tuple(runs), pl.DataFrame(schema=RUNS_SCHEMA))
+    data = study_of(plan, lambda run: {}, runs=runs)
     found = {(one.treatment, one.endpoints): one for one in limits(data)}
     held = found["sidecar+mtls", 60]
     assert held.by_machine

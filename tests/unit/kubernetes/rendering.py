@@ -42,7 +42,7 @@ def render(
     treatment = Treatment.parse(text)
     read = read_app(chosen, app, load.protocols)
     mesh = meshes_for(chosen).get(treatment.dataplane)
-    return workload.render(chosen, "trial", treatment, load, read, mesh, TOKENS)
+    return workload.render(workload.Setup(chosen, "trial", treatment, load, read, mesh, TOKENS))
 
 
 def of_kind(rendered: workload.Rendered, kind: str) -> dict[str, dict[str, Any]]:

@@ -13,12 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from unit.kubernetes.rendering import find, render
 
-from meshtrial.design.study import Load, Treatment
-from meshtrial.testbed.kubernetes import workload
+from meshtrial.design.study import Load
 from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.manifests import Json
-from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.local import apps as local
 
@@ -55,18 +54,14 @@ def test_a_users_image_of_bookinfos_details_is_another_one(name: str):
     options = KubernetesOptions(images=images)
     load = Load(rps=10, connections=1, duration_s=1)
     for app, image in ((name, images["webrick-details"]), ("bookinfo", images["details"])):
-        read = read_app(options, app, load.protocols)
-        rendered = workload.render(options, "trial", Treatment.parse("none"), load, read, None, None)
+        rendered = render("none", app, load, options)
         assert image in rendered.images
         assert not {*images.values()} - {image} & {*rendered.images}
 
 
 def test_behind_the_reference_sidecar_it_listens_on_loopback():
     load = Load(rps=10, connections=1, duration_s=1)
-    app = read_app(OPTIONS, "details-nodelay", load.protocols)
-    mesh = find_meshes(OPTIONS)["sidecar"]
-    rendered = workload.render(OPTIONS, "trial", Treatment.parse("sidecar"), load, app, mesh, None)
-    (found,) = (o for o in rendered.objects if o["metadata"]["name"] == app.name and o["kind"] == "Deployment")
+    found = find(render("sidecar", "details-nodelay", load), "Deployment", "details-nodelay")
     (own,) = (c for c in found["spec"]["template"]["spec"]["containers"] if c["name"] == "webrick-details")
     assert own["args"] == ["--listen=127.0.0.1:9080", "--nodelay"]
 

@@ -1,16 +1,14 @@
 """What a run on a cluster keeps of what crashed in it."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from refused import missing
 from unit.kubernetes.fakeapi import FakeApi, pod
+from unit.kubernetes.rendering import render
 
-from meshtrial.design.study import Load, Treatment
-from meshtrial.load.generators import Target
+from meshtrial.testbed.kubernetes.apply import Applier, Owner
 from meshtrial.testbed.kubernetes.deployment import KubernetesDeployment
-from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.pods import PART
 
 PODS = "/api/v1/namespaces/trial/pods"
@@ -44,9 +42,7 @@ def api() -> FakeApi:
 @pytest.fixture
 def standing(api: FakeApi) -> KubernetesDeployment:
     """A deployment that was looked at when it was well."""
-    rendered = SimpleNamespace(namespace="trial", target=Target(""), app=SimpleNamespace(tiers=False))
-    given = (api, None, KubernetesOptions(), Treatment.parse("none"), Load(10, 1, 1), rendered, None, None, None)
-    made = KubernetesDeployment(*given)  # type: ignore[arg-type]
+    made = KubernetesDeployment(Applier(api, Owner("study")), render("none"), None)  # type: ignore[arg-type]
     made.look()
     return made
 

@@ -6,8 +6,7 @@ from refused import refused
 
 from meshtrial.errors import TestbedError
 from meshtrial.load.generators import GeneratorCall, Target, publishable
-from meshtrial.testbed.kubernetes.loadgen import command_line
-from meshtrial.testbed.kubernetes.results import parse_usage, unpack
+from meshtrial.testbed.kubernetes.loadgen import command_line, parse_usage, unpack
 
 
 def test_cpu_time_of_the_generator_itself():

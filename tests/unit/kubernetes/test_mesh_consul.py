@@ -55,12 +55,8 @@ def test_a_port_beside_the_registered_one_is_refused(treatment: str, protocol: s
         render(treatment, load=carrying(protocol))
 
 
-def test_http_is_not_claimed_for_hops_that_stay_tcp():
+def test_without_http_it_carries_hops_that_stay_tcp():
     assert render("consul", "bookinfo").app_pods == 4
-    with refused(
-        UsageError, "treatment consul+l7: l7 is for the app echo, counter-api, details, details-nodelay, not bookinfo"
-    ):
-        render("consul+l7", "bookinfo")
 
 
 def test_jwt_takes_the_place_of_the_plain_intention():

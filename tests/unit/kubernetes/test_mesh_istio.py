@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import yaml
 from refused import refused
-from unit.kubernetes.rendering import TOKENS, find, meshes_for, render
+from unit.kubernetes.rendering import find, meshes_for, render
 
 from meshtrial.design.study import Treatment
 from meshtrial.errors import UsageError
@@ -97,10 +97,7 @@ def test_the_policy_server_stands_beside_the_proxy_that_asks_it():
 
 @pytest.mark.parametrize(("text", "pods"), [("istio-ambient+waypoint+opa", "waypoint"), ("istio+opa", "app")])
 def test_its_decisions_are_counted_where_it_stands(text: str, pods: str):
-    treatment, rendered = Treatment.parse(text), render(text)
-    found = mesh(treatment.dataplane)
-    empty = {"tokens": TOKENS, "pods": {}, "load": PodRef("t", "load", "fortio"), "probe": PodRef("p", "probe", "x")}
-    subject = proofs.Subject(None, rendered, found, found.check(treatment), **empty)  # type: ignore[arg-type]
+    subject = proofs.Subject(None, render(text), {}, POD, POD)  # type: ignore[arg-type]
     assert [c.pods for c in proofs.policy_counters(subject)] == [pods]
 
 
@@ -244,9 +241,7 @@ def test_one_side_is_kept_outside_and_a_proof_asks_for_both(feature, bare):
     assert "sidecar.istio.io/proxyCPU" not in outside.get("annotations", {})
     assert "sidecar.istio.io/inject" not in enrolled["labels"]
     assert "sidecar.istio.io/proxyCPU" in enrolled["annotations"]
-    istio = mesh("istio")
-    asked, _ = proofs.named(istio, istio.check(Treatment.parse(f"istio+{feature}")), rendered.app)
-    names = [name for name, _ in asked]
+    names = [name for name, _ in proofs.named(rendered.setup)[0]]
     assert "one-sided" in names
     assert "proxied" not in names
 
@@ -265,14 +260,15 @@ def containers_of(*names: str) -> dict:
 def test_the_proof_of_one_side_looks_at_every_pod():
     istio = mesh("istio")
     (client_only,) = istio.check(Treatment.parse("istio+client-only"))
+    client_only = replace(client_only, proofs=("one-sided",), counters=())
     istio = replace(istio, proofs=("proxied",), counters=(), features={client_only.name: client_only})
-    features = (replace(client_only, proofs=("one-sided",), counters=()),)
     both, alone = containers_of("fortio", "istio-proxy"), containers_of("fortio")
 
     def failed(app: dict, load: dict) -> list[str]:
         pods = {"app": [app], "load": [load]}
         rendered = render("istio+client-only")
-        subject = proofs.Subject(None, rendered, istio, features, TOKENS, pods, POD, POD)  # type: ignore[arg-type]
+        rendered = replace(rendered, setup=replace(rendered.setup, mesh=istio))
+        subject = proofs.Subject(None, rendered, pods, POD, POD)  # type: ignore[arg-type]
         return [proof.name for proof in proofs.prove(subject, "before", 0) if not proof.passed]
 
     assert failed(alone, both) == []

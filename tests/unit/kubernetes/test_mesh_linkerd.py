@@ -5,13 +5,9 @@ from typing import Any
 
 import pytest
 import yaml
-from refused import refused
 from unit.kubernetes.rendering import carrying, of_kind, render
 
-from meshtrial.design.study import Load, Treatment
-from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes import manifests, workload
-from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
@@ -70,9 +66,7 @@ def test_a_pod_that_cannot_be_injected_is_refused_and_nobody_else_waits_for_the_
         assert chosen.items() <= enrolled.items(), webhook
         assert f"{webhook}.namespaceSelector" in MESH.open_values["linkerd-control-plane"]
     # A treatment that is not Linkerd's has no such label.
-    options = KubernetesOptions()
-    load, app = Load(rps=100, connections=4, duration_s=5), read_app(options, "echo", ["http1"])
-    assert not workload.render(options, "trial", Treatment("none"), load, app, None, None).namespace_labels
+    assert not render("none").namespace_labels
 
 
 def test_nothing_is_sent_out_of_the_cluster_and_the_clusters_own_crds_are_left_alone():
@@ -143,10 +137,10 @@ def test_authorization_stands_on_the_entry_pods_ports_for_the_generators_alone(a
     for name in ("entry-http", "entry-grpc"):
         assert servers[name]["spec"]["accessPolicy"] == "deny"
         (pod,) = selected(rendered, servers[name])
-        labels = of_kind(rendered, "Service")[rendered.app.service]["spec"]["selector"]
+        labels = of_kind(rendered, "Service")[rendered.setup.app.service]["spec"]["selector"]
         assert labels.items() <= pod["metadata"]["labels"].items()
     ports = {p["name"]: p["containerPort"] for c in pod["spec"]["containers"] for p in c.get("ports", [])}
-    assert ports[servers["entry-http"]["spec"]["port"]] == rendered.app.app_port
+    assert ports[servers["entry-http"]["spec"]["port"]] == rendered.setup.app.app_port
     (identity,) = of_kind(rendered, "MeshTLSAuthentication")["generators"]["spec"]["identityRefs"]
     generator = manifests.template(of_kind(rendered, "Deployment")["load"])
     assert generator is not None
@@ -172,7 +166,7 @@ def test_with_routes_the_kubelets_probes_still_come_through(app: str):
     for probe in probes:
         assert "httpGet" not in probe or probe["httpGet"]["path"] in open_paths
     # What is measured and what must be refused are not among them.
-    assert not open_paths & {rendered.app.path, MESH.features["authz-route"].expect["path"]}
+    assert not open_paths & {rendered.setup.app.path, MESH.features["authz-route"].expect["path"]}
 
 
 def test_every_route_has_a_policy_of_its_own_but_the_one_that_nobody_may_take():
@@ -186,11 +180,6 @@ def test_every_route_has_a_policy_of_its_own_but_the_one_that_nobody_may_take():
     assert match["path"]["value"] == MESH.features["authz-route"].expect["path"]
     for name in ("measured", "closed"):
         assert {ref["name"] for ref in routes[name]["spec"]["parentRefs"]} == {"entry-http", "entry-grpc"}
-
-
-def test_the_two_ways_of_authorization_are_not_mixed():
-    with refused(UsageError, "treatment linkerd+authz+authz-route: authz and authz-route exclude each other; take one"):
-        render("linkerd+authz+authz-route")
 
 
 def test_the_access_log_is_the_applications_proxies_alone_and_its_lines_are_counted():

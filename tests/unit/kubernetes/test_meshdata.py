@@ -6,7 +6,7 @@ from refused import refused
 
 from meshtrial.design.study import Treatment
 from meshtrial.errors import UsageError
-from meshtrial.testbed.kubernetes.meshdata import Declared
+from meshtrial.testbed.kubernetes.meshdata import Declared, Mesh
 from meshtrial.testbed.kubernetes.meshread import find_meshes, read_mesh
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
@@ -35,6 +35,11 @@ def write(folder: Path, **changed: object) -> Path:
     return folder
 
 
+def found(folder: Path, **said: object) -> dict[str, Mesh]:
+    """All meshes, with the one of the tests and what a user says of it."""
+    return find_meshes(KubernetesOptions(mesh_folders=(str(write(folder / "tiny")),), meshes={"tiny": said}))
+
+
 def test_all_meshes_are_there():
     assert set(MESHES) == {"istio", "istio-ambient", "linkerd", "kuma", "consul", "sidecar"}
 
@@ -54,18 +59,15 @@ def test_a_mesh_says_what_a_study_needs_of_it(name: str):
 
 
 def test_a_mesh_is_added_by_adding_a_folder(tmp_path: Path):
-    options = KubernetesOptions(mesh_folders=(str(write(tmp_path / "tiny")),), meshes={"tiny": {"version": "2.0.0"}})
-    mesh = find_meshes(options)["tiny"]
+    mesh = found(tmp_path, version="2.0.0")["tiny"]
     assert mesh.version == "2.0.0"
     assert mesh.releases[0].version == "2.0.0"
     assert [f.name for f in mesh.check(Treatment.parse("tiny+mtls"))] == ["mtls"]
 
 
 def test_a_build_of_ones_own_is_named_beside_the_version(tmp_path: Path):
-    folders = (str(write(tmp_path / "tiny")),)
-    assert find_meshes(KubernetesOptions(mesh_folders=folders))["tiny"].called == "1.0.0"
-    chosen = KubernetesOptions(mesh_folders=folders, meshes={"tiny": {"build": "own build"}})
-    assert find_meshes(chosen)["tiny"].called == "1.0.0 (own build)"
+    assert found(tmp_path)["tiny"].called == "1.0.0"
+    assert found(tmp_path, build="own build")["tiny"].called == "1.0.0 (own build)"
 
 
 def test_a_version_is_the_mesh_with_its_own_on_top(tmp_path: Path):
@@ -80,9 +82,8 @@ def test_a_version_is_the_mesh_with_its_own_on_top(tmp_path: Path):
             "tagged": {"parameters": {"image_tag": "three"}},
         },
     }
-    options = KubernetesOptions(mesh_folders=(str(write(tmp_path / "tiny")),), meshes={"tiny": said})
-    found = find_meshes(options)
-    tiny, old, slow, tagged = (found[f"tiny{version}"] for version in ("", "@1.30", "@slow", "@tagged"))
+    meshes = found(tmp_path, **said)
+    tiny, old, slow, tagged = (meshes[f"tiny{version}"] for version in ("", "@1.30", "@slow", "@tagged"))
     assert (tiny.name, tiny.called, tiny.declared, tiny.releases[0].path) == (
         *("tiny", "2.0.0 (own build)", None),
         "/charts/tiny-2",
@@ -103,9 +104,7 @@ def test_a_version_is_the_mesh_with_its_own_on_top(tmp_path: Path):
 
 
 def test_without_a_word_a_version_is_what_the_folder_says(tmp_path: Path):
-    said = {"versions": {"a": {}}}
-    options = KubernetesOptions(mesh_folders=(str(write(tmp_path / "tiny")),), meshes={"tiny": said})
-    assert find_meshes(options)["tiny@a"].declared == Declared("a", ("1.0.0",))
+    assert found(tmp_path, versions={"a": {}})["tiny@a"].declared == Declared("a", ("1.0.0",))
 
 
 def test_a_feature_that_is_shown_by_its_counters_alone_is_proven(tmp_path: Path):
@@ -174,7 +173,10 @@ def test_what_cannot_be_toggled_is_said_and_never_faked(treatment: str, words: s
             "release 'tiny' is not among the releases; says neither releases (Helm) nor install (commands)",
         ),
         ({"schema": "meshtrial.mesh/9"}, "must begin with 'schema: meshtrial.mesh/1'"),
-        ({"title": None, "name": None, "releases": [{"chart": "x"}]}, "missing 1 required positional argument: 'name'"),
+        ({"title": None}, "it has no title"),
+        ({"title": None, "name": None, "releases": [{"chart": "x"}]}, "releases[0] has no name"),
+        ({"features": {"mtls": "on"}}, "features.mtls is 'on', not a mapping"),
+        ({"features": {"mtls": {"proofs": "jwt"}}}, "features.mtls.proofs is 'jwt', not a list"),
     ],
 )
 def test_a_wrong_folder_is_refused_with_the_reason(tmp_path: Path, changed: dict, words: str):
@@ -194,91 +196,67 @@ def test_a_wrong_name_is_refused_with_those_that_are_known(tmp_path: Path, chang
         read_mesh(write(tmp_path, **changed))
 
 
+NEEDS_TEXT = "allowed is a text; in quotes, for YAML reads 1.30 as 1.3"
+LETTERS = "allowed are letters, digits and . _ -, not -aa at the end"
+KEYS = "version, build, method, charts, values, parameters"
+RELEASES = "is not known; known are istio-base, istiod"
+
+
 @pytest.mark.parametrize(
     ("choice", "words"),
     [
+        ({"tag": "x"}, f"meshes.istio: 'tag' is not known; allowed are {KEYS}, versions"),
+        ({"charts": "x"}, "meshes.istio.charts: allowed is a mapping, not 'x'"),
+        ({"charts": {"istiod": {"path": 1}}}, "meshes.istio.charts.istiod.path is 1, not text"),
+        ({"version": 1.30}, f"meshes.istio.version = 1.3: {NEEDS_TEXT}"),
+        ({"version": None}, f"meshes.istio.version = None: {NEEDS_TEXT}"),
+        ({"parameters": {"image_tag": 1.30}}, f"meshes.istio.parameters.image_tag = 1.3: {NEEDS_TEXT}"),
+        ({"charts": {"istiodd": {}}}, f"meshes.istio: release 'istiodd' {RELEASES}"),
         (
-            {"linkrd": {}},
-            "meshes: 'linkrd' is not known; known are consul, istio, istio-ambient, kuma, linkerd, sidecar",
-        ),
-        (
-            {"istio": {"tag": "x"}},
-            "meshes.istio: 'tag' is not known; allowed are version, build, method, charts, values, "
-            "parameters, versions",
-        ),
-        ({"istio": {"charts": "x"}}, "meshes.istio.charts: allowed is a mapping, not 'x'"),
-        (
-            {"istio": {"version": 1.30}},
-            "meshes.istio.version = 1.3: allowed is a text; in quotes, for YAML reads 1.30 as 1.3",
-        ),
-        (
-            {"istio": {"version": None}},
-            "meshes.istio.version = None: allowed is a text; in quotes, for YAML reads 1.30 as 1.3",
-        ),
-        (
-            {"istio": {"parameters": {"image_tag": 1.30}}},
-            "meshes.istio.parameters.image_tag = 1.3: allowed is a text; in quotes, for YAML reads 1.30 as 1.3",
-        ),
-        (
-            {"istio": {"versions": {"x": {"runs": {"istiod": 1.30}}}}},
-            "meshes.istio.versions.x.runs.istiod = 1.3: allowed is a text; in quotes, for YAML reads 1.30 as 1.3",
-        ),
-        ({"istio": {"versions": ["1.30"]}}, "meshes.istio.versions: allowed is a mapping, not ['1.30']"),
-        (
-            {"istio": {"versions": {1.30: {}}}},
-            "meshes.istio.versions: 1.3 is no text to YAML; write the name in quotes",
-        ),
-        (
-            {"istio": {"versions": {"1 30": {}}}},
-            "meshes.istio.versions: '1 30': allowed are letters, digits and . _ -, not -aa at the end",
-        ),
-        (
-            {"istio": {"versions": {"x-aa": {}}}},
-            "meshes.istio.versions: 'x-aa': allowed are letters, digits and . _ -, not -aa at the end",
-        ),
-        (
-            {"istio": {"versions": {"details": {}}}},
-            "meshes.istio.versions: details is what an application is called; take another name",
-        ),
-        ({"istio": {"versions": {"1.30": None}}}, "meshes.istio.versions.1.30: allowed is a mapping"),
-        (
-            {"istio": {"versions": {"1.30": {"verson": "1"}}}},
-            "meshes.istio.versions.1.30: 'verson' is not known; allowed are version, build, method, charts, "
-            "values, parameters, runs",
-        ),
-        (
-            {"istio": {"versions": {"1.30": {"versions": {}}}}},
-            "meshes.istio.versions.1.30: 'versions' is not known; allowed are version, build, method, "
-            "charts, values, parameters, runs",
-        ),
-        (
-            {"istio": {"versions": {"1.30": {"charts": {"istoid": {}}}}}},
-            "meshes.istio.versions.1.30: release 'istoid' is not known; known are istio-base, istiod",
-        ),
-        (
-            {"istio": {"versions": {"1.30": {"runs": {"discovery": ""}}}}},
-            "meshes.istio.versions.1.30.runs: an empty text is in every image; say a tag or a digest",
-        ),
-        (
-            {"sidecar": {"versions": {"1.30": {}}}},
-            "meshes.sidecar.versions: sidecar is this project's reference and has no versions on a cluster",
-        ),
-        (
-            {"istio": {"charts": {"istiod": {"path": "/charts/new"}}, "versions": {"1.30": {"version": "1.30.4"}}}},
-            "meshes.istio.versions.1.30: says version 1.30.4, but its chart istiod is /charts/new, as for "
-            "all; say charts.istiod.path: another one, the same if it is meant, or '' for its repository",
-        ),
-        (
-            {"istio": {"charts": {"istiodd": {}}}},
-            "meshes.istio: release 'istiodd' is not known; known are istio-base, istiod",
-        ),
-        (
-            {"istio": {"parameters": {"hub": "x"}}},
+            {"parameters": {"hub": "x"}},
             "meshes.istio.parameters.'hub': not known; known are image_hub, image_tag, image_pull_policy, "
             "proxy_cpu, proxy_memory, node_selector",
+        ),
+        ({"versions": ["1.30"]}, "meshes.istio.versions: allowed is a mapping, not ['1.30']"),
+        (
+            {
+                "charts": {"istiod": {"path": "/charts/new"}},
+                "versions": {"1.30": {"version": "1.30.4"}},
+            },
+            "meshes.istio.versions.1.30: says version 1.30.4, but its chart istiod is /charts/new, as for "
+            "all; say charts.istiod.path: another one, the same if it is meant, or '' for its repository",
         ),
     ],
 )
 def test_a_users_own_choice_is_checked_too(choice: dict, words: str):
     with refused(UsageError, words):
-        find_meshes(KubernetesOptions(meshes=choice))
+        find_meshes(KubernetesOptions(meshes={"istio": choice}))
+
+
+@pytest.mark.parametrize(
+    ("version", "said", "words"),
+    [
+        ("x", {"runs": {"istiod": 1.30}}, f".x.runs.istiod = 1.3: {NEEDS_TEXT}"),
+        (1.30, {}, ": 1.3 is no text to YAML; write the name in quotes"),
+        ("1 30", {}, f": '1 30': {LETTERS}"),
+        ("x-aa", {}, f": 'x-aa': {LETTERS}"),
+        ("details", {}, ": details is what an application is called; take another name"),
+        ("1.30", None, ".1.30: allowed is a mapping"),
+        ("1.30", {"verson": "1"}, f".1.30: 'verson' is not known; allowed are {KEYS}, runs"),
+        ("1.30", {"versions": {}}, f".1.30: 'versions' is not known; allowed are {KEYS}, runs"),
+        ("1.30", {"charts": {"istoid": {}}}, f".1.30: release 'istoid' {RELEASES}"),
+        ("1.30", {"runs": {"discovery": ""}}, ".1.30.runs: an empty text is in every image; say a tag or a digest"),
+    ],
+)
+def test_what_a_user_says_of_a_version_is_checked_too(version: object, said: object, words: str):
+    with refused(UsageError, f"meshes.istio.versions{words}"):
+        find_meshes(KubernetesOptions(meshes={"istio": {"versions": {version: said}}}))
+
+
+def test_a_choice_is_of_a_mesh_that_is_there_and_can_have_it():
+    known = ", ".join(sorted(MESHES))
+    with refused(UsageError, f"meshes: 'linkrd' is not known; known are {known}"):
+        find_meshes(KubernetesOptions(meshes={"linkrd": {}}))
+    words = "meshes.sidecar.versions: sidecar is this project's reference and has no versions on a cluster"
+    with refused(UsageError, words):
+        find_meshes(KubernetesOptions(meshes={"sidecar": {"versions": {"1.30": {}}}}))

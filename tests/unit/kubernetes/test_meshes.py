@@ -10,10 +10,10 @@ from unit.kubernetes.fakeapi import FakeApi, pod
 from meshtrial.errors import MissingToolError, TestbedError
 from meshtrial.testbed.kubernetes import helm
 from meshtrial.testbed.kubernetes.apply import Applier, Owner
-from meshtrial.testbed.kubernetes.freshness import policy_record
 from meshtrial.testbed.kubernetes.meshdata import Choice, Declared, Mesh, Release, Selector
 from meshtrial.testbed.kubernetes.meshes import MeshInstaller
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.testbed.kubernetes.testbed import policy_record
 
 PODS = "/api/v1/namespaces/toy-system/pods"
 HOOK = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/toy-injector"
@@ -45,6 +45,13 @@ def api() -> FakeApi:
     return FakeApi()
 
 
+def stand(api: FakeApi, *containers: dict) -> None:
+    """A control plane of one pod with these containers."""
+    body = pod("toy-system", "toy-1", containerStatuses=containers)
+    body["spec"]["containers"] = containers
+    api.add(f"{PODS}/toy-1", body, app="toy")
+
+
 @pytest.fixture
 def helms(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Helm's part: what a release brings, what of it Helm takes away, and what it leaves."""
@@ -52,9 +59,7 @@ def helms(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def install(*_: object) -> None:
         done.append("install")
-        body = pod("toy-system", "toy-1", containerStatuses=[{"name": "cp", "restartCount": 0, "ready": True}])
-        body["metadata"]["labels"] = {"app": "toy"}
-        api.add(f"{PODS}/toy-1", body)
+        stand(api, {"name": "cp", "restartCount": 0, "ready": True})
         api.add(HOOK, {"webhooks": [{"clientConfig": {"service": {"namespace": "toy-system"}}}]})
         api.add(f"{ROLES}/toy-left")
         spec = {"group": "toy.test", "names": {"plural": "toys"}, "versions": [{"name": "v1", "served": True}]}
@@ -194,9 +199,7 @@ def test_a_mesh_beside_it_keeps_its_crds(api: FakeApi, installer: MeshInstaller,
 
 def test_a_mesh_of_somebody_else_is_used_and_not_touched(api: FakeApi, mesh: Mesh, helms: list[str]):
     installer = MeshInstaller(api, KubernetesOptions(mesh_install="existing"), Applier(api, Owner("study")))
-    body = pod("toy-system", "toy-1")
-    body["metadata"]["labels"] = {"app": "toy"}
-    api.add(f"{PODS}/toy-1", body)
+    stand(api)
     installer.install(mesh)
     assert helms == []
     assert not [line for line in api.asked if not line.startswith("GET ")]
@@ -239,10 +242,7 @@ def test_a_version_that_is_not_the_one_that_stands_is_one_line_before_the_study(
     api: FakeApi, mesh: Mesh, helms: list[str]
 ):
     installer = MeshInstaller(api, KubernetesOptions(mesh_install="existing"), Applier(api, Owner("study")))
-    body = pod("toy-system", "toy-1", containerStatuses=[{"name": "cp", "image": "r.test/toy:0.2.1"}])
-    body["metadata"]["labels"] = {"app": "toy"}
-    body["spec"]["containers"] = [{"name": "cp", "image": "r.test/toy:0.2.1"}]
-    api.add(f"{PODS}/toy-1", body)
+    stand(api, {"name": "cp", "image": "r.test/toy:0.2.1"})
     assert installer.problems(version_of(mesh, "0.2")) == []
     assert installer.problems(version_of(mesh, "0.1")) == [
         "mesh toy@0.1: toy is not 0.1 as declared: cp: r.test/toy:0.2.1; mesh_install=existing measures what stands: "

@@ -3,11 +3,10 @@ from dataclasses import replace
 
 import pytest
 from unit.kubernetes.conftest import Clock
-from unit.kubernetes.rendering import TOKENS, render
+from unit.kubernetes.rendering import render
 
 from meshtrial.design.study import Treatment
 from meshtrial.testbed.kubernetes import probing, proofs
-from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.meshdata import PROOFS, Feature, Lines, Mesh
 from meshtrial.testbed.kubernetes.meshread import find_meshes
@@ -20,7 +19,10 @@ POLICY = {"path": "/closed", "denied": [403]}
 
 
 def subject_of(mesh: Mesh | None, *features: Feature, app: str = "echo") -> proofs.Subject:
-    return proofs.Subject(None, render("none", app), mesh, features, TOKENS, {}, POD, POD)  # type: ignore[arg-type]
+    rendered = render("none", app)
+    treatment = Treatment("tiny", tuple(feature.name for feature in features))
+    setup = replace(rendered.setup, mesh=mesh, treatment=treatment)
+    return proofs.Subject(None, replace(rendered, setup=setup), {}, POD, POD)  # type: ignore[arg-type]
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, status: int, body: str = "") -> list[str]:
@@ -41,10 +43,10 @@ def test_every_proof_that_a_mesh_may_name_is_made():
 def test_a_proof_that_needs_an_echo_is_not_asked_of_an_app_without_one_and_that_is_told():
     istio = find_meshes(OPTIONS)["istio"]
     on = istio.check(Treatment.parse("istio+mtls"))
-    asked, unasked = proofs.named(istio, on, read_app(OPTIONS, "echo", ("http1",)))
+    asked, unasked = proofs.named(subject_of(istio, *on).setup)
     assert [name for name, _ in asked] == ["proxied", "plaintext-refused", "peer-identity"]
     assert "peer-identity" not in unasked
-    asked, unasked = proofs.named(istio, on, read_app(OPTIONS, "bookinfo", ("http1",)))
+    asked, unasked = proofs.named(subject_of(istio, *on, app="bookinfo").setup)
     assert [name for name, _ in asked] == ["proxied", "plaintext-refused"]
     assert "peer-identity" in unasked
 
@@ -53,7 +55,7 @@ def test_two_features_that_ask_one_thing_with_other_expectations_are_both_asked(
     one = Feature("one", proofs=("denied",), expect=POLICY)
     two = Feature("two", proofs=("denied",), expect={**POLICY, "path": "/also"})
     mesh = replace(TINY, proofs=(), features={"one": one, "two": two})
-    asked, _ = proofs.named(mesh, (one, two), read_app(OPTIONS, "echo", ("http1",)))
+    asked, _ = proofs.named(subject_of(mesh, one, two).setup)
     assert [expect["path"] for _, expect in asked] == ["/closed", "/also"]
 
 
@@ -92,7 +94,7 @@ class Logs:
     def __init__(self, *lines: int) -> None:
         self.lines = list(lines)
 
-    def text(self, path: str, **more: object) -> str:
+    def text(self, path: str, once_s: float | None = None, **more: object) -> str:
         assert path == "/api/v1/namespaces/trial/pods/echo-1/log"
         return 'GET /echo "200"\n' * (self.lines.pop(0) if len(self.lines) > 1 else self.lines[0])
 

@@ -35,11 +35,11 @@ class Rolling(FakeApi):
         if self.replaced:
             pod(self, "app-new", owner="app-88a")
 
-    def items(self, path: str, **query) -> list[Json]:
+    def items(self, path: str, once_s: float | None = None, **query) -> list[Json]:
         self.looks += 1
         if self.looks == 3 and self.replaced:
             del self.objects["/api/v1/namespaces/trial/pods/app-old"]
-        return super().items(path, **query)
+        return super().items(path, once_s, **query)
 
 
 def test_what_a_pod_belongs_to():

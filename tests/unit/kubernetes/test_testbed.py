@@ -33,14 +33,18 @@ def begin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., KubernetesT
         one.close()
 
 
+def api_of(bed: KubernetesTestbed) -> FakeApi:
+    assert isinstance(bed.cluster, FakeApi)
+    return bed.cluster
+
+
 @pytest.fixture
 def bed(begin: Callable[..., KubernetesTestbed]) -> KubernetesTestbed:
     return begin()
 
 
 def test_the_study_goes_before_the_mesh_that_it_leans_on(bed: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch):
-    api = bed.cluster
-    assert isinstance(api, FakeApi)
+    api = api_of(bed)
     labels = dict(bed.applier.owner.labels)
     for name, phase in (("trial", "Active"), ("trial-probe", "Active"), ("trial-2", "Terminating")):
         api.add(f"{SPACES}/{name}", {"metadata": {"labels": labels}, "status": {"phase": phase}})
@@ -135,21 +139,10 @@ def test_the_environment_says_which_charts_were_fetched(begin: Callable[..., Kub
     istio = bed.meshes["istio"]
     (release,) = (one for one in istio.releases if one.name == "istiod")
     chart = bed.charts.of(istio, release)
-    api = bed.cluster
-    assert isinstance(api, FakeApi)
+    api = api_of(bed)
     api.add("/version", {"gitVersion": "v1.34"})
-    found = bed.environment()["charts"]
-    assert found == {
-        "istio": {
-            "istiod": {
-                "name": "istiod",
-                "version": "1.31.1",
-                "app_version": "1.31.1",
-                "source": str(tmp_path),
-                "sha256": chart.sha256,
-            }
-        }
-    }
+    told = {"name": "istiod", "version": "1.31.1", "app_version": "1.31.1", "source": str(tmp_path)}
+    assert bed.environment()["charts"] == {"istio": {"istiod": {**told, "sha256": chart.sha256}}}
 
 
 def test_what_befell_the_mesh_is_said_first(bed: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch):
@@ -201,8 +194,7 @@ def going_on(begin: Callable[..., KubernetesTestbed]) -> KubernetesTestbed:
 
 
 def test_a_study_that_goes_on_removes_what_its_dead_session_left(going_on: KubernetesTestbed, make_study, clock: Clock):
-    api = going_on.cluster
-    assert isinstance(api, FakeApi)
+    api = api_of(going_on)
     asked = make_study(name="mesh_comparison")
     left_over(api, Owner(asked.name, "0a1b2c3d"))
     api.add(f"{SPACES}/shop")
@@ -223,8 +215,7 @@ def test_a_study_that_goes_on_removes_what_its_dead_session_left(going_on: Kuber
 
 
 def test_a_session_that_lives_is_waited_for_and_left_alone(going_on: KubernetesTestbed, make_study, clock: Clock):
-    api = going_on.cluster
-    assert isinstance(api, FakeApi)
+    api = api_of(going_on)
     asked = make_study(name="mesh_comparison")
     left_over(api, Owner(asked.name, "0a1b2c3d"))
     began, before = clock.now, set(api.objects)
@@ -236,8 +227,7 @@ def test_a_session_that_lives_is_waited_for_and_left_alone(going_on: KubernetesT
 
 
 def test_a_new_study_removes_nothing(bed: KubernetesTestbed, make_study):
-    api = bed.cluster
-    assert isinstance(api, FakeApi)
+    api = api_of(bed)
     left_over(api, Owner("mesh_comparison", "0a1b2c3d"))
     before = set(api.objects)
     bed.recover(make_study(name="mesh_comparison"), print)

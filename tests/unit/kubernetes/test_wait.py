@@ -6,7 +6,8 @@ from unit.kubernetes.fakeapi import pod as fake_pod
 
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes import wait
-from meshtrial.testbed.kubernetes.wait import first_problem, is_ready
+from meshtrial.testbed.kubernetes.pods import is_ready
+from meshtrial.testbed.kubernetes.wait import first_problem
 
 pytestmark = pytest.mark.usefixtures("clock")  # nobody waits for real
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import yaml
 from refused import refused
-from unit.kubernetes.rendering import LOAD, TOKENS, find, kinds, render
+from unit.kubernetes.rendering import LOAD, TOKENS, carrying, find, kinds, render
 
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import UsageError
@@ -30,11 +30,6 @@ def test_none_has_no_proxy_and_generators_on_other_nodes():
     assert app["metadata"]["labels"]["meshtrial.dev/part"] == "app"
     assert all(o["metadata"]["namespace"] == "trial" for o in rendered.objects)
     assert (rendered.app_pods, rendered.load_pods) == (1, 1)
-
-
-def test_none_has_no_features():
-    with refused(UsageError, "treatment none+mtls: none has no features on Kubernetes"):
-        render("none+mtls")
 
 
 def test_a_treatment_without_mtls_is_really_without_it():
@@ -122,11 +117,6 @@ def test_reference_sidecar_without_mtls_has_no_keys():
     assert "transport_socket" not in config["static_resources"]["clusters"][0]
 
 
-def test_reference_sidecar_has_one_hop():
-    with refused(UsageError, "treatment sidecar: the reference sidecar has one hop of HTTP, not bookinfo's"):
-        render("sidecar", app="bookinfo")
-
-
 def test_tiers_grow_together():
     load = Load(rps=2000, connections=40, duration_s=5, generators=2, replicas=200)
     rendered = render("istio+mtls", app="tiers", load=load)
@@ -152,23 +142,19 @@ def test_scoped_configuration_is_for_the_tiers():
     assert {"Sidecar/load", "Sidecar/client", "Sidecar/server"} <= kinds(rendered)
     assert find(rendered, "Sidecar", "load")["spec"]["egress"] == [{"hosts": ["./client.trial.svc.cluster.local"]}]
     assert "Sidecar/load" not in kinds(render("istio+mtls", app="tiers"))
-    with refused(UsageError, "treatment istio+mtls+scoped: scoped is for the app tiers, not echo"):
-        render("istio+mtls+scoped")
 
 
 def test_a_mixed_load_has_a_target_for_each_protocol():
-    load = Load(rps=100, connections=4, duration_s=5, protocol="mixed", generators=2)
-    target = render("istio+mtls", load=load).target
+    target = render("istio+mtls", load=carrying("mixed")).target
     assert target.url == "http://echo.trial.svc.cluster.local:8080/echo"
     assert target.grpc == "echo.trial.svc.cluster.local:8079"
-    with refused(UsageError, "app details: speaks http1, not http1 and grpc"):
-        render("none", app="details", load=load)
 
 
 def test_generators_stay_on_their_hosts():
     chosen = KubernetesOptions()
-    args = (chosen, "trial", Treatment.parse("none"), LOAD, read_app(chosen, "echo", ("http1",)), None, None)
-    rendered = workload.render(*args, load_hosts=("n1", "n2"))
+    app = read_app(chosen, "echo", ("http1",))
+    setup = workload.Setup(chosen, "trial", Treatment.parse("none"), LOAD, app, None, None, load_hosts=("n1", "n2"))
+    rendered = workload.render(setup)
     term = find(rendered, "Deployment", "load")["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
     (one,) = term["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert one["matchExpressions"][0]["values"] == ["n1", "n2"]
@@ -186,20 +172,32 @@ def test_every_app_renders_for_every_mesh(app: str):
             assert render(name, app=app).target.url.startswith("http://")
 
 
-def test_unknown_app_and_protocol():
-    with refused(
-        UsageError,
-        "app = 'shop': allowed on Kubernetes is bookinfo, counter-api, details, details-nodelay, echo, "
-        "emojivoto, tiers",
-    ):
-        render("none", app="shop")
-    with refused(UsageError, "app details: speaks http1, not grpc"):
-        render("none", app="details", load=Load(rps=1, connections=1, duration_s=1, protocol="grpc"))
+ONE_HOP = "treatment sidecar: the reference sidecar has one hop of HTTP, not bookinfo's"
+L7_APPS = "treatment consul+l7: l7 is for the app echo, counter-api, details, details-nodelay, not bookinfo"
+BOTH_WAYS = "treatment linkerd+authz+authz-route: authz and authz-route exclude each other; take one"
+APPS = "bookinfo, counter-api, details, details-nodelay, echo, emojivoto, tiers"
+
+
+@pytest.mark.parametrize(
+    ("text", "app", "protocol", "words"),
+    [
+        ("none+mtls", "echo", "http1", "treatment none+mtls: none has no features on Kubernetes"),
+        ("sidecar", "bookinfo", "http1", ONE_HOP),
+        ("istio+mtls+scoped", "echo", "http1", "treatment istio+mtls+scoped: scoped is for the app tiers, not echo"),
+        ("consul+l7", "bookinfo", "http1", L7_APPS),
+        ("linkerd+authz+authz-route", "echo", "http1", BOTH_WAYS),
+        ("none", "details", "grpc", "app details: speaks http1, not grpc"),
+        ("none", "details", "mixed", "app details: speaks http1, not http1 and grpc"),
+        ("none", "shop", "http1", f"app = 'shop': allowed on Kubernetes is {APPS}"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(text: str, app: str, protocol: str, words: str):
+    with refused(UsageError, words):
+        render(text, app, carrying(protocol))
 
 
 def test_grpc_target_is_an_address():
-    load = Load(rps=1, connections=1, duration_s=1, protocol="grpc")
-    assert render("none", load=load).target.url == "echo.trial.svc.cluster.local:8079"
+    assert render("none", load=carrying("grpc")).target.url == "echo.trial.svc.cluster.local:8079"
 
 
 def test_images_are_replaced_everywhere():
@@ -271,7 +269,7 @@ def test_a_sidecar_that_signs_on_gets_its_accounts_token(tmp_path: Path):
     ("protocol", "wanted"), [("http1", ["http", "grpc"]), ("h2", ["http2", "grpc"]), ("grpc", ["http", "grpc"])]
 )
 def test_ports_say_what_they_carry(protocol: str, wanted: list[str], tmp_path: Path):
-    load = Load(rps=100, connections=4, duration_s=5, protocol=protocol)
+    load = carrying(protocol)
     ports = find(render("none", load=load), "Service", "echo")["spec"]["ports"]
     assert [port["appProtocol"] for port in ports] == wanted
     quiet = mesh_folder(tmp_path / "quiet", app_protocols={"http1": "", "h2": "kubernetes.io/h2c"})
@@ -281,28 +279,21 @@ def test_ports_say_what_they_carry(protocol: str, wanted: list[str], tmp_path: P
 
 
 def test_a_protocol_that_a_mesh_does_not_carry_is_refused(tmp_path: Path):
-    load = Load(rps=100, connections=4, duration_s=5, protocol="grpc")
     with refused(UsageError, "treatment tiny: tiny carries http1, h2 here, not grpc"):
-        render("tiny", load=load, options=mesh_folder(tmp_path / "tiny", protocols=["http1", "h2"]))
+        render("tiny", load=carrying("grpc"), options=mesh_folder(tmp_path / "tiny", protocols=["http1", "h2"]))
 
 
 def test_what_nothing_can_prove_on_an_app_is_refused_before_the_study(tmp_path: Path):
     blind = {"mtls": {"manifests": ["mtls.yaml"], "proofs": ["peer-identity"], "expect": {"header": "x"}}}
     options = mesh_folder(tmp_path / "blind", features=blind)
     assert render("tiny+mtls", options=options)
-    with refused(
-        UsageError,
-        "treatment tiny+mtls: nothing can prove that it is with mtls on the app details; take the app echo, "
-        "which answers with the request's headers",
-    ):
+    words = "nothing can prove that it is {} mtls on the app details; take the app echo, which answers with the "
+    words += "request's headers"
+    with refused(UsageError, f"treatment tiny+mtls: {words.format('with')}"):
         render("tiny+mtls", app="details", options=options)
     off = {"mtls": {**blind["mtls"], "absent": ["base.yaml"], "absent_proofs": ["no-peer-identity"]}}
     options = mesh_folder(tmp_path / "off", features=off)
-    with refused(
-        UsageError,
-        "treatment tiny: nothing can prove that it is without mtls on the app details; take the app echo, which "
-        "answers with the request's headers",
-    ):
+    with refused(UsageError, f"treatment tiny: {words.format('without')}"):
         render("tiny", app="details", options=options)
 
 

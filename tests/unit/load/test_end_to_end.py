@@ -18,7 +18,7 @@ from meshtrial.load.generators import Target
 from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.records.store import StudyStore
 from meshtrial.run.runner import execute
-from meshtrial.testbed.base import MachineUse
+from meshtrial.testbed.base import Facts, MachineUse
 
 EFFECTS = {"none": 1.0, "none-aa": 1.0, "sidecar": 1.2, "node-proxy": 1.0}
 SERVICE_S = 2e-3
@@ -51,8 +51,8 @@ class _Deployment:
         made = self._fortio(folder)
         return tuple(made.output(sent, load.rps, load.connections, duration, name=call.name) for call in calls)
 
-    def extra(self):
-        return {}
+    def facts(self):
+        return Facts()
 
     def collect_logs(self, folder):
         pass
@@ -104,7 +104,7 @@ def test_a_known_effect_arrives_at_the_verdict(rows):
     assert slower.qualifier == "material"
     assert slower.ci_low < 1.2 < slower.ci_high
     # 20 % of 2 ms.
-    assert slower.difference_ms == pytest.approx(0.4, abs=0.08)
+    assert slower.difference == pytest.approx(0.4e-3, abs=0.08e-3)
     # Twelve blocks all on one side: p = 2 / 2^12, doubled by Holm over two contrasts.
     assert slower.p == pytest.approx(2 / 2**12)
     assert slower.p_adjusted == pytest.approx(4 / 2**12)

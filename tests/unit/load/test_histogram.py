@@ -6,8 +6,7 @@ from refused import missing, refused
 
 from meshtrial.errors import UsageError
 from meshtrial.load import histogram
-from meshtrial.load.crosscheck import agrees_with
-from meshtrial.load.histogram import EDGES, Histogram
+from meshtrial.load.histogram import EDGES, Histogram, agrees_with
 from meshtrial.load.result import Bucket, ExportedHistogram, read_result
 
 LATENCIES = st.lists(st.floats(1e-6, 300.0).map(lambda x: round(x, 6)), min_size=1, max_size=60)

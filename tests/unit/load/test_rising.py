@@ -10,7 +10,7 @@ from meshtrial.design.study import Gates, Load
 from meshtrial.errors import UsageError
 from meshtrial.load import fortio as arguments_of
 from meshtrial.load import ingest, rising
-from meshtrial.load.rising import Step
+from meshtrial.load.rising import RampStep
 
 RAMP = Load(400, 4, 4.0, ramp=4, generators=2)
 
@@ -43,8 +43,8 @@ def test_the_lowest_step_must_use_every_connection():
         require_possible(Load(40, 10, 4.0, ramp=4))
 
 
-def step(asked: float, achieved: float, failed: int = 0) -> Step:
-    return Step(asked, achieved, 1000, failed, None, None)
+def step(asked: float, achieved: float, failed: int = 0) -> RampStep:
+    return RampStep(asked, achieved, 1000, failed, None, None)
 
 
 def test_the_last_step_before_the_first_that_was_not_kept_counts():

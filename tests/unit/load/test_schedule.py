@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -9,6 +11,7 @@ from meshtrial.load.merge import successful
 from meshtrial.load.result import read_result
 from meshtrial.load.schedule import Lateness, Schedule, argument, lateness, schedule_of, with_schedule
 
+TEN = Schedule(10, 1, 10, uniform=True)  # requests in a second, over one connection
 services = st.lists(st.sampled_from([0.0002, 0.001, 0.03, 0.5, 1.2]), min_size=40, max_size=40)
 
 
@@ -26,6 +29,10 @@ def log(sent) -> pl.DataFrame:
     ).sort("thread", "iter")
 
 
+def planned(virtual, sent, schedule: Schedule | None = TEN) -> pl.DataFrame:
+    return with_schedule(log(sent), schedule, virtual.START_NS, virtual.START_NS)
+
+
 def offsets(schedule: Schedule, thread: int, n: int) -> list[float]:
     frame = pl.DataFrame({"thread": [thread] * n, "iter": range(n)}, schema_overrides={"thread": pl.Int32})
     return [x / 1e9 for x in frame.select(schedule.offset_ns(pl.col("thread"), pl.col("iter"))).to_series()]
@@ -36,7 +43,7 @@ def served(virtual, service, threads: int, rps: float) -> tuple[Schedule, pl.Dat
     duration = 40 / rps
     sent = virtual.run(rps, threads, duration, lambda thread, i: service[i])
     schedule = Schedule(rps, threads, int(rps * duration) // threads, uniform=True)
-    return schedule, with_schedule(log(sent), schedule, virtual.START_NS, virtual.START_NS)
+    return schedule, planned(virtual, sent, schedule)
 
 
 def test_planned_offsets_by_hand():
@@ -81,14 +88,14 @@ def test_a_stall_in_catch_up_by_hand(virtual):
     # Call 1 takes 0.3 s (until .411), all others 10 ms: call 2 waits .411 - .222 = .189 and ends at .421,
     # call 3 waits .421 - .333 = .088, call 4 is on time.
     sent = virtual.run(10, 1, 1, lambda thread, i: 0.3 if i == 1 else 0.01)
-    frame = with_schedule(log(sent), Schedule(10, 1, 10, uniform=True), virtual.START_NS, virtual.START_NS)
+    frame = planned(virtual, sent)
     assert frame["corrected_latency_s"].to_list()[:6] == pytest.approx(
         [0.01, 0.3, 0.01 + 0.41111 - 0.22222, 0.01 + 0.42111 - 0.33333, 0.01, 0.01], abs=1e-4
     )
     assert frame["latency_s"].to_list()[2] == 0.01
     assert not frame["imputed"].any()
     # Late is more than one interval (0.1 s) behind: call 2 alone.
-    assert lateness(frame, Schedule(10, 1, 10, uniform=True)) == Lateness(target=1, generator=0)
+    assert lateness(frame, TEN) == Lateness(target=1, generator=0)
 
 
 def test_the_same_stall_without_catch_up_by_hand(virtual):
@@ -96,23 +103,21 @@ def test_the_same_stall_without_catch_up_by_hand(virtual):
     # with .411 - due + the median service time, 10 ms.
     sent = virtual.run(10, 1, 1, lambda thread, i: 0.3 if i == 1 else 0.01, catchup=False)
     assert [s.iteration for s in sent] == [0, 1, 4, 5, 6, 7, 8, 9]
-    frame = with_schedule(
-        log(sent), Schedule(10, 1, 10, uniform=True, catchup=False), virtual.START_NS, virtual.START_NS
-    )
+    frame = planned(virtual, sent, replace(TEN, catchup=False))
     assert frame["iter"].to_list() == list(range(10))
     imputed = frame.filter("imputed")
     assert imputed["iter"].to_list() == [2, 3]
     assert imputed["corrected_latency_s"].to_list() == pytest.approx([0.18889 + 0.01, 0.07778 + 0.01], abs=1e-4)
     for column in ("actual_start_s", "latency_s", "ok", "code"):
         assert imputed[column].null_count() == 2
-    assert lateness(frame, Schedule(10, 1, 10, uniform=True)) == Lateness(target=1, generator=0)
+    assert lateness(frame, TEN) == Lateness(target=1, generator=0)
 
 
 def test_sends_that_never_left_at_the_end_are_imputed(virtual):
     # 10 rps, 1 connection, 1 s; call 5 (due .556) takes 2 s, fortio then makes only the last call (9) or stops.
     sent = virtual.run(10, 1, 1, lambda thread, i: 2.0 if i == 5 else 0.01)
     assert [s.iteration for s in sent] == [0, 1, 2, 3, 4, 5]
-    frame = with_schedule(log(sent), Schedule(10, 1, 10, uniform=True), virtual.START_NS, virtual.START_NS)
+    frame = planned(virtual, sent)
     imputed = frame.filter("imputed")
     assert imputed["iter"].to_list() == [6, 7, 8, 9]
     # Call 9 was due at 1.0 and blocked until 2.556.
@@ -121,13 +126,13 @@ def test_sends_that_never_left_at_the_end_are_imputed(virtual):
 
 def test_a_run_that_was_stopped_has_no_imputed_future(virtual):
     sent = [s for s in virtual.run(10, 1, 10, lambda thread, i: 0.01) if s.iteration < 20]
-    frame = with_schedule(log(sent), Schedule(10, 1, 100, uniform=True), virtual.START_NS, virtual.START_NS)
+    frame = planned(virtual, sent, Schedule(10, 1, 100, uniform=True))
     assert frame.height == 20
 
 
 def test_a_closed_loop_has_no_schedule(virtual):
     sent = [virtual.Sent(0, i, virtual.START_NS + i * 10**9, 0.5) for i in range(3)]
-    frame = with_schedule(log(sent), None, virtual.START_NS, virtual.START_NS)
+    frame = planned(virtual, sent, None)
     assert frame["actual_start_s"].to_list() == [0, 1, 2]
     assert frame["scheduled_start_s"].null_count() == 3
     assert frame["corrected_latency_s"].null_count() == 3
@@ -135,9 +140,8 @@ def test_a_closed_loop_has_no_schedule(virtual):
 
 def test_the_generators_own_wake_up_is_lateness_and_not_latency(virtual):
     # One connection, free since long, sends 0.9 ms late for a request of 0.2 ms.
-    schedule = Schedule(10, 1, 10, uniform=True)
     sent = [virtual.Sent(0, 0, virtual.START_NS, 2e-4), virtual.Sent(0, 1, virtual.START_NS + 112_011_111, 2e-4)]
-    frame = with_schedule(log(sent), schedule, virtual.START_NS, virtual.START_NS)
+    frame = planned(virtual, sent)
     row = frame.row(1, named=True)
     assert row["actual_start_s"] - row["scheduled_start_s"] == pytest.approx(9e-4, abs=1e-6)
     assert row["corrected_latency_s"] == 2e-4
@@ -153,7 +157,7 @@ def test_what_a_generator_that_woke_up_late_sends_back_to_back_is_its_own_latene
         start = max(due[i], free, 0.010 if i else 0.0)
         sent.append(virtual.Sent(0, i, virtual.START_NS + int(start * 1e9), 2e-4))
         free = start + 2e-4
-    frame = with_schedule(log(sent), schedule, virtual.START_NS, virtual.START_NS)
+    frame = planned(virtual, sent, schedule)
     overdue = sum(send.start_ns - virtual.START_NS > (at + 1e-3) * 1e9 for send, at in zip(sent, due, strict=True))
     assert overdue > 5
     assert lateness(frame, schedule) == Lateness(target=0, generator=overdue)
@@ -197,7 +201,7 @@ def test_every_send_that_was_due_has_a_corrected_latency(virtual, service, threa
     rps, duration = 20.0, 2.0
     sent = virtual.run(rps, threads, duration, lambda thread, i: service[i], catchup=catchup)
     schedule = Schedule(rps, threads, 40 // threads, uniform=True, catchup=catchup)
-    frame = with_schedule(log(sent), schedule, virtual.START_NS, virtual.START_NS)
+    frame = planned(virtual, sent, schedule)
     assert frame.filter(~pl.col("imputed")).height == len(sent)
     assert frame.select("thread", "iter").is_duplicated().sum() == 0
     assert frame["corrected_latency_s"].null_count() == 0
@@ -214,7 +218,7 @@ def test_every_send_that_was_due_has_a_corrected_latency(virtual, service, threa
 def test_offsets_agree_with_the_simulated_fortio(virtual):
     sent = virtual.run(97.3, 7, 11, lambda thread, i: 0.0001)
     schedule = Schedule(97.3, 7, int(97.3 * 11) // 7, uniform=True)
-    frame = with_schedule(log(sent), schedule, virtual.START_NS, virtual.START_NS)
+    frame = planned(virtual, sent, schedule)
     assert np.abs(frame["actual_start_s"].to_numpy() - frame["scheduled_start_s"].to_numpy()).max() < 5e-9
 
 

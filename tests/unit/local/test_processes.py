@@ -7,7 +7,8 @@ import signal
 
 import pytest
 
-from meshtrial.testbed.local.processes import Child, free_ports
+from meshtrial.testbed.local.processes import Child
+from meshtrial.testbed.local.sockets import free_ports
 
 
 def child(folder, script: str) -> Child:

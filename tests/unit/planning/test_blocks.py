@@ -150,6 +150,11 @@ def test_slices(record_study, call, tmp_path):
     # With the recorded number of slices the blocks are those of the recorded noise.
     assert slices["options"]["4"][0] == load["difference_blocks"]
     assert slices["options"]["1"][0] > load["difference_blocks"]
+    for count, (blocks, seconds) in slices["options"].items():
+        # two runs differ in a block; three treatments are deployed and measured for so many slices of 2 s
+        sd = math.sqrt(2 * (slices["between"] + within / int(count)))
+        assert blocks == stats.blocks_for_difference(sd, math.log(1.05))
+        assert seconds == pytest.approx(blocks * 3 * (slices["outer_s"] + int(count) * 2))
     assert "Slices are not replicates: they do not add to n." in out
 
 

@@ -21,6 +21,7 @@ def test_it_is_read_back_as_it_was_written(tmp_path):
     assert (APP.of(READS), APP.of(WRITES)) == (120, 100)
 
 
+KNOWN = "is not known; known are treatment, load, traced, untraced, components"
 NOT_WHOLE = "not whole ({}); delete it, and the study stays as it is without it"
 
 
@@ -28,13 +29,14 @@ NOT_WHOLE = "not whole ({}); delete it, and the study stays as it is without it"
     ("change", "message"),
     [
         (lambda data: data.update(schema="x"), "schema is 'x', this version reads 'meshtrial.mechanism/1'"),
-        (lambda data: data["treatments"][0].update(traced="many"), NOT_WHOLE.format("traced is 'many'")),
-        (lambda data: data["treatments"][0].update(untraced=0), NOT_WHOLE.format("a count of requests is not above 0")),
-        (lambda data: data["treatments"][0].pop("components"), NOT_WHOLE.format("KeyError('components')")),
         (
-            lambda data: data.update(treatments=None),
-            NOT_WHOLE.format("TypeError(\"'NoneType' object is not iterable\")"),
+            lambda data: data["treatments"][0].update(traced="many"),
+            NOT_WHOLE.format("treatments[0].traced is 'many', not a whole number"),
         ),
+        (lambda data: data["treatments"][0].update(untraced=0), NOT_WHOLE.format("a count of requests is not above 0")),
+        (lambda data: data["treatments"][0].pop("components"), NOT_WHOLE.format("treatments[0] has no components")),
+        (lambda data: data.update(treatments=None), NOT_WHOLE.format("treatments is None, not a list")),
+        (lambda data: data["treatments"][0].update(of=1), NOT_WHOLE.format(f"treatments[0]: 'of' {KNOWN}")),
     ],
 )
 def test_what_is_not_whole_is_one_line(tmp_path, change, message):

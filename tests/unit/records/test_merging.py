@@ -7,12 +7,12 @@ import polars as pl
 import pytest
 from refused import missing, refused
 
-from meshtrial.design.part import Part
 from meshtrial.design.plan import Plan, make_plan
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.inference import analyse, infer
 from meshtrial.records import parts
 from meshtrial.records.merging import merge
+from meshtrial.records.parts import Part
 from meshtrial.records.store import StudyStore, check_checksums
 
 REQUESTS = pl.DataFrame({"latency_s": [0.1], "ok": [True]})
@@ -60,7 +60,7 @@ def test_the_parts_together_are_the_study(three, tmp_path, small_plan):
 
 def test_a_part_alone_has_no_verdict_and_says_how_far_the_study_is(three):
     assert {(row.verdict, row.sentence) for row in analyse(three[2]).verdicts} == {
-        ("provisional", "provisional: 2 of 6 blocks")
+        ("provisional", "provisional (2 of 6 blocks)")
     }
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,6 +18,7 @@ from meshtrial.design.responses import QUANTILES, default_margins, response
 from meshtrial.design.study import Contrast, Load, Study, Treatment
 from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
 from meshtrial.records.schema import ComponentUsage, GateResult, GeneratorRecord, Proof, RunRecord, VerdictRow
+from meshtrial.vocabulary import Warning, Word
 
 # name: (added p50 in s, tail factor, data-plane CPU s/request, data-plane PSS)
 TREATMENTS = {
@@ -57,6 +60,7 @@ def study_data(root: Path, shape: Shape | None = None) -> StudyData:
     """Write a study's raw data below ``root`` and return it as it would be read back."""
     shape = shape or Shape()
     treatments = tuple(Treatment.parse(name) for name in shape.treatments)
+    drawn = {"seed": shape.seed, "blocks": shape.blocks}
     study = Study(
         name="ambient_vs_no_mesh",
         title="The ambient architecture against no mesh",
@@ -71,15 +75,7 @@ def study_data(root: Path, shape: Shape | None = None) -> StudyData:
         blocks=shape.blocks,
         seed=shape.seed,
         contrasts=tuple(Contrast(*pair) for pair in shape.contrasts),
-        options={
-            "parameters": {
-                "profile": "quick",
-                "seed": shape.seed,
-                "blocks": shape.blocks,
-                "keepalive": True,
-                "treatments": "",
-            }
-        },
+        options={"parameters": {"profile": "quick", **drawn, "keepalive": True, "treatments": ""}},
     )
     plan = make_plan(study)
     rng = np.random.default_rng(shape.seed)
@@ -90,7 +86,8 @@ def study_data(root: Path, shape: Shape | None = None) -> StudyData:
     runs: list[RunRecord] = []
     for planned in plan.runs:
         level = levels[planned.load, planned.repetition] + 0.03 * planned.sequence / len(plan.runs)
-        runs.extend(_runs(path, plan, planned, shape, level, rng))
+        for attempt in (1, 2) if any(_flaws(shape, planned)) else (1,):
+            runs.append(_run(path, plan, planned, shape, level, rng, attempt))
     table = _table(runs, shape)
     data = StudyData(path, plan, ENVIRONMENT, tuple(runs), table)
     if not shape.verdicts:
@@ -98,6 +95,13 @@ def study_data(root: Path, shape: Shape | None = None) -> StudyData:
     return dataclasses.replace(data, verdicts=tuple(_verdicts(data, shape)))
 
 
+def changed(data: StudyData, wanted: Callable[[VerdictRow], bool] = lambda row: True, **more: Any) -> StudyData:
+    """The study with those of its verdict rows changed that are wanted."""
+    rows = tuple(dataclasses.replace(row, **more) if wanted(row) else row for row in data.verdicts)
+    return dataclasses.replace(data, verdicts=rows)
+
+
+PLANNED = ("run_id", "repetition", "load", "position", "sequence", "treatment")  # of a run, before it begins
 ENVIRONMENT = {
     "cpu_model": "Example CPU @ 2.50GHz",
     "cpus": 2,
@@ -115,32 +119,16 @@ ENVIRONMENT = {
 }
 
 
-def _runs(
-    path: Path, plan: Plan, planned: PlannedRun, shape: Shape, level: float, rng: np.random.Generator
-) -> list[RunRecord]:
-    fails = planned.repetition in shape.failed_blocks and planned.treatment == shape.treatments[-1]
-    broken = planned.treatment in shape.invalid
-    slow = (planned.load, planned.treatment) in shape.saturated
-    attempts = (1, 2) if fails or broken or slow else (1,)
-    return [
-        _run(path, plan, planned, shape, level, rng, attempt, broken=broken, slow=slow, late=fails)
-        for attempt in attempts
-    ]
+def _flaws(shape: Shape, planned: PlannedRun) -> tuple[bool, bool, bool]:
+    """Whether its proofs fail, its rate is not held, its sends are late."""
+    late = planned.repetition in shape.failed_blocks and planned.treatment == shape.treatments[-1]
+    return planned.treatment in shape.invalid, (planned.load, planned.treatment) in shape.saturated, late
 
 
 def _run(
-    path: Path,
-    plan: Plan,
-    planned: PlannedRun,
-    shape: Shape,
-    level: float,
-    rng: np.random.Generator,
-    attempt: int,
-    *,
-    broken: bool,
-    slow: bool,
-    late: bool,
+    path: Path, plan: Plan, planned: PlannedRun, shape: Shape, level: float, rng: np.random.Generator, attempt: int
 ) -> RunRecord:
+    broken, slow, late = _flaws(shape, planned)
     load = plan.load_of(planned)
     added, tail, cpu, pss = TREATMENTS.get(planned.treatment, (6e-4, 2.0, 300e-6, 40 << 20))
     n = shape.requests
@@ -180,6 +168,7 @@ def _run(
         usage += [
             ComponentUsage(name, "data plane", 6.0, cpu / 2 * n * run_noise, pss // 2, None, 1, 5 * n) for name in names
         ]
+    held = 0.62 if slow else 0.9995
     responses = {
         f"latency_{q}_s": float(np.quantile(latency, level))
         for q, level in QUANTILES.items()
@@ -188,7 +177,7 @@ def _run(
     responses |= {f"latency_corrected_{q}_s": responses[f"latency_{q}_s"] + 3e-5 for q in ("p50", "p99")}
     responses |= {
         "requests": float(n),
-        "achieved_ratio": 0.62 if slow else 0.9995,
+        "achieved_ratio": held,
         "error_ratio": 0.0,
         "late_ratio": 0.004,
         "idle_before": 0.97,
@@ -201,53 +190,30 @@ def _run(
         "load_generator_cpu_s_per_request": 31e-6 * run_noise,
     }
     gates = (
-        GateResult(
-            "achieved rate", 0.62 if slow else 0.9995, 0.02, not slow, "asked 2000 rps, held 1240" if slow else ""
-        ),
+        GateResult("achieved rate", held, 0.02, not slow, "asked 2000 rps, held 1240" if slow else ""),
         GateResult("errors", 0.0, 0.01, True),
         GateResult("late sends", 0.11 if late else 0.004, 0.05, not late, "11 % of sends were late" if late else ""),
         GateResult("generator CPU", 0.31, 0.70, True),
     )
+    own, peer = "the app's own address", "spiffe://meshtrial/server"
     proofs = []
     for phase in ("before", "after"):
         if planned.treatment.startswith("none"):
-            proofs.append(Proof("no proxy in the path", phase, True, "the app's own address", "the app's own address"))
-        else:
-            proofs.append(
-                Proof("peer certificate", phase, True, "spiffe://meshtrial/server", "spiffe://meshtrial/server")
-            )
-            proofs.append(
-                Proof("plaintext refused", phase, not broken, "refused", "HTTP 200" if broken else "connection reset")
-            )
+            proofs.append(Proof("no proxy in the path", phase, True, own, own))
+            continue
+        seen = "HTTP 200" if broken else "connection reset"
+        proofs.append(Proof("peer certificate", phase, True, peer, peer))
+        proofs.append(Proof("plaintext refused", phase, not broken, "refused", seen))
     reasons = [f"gate {g.name}: {g.message}" for g in gates if not g.passed]
     reasons += [f"proof {p.name} ({p.phase}): expected {p.expected}, saw {p.observed}" for p in proofs if not p.passed]
     started = 1795229100.0 + 8.1 * planned.sequence
-    generator = GeneratorRecord(
-        ("fortio", "load", "-qps", "2000"),
-        "1.68.1",
-        0,
-        started,
-        6.0,
-        n,
-        n,
-        0,
-        load.rps,
-        load.rps,
-        10,
-        10,
-        1e-5,
-        {"200": n},
-    )
+    ran = (("fortio", "load", "-qps", "2000"), "1.68.1", 0, started, 6.0)
+    generator = GeneratorRecord(*ran, n, n, 0, load.rps, load.rps, 10, 10, 1e-5, {"200": n})
     return RunRecord(
-        run_id=planned.run_id,
+        **{field: getattr(planned, field) for field in PLANNED},
         plan_sha256=plan.sha256,
         study=plan.study.name,
         backend="local",
-        repetition=planned.repetition,
-        load=planned.load,
-        position=planned.position,
-        sequence=planned.sequence,
-        treatment=planned.treatment,
         attempt=attempt,
         app="echo",
         load_spec=dataclasses.asdict(load),
@@ -305,30 +271,9 @@ def _verdict(data: StudyData, shape: Shape, load: str, name: str, treatment: Tre
         .pivot(on="treatment", index="block", values="value")
         .sort("block")
     )
-    empty = dict.fromkeys(
-        (
-            *(
-                "ratio",
-                "ci_low",
-                "ci_high",
-                "confidence",
-                "difference",
-                "difference_low",
-                "difference_high",
-                "difference_ms",
-            ),
-            *(
-                "baseline_value",
-                "treatment_value",
-                "p",
-                "p_adjusted",
-                "p_equivalence",
-                "p_equivalence_adjusted",
-                "noise_floor",
-                "mde",
-            ),
-        )
-    )
+    estimated = ("ratio", "ci_low", "ci_high", "confidence", "difference", "difference_low", "difference_high")
+    tested = ("p", "p_adjusted", "p_equivalence", "p_equivalence_adjusted", "noise_floor", "mde")
+    empty = dict.fromkeys((*estimated, "baseline_value", "treatment_value", *tested))
     known = {
         "study": study.name,
         "load": load,
@@ -352,7 +297,7 @@ def _verdict(data: StudyData, shape: Shape, load: str, name: str, treatment: Tre
     if (load, treatment.name) in shape.saturated:
         stopped = "saturated"
     if stopped:
-        return VerdictRow(**known, **empty, n_blocks=0, verdict=stopped, sentence=f"{treatment.name}: {stopped}.")
+        return VerdictRow(**known, **empty, n_blocks=0, verdict=Word(stopped))
     if treatment.name not in wide.columns or base not in wide.columns:
         return None
     t, b = wide[treatment.name].to_numpy(), wide[base].to_numpy()
@@ -371,14 +316,14 @@ def _verdict(data: StudyData, shape: Shape, load: str, name: str, treatment: Tre
     # The absolute floor of a latency's margin is part of the margin.
     if about.kind == "latency":
         half = max(half, math.log1p(study.margins[name].floor / median))
-    word, more, extra = "inconclusive", 6, ""
+    word, more, extra = "inconclusive", 6, "a new study of about 6 blocks"
     if p < 0.02:
         word, more = (up if mid > 0 else down), None
         extra = (
             "material" if min(abs(low), abs(high)) > half else "below margin" if max(abs(low), abs(high)) < half else ""
         )
     elif max(abs(low), abs(high)) < half:
-        word, more = "equivalent", None
+        word, more, extra = "equivalent", None, ""
     scale = (lambda v: v) if zero else math.expm1
     factor = 1.0 if zero else median
     known |= {"qualifier": extra, "blocks_needed": more}
@@ -393,7 +338,6 @@ def _verdict(data: StudyData, shape: Shape, load: str, name: str, treatment: Tre
         difference=difference,
         difference_low=scale(low) * factor,
         difference_high=scale(high) * factor,
-        difference_ms=difference * 1e3 if about.kind == "latency" else None,
         baseline_value=median,
         treatment_value=float(np.median(t)),
         p=p,
@@ -402,9 +346,8 @@ def _verdict(data: StudyData, shape: Shape, load: str, name: str, treatment: Tre
         p_equivalence_adjusted=0.2,
         noise_floor=0.03,
         mde=0.04,
-        verdict=word,
-        sentence=f"{treatment.name} against {base}: {word}.",
-        warnings=("tests-disagree: signed-rank p = 0.04, sign-flip p = 0.06; add blocks",)
+        verdict=Word(word),
+        warnings=(Warning("tests-disagree", "signed-rank p = 0.04, sign-flip p = 0.06; add blocks"),)
         if name.endswith("p99_s") and "node" in treatment.name
         else (),
     )

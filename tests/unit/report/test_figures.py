@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 from matplotlib import pyplot as plt
+from unit.report.synth import changed
 
 from meshtrial.design.study import Load
 from meshtrial.report import figures, palette
@@ -35,7 +36,7 @@ def drawn(data):
 
 
 @pytest.mark.parametrize("name", DRAW)
-def test_every_figure_says_in_numbers_what_is_seen(drawn, name):
+def test_every_figure_says_in_numbers_what_is_seen_and_is_well_formed_for_page_and_phone(drawn, name):
     figure = drawn[name]
     assert re.search(r"\d", figure.alt)
     for treatment in ("node-proxy", "sidecar+mtls"):
@@ -43,18 +44,12 @@ def test_every_figure_says_in_numbers_what_is_seen(drawn, name):
     assert figure.caption
     assert figure.table.height > 0
     assert f'aria-label="{figure.alt[:20]}' in figure.svg
-
-
-@pytest.mark.parametrize("name", DRAW)
-def test_every_figure_is_well_formed_for_page_and_phone(drawn, name):
-    for text in (drawn[name].svg, drawn[name].narrow):
+    for text in (figure.svg, figure.narrow):
         root = ET.fromstring(text)
         assert root.get("role") == "img"
         assert "<style" not in text
         assert "nan" not in re.sub(r">[^<]*<", "><", text.lower().replace("dominant", ""))
-    wide, narrow = (
-        float(re.search(r'viewBox="0 0 ([\d.]+)', t).group(1)) for t in (drawn[name].svg, drawn[name].narrow)
-    )
+    wide, narrow = (float(re.search(r'viewBox="0 0 ([\d.]+)', t).group(1)) for t in (figure.svg, figure.narrow))
     assert narrow < 300 < wide
 
 
@@ -80,16 +75,13 @@ def test_figures_leave_nothing_open_and_need_no_screen(synth, tmp_path):
 
 def test_a_treatment_looks_the_same_in_every_figure(drawn, data):
     looks = palette.looks(data.plan.study)
-    assert len({(look.colour, look.marker, look.filled, str(look.dash)) for look in looks.values()}) == len(looks)
+    many = palette.looks_of("none", None, ["none", *(f"treatment-{i}" for i in range(20))])
+    # Looks stay apart beyond the last hue too.
+    for found, count in ((looks, 4), (many, 21)):
+        assert len({(look.colour, look.marker, look.filled, str(look.dash)) for look in found.values()}) == count
     for name in ("forest", "p50", "ccdf", "added", "resources"):
         for treatment in ("node-proxy", "sidecar+mtls"):
             assert looks[treatment].colour in drawn[name].svg
-
-
-def test_looks_stay_apart_beyond_the_last_hue():
-    names = ["none", *(f"treatment-{i}" for i in range(20))]
-    looks = palette.looks_of("none", None, names).values()
-    assert len({(look.colour, look.marker, look.filled, str(look.dash)) for look in looks}) == 21
 
 
 def test_the_forest_shows_the_rows_and_nothing_else(drawn, data):
@@ -98,18 +90,15 @@ def test_the_forest_shows_the_rows_and_nothing_else(drawn, data):
     assert table.height == len(primary)
     for row in primary:
         name = f"{row.treatment} (A/A twin)" if row.twin else row.treatment
-        shown = table.filter((pl.col("treatment") == name) & pl.col("response").str.starts_with(row.label))
-        assert shown["ratio"].to_list() == [row.ratio]
-        assert shown["low"].to_list() == [row.ci_low]
-        assert shown["high"].to_list() == [row.ci_high]
+        shown = table.filter(pl.col("response").str.starts_with(row.label), treatment=name)
+        assert shown.select("ratio", "low", "high").rows() == [(row.ratio, row.ci_low, row.ci_high)]
 
 
 def test_added_milliseconds_are_those_of_the_rows(drawn, data):
     for row in data.verdicts:
         if row.response == "latency_p50_s":
-            shown = drawn["added"].table.filter(
-                (pl.col("treatment") == row.treatment) & (pl.col("percentile of a typical run") == "p50")
-            )
+            table = drawn["added"].table.filter(treatment=row.treatment)
+            shown = table.filter(pl.col("percentile of a typical run") == "p50")
             assert shown["added / ms"].to_list() == [pytest.approx(row.difference * 1e3)]
             assert shown["low / ms"].to_list() == [pytest.approx(row.difference_low * 1e3)]
 
@@ -228,10 +217,7 @@ def test_what_stopped_has_a_shape_and_a_word_but_no_ratio(synth, tmp_path):
 
 
 def test_an_unbounded_interval_is_drawn_to_the_edge(data):
-    rows = tuple(
-        dataclasses.replace(row, ci_high=math.inf) if row.response == "latency_p50_s" else row for row in data.verdicts
-    )
-    figure = figures.forest(dataclasses.replace(data, verdicts=rows))
+    figure = figures.forest(changed(data, lambda row: row.response == "latency_p50_s", ci_high=math.inf))
     ET.fromstring(figure.svg)
     assert "∞" in figure.alt
 
@@ -248,59 +234,18 @@ def test_a_response_that_was_not_reported_is_named_and_not_drawn(data):
     nothing = dict.fromkeys(
         ["ratio", "ci_low", "ci_high", "difference", "difference_low", "difference_high", "p_adjusted"]
     )
-    rows = tuple(
-        dataclasses.replace(row, **nothing, n_blocks=0, verdict="invalid", qualifier="")
-        if row.response == "latency_p99_s"
-        else row
-        for row in data.verdicts
-    )
-    figure = figures.forest(dataclasses.replace(data, table=table, verdicts=rows))
+    gone = nothing | {"n_blocks": 0, "verdict": "invalid", "qualifier": ""}
+    without = changed(data, lambda row: row.response == "latency_p99_s", **gone)
+    figure = figures.forest(dataclasses.replace(without, table=table))
     assert "Not reported, and not drawn: p99 latency" in figure.caption
     assert "invalid" not in figure.svg
 
 
 def test_hostile_names_stay_text(data):
     hostile = '<script>alert("x")</script>$\\frac$'
-    rows = tuple(
-        dataclasses.replace(row, treatment=hostile) if row.treatment == "node-proxy" else row for row in data.verdicts
-    )
     for draw in (figures.forest, figures.added_latency):
-        shown = draw(dataclasses.replace(data, verdicts=rows))
+        shown = draw(changed(data, lambda row: row.treatment == "node-proxy", treatment=hostile))
         assert "<script" not in shown.svg
         assert "<script" not in shown._repr_html_()
         assert "alert(" in shown.svg
         ET.fromstring(shown.svg)
-
-
-def test_the_course_shows_seconds_and_says_when_there_is_only_one(synth, data, tmp_path):
-    assert "No run kept its course" in figures.course(data).alt  # 1500 requests at 2000 a second
-    longer = synth.study_data(tmp_path, synth.Shape(requests=6400, blocks=6))
-    figure = figures.course(longer)
-    assert set(figure.table["second"]) == {0, 1, 2}  # the fourth second was not sent in to its end
-    assert set(figure.table["what"]) == {"p50 latency of the second / ms", "p99 latency of the second / ms"}
-    assert "node-proxy: medians from" in figure.alt
-    run = longer.runs[0]
-    of_first = longer.latency(run).filter(pl.col("actual_start_s") < 1)["latency_s"]
-    course = longer.series(run).filter(second=0, measure="p50_s")["value"]
-    assert course[0] == pytest.approx(float(np.median(of_first)))
-
-
-def test_the_course_shows_failures_and_a_rate_that_was_not_kept(synth, tmp_path):
-    study = synth.study_data(tmp_path, synth.Shape(requests=6400, blocks=6))
-    for run in study.runs:
-        path = study.run_folder(run) / "latency.parquet"
-        broken = (pl.col("actual_start_s") > 1) & (pl.col("iter") % 2 == 0)
-        frame = pl.read_parquet(path).with_columns(
-            (~broken).alias("ok"), pl.when(broken).then(pl.lit("503")).otherwise(pl.lit("200")).alias("code")
-        )
-        frame.filter(~broken | (pl.col("actual_start_s") < 2)).write_parquet(path)
-    what = set(figures.course(study).table["what"])
-    assert {"requests failed in the second", "requests sent in the second"} <= what
-
-
-def test_a_study_without_course_and_requests_says_that_and_not_that_it_was_short(synth, tmp_path):
-    study = synth.study_data(tmp_path, synth.Shape(requests=6400, blocks=6))
-    for run in study.runs:
-        (study.run_folder(run) / "latency.parquet").unlink()
-    (tmp_path / "packed.json").write_text('{"schema": "meshtrial.packed/1", "left_out": ["requests"]}')
-    assert "was not recorded, and their requests are not here" in figures.course(study).alt

@@ -12,10 +12,10 @@ import pytest
 from unit.report.synth import Shape, study_data
 
 from meshtrial import cli
-from meshtrial.design.part import Part
 from meshtrial.inference import between
 from meshtrial.records import parts
 from meshtrial.records.dataset import StudyData
+from meshtrial.records.parts import Part
 from meshtrial.records.store import StudyStore
 from meshtrial.report.figures.history import history
 

@@ -50,14 +50,11 @@ def test_of_many_requests_the_slowest_and_the_failed_are_all_drawn():
     assert (~dots["ok"]).sum() == 10
 
 
-def test_a_packed_study_without_requests_says_so_in_a_line(data, run, tmp_path):
-    figure = figures.requests_over_time(packed_without(data, tmp_path, "requests"), run.run_id)
+def test_a_packed_study_without_requests_or_logs_says_so_in_a_line(data, run, tmp_path):
+    packed_study = packed_without(data, tmp_path, "requests", "logs")
+    figure = figures.requests_over_time(packed_study, run.run_id)
     assert figure.caption == "study: its requests were left out when it was packed."
-    assert "\n" not in figure.caption
-
-
-def test_a_packed_study_without_logs_says_so_in_a_line(data, run, tmp_path):
-    shown = tables.run_log(packed_without(data, tmp_path, "logs"), run.run_id)
+    shown = tables.run_log(packed_study, run.run_id)
     assert shown.text == "study: its logs were left out when it was packed."
 
 
@@ -77,8 +74,9 @@ def test_a_log_is_shown_as_text_and_of_a_long_one_the_end(data, run, tmp_path):
         tables.run_log(mine, run.run_id, "../run.json")
 
 
-def test_no_log_is_said_in_a_line(data, run, tmp_path):
+def test_what_a_run_lacks_is_said_in_a_line(data, run, tmp_path):
     assert tables.run_log(dataclasses.replace(data, path=tmp_path), run.run_id).text.startswith("No log was kept")
+    assert "without CPU and memory second by second" in figures.components_over_time(data, run.run_id).caption
 
 
 def test_gates_and_proofs_are_listed_with_what_was_measured(data, run):
@@ -103,10 +101,6 @@ def test_resources_are_those_of_the_record(data, run):
     for used in run.usage:
         assert used.component in shown.text
         assert f"{used.cpu_s / used.window_s:.3g}"[:4] in shown.text
-
-
-def test_a_run_without_samples_says_so(data, run):
-    assert "without CPU and memory second by second" in figures.components_over_time(data, run.run_id).caption
 
 
 def test_components_are_drawn_second_by_second(data, run, tmp_path):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from unit.report.synth import changed
 
 from meshtrial import stats
 from meshtrial.report import figures
@@ -37,7 +36,6 @@ def test_no_curve_begins_below_the_floor_of_the_exact_test(data):
 
 
 def test_without_a_known_noise_it_says_so(data):
-    unknown = replace(data, verdicts=tuple(replace(row, mde=None) for row in data.verdicts))
-    figure = figures.power(unknown)
+    figure = figures.power(changed(data, mde=None))
     assert figure.nothing
     assert "No noise of a primary ratio is known" in figure.caption

@@ -22,12 +22,16 @@ def test_names_stand_beside_their_rows_where_there_is_room_else_over_them():
     assert NARROW.row_in > WIDE.row_in
 
 
-def test_as_many_keys_stand_on_a_line_as_fit():
+def test_as_many_keys_stand_on_a_line_as_fit_and_a_panel_grows_by_its_lines():
     short, long = ["none", "sidecar"], ["none", "a very long name of a treatment"]
     assert WIDE.columns(short) == 4
     assert NARROW.columns(short) == 3
     assert NARROW.columns(long) == 1
     assert WIDE.columns([]) == 4
+    # A panel grows by the lines of its key.
+    names = ["none", "a very long name of a treatment", "another"]
+    assert NARROW.key_in(names) == pytest.approx(2 * NARROW.key_in(names[:2]))
+    assert WIDE.key_in(["none", "sidecar"]) == 0
 
 
 @pytest.mark.parametrize("sheet", [WIDE, NARROW, Sheet(5.5)])
@@ -43,23 +47,11 @@ def test_the_key_moves_the_title_up_by_its_lines(sheet):
     assert legend.get_window_extent().width <= figure.bbox.width
 
 
-def test_a_panel_grows_by_the_lines_of_its_key():
-    names = ["none", "a very long name of a treatment", "another"]
-    assert NARROW.key_in(names) == pytest.approx(2 * NARROW.key_in(names[:2]))
-    assert WIDE.key_in(["none", "sidecar"]) == 0
-
-
-def test_what_a_line_holds_is_a_matter_of_the_width():
+def test_what_a_line_holds_a_heading_takes_and_how_close_ticks_come_is_a_matter_of_the_width():
     texts = ("istio-ambient@details-nodelay", "−6.5 %", "◇ inconclusive (new study: 611 blocks)")
     assert WIDE.holds(*texts)
     assert not NARROW.holds(*texts)
     assert NARROW.holds("istio+mtls", "4.58×", "▲ slower, material")
-
-
-def test_a_heading_takes_the_lines_that_it_needs():
     assert NARROW.wrapped("200rps · CPU a request of app and data plane").count("\n") == 1
     assert WIDE.wrapped("p50 latency / ms") == "p50 latency / ms"
-
-
-def test_ticks_come_closer_on_a_wider_sheet():
     assert (NARROW.ticks, WIDE.ticks) == (5, 8)

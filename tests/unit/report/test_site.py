@@ -10,6 +10,8 @@ from refused import refused
 from meshtrial.errors import UsageError
 from meshtrial.report import read_entry, write_entry, write_index
 
+BEGIN = '{"schema": "meshtrial.report/1", "study": "s", "title": "t", "status": "whole"'
+
 
 @pytest.fixture
 def runs(tmp_path):
@@ -58,14 +60,8 @@ def test_newest_first(runs, data):
         ("[]", "is not of the form"),
         ('{"schema": "meshtrial.report/9"}', "is not of the form"),
         ('{"schema": "meshtrial.report/1"}', "is not whole"),
-        (
-            '{"schema": "meshtrial.report/1", "study": "s", "title": "t", "status": "whole", "date": 5}',
-            "of the wrong kind",
-        ),
-        (
-            '{"schema": "meshtrial.report/1", "study": "s", "title": "t", "status": "whole", "date": "", "loads": 3}',
-            "loads is no list",
-        ),
+        (f'{BEGIN}, "date": 5}}', "is not whole (date is 5, not text)"),
+        (f'{BEGIN}, "date": "", "loads": 3}}', "is not whole (loads is 3, not a list)"),
     ],
 )
 def test_a_broken_entry_is_listed_with_its_reason(runs, data, content, reason):
@@ -96,15 +92,11 @@ def test_an_unknown_status_is_refused(runs):
         write_entry(runs / "x.html", study="s", status="fine")
 
 
-def test_entries_hold_no_machine_path(runs, data):
+def test_entries_hold_no_machine_path_and_an_empty_folder_says_how_to_begin(runs, data, tmp_path):
     text = report(runs, "a", data).read_text()
     assert str(runs) not in text
     assert json.loads(text)["html"] == "a.html"
-
-
-def test_an_empty_folder_says_how_to_begin(tmp_path):
-    page = write_index(tmp_path / "none-yet")
-    assert "make study" in page.read_text()
+    assert "make study" in write_index(tmp_path / "none-yet").read_text()
 
 
 def test_records_without_a_report_are_listed(runs, synth):

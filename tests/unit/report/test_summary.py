@@ -12,6 +12,7 @@ from meshtrial.design.responses import REGISTRY, Response
 from meshtrial.inference.gate import Declared, declared_by, judge, read_rules
 from meshtrial.report import frames, summary
 from meshtrial.report.frames import Contrasts
+from meshtrial.vocabulary import Warning
 
 P50 = REGISTRY["latency_p50_s"]
 NASTY = [
@@ -49,9 +50,7 @@ def answer(make_row):
     def run(verdicts, fail_on=("slower",), require=(), *, extra=(), missing=(), response=P50, **changes):
         """Contrasts of treatments with these verdicts, and what a gate says of them."""
         rows = [
-            make_row(
-                treatment=name, verdict=word, sentence=word, response=response.name, label=response.label, **changes
-            )
+            make_row(treatment=name, verdict=word, response=response.name, label=response.label, **changes)
             for name, word in verdicts.items()
         ]
         declared = [Declared("l", response, name, "none") for name in (*verdicts, *missing)]
@@ -104,7 +103,7 @@ def test_a_contrast_without_a_row_stands_in_the_table(answer):
 @pytest.mark.parametrize("name", NASTY)
 def test_no_name_breaks_the_markdown(answer, name):
     label = Response("x", name, "latency", "ms", 1e3)
-    given = answer({name: "slower"}, response=label, warnings=(f"code: {name}",), baseline="none")
+    given = answer({name: "slower"}, response=label, warnings=(Warning("code", name),), baseline="none")
     page = rendered(summary.markdown(name, *given))
     rows = texts(page, "table/tbody/tr")
     assert [len(row) for row in rows] == [8]

@@ -10,7 +10,7 @@ from jinja2.exceptions import UndefinedError
 from markupsafe import Markup
 
 from meshtrial import paths
-from meshtrial.report.markup import Cell, Column, Fragment, Table, bullets, part, render
+from meshtrial.report.markup import Cell, Column, Table, bullets, paragraph, part, render
 
 ROOMS = ("report", "compare", "inference", "commands")
 # These take apart what matplotlib and nbconvert wrote.
@@ -51,8 +51,8 @@ def test_no_html_is_put_together_from_strings():
 
 def test_what_is_not_markup_is_text():
     table = Table(HOSTILE, [Column(HOSTILE)], [[Cell(HOSTILE, HOSTILE, note=HOSTILE)]], HOSTILE, [HOSTILE], [HOSTILE])
-    pieces = [table.to_html(), bullets([HOSTILE]), part("link", HOSTILE, HOSTILE), part("banner", [HOSTILE])]
-    pieces.append(Markup(Fragment(part("paragraph", HOSTILE), "")._repr_html_()))
+    pieces = [table.to_html(), bullets([HOSTILE]).html, part("link", HOSTILE, HOSTILE), part("banner", [HOSTILE])]
+    pieces.append(Markup(paragraph(HOSTILE)._repr_html_()))
     for piece in pieces:
         assert "<script" not in piece
         assert "&lt;script" in piece

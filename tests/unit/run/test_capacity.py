@@ -77,7 +77,7 @@ class Queue(Pretended):
         return measured
 
 
-def found(pretended: Pretended, monkeypatch, tmp_path, load: Load = LOAD) -> capacity.Found:
+def found(pretended: Pretended, monkeypatch, tmp_path, load: Load = LOAD) -> capacity.Capacity:
     monkeypatch.setattr(stage, "measure", pretended.measure)
     monkeypatch.setattr(stage, "warm_up", lambda *_: (500, 1e-5))
     return capacity.find(None, None, load, Gates(), tmp_path)  # type: ignore[arg-type]
@@ -119,13 +119,6 @@ def test_a_generator_at_its_limit_is_said(monkeypatch, tmp_path):
     )
 
 
-def test_the_generators_timers_are_no_capacity_more_connections_are_taken(monkeypatch, tmp_path):
-    result = found(Pretended(30000.0, timers=870.0), monkeypatch, tmp_path)
-    assert result.responses["capacity_rps"] == pytest.approx(30000.0, rel=0.15)
-    assert max(step.connections for step in result.steps) == 80  # a rate above the capacity is asked too
-    assert result.to_dict()["limited_by"] == ["rate"]
-
-
 def test_where_connections_end_the_generator_is_the_limit(monkeypatch, tmp_path):
     result = found(Pretended(30000.0, timers=100.0), monkeypatch, tmp_path)
     assert "capacity_rps" not in result.responses
@@ -133,19 +126,23 @@ def test_where_connections_end_the_generator_is_the_limit(monkeypatch, tmp_path)
     assert missing(result.notes[0], ["late)"]) == []
 
 
-def test_a_rate_that_is_kept_with_late_sends_is_kept(monkeypatch, tmp_path):
-    # Behind late answers, on every second send: fortio makes up for them, and latencies are no result of a search.
-    result = found(Pretended(30000.0, late=0.5), monkeypatch, tmp_path)
-    assert result.responses["capacity_rps"] == pytest.approx(30000.0, rel=0.12)
-    assert not {"late", "generator late"} & {gate.name for gate in result.confirmed.gates}
-
-
-def test_late_sends_on_busy_connections_are_not_the_generators(monkeypatch, tmp_path):
-    pretended = Pretended(30000.0, timers=1000.0, late=0.8, busy=True)
+@pytest.mark.parametrize(
+    ("pretended", "capacity_rps", "most_connections"),
+    [
+        # The generator's timers are no capacity: more connections are taken, and a rate above it is asked too.
+        (Pretended(30000.0, timers=870.0), pytest.approx(30000.0, rel=0.15), 80),
+        # Late sends on busy connections are not the generator's.
+        (Pretended(30000.0, timers=1000.0, late=0.8, busy=True), pytest.approx(1000 * 10, rel=0.15), 10),
+        # Late behind answers, every second send: fortio makes up for them, and latencies are no result of a search.
+        (Pretended(30000.0, late=0.5), pytest.approx(30000.0, rel=0.12), 10),
+    ],
+)
+def test_what_is_late_limits_no_rate_that_is_kept(pretended, capacity_rps, most_connections, monkeypatch, tmp_path):
     result = found(pretended, monkeypatch, tmp_path)
-    assert result.responses["capacity_rps"] == pytest.approx(1000 * 10, rel=0.15)
-    assert pretended.connections == {10}
+    assert result.responses["capacity_rps"] == capacity_rps
+    assert max(step.connections for step in result.steps) == most_connections == max(pretended.connections)
     assert result.to_dict()["limited_by"] == ["rate"]
+    assert not {"late", "generator late"} & {gate.name for gate in result.confirmed.gates}
 
 
 def test_connections_that_carry_no_more_are_given_back(monkeypatch, tmp_path):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from refused import refused
 
-from meshtrial.design.study import Load
 from meshtrial.errors import MissingToolError
+from meshtrial.records.mechanism import ComponentCalls, Mechanism
 from meshtrial.run import probe
 
 TABLE = """\
@@ -25,8 +25,8 @@ def test_calls_are_read_by_name_with_and_without_errors(tmp_path):
 
 
 def test_counts_are_shown_a_request():
-    calls = probe.ComponentCalls("app", "app", {"futex": 200, "write": 100}, 250)
-    lines = probe.Probe("none", Load(100, 4, 1), 100, 50, (calls,)).lines(most=1)
+    calls = ComponentCalls("app", "app", {"futex": 200, "write": 100}, 250)
+    lines = probe.lines(Mechanism("none", "100rps-4c", 100, 50, (calls,)), most=1)
     # 300 calls in 100 traced requests; 250 switches in 50 untraced ones.
     assert lines[-1].split() == ["app", "3.00", "5.00", "futex", "2.00"]
 

@@ -82,15 +82,21 @@ def terminal(columns: int) -> Iterator[tuple[TextIO, list[str]]]:
     screen.append(line)
 
 
-@pytest.mark.parametrize("columns", [120, 40])
-def test_on_a_terminal_one_line_changes_and_what_stays_goes_above_it(columns, monkeypatch):
-    monkeypatch.setenv("TERM", "xterm")
+@pytest.mark.parametrize(
+    ("term", "columns", "lines", "seen"),
+    [
+        # One line changes and what stays goes above it; the last is as it was when it ended, whole.
+        ("xterm", 120, SAID[:-1], [SAID[0], SAID[3], SAID[2]]),
+        ("xterm", 40, SAID[:-1], [SAID[0], SAID[3], SAID[2]]),
+        ("dumb", 80, SAID, SAID),  # one that cannot rewrite is a log
+    ],
+)
+def test_what_a_terminal_shows_in_the_end(term, columns, lines, seen, monkeypatch):
+    monkeypatch.setenv("TERM", term)
     with terminal(columns) as (out, screen), shown(out) as tell:
-        for line in SAID[:-1]:
+        for line in lines:
             tell(line)
-    assert screen[:2] == [SAID[0], SAID[3]]
-    assert screen[2] == SAID[2]  # as it was when it ended, whole
-    assert screen[3:] == [""]
+    assert screen == [*seen, ""]
 
 
 def test_a_narrow_terminal_keeps_how_far_it_is_and_how_long_it_takes(monkeypatch):
@@ -99,14 +105,6 @@ def test_a_narrow_terminal_keeps_how_far_it_is_and_how_long_it_takes(monkeypatch
         tell(SAID[1])
         out.write("\n")  # leaves the line as it is
     assert screen[0] == "[0/3] 20 s left, until about 14:20; bl…"
-
-
-def test_a_terminal_that_cannot_rewrite_is_a_log(monkeypatch):
-    monkeypatch.setenv("TERM", "dumb")
-    with terminal(80) as (out, screen), shown(out) as tell:
-        for line in SAID:
-            tell(line)
-    assert screen[:-1] == SAID
 
 
 def test_pieces_are_told_as_whole_lines():

@@ -10,8 +10,7 @@ from refused import refused
 
 from meshtrial import paths
 from meshtrial.errors import RecordError
-from meshtrial.site import write_documents
-from meshtrial.site.documents import anchor_of
+from meshtrial.site.documents import anchor_of, write_documents
 
 README = """# The *first* page
 

@@ -8,8 +8,9 @@ import pytest
 from refused import refused
 
 from meshtrial.errors import UsageError
-from meshtrial.site import address, checked_base, write_feed
+from meshtrial.site.feed import checked_base, write_feed
 from meshtrial.site.published import Published
+from meshtrial.site.study import address
 
 BASE = "https://example.org/meshes/"
 

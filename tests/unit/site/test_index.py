@@ -16,8 +16,9 @@ from refused import refused
 
 from meshtrial import paths
 from meshtrial.errors import UsageError
-from meshtrial.site import address, refuse_foreign, write_site_index
+from meshtrial.site.index import refuse_foreign, write_site_index
 from meshtrial.site.published import Published
+from meshtrial.site.study import address
 
 SCHEMAS = paths.CHECKOUT / "docs" / "schema"
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from meshtrial.site import address, all_published
-from meshtrial.site.published import SUMMARY, Published
+from meshtrial.site.published import SUMMARY, Published, all_published
+from meshtrial.site.study import address
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from meshtrial.inference import read_study
 from meshtrial.records.packed import unpack
 from meshtrial.records.store import StudyStore
 from meshtrial.report.tables import verdicts_sha256
-from meshtrial.site import address, kept_report, publish
+from meshtrial.site.study import address, kept_report, publish
 
 BASE = "https://example.org/meshes/"
 

@@ -99,7 +99,6 @@ def test_marginal_cost_by_hand() -> None:
     # 2 mcores an endpoint, and 51 mcores that are there without any
     y = [[0.051 + 0.002 * x for x in SIZES]] * 6
     assert marginal_cost(SIZES, y).estimate == pytest.approx(0.002)
-    assert marginal_cost(SIZES, y, per=100).estimate == pytest.approx(0.2)
     assert marginal_cost(SIZES, y).p == 2 / 64
 
 

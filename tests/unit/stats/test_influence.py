@@ -1,7 +1,8 @@
 import numpy as np
 
-from meshtrial.stats import Margin, Warning, compare_paired, decide
+from meshtrial.stats import Margin, Warning, compare_paired
 from meshtrial.stats.influence import influence
+from meshtrial.stats.verdict import decide
 
 
 def warned(d: np.ndarray, factor: float = 1.0, m: int = 1) -> tuple[Warning, ...]:

@@ -4,16 +4,22 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refused import refused
+from scipy import stats
 
+from meshtrial.errors import UsageError
 from meshtrial.stats.intervals import (
+    MedianRanks,
     RankInterval,
     hodges_lehmann,
     hodges_lehmann_rows,
+    hodges_lehmann_two,
+    median_ranks,
     settle,
     signed_rank_p_rows,
     walsh_averages,
 )
-from meshtrial.stats.ranktests import signed_rank, signed_rank_p
+from meshtrial.stats.ranktests import Alternative, rank_sum_p, signed_rank_p
 
 coarse = st.lists(st.integers(-5, 7), min_size=2, max_size=10)
 fine = st.lists(st.floats(-100, 100).map(lambda x: round(x, 6)), min_size=2, max_size=12)
@@ -26,7 +32,6 @@ def test_by_hand() -> None:
     result = hodges_lehmann([1, 2, 4])
     assert result.estimate == 2.25
     assert (result.low, result.high, result.confidence) == (-math.inf, math.inf, 1.0)
-    assert (result.low, result.high) == (-math.inf, math.inf)
 
 
 def test_six_values_give_the_range_at_31_32() -> None:
@@ -152,11 +157,10 @@ def test_an_end_within_rounding_of_the_null_lies_on_it() -> None:
 
 
 @pytest.mark.parametrize("alternative", ["two-sided", "greater", "less"])
-def test_rows_are_the_scalar_test(alternative: str) -> None:
+def test_rows_are_the_scalar_test(alternative: Alternative) -> None:
     rng = np.random.default_rng(0)
     d = np.concatenate((rng.normal(0.5, 1, (20, 9)), rng.integers(-3, 4, (20, 9))))  # half of them with ties and zeros
-    expected = [signed_rank(row, alternative).p for row in d]  # type: ignore[arg-type]
-    assert signed_rank_p_rows(d, alternative).tolist() == expected  # type: ignore[arg-type]
+    assert signed_rank_p_rows(d, alternative).tolist() == [signed_rank_p(row, alternative) for row in d]
 
 
 @pytest.mark.parametrize("n", [4, 6, 9, 10])
@@ -175,3 +179,63 @@ def test_the_interval_excludes_zero_exactly_where_the_test_rejects() -> None:
     rows = hodges_lehmann_rows(d, 0.05)
     assert (rows.excludes_null == (rows.p <= 0.05)).all()
     assert 0 < rows.excludes_null.mean() < 1
+
+
+runs = st.lists(st.integers(0, 6), min_size=2, max_size=5)
+
+
+def test_two_samples_by_hand() -> None:
+    # 4 against 4: sizes 2/70, 4/70 -> at .05 only U = 0 rejects; the ends are the extreme differences
+    result = hodges_lehmann_two([10.0, 12.5, 15, 19], [1.0, 2.2, 3.1, 4.7])
+    assert (result.low, result.high) == pytest.approx((10 - 4.7, 19 - 1))
+    assert result.confidence == pytest.approx(1 - 2 / 70)
+
+
+@given(runs, runs, st.sampled_from([0.05, 0.1, 0.3]))
+def test_interval_and_p_of_two_samples_never_disagree(x: list[int], y: list[int], alpha: float) -> None:
+    result = hodges_lehmann_two(x, y, alpha)
+    assert result.excludes(0.0) == (result.p <= alpha)
+    assert result.confidence >= 1 - alpha - 1e-12
+
+
+@given(runs, runs)
+def test_two_samples_are_antisymmetric(x: list[int], y: list[int]) -> None:
+    a, b = hodges_lehmann_two(x, y, 0.2), hodges_lehmann_two(y, x, 0.2)
+    assert (a.estimate, a.low, a.high) == (-b.estimate, -b.high, -b.low)
+    assert a.p == pytest.approx(b.p)
+
+
+def test_no_interval_from_three_against_three() -> None:
+    result = hodges_lehmann_two([4, 5, 6.5], [1, 2, 3.1])
+    assert (result.low, result.high) == (-math.inf, math.inf)
+    assert result.estimate == pytest.approx(3, abs=0.5)
+
+
+def test_five_hundred_runs_a_side() -> None:
+    rng = np.random.default_rng(4)
+    x, y = rng.normal(0.1, 1, 520), rng.normal(0, 1, 520)
+    found = hodges_lehmann_two(x, y)
+    assert found.p == rank_sum_p(x, y) == pytest.approx(stats.mannwhitneyu(x, y, method="asymptotic").pvalue, abs=1e-9)
+    assert found.low < found.estimate < found.high
+    assert found.confidence == pytest.approx(0.95, abs=1e-3)
+    assert found.excludes(0.0) == (found.p <= 0.05)
+
+
+@pytest.mark.parametrize(
+    ("n", "rank", "confidence"),
+    [
+        (1, 1, 0.0),  # one value says nothing of a median
+        (5, 1, 1 - 2 / 32),  # the whole range, and not 95 % yet
+        (6, 1, 1 - 2 / 64),
+        (8, 1, 1 - 2 / 256),  # the second values would reach 1 - 18/256, 93 %
+        (9, 2, 1 - 2 * 10 / 512),
+        (10, 2, 1 - 2 * 11 / 1024),
+    ],
+)
+def test_ranks_around_a_median_by_hand(n: int, rank: int, confidence: float) -> None:
+    assert median_ranks(n, 0.05) == MedianRanks(rank, pytest.approx(confidence))
+
+
+def test_no_values_have_no_median() -> None:
+    with refused(UsageError, "an interval of a median needs at least one value"):
+        median_ranks(0, 0.05)

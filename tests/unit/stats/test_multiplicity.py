@@ -13,13 +13,9 @@ from meshtrial.stats.multiplicity import benjamini_hochberg, holm, smallest_n, s
 p_lists = st.lists(st.floats(0, 1), min_size=1, max_size=12)
 
 
-def test_holm_by_hand() -> None:
-    # sorted .01 .02 .04: 3 * .01, 2 * .02, 1 * .04
+def test_by_hand() -> None:
+    # Holm, sorted .01 .02 .04: 3 * .01, 2 * .02, 1 * .04; Benjamini-Hochberg: .01 * 3/1, .02 * 3/2, .04 * 3/3
     assert holm([0.04, 0.01, 0.02]).tolist() == pytest.approx([0.04, 0.03, 0.04])
-
-
-def test_benjamini_hochberg_by_hand() -> None:
-    # .01 * 3/1 = .03, .02 * 3/2 = .03, .04 * 3/3 = .04
     assert benjamini_hochberg([0.04, 0.01, 0.02]).tolist() == pytest.approx([0.04, 0.03, 0.03])
 
 

@@ -8,16 +8,7 @@ from statsmodels.stats.power import TTestPower
 from meshtrial.errors import UsageError
 from meshtrial.stats.intervals import signed_rank_p_rows
 from meshtrial.stats.multiplicity import smallest_n
-from meshtrial.stats.noise import VarianceComponents
-from meshtrial.stats.power import (
-    Budget,
-    blocks_for_difference,
-    blocks_for_equivalence,
-    cost_of_margin,
-    detectable_effect,
-    reached_level,
-    study_seconds,
-)
+from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence, detectable_effect, reached_level
 
 
 @pytest.mark.parametrize(("n", "level"), [(6, 0.025), (10, 0.025), (10, 0.005), (16, 0.01), (60, 0.05)])
@@ -88,8 +79,7 @@ def test_detectable_effect_is_statsmodels(n: int, m: int) -> None:
 
 def test_detectable_effect_and_blocks_are_inverse() -> None:
     for n in (8, 10, 16, 40, 100):
-        effect = detectable_effect(n)
-        assert effect is not None
+        effect = detectable_effect(n) or 0.0
         assert blocks_for_difference(1.0, effect * 1.0001) == n
         assert blocks_for_difference(1.0, effect * 0.9999) == n + 1
 
@@ -100,14 +90,7 @@ def test_nothing_is_detectable_below_the_floor() -> None:
 
 
 def test_beyond_the_table_continues_it() -> None:
-    inside, outside = detectable_effect(512), detectable_effect(513)
-    assert inside is not None
-    assert outside is not None
-    assert outside == pytest.approx(inside, rel=0.005)
-
-
-def test_time() -> None:
-    assert study_seconds(10, 6, 15.0) == 900
+    assert detectable_effect(513) == pytest.approx(detectable_effect(512) or 0.0, rel=0.005)
 
 
 @pytest.mark.parametrize(("sd", "margin"), [(-1, 0.1), (math.nan, 0.1), (1, 0.0), (1, -0.1)])
@@ -118,28 +101,6 @@ def test_refuses(sd: float, margin: float) -> None:
         blocks_for_equivalence(sd, margin)
 
 
-PARTS = VarianceComponents(between=0.0004, within=0.0036, mean=0.0, deployments=20, slices=4)
-BUDGET = Budget(treatments=4, m_family=2, outer_s=16, inner_s=4)
-
-
-def test_by_hand() -> None:
-    # slices sqrt(16/4 * .0036/.0004) = 6; a run has .0004 + .0036/6 = .001, a difference sqrt(.002)
-    cost = cost_of_margin(PARTS, 1.05, BUDGET)
-    assert cost.slices == 6
-    assert cost.sd == pytest.approx(math.sqrt(0.002))
-    assert cost.blocks_difference == blocks_for_difference(cost.sd, math.log(1.05), m=2)
-    assert cost.blocks_equivalence == blocks_for_equivalence(cost.sd, math.log(1.05), m=2)
-    assert cost.seconds_difference == cost.blocks_difference * 4 * (16 + 6 * 4)
-    assert cost.seconds_equivalence == cost.blocks_equivalence * 4 * (16 + 6 * 4)
-
-
 def test_a_wider_margin_saves_blocks() -> None:
-    wide, narrow = (cost_of_margin(PARTS, ratio, BUDGET) for ratio in (1.2, 1.05))
-    assert wide.blocks_difference < narrow.blocks_difference
-    assert wide.blocks_equivalence < narrow.blocks_equivalence
-
-
-def test_the_cheapest_split_is_not_dearer_than_one_slice() -> None:
-    split, single = (cost_of_margin(PARTS, 1.02, BUDGET, slices=slices) for slices in (None, 1))
-    assert split.seconds_difference < single.seconds_difference
-    assert split.seconds_equivalence < single.seconds_equivalence
+    for blocks in (blocks_for_difference, blocks_for_equivalence):
+        assert blocks(0.05, math.log(1.2), m=2) < blocks(0.05, math.log(1.05), m=2)

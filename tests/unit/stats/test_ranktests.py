@@ -8,94 +8,84 @@ from refused import refused
 from scipy import stats
 
 from meshtrial.errors import UsageError
-from meshtrial.stats import equivalence_p, ranktests
-from meshtrial.stats.intervals import hodges_lehmann_two
+from meshtrial.stats import ranktests
 from meshtrial.stats.ranktests import (
+    Alternative,
+    as_sample,
     critical_count,
+    equivalence_p,
     leave_one_out_p,
-    mann_whitney,
-    signed_rank,
+    rank_sum_p,
     signed_rank_p,
     smallest_p,
     smallest_p_unpaired,
 )
 
+ALTERNATIVES: list[Alternative] = ["two-sided", "greater", "less"]
+EXACT = stats.PermutationMethod(n_resamples=math.inf)  # type: ignore[arg-type]
 small_whole = st.lists(st.integers(-6, 6), min_size=2, max_size=8)
+sample = st.lists(st.integers(0, 6), min_size=2, max_size=5)
 
 
-def test_all_positive_reaches_the_floor() -> None:
-    # six positive differences: only ++++++ and ------ are as extreme, 2 of 64
-    result = signed_rank([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
-    assert result.statistic == 21  # 1 + 2 + 3 + 4 + 5 + 6
-    assert result.p == result.smallest_p == 2 / 64
-
-
-def test_one_small_negative_by_hand() -> None:
-    # T- = 1; patterns with a rank sum of at most 1: {} and {1}, so p = 2 * 2/32
-    result = signed_rank([-1, 2, 3, 4, 5])
-    assert result.p == 4 / 32
-    assert signed_rank([-1, 2, 3, 4, 5], "greater").p == 2 / 32
-    # "less": P(T+ <= 14) = 1 - P(T+ = 15) = 31/32
-    assert signed_rank([-1, 2, 3, 4, 5], "less").p == 31 / 32
-
-
-def test_ties_share_a_midrank_by_hand() -> None:
-    # sizes 1 1 2: midranks 1.5 1.5 3; T+ = 1.5 + 3; patterns with T+ >= 4.5: 6, 4.5, 4.5 -> 3/8
-    result = signed_rank([1, -1, 2], "greater")
-    assert result.statistic == 4.5
-    assert result.ties
-    assert result.p == 3 / 8
-
-
-def test_zeros_are_dropped() -> None:
-    assert signed_rank([0, 0, 1, 2, 3, 4, 5, 6]).p == 2 / 64
-    assert signed_rank([0, 0, 1, 2, 3, 4, 5, 6]).n_used == 6
-    assert signed_rank([0, 0, 0]).p == 1.0
+@pytest.mark.parametrize(
+    ("differences", "alternative", "p"),
+    [
+        # six positive differences: only ++++++ and ------ are as extreme, 2 of 64
+        ([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], "two-sided", 2 / 64),
+        # T- = 1; patterns with a rank sum of at most 1: {} and {1}, so p = 2 * 2/32
+        ([-1, 2, 3, 4, 5], "two-sided", 4 / 32),
+        ([-1, 2, 3, 4, 5], "greater", 2 / 32),
+        ([-1, 2, 3, 4, 5], "less", 31 / 32),  # P(T+ <= 14) = 1 - P(T+ = 15)
+        # sizes 1 1 2: midranks 1.5 1.5 3; T+ = 1.5 + 3; patterns with T+ >= 4.5: 6, 4.5, 4.5 -> 3/8
+        ([1, -1, 2], "greater", 3 / 8),
+        # zeros are dropped
+        ([0, 0, 1, 2, 3, 4, 5, 6], "two-sided", 2 / 64),
+        ([0, 0, 0], "two-sided", 1.0),
+    ],
+)
+def test_signed_rank_by_hand(differences: list[float], alternative: Alternative, p: float) -> None:
+    assert signed_rank_p(as_sample(differences), alternative) == p
 
 
 def test_rounding_does_not_break_a_tie() -> None:
     d = np.array([0.3, -(0.1 + 0.2), 0.5])  # 0.1 + 0.2 is 0.30000000000000004
-    assert signed_rank(d).ties is False
-    assert signed_rank(d, atol=1e-12).ties is True
+    assert signed_rank_p(d, "less") == 6 / 8  # T+ = 1 + 3: of the eight sums 5 and 6 are larger
+    assert signed_rank_p(d, "less", 1e-12) == 7 / 8  # T+ = 1.5 + 3: 6 alone is
 
 
 @pytest.mark.parametrize("n", [5, 8, 12, 20, 40])
-@pytest.mark.parametrize("alternative", ["two-sided", "greater", "less"])
-def test_same_as_scipy_without_ties(n: int, alternative: str) -> None:
+@pytest.mark.parametrize("alternative", ALTERNATIVES)
+def test_same_as_scipy_without_ties(n: int, alternative: Alternative) -> None:
     rng = np.random.default_rng(n)
     for shift in (0.0, 0.5, -1.0):
         d = rng.normal(shift, 1, n)
         expected = stats.wilcoxon(d, alternative=alternative, method="exact").pvalue
-        assert signed_rank(d, alternative).p == pytest.approx(expected, rel=1e-9)  # type: ignore[arg-type]
+        assert signed_rank_p(d, alternative) == pytest.approx(expected, rel=1e-9)
 
 
-@given(small_whole, st.sampled_from(["two-sided", "greater", "less"]))
-def test_same_as_scipy_with_ties_and_zeros(values: list[int], alternative: str) -> None:
+@given(small_whole, st.sampled_from(ALTERNATIVES))
+def test_same_as_scipy_with_ties_and_zeros(values: list[int], alternative: Alternative) -> None:
     d = np.array(values, dtype=float)
-    if not d.any():
-        assert signed_rank(d, alternative).p == 1.0  # type: ignore[arg-type]
-        return
-    method = stats.PermutationMethod(n_resamples=math.inf)  # type: ignore[arg-type]
-    expected = stats.wilcoxon(d, alternative=alternative, method=method).pvalue
-    assert signed_rank(d, alternative).p == pytest.approx(expected, abs=1e-12)  # type: ignore[arg-type]
+    expected = stats.wilcoxon(d, alternative=alternative, method=EXACT).pvalue if d.any() else 1.0
+    assert signed_rank_p(d, alternative) == pytest.approx(expected, abs=1e-12)
 
 
 @given(small_whole)
 def test_swapping_the_treatments_changes_nothing(values: list[int]) -> None:
     d = np.array(values, dtype=float)
-    assert signed_rank(d).p == signed_rank(-d).p
-    assert signed_rank(d, "greater").p == signed_rank(-d, "less").p
+    assert signed_rank_p(d) == signed_rank_p(-d)
+    assert signed_rank_p(d, "greater") == signed_rank_p(-d, "less")
 
 
-@given(st.lists(st.integers(-9, 9), min_size=2, max_size=9), st.sampled_from(["two-sided", "greater", "less"]))
-def test_leave_one_out_is_the_test_of_the_others(values: list[int], alternative: str) -> None:
+@given(st.lists(st.integers(-9, 9), min_size=2, max_size=9), st.sampled_from(ALTERNATIVES))
+def test_leave_one_out_is_the_test_of_the_others(values: list[int], alternative: Alternative) -> None:
     d = np.array(values, dtype=float)
-    expected = [signed_rank(np.delete(d, i), alternative).p for i in range(len(d))]  # type: ignore[arg-type]
-    assert leave_one_out_p(d, alternative) == pytest.approx(expected)  # type: ignore[arg-type]
+    expected = [signed_rank_p(np.delete(d, i), alternative) for i in range(len(d))]
+    assert leave_one_out_p(d, alternative) == pytest.approx(expected)
 
 
 def test_the_floor() -> None:
-    assert [smallest_p(n) for n in (3, 5, 6, 10)] == [0.25, 0.0625, 0.03125, 2 / 1024]
+    assert [smallest_p(n) for n in (0, 3, 5, 6, 10)] == [1, 0.25, 0.0625, 0.03125, 2 / 1024]
     assert smallest_p(5, "greater") == 1 / 32
 
 
@@ -114,76 +104,61 @@ def test_large_n_is_still_a_distribution() -> None:
 @pytest.mark.parametrize("bad", [[], [[1.0, 2.0]], [1.0, math.nan], [math.inf]])
 def test_refuses_what_is_not_a_sample(bad: list[float]) -> None:
     with pytest.raises(UsageError):
-        signed_rank(bad)
+        as_sample(bad)
 
 
-def test_the_smallest_p_of_a_plan() -> None:
-    assert [smallest_p(n) for n in (10, 5, 0)] == [2 / 1024, 0.0625, 1]
+def test_a_sample_that_is_refused_is_named() -> None:
+    with refused(UsageError, names=["y", 1, 2]):
+        as_sample([math.nan, 1], "y")
 
 
-sample = st.lists(st.integers(0, 6), min_size=2, max_size=5)
+@pytest.mark.parametrize(
+    ("x", "y", "alternative", "p"),
+    [
+        ([4, 5, 6], [1, 2, 3], "two-sided", 0.1),  # 2 / C(6, 3)
+        ([*range(6, 12)], [*range(6)], "two-sided", 2 / 924),
+        # ranks of x 2 and 4, W = 6; of the six pairs of ranks {2,4} {3,4} reach 6 (6 and 7)
+        ([2, 4], [1, 3], "greater", 2 / 6),
+        ([1] * 100, [1] * 100, "two-sided", 1.0),
+    ],
+)
+def test_rank_sum_by_hand(x: list[float], y: list[float], alternative: Alternative, p: float) -> None:
+    assert rank_sum_p(as_sample(x), as_sample(y), alternative) == p
 
 
-def test_complete_separation() -> None:
-    assert mann_whitney([4, 5, 6], [1, 2, 3]).p == 0.1  # 2 / C(6, 3)
-    assert mann_whitney(range(6, 12), range(6)).p == 2 / 924
-    assert smallest_p_unpaired(3, 3) == 0.1
-    assert smallest_p_unpaired(6, 6) == 2 / 924
+def test_the_floor_of_unpaired_runs() -> None:
+    assert [smallest_p_unpaired(n, n) for n in (3, 6, 5000)] == [0.1, 2 / 924, 0.0]
 
 
-def test_by_hand() -> None:
-    # x = 2 4, y = 1 3: ranks of x 2 and 4, W = 6; of the six pairs of ranks {2,4} {3,4} reach 6 (6 and 7)
-    result = mann_whitney([2, 4], [1, 3], "greater")
-    assert result.statistic == 3  # 2 > 1, 4 > 1, 4 > 3
-    assert result.p == 2 / 6
+@given(sample, sample, st.sampled_from(ALTERNATIVES))
+def test_rank_sum_is_that_of_scipy_with_ties(x: list[int], y: list[int], alternative: Alternative) -> None:
+    expected = 1.0  # scipy has no answer where nothing varies
+    if len(set(x + y)) > 1:
+        expected = stats.mannwhitneyu(x, y, alternative=alternative, method=EXACT, use_continuity=False).pvalue
+    assert rank_sum_p(as_sample(x), as_sample(y), alternative) == pytest.approx(expected, abs=1e-12)
 
 
-@given(sample, sample, st.sampled_from(["two-sided", "greater", "less"]))
-def test_same_as_scipy_with_ties(x: list[int], y: list[int], alternative: str) -> None:
-    method = stats.PermutationMethod(n_resamples=math.inf)  # type: ignore[arg-type]
-    expected = stats.mannwhitneyu(x, y, alternative=alternative, method=method, use_continuity=False).pvalue
-    if len(set(x + y)) == 1:
-        expected = 1.0  # scipy has no answer where nothing varies
-    assert mann_whitney(x, y, alternative).p == pytest.approx(expected, abs=1e-12)  # type: ignore[arg-type]
-
-
-def test_same_as_scipy_without_ties_of_mannwhitney() -> None:
+def test_rank_sum_is_that_of_scipy_without_ties() -> None:
     rng = np.random.default_rng(3)
     for n, m in [(5, 5), (8, 6), (12, 15)]:
         x, y = rng.normal(0.5, 1, n), rng.normal(0, 1, m)
-        assert mann_whitney(x, y).p == pytest.approx(stats.mannwhitneyu(x, y, method="exact").pvalue, rel=1e-9)
+        assert rank_sum_p(x, y) == pytest.approx(stats.mannwhitneyu(x, y, method="exact").pvalue, rel=1e-9)
 
 
-def test_interval_by_hand() -> None:
-    # 4 against 4: sizes 2/70, 4/70 -> at .05 only U = 0 rejects; the ends are the extreme differences
-    result = hodges_lehmann_two([10.0, 12.5, 15, 19], [1.0, 2.2, 3.1, 4.7])
-    assert (result.low, result.high) == pytest.approx((10 - 4.7, 19 - 1))
-    assert result.confidence == pytest.approx(1 - 2 / 70)
-
-
-@given(sample, sample, st.sampled_from([0.05, 0.1, 0.3]))
-def test_interval_and_p_never_disagree(x: list[int], y: list[int], alpha: float) -> None:
-    result = hodges_lehmann_two(x, y, alpha)
-    assert result.excludes(0.0) == (result.p <= alpha)
-    assert result.confidence >= 1 - alpha - 1e-12
-
-
-@given(sample, sample)
-def test_antisymmetric(x: list[int], y: list[int]) -> None:
-    a, b = hodges_lehmann_two(x, y, 0.2), hodges_lehmann_two(y, x, 0.2)
-    assert (a.estimate, a.low, a.high) == (-b.estimate, -b.high, -b.low)
-    assert a.p == pytest.approx(b.p)
-
-
-def test_no_interval_from_three_against_three() -> None:
-    result = hodges_lehmann_two([4, 5, 6.5], [1, 2, 3.1])
-    assert (result.low, result.high) == (-math.inf, math.inf)
-    assert result.estimate == pytest.approx(3, abs=0.5)
-
-
-def test_refuses_nan() -> None:
-    with refused(UsageError, names=["y", 1, 2]):
-        mann_whitney([1, 2], [math.nan, 1])
+def test_many_runs_go_by_the_normal_limit_and_it_is_close_where_both_can_be_had(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(3)
+    for shift in (0.0, 0.3, 0.6):
+        x, y = rng.normal(shift, 1, 55).round(2), rng.normal(0, 1, 60).round(2)  # with ties
+        for alternative in ALTERNATIVES:
+            exact = rank_sum_p(x, y, alternative)
+            monkeypatch.setattr(ranktests, "EXACT_RUNS", 10)
+            limit = rank_sum_p(x, y, alternative)
+            monkeypatch.undo()
+            assert limit == pytest.approx(exact, abs=2e-3)
+            reference = stats.mannwhitneyu(x, y, alternative=alternative, method="asymptotic").pvalue
+            assert limit == pytest.approx(reference, abs=1e-9)
 
 
 def test_by_hand_of_equivalence() -> None:
@@ -214,32 +189,3 @@ def test_a_wider_margin_is_never_harder(values: list[float]) -> None:
 def test_refuses_margins_that_are_not_in_order() -> None:
     with refused(UsageError, "equivalence margins must be in order, got 0.1 and -0.1"):
         equivalence_p([1, 2], 0.1, -0.1)
-
-
-def test_many_runs_go_by_the_normal_limit_and_it_is_close_where_both_can_be_had(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    rng = np.random.default_rng(3)
-    for shift in (0.0, 0.3, 0.6):
-        x, y = rng.normal(shift, 1, 55).round(2), rng.normal(0, 1, 60).round(2)  # with ties
-        for alternative in ("two-sided", "greater", "less"):
-            exact = mann_whitney(x, y, alternative).p
-            monkeypatch.setattr(ranktests, "EXACT_RUNS", 10)
-            limit = mann_whitney(x, y, alternative).p
-            monkeypatch.undo()
-            assert limit == pytest.approx(exact, abs=2e-3)
-            reference = stats.mannwhitneyu(x, y, alternative=alternative, method="asymptotic").pvalue
-            assert limit == pytest.approx(reference, abs=1e-9)
-
-
-def test_five_hundred_runs_a_side() -> None:
-    rng = np.random.default_rng(4)
-    x, y = rng.normal(0.1, 1, 520), rng.normal(0, 1, 520)
-    reference = stats.mannwhitneyu(x, y, method="asymptotic")
-    assert mann_whitney(x, y).p == pytest.approx(reference.pvalue, abs=1e-9)
-    found = hodges_lehmann_two(x, y)
-    assert found.low < found.estimate < found.high
-    assert found.confidence == pytest.approx(0.95, abs=1e-3)
-    assert found.excludes(0.0) == (found.p <= 0.05)
-    assert smallest_p_unpaired(5000, 5000) == 0.0
-    assert mann_whitney([1.0] * 100, [1.0] * 100).p == 1.0

@@ -1,4 +1,5 @@
 import math
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -13,24 +14,20 @@ def rungs(limit: float, *asked: float) -> list[Rung]:
     return [Rung(rate, min(1.0, limit / rate)) for rate in asked]
 
 
-def test_bracket_by_hand() -> None:
-    assert bracket(rungs(1000, 400, 800, 1600)) == Bracket(800, 1600)
-    assert bracket(rungs(5000, 400, 800)) == Bracket(800, math.inf)
-    assert bracket(rungs(100, 400, 800)) == Bracket(0, 400)
-
-
-def test_tolerance_and_gates() -> None:
-    assert bracket([Rung(100, 0.98), Rung(200, 0.97)]) == Bracket(100, 200)
-    assert bracket([Rung(100, 1.0), Rung(200, 1.0, ok=False)]) == Bracket(100, 200)
-
-
-def test_a_rate_kept_above_a_failed_one_does_not_count() -> None:
-    history = [Rung(100, 1.0), Rung(200, 0.5), Rung(200, 0.6), Rung(400, 1.0)]
-    assert bracket(history) == Bracket(100, 200)
-
-
-def test_a_repeat_saves_a_rate() -> None:
-    assert bracket([Rung(100, 1.0), Rung(200, 0.5), Rung(200, 1.0)]) == Bracket(200, math.inf)
+@pytest.mark.parametrize(
+    ("history", "low", "high"),
+    [
+        (rungs(1000, 400, 800, 1600), 800, 1600),
+        (rungs(5000, 400, 800), 800, math.inf),
+        (rungs(100, 400, 800), 0, 400),
+        ([Rung(100, 0.98), Rung(200, 0.97)], 100, 200),  # 2 % are tolerated
+        ([Rung(100, 1.0), Rung(200, 1.0, ok=False)], 100, 200),  # a gate failed
+        ([Rung(100, 1.0), Rung(200, 0.5), Rung(200, 0.6), Rung(400, 1.0)], 100, 200),  # kept above a failed one
+        ([Rung(100, 1.0), Rung(200, 0.5), Rung(200, 1.0)], 200, math.inf),  # a repeat saves a rate
+    ],
+)
+def test_bracket_by_hand(history: list[Rung], low: float, high: float) -> None:
+    assert bracket(history) == Bracket(low, high)
 
 
 def test_capacity_over_six_repeats() -> None:
@@ -105,12 +102,9 @@ def test_a_broken_search_goes_on_where_it_stopped() -> None:
     assert search.next_rate(history) == search.next_rate(list(reversed(history))) == 1600
 
 
-def test_refuses() -> None:
+@pytest.mark.parametrize(
+    "ask", [lambda: Rung(-1, 1.0), lambda: RateSearch(start=10, highest=5), lambda: bracket([]), lambda: capacity([])]
+)
+def test_refuses(ask: Callable[[], object]) -> None:
     with pytest.raises(UsageError):
-        Rung(-1, 1.0)
-    with pytest.raises(UsageError):
-        RateSearch(start=10, highest=5)
-    with pytest.raises(UsageError):
-        bracket([])
-    with pytest.raises(UsageError):
-        capacity([])
+        ask()

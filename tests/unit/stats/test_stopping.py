@@ -69,12 +69,12 @@ PRECISION = "precision: target > 0 and 2 <= n_min <= n_max"
     [
         ({"rule": "until it is significant"}, f"no stopping rule 'until it is significant'; {THERE_ARE}"),
         ({}, f"no stopping rule None; {THERE_ARE}"),
-        ({"rule": "fixed", "blocks": 10}, "stopping rule 'fixed' has no option 'blocks'; it has n, alpha"),
-        ({"rule": "fixed", "n": "10"}, "stopping rule 'fixed': n must be a whole number, got '10'"),
-        ({"rule": "fixed", "n": True}, "stopping rule 'fixed': n must be a whole number, got True"),
+        ({"rule": "fixed", "blocks": 10}, "stopping: 'blocks' is not known; known are n, alpha"),
+        ({"rule": "fixed", "n": "10"}, "stopping.n is '10', not a whole number"),
+        ({"rule": "fixed", "n": True}, "stopping.n is True, not a whole number"),
         ({"rule": "fixed", "n": 1}, "fixed: n >= 2 and 0 < alpha < 1, got 1 and 0.05"),
-        ({"rule": "precision"}, "stopping rule 'precision' needs a value for target"),
-        ({"rule": "precision", "target": -1}, f"{PRECISION}, got -1, 8, 30"),
+        ({"rule": "precision"}, "stopping has no target"),
+        ({"rule": "precision", "target": -1}, f"{PRECISION}, got -1.0, 8, 30"),
         ({"rule": "precision", "target": 0.1, "n_min": 30, "n_max": 20}, f"{PRECISION}, got 0.1, 30, 20"),
         (
             {"rule": "two-looks", "first": 16, "second": 10},

@@ -1,10 +1,14 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from meshtrial.stats import Margin, compare_paired, compare_unpaired, decide, noise_floor
+from meshtrial.stats import Margin, compare_paired
 from meshtrial.stats.comparison import Comparison
-from meshtrial.stats.noise import NoiseFloor
-from meshtrial.stats.verdict import Verdict
+from meshtrial.stats.contrast import compare_unpaired
+from meshtrial.stats.noise import NoiseFloor, noise_floor
+from meshtrial.stats.verdict import Verdict, decide
+from meshtrial.vocabulary import Word
 
 
 def contrast(ratio: float, sd: float = 0.01, n: int = 10, margin: float | None = 0.05, m: int = 1) -> Comparison:
@@ -24,24 +28,26 @@ def judged(c: Comparison, **options: object) -> Verdict:
 
 def floor(size: float, p: float = 0.002) -> NoiseFloor:
     """An A/A contrast that was shown to differ, by about this much."""
-    return NoiseFloor(size, size * 0.8, size * 1.2, size, p, 10, "ratio")
+    return NoiseFloor(size, size * 0.8, size * 1.2, p)
 
 
-def test_material() -> None:
-    verdict = judged(contrast(1.2))
-    assert (verdict.label, verdict.qualifier, verdict.text) == ("slower", "material", "slower (material)")
-    assert verdict.different
-
-
-def test_below_margin() -> None:
-    # 2 % slower, shown; and shown to be within 5 %
-    verdict = judged(contrast(1.02, sd=0.005))
-    assert verdict.text == "slower (below margin)"
-
-
-def test_neither_material_nor_below_margin() -> None:
-    verdict = judged(contrast(1.05, sd=0.02))
-    assert (verdict.label, verdict.qualifier) == ("slower", "")
+@pytest.mark.parametrize(
+    ("c", "text"),
+    [
+        (contrast(1.2), "slower (material)"),
+        # 2 % slower, shown; and shown to be within 5 %
+        (contrast(1.02, sd=0.005), "slower (below margin)"),
+        (contrast(1.05, sd=0.02), "slower"),
+        (contrast(1.0), "equivalent"),
+        (contrast(1.001, sd=0.1, margin=None), "inconclusive"),
+        (contrast(1.5, n=6, m=5), "inconclusive (at least 8 blocks)"),
+    ],
+)
+def test_what_is_said(c: Comparison, text: str) -> None:
+    verdict = judged(c)
+    assert verdict.text == text
+    assert verdict.label.different == text.startswith("slower")
+    assert (verdict.blocks, verdict.mde) == ((8, None) if "8 blocks" in text else (None, c.mde))
 
 
 @pytest.mark.parametrize(
@@ -53,12 +59,6 @@ def test_words(kind: str, up: str, down: str) -> None:
     assert judged(contrast(1 / 1.2), kind=kind).label == down
 
 
-def test_equivalent() -> None:
-    verdict = judged(contrast(1.0))
-    assert verdict.label == "equivalent"
-    assert not verdict.different
-
-
 def test_inconclusive_says_how_many_blocks() -> None:
     c = contrast(1.02, sd=0.1)
     verdict = judged(c)
@@ -68,7 +68,7 @@ def test_inconclusive_says_how_many_blocks() -> None:
     assert verdict.blocks == max(c.needed_difference, c.needed_equivalence)
     assert verdict.text == f"inconclusive (a new study of about {verdict.blocks} blocks)"
     assert verdict.mde == c.mde
-    assert not verdict.conclusive
+    assert not verdict.label.conclusive
 
 
 def test_inconclusive_between_the_two_asks_for_more_than_there_were() -> None:
@@ -79,23 +79,9 @@ def test_inconclusive_between_the_two_asks_for_more_than_there_were() -> None:
     assert verdict.blocks > 30
 
 
-def test_without_a_margin_there_is_no_plan() -> None:
-    verdict = judged(contrast(1.001, sd=0.1, margin=None))
-    assert verdict.text == "inconclusive"
-    assert verdict.blocks is None
-    assert verdict.mde is not None
-
-
-def test_below_the_floor() -> None:
-    verdict = judged(contrast(1.5, n=6, m=5))
-    assert verdict.text == "inconclusive: at least 8 blocks"
-    assert verdict.blocks == 8
-
-
 def test_unstable_comes_before_a_difference() -> None:
     c = contrast(1.08)
     assert judged(c).label == "slower"
-    assert judged(c, noise=floor(0.04)).label == "slower"  # shown to lie within the margin of 5 %
     verdict = judged(c, noise=floor(0.10))
     assert verdict.label == "unstable"
     assert verdict.text == f"unstable (a new study of about {verdict.blocks} blocks)"
@@ -103,27 +89,31 @@ def test_unstable_comes_before_a_difference() -> None:
     assert "5.0%" in verdict.reason
 
 
-def test_unstable_leaves_an_effect_beyond_the_noise() -> None:
-    assert judged(contrast(3.0), noise=floor(0.10)).label == "slower"
-    assert judged(contrast(1 / 3.0), noise=floor(0.10)).label == "faster"
+# A noise floor beyond the margin that chance alone gives, and one of so few blocks that they cannot reach 1 %.
+WIDE, SEVEN = NoiseFloor(0.08, 0.0, 0.2, 0.3), NoiseFloor(0.08, 0.06, 0.1, 2 / 128)
 
 
-def test_a_noise_floor_beyond_the_margin_that_chance_alone_gives_is_not_unstable() -> None:
-    wide = NoiseFloor(0.08, 0.0, 0.2, 0.05, 0.3, 10, "ratio")
-    assert judged(contrast(1.08), noise=wide).label == "slower"
-    assert judged(contrast(1.0), noise=wide).label == "equivalent"
-
-
-def test_an_interval_beyond_the_margin_is_unstable_also_where_few_blocks_cannot_reach_one_per_cent() -> None:
-    seven = NoiseFloor(0.08, 0.06, 0.1, 0.01, 2 / 128, 7, "ratio")
-    assert judged(contrast(1.0), noise=seven).label == "unstable"
+@pytest.mark.parametrize(
+    ("ratio", "noise", "label"),
+    [
+        (1.08, floor(0.04), "slower"),  # shown to lie within the margin of 5 %
+        (3.0, floor(0.10), "slower"),
+        (1 / 3.0, floor(0.10), "faster"),
+        (1.0, floor(0.06), "unstable"),  # before equivalent
+        (1.08, WIDE, "slower"),
+        (1.0, WIDE, "equivalent"),
+        (1.0, SEVEN, "unstable"),
+    ],
+)
+def test_noise_makes_unstable_what_does_not_lie_beyond_it(ratio: float, noise: NoiseFloor, label: str) -> None:
+    assert judged(contrast(ratio), noise=noise).label == label
 
 
 def test_dependent_blocks_take_every_label() -> None:
     for ratio in (1.0, 1.03):
         verdict = judged(contrast(ratio), dependent=True)
-        assert verdict.text == "inconclusive: the blocks depend on each other"
-        assert not verdict.conclusive
+        assert verdict.text == "inconclusive (the blocks depend on each other)"
+        assert not verdict.label.conclusive
     # 20 % are 18 standard deviations of the block differences: no dependence of a few blocks makes that.
     assert judged(contrast(1.2), dependent=True).text == "slower (material)"
     assert judged(contrast(1.2), dependent=True, invalid="proof failed").label == "invalid"
@@ -134,10 +124,6 @@ def test_material_is_what_its_own_corrected_test_shows() -> None:
     assert c.ci_low > 1.05
     assert decide(c, p_adjusted=c.p, p_material_adjusted=0.06).text == "slower"
     assert decide(c, p_adjusted=c.p, p_material_adjusted=0.05).text == "slower (material)"
-
-
-def test_unstable_comes_before_equivalent() -> None:
-    assert judged(contrast(1.0), noise=floor(0.06)).label == "unstable"
 
 
 def test_invalid_and_saturated_come_first() -> None:
@@ -157,7 +143,30 @@ def test_the_corrected_p_decides() -> None:
 def test_unpaired_counts_runs() -> None:
     c = compare_unpaired([1, 1.5, 2], [1.1, 1.4, 2.1], margin=Margin(0.05))
     verdict = decide(c, p_adjusted=c.p)
-    assert verdict.text == "inconclusive: at least 4 runs of each treatment"
+    assert verdict.text == "inconclusive (at least 4 runs of each treatment)"
+
+
+def test_what_buckets_may_have_made_is_not_called() -> None:
+    # 3 to 5 % slower, shown; each quantile known to 3 % of itself: 0.97 / 1.03 of the lower end lies below 1.
+    c = contrast(1.04)
+    assert judged(c).text == "slower (below margin)"
+    assert judged(c.widened(0.03, 0.03)).text == "inconclusive (the buckets are too coarse to tell)"
+    # Known to 0.5 %, the upper end reaches beyond the margin of 5 %.
+    assert judged(c.widened(0.005, 0.005)).text == "slower"
+    assert c.widened(0, 0) is c
+
+
+@given(st.floats(0, 0.3), st.floats(0, 0.3), st.sampled_from([1.0, 1.02, 1.05, 1.2]), st.sampled_from([0.005, 0.1]))
+def test_buckets_never_narrow_an_interval_and_never_make_a_verdict(
+    treatment: float, baseline: float, ratio: float, sd: float
+) -> None:
+    c = contrast(ratio, sd)
+    wide = c.widened(treatment, baseline)
+    assert wide.ci_low <= c.ci_low
+    assert wide.ci_high >= c.ci_high
+    sharp, blunt = judged(c), judged(wide)
+    assert blunt.label in (sharp.label, Word.INCONCLUSIVE)
+    assert blunt.label is Word.INCONCLUSIVE or blunt.qualifier in (sharp.qualifier, "")
 
 
 def test_no_verdict_ever_says_no_difference() -> None:

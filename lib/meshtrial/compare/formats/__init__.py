@@ -73,7 +73,9 @@ def read_file(path: Path, sample_floor: float) -> Recorded:
     if source.data[:400].count(b"Result") and b"Attack" in source.data[:400] and b"\x00" in source.data[:400]:
         raise InputFileError(path, "is vegeta's binary: vegeta encode --to json FILE > FILE.json")
     if source.data.startswith(b"PAR1") or path.suffix in (".csv", ".parquet"):
-        raise InputFileError(path, "is a table; give it with --table, and name its treatments")
+        raise InputFileError(
+            path, "is a table; give it as one (--table FILE; in Python compare_table), and name its treatments"
+        )
     try:
         return read_recorded(path, sample_floor)
     except (AttributeError, TypeError) as error:

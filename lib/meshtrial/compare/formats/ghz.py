@@ -7,7 +7,7 @@ Limits: a call's time is that of its end, so the run began up to one latency bef
 
 from __future__ import annotations
 
-from meshtrial.compare.formats.latencies import Latencies, Reading, of_percentiles, of_requests, recorded
+from meshtrial.compare.formats.latencies import Latencies, Reading, of_percentiles, of_requests, reading, recorded
 from meshtrial.compare.formats.source import Format, Source
 from meshtrial.load.fields import Fields
 from meshtrial.load.gotime import parse_time_ns
@@ -74,14 +74,13 @@ def _of_summary(source: Source, whole: Fields, good: int, sample_floor: float) -
         share, latency = item.integer("percentage"), item.number("latency")
         if share is not None and latency is not None:
             found[f"p{share}"] = Reading(latency * _NS)
-    largest = whole.number("slowest")
     # Its average is over failed calls too, so it is left out.
     return of_percentiles(
         source,
         found,
         good,
         sample_floor,
-        largest=None if largest is None else Reading(largest * _NS),
+        largest=reading(whole, "slowest", _NS),
         failed_inside=False,
     )
 

@@ -14,9 +14,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from meshtrial.compare.formats.latencies import Reading, of_percentiles, of_requests, recorded
+from meshtrial.compare.formats.latencies import of_percentiles, of_requests, reading, readings, recorded
 from meshtrial.compare.formats.source import Format, Source
-from meshtrial.design.responses import PERCENTILES
 from meshtrial.load.fields import Fields
 from meshtrial.load.files import InputFileError
 from meshtrial.load.gotime import parse_time_ns
@@ -66,13 +65,10 @@ def _read_summary(source: Source, sample_floor: float) -> Recorded:
     failed = None if share is None or requests is None else round(share * requests)
     lasted = _lasted(whole, counter)
     rate = requests / lasted if requests is not None and lasted else None
-    found = {
-        key: reading
-        for key, q in PERCENTILES.items()
-        # p(90), but p90 in the form with a version as k6 1.8 writes it.
-        for label in (f"p({q.label.removeprefix('p')})", q.label, "med" if key == "p50" else "")
-        if (reading := _reading(trend, label)) is not None
-    }
+    # p(90), but p90 in the form with a version as k6 1.8 writes it.
+    found = readings(trend, "p({})", _MS) | readings(trend, "p{}", _MS)
+    median = reading(trend, "med", _MS)
+    found |= {} if median is None else {"p50": median}
     ended = parse_time_ns(whole.inside("metadata").text("generated_at") or "")
     settings = LoadSettings(
         generator="k6",
@@ -93,8 +89,8 @@ def _read_summary(source: Source, sample_floor: float) -> Recorded:
             found,
             None if requests is None else requests - (failed or 0),
             sample_floor,
-            mean=_reading(trend, "avg"),
-            largest=_reading(trend, "max"),
+            mean=reading(trend, "avg", _MS),
+            largest=reading(trend, "max", _MS),
             failed_inside=not apart,
         ),
         settings,
@@ -206,11 +202,6 @@ def _points(source: Source, metric: str) -> float:
     mark = f'"{metric}"'.encode()
     found = (line for line in source.lines(_STREAM, mark) if line.data.get("type") == "Point")
     return sum(line.inside("data").number("value") or 0.0 for line in found if line.data.get("metric") == metric)
-
-
-def _reading(fields: Fields, name: str) -> Reading | None:
-    value = fields.number(name)
-    return None if value is None else Reading(value * _MS)
 
 
 SUMMARY = Format("k6 summary", _is_summary, _read_summary)

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshtrial.compare.formats.source import Source
-from meshtrial.design.responses import QUANTILES
+from meshtrial.design.responses import PERCENTILES, QUANTILES
 from meshtrial.load import quantiles
+from meshtrial.load.fields import Fields
 from meshtrial.load.files import InputFileError
 from meshtrial.load.recorded import Recorded, histogram_quantiles
 from meshtrial.load.result import Bucket, ExportedHistogram
@@ -55,6 +56,18 @@ class Reading:
 
     value_s: float
     width_s: float = 0.0
+
+
+def reading(fields: Fields, name: str, unit_s: float) -> Reading | None:
+    """A number of a file in its unit; None where it is not there."""
+    value = fields.number(name)
+    return None if value is None else Reading(value * unit_s)
+
+
+def readings(fields: Fields, called: str, unit_s: float) -> dict[str, Reading]:
+    """The percentiles of the registry that a file has, where it calls the 99.9th by ``called`` with 99.9 in it."""
+    names = {key: called.format(q.label.removeprefix("p")) for key, q in PERCENTILES.items()}
+    return {key: found for key, name in names.items() if (found := reading(fields, name, unit_s)) is not None}
 
 
 def of_requests(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from meshtrial.compare.formats.latencies import Reading, of_counts, of_percentiles, recorded
+from meshtrial.compare.formats.latencies import Reading, of_counts, of_percentiles, reading, recorded
 from meshtrial.compare.formats.source import Format, Source
 from meshtrial.design.responses import PERCENTILES
 from meshtrial.load.fields import Fields
@@ -46,11 +46,10 @@ def _read_table(source: Source, sample_floor: float) -> Recorded:
     if requests is None or failed is None:
         raise total.broken("Request Count or Failure Count is missing")
     found = {
-        key: reading
+        key: rounded
         for key, q in PERCENTILES.items()
-        if (reading := _rounded(total, f"{q.label.removeprefix('p')}%")) is not None
+        if (rounded := _rounded(total, f"{q.label.removeprefix('p')}%")) is not None
     }
-    mean, largest = total.number("Average Response Time"), total.number("Max Response Time")
     settings = LoadSettings(
         generator="locust",
         closed_loop=True,
@@ -65,8 +64,8 @@ def _read_table(source: Source, sample_floor: float) -> Recorded:
             found,
             requests - failed,
             sample_floor,
-            mean=None if mean is None else Reading(mean * _MS),
-            largest=None if largest is None else Reading(largest * _MS),
+            mean=reading(total, "Average Response Time", _MS),
+            largest=reading(total, "Max Response Time", _MS),
         ),
         settings,
         requests=requests,

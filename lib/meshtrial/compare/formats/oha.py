@@ -8,10 +8,8 @@ Limits: neither form says the asked rate, the connections, or when the run began
 
 from __future__ import annotations
 
-from meshtrial.compare.formats.latencies import Reading, of_percentiles, of_requests, recorded
+from meshtrial.compare.formats.latencies import of_percentiles, of_requests, reading, readings, recorded
 from meshtrial.compare.formats.source import Format, Source
-from meshtrial.design.responses import PERCENTILES
-from meshtrial.load.fields import Fields
 from meshtrial.load.files import InputFileError
 from meshtrial.load.recorded import Recorded
 from meshtrial.load.settings import LoadSettings
@@ -41,7 +39,6 @@ def _read_summary(source: Source, sample_floor: float) -> Recorded:
     good = sum(n for code, n in codes.items() if code < "400")
     apart = bool(whole.data.get("latencyPercentilesSuccessful"))
     listed = whole.inside("latencyPercentilesSuccessful" if apart else "latencyPercentiles")
-    found = {key: reading for key, q in PERCENTILES.items() if (reading := _reading(listed, q.label)) is not None}
     settings = LoadSettings(
         generator="oha",
         actual_rps=summary.number("requestsPerSec"),
@@ -49,12 +46,18 @@ def _read_summary(source: Source, sample_floor: float) -> Recorded:
         requests=answered + sum(errors.values()),
         body_bytes=summary.number("sizePerRequest"),
     )
-    mean, largest = _reading(summary, "average"), _reading(summary, "slowest")
+    mean, largest = reading(summary, "average", 1.0), reading(summary, "slowest", 1.0)
     return recorded(
         source,
         "oha",
         of_percentiles(
-            source, found, good, sample_floor, mean=mean, largest=largest, failed_inside=not apart and good < answered
+            source,
+            readings(listed, "p{}", 1.0),
+            good,
+            sample_floor,
+            mean=mean,
+            largest=largest,
+            failed_inside=not apart and good < answered,
         ),
         settings,
         requests=answered + lost,
@@ -86,11 +89,6 @@ def _read_table(source: Source, sample_floor: float) -> Recorded:
         failed=good.count(False),
         notes=(f"requests without an answer are not in oha's CSV; {_LOOP}",),
     )
-
-
-def _reading(fields: Fields, name: str) -> Reading | None:
-    value = fields.number(name)
-    return None if value is None else Reading(value)
 
 
 SUMMARY = Format("oha", _is_summary, _read_summary)

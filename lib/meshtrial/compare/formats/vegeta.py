@@ -10,9 +10,15 @@ from __future__ import annotations
 import math
 import re
 
-from meshtrial.compare.formats.latencies import Reading, of_counts, of_percentiles, of_requests, recorded
+from meshtrial.compare.formats.latencies import (
+    of_counts,
+    of_percentiles,
+    of_requests,
+    reading,
+    readings,
+    recorded,
+)
 from meshtrial.compare.formats.source import Format, Source
-from meshtrial.design.responses import PERCENTILES
 from meshtrial.load.fields import Fields
 from meshtrial.load.files import InputFileError
 from meshtrial.load.gotime import parse_duration_s, parse_time_ns
@@ -50,11 +56,7 @@ def _read_report(source: Source, sample_floor: float) -> Recorded:
     if requests is None:
         raise whole.broken("requests is missing")
     good = sum(n for code, n in codes.items() if "200" <= code < "400")
-    found = {
-        key: reading
-        for key, q in PERCENTILES.items()
-        if (reading := _reading(latencies, f"{q.label.removeprefix('p')}th")) is not None
-    }
+    found = readings(latencies, "{}th", _NS)
     lasted = whole.number("duration")
     settings = LoadSettings(
         generator="vegeta",
@@ -65,7 +67,7 @@ def _read_report(source: Source, sample_floor: float) -> Recorded:
         requests=requests,
         body_bytes=whole.inside("bytes_in").number("mean"),
     )
-    mean, largest = _reading(latencies, "mean"), _reading(latencies, "max")
+    mean, largest = reading(latencies, "mean", _NS), reading(latencies, "max", _NS)
     return recorded(
         source,
         "vegeta report",
@@ -141,11 +143,6 @@ def _read_histogram(source: Source, sample_floor: float) -> Recorded:
         notes=(f"percentiles inside the buckets of vegeta's histogram, failed requests among them; {_OPEN}",),
         further="its last bucket has no end: give -type='hist[...]' buckets that go further, or use vegeta encode",
     )
-
-
-def _reading(fields: Fields, name: str) -> Reading | None:
-    value = fields.number(name)
-    return None if value is None else Reading(value * _NS)
 
 
 REPORT = Format("vegeta report", _is_report, _read_report)

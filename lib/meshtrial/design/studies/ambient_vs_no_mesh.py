@@ -13,46 +13,25 @@ from dataclasses import replace
 from typing import Any
 
 from meshtrial.design.parameters import Parameter, split_list
-from meshtrial.design.studies.common import (
-    APP,
-    CLOSED_LOOP,
-    CLUSTER,
-    GENERAL,
-    LISTED_LOAD,
-    PROBE,
-    PROTOCOL,
-    RAMP,
-    VERSIONS,
-    Profile,
-    baseline_of,
-    load_from,
-    over_connections,
-    over_generators,
-    study_of,
-    treatments_of,
-)
+from meshtrial.design.studies import common
 from meshtrial.design.study import Contrast, Load, Study, Treatment
 from meshtrial.errors import UsageError
 
 CONNECTIONS = {"keep-alive": True, "close": False}
 PARAMETERS: tuple[Parameter, ...] = (
-    *GENERAL,
-    *CLUSTER,
-    *LISTED_LOAD,
-    APP,
-    PROTOCOL,
-    PROBE,
-    RAMP,
-    VERSIONS,
-    CLOSED_LOOP,
+    *common.GENERAL,
+    *common.CLUSTER,
+    *common.LISTED_LOAD,
+    *common.CALLED,
+    common.CLOSED_LOOP,
     Parameter("connection", "", "keep-alive, close, or both as families of their own; empty follows keepalive"),
 )
 # quick: 2000 rps for 5.1 s are 10 200 requests, which is what a p99 with 100 requests beyond it needs. One slice: four
 # halved the intervals of p50 and doubled those of p99, for each slice begins cold.
 PROFILES = {
-    "quick": Profile(blocks=10, rps=2000, connections=10, duration_s=5.1, warmup_s=0.6),
-    "standard": Profile(blocks=16, rps=2000, connections=10, duration_s=20, warmup_s=3),
-    "full": Profile(blocks=16, rps=1000, connections=10, duration_s=600, warmup_s=30),
+    "quick": common.Profile(blocks=10, rps=2000, connections=10, duration_s=5.1, warmup_s=0.6),
+    "standard": common.Profile(blocks=16, rps=2000, connections=10, duration_s=20, warmup_s=3),
+    "full": common.Profile(blocks=16, rps=1000, connections=10, duration_s=600, warmup_s=30),
 }
 TREATMENTS = {
     "local": ("none", "none-aa", "node-proxy", "sidecar+mtls"),
@@ -64,16 +43,18 @@ PRIMARY = ("latency_p50_s", "latency_p99_s", "path_cpu_s_per_request")
 def build(values: Mapping[str, Any]) -> Study:
     """The study that these parameters describe."""
     profile = PROFILES[values["profile"]]
-    treatments = treatments_of(values["treatments"], TREATMENTS[values["backend"]])
-    return study_of(
+    treatments = common.treatments_of(values["treatments"], TREATMENTS[values["backend"]])
+    return common.study_of(
         "ambient_vs_no_mesh",
         values,
         title="The ambient architecture against no mesh",
         question="What do node proxies, and a pair of sidecars, add to latency, CPU and memory?",
         app=values["app"],
         blocks=profile.blocks,
-        loads=over_generators(
-            over_connections(loads_of(load_from(values, profile), values["connection"]), values, profile.connections),
+        loads=common.over_generators(
+            common.over_connections(
+                loads_of(common.load_from(values, profile), values["connection"]), values, profile.connections
+            ),
             values,
         ),
         treatments=treatments,
@@ -99,7 +80,7 @@ def contrasts_of(treatments: tuple[Treatment, ...]) -> tuple[Contrast, ...]:
 
     With one app there is nothing to say beyond the default, every treatment against the baseline.
     """
-    baseline = baseline_of(treatments)
+    baseline = common.baseline_of(treatments)
     others = [t for t in treatments if t != baseline and not t.twin]
     if all(treatment.app == baseline.app for treatment in others):
         return ()

@@ -95,36 +95,28 @@ TRACE_SAMPLING = Parameter(
     "trace_sampling", 100.0, "percent of requests that are traced where observability is on", low=0.1, high=100
 )
 CLOSED_LOOP = Parameter("closed_loop", False, "true sends as fast as answers come instead of at a rate")
+CALLED = (APP, PROTOCOL, PROBE, RAMP, VERSIONS)
+# What a load takes from the parameters as they are, where a study has them.
+_AS_GIVEN = (
+    *("payload_bytes", "response_bytes", "headers", "keepalive", "catchup", "timeout_s"),
+    *("protocol", "replicas", "ramp"),
+)
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What a profile sets.
-
-    Attributes
-    ----------
-    duration_s : float
-        Of a run, over all its slices.
-    slices : int
-        On one machine, where they can be interleaved with those of other deployments.
-    """
+    """What a profile sets."""
 
     blocks: int
     rps: float
     connections: int
-    duration_s: float
+    duration_s: float  # of a run, over all its slices
     warmup_s: float
-    slices: int = 1
+    slices: int = 1  # on one machine, where they can be interleaved with those of other deployments
 
 
 def load_from(values: Mapping[str, Any], profile: Profile) -> Load:
-    """The load: given values, and the profile's for what was left at 0.
-
-    Raises
-    ------
-    UsageError
-        When a rate and a closed loop are asked for at once.
-    """
+    """The load: given values, and the profile's for what was left at 0."""
     closed = values.get("closed_loop", False)
     connections = connections_of(values, profile.connections)[0]
     usual = profile.slices if values["backend"] == "local" and not values.get("ramp") else 1
@@ -136,17 +128,9 @@ def load_from(values: Mapping[str, Any], profile: Profile) -> Load:
         connections=connections,
         duration_s=(values["duration_s"] or profile.duration_s) / slices,
         warmup_s=values["warmup_s"] or profile.warmup_s,
-        payload_bytes=values["payload_bytes"],
-        response_bytes=values["response_bytes"],
-        headers=values["headers"],
-        keepalive=values["keepalive"],
-        protocol=values.get("protocol", "http1"),
-        catchup=values["catchup"],
-        timeout_s=values["timeout_s"],
         generators=generators_of(values)[0],
-        replicas=values.get("replicas", 1),
         slices=slices,
-        ramp=values.get("ramp", 0),
+        **{name: values[name] for name in _AS_GIVEN if name in values},
     )
 
 
@@ -159,8 +143,8 @@ def generators_of(values: Mapping[str, Any]) -> tuple[int, ...]:
     """
     copies = int(values.get("replicas", 1)) if values["backend"] == "local" else 1
     least = max(copies, 2 if values.get("protocol") == "mixed" else 1)
-    asked = read_number_list("generators", str(values["generators"]), _is_generators, "whole numbers from 1 to 64")
-    found = tuple(dict.fromkeys(max(int(number), least) for number in asked)) or (least,)
+    asked = _whole_numbers("generators", str(values["generators"]), 64, "")
+    found = tuple(dict.fromkeys(max(number, least) for number in asked)) or (least,)
     if copies > 1 and (any(number % copies for number in found) or values.get("protocol") == "mixed"):
         raise UsageError(
             f"replicas = {copies} on one machine: generators must be a multiple of it, all of one protocol; "
@@ -177,15 +161,10 @@ def over_generators(loads: Iterable[Load], values: Mapping[str, Any]) -> tuple[L
     return tuple(replace(load, generators=number, generators_vary=True) for load in loads for number in several)
 
 
-def _is_generators(number: float) -> bool:
-    return number == int(number) and 1 <= number <= 64
-
-
 def connections_of(values: Mapping[str, Any], default: int) -> tuple[int, ...]:
     """Each number of connections that is asked for, once."""
     text = str(values["connections"] or default)
-    found = read_number_list("connections", text, _is_connections, "whole numbers from 1 to 20000, e.g. 10,50,100")
-    return tuple(dict.fromkeys(int(number) for number in found)) or (default,)
+    return tuple(dict.fromkeys(_whole_numbers("connections", text, 20000, ", e.g. 10,50,100"))) or (default,)
 
 
 def over_connections(loads: Iterable[Load], values: Mapping[str, Any], default: int) -> tuple[Load, ...]:
@@ -194,8 +173,9 @@ def over_connections(loads: Iterable[Load], values: Mapping[str, Any], default: 
     return tuple(replace(load, connections=number) for load in loads for number in several)
 
 
-def _is_connections(number: float) -> bool:
-    return number == int(number) and 1 <= number <= 20000
+def _whole_numbers(name: str, text: str, most: int, example: str) -> list[int]:
+    asked = f"whole numbers from 1 to {most}{example}"
+    return [int(n) for n in read_number_list(name, text, lambda n: n == int(n) and 1 <= n <= most, asked)]
 
 
 def treatments_of(text: str, default: tuple[str, ...]) -> tuple[Treatment, ...]:
@@ -224,13 +204,7 @@ def margins_of(text: str) -> dict[str, Margin]:
 
 
 def stopping_of(text: str, blocks: int, alpha: float) -> stats.StoppingRule:
-    """The declared rule; for ``precision`` the blocks are the most that are run, ``two-looks`` brings its own.
-
-    Raises
-    ------
-    UsageError
-        When it is none of the three.
-    """
+    """The declared rule; for ``precision`` the blocks are the most that are run, ``two-looks`` brings its own."""
     if blocks < 2:
         raise UsageError(f"blocks = {blocks}: allowed are 2 or more, one alone has nothing to be compared with")
     rule, _, target = text.partition(":")

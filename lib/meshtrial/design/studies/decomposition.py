@@ -12,30 +12,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from meshtrial.design.parameters import Parameter
-from meshtrial.design.studies.common import (
-    GENERAL,
-    LOAD,
-    PROTOCOL,
-    TRACE_SAMPLING,
-    Profile,
-    load_from,
-    study_of,
-    treatments_of,
-)
+from meshtrial.design.studies import common
 from meshtrial.design.study import Contrast, Study, Treatment
 from meshtrial.errors import UsageError
 
 PARAMETERS: tuple[Parameter, ...] = (
-    *GENERAL,
-    *(parameter for parameter in LOAD if parameter.name != "replicas"),
-    PROTOCOL,
-    TRACE_SAMPLING,
+    *common.GENERAL,
+    *(parameter for parameter in common.LOAD if parameter.name != "replicas"),
+    common.PROTOCOL,
+    common.TRACE_SAMPLING,
 )
 # Six contrasts take eight blocks, so two may be lost.
 PROFILES = {
-    "quick": Profile(blocks=10, rps=500, connections=10, duration_s=3, warmup_s=0.5),
-    "standard": Profile(blocks=16, rps=500, connections=10, duration_s=24, warmup_s=3),
-    "full": Profile(blocks=16, rps=500, connections=10, duration_s=600, warmup_s=30),
+    "quick": common.Profile(blocks=10, rps=500, connections=10, duration_s=3, warmup_s=0.5),
+    "standard": common.Profile(blocks=16, rps=500, connections=10, duration_s=24, warmup_s=3),
+    "full": common.Profile(blocks=16, rps=500, connections=10, duration_s=600, warmup_s=30),
 }
 TREATMENTS = (
     *("none", "none-aa", "tcp-pair", "sidecar", "sidecar+mtls", "sidecar+jwt", "sidecar+observability"),
@@ -65,16 +56,16 @@ def build(values: Mapping[str, Any]) -> Study:
     if values["backend"] != "local":
         raise UsageError("decomposition: its parts are processes of this machine; leave backend at local")
     profile = PROFILES[values["profile"]]
-    treatments = treatments_of(values["treatments"], TREATMENTS)
+    treatments = common.treatments_of(values["treatments"], TREATMENTS)
     chain = chain_of(treatments)
-    return study_of(
+    return common.study_of(
         "decomposition",
         values,
         title="What a sidecar's cost is made of",
         question="Which part of a sidecar's latency and CPU is bytes, HTTP, and each feature, and do the parts add up?",
         app="echo",
         blocks=profile.blocks,
-        loads=(load_from(values, profile),),
+        loads=(common.load_from(values, profile),),
         treatments=treatments,
         primary=PRIMARY,
         contrasts=(*(contrast for _, contrast in chain.steps), chain.whole),
@@ -82,13 +73,7 @@ def build(values: Mapping[str, Any]) -> Study:
 
 
 def chain_of(treatments: tuple[Treatment, ...]) -> Chain:
-    """The parts and the whole that a list of treatments holds.
-
-    Raises
-    ------
-    UsageError
-        Naming what is missing: the baseline, both plain stages, each feature alone, and all of them at once.
-    """
+    """The parts and the whole of a list of treatments: baseline, both plain stages, each feature alone, all at once."""
     plain = [t for t in treatments if not t.twin]
     names = {t.name for t in plain}
     baseline = plain[0].name

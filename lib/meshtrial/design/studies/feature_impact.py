@@ -10,46 +10,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from meshtrial.design.parameters import Parameter
-from meshtrial.design.studies.common import (
-    APP,
-    CLUSTER,
-    GENERAL,
-    LISTED_LOAD,
-    PROBE,
-    PROTOCOL,
-    RAMP,
-    TRACE_SAMPLING,
-    VERSIONS,
-    Profile,
-    baseline_of,
-    load_from,
-    over_connections,
-    over_generators,
-    study_of,
-    treatments_of,
-)
+from meshtrial.design.studies import common
 from meshtrial.design.study import Contrast, Study, Treatment
 from meshtrial.errors import UsageError
 
 PARAMETERS: tuple[Parameter, ...] = (
-    *GENERAL,
-    *CLUSTER,
-    *LISTED_LOAD,
-    APP,
-    PROTOCOL,
-    PROBE,
-    RAMP,
-    VERSIONS,
-    TRACE_SAMPLING,
+    *common.GENERAL,
+    *common.CLUSTER,
+    *common.LISTED_LOAD,
+    *common.CALLED,
+    common.TRACE_SAMPLING,
 )
 # Eight treatments in under eight minutes leave 3 s a run: 1500 requests, enough for p90 but not for p99. Eleven
 # contrasts take nine blocks, so two may be lost. The rate is one that every treatment holds on two cores: at 800 the
 # one with the policy server fell behind in every fourth run. Four slices of a run, between those of the block's other
 # deployments, made the intervals of p50, p90 and CPU .55 to .65 as wide at the same minutes (two cores).
 PROFILES = {
-    "quick": Profile(blocks=11, rps=500, connections=10, duration_s=3, warmup_s=0.5, slices=4),
-    "standard": Profile(blocks=16, rps=500, connections=10, duration_s=24, warmup_s=3),
-    "full": Profile(blocks=16, rps=500, connections=10, duration_s=600, warmup_s=30),
+    "quick": common.Profile(blocks=11, rps=500, connections=10, duration_s=3, warmup_s=0.5, slices=4),
+    "standard": common.Profile(blocks=16, rps=500, connections=10, duration_s=24, warmup_s=3),
+    "full": common.Profile(blocks=16, rps=500, connections=10, duration_s=600, warmup_s=30),
 }
 _COMMON = ("none", "none-aa", "{s}", "{s}+mtls", "{s}+mtls+observability", "{s}+mtls+jwt")
 TREATMENTS = {
@@ -69,15 +48,17 @@ def build(values: Mapping[str, Any]) -> Study:
     backend, length = values["backend"], "quick" if values["profile"] == "quick" else "standard"
     mesh = "sidecar" if backend == "local" else "istio"
     default = TREATMENTS.get((backend, length), TREATMENTS[backend, "quick"])
-    treatments = treatments_of(values["treatments"], tuple(name.format(s=mesh) for name in default))
-    return study_of(
+    treatments = common.treatments_of(values["treatments"], tuple(name.format(s=mesh) for name in default))
+    return common.study_of(
         "feature_impact",
         values,
         title="The impact of a sidecar's features",
         question="What do mTLS, observability, JWT and OPA each add to latency, CPU and memory?",
         app=values["app"],
         blocks=profile.blocks,
-        loads=over_generators(over_connections([load_from(values, profile)], values, profile.connections), values),
+        loads=common.over_generators(
+            common.over_connections([common.load_from(values, profile)], values, profile.connections), values
+        ),
         treatments=treatments,
         primary=PRIMARY.get(values["profile"], PRIMARY_LONG),
         contrasts=contrasts_of(treatments),
@@ -86,7 +67,7 @@ def build(values: Mapping[str, Any]) -> Study:
 
 def contrasts_of(treatments: tuple[Treatment, ...]) -> tuple[Contrast, ...]:
     """Every treatment against its parent, and against no mesh where that is not the parent itself."""
-    baseline = baseline_of(treatments)
+    baseline = common.baseline_of(treatments)
     others = [t for t in treatments if t != baseline and not t.twin]
     if not others:
         raise UsageError("treatments: names none besides the baseline, e.g. none,sidecar,sidecar+mtls")

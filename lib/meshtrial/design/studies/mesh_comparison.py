@@ -12,43 +12,24 @@ from dataclasses import replace
 from typing import Any
 
 from meshtrial.design.parameters import Parameter, read_number_list
-from meshtrial.design.studies.common import (
-    APP,
-    CLUSTER,
-    GENERAL,
-    LISTED_LOAD,
-    PROBE,
-    PROTOCOL,
-    RAMP,
-    VERSIONS,
-    Profile,
-    load_from,
-    over_connections,
-    over_generators,
-    study_of,
-    treatments_of,
-)
+from meshtrial.design.studies import common
 from meshtrial.design.study import Load, Study
 from meshtrial.errors import UsageError
 
 PARAMETERS: tuple[Parameter, ...] = (
-    *GENERAL,
-    *CLUSTER,
+    *common.GENERAL,
+    *common.CLUSTER,
     Parameter("rates", "", "comma-separated requests a second; empty is as the profile says"),
     Parameter("objective", "", "what a rate must keep to count as capacity, e.g. p99<10ms; empty is the rate alone"),
     Parameter("capacity", True, "search every treatment's capacity too, in a family of its own"),
-    *(parameter for parameter in LISTED_LOAD if parameter.name != "rps"),
-    APP,
-    PROTOCOL,
-    PROBE,
-    RAMP,
-    VERSIONS,
+    *(parameter for parameter in common.LISTED_LOAD if parameter.name != "rps"),
+    *common.CALLED,
 )
 # At 200 rps a p50 with 100 requests beyond it needs one second. Seven blocks are what three contrasts need.
 PROFILES = {
-    "quick": Profile(blocks=7, rps=0, connections=10, duration_s=1.1, warmup_s=0.3),
-    "standard": Profile(blocks=10, rps=0, connections=10, duration_s=12, warmup_s=3),
-    "full": Profile(blocks=16, rps=0, connections=10, duration_s=600, warmup_s=60),
+    "quick": common.Profile(blocks=7, rps=0, connections=10, duration_s=1.1, warmup_s=0.3),
+    "standard": common.Profile(blocks=10, rps=0, connections=10, duration_s=12, warmup_s=3),
+    "full": common.Profile(blocks=16, rps=0, connections=10, duration_s=600, warmup_s=60),
 }
 RATES = {"quick": "200,1000", "standard": "20,200,2000,12000", "full": "20,200,2000"}
 # A search is about eight steps; two generators, so that one process's core is not what is found.
@@ -69,9 +50,9 @@ def build(values: Mapping[str, Any]) -> Study:
     profile = PROFILES[values["profile"]]
     text = values["rates"] or RATES[values["profile"]]
     rates = read_number_list("rates", text, lambda rate: rate > 0, "numbers above 0, e.g. 20,200,2000")
-    one = load_from({**values, "rps": rates[0] if rates else 1.0}, profile)
-    one_each = over_connections([one], values, profile.connections)
-    loads = [*over_generators((replace(load, rps=rate) for rate in rates for load in one_each), values)]
+    one = common.load_from({**values, "rps": rates[0] if rates else 1.0}, profile)
+    one_each = common.over_connections([one], values, profile.connections)
+    loads = [*common.over_generators((replace(load, rps=rate) for rate in rates for load in one_each), values)]
     primary = PRIMARY.get(values["profile"], PRIMARY_LONG)
     if values["objective"] and not values["capacity"]:
         raise UsageError(f"objective = {values['objective']!r}: is for the capacity search; leave capacity on")
@@ -79,7 +60,7 @@ def build(values: Mapping[str, Any]) -> Study:
         loads += [search_of(load, values["profile"], values["objective"]) for load in one_each]
         # Three at the most: where p99 is one of them, the CPU becomes exploratory.
         primary = (*primary[:2], CAPACITY)
-    return study_of(
+    return common.study_of(
         "mesh_comparison",
         values,
         title="Meshes against each other and against none",
@@ -88,7 +69,7 @@ def build(values: Mapping[str, Any]) -> Study:
         # Five meshes are five contrasts, which eight blocks are the least for.
         blocks=profile.blocks if values["backend"] == "local" else max(8, profile.blocks),
         loads=tuple(loads),
-        treatments=treatments_of(values["treatments"], TREATMENTS[values["backend"]]),
+        treatments=common.treatments_of(values["treatments"], TREATMENTS[values["backend"]]),
         primary=primary,
     )
 

@@ -11,36 +11,26 @@ from dataclasses import replace
 from typing import Any
 
 from meshtrial.design.parameters import Parameter
-from meshtrial.design.studies.common import (
-    APP,
-    CLUSTER,
-    GENERAL,
-    LOAD,
-    PROTOCOL,
-    Profile,
-    load_from,
-    study_of,
-    treatments_of,
-)
+from meshtrial.design.studies import common
 from meshtrial.design.study import Contrast, Study, Treatment
 from meshtrial.errors import UsageError
 
 PARAMETERS: tuple[Parameter, ...] = (
-    *GENERAL,
-    *(parameter for parameter in LOAD if parameter.name != "slices"),
-    APP,
-    PROTOCOL,
+    *common.GENERAL,
+    *(parameter for parameter in common.LOAD if parameter.name != "slices"),
+    common.APP,
+    common.PROTOCOL,
     Parameter(
         "restart_at_s", 0.0, "seconds into a run at which a restart begins; 0 is a third of it", low=0, high=86400
     ),
     Parameter("around_s", 0.0, "seconds from then on that count as around it; 0 is half of the run", low=0, high=86400),
-    *CLUSTER,
+    *common.CLUSTER,
 )
 # Four contrasts take eight blocks, so one may be lost. A p90 of what is around a restart needs 1000 requests there.
 PROFILES = {
-    "quick": Profile(blocks=9, rps=500, connections=10, duration_s=5, warmup_s=0.5),
-    "standard": Profile(blocks=16, rps=1000, connections=10, duration_s=24, warmup_s=3),
-    "full": Profile(blocks=16, rps=1000, connections=10, duration_s=120, warmup_s=10),
+    "quick": common.Profile(blocks=9, rps=500, connections=10, duration_s=5, warmup_s=0.5),
+    "standard": common.Profile(blocks=16, rps=1000, connections=10, duration_s=24, warmup_s=3),
+    "full": common.Profile(blocks=16, rps=1000, connections=10, duration_s=120, warmup_s=10),
 }
 TREATMENTS = {
     "local": ("none", "none-aa", "none+restart-app", "sidecar", "sidecar+restart-app", "sidecar+restart-proxies"),
@@ -56,10 +46,10 @@ def build(values: Mapping[str, Any]) -> Study:
     """The study that these parameters describe."""
     profile = PROFILES[values["profile"]]
     profile = replace(profile, duration_s=max(profile.duration_s, LEAST_S[values["backend"]]))
-    treatments = treatments_of(values["treatments"], TREATMENTS[values["backend"]])
-    load = load_from({**values, "slices": 1}, profile)
+    treatments = common.treatments_of(values["treatments"], TREATMENTS[values["backend"]])
+    load = common.load_from({**values, "slices": 1}, profile)
     at_s = values["restart_at_s"] or AT * load.duration_s
-    return study_of(
+    return common.study_of(
         "rollout",
         values,
         title="What a restart under load costs",
@@ -75,13 +65,7 @@ def build(values: Mapping[str, Any]) -> Study:
 
 
 def contrasts_of(treatments: tuple[Treatment, ...]) -> tuple[Contrast, ...]:
-    """Each restart against the same treatment left alone, and against the same restart of the baseline.
-
-    Raises
-    ------
-    UsageError
-        Where nothing is restarted, the baseline is, or what a restart is compared with is missing.
-    """
+    """Each restart against the same treatment left alone, and against the same restart of the baseline."""
     plain = [treatment for treatment in treatments if not treatment.twin]
     baseline, restarted = plain[0], [treatment for treatment in plain if treatment.restart]
     if baseline.restart:

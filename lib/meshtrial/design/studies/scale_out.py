@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from meshtrial.design.parameters import Parameter, read_number_list
-from meshtrial.design.studies.common import CLUSTER, GENERAL, LOAD, study_of, treatments_of
+from meshtrial.design.studies import common
 from meshtrial.design.study import Load, Study
 from meshtrial.errors import UsageError
 
@@ -23,8 +23,8 @@ ORIGINAL_RATE_PER_REPLICA = 100.0
 _FROM_LOAD = ("connections", "duration_s", "warmup_s", "catchup", "timeout_s")
 
 PARAMETERS: tuple[Parameter, ...] = (
-    *GENERAL,
-    *CLUSTER,
+    *common.GENERAL,
+    *common.CLUSTER,
     Parameter("sizes", "", "comma-separated endpoints, multiples of 3 up to 600; empty is as the profile says"),
     Parameter(
         "order",
@@ -36,7 +36,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter(
         "rate_per_replica", 0.0, "requests a second for each load-generator endpoint, instead of rates; 0 is off"
     ),
-    *(parameter for parameter in LOAD if parameter.name in _FROM_LOAD),
+    *(parameter for parameter in common.LOAD if parameter.name in _FROM_LOAD),
     Parameter("hold_ms", 100.0, "how long the client and the server each hold a request", low=0, high=1000),
     Parameter(
         "spread", 2, "local: endpoints that one sidecar sends to; 0 is all, which one machine cannot", low=0, high=200
@@ -78,7 +78,7 @@ def build(values: Mapping[str, Any]) -> Study:
     full_mesh, scoped = TREATMENTS[values["backend"]]
     default = ("none", "none-aa", full_mesh) + ((scoped,) if values["profile"] != "quick" else ())
     reduced = any(load.rps < ORIGINAL_RATE_PER_REPLICA * load.replicas for load in loads)
-    return study_of(
+    return common.study_of(
         "scale_out",
         values,
         title=f"Scale-out to {most} endpoints" + (", at a reduced rate" if reduced else ""),
@@ -86,7 +86,7 @@ def build(values: Mapping[str, Any]) -> Study:
         app="tiers",
         blocks=profile.blocks,
         loads=loads,
-        treatments=treatments_of(values["treatments"], default),
+        treatments=common.treatments_of(values["treatments"], default),
         primary=PRIMARY.get(values["profile"], PRIMARY_LONG),
         order=values["order"],
     )

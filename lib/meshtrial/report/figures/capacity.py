@@ -21,8 +21,8 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.tables import GENERATOR_GATES
 from meshtrial.report import frames, palette, wording
-from meshtrial.report.figure import Figure
-from meshtrial.report.figures.common import empty, log_value_axis
+from meshtrial.report.figure import Figure, alt_text
+from meshtrial.report.figures.common import empty, estimate, log_axis
 from meshtrial.report.palette import INK
 from meshtrial.report.sheet import Sheet
 from meshtrial.stats import Capacity, Rung
@@ -48,7 +48,8 @@ def capacity(data: StudyData) -> Figure:
     runs = [run for run in data.included_runs() if "search" in run.extra]
     if not runs:
         return empty("No search for a capacity takes part in the inference: see the gates under validity.")
-    found = [_carried([run for run in runs if run.treatment == name]) for name in _names(data, runs)]
+    names = frames.order(data, [run.treatment for run in runs])
+    found = [_carried([run for run in runs if run.treatment == name]) for name in names]
     points = _points(data, runs)
     step = max(float(run.extra["search"]["resolution"]) for run in runs)
     caption = (
@@ -60,10 +61,6 @@ def capacity(data: StudyData) -> Figure:
         "what they carry together." + _limits(found)
     )
     return Figure(lambda sheet: _draw(data, found, points, sheet), _alt(found), caption, _table(found))
-
-
-def _names(data: StudyData, runs: Sequence[RunRecord]) -> list[str]:
-    return frames.order(data, [run.treatment for run in runs])
 
 
 def _carried(runs: Sequence[RunRecord]) -> _Carried:
@@ -118,64 +115,40 @@ def _latencies(treatment: str, share: float, values: Mapping[str, Any]) -> list[
 
 def _draw(data: StudyData, found: Sequence[_Carried], points: pl.DataFrame, sheet: Sheet) -> Canvas:
     looks = palette.looks(data.plan.study)
-    quantiles = [label for label in _SHOWN.values() if label in points["quantile"].to_list()]
+    quantiles = [label for label in _SHOWN.values() if label in points["quantile"]]
     figure, axes = sheet.panels([0.9 + sheet.row_in * len(found), *([2.5] * len(quantiles))])
     _intervals(sheet, axes[0], found, looks)
     for axis, label in zip(axes[1:], quantiles, strict=True):
-        _against_share(axis, points.filter(pl.col("quantile") == label), found, looks)
+        _against_share(data, axis, points.filter(quantile=label))
         axis.set_ylabel(f"{label} / ms")
     if quantiles:
-        sheet.key(axes[1], [palette.look_of(looks, one.treatment) for one in found])
+        sheet.key(axes[1], [looks[one.treatment] for one in found])
         axes[-1].set_xlabel("share of the treatment's own capacity / %")
     return figure
 
 
-def _intervals(sheet: Sheet, axis: Axes, found: Sequence[_Carried], looks: dict[str, palette.Look]) -> None:
+def _intervals(sheet: Sheet, axis: Axes, found: Sequence[_Carried], looks: palette.Looks) -> None:
     largest = max(max(one.capacity.estimate, one.closed_rps) for one in found)
-    for index, one in enumerate(found):
-        look = palette.look_of(looks, one.treatment)
-        high = min(one.capacity.high, 1.1 * largest)
-        axis.plot([one.capacity.low, high], [index, index], color=look.colour, linewidth=2.2, solid_capstyle="butt")
-        axis.plot(
-            [one.capacity.estimate], [index], marker=look.marker, markersize=7, color=look.colour, linestyle="none"
-        )
-        axis.plot(
-            [one.closed_rps],
-            [index],
-            marker=look.marker,
-            markersize=6,
-            color=look.colour,
-            markerfacecolor=palette.PAPER,
-            linestyle="none",
-        )
+    for place, one in enumerate(found):
+        look = looks[one.treatment]
+        ends = (one.capacity.low, min(one.capacity.high, 1.1 * largest))
+        estimate(axis, place, ends, one.capacity.estimate, look)
+        axis.plot([one.closed_rps], [place], **look.marks(6) | {"markerfacecolor": palette.PAPER})
     names = [one.treatment for one in found]
-    sheet.rows(axis, names, [palette.look_of(looks, name).colour for name in names])
+    sheet.rows(axis, names, [looks[name].colour for name in names])
     axis.set_xlim(0, None)
     axis.xaxis.set_major_formatter(lambda value, _: wording.count(value))
     axis.set_xlabel("requests a second")
 
 
-def _against_share(axis: Axes, points: pl.DataFrame, found: Sequence[_Carried], looks: dict[str, palette.Look]) -> None:
-    axis.set_yscale("log")
-    for one in found:
-        look = palette.look_of(looks, one.treatment)
-        mine = points.filter(pl.col("treatment") == one.treatment).with_columns(
-            ((pl.col("share") / _BIN).floor() * _BIN).alias("bin"), (100 * pl.col("share")).alias("percent")
-        )
-        style: dict[str, Any] = {
-            "color": look.colour,
-            "marker": look.marker,
-            "markerfacecolor": look.face,
-            "linestyle": "none",
-        }
-        axis.plot(mine["percent"], mine["ms"], markersize=3.5, alpha=0.45, **style)
-        line = mine.group_by("bin").agg(pl.col("percent", "ms").median()).sort("bin")
-        axis.plot(line["percent"], line["ms"], color=look.colour, linestyle=look.dash, linewidth=1.4)
+def _against_share(data: StudyData, axis: Axes, points: pl.DataFrame) -> None:
+    for look, mine in frames.by_treatment(data, points):
+        axis.plot(100 * mine["share"], mine["ms"], **look.marks(3.5), alpha=0.45)
+        bins = mine.group_by((pl.col("share") / _BIN).floor().alias("bin"))
+        line = bins.agg(pl.col("share", "ms").median()).sort("bin")
+        axis.plot(100 * line["share"], line["ms"], **look.line())
     axis.axvline(100, color=INK, linewidth=0.9)
-    if not points.is_empty():
-        low, high = float(points["ms"].min()), float(points["ms"].max())  # type: ignore[arg-type]
-        axis.set_ylim(low / 1.2, high * 1.2)
-        log_value_axis(axis.yaxis, low / 1.2, high * 1.2)
+    log_axis(axis, "y", min(points["ms"]) / 1.2, max(points["ms"]) * 1.2)
 
 
 def _limits(found: Sequence[_Carried]) -> str:
@@ -194,7 +167,7 @@ def _alt(found: Sequence[_Carried]) -> str:
         f"{wording.number(one.capacity.high)}), closed loop {wording.number(one.closed_rps)}"
         for one in found
     ]
-    return "Capacity in requests a second: " + "; ".join(parts) + "."
+    return alt_text("Capacity in requests a second", parts)
 
 
 def _table(found: Sequence[_Carried]) -> pl.DataFrame:

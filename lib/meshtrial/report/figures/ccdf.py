@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
@@ -21,10 +20,10 @@ from meshtrial.design.responses import MARKED
 from meshtrial.errors import RecordError
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, wording
-from meshtrial.report.figure import Figure
-from meshtrial.report.figures.common import empty, load_title, log_value_axis, panel_title
+from meshtrial.report.figure import Figure, alt_text
+from meshtrial.report.figures.common import empty, log_axis
 from meshtrial.report.sheet import SMALL, Sheet
-from meshtrial.stats.signtest import median_ranks
+from meshtrial.stats.intervals import median_ranks
 
 STEPS = 260
 BAND_POINTS = 90
@@ -147,15 +146,13 @@ def _draw(data: StudyData, pools: list[Pool], sheet: Sheet, since: str) -> Canva
         high = max(float(pool.values[-1]) for pool in mine) * 1.1
         low = max(low, high / 1e6)
         for axis in (body, tail):
-            axis.set_xscale("log")
-            axis.set_xlim(low, high)
-            log_value_axis(axis.xaxis, low, high, sheet.ticks)
+            log_axis(axis, "x", low, high, sheet.ticks)
         _axes_of(body, tail, mine)
         for pool in mine:
-            _curves(body, tail, pool, palette.look_of(looks, pool.treatment), data.plan.study.gates.sample_floor)
-        body.set_title(panel_title(load_title(data, load)))
+            _curves(body, tail, pool, looks[pool.treatment], data.plan.study.gates.sample_floor)
+        body.set_title(frames.load_title(data, load))
         tail.set_xlabel(f"latency from the {since} send / ms (log scale)")
-    sheet.key(axes[0], [palette.look_of(looks, name) for name in names])
+    sheet.key(axes[0], [looks[name] for name in names])
     return figure
 
 
@@ -163,18 +160,7 @@ def _curves(body: Axes, tail: Axes, pool: Pool, look: palette.Look, floor: float
     x, beyond = pool.steps()
     kept = beyond > 0  # the largest request has nothing beyond it, which a logarithmic axis cannot show
     for axis, times, share in ((body, x, 100 * (1 - beyond)), (tail, x[kept], beyond[kept])):
-        sns.lineplot(
-            x=times,
-            y=share,
-            ax=axis,
-            color=look.colour,
-            linestyle=look.dash,
-            linewidth=1.5,
-            drawstyle="steps-post",
-            estimator=None,
-            sort=False,
-            legend=False,
-        )
+        axis.plot(times, share, **look.line(1.5), drawstyle="steps-post")
     grid = np.geomspace(*tail.get_xlim(), BAND_POINTS)
     band = pool.band(grid)
     if band is not None:
@@ -184,15 +170,9 @@ def _curves(body: Axes, tail: Axes, pool: Pool, look: palette.Look, floor: float
     for marked in MARKED:
         at = pool.quantile(marked.q, floor)
         if at is not None:
-            tail.plot(
-                [at],
-                [1 - marked.q],
-                marker=look.marker,
-                markersize=5.5,
-                color=look.colour,
-                markerfacecolor=look.colour if look.filled else palette.PAPER,
-                linestyle="none",
-            )
+            # Over the line an open marker has the page's colour inside.
+            face = look.colour if look.filled else palette.PAPER
+            tail.plot([at], [1 - marked.q], **look.marks(5.5) | {"markerfacecolor": face})
 
 
 def _axes_of(body: Axes, tail: Axes, mine: list[Pool]) -> None:
@@ -202,30 +182,26 @@ def _axes_of(body: Axes, tail: Axes, mine: list[Pool]) -> None:
     smallest = 0.7 / max(len(pool.values) for pool in mine)
     tail.set_yscale("log")
     tail.set_ylim(smallest, 1.3)
-    levels = {1: "all", 0.5: "p50", 0.1: "p90", 0.01: "p99", 1e-3: "p99.9", 1e-4: "p99.99", 1e-5: "p99.999"}
-    shown = [level for level in levels if level >= smallest and level != 0.5]
+    levels = {1: "100 %", 0.1: "10 %", 0.01: "1 %", 1e-3: "0.1 %", 1e-4: "0.01 %", 1e-5: "0.001 %"}
+    shown = [level for level in levels if level >= smallest]
     tail.yaxis.set_major_locator(FixedLocator(shown))
     tail.yaxis.set_minor_locator(NullLocator())
-    share = {1: "100 %", 0.1: "10 %", 0.01: "1 %", 1e-3: "0.1 %", 1e-4: "0.01 %", 1e-5: "0.001 %"}
-    tail.yaxis.set_major_formatter(FuncFormatter(lambda value, _: share.get(round(value, 9), "")))
+    tail.yaxis.set_major_formatter(FuncFormatter(lambda value, _: levels.get(round(value, 9), "")))
     for level in shown[1:]:
-        tail.text(1.01, level, levels[level], transform=tail.get_yaxis_transform(), va="center", size=SMALL)
+        label = f"p{100 * (1 - level):.10g}"
+        tail.text(1.01, level, label, transform=tail.get_yaxis_transform(), va="center", size=SMALL)
     tail.set_ylabel("took longer (log scale)")
 
 
 def _alt(data: StudyData, pools: list[Pool]) -> str:
     floor = data.plan.study.gates.sample_floor
-    several = len({pool.load for pool in pools}) > 1
     parts = []
     for pool in pools:
-        shown = [
-            f"{marked.label} {wording.number(at)} ms"
-            for marked in MARKED
-            if (at := pool.quantile(marked.q, floor)) is not None
-        ]
-        where = f" at {pool.load}" if several else ""
+        given = {marked.label: pool.quantile(marked.q, floor) for marked in MARKED}
+        shown = [f"{label} {wording.number(at)} ms" for label, at in given.items() if at is not None]
+        where = f" at {pool.load}" if len({one.load for one in pools}) > 1 else ""
         parts.append(f"{pool.treatment}{where}: " + (", ".join(shown) or "too few requests for any percentile"))
-    return "Distribution of request latency, body and tail; pooled percentiles: " + "; ".join(parts) + "."
+    return alt_text("Distribution of request latency, body and tail; pooled percentiles", parts)
 
 
 def _table(data: StudyData, pools: list[Pool], corrected: bool) -> pl.DataFrame:
@@ -240,16 +216,10 @@ def _table(data: StudyData, pools: list[Pool], corrected: bool) -> pl.DataFrame:
     for marked in MARKED:
         columns[f"pooled {marked.label} / ms"] = [pool.quantile(marked.q, floor) for pool in pools]
         typical = frames.runs_of(data, f"latency_{infix}{marked.key}_s")
+        middles = [typical.filter(load=pool.load, treatment=pool.treatment)["value"].median() for pool in pools]
         columns[f"typical run's {marked.label} / ms"] = [
-            None
-            if (
-                middle := typical.filter((pl.col("treatment") == p.treatment) & (pl.col("load") == p.load))[
-                    "value"
-                ].median()
-            )
-            is None
-            else 1e3 * float(middle)  # type: ignore[arg-type]
-            for p in pools
+            None if middle is None else 1e3 * float(middle)  # type: ignore[arg-type]
+            for middle in middles
         ]
     columns["largest / ms (depends on the number of requests)"] = [float(pool.values[-1]) for pool in pools]
     frame = pl.DataFrame(columns)

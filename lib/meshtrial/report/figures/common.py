@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Literal
 
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from meshtrial.records.dataset import StudyData
-from meshtrial.report import wording
+from meshtrial.report import svg, wording
 from meshtrial.report.figure import Figure
+from meshtrial.report.palette import PAPER, Look
 from meshtrial.report.sheet import Sheet
 
 _BELOW = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)
@@ -58,8 +58,10 @@ def factor_axis(axes: Axes, low: float, high: float, most: int = 7) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}{wording.TIMES}"))
 
 
-def log_value_axis(axis: Any, low: float, high: float, most: int = 6) -> None:
+def log_axis(axes: Axes, which: Literal["x", "y"], low: float, high: float, most: int = 6) -> None:
     """A logarithmic axis of plain values, labelled 0.1, 0.2, 0.5, 1."""
+    axes.set(**{f"{which}scale": "log", f"{which}lim": (low, high)})
+    axis = {"x": axes.xaxis, "y": axes.yaxis}[which]
     decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
     span = math.log10(high / low)
     steps: tuple[float, ...] = (1,) if span > most - 1 else (1, 3) if span > 2.6 else (1, 2, 5)
@@ -74,6 +76,28 @@ def log_value_axis(axis: Any, low: float, high: float, most: int = 6) -> None:
     axis.set_major_locator(FixedLocator(inside))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}".replace(",", "\u202f")))
+
+
+def estimate(
+    axis: Axes,
+    place: float,
+    ends: Sequence[float],
+    middle: float,
+    look: Look,
+    *,
+    upright: bool = False,
+    marker: str = "",
+    filled: bool = True,
+    size: float = 6.5,
+    said: str = "",
+) -> None:
+    """An interval with its estimate: a mark on a line, open where nothing was shown, and what it says when touched."""
+    line, dot = ([place] * len(ends), ends), ([place], [middle])
+    axis.plot(*(line if upright else line[::-1]), color=look.colour, linewidth=2, solid_capstyle="butt")
+    style = {"marker": marker or look.marker, "markerfacecolor": look.colour if filled else PAPER}
+    (drawn,) = axis.plot(*(dot if upright else dot[::-1]), **look.marks(size) | style, markeredgewidth=1.4)
+    if said:
+        svg.tip(drawn, said)
 
 
 def spread(values: Sequence[float], gap: float, low: float, high: float) -> list[float]:
@@ -92,13 +116,3 @@ def spread(values: Sequence[float], gap: float, low: float, high: float) -> list
     for index, value in zip(ranked, placed, strict=True):
         found[index] = value
     return found
-
-
-def load_title(data: StudyData, label: str) -> str:
-    """A panel's heading where a study has several loads."""
-    return label if len(data.plan.study.loads) > 1 else ""
-
-
-def panel_title(*parts: str) -> str:
-    """Headings put together, without the empty ones."""
-    return " · ".join(part for part in parts if part)

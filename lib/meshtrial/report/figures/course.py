@@ -1,17 +1,32 @@
-"""Runs over their time: what a second's requests saw, and what the components used in it."""
+"""Runs over their time: what a second's requests saw, and what the components used in it.
+
+As lines, and every run as a strip coloured by latency: where within a run, and in which runs, it was slow.
+
+What a median over runs hides stands out here: one run that stalled, one second in which all did, a start that was not
+warm. A second is held against the middle second of its own treatment: what treatments differ in is shown elsewhere, and
+would drown what happens within them. The colour is one hue of growing strength, so that it reads the same on a light
+page, a dark one and in print.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+import numpy as np
 import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure as Canvas
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
 
 from meshtrial.design.study import Load
 from meshtrial.records.dataset import StudyData
+from meshtrial.records.schema import RunRecord
 from meshtrial.report import frames, palette, wording
-from meshtrial.report.figure import Figure
+from meshtrial.report.figure import Figure, alt_text
 from meshtrial.report.figures.common import empty
 from meshtrial.report.sheet import Sheet
 
@@ -24,6 +39,11 @@ _PANELS = (
     ("cpu_cores", "CPU of the data plane / cores", 1.0),
 )
 _LONGEST = 2000  # points of a panel and treatment; above that neighbouring seconds are thinned out
+HEAT = "#cf5a17"  # at least 3:1 against both pages at full strength
+FAINTEST, LEVELS = 0.06, 4
+# A quantile of the tail where seconds have enough requests for one, else the median.
+_STRIPPED = (("p99_s", "p99"), ("p50_s", "p50"))
+_RUN_IN, _TALLEST_IN = 0.07, 7.0  # height of a run, and of all
 
 
 def course(data: StudyData, load: str = "") -> Figure:
@@ -41,21 +61,15 @@ def course(data: StudyData, load: str = "") -> Figure:
         return empty("The runs' course over time was not recorded, and their requests are not here to make it from.")
     if rows["second"].max() == 0:
         return empty("No run kept its course over more than a second.")
-    panels = [panel for panel in _PANELS if _worth(rows, panel[0])]
-    treatments = frames.order(data, rows["treatment"].unique().to_list())
     drawn = [
-        rows.filter(pl.col("measure") == measure)
-        .with_columns(pl.lit(title).alias("what"), pl.col("value") * scale)
-        .group_by("what", "treatment", "second")
-        .agg(
-            pl.col("value").median().alias("median"),
-            pl.col("value").min().alias("least"),
-            pl.col("value").max().alias("most"),
-        )
-        .sort("treatment", "second")
-        for measure, title, scale in panels
+        rows.filter(measure=measure).with_columns(pl.lit(title).alias("what"), pl.col("value") * scale)
+        for measure, title, scale in _PANELS
+        if _worth(rows, measure)
     ]
-    table = pl.concat(drawn)
+    middle = pl.col("value").median().alias("median")
+    ends = (pl.col("value").min().alias("least"), pl.col("value").max().alias("most"))
+    keys = ["what", "treatment", "second"]
+    table = pl.concat([panel.group_by(keys).agg(middle, *ends).sort("treatment", "second") for panel in drawn])
     caption = (
         "Thin: every included run, second by second. Thick: the median of the runs in that second; it describes the "
         "course and decides nothing. A quantile of a second is that of its own requests, drawn where at least five lie "
@@ -64,9 +78,7 @@ def course(data: StudyData, load: str = "") -> Figure:
     asked = data.plan.study.load(load)
     if asked.around_s:
         caption += " Shaded: what counts as around the restart."
-    return Figure(
-        lambda sheet: _draw(data, rows, panels, treatments, asked, sheet), _alt(table, panels), caption, table
-    )
+    return Figure(lambda sheet: _draw(data, drawn, table, asked, sheet), _alt(table), caption, table)
 
 
 def _rows(data: StudyData, load: str) -> pl.DataFrame:
@@ -111,51 +123,165 @@ def _worth(rows: pl.DataFrame, measure: str) -> bool:
     return {"failed": high > 0, "sent": low < 0.9 * high}.get(measure, True)
 
 
-def _draw(
-    data: StudyData,
-    rows: pl.DataFrame,
-    panels: Sequence[tuple[str, str, float]],
-    treatments: Sequence[str],
-    load: Load,
-    sheet: Sheet,
-) -> Canvas:
-    figure, axes = sheet.panels([1.7 + sheet.key_in(treatments), *[1.7] * (len(panels) - 1)], sharex=True)
-    looks = palette.looks(data.plan.study)
-    found = [palette.look_of(looks, treatment) for treatment in treatments]
-    for place, (one, (measure, title, scale)) in enumerate(zip(axes, panels, strict=True)):
-        for look in found:
-            mine = rows.filter(pl.col("measure") == measure, pl.col("treatment") == look.name)
+def _draw(data: StudyData, panels: Sequence[pl.DataFrame], table: pl.DataFrame, load: Load, sheet: Sheet) -> Canvas:
+    looks = [look for look, _ in frames.by_treatment(data, table)]
+    first = 1.7 + sheet.key_in([look.name for look in looks])
+    figure, axes = sheet.panels([first, *[1.7] * (len(panels) - 1)], sharex=True)
+    for axis, panel in zip(axes, panels, strict=True):
+        title = panel["what"][0]
+        for look, mine in frames.by_treatment(data, panel):
             step = max(1, mine.height // _LONGEST)
-            for (_,), run in mine.gather_every(step).sort("second").group_by("run", maintain_order=True):
-                one.plot(run["second"], run["value"] * scale, color=look.colour, linewidth=0.5, alpha=0.25)
-            middle = mine.group_by("second").agg(pl.col("value").median()).sort("second")
-            one.plot(
-                middle["second"],
-                middle["value"] * scale,
-                color=look.colour,
-                linestyle=look.dash,
-                linewidth=1.5,
-                marker=look.marker if middle.height <= 30 else None,
-                markersize=3.5,
-                markerfacecolor=look.face,
-            )
-        one.set_ylim(bottom=0)
-        one.set_title(title, loc="left")
+            for _, run in mine.gather_every(step).sort("second").group_by("run", maintain_order=True):
+                axis.plot(run["second"], run["value"], color=look.colour, linewidth=0.5, alpha=0.25)
+            medians = table.filter(what=title, treatment=look.name)
+            style = look.marks(3.5) | look.line(1.5) | ({} if medians.height <= 30 else {"marker": None})
+            axis.plot(medians["second"], medians["median"], **style)
+        axis.set_ylim(bottom=0)
+        axis.set_title(title, loc="left")
         if load.around_s:
             end_s = load.restart_at_s + load.around_s
-            one.axvspan(load.restart_at_s, end_s, color=palette.GREY, alpha=0.12, linewidth=0)
-        if place == 0:
-            sheet.key(one, found)
+            axis.axvspan(load.restart_at_s, end_s, color=palette.GREY, alpha=0.12, linewidth=0)
+    sheet.key(axes[0], looks)
     axes[-1].set_xlabel("seconds since the run's start")
     axes[-1].xaxis.set_major_locator(MaxNLocator(sheet.ticks, integer=True))
     return figure
 
 
-def _alt(table: pl.DataFrame, panels: Sequence[tuple[str, str, float]]) -> str:
-    said = []
-    for _, title, _ in panels:
-        for (treatment,), mine in table.filter(pl.col("what") == title).group_by("treatment", maintain_order=True):
-            values = mine["median"]
-            low, high = (wording.number(float(v)) for v in (values.min(), values.max()))  # type: ignore[arg-type]
-            said.append(f"{title}, {treatment}: medians from {low} to {high}")
-    return "Course of the runs over their seconds. " + "; ".join(said)
+def _alt(table: pl.DataFrame) -> str:
+    ends = (pl.col("median").min().alias("low"), pl.col("median").max().alias("high"))
+    lines = table.group_by("what", "treatment", maintain_order=True).agg(*ends).iter_rows()
+    parts = (
+        f"{what}, {treatment}: medians from {wording.number(low)} to {wording.number(high)}"
+        for what, treatment, low, high in lines
+    )
+    return alt_text("Course of the runs over their seconds", parts)
+
+
+def strip(data: StudyData, load: str = "") -> Figure:
+    """Latency of every second of every included run, a strip a run.
+
+    Parameters
+    ----------
+    data : StudyData
+    load : str, optional
+        Label of a load; without it the last of the study that searches nothing.
+    """
+    load = load or frames.last_asked(data)
+    runs = [run for run in data.included_runs() if run.load == load]
+    found = ((label, _seconds(data, runs, measure)) for measure, label in _STRIPPED)
+    label, rows = next(((label, rows) for label, rows in found if not rows.is_empty()), ("", pl.DataFrame()))
+    if rows.is_empty():
+        return empty("The runs' course over time was not recorded, and their requests are not here to make it from.")
+    if rows["second"].max() == 0:
+        return empty("No run kept its course over more than a second.")
+    low, high = (float(rows["times"].quantile(q, "nearest") or 0.0) for q in (0.01, 0.99))
+    high = max(high, low * 1.05)
+    caption = (
+        f"The {label} of each second of every included run{frames.at(data, load)}, a strip a run, the first block on "
+        "top, against the middle second of its treatment. The stronger the colour, the slower: "
+        f"{wording.number(low, 2)} to {wording.number(high, 2)} times the middle, on a logarithmic scale; one second "
+        "in a hundred lies beyond either end. A row that stands out is a run of its own kind, a column a time at which "
+        "all runs were slow."
+    )
+    return Figure(
+        lambda sheet: _draw_strips(data, rows, (low, high), label, sheet),
+        _alt_of_strips(data, rows, label),
+        caption,
+        _slowest_seconds(rows, label),
+    )
+
+
+def _seconds(data: StudyData, runs: list[RunRecord], measure: str) -> pl.DataFrame:
+    """A row a run and second; slices of a run follow one another."""
+    found = []
+    for run in runs:
+        every = data.series(run)
+        if every.is_empty():
+            continue
+        own = every.filter(pl.col("measure") == measure, pl.col("component") == "", pl.col("value") > 0)
+        seconds = own.filter(pl.col("second") < whole_seconds(every)).sort("slice", "second").with_row_index("at")
+        found.append(
+            seconds.select(
+                pl.lit(run.run_id).alias("run"),
+                pl.lit(run.treatment).alias("treatment"),
+                pl.lit(run.repetition).alias("block"),
+                pl.col("at").cast(pl.Int64).alias("second"),
+                (1e3 * pl.col("value")).alias("ms"),
+            )
+        )
+    if not found:
+        return pl.DataFrame()
+    middle = pl.col("ms").median().over("treatment")
+    return pl.concat(found, how="vertical_relaxed").with_columns((pl.col("ms") / middle).alias("times"))
+
+
+def _draw_strips(data: StudyData, rows: pl.DataFrame, ends: tuple[float, float], label: str, sheet: Sheet) -> Canvas:
+    parts = list(frames.by_treatment(data, rows))
+    counts = [mine["run"].n_unique() for _, mine in parts]
+    shrink = min(1.0, _TALLEST_IN / (_RUN_IN * sum(counts)))
+    figure, axes = sheet.panels([0.34 + max(0.3, shrink * _RUN_IN * count) for count in counts], sharex=True)
+    longest = max(rows["second"]) + 1
+    for axis, (look, mine) in zip(axes, parts, strict=True):
+        _strips(axis, mine, longest, ends)
+        axis.set_title(look.name, color=look.colour)
+    levels = np.linspace(0, 1, LEVELS)
+    handles = [
+        Patch(
+            facecolor=(*to_rgb(HEAT), _strength(level)),
+            label=f"{wording.number(_value(level, ends), 2)}{wording.TIMES}",
+        )
+        for level in levels
+    ]
+    sheet.legend(axes[0], handles, loc="lower right", bbox_to_anchor=(1, 1.0), handlelength=1.2, title=label)
+    axes[-1].set_xlabel("measured seconds of the run")
+    axes[-1].xaxis.set_major_locator(MaxNLocator(sheet.ticks, integer=True))
+    return figure
+
+
+def _strength(level: float) -> float:
+    return FAINTEST + (1 - FAINTEST) * level
+
+
+def _value(level: float, ends: tuple[float, float]) -> float:
+    return math.exp(math.log(ends[0]) + level * (math.log(ends[1]) - math.log(ends[0])))
+
+
+def _strips(axis: Axes, mine: pl.DataFrame, longest: int, ends: tuple[float, float]) -> None:
+    order = mine.select("run", "block").unique().sort("block", "run")["run"].to_list()
+    image: NDArray[np.float64] = np.zeros((len(order), longest, 4))
+    image[..., :3] = to_rgb(HEAT)
+    low, high = (math.log(end) for end in ends)
+    place = {run: index for index, run in enumerate(order)}
+    for run, second, times in mine.select("run", "second", "times").iter_rows():
+        level = min(1.0, max(0.0, (math.log(times) - low) / (high - low)))
+        image[place[run], second, 3] = _strength(level)
+    axis.imshow(image, aspect="auto", interpolation="none", extent=(0, longest, len(order), 0))
+    axis.set_yticks([])
+    axis.grid(visible=False)
+    axis.spines["left"].set_visible(False)
+
+
+def _alt_of_strips(data: StudyData, rows: pl.DataFrame, label: str) -> str:
+    parts = []
+    for look, mine in frames.by_treatment(data, rows):
+        worst, middle = mine.sort("ms", descending=True).row(0, named=True), float(np.median(mine["ms"]))
+        parts.append(
+            f"{look.name}: {mine['run'].n_unique()} runs, median second {wording.number(middle)} ms, "
+            f"slowest {wording.number(worst['ms'])} ms in second {worst['second']} of run {worst['run']}"
+        )
+    return alt_text(f"The {label} of every second of every run as strips of colour", parts)
+
+
+def _slowest_seconds(rows: pl.DataFrame, label: str) -> pl.DataFrame:
+    """A row a run: its own seconds' range, and which was the slowest."""
+    return (
+        rows.sort("ms", descending=True)
+        .group_by("run", "treatment", "block", maintain_order=True)
+        .agg(
+            pl.len().alias("seconds"),
+            pl.col("ms").median().alias(f"median second's {label} / ms"),
+            pl.col("ms").max().alias(f"slowest second's {label} / ms"),
+            pl.col("second").first().alias("slowest second"),
+        )
+        .sort("block", "treatment")
+    )

@@ -7,13 +7,15 @@ from matplotlib.figure import Figure as Canvas
 
 from meshtrial.inference.instrument import Detection, detections
 from meshtrial.records.dataset import StudyData
+from meshtrial.records.schema import VerdictRow
 from meshtrial.report import wording
 from meshtrial.report.figure import Figure
-from meshtrial.report.figures.common import empty
-from meshtrial.report.palette import INK
+from meshtrial.report.figures.common import empty, estimate
+from meshtrial.report.palette import INK, Look
 from meshtrial.report.sheet import SMALL, Sheet
+from meshtrial.vocabulary import Word
 
-_MARKS = {"slower": "o", "equivalent": "s", "inconclusive": "D"}
+_MARKS = {Word.SLOWER: "o", Word.EQUIVALENT: "s", Word.INCONCLUSIVE: "D"}
 
 
 def detection(data: StudyData) -> Figure:
@@ -36,22 +38,22 @@ def detection(data: StudyData) -> Figure:
     return Figure(lambda sheet: _draw(found, sheet), alt, caption, _table(found))
 
 
+def _microseconds(row: VerdictRow) -> tuple[float, float, float]:
+    """The estimate and the ends of its interval."""
+    middle, low, high = ((value or 0.0) * 1e6 for value in (row.difference, row.difference_low, row.difference_high))
+    return middle, low, high
+
+
 def _draw(found: list[Detection], sheet: Sheet) -> Canvas:
     figure, (axes,) = sheet.panels([3.2])
     most = max(max(one.applied_s, one.row.difference_high or 0.0) for one in found) * 1e6
     axes.plot([0, most], [0, most], color=INK, linewidth=0.8, linestyle=":")
     for one in found:
-        low, middle, high = (
-            (value or 0.0) * 1e6 for value in (one.row.difference_low, one.row.difference, one.row.difference_high)
-        )
-        x = one.applied_s * 1e6
-        mark = _MARKS.get(one.row.verdict, "x")
-        axes.plot([x, x], [low, high], color=INK, linewidth=1.2)
-        filled = "none" if one.row.verdict == "inconclusive" else INK
-        axes.plot([x], [middle], marker=mark, color=INK, markerfacecolor=filled, markersize=6, linestyle="none")
-        axes.annotate(
-            one.row.verdict, (x, high), xytext=(0, 4), textcoords="offset points", ha="center", fontsize=SMALL
-        )
+        middle, *ends = _microseconds(one.row)
+        x, word = one.applied_s * 1e6, one.row.verdict
+        look = Look(one.treatment, INK, _MARKS.get(word, "x"), "-", filled=word is not Word.INCONCLUSIVE)
+        estimate(axes, x, ends, middle, look, upright=True, filled=look.filled)
+        axes.annotate(word, (x, ends[1]), xytext=(0, 4), textcoords="offset points", ha="center", fontsize=SMALL)
     axes.set_xlabel("injected, us")
     axes.set_ylabel("estimated at p50, us")
     return figure
@@ -59,16 +61,12 @@ def _draw(found: list[Detection], sheet: Sheet) -> Canvas:
 
 def _table(found: list[Detection]) -> pl.DataFrame:
     rows = [
-        {
-            "treatment": one.treatment,
-            "asked, us": one.asked_s * 1e6,
-            "added by the relay, us": one.applied_s * 1e6,
-            "estimated at p50, us": (one.row.difference or 0.0) * 1e6,
-            "low": (one.row.difference_low or 0.0) * 1e6,
-            "high": (one.row.difference_high or 0.0) * 1e6,
-            "smallest effect seen, us": None if one.detectable_s is None else one.detectable_s * 1e6,
-            "verdict": one.row.sentence,
-        }
+        (
+            *(one.treatment, one.asked_s * 1e6, one.applied_s * 1e6, *_microseconds(one.row)),
+            None if one.detectable_s is None else one.detectable_s * 1e6,
+            one.row.sentence,
+        )
         for one in found
     ]
-    return pl.DataFrame(rows)
+    columns = ["treatment", "asked, us", "added by the relay, us", "estimated at p50, us", "low", "high"]
+    return pl.DataFrame(rows, schema=[*columns, "smallest effect seen, us", "verdict"], orient="row")

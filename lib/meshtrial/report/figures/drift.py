@@ -10,8 +10,8 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from meshtrial.records.dataset import StudyData
-from meshtrial.report import frames, palette, wording
-from meshtrial.report.figure import Figure
+from meshtrial.report import frames, wording
+from meshtrial.report.figure import Figure, alt_text
 from meshtrial.report.figures.common import empty
 from meshtrial.report.palette import INK
 from meshtrial.report.sheet import Sheet
@@ -51,9 +51,11 @@ def drift(data: StudyData, response: str | None = None) -> Figure:
     )
 
 
-def _treatments(data: StudyData) -> list[str]:
+def _of_baseline(data: StudyData, rows: pl.DataFrame) -> pl.DataFrame:
+    """The runs of the baseline and its twin, in their order in time."""
     study = data.plan.study
-    return [study.baseline.name, *([study.twin.name] if study.twin else [])]
+    names = [study.baseline.name, *([study.twin.name] if study.twin else [])]
+    return rows.filter(pl.col("treatment").is_in(names)).sort("minutes")
 
 
 def _residuals(rows: pl.DataFrame) -> pl.DataFrame:
@@ -67,45 +69,24 @@ def _residuals(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _relative(rows: pl.DataFrame, treatments: list[str]) -> pl.DataFrame:
-    return rows.filter(pl.col("treatment").is_in(treatments)).with_columns(
-        (pl.col("shown") / pl.col("shown").median().over("load")).alias("relative")
-    )
-
-
 def _draw(data: StudyData, rows: pl.DataFrame, residuals: pl.DataFrame, name: str, sheet: Sheet) -> Canvas:
     figure, (time, place) = sheet.panels([2.3, 2.0])
-    looks = palette.looks(data.plan.study)
     several = len(data.plan.study.loads) > 1
-    treatments = _treatments(data)
-    part = _relative(rows, treatments)
-    column = "relative" if several else "shown"
-    for treatment in treatments:
-        look = palette.look_of(looks, treatment)
-        mine = part.filter(pl.col("treatment") == treatment).sort("minutes")
-        time.plot(
-            mine["minutes"],
-            mine[column],
-            color=look.colour,
-            linestyle="none" if several else look.dash,
-            linewidth=1.1,
-            marker=look.marker,
-            markersize=5.5,
-            markerfacecolor=look.face,
-            markeredgewidth=1.2,
-        )
-    high = float(part[column].max() or 1)  # type: ignore[arg-type]
-    time.set_ylim(0, high * 1.15)
-    what = f"{wording.short_label(name)}, relative to its load's middle" if several else _axis(name)
+    mine = _of_baseline(data, rows)
+    if several:
+        mine = mine.with_columns(pl.col("shown") / pl.col("shown").median().over("load"))
+    looks = []
+    for look, runs in frames.by_treatment(data, mine):
+        style = look.marks(5.5) | ({} if several else look.line(1.1))
+        time.plot(runs["minutes"], runs["shown"], **style, markeredgewidth=1.2)
+        looks.append(look)
+    time.set_ylim(0, (max(mine["shown"], default=0) or 1) * 1.15)
+    what = f"{wording.short_label(name)}, relative to its load's middle" if several else frames.with_unit(name)
     time.set_title(sheet.wrapped(f"{what}, over the study's time"))
     time.set_xlabel("minutes since the first run")
-    sheet.key(time, [palette.look_of(looks, treatment) for treatment in treatments])
+    sheet.key(time, looks)
     _positions(place, residuals, sheet)
     return figure
-
-
-def _axis(name: str) -> str:
-    return f"{wording.short_label(name)} / {wording.unit(name)}".removesuffix(" / ")
 
 
 def _positions(axis: Axes, residuals: pl.DataFrame, sheet: Sheet) -> None:
@@ -139,22 +120,18 @@ def _positions(axis: Axes, residuals: pl.DataFrame, sheet: Sheet) -> None:
 
 def _alt(data: StudyData, rows: pl.DataFrame, residuals: pl.DataFrame, name: str) -> str:
     parts = []
-    for treatment in _treatments(data):
-        mine = rows.filter(pl.col("treatment") == treatment).sort("minutes")
+    for look, mine in frames.by_treatment(data, _of_baseline(data, rows)):
         if mine.height > 1:
             half = mine.height // 2
             first, second = (float(np.median(v)) for v in (mine["value"][:half], mine["value"][half:]))
             parts.append(
-                f"{treatment}: median {wording.in_unit(name, first)} in the first half, "
+                f"{look.name}: median {wording.in_unit(name, first)} in the first half, "
                 f"{wording.in_unit(name, second)} in the second"
             )
     medians = residuals.group_by("position").agg(pl.col("residual").median()).sort("position")
     places = [f"{p}: {wording.signed(100 * (np.exp(r) - 1), 2)} %" for p, r in medians.iter_rows()]
-    return (
-        f"{wording.short_label(name)} over the study's time and by position in the block. "
-        + "; ".join(parts)
-        + f". Median by position: {', '.join(places)}."
-    )
+    seen = alt_text(f"{wording.short_label(name)} over the study's time and by position in the block", parts)
+    return f"{seen} Median by position: {', '.join(places)}."
 
 
 def _table(rows: pl.DataFrame, residuals: pl.DataFrame, name: str) -> pl.DataFrame:
@@ -165,6 +142,6 @@ def _table(rows: pl.DataFrame, residuals: pl.DataFrame, name: str) -> pl.DataFra
         "block",
         "position",
         "minutes",
-        pl.col("shown").alias(_axis(name)),
+        pl.col("shown").alias(frames.with_unit(name)),
         (100 * (pl.col("residual").exp() - 1)).alias("off expectation / %"),
     )

@@ -11,11 +11,12 @@ from matplotlib.figure import Figure as Canvas
 
 from meshtrial.design.responses import response as registered
 from meshtrial.records.dataset import StudyData
-from meshtrial.report import palette, wording
-from meshtrial.report.figure import Figure
-from meshtrial.report.figures.common import empty, panel_title
+from meshtrial.report import frames, palette, wording
+from meshtrial.report.figure import Figure, alt_text
+from meshtrial.report.figures.common import empty, estimate
 from meshtrial.report.palette import INK
 from meshtrial.report.sheet import Sheet
+from meshtrial.vocabulary import Word
 
 _SCHEMA = {
     "study": pl.String,
@@ -67,19 +68,8 @@ def _rows(studies: Sequence[StudyData], name: str) -> pl.DataFrame:
             differences = (row.difference, row.difference_low, row.difference_high)
             scaled = (None if value is None else value * scale for value in differences)
             shown = (row.ratio, row.ci_low, row.ci_high) if ratio else tuple(scaled)
-            found.append(
-                (
-                    data.path.name,
-                    began,
-                    row.load,
-                    row.treatment,
-                    row.baseline,
-                    *shown,
-                    row.n_blocks,
-                    row.verdict,
-                    not ratio,
-                )
-            )
+            about = (data.path.name, began, row.load, row.treatment, row.baseline)
+            found.append((*about, *shown, row.n_blocks, row.verdict.value, not ratio))
     frame = pl.DataFrame(found, schema=_SCHEMA | {"by_difference": pl.Boolean}, orient="row")
     # Ratios and differences have no axis in common; where there are both, the ratios are drawn.
     if frame["by_difference"].any() and not frame["by_difference"].all():
@@ -90,31 +80,20 @@ def _rows(studies: Sequence[StudyData], name: str) -> pl.DataFrame:
 def _draw(studies: Sequence[StudyData], rows: pl.DataFrame, name: str, by_difference: bool, sheet: Sheet) -> Canvas:
     loads = rows["load"].unique(maintain_order=True).to_list()
     figure, axes = sheet.panels([2.6] * len(loads), sharex=True)
-    looks = {look: made for data in studies for look, made in palette.looks(data.plan.study).items()}
+    looks = palette.Looks(pair for data in studies for pair in palette.looks(data.plan.study).items())
     for axis, load in zip(axes, loads, strict=True):
-        mine = rows.filter(pl.col("load") == load)
-        for (treatment,), own in mine.group_by("treatment", maintain_order=True):
-            look = palette.look_of(looks, str(treatment))
+        for (treatment,), own in rows.filter(load=load).group_by("treatment", maintain_order=True):
+            look = looks[str(treatment)]
             at = date2num(own["began"].to_list())  # type: ignore[no-untyped-call]
-            axis.plot(at, own["estimate"], color=look.colour, linestyle=look.dash, linewidth=1)
+            axis.plot(at, own["estimate"], **look.line(1))
             for x, row in zip(at, own.iter_rows(named=True), strict=True):
-                if row["low"] is not None and row["high"] is not None:
-                    axis.plot([x, x], [row["low"], row["high"]], color=look.colour, linewidth=1.6)
-                called = row["verdict"] in ("slower", "faster", "more", "less", "higher", "lower")
-                axis.plot(
-                    [x],
-                    [row["estimate"]],
-                    marker=look.marker,
-                    markersize=6,
-                    color=look.colour,
-                    markerfacecolor=look.colour if called else palette.PAPER,
-                    linestyle="none",
-                )
+                ends = [] if row["low"] is None or row["high"] is None else [row["low"], row["high"]]
+                called = Word(row["verdict"]).different
+                estimate(axis, x, ends, row["estimate"], look, upright=True, filled=called, size=6)
         axis.axhline(0 if by_difference else 1, color=INK, linewidth=0.9)
         axis.set_ylabel(f"difference / {wording.unit(name)}" if by_difference else "ratio to the baseline")
-        axis.set_title(panel_title(load if len(loads) > 1 else "", registered(name).label), loc="left")
-    names = rows["treatment"].unique(maintain_order=True).to_list()
-    sheet.key(axes[0], [palette.look_of(looks, treatment) for treatment in names])
+        axis.set_title(frames.panel_title(load if len(loads) > 1 else "", registered(name).label), loc="left")
+    sheet.key(axes[0], [looks[treatment] for treatment in rows["treatment"].unique(maintain_order=True)])
     locator = AutoDateLocator(minticks=3, maxticks=max(6, sheet.ticks))  # type: ignore[no-untyped-call]
     axes[-1].xaxis.set_major_locator(locator)
     axes[-1].xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
@@ -127,4 +106,4 @@ def _alt(rows: pl.DataFrame) -> str:
     for (load, treatment), own in rows.group_by("load", "treatment", maintain_order=True):
         low, high = (wording.number(float(v)) for v in (own["estimate"].min(), own["estimate"].max()))  # type: ignore[arg-type]
         said.append(f"{treatment} at {load}: {own.height} studies, estimates from {low} to {high}")
-    return "Studies over time. " + "; ".join(said) + "."
+    return alt_text("Studies over time", said)

@@ -11,7 +11,7 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
 from meshtrial.report import palette, wording
 from meshtrial.report.figure import Figure
-from meshtrial.report.figures.common import empty, log_value_axis
+from meshtrial.report.figures.common import empty, log_axis
 from meshtrial.report.palette import GREY, INK
 from meshtrial.report.sheet import SMALL, Sheet
 
@@ -103,16 +103,13 @@ def _draw_requests(
     data: StudyData, run: RunRecord, dots: pl.DataFrame, lines: dict[str, float], sheet: Sheet
 ) -> Canvas:
     figure, (axis,) = sheet.panels([3.2])
-    look = palette.look_of(palette.looks(data.plan.study), run.treatment)
+    look = palette.looks(data.plan.study)[run.treatment]
     several = dots["slice"].n_unique() > 1
     good, bad = dots.filter("ok"), dots.filter(~pl.col("ok"))
     axis.plot(good["sent / s"], good["latency / ms"], ".", color=look.colour, markersize=4.5, alpha=0.5, mew=0)
     axis.plot(bad["sent / s"], bad["latency / ms"], "x", color=INK, markersize=5)
-    low, high = float(dots["latency / ms"].min()), float(dots["latency / ms"].max())  # type: ignore[arg-type]
-    low, high = max(low, high * 1e-5, 1e-4) / 1.2, high * 1.25
-    axis.set_yscale("log")
-    axis.set_ylim(low, high)
-    log_value_axis(axis.yaxis, low, high)
+    low, high = min(dots["latency / ms"]), max(dots["latency / ms"])
+    log_axis(axis, "y", max(low, high * 1e-5, 1e-4) / 1.2, high * 1.25)
     for name, value in lines.items():
         axis.axhline(value, color=INK, linewidth=0.9, linestyle=(0, (5, 3)))
         text = f"{name} {wording.number(value)} ms"
@@ -138,7 +135,7 @@ def components_over_time(data: StudyData, run_id: str, attempt: int = 1) -> Figu
     if series.is_empty():
         return empty(f"Run {run_id} was recorded without CPU and memory second by second; its sums are kept.")
     scaled = [
-        series.filter(pl.col("measure") == measure).select(
+        series.filter(measure=measure).select(
             pl.lit(title).alias("what"), "component", "slice", "second", pl.col("value") * scale
         )
         for measure, title, scale in _MEASURES
@@ -162,23 +159,14 @@ def _draw_components(table: pl.DataFrame, titles: list[str], sheet: Sheet) -> Ca
         palette.Look(name, (GREY, *palette.HUES)[i % 9], "os^Dv"[i % 5], ("-", "--", ":")[i % 3], True)
         for i, name in enumerate(names)
     ]
-    for place, (axis, title) in enumerate(zip(axes, titles, strict=True)):
+    for axis, title in zip(axes, titles, strict=True):
         for look in looks:
-            mine = table.filter(pl.col("what") == title, pl.col("component") == look.name)
+            mine = table.filter(what=title, component=look.name)
             for (_,), one in mine.sort("second").group_by("slice", maintain_order=True):
-                axis.plot(
-                    one["second"],
-                    one["value"],
-                    color=look.colour,
-                    linestyle=look.dash,
-                    linewidth=1.4,
-                    marker=look.marker,
-                    markersize=3.5,
-                )
+                axis.plot(one["second"], one["value"], **look.marks(3.5) | look.line())
         axis.set_ylim(bottom=0)
         axis.set_title(title)
-        if place == 0:
-            sheet.key(axis, looks)
+    sheet.key(axes[0], looks)
     axes[-1].set_xlabel("seconds since the run's start")
     axes[-1].xaxis.set_major_locator(MaxNLocator(sheet.ticks, integer=True))
     return figure

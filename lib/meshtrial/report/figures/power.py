@@ -20,8 +20,8 @@ from meshtrial import stats
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, palette, svg, wording
-from meshtrial.report.figure import Figure
-from meshtrial.report.figures.common import empty, log_value_axis, panel_title
+from meshtrial.report.figure import Figure, alt_text
+from meshtrial.report.figures.common import empty, log_axis
 from meshtrial.report.palette import INK
 from meshtrial.report.sheet import Sheet
 
@@ -81,25 +81,22 @@ def _draw(data: StudyData, panels: Sequence[Sequence[_Curve]], load: str, sheet:
     looks = palette.looks(data.plan.study)
     names = frames.order(data, [curve.row.treatment for curves in panels for curve in curves])
     figure, axes = sheet.panels([2.3 + sheet.key_in(names), *[2.1] * (len(panels) - 1)], sharex=True)
-    where = load if len(data.plan.study.loads) > 1 else ""
     for axis, curves in zip(axes, panels, strict=True):
         for curve in curves:
-            _line(axis, curve, palette.look_of(looks, curve.row.treatment))
+            _line(axis, curve, looks[curve.row.treatment])
         _frame(axis, curves, sheet)
         label = wording.short_label(curves[0].row.response)
-        axis.set_title(sheet.wrapped(panel_title(where, label)), loc="left")
-    sheet.key(axes[0], [palette.look_of(looks, name) for name in names])
+        axis.set_title(sheet.wrapped(frames.panel_title(frames.load_title(data, load), label)), loc="left")
+    sheet.key(axes[0], [looks[name] for name in names])
     axes[-1].set_xlabel("blocks")
     return figure
 
 
 def _line(axis: Axes, curve: _Curve, look: palette.Look) -> None:
     percent = [100 * effect for effect in curve.effects]
-    axis.plot(curve.blocks, percent, color=look.colour, linestyle=look.dash, linewidth=1.4)
+    axis.plot(curve.blocks, percent, **look.line())
     at = curve.blocks.index(curve.row.n_blocks)
-    (dot,) = axis.plot(
-        [curve.blocks[at]], [percent[at]], color=look.colour, marker=look.marker, markersize=6, linestyle="none"
-    )
+    (dot,) = axis.plot([curve.blocks[at]], [percent[at]], **look.marks(6) | {"markerfacecolor": look.colour})
     svg.tip(dot, _said(curve))
 
 
@@ -108,10 +105,7 @@ def _frame(axis: Axes, curves: Sequence[_Curve], sheet: Sheet) -> None:
     for margin in margins[:1]:
         axis.axhline(100 * margin, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
     values = [100 * effect for curve in curves for effect in curve.effects] + [100 * margin for margin in margins[:1]]
-    low, high = min(values) / 1.15, max(values) * 1.15
-    axis.set_yscale("log")
-    log_value_axis(axis.yaxis, low, high, 4)
-    axis.set_ylim(low, high)
+    log_axis(axis, "y", min(values) / 1.15, max(values) * 1.15, 4)
     axis.set_ylabel("effect / %")
     axis.set_xscale("log")
     axis.xaxis.set_major_locator(FixedLocator(_LABELLED))
@@ -126,7 +120,7 @@ def _said(curve: _Curve) -> str:
 
 def _alt(curves: Sequence[_Curve]) -> str:
     found = [f"{_said(curve)} at {wording.short_label(curve.row.response)}" for curve in curves]
-    return f"Effects that are found four times out of five, falling with the number of blocks: {'; '.join(found)}."
+    return alt_text("Effects that are found four times out of five, falling with the number of blocks", found)
 
 
 def _table(curves: Sequence[_Curve]) -> pl.DataFrame:

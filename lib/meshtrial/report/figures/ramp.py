@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import polars as pl
 from matplotlib.figure import Figure as Canvas
 
 from meshtrial.records.dataset import StudyData
-from meshtrial.report import frames, palette, wording
-from meshtrial.report.figure import Figure
-from meshtrial.report.figures.common import empty, log_value_axis
+from meshtrial.report import frames, wording
+from meshtrial.report.figure import Figure, alt_text
+from meshtrial.report.figures.common import empty, log_axis
 from meshtrial.report.palette import INK
 from meshtrial.report.sheet import Sheet
 
@@ -32,20 +30,14 @@ def ramp(data: StudyData, load: str = "") -> Figure:
     rows = _rows(data, load)
     if rows.is_empty():
         return empty("No run that takes part in the inference had a rising rate.")
-    treatments = frames.order(data, rows["treatment"].unique().to_list())
-    medians = (
-        rows.group_by("treatment", "asked_rps")
-        .agg(pl.col("achieved_rps", "p50_s", "p99_s").median())
-        .sort("treatment", "asked_rps")
-    )
+    rates = rows.group_by("treatment", "asked_rps").agg(pl.col("achieved_rps", "p50_s", "p99_s").median())
+    medians = rates.sort("treatment", "asked_rps")
     caption = (
         "Above: what was achieved of the rate that was asked for in each step; on the line it was kept. Below: "
         "latencies of each step's requests from the schedule, where at least ten lie beyond the quantile. A dot is a "
         "step of a run, the line their median; it describes and decides nothing."
     )
-    return Figure(
-        lambda sheet: _draw(data, rows, medians, treatments, sheet), _alt(medians, treatments), caption, medians
-    )
+    return Figure(lambda sheet: _draw(data, rows, medians, sheet), _alt(data, medians), caption, medians)
 
 
 def _rows(data: StudyData, load: str) -> pl.DataFrame:
@@ -58,50 +50,32 @@ def _rows(data: StudyData, load: str) -> pl.DataFrame:
     return pl.DataFrame(found, schema={"treatment": pl.String, **dict.fromkeys(_COLUMNS, pl.Float64)})
 
 
-def _draw(
-    data: StudyData, rows: pl.DataFrame, medians: pl.DataFrame, treatments: Sequence[str], sheet: Sheet
-) -> Canvas:
+def _draw(data: StudyData, rows: pl.DataFrame, medians: pl.DataFrame, sheet: Sheet) -> Canvas:
     shown = [(name, title) for name, title in _LATENCIES if rows[name].drop_nulls().len()]
-    figure, (first, *others) = sheet.panels([2.6, *[1.9] * len(shown)], sharex=True)
-    looks = palette.looks(data.plan.study)
-    found = [palette.look_of(looks, treatment) for treatment in treatments]
-    most = float(rows["asked_rps"].max())  # type: ignore[arg-type]
-    first.plot([0, most], [0, most], color=INK, linewidth=0.8, zorder=0)
-    panels = [(first, "achieved_rps", "requests a second achieved", 1.0)]
-    panels += [(axes, name, title, 1e3) for axes, (name, title) in zip(others, shown, strict=True)]
-    for axes, name, title, scale in panels:
-        for look in found:
-            mine = rows.filter(pl.col("treatment") == look.name)
-            line = medians.filter(pl.col("treatment") == look.name)
-            axes.plot(
-                mine["asked_rps"],
-                mine[name] * scale,
-                linestyle="none",
-                marker=look.marker,
-                markersize=3.5,
-                alpha=0.45,
-                color=look.colour,
-                markerfacecolor=look.face,
-            )
-            axes.plot(line["asked_rps"], line[name] * scale, color=look.colour, linestyle=look.dash, linewidth=1.4)
-        axes.set_title(title, loc="left")
-    for axes, (name, _) in zip(others, shown, strict=True):
-        values = rows[name].drop_nulls() * 1e3
-        low, high = float(values.min()) / 1.2, float(values.max()) * 1.2  # type: ignore[arg-type]
-        axes.set_yscale("log")
-        axes.set_ylim(low, high)
-        log_value_axis(axes.yaxis, low, high)
-    first.set_ylim(bottom=0)
-    first.set_xlim(0, 1.04 * most)
-    sheet.key(first, found)
-    (others[-1] if others else first).set_xlabel("requests a second asked")
+    figure, axes = sheet.panels([2.6, *[1.9] * len(shown)], sharex=True)
+    most = max(rows["asked_rps"])
+    axes[0].plot([0, most], [0, most], color=INK, linewidth=0.8, zorder=0)
+    panels = [("achieved_rps", "requests a second achieved", 1.0), *((name, title, 1e3) for name, title in shown)]
+    for axis, (name, title, scale) in zip(axes, panels, strict=True):
+        for look, mine in frames.by_treatment(data, rows):
+            line = medians.filter(treatment=look.name)
+            axis.plot(mine["asked_rps"], mine[name] * scale, **look.marks(3.5), alpha=0.45)
+            axis.plot(line["asked_rps"], line[name] * scale, **look.line())
+        axis.set_title(title, loc="left")
+        if scale != 1:
+            values = rows[name].drop_nulls() * scale
+            log_axis(axis, "y", min(values) / 1.2, max(values) * 1.2)
+    axes[0].set_ylim(bottom=0)
+    axes[0].set_xlim(0, 1.04 * most)
+    sheet.key(axes[0], [look for look, _ in frames.by_treatment(data, rows)])
+    axes[-1].set_xlabel("requests a second asked")
     return figure
 
 
-def _alt(medians: pl.DataFrame, treatments: Sequence[str]) -> str:
+def _alt(data: StudyData, medians: pl.DataFrame) -> str:
     said = []
-    for treatment in treatments:
-        last = medians.filter(pl.col("treatment") == treatment).row(-1, named=True)
+    for look, mine in frames.by_treatment(data, medians):
+        last = mine.row(-1, named=True)
         asked, achieved = (wording.number(last[name]) for name in ("asked_rps", "achieved_rps"))
-        said.append(f"{treatment} achieved {achieved} of {asked} in the last step")
-    return "Achieved against asked rate, step by step. Medians: " + "; ".join(said) + "."
+        said.append(f"{look.name} achieved {achieved} of {asked} in the last step")
+    return alt_text("Achieved against asked rate, step by step, medians over the runs", said)

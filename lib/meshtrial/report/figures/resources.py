@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Patch
 
 from meshtrial.design.responses import PATH_ROLES
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, svg, wording
-from meshtrial.report.figure import Figure
-from meshtrial.report.figures.common import empty, load_title, panel_title
+from meshtrial.report.figure import Figure, alt_text
+from meshtrial.report.figures.common import empty
 from meshtrial.report.palette import INK
 from meshtrial.report.sheet import SMALL, Sheet
 
@@ -63,125 +65,82 @@ def _by_role(used: pl.DataFrame) -> pl.DataFrame:
     """Sums over components in each run, then means over runs; a part that a run lacks counts as nothing used."""
     runs = used.group_by("load", "treatment").agg(pl.col("run_id").n_unique().alias("runs"))
     sums = used.group_by("load", "treatment", "role").agg(*(pl.col(name).sum() for name, _, _ in _MEASURES))
-    return sums.join(runs, on=["load", "treatment"]).with_columns(
-        *((pl.col(name) / pl.col("runs")).alias(name) for name, _, _ in _MEASURES)
-    )
+    means = [(pl.col(name) / pl.col("runs")).alias(name) for name, _, _ in _MEASURES]
+    return sums.join(runs, on=["load", "treatment"]).with_columns(*means)
 
 
-def _value(roles: pl.DataFrame, load: str, treatment: str, role: str, measure: str) -> float:
-    found = roles.filter((pl.col("load") == load) & (pl.col("treatment") == treatment) & (pl.col("role") == role))
-    value = found[measure][0] if found.height else None
-    return float(value) if value is not None else 0.0
+def _of_role(mine: pl.DataFrame, role: str, measure: str) -> float:
+    found = mine.filter(role=role)[measure].to_list()
+    return (found[0] or 0.0) if found else 0.0
 
 
 def _draw(data: StudyData, used: pl.DataFrame, roles: pl.DataFrame, sheet: Sheet) -> Canvas:
-    present = [load for load in frames.loads(data) if not roles.filter(pl.col("load") == load).is_empty()]
+    panels = [(load, *measure) for load in frames.loads(data) if load in roles["load"] for measure in _MEASURES]
     names = frames.order(data, roles["treatment"].to_list())
-    heights = [0.75 + sheet.row_in * len(names)] * (len(present) * len(_MEASURES))
-    figure, axes = sheet.panels(heights)
-    for number, axis in enumerate(axes):
-        load, (measure, label, scale) = present[number // 2], _MEASURES[number % 2]
+    looks = palette.looks(data.plan.study)
+    figure, axes = sheet.panels([0.75 + sheet.row_in * len(names)] * len(panels))
+    for axis, (load, measure, label, scale) in zip(axes, panels, strict=True):
         shown, _, unit = label.partition(" / ")
-        axis.set_title(panel_title(load_title(data, load), shown))
-        _bars(data, axis, (used, roles), (load, names), (measure, scale, unit), sheet)
+        axis.set_title(frames.panel_title(frames.load_title(data, load), shown))
+        widest = 0.0
+        for place, name in enumerate(names):
+            own, runs = (frame.filter(load=load, treatment=name) for frame in (roles, used))
+            widths = [(role, scale * _of_role(own, role.role, measure)) for role in _ROLES]
+            drawn = _bar(axis, place, looks[name], widths, unit, 0.17 / sheet.row_in)
+            # Single runs, without the load generator.
+            in_path = runs.filter(pl.col("role").is_in(PATH_ROLES)).group_by("run_id").agg(pl.col(measure).sum())
+            dots = (scale * in_path[measure].drop_nulls().sort()).to_list()
+            axis.plot(dots, [place] * len(dots), "o", color=INK, markersize=2.6, alpha=0.55, markeredgewidth=0)
+            furthest = max(drawn, *dots, 0.0)
+            widest = max(widest, furthest)
+            beside = ((furthest, place), (5, 0), "data", "offset points")
+            axis.annotate(_numbers(widths), *beside, va="center", size=SMALL)
+        axis.set_xlim(0, widest * (1 + 1.0 / sheet.width_in) if widest else 1)  # room for the numbers
+        sheet.rows(axis, names, [looks[name].colour for name in names])
         axis.set_xlabel(unit)
-    seen = set(roles["role"].to_list())
     handles = [
-        Patch(facecolor=(*_rgb(INK), look.alpha), edgecolor=INK, linewidth=0.7, hatch=look.hatch, label=look.role)
+        Patch(facecolor=to_rgba(INK, look.alpha), edgecolor=INK, linewidth=0.7, hatch=look.hatch, label=look.role)
         for look in _ROLES
-        if look.role in seen
+        if look.role in roles["role"]
     ]
     sheet.legend(axes[0], handles, loc="lower right", bbox_to_anchor=(1, 1.0), handlelength=1.3)
     return figure
 
 
-def _rgb(colour: str) -> tuple[float, float, float]:
-    red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    return red, green, blue
+def _bar(
+    axis: Axes, place: int, look: palette.Look, widths: Sequence[tuple[_RoleLook, float]], unit: str, height: float
+) -> float:
+    """Draw what the parts of the system use behind one another; where the last ends."""
+    left = 0.0
+    for role, width in widths:
+        if width <= 0:
+            continue
+        face = to_rgba(look.colour, role.alpha) if role.alpha else "none"
+        (bar,) = axis.barh(place, width, height, left, facecolor=face, edgecolor=look.colour, hatch=role.hatch or None)
+        bar.set_linewidth(0.8)
+        svg.tip(bar, f"{look.name}, {role.role}: {wording.number(width)} {unit}")
+        left += width
+    return left
 
 
-def _bars(
-    data: StudyData,
-    axis: Axes,
-    tables: tuple[pl.DataFrame, pl.DataFrame],
-    what: tuple[str, list[str]],
-    measured: tuple[str, float, str],
-    sheet: Sheet,
-) -> None:
-    (used, roles), (load, names), (measure, scale, unit) = tables, what, measured
-    looks = palette.looks(data.plan.study)
-    widest = 0.0
-    for place, treatment in enumerate(names):
-        look = palette.look_of(looks, treatment)
-        left = path = 0.0
-        for role in _ROLES:
-            width = scale * _value(roles, load, treatment, role.role, measure)
-            if width <= 0:
-                continue
-            (bar,) = axis.barh(
-                place,
-                width,
-                left=left,
-                height=0.17 / sheet.row_in,
-                facecolor=(*_rgb(look.colour), role.alpha) if role.alpha else "none",
-                edgecolor=look.colour,
-                linewidth=0.8,
-                hatch=role.hatch or None,
-            )
-            svg.tip(bar, f"{treatment}, {role.role}: {wording.number(width)} {unit}")
-            left += width
-            path += width if role.in_path else 0
-        furthest = max(left, _dots(axis, used, (load, treatment), (measure, scale), place))
-        widest = max(widest, furthest)
-        axis.annotate(
-            wording.number(path) + ("" if left <= path else f" + {wording.number(left - path)}"),
-            xy=(furthest, place),
-            xytext=(5, 0),
-            textcoords="offset points",
-            va="center",
-            size=SMALL,
-        )
-    axis.set_xlim(0, widest * (1 + 1.0 / sheet.width_in) if widest else 1)  # room for the numbers
-    sheet.rows(axis, names, [palette.look_of(looks, name).colour for name in names])
-
-
-def _dots(axis: Axes, used: pl.DataFrame, which: tuple[str, str], measured: tuple[str, float], place: int) -> float:
-    """Draw single runs; the largest of them."""
-    totals = (
-        used.filter((pl.col("load") == which[0]) & (pl.col("treatment") == which[1]) & pl.col("role").is_in(PATH_ROLES))
-        .group_by("run_id")
-        .agg(pl.col(measured[0]).sum())[measured[0]]
-        .drop_nulls()
-        .sort()
-    )
-    shown = [measured[1] * float(value) for value in totals]
-    axis.plot(
-        shown,
-        [place] * len(shown),
-        marker="o",
-        markersize=2.6,
-        linestyle="none",
-        color=INK,
-        alpha=0.55,
-        markeredgewidth=0,
-    )
-    return max(shown, default=0.0)
+def _numbers(widths: Sequence[tuple[_RoleLook, float]]) -> str:
+    """What the path uses, and what stands beside it."""
+    path, beside = (sum(width for role, width in widths if role.in_path == within) for within in (True, False))
+    return wording.number(path) + (f" + {wording.number(beside)}" if beside > 0 else "")
 
 
 def _alt(data: StudyData, roles: pl.DataFrame) -> str:
     parts = []
     for load in frames.loads(data):
-        here = roles.filter(pl.col("load") == load)
-        for treatment in frames.order(data, here["treatment"].to_list()):
-            shown = []
-            for role in (one.role for one in _ROLES):
-                cpu = _value(here, load, treatment, role, "cpu_s_per_request")
-                memory = _value(here, load, treatment, role, "pss_bytes")
-                if cpu or memory:
-                    shown.append(f"{role} {wording.number(1e6 * cpu)} µs a request and {wording.mebibytes(memory)}")
-            where = f" at {load}" if len(frames.loads(data)) > 1 else ""
-            parts.append(f"{treatment}{where}: {', '.join(shown)}")
-    return "CPU a request and memory by part of the system. " + "; ".join(parts) + "."
+        for look, mine in frames.by_treatment(data, roles.filter(load=load)):
+            used = {role.role: [_of_role(mine, role.role, measure) for measure, _, _ in _MEASURES] for role in _ROLES}
+            shown = [
+                f"{role} {wording.number(1e6 * cpu)} µs a request and {wording.mebibytes(memory)}"
+                for role, (cpu, memory) in used.items()
+                if cpu or memory
+            ]
+            parts.append(f"{look.name}{frames.at(data, load)}: {', '.join(shown)}")
+    return alt_text("CPU a request and memory by part of the system", parts)
 
 
 def _table(data: StudyData, used: pl.DataFrame) -> pl.DataFrame:

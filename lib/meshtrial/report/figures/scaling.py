@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import polars as pl
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from meshtrial.design.responses import PERCENTILES, REGISTRY, Response
 from meshtrial.inference.scaling import Growth, growths, judged
+from meshtrial.inference.scaling_limits import LEAST_IDLE, Limit, limits
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, wording
-from meshtrial.report.figure import Figure
-from meshtrial.report.figures.common import empty
+from meshtrial.report.figure import Figure, alt_text
+from meshtrial.report.figures.common import empty, estimate
 from meshtrial.report.palette import INK
 from meshtrial.report.sheet import Sheet
 
@@ -31,6 +31,12 @@ LATENCY = tuple(f"latency_beyond_holds_{key}_s" for key, found in PERCENTILES.it
 CONFIGURATION = ("config_time_s", "config_cpu_s", "config_bytes", "push_time_s", "push_bytes")
 CURVE_POINTS = 25
 BEYOND = 1.5  # how far past the largest size a line is drawn, dashed
+# What the machine had left at every size, and what failed: where a figure stops speaking of the mesh.
+_LIMITS: tuple[tuple[str, Callable[[Limit], float | None]], ...] = (
+    ("machine idle / %", lambda one: None if one.idle is None else 100 * one.idle),
+    ("achieved rate, worst run / % of asked", lambda one: None if one.achieved is None else 100 * one.achieved),
+    ("failed requests / %", lambda one: 100 * sum(one.failed.values()) / one.requests if one.requests else None),
+)
 
 
 def cost_against_endpoints(data: StudyData) -> Figure:
@@ -67,47 +73,43 @@ def _against(data: StudyData, responses: Sequence[str], what: str) -> Figure:
     return Figure(lambda sheet: _draw(data, found, sheet), _alt(what, found), caption, slopes_table(found))
 
 
-def _groups(found: Sequence[Growth]) -> dict[str, list[Growth]]:
+def _draw(data: StudyData, found: Sequence[Growth], sheet: Sheet) -> Canvas:
     groups: dict[str, list[Growth]] = {}
     for one in found:
         groups.setdefault(one.ladder.response, []).append(one)
-    return groups
-
-
-def _draw(data: StudyData, found: Sequence[Growth], sheet: Sheet) -> Canvas:
-    groups = _groups(found)
     figure, axes = sheet.panels([1.9] * len(groups), sharex=True)
     looks = palette.looks(data.plan.study)
     for axis, (name, members) in zip(axes, groups.items(), strict=True):
         response = REGISTRY[name]
         for one in members:
-            _line(axis, one, response, palette.look_of(looks, one.ladder.treatment), data.plan.study.alpha)
+            _line(axis, one, response, looks[one.ladder.treatment], data.plan.study.alpha)
         axis.set_title(response.label)
         axis.set_ylabel(response.unit)
         axis.set_ylim(0, 1.05 * axis.get_ylim()[1])  # room for the marks of what hardly changes
         axis.set_xlim(left=0)
     axes[-1].set_xlabel("endpoints")
-    treatments = list(dict.fromkeys(one.ladder.treatment for one in found))
-    sheet.key(axes[0], [palette.look_of(looks, treatment) for treatment in frames.order(data, treatments)])
+    sheet.key(axes[0], _looks_of(data, found))
     return figure
+
+
+def _looks_of(data: StudyData, found: Sequence[Growth]) -> list[palette.Look]:
+    looks = palette.looks(data.plan.study)
+    return [looks[name] for name in frames.order(data, {one.ladder.treatment for one in found})]
 
 
 def _line(axis: Axes, one: Growth, response: Response, look: palette.Look, alpha: float) -> None:
     x, y = one.ladder.x, one.ladder.y * response.scale
-    sns.scatterplot(
-        x=np.tile(x, len(y)), y=y.ravel(), ax=axis, s=7, linewidth=0, color=look.colour, alpha=0.5, legend=False
-    )
+    axis.plot(np.tile(x, len(y)), y.ravel(), "o", color=look.colour, markersize=2.6, markeredgewidth=0, alpha=0.5)
     for at, slope in zip(x, one.ladder.at_sizes(alpha), strict=True):
         if slope is not None:
             low, middle, high = (v * response.scale for v in (slope.low, slope.estimate, slope.high))
-            axis.plot([at, at], [max(low, 0.0), high], color=look.colour, linewidth=1.1)
-            axis.plot(at, middle, marker=look.marker, markersize=5, markerfacecolor=look.face, color=look.colour)
+            estimate(axis, at, (max(low, 0.0), high), middle, look, upright=True, filled=look.filled, size=5)
     for low, high, dash in ((x[0], x[-1], "-"), (x[-1], x[-1] * BEYOND, (0, (2.2, 1.8)))):
         at = np.linspace(low, high, CURVE_POINTS)
         ends = [end for size in at if (end := one.predict(float(size), alpha)) is not None]
         if ends:
             band = response.scale * np.array([(end.low, end.estimate, end.high) for end in ends])
-            axis.plot(at, band[:, 1], color=look.colour, linestyle=dash, linewidth=1.2)
+            axis.plot(at, band[:, 1], **look.line(1.2) | {"linestyle": dash})
             axis.fill_between(at, np.maximum(band[:, 0], 0.0), band[:, 2], color=look.colour, alpha=0.12, linewidth=0)
 
 
@@ -153,7 +155,7 @@ def _alt(what: str, found: Sequence[Growth]) -> str:
         ends = f"{wording.number(float(middles[0]))} to {wording.number(float(middles[-1]))} {response.unit}".strip()
         sizes = f"{one.ladder.endpoints[0]} to {one.ladder.endpoints[-1]} endpoints"
         parts.append(f"{response.label}, {one.ladder.treatment}: {ends} from {sizes}")
-    return f"{what}. " + "; ".join(parts) + "."
+    return alt_text(what, parts)
 
 
 def exponents(data: StudyData, responses: Sequence[str] = (*COST, *LATENCY, *CONFIGURATION)) -> Figure:
@@ -166,35 +168,97 @@ def exponents(data: StudyData, responses: Sequence[str] = (*COST, *LATENCY, *CON
         f"blocks ({found[0].law.exponent.method if found[0].law else ''}). An interval that holds 1 does not show that "
         "growth is linear; the table says what was shown."
     )
-    alt = "Exponents against endpoints. " + "; ".join(
+    parts = (
         f"{REGISTRY[one.ladder.response].label}, {one.ladder.treatment}: {one.law.exponent.estimate:.2f} "
         f"({one.law.exponent.low:.2f} to {one.law.exponent.high:.2f}), {judged(one)}"
         for one in found
         if one.law is not None
     )
-    return Figure(lambda sheet: _forest(data, found, sheet), alt + ".", caption, slopes_table(found))
+    alt = alt_text("Exponents against endpoints", parts)
+    return Figure(lambda sheet: _forest(data, found, sheet), alt, caption, slopes_table(found))
 
 
 def _forest(data: StudyData, found: Sequence[Growth], sheet: Sheet) -> Canvas:
     figure, (axis,) = sheet.panels([0.8 + 0.85 * sheet.row_in * len(found)])
     looks = palette.looks(data.plan.study)
-    names = []
-    for place, one in enumerate(found):
-        if one.law is None:
-            continue
-        look, slope = palette.look_of(looks, one.ladder.treatment), one.law.exponent
-        axis.plot([slope.low, slope.high], [place, place], color=look.colour, linewidth=1.6)
-        axis.plot(
-            slope.estimate, place, marker=look.marker, markersize=5.5, color=look.colour, markerfacecolor=look.face
-        )
-        names.append(REGISTRY[one.ladder.response].label)
+    slopes = [(one.ladder, one.law.exponent) for one in found if one.law is not None]
+    for place, (ladder, slope) in enumerate(slopes):
+        look = looks[ladder.treatment]
+        estimate(axis, place, (slope.low, slope.high), slope.estimate, look, filled=look.filled, size=5.5)
     for at, dash in ((0.0, (0, (2, 2))), (1.0, "-")):
         axis.axvline(at, color=INK, linewidth=0.8, linestyle=dash)
-    wide = [v for one in found if one.law for v in (one.law.exponent.low, one.law.exponent.high)]
+    wide = [end for _, slope in slopes for end in (slope.low, slope.high)]
     # An interval from two or three blocks may be absurdly wide; the axis shows what can be read.
     axis.set_xlim(max(min(-0.3, *wide), -1.5), min(max(1.5, *wide), 3.0))
-    sheet.rows(axis, names, [INK] * len(names))
+    sheet.rows(axis, [REGISTRY[ladder.response].label for ladder, _ in slopes], [INK] * len(slopes))
     axis.set_xlabel("exponent against endpoints (1: in proportion)")
-    treatments = list(dict.fromkeys(one.ladder.treatment for one in found))
-    sheet.key(axis, [palette.look_of(looks, treatment) for treatment in frames.order(data, treatments)], lines=False)
+    sheet.key(axis, _looks_of(data, found), lines=False)
     return figure
+
+
+def machine_limits(data: StudyData) -> Figure:
+    """Idle share, achieved rate and failures against endpoints; the caption says where the machine was the limit."""
+    found = limits(data)
+    if not found:
+        return empty("No run was made.")
+    caption = (
+        f"Below {100 * LEAST_IDLE:g} % idle (dotted) the machine is the limit, not the mesh: rates and latencies there "
+        f"would be others on a larger machine. {_limited_at(found)} Failures by kind are in the table."
+    )
+    seen = "Idle share of the machine, achieved rate and failed requests against endpoints"
+    alt = alt_text(seen, (f"{one.treatment}, {one.endpoints} endpoints: {one.sentence}" for one in found))
+    return Figure(lambda sheet: _draw_limits(data, found, sheet), alt, caption, _limits_table(found))
+
+
+def _limited_at(found: Sequence[Limit]) -> str:
+    held: dict[str, list[str]] = {}
+    for one in found:
+        if one.by_machine:
+            held.setdefault(one.treatment, []).append(str(one.endpoints))
+    if not held:
+        return "That was so at no size of this study."
+    places = [f"{name} at {', '.join(dict.fromkeys(sizes))} endpoints" for name, sizes in held.items()]
+    return f"The machine was the limit for {'; '.join(places)}."
+
+
+def _draw_limits(data: StudyData, found: Sequence[Limit], sheet: Sheet) -> Canvas:
+    figure, axes = sheet.panels([1.7] * len(_LIMITS), sharex=True)
+    looks = palette.looks(data.plan.study)
+    for axis, (title, value) in zip(axes, _LIMITS, strict=True):
+        for name, look in looks.items():
+            points = [
+                (one.endpoints, shown) for one in found if one.treatment == name and (shown := value(one)) is not None
+            ]
+            if points:
+                axis.plot(*zip(*sorted(points), strict=True), **look.marks(5) | look.line(1.1))
+        axis.set_title(title)
+        axis.set_xlim(left=0)
+        # Shares of 100, with room for a mark at either end; failures are few, and zero must still be seen.
+        whole = "failed" not in title
+        axis.set_ylim(-6 if whole else -0.06, 106 if whole else max(1.05 * axis.get_ylim()[1], 1.06))
+    axes[0].axhline(100 * LEAST_IDLE, color=INK, linewidth=0.8, linestyle=":")
+    axes[-1].set_xlabel("endpoints")
+    sheet.key(axes[0], looks.values())
+    return figure
+
+
+def _limits_table(found: Sequence[Limit]) -> pl.DataFrame:
+    kinds = list(dict.fromkeys(kind for one in found for kind in one.failed))
+    rows = [
+        {
+            "treatment": one.treatment,
+            "endpoints": one.endpoints,
+            "rps": one.rps,
+            "runs": one.runs,
+            "valid": one.valid,
+            "idle / %": None if one.idle is None else 100 * one.idle,
+            "achieved, worst run / %": None if one.achieved is None else 100 * one.achieved,
+            "requests": one.requests,
+            **{f"failed: {kind}": one.failed.get(kind, 0) for kind in kinds},
+            "throttled / s": one.throttled_s,
+            "gates failed": ", ".join(one.gates) or "none",
+            "what it means": one.sentence,
+        }
+        for one in found
+    ]
+    return pl.DataFrame(rows, infer_schema_length=None)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import datetime
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from meshtrial import stats
-from meshtrial.inference.between import Between, OverDays
+from meshtrial.inference.between import Between
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
-from meshtrial.report.markup import Cell, Column, Fragment, Table, bullets, join, paragraph
+from meshtrial.report.markup import Cell, ColumnOf, Fragment, Table, bullets, join, paragraph
 
 _EACH = 4  # studies that have a column of their own
 CAVEAT = (
@@ -40,11 +41,8 @@ def between(studies: Sequence[StudyData], found: Sequence[Between], differ: Sequ
         From :func:`meshtrial.inference.between.differences`.
     """
     listed = [f"{letter(i)}: {_named(data)}" for i, data in enumerate(studies)]
-    parts = [Fragment(bullets(listed), "\n".join(listed))]
     said = [f"Differs between them: {line}" for line in differ] or ["The same parameters and versions in all of them."]
-    parts.append(Fragment(bullets(said), "\n".join(["", *said, ""])))
-    parts += [_table(studies, found).fragment(), Fragment(paragraph(CAVEAT), f"\n{CAVEAT}")]
-    return join(*parts)
+    return join(bullets(listed), bullets(said), _table(len(studies), found).fragment(), paragraph(CAVEAT))
 
 
 def letter(place: int) -> str:
@@ -58,46 +56,51 @@ def _named(data: StudyData) -> str:
     return f"{data.plan.study.name}, {when}, {data.path.name}, plan {data.plan.sha256[:12]}"
 
 
-def _table(studies: Sequence[StudyData], found: Sequence[Between]) -> Table:
-    columns = [Column("contrast"), Column("response", wide=True)]
-    many = len(studies) > _EACH
-    shown = ["least", "middle", "most"] if many else [letter(i) for i in range(len(studies))]
-    columns += [Column(name, numeric=True) for name in shown]
-    columns += [Column("against the first"), Column("over the days", numeric=True), Column("spread", numeric=True)]
-    several = len({one.load for one in found}) > 1
-    rows = [_row(one, len(studies), many) for one in found]
-    groups = [one.load for one in found] if several else ()
-    return Table("Study against study", columns, rows, _NOTE, groups=groups)
-
-
-def _row(one: Between, count: int, many: bool) -> list[Cell]:
-    effects = {effect.study: effect for effect in one.effects}
-    level = not one.baseline
-    cells = [
-        Cell(
-            f"{one.treatment}, its level" if level else one.treatment, note="" if level else f"against {one.baseline}"
-        ),
-        Cell(wording.short_label(one.response)),
+def _table(studies: int, found: Sequence[Between]) -> Table:
+    columns: list[ColumnOf[Between]] = [
+        ColumnOf("contrast", _contrast),
+        ColumnOf("response", lambda one: wording.short_label(one.response), wide=True),
     ]
-    if many:
-        means = np.array([effect.mean for effect in one.effects])
-        spread = np.quantile(np.exp(means) if one.scale == "ratio" else means, [0, 0.5, 1])
-        said = Counter(one.word(result) for result in one.against_first)
-        return [
-            *cells,
-            *(Cell(_shown(one, float(value)), float(value)) for value in spread),
-            Cell(", ".join(f"{number} {word}" for word, number in said.most_common()), note=f"of {said.total()}"),
-            *_over(one, one.over_days),
-        ]
-    for i in range(count):
-        effect = effects.get(i)
-        if effect is None:
-            cells.append(Cell("–"))
-            continue
-        mean = float(np.exp(effect.mean)) if one.scale == "ratio" else effect.mean
-        cells.append(Cell(_shown(one, mean), mean, note=f"{len(effect.values)} blocks"))
-    cells.append(Cell("; ".join(_against(one, result) for result in one.against_first)))
-    return [*cells, *_over(one, one.over_days)]
+    if studies > _EACH:
+        places = (("least", 0.0), ("middle", 0.5), ("most", 1.0))
+        columns += [ColumnOf(name, partial(_among, q), numeric=True) for name, q in places]
+        columns.append(ColumnOf("against the first", _tally))
+    else:
+        columns += [ColumnOf(letter(i), partial(_of_study, i), numeric=True) for i in range(studies)]
+        columns.append(ColumnOf("against the first", _against_first))
+    columns += [ColumnOf("over the days", _over_days, numeric=True), ColumnOf("spread", _spread, numeric=True)]
+    several = len({one.load for one in found}) > 1
+    groups = [one.load for one in found] if several else ()
+    return Table.of("Study against study", columns, found, _NOTE, groups=groups)
+
+
+def _contrast(one: Between) -> Cell:
+    if not one.baseline:
+        return Cell(f"{one.treatment}, its level")
+    return Cell(one.treatment, note=f"against {one.baseline}")
+
+
+def _among(q: float, one: Between) -> Cell:
+    means = np.array([effect.mean for effect in one.effects])
+    value = float(np.quantile(np.exp(means) if one.scale == "ratio" else means, q))
+    return Cell(_shown(one, value), value)
+
+
+def _tally(one: Between) -> Cell:
+    words = Counter(one.word(result) for result in one.against_first)
+    return Cell(", ".join(f"{number} {word}" for word, number in words.most_common()), note=f"of {words.total()}")
+
+
+def _of_study(place: int, one: Between) -> Cell | None:
+    effect = next((effect for effect in one.effects if effect.study == place), None)
+    if effect is None:
+        return None
+    mean = float(np.exp(effect.mean)) if one.scale == "ratio" else effect.mean
+    return Cell(_shown(one, mean), mean, note=f"{len(effect.values)} blocks")
+
+
+def _against_first(one: Between) -> str:
+    return "; ".join(_against(one, result) for result in one.against_first)
 
 
 def _against(one: Between, result: stats.ContrastResult) -> str:
@@ -113,14 +116,19 @@ def _against(one: Between, result: stats.ContrastResult) -> str:
     return f"{name}: {one.word(result)}, {size}"
 
 
-def _over(one: Between, over: OverDays | None) -> list[Cell]:
+def _over_days(one: Between) -> Cell | None:
+    over = one.over_days
     if over is None:
-        return [Cell("–"), Cell("–")]
-    interval = f"{_shown(one, over.low)} to {_shown(one, over.high)}"
-    spread = (
-        wording.percent(over.between_sd, 2) if one.scale == "ratio" else wording.in_unit(one.response, over.between_sd)
-    )
-    return [Cell(_shown(one, over.estimate), over.estimate, note=interval), Cell(spread, over.between_sd)]
+        return None
+    return Cell(_shown(one, over.estimate), over.estimate, note=f"{_shown(one, over.low)} to {_shown(one, over.high)}")
+
+
+def _spread(one: Between) -> Cell | None:
+    if one.over_days is None:
+        return None
+    spread = one.over_days.between_sd
+    shown = wording.percent(spread, 2) if one.scale == "ratio" else wording.in_unit(one.response, spread)
+    return Cell(shown, spread)
 
 
 def _shown(one: Between, value: float) -> str:

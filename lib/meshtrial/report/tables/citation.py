@@ -6,6 +6,8 @@ CITATION.cff and nowhere else; the wheel carries that file.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -18,7 +20,6 @@ from meshtrial import __version__, paths
 from meshtrial.errors import MeshtrialError
 from meshtrial.records.dataset import StudyData
 from meshtrial.report.markup import Fragment, part
-from meshtrial.report.tables.digest import verdicts_sha256
 
 FILE = "CITATION.cff"
 # What TeX reads as more than itself, and how it is written.
@@ -45,6 +46,12 @@ def software() -> Mapping[str, Any]:
         if isinstance(found, dict):
             return found
     raise MeshtrialError(f"{FILE}: is in neither the package nor the checkout; install meshtrial again")
+
+
+def verdicts_sha256(data: StudyData) -> str:
+    """Digest of the verdict rows: what `verify` compares a re-analysis with."""
+    body = json.dumps([row.to_dict() for row in data.verdicts], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(body.encode()).hexdigest()
 
 
 def citation(data: StudyData) -> Fragment:

@@ -1,23 +1,29 @@
-"""What a treatment costs to run: cores and memory per 1000 requests a second.
+"""What a treatment costs to run: cores and memory per 1000 requests a second, and in money at prices that a user gives.
 
 CPU follows the requests, so cores per 1000 rps carry over to other rates near this one. Memory hardly
 does: it is there at any rate, so the memory per 1000 rps is that of this very rate and falls as the rate
-rises. Medians over runs; the verdicts on the same numbers stand in the other tables.
+rises. Medians over runs; the verdicts on the same numbers stand in the other tables. Money is what is added to the
+baseline's, with intervals: what ``meshtrial cost`` prints.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from statistics import median
 
 from meshtrial.design.responses import PARTS, PATH_ROLES
+from meshtrial.inference.extrapolated import AtSize, at_size
+from meshtrial.inference.money import Amount, Bill, Prices, bills
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
 from meshtrial.report import frames, wording
-from meshtrial.report.markup import Cell, Column, Fragment, Table, join, paragraph
+from meshtrial.report.markup import Cell, ColumnOf, Fragment, Table, join, paragraph
+from meshtrial.stats.growth import Slope
 
 PER_RPS = 1000.0
 _GIB = 2.0**30
+_TOTAL = "path_cpu_s_per_request"
 _RATE = f"{wording.count(int(PER_RPS))}{wording.NBSP}rps"
 _NOTE = (
     "Cores that 1 000 requests a second keep busy, and PSS of the data plane and the policy server: medians over the "
@@ -28,51 +34,49 @@ _NOTE = (
 
 def cost(data: StudyData) -> Fragment:
     """Cores and GiB per 1000 rps by treatment, a table a load."""
-    tables = [_table(data, load) for load in frames.loads(data)]
-    found = [table for table in tables if table is not None]
-    if not found:
-        text = "No run that takes part in the inference has its CPU recorded."
-        return Fragment(paragraph(text), text)
-    return join(*(table.fragment() for table in found))
+    tables = [table for load in frames.loads(data) if (table := _table(data, load)) is not None]
+    if not tables:
+        return paragraph("No run that takes part in the inference has its CPU recorded.")
+    return join(*(table.fragment() for table in tables))
 
 
 def _table(data: StudyData, load: str) -> Table | None:
-    runs = [run for run in data.included_runs() if run.load == load and "path_cpu_s_per_request" in run.responses]
+    runs = [run for run in data.included_runs() if run.load == load and _TOTAL in run.responses]
     treatments = frames.order(data, [run.treatment for run in runs])
     if not treatments:
         return None
-    by_treatment = {treatment: [run for run in runs if run.treatment == treatment] for treatment in treatments}
-    base = by_treatment.get(data.plan.study.baseline.name)
-    parts = [role for role in PATH_ROLES if any(_cores(mine, role) is not None for mine in by_treatment.values())]
-    columns = [Column("treatment"), Column("achieved / rps", numeric=True)]
-    columns += [Column(f"{PARTS[role].label} / cores per {_RATE}", numeric=True) for role in parts]
-    columns += [Column("together", numeric=True), Column("over the baseline", numeric=True)]
-    columns += [Column("added memory / GiB", numeric=True), Column(f"GiB per {_RATE}", numeric=True)]
-    rows = [_row(treatment, by_treatment[treatment], base, parts) for treatment in treatments]
-    return Table("Cost" + (f" at {load}" if len(frames.loads(data)) > 1 else ""), columns, rows, _NOTE)
-
-
-def _row(
-    treatment: str, mine: Sequence[RunRecord], base: Sequence[RunRecord] | None, parts: Sequence[str]
-) -> list[Cell]:
-    rate = _median(mine, "achieved_rps")
-    total = _times(_median(mine, "path_cpu_s_per_request"), PER_RPS)
-    over = None if base is None else _times(_median(base, "path_cpu_s_per_request"), PER_RPS)
-    memory = _memory(mine)
-    added = None if total is None or over is None else total - over
-    return [
-        Cell(treatment),
-        Cell(wording.number(rate)),
-        *(Cell(wording.number(_cores(mine, name), most=4)) for name in parts),
-        Cell(wording.number(total, most=4)),
-        Cell(wording.signed(added, most=4) if mine is not base else "–"),
-        Cell(wording.number(memory, most=4)),
-        Cell(wording.number(memory / rate * PER_RPS if memory is not None and rate else None, most=4)),
+    of = {treatment: [run for run in runs if run.treatment == treatment] for treatment in treatments}
+    parts = [role for role in PATH_ROLES if any(_cores(mine, role) is not None for mine in of.values())]
+    columns: list[ColumnOf[str]] = [
+        ColumnOf("treatment", str),
+        ColumnOf("achieved / rps", lambda name: wording.number(_median(of[name], "achieved_rps")), numeric=True),
+        *(
+            ColumnOf(f"{PARTS[role].label} / cores per {_RATE}", partial(_part, of, role), numeric=True)
+            for role in parts
+        ),
+        ColumnOf("together", lambda name: _shown(_per_rate(of[name], _TOTAL)), numeric=True),
+        ColumnOf("over the baseline", lambda name: _over(of, data.plan.study.baseline.name, name), numeric=True),
+        ColumnOf("added memory / GiB", lambda name: _shown(_memory(of[name])), numeric=True),
+        ColumnOf(f"GiB per {_RATE}", lambda name: _shown(_memory_per_rate(of[name])), numeric=True),
     ]
+    return Table.of(f"Cost{frames.at(data, load)}", columns, treatments, _NOTE)
+
+
+def _shown(value: float | None) -> str:
+    return wording.number(value, most=4)
+
+
+def _part(of: Mapping[str, Sequence[RunRecord]], role: str, treatment: str) -> str:
+    return _shown(_cores(of[treatment], role))
+
+
+def _over(of: Mapping[str, Sequence[RunRecord]], baseline: str, treatment: str) -> str:
+    total, base = (_per_rate(of.get(name, ()), _TOTAL) for name in (treatment, baseline))
+    return "–" if treatment == baseline or total is None or base is None else wording.signed(total - base, most=4)
 
 
 def _cores(runs: Sequence[RunRecord], role: str) -> float | None:
-    return _times(_median(runs, f"{PARTS[role].key}_cpu_s_per_request"), PER_RPS)
+    return _per_rate(runs, f"{PARTS[role].key}_cpu_s_per_request")
 
 
 def _memory(runs: Sequence[RunRecord]) -> float | None:
@@ -85,10 +89,119 @@ def _memory(runs: Sequence[RunRecord]) -> float | None:
     return median(found) / _GIB if found else None
 
 
+def _memory_per_rate(runs: Sequence[RunRecord]) -> float | None:
+    memory, rate = _memory(runs), _median(runs, "achieved_rps")
+    return memory / rate * PER_RPS if memory is not None and rate else None
+
+
 def _median(runs: Sequence[RunRecord], name: str) -> float | None:
     found = [run.responses[name] for run in runs if name in run.responses]
     return median(found) if found else None
 
 
-def _times(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
+def _per_rate(runs: Sequence[RunRecord], name: str) -> float | None:
+    value = _median(runs, name)
+    return None if value is None else value * PER_RPS
+
+
+def money(data: StudyData, core_hour: float, gib_hour: float, currency: str = "") -> Fragment:
+    """A row a treatment and load: a month, the control plane's month, a million requests.
+
+    Parameters
+    ----------
+    data : StudyData
+    core_hour, gib_hour : float
+        What an hour of a core and of a GiB costs.
+    currency : str, optional
+        Shown beside the amounts.
+
+    Raises
+    ------
+    UsageError
+        For prices below 0, or none at all.
+    """
+    prices = Prices(core_hour, gib_hour)
+    found = bills(data, prices)
+    if not found:
+        return paragraph("No run that takes part in the inference has its CPU and memory recorded.")
+    columns: list[ColumnOf[Bill]] = [
+        ColumnOf("treatment", lambda one: one.treatment),
+        ColumnOf("against", lambda one: one.baseline),
+        ColumnOf("a month at this load", lambda one: _amount(one.month, currency), numeric=True),
+        ColumnOf("control plane, a month", lambda one: _amount(one.control_plane, currency), numeric=True),
+        ColumnOf("CPU for a million requests", lambda one: _amount(one.million, currency), numeric=True),
+        ColumnOf("blocks", lambda one: one.blocks, numeric=True),
+    ]
+    sure = wording.percent(min(one.confidence for one in found), 3)
+    note = (
+        f"Over the baseline, at {wording.plain(core_hour)} a core-hour and {wording.plain(gib_hour)} a GiB-hour, 730 "
+        f"hours a month; with each amount its interval over blocks at {sure} confidence, not corrected. A month is "
+        "that of the app and its data plane at the measured rate: CPU goes with the requests, memory does not, so it "
+        "cannot be scaled to other rates. The control plane is apart: it serves more than this application."
+    )
+    return Table.of("Cost in money", columns, found, note, groups=[one.load for one in found]).fragment()
+
+
+def money_at(data: StudyData, core_hour: float, gib_hour: float, pods: int, currency: str = "") -> Fragment:
+    """What treatments of a study that scales out cost more a month at a number of pods, by a straight line.
+
+    Parameters
+    ----------
+    data : StudyData
+    core_hour, gib_hour : float
+        What an hour of a core and of a GiB costs.
+    pods : int
+        Pods of all tiers together.
+    currency : str, optional
+        Shown beside the amounts.
+
+    Raises
+    ------
+    UsageError
+        For prices below 0, a study of one size, or a size too far beyond the measured ones.
+    """
+    found = at_size(data, Prices(core_hour, gib_hour), pods)
+    if not found:
+        return paragraph("No treatment has its CPU and memory recorded at two sizes, in two blocks.")
+    columns: list[ColumnOf[AtSize]] = [
+        ColumnOf("treatment", lambda one: one.treatment),
+        ColumnOf("against", lambda one: one.baseline),
+        ColumnOf(f"a month at {wording.count(pods)} pods", lambda one: _amount(one.month, currency), numeric=True),
+        ColumnOf("100 pods more, a month", lambda one: _amount(one.hundred, currency), numeric=True),
+        ColumnOf("blocks", lambda one: one.month.n, numeric=True),
+    ]
+    prices = f"at {wording.plain(core_hour)} a core-hour and {wording.plain(gib_hour)} a GiB-hour, 730 hours a month"
+    note = f"Over the baseline, {prices}. {_limits(found)}"
+    return Table.of("Cost in money by size", columns, found, note).fragment()
+
+
+def _limits(found: Sequence[AtSize]) -> str:
+    one = found[0]
+    largest = one.sizes[-1]
+    sure = wording.percent(min(of.month.confidence for of in found), 3)
+    rate = (
+        "a rate that grows with the pods" if one.rps is None else f"{wording.plain(one.rps)} requests a second in all"
+    )
+    said = [
+        f"App and whole mesh, at {rate}: in each block a straight line through {one.sizes[0]} to {largest} pods, and "
+        f"its interval over blocks at {sure} confidence ({one.month.method})."
+    ]
+    if one.pods > largest:
+        said.append(
+            f"{wording.count(one.pods)} is {wording.plain(round(one.pods / largest, 1))} times the largest size that "
+            "was measured: that the line goes on so far is an assumption, and no interval holds it."
+        )
+    bent = [of.treatment for of in found if of.bends]
+    if bent:
+        said.append(f"The measured costs of {wording.listing(bent)} bend: a straight line is wrong for them.")
+    said.append("What runs once a node is in it as on the nodes of this study, and does not grow with the pods here.")
+    return " ".join(said)
+
+
+def _amount(amount: Amount | Slope | None, currency: str) -> Cell | None:
+    def shown(value: float) -> str:
+        return f"{wording.signed(value, most=4)}{wording.NBSP}{currency}".strip()
+
+    if amount is None:
+        return None
+    return Cell(shown(amount.estimate), amount.estimate, note=f"{shown(amount.low)} to {shown(amount.high)}")

@@ -6,7 +6,7 @@ from meshtrial.errors import UsageError
 from meshtrial.inference.decomposition import Decomposition, Piece, decompose
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
-from meshtrial.report.markup import Cell, Column, Fragment, Table, join, paragraph
+from meshtrial.report.markup import Cell, ColumnOf, Fragment, Table, join, paragraph
 
 _NOTE = (
     "Each part was measured by itself, and the whole with everything at once. Parts are differences within a block, "
@@ -23,37 +23,30 @@ def decomposition(data: StudyData) -> Fragment:
         try:
             found.append(_table(decompose(data, response)).fragment())
         except UsageError as error:
-            text = f"No decomposition: {error}."
-            found.append(Fragment(paragraph(text), text))
+            found.append(paragraph(f"No decomposition: {error}."))
     return join(*found)
 
 
 def _table(found: Decomposition) -> Table:
-    label = wording.short_label(found.response)
-    columns = [
-        Column("part"),
-        Column("against"),
-        Column("adds", numeric=True),
-        Column(f"interval, {wording.percent(found.confidence, 3)}", numeric=True),
-        Column("share of the whole", numeric=True),
-        Column("p", numeric=True),
-    ]
-    pieces = [*found.parts, found.together, found.whole, found.remainder]
-    rows = [_row(found, piece) for piece in pieces]
-    return Table(f"Parts of {label}, {found.blocks} blocks", columns, rows, _NOTE)
-
-
-def _row(found: Decomposition, piece: Piece) -> list[Cell]:
     def shown(value: float) -> str:
         return wording.in_unit(found.response, value, sign=True)
 
-    contrast = piece.contrast
-    share = piece.estimate / found.whole.estimate if found.whole.estimate > 0 else None
-    return [
-        Cell(piece.name, note=contrast.treatment if contrast else ""),
-        Cell(contrast.baseline if contrast else "–"),
-        Cell(shown(piece.estimate), piece.estimate),
-        Cell(f"{shown(piece.low)} to {shown(piece.high)}"),
-        Cell("–" if share is None else wording.percent(share, 2), share),
-        Cell(wording.probability(piece.p), piece.p),
+    def share(piece: Piece) -> Cell | None:
+        of_whole = piece.estimate / found.whole.estimate if found.whole.estimate > 0 else None
+        return None if of_whole is None else Cell(wording.percent(of_whole, 2), of_whole)
+
+    columns: list[ColumnOf[Piece]] = [
+        ColumnOf("part", lambda piece: Cell(piece.name, note=piece.contrast.treatment if piece.contrast else "")),
+        ColumnOf("against", lambda piece: piece.contrast.baseline if piece.contrast else None),
+        ColumnOf("adds", lambda piece: Cell(shown(piece.estimate), piece.estimate), numeric=True),
+        ColumnOf(
+            f"interval, {wording.percent(found.confidence, 3)}",
+            lambda piece: f"{shown(piece.low)} to {shown(piece.high)}",
+            numeric=True,
+        ),
+        ColumnOf("share of the whole", share, numeric=True),
+        ColumnOf("p", lambda piece: Cell(wording.probability(piece.p), piece.p), numeric=True),
     ]
+    pieces = [*found.parts, found.together, found.whole, found.remainder]
+    caption = f"Parts of {wording.short_label(found.response)}, {found.blocks} blocks"
+    return Table.of(caption, columns, pieces, _NOTE)

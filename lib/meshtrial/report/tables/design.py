@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from meshtrial import stats
 from meshtrial.design.study import Gates, Load, Study
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, wording
-from meshtrial.report.markup import Cell, Column, Fragment, Table, fold, joined, part
+from meshtrial.report.markup import Cell, ColumnOf, Fragment, Table, facts, fold, join, part
 
 
 def design(data: StudyData) -> Fragment:
     """The plan as a reader can check it."""
     study = data.plan.study
-    facts = _facts(data)
-    margins, gates = _margins(study), _gates(study.gates)
-    grids = [_order(data, load) for load in frames.loads(data)]
-    html = joined(
-        (
-            fold(
-                facts.caption,
-                f"question, load, {wording.count(study.blocks)} blocks, families, stopping",
-                facts.to_html(),
-            ),
-            fold(margins.caption, _margins_hold(study), margins.to_html()),
-            fold(gates.caption, "what a run must keep to take part", gates.to_html()),
-            fold(
-                "Order of the runs",
-                f"{len(data.plan.runs)} runs, block by block, {study.order}",
-                joined(grid.to_html() for grid in grids),
-            ),
-        )
+    return join(
+        _facts(data).folded(f"question, load, {wording.count(study.blocks)} blocks, families, stopping"),
+        _margins(study).folded(_margins_hold(study)),
+        _gates(study.gates).folded("what a run must keep to take part"),
+        fold(
+            "Order of the runs",
+            f"{len(data.plan.runs)} runs, block by block, {study.order}",
+            *(_order(data, load).fragment() for load in frames.loads(data)),
+        ),
     )
-    text = "\n".join(
-        [facts.to_text(), "", margins.to_text(), "", gates.to_text(), *("\n" + grid.to_text() for grid in grids)]
-    )
-    return Fragment(html, text)
 
 
 def family_size(study: Study) -> int:
@@ -48,7 +37,7 @@ def _facts(data: StudyData) -> Table:
     kept = min((frames.blocks_of(data, load)[0] for load in frames.loads(data)), default=0)
     several = len(study.loads) > 1
     primary = wording.listing([wording.short_label(name) for name in study.primary])
-    rows = [("question", study.question)]
+    rows: list[tuple[str, object]] = [("question", study.question)]
     rows += [(f"load {load.label}" if several else "load", _load(load)) for load in study.loads]
     rows += [
         (
@@ -64,8 +53,7 @@ def _facts(data: StudyData) -> Table:
         ("smallest possible p", _smallest(study.blocks, kept, family, study.alpha)),
         ("stopping", _stopping(study)),
     ]
-    cells = [[Cell(name), Cell(text)] for name, text in rows]
-    return Table("Decided before the first run", [Column("what"), Column("decision", wide=True)], cells, sortable=False)
+    return facts("Decided before the first run", ("what", "decision"), rows)
 
 
 def _load(load: Load) -> str:
@@ -103,17 +91,16 @@ def _margins_hold(study: Study) -> str:
 
 
 def _margins(study: Study) -> Table:
-    rows = [
-        [Cell(wording.known(name).label), Cell(wording.margin_text(name, study.margins.get(name)))]
-        for name in study.primary
+    columns: list[ColumnOf[str]] = [
+        ColumnOf("response", lambda name: wording.known(name).label),
+        ColumnOf("margin", lambda name: wording.margin_text(name, study.margins.get(name)), numeric=True),
     ]
-    columns = [Column("response"), Column("margin", numeric=True)]
     note = "A margin is what the plan declared too small to matter, before anything was measured."
-    return Table("Margins of the primary responses", columns, rows, note, show_caption=False)
+    return Table.of("Margins of the primary responses", columns, study.primary, note, show_caption=False)
 
 
 def _gates(gates: Gates) -> Table:
-    rows = [
+    rows: list[tuple[str, object]] = [
         ("achieved rate", f"within {wording.declared_percent(gates.rate_tolerance)} of what was asked"),
         ("errors", f"at most {wording.declared_percent(gates.error_ratio)} of the requests"),
         ("late sends", f"at most {wording.declared_percent(gates.late_ratio)} of the sends later than their schedule"),
@@ -125,29 +112,24 @@ def _gates(gates: Gates) -> Table:
     if gates.foreign_load is not None:
         most = wording.declared_percent(gates.foreign_load)
         rows.insert(4, ("foreign load", f"at most {most} of the machine's CPU time for other programs"))
-    return Table(
-        "Gates that every run is held to",
-        [Column("gate"), Column("threshold", wide=True)],
-        [[Cell(name), Cell(text)] for name, text in rows],
-        "A run that fails is kept, flagged and repeated once inside its block. Nothing is dropped for its outcome.",
-        show_caption=False,
-        sortable=False,
-    )
+    note = "A run that fails is kept, flagged and repeated once inside its block. Nothing is dropped for its outcome."
+    return facts("Gates that every run is held to", ("gate", "threshold"), rows, note, show_caption=False)
 
 
 def _order(data: StudyData, load: str) -> Table:
     looks = palette.looks(data.plan.study)
-    runs = [run for run in data.plan.runs if run.load == load]
-    positions = sorted({run.position for run in runs})
-    rows = []
-    for block in sorted({run.repetition for run in runs}):
-        mine = {run.position: run.treatment for run in runs if run.repetition == block}
-        cells = [Cell(str(block))]
-        for position in positions:
-            name = mine.get(position, "")
-            colour = palette.VARIABLES.get(palette.look_of(looks, name).colour, "--mt-ink")
-            cells.append(Cell(name, html=part("swatch", colour, name)) if name else Cell(""))
-        rows.append(cells)
-    columns = [Column("block"), *(Column(f"position {position}") for position in positions)]
-    caption = "Order of the runs" + (f" at {load}" if len(frames.loads(data)) > 1 else "")
-    return Table(caption, columns, rows, css="mt-grid", sortable=False)
+    planned: dict[int, dict[int, str]] = {}
+    for run in data.plan.runs:
+        if run.load == load:
+            planned.setdefault(run.repetition, {})[run.position] = run.treatment
+
+    def treatment(position: int, block: int) -> Cell:
+        name = planned[block].get(position, "")
+        colour = palette.VARIABLES.get(looks[name].colour, "--mt-ink")
+        return Cell(name, html=part("swatch", colour, name)) if name else Cell("")
+
+    positions = sorted({position for runs in planned.values() for position in runs})
+    columns: list[ColumnOf[int]] = [ColumnOf("block", str)]
+    columns += [ColumnOf(f"position {position}", partial(treatment, position)) for position in positions]
+    caption = f"Order of the runs{frames.at(data, load)}"
+    return Table.of(caption, columns, sorted(planned), css="mt-grid", sortable=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, wording
-from meshtrial.report.markup import Fragment, box, bullets, heading
+from meshtrial.report.markup import Fragment, box, bullets, heading, join
 from meshtrial.report.tables.headline import REFERENCE_NOTE, twin_called, twin_sentences
 from meshtrial.report.tables.validity import course_of_runs, excluded
 
@@ -25,8 +25,8 @@ def doubts(data: StudyData) -> Fragment:
         *wording.warnings(frames.contrasts(data, primary=True).rows),
         *_limits(data),
     ]
-    html = heading("What could be wrong") + box(bullets(said), alarm=called or bool(gone))
-    return Fragment(html, "\n".join(["What could be wrong", *said]))
+    alarm = called or bool(gone)
+    return join(heading("What could be wrong"), box(bullets(said), alarm=alarm))
 
 
 def _limits(data: StudyData) -> list[str]:

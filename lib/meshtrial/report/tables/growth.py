@@ -1,20 +1,25 @@
-"""Slopes of growth compared: treatment against treatment, and endpoints against rate."""
+"""What growth costs: slopes of treatment against treatment, endpoints against rate, and the headline made of them.
+
+The headline of a study that scales out says what more endpoints cost, with the interval over blocks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from meshtrial.design.responses import REGISTRY, Response
-from meshtrial.inference.scaling import SlopeContrast, compare, costs_of_both
+from meshtrial.design.responses import REGISTRY
+from meshtrial.inference.scaling import SlopeContrast, compare, costs_of_both, endpoints_of, rates
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
-from meshtrial.report.markup import Cell, Column, Fragment, Table, paragraph
+from meshtrial.report.markup import Cell, ColumnOf, Fragment, Piece, Table, paragraph
 from meshtrial.stats.growth import Slope
 
 TOTALS = ("total_cpu_cores", "total_memory_bytes")
 COMPARED = (*TOTALS, "latency_beyond_holds_p50_s")
+ENDPOINTS = 100  # whose cost the headline says
 _THOUSAND = 1000.0
+_RATE = ("1000 requests a second", 1.0)  # a slope of the rate is that of a thousand already
 
 
 def growth_contrasts(data: StudyData, responses: Sequence[str] = COMPARED) -> Fragment:
@@ -25,71 +30,111 @@ def growth_contrasts(data: StudyData, responses: Sequence[str] = COMPARED) -> Fr
     pairs += [(later, earlier) for earlier, later in pairwise(treatments[1:])]
     found = [one for name in responses for pair in pairs if (one := compare(data, *pair, name)) is not None]
     if not found:
-        text = "Slopes are not compared: no two treatments share two sizes and two blocks."
-        return Fragment(paragraph(text), text)
-    columns = [
-        Column("response", wide=True),
-        Column("treatment"),
-        Column("against"),
-        Column("blocks", numeric=True),
-        Column("exponents differ by"),
-        Column("1000 endpoints more differ by"),
-        Column("p", numeric=True),
+        return paragraph("Slopes are not compared: no two treatments share two sizes and two blocks.")
+    columns: list[ColumnOf[SlopeContrast]] = [
+        ColumnOf("response", lambda one: REGISTRY[one.response].label, wide=True),
+        ColumnOf("treatment", lambda one: one.treatment),
+        ColumnOf("against", lambda one: one.baseline),
+        ColumnOf("blocks", lambda one: one.cost.n, numeric=True),
+        ColumnOf("exponents differ by", lambda one: _slope(one.exponent, wording.signed)),
+        ColumnOf("1000 endpoints more differ by", lambda one: _cost(one.cost, one.response, _THOUSAND)),
+        ColumnOf("p", lambda one: Cell(wording.probability(one.cost.p), one.cost.p), numeric=True),
     ]
     note = (
         "Slopes are taken within each block and paired by block, in brackets their interval; exploratory, not "
         "corrected. p is of the cost of an endpoint being the same in both treatments; a p that is not small does not "
         "show that it is."
     )
-    return Table("Growth compared", columns, [_contrast(one) for one in found], note).fragment()
-
-
-def _contrast(one: SlopeContrast) -> list[Cell]:
-    response = REGISTRY[one.response]
-    return [
-        Cell(response.label),
-        Cell(one.treatment),
-        Cell(one.baseline),
-        Cell(str(one.cost.n), one.cost.n),
-        _slope(one.exponent, wording.signed),
-        _cost(one.cost, response, _THOUSAND),
-        Cell(wording.probability(one.cost.p), one.cost.p),
-    ]
+    return Table.of("Growth compared", columns, found, note).fragment()
 
 
 def costs_of_endpoints_and_rate(data: StudyData, responses: Sequence[str] = TOTALS) -> Fragment:
     """What 1000 more endpoints cost at the same rate, and 1000 more requests a second at the same endpoints."""
-    treatments = [t.name for t in data.plan.study.treatments if not t.twin]
-    rows = [
-        [
-            Cell(REGISTRY[name].label),
-            Cell(treatment),
-            Cell("1000 endpoints" if what == "endpoint" else "1000 requests a second"),
-            _cost(slope, REGISTRY[name], _THOUSAND if what == "endpoint" else 1.0),
-        ]
+    found = [
+        (name, treatment.name, what, slope)
         for name in responses
-        for treatment in treatments
-        for what, slope in costs_of_both(data, treatment, name).items()
+        for treatment in data.plan.study.treatments
+        if not treatment.twin
+        for what, slope in costs_of_both(data, treatment.name, name).items()
     ]
-    if not rows:
-        text = "Endpoints and rate are told apart where several rates are crossed with the sizes; here there is one."
-        return Fragment(paragraph(text), text)
-    columns = [
-        Column("response", wide=True),
-        Column("treatment"),
-        Column("one thousand more"),
-        Column("costs"),
+    if not found:
+        return paragraph(
+            "Endpoints and rate are told apart where several rates are crossed with the sizes; here there is one."
+        )
+    more = {"endpoint": ("1000 endpoints", _THOUSAND)}
+    columns: list[ColumnOf[tuple[str, str, str, Slope]]] = [
+        ColumnOf("response", lambda one: REGISTRY[one[0]].label, wide=True),
+        ColumnOf("treatment", lambda one: one[1]),
+        ColumnOf("one thousand more", lambda one: more.get(one[2], _RATE)[0]),
+        ColumnOf("costs", lambda one: _cost(one[3], one[0], more.get(one[2], _RATE)[1])),
     ]
     note = "Each with the other held, from one straight line within each block; in brackets the interval over blocks."
-    return Table("What endpoints cost and what rate costs", columns, rows, note).fragment()
+    return Table.of("What endpoints cost and what rate costs", columns, found, note).fragment()
 
 
-def _cost(slope: Slope, response: Response, times: float) -> Cell:
+def _cost(slope: Slope, name: str, times: float) -> Cell | None:
+    response = REGISTRY[name]
     return _slope(slope, lambda value: wording.signed(value * times * response.scale), response.unit)
 
 
-def _slope(slope: Slope | None, shown: Callable[[float], str], unit: str = "") -> Cell:
+def _slope(slope: Slope | None, shown: Callable[[float], str], unit: str = "") -> Cell | None:
     if slope is None:
-        return Cell("–")
+        return None
     text = f"{shown(slope.estimate)} ({shown(slope.low)} to {shown(slope.high)}) {unit}".strip()
     return Cell(text, slope.estimate)
+
+
+def growth_sentences(data: StudyData) -> list[list[Piece]]:
+    """One sentence: what every hundred endpoints cost with each treatment, over what they cost with the baseline.
+
+    Empty for studies of one size, and where two blocks are not there at two sizes.
+    """
+    study = data.plan.study
+    sizes = sorted({endpoints_of(load) for load in study.loads})
+    if len(sizes) < 2:
+        return []
+    rate = rates(data)[0]
+    at = "a rate that grows with them" if rate is None else f"{wording.plain(rate)} requests a second"
+    pieces = [Piece(f"From {sizes[0]} to {sizes[-1]} endpoints at {at}, every {ENDPOINTS} cost")]
+    for treatment in (t.name for t in study.treatments if not t.twin and t != study.baseline):
+        costs = _costs(data, treatment)
+        if costs:
+            pieces += [
+                Piece(";" if len(pieces) > 1 else ""),
+                Piece(" ", "clause"),
+                Piece(treatment, "strong"),
+                Piece(" "),
+            ]
+            for place, (name, slope) in enumerate(costs):
+                pieces += [Piece(" and " if place else ""), Piece(_hundred(name, slope.estimate), "strong")]
+                pieces.append(Piece(f" ({_hundred(name, slope.low)} to {_hundred(name, slope.high)})", "quiet"))
+            pieces.append(Piece(f" more than {study.baseline.name}"))
+    return [[*pieces, Piece(".")]] if len(pieces) > 1 else []
+
+
+def growth_notes(data: StudyData) -> list[str]:
+    """How to read the sentence; nothing where there is none."""
+    if not growth_sentences(data):
+        return []
+    study = data.plan.study
+    slopes = [slope for t in study.treatments if not t.twin for _, slope in _costs(data, t.name)]
+    sure, blocks = min(slope.confidence for slope in slopes), min(slope.n for slope in slopes)
+    methods = wording.listing(list(dict.fromkeys(slope.method for slope in slopes)))
+    return [
+        f"The cost of {ENDPOINTS} more endpoints is the slope of a straight line through the sizes of each block, app "
+        f"and whole mesh together, less that of {study.baseline.name} in the same block; in brackets its interval "
+        f"over {blocks} blocks at {wording.percent(sure, 3)} confidence ({methods}). Size by size: see the table of "
+        "verdicts."
+    ]
+
+
+def _costs(data: StudyData, treatment: str) -> list[tuple[str, Slope]]:
+    baseline = data.plan.study.baseline.name
+    if treatment == baseline:
+        return []
+    found = [(name, compare(data, treatment, baseline, name)) for name in TOTALS]
+    return [(name, one.cost) for name, one in found if one is not None]
+
+
+def _hundred(name: str, slope: float) -> str:
+    return wording.in_unit(name, ENDPOINTS * slope, sign=True)

@@ -8,10 +8,9 @@ from meshtrial.design.study import Load
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, wording
-from meshtrial.report.markup import Fragment, badge, box, bullets, joined, part
-from meshtrial.report.tables.pieces import Piece
-from meshtrial.report.tables.scaled import growth_notes, growth_sentences
-from meshtrial.report.wording import kind
+from meshtrial.report.markup import Fragment, Piece, badge, box, bullets, join, part
+from meshtrial.report.tables.growth import growth_notes, growth_sentences
+from meshtrial.vocabulary import Word, directions
 
 # Beyond this many clauses over all loads a headline is a table; then it speaks of the first primary response alone.
 MOST_CLAUSES = 12
@@ -32,7 +31,7 @@ def headline(data: StudyData) -> str:
 
 
 def _sentences(data: StudyData) -> list[list[Piece]]:
-    if any(kind(row) == "provisional" for row in data.verdicts):
+    if any(row.verdict is Word.PROVISIONAL for row in data.verdicts):
         return [[Piece(_nothing_yet(data))]]
     found = growth_sentences(data) if data.verdicts else []
     found = found or ([_sentence(data, load) for load in data.plan.study.loads] if data.verdicts else [])
@@ -53,22 +52,18 @@ def _lines(sentence: list[Piece]) -> list[list[Piece]]:
     return [line for line in lines if line]
 
 
-def _sentence_html(sentence: list[Piece]) -> Markup:
-    return part("headline", _lines(sentence))
-
-
 def verdict_sentence(data: StudyData) -> Fragment:
     """The headline: a sentence a load, what the A/A twin says, and what the whole rests on."""
     rest = [*twin_sentences(data), rests_on(data), *notes_on_headline(data)]
     if data.plan.study.backend == "local":
         rest.append(REFERENCE_NOTE)
-    html = headline_html(data) + box(bullets(rest), alarm=bool(twin_called(data)))
-    return Fragment(html, "\n".join([*headlines(data), *rest]))
+    return join(headline_shown(data), box(bullets(rest), alarm=bool(twin_called(data))))
 
 
-def headline_html(data: StudyData) -> Markup:
+def headline_shown(data: StudyData) -> Fragment:
     """The sentences alone."""
-    return joined(_sentence_html(sentence) for sentence in _sentences(data))
+    sentences = [part("headline", _lines(sentence)) for sentence in _sentences(data)]
+    return Fragment(Markup("").join(sentences), "\n".join(headlines(data)))
 
 
 def notes_on_headline(data: StudyData) -> list[str]:
@@ -76,10 +71,15 @@ def notes_on_headline(data: StudyData) -> list[str]:
     return [*growth_notes(data), *_spoken_of(data), *_not_reported(data)]
 
 
+def _judged(data: StudyData, *, twin: bool, load: str | None = None) -> list[VerdictRow]:
+    """Primary contrasts whose response was recorded, of the A/A twin or of the other treatments."""
+    found = frames.contrasts(data, load=load, primary=True)
+    return [row for row in found.rows if row.twin == twin and found.reported(row)]
+
+
 def twin_called(data: StudyData) -> list[VerdictRow]:
     """Primary contrasts in which the A/A twin was called different from the baseline that it equals."""
-    rows = [row for row in frames.verdicts(data, twin=True) if row.response in data.plan.study.primary]
-    return [row for row in rows if kind(row) in wording.DIFFERENT]
+    return [row for row in _judged(data, twin=True) if row.verdict.different]
 
 
 def twin_sentences(data: StudyData) -> list[str]:
@@ -87,23 +87,19 @@ def twin_sentences(data: StudyData) -> list[str]:
     study = data.plan.study
     if study.twin is None:
         return ["This study has no A/A twin: nothing in it shows how large its own noise is."]
-    rows = [row for row in frames.verdicts(data, twin=True) if row.response in study.primary]
-    rows = [row for row in rows if not frames.not_reported(data, row) and kind(row) != "provisional"]
+    rows = [row for row in _judged(data, twin=True) if row.verdict is not Word.PROVISIONAL]
     if not rows:
         return [f"The A/A twin {study.twin.name} has no verdict yet."]
     called = twin_called(data)
     if called:
-        named = wording.listing([f"{kind(row)} at {_where(data, row)}" for row in called])
+        named = wording.listing([f"{row.verdict} at {_where(data, row)}" for row in called])
         return [
             f"Warning: the A/A twin {study.twin.name}, deployed exactly like {study.baseline.name}, was called "
             f"{named}. At the study's error level this happens by chance now and then; read contrasts of that size "
             "with care."
         ]
-    said = [
-        f"{wording.short_label(row.response)} {wording.change(row.ratio, row.ci_high)}"
-        for row in rows
-        if row.ratio is not None
-    ]
+    known = [row for row in rows if row.ratio is not None]
+    said = [f"{wording.short_label(row.response)} {wording.change(row.ratio, row.ci_high)}" for row in known]
     return [
         f"The A/A twin {study.twin.name}, deployed exactly like {study.baseline.name}, was not called different from it"
         + (f" ({', '.join(said)})." if said and len(said) <= 6 else ".")
@@ -121,8 +117,7 @@ def rests_on(data: StudyData) -> str:
     parts = []
     for load in study.loads:
         kept, planned = frames.blocks_of(data, load.label)
-        where = f" at {load.label}" if len(study.loads) > 1 else ""
-        parts.append(f"{kept} of {planned} planned blocks{where}")
+        parts.append(f"{kept} of {planned} planned blocks{frames.at(data, load.label)}")
     shown = wording.listing(parts)
     runs = len(data.included_runs())
     order = "one fixed order" if study.order == "sequential" else "a random order of its own"
@@ -135,8 +130,9 @@ def rests_on(data: StudyData) -> str:
 def _not_reported(data: StudyData) -> list[str]:
     """Primary responses that the runs were too short to give, said once and not as a verdict."""
     found: dict[str, dict[str, None]] = {}
-    for row in frames.verdicts(data, twin=False):
-        if row.response in data.plan.study.primary and frames.not_reported(data, row):
+    contrasts = frames.contrasts(data, primary=True)
+    for row in contrasts.rows:
+        if not row.twin and not contrasts.reported(row):
             found.setdefault(row.response, {})[row.load] = None
     floor = data.plan.study.gates.sample_floor
     why = f"fewer than {floor:g} requests of a run lie beyond it; measure longer or at a higher rate"
@@ -160,16 +156,14 @@ def _nothing_yet(data: StudyData) -> str:
 
 
 def _sentence(data: StudyData, load: Load) -> list[Piece]:
-    study = data.plan.study
-    rows = [row for row in frames.verdicts(data, load=load.label, twin=False) if row.response in study.primary]
-    rows = [row for row in rows if not frames.not_reported(data, row)]
+    rows = _judged(data, twin=False, load=load.label)
     if not rows:
         return []
     contrasts = list(dict.fromkeys((row.treatment, row.baseline) for row in rows))
     spoken = _shortened(data)
     rows = [row for row in rows if not spoken or row.response == spoken] or rows
-    common = {base for _, base in contrasts}
-    base = next(iter(common)) if len(common) == 1 else ""
+    bases = {base for _, base in contrasts}
+    base = bases.pop() if len(bases) == 1 else ""
     where = wording.load_text(load)
     pieces = [Piece(f"Against {base}, at {where}:" if base else f"At {where}:")]
     for treatment, against in contrasts:
@@ -182,9 +176,7 @@ def _sentence(data: StudyData, load: Load) -> list[Piece]:
 
 def _shortened(data: StudyData) -> str:
     """The one response that the headline speaks of, where all of them would be too much; else nothing."""
-    study = data.plan.study
-    rows = [row for row in frames.verdicts(data, twin=False) if row.response in study.primary]
-    rows = [row for row in rows if not frames.not_reported(data, row)]
+    rows = _judged(data, twin=False)
     return rows[0].response if len(rows) > MOST_CLAUSES else ""
 
 
@@ -197,15 +189,15 @@ def _spoken_of(data: StudyData) -> list[str]:
 
 
 def _clause(rows: list[VerdictRow]) -> list[Piece]:
-    stopped = {kind(row) for row in rows}
-    if len(stopped) == 1 and stopped <= {"invalid", "saturated"}:
+    word, *others = {row.verdict for row in rows}
+    if not others and word.standing == "stopped":
         why = (
             "it did not hold the asked rate"
-            if stopped == {"saturated"}
+            if word is Word.SATURATED
             else "its gates or proofs failed, or too few blocks are left"
         )
-        return [Piece(" is "), Piece(next(iter(stopped)), "strong", "mt-stopped"), Piece(f": {why}")]
-    using = [row for row in rows if kind(row) in ("more", "less")]
+        return [Piece(" is "), Piece(word, "strong", f"mt-{word.tone}"), Piece(f": {why}")]
+    using = [row for row in rows if row.verdict in directions("resource")]
     being = [row for row in rows if row not in using]
     pieces = _listed(" is ", being)
     verb = "uses" if all(wording.response_of(row).used_up for row in using) else "has"
@@ -221,37 +213,24 @@ def _listed(lead: str, rows: list[VerdictRow]) -> list[Piece]:
 
 
 def _said(row: VerdictRow) -> list[Piece]:
-    name, word = wording.short_label(row.response), kind(row)
-    verdict = Piece(word, "strong", f"mt-{wording.look(row).tone}")
-    if word in ("more", "less"):
-        return [verdict, Piece(f" {name}"), *_bracket(_size(row))]
+    name, word = wording.short_label(row.response), row.verdict
     about = f" at {name.removesuffix(' latency')}" if row.response.startswith("latency_") else f" in {name}"
-    if word in ("slower", "faster", "higher", "lower"):
-        return [verdict, Piece(about), *_bracket(_size(row))]
-    if word == "equivalent" and row.margin_floor is not None:
-        return [verdict, Piece(about), *_bracket(wording.within_floor(row))]
-    if word == "equivalent":
-        margin = f"within {wording.rounded_percent(row.margin)}" if row.margin is not None else "within the margin"
-        return [verdict, Piece(about), *_bracket(margin)]
-    return [verdict, Piece(about), *_bracket(wording.qualifier(row))]
-
-
-def _bracket(text: str) -> list[Piece]:
-    return [Piece(f" ({text})", "quiet")] if text else []
-
-
-def _size(row: VerdictRow) -> str:
-    parts = []
-    if row.difference is not None:
-        parts.append(wording.in_unit(row.response, row.difference, sign=True))
-    if row.ratio is not None:
-        parts.append(wording.change(row.ratio, row.ci_high))
-    if wording.qualifier(row):
-        parts.append(wording.qualifier(row))
-    return ", ".join(parts)
+    why = wording.qualifier(row)
+    if word.different:
+        added = "" if row.difference is None else wording.in_unit(row.response, row.difference, sign=True)
+        change = "" if row.ratio is None else wording.change(row.ratio, row.ci_high)
+        why = ", ".join(filter(None, (added, change, why)))
+    elif word is Word.EQUIVALENT and row.margin_floor is not None:
+        why = wording.within_floor(row)
+    elif word is Word.EQUIVALENT:
+        why = f"within {wording.rounded_percent(row.margin) if row.margin is not None else 'the margin'}"
+    pieces = [
+        Piece(word, "strong", f"mt-{word.tone}"),
+        Piece(f" {name}" if word in directions("resource") else about),
+    ]
+    return [*pieces, Piece(f" ({why})", "quiet")] if why else pieces
 
 
 def verdict_badge(row: VerdictRow) -> Markup:
     """A verdict as HTML."""
-    mark = wording.look(row)
-    return badge(mark.glyph, mark.word, mark.tone)
+    return badge(row.verdict.glyph, row.verdict, row.verdict.tone)

@@ -6,16 +6,17 @@ from meshtrial.design.responses import MARKED
 from meshtrial.design.study import Study
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
-from meshtrial.report.markup import Fragment, bullets, fold, prose
+from meshtrial.report.markup import Fragment, bullets, fold, join, prose
 from meshtrial.report.tables.headline import REFERENCE_NOTE
 
 
 def method_and_limits(data: StudyData) -> Fragment:
     """Method and limits in prose, every figure of it from the plan."""
-    method, limits = _method(data), _limits(data)
-    html = fold("How the verdicts were reached", "order, test, interval, margin, percentiles", prose(bullets(method)))
-    html += fold("Limits", "what the verdicts do not say", prose(bullets(limits)))
-    return Fragment(html, "\n".join(["How", *method, "", "Limits", *limits]))
+    holds = "order, test, interval, margin, percentiles"
+    return join(
+        fold("How the verdicts were reached", holds, prose(bullets(_method(data)))),
+        fold("Limits", "what the verdicts do not say", prose(bullets(_limits(data)))),
+    )
 
 
 def _method(data: StudyData) -> list[str]:

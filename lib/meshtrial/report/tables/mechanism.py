@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from markupsafe import Markup
-
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.mechanism import READS, WRITES, ComponentCalls, Mechanism, read_mechanism
 from meshtrial.report import wording
-from meshtrial.report.markup import Cell, Column, Fragment, Table
+from meshtrial.report.markup import ColumnOf, Fragment, Table, join
 
 _MOST = 4
+_Counted = tuple[Mechanism, ComponentCalls]
 _NOTE = (
     "Counted after the runs, on one fresh deployment of each treatment, by strace: counts of calls, never times. No "
     "interval and no verdict: one deployment has no replicate. What arrives together is read together, so the counts "
@@ -21,32 +20,26 @@ def mechanism(data: StudyData) -> Fragment:
     """A row a treatment and component; nothing where the study counted nothing."""
     found = read_mechanism(data.path)
     if not found:
-        return Fragment(Markup(), "")
-    columns = [
-        Column("component"),
-        Column("system calls a request", numeric=True),
-        Column("reads", numeric=True),
-        Column("writes", numeric=True),
-        Column("context switches a request", numeric=True),
-        Column("most frequent, a request", wide=True),
+        return join()
+    columns: list[ColumnOf[_Counted]] = [
+        ColumnOf("component", lambda row: row[1].component),
+        ColumnOf("system calls a request", lambda row: sum(row[1].calls.values()) / row[0].traced, numeric=True),
+        ColumnOf("reads", lambda row: row[1].of(READS) / row[0].traced, numeric=True),
+        ColumnOf("writes", lambda row: row[1].of(WRITES) / row[0].traced, numeric=True),
+        ColumnOf("context switches a request", _switches, numeric=True),
+        ColumnOf("most frequent, a request", _most_frequent, wide=True),
     ]
-    rows = [_row(one, component) for one in found for component in one.components]
-    groups = [one.treatment for one in found for _ in one.components]
-    return Table(f"System calls at {found[0].load}", columns, rows, _NOTE, groups=groups).fragment()
+    rows = [(one, component) for one in found for component in one.components]
+    groups = [one.treatment for one, _ in rows]
+    return Table.of(f"System calls at {found[0].load}", columns, rows, _NOTE, groups=groups).fragment()
 
 
-def _row(one: Mechanism, component: ComponentCalls) -> list[Cell]:
+def _switches(row: _Counted) -> float | None:
+    one, component = row
+    return None if component.switches is None else component.switches / one.untraced
+
+
+def _most_frequent(row: _Counted) -> str:
+    one, component = row
     ranked = sorted(component.calls.items(), key=lambda item: (-item[1], item[0]))[:_MOST]
-    switches = None if component.switches is None else component.switches / one.untraced
-    return [
-        Cell(component.component),
-        _each(sum(component.calls.values()) / one.traced),
-        _each(component.of(READS) / one.traced),
-        _each(component.of(WRITES) / one.traced),
-        _each(switches),
-        Cell(", ".join(f"{name} {wording.number(count / one.traced)}" for name, count in ranked)),
-    ]
-
-
-def _each(value: float | None) -> Cell:
-    return Cell(wording.number(value), value)
+    return ", ".join(f"{name} {wording.number(count / one.traced)}" for name, count in ranked)

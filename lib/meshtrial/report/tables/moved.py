@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, wording
 from meshtrial.report.marking import HINT, sentence
-from meshtrial.report.markup import Cell, Column, Fragment, Table, paragraph
+from meshtrial.report.markup import Cell, ColumnOf, Fragment, Table, paragraph
 from meshtrial.report.tables.headline import verdict_badge
 
 
@@ -26,41 +24,38 @@ def moved(declared: StudyData, later: StudyData, said: str) -> Fragment:
     """
     words = sentence(said) if said else ""
     primary = set(declared.plan.study.primary)
-    own = {_key(row): row for row in declared.verdicts}
+    own = {row.key: row for row in declared.verdicts}
     rows = [row for row in frames.verdicts(later) if row.response in primary and not frames.not_reported(later, row)]
-    changed = [row for row in rows if _key(row) not in own or _said(own[_key(row)]) != _said(row)]
+    changed = [row for row in rows if row.key not in own or _called(own[row.key]) != _called(row)]
     if not changed:
-        text = f"{words} None of the {len(rows)} verdicts of primary responses moves.".strip()
-        return Fragment(paragraph(text), text)
-    several = len(later.plan.study.loads) > 1
-    columns = [Column("treatment"), *([Column("load")] if several else []), Column("response")]
-    columns += [Column("declared before the runs"), Column("after the fact"), Column("margin", numeric=True)]
-    cells = [_cells(own.get(_key(row)), row, several) for row in changed]
-    caption = f"What moves after the fact: {len(changed)} of {len(rows)} verdicts of primary responses"
-    return Table(caption, columns, cells, f"{words} {HINT}").fragment()
-
-
-def _key(row: VerdictRow) -> tuple[str, str, str, str]:
-    return row.load, row.response, row.treatment, row.baseline
-
-
-def _said(row: VerdictRow) -> str:
-    """The verdict without the numbers behind it: a new study's size changes with every margin."""
-    return " ".join(filter(None, (wording.kind(row), row.qualifier)))
-
-
-def _cells(own: VerdictRow | None, row: VerdictRow, several: bool) -> Sequence[Cell]:
-    before = "–" if own is None or own.margin is None else f"±{wording.margin(own)}"
-    after = "–" if row.margin is None else f"±{wording.margin(row)}"
-    return [
-        Cell(row.treatment + (" (A/A twin)" if row.twin else ""), note=f"against {row.baseline}"),
-        *([Cell(row.load)] if several else []),
-        Cell(wording.short_label(row.response)),
-        Cell("not declared") if own is None else _verdict(own),
-        _verdict(row),
-        Cell(after if before == after else f"{before} → {after}"),
+        return paragraph(f"{words} None of the {len(rows)} verdicts of primary responses moves.".strip())
+    columns: list[ColumnOf[VerdictRow]] = [ColumnOf("treatment", _contrast)]
+    if len(later.plan.study.loads) > 1:
+        columns.append(ColumnOf("load", lambda row: row.load))
+    columns += [
+        ColumnOf("response", lambda row: wording.short_label(row.response)),
+        ColumnOf("declared before the runs", lambda row: _verdict(own[row.key]) if row.key in own else "not declared"),
+        ColumnOf("after the fact", _verdict),
+        ColumnOf("margin", lambda row: _margins(own.get(row.key), row), numeric=True),
     ]
+    caption = f"What moves after the fact: {len(changed)} of {len(rows)} verdicts of primary responses"
+    return Table.of(caption, columns, changed, f"{words} {HINT}").fragment()
+
+
+def _called(row: VerdictRow) -> tuple[str, str]:
+    """The verdict without the numbers behind it: a new study's size changes with every margin."""
+    return row.verdict, row.qualifier if row.verdict.different else ""
+
+
+def _contrast(row: VerdictRow) -> Cell:
+    return Cell(row.treatment + (" (A/A twin)" if row.twin else ""), note=f"against {row.baseline}")
 
 
 def _verdict(row: VerdictRow) -> Cell:
-    return Cell(wording.kind(row), html=verdict_badge(row), note=row.qualifier)
+    word, qualifier = _called(row)
+    return Cell(word, html=verdict_badge(row), note=qualifier)
+
+
+def _margins(own: VerdictRow | None, row: VerdictRow) -> str:
+    before, after = ("–" if one is None or one.margin is None else f"±{wording.margin(one)}" for one in (own, row))
+    return after if before == after else f"{before} → {after}"

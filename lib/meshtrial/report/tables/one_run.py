@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.records.dataset import StudyData
-from meshtrial.records.schema import RunRecord
+from meshtrial.records.schema import ComponentUsage, GateResult, Proof, RunRecord
 from meshtrial.report import wording
-from meshtrial.report.markup import Cell, Column, Fragment, Table, badge, joined, paragraph, part
+from meshtrial.report.markup import Cell, ColumnOf, Fragment, Table, badge, facts, join, paragraph, part
 from meshtrial.report.tables.validity import gate_value
 
 LOG_BYTES = 40_000  # the end of a longer log is what one looks for
@@ -28,104 +28,81 @@ def run_facts(data: StudyData, run_id: str, attempt: int = 1) -> Fragment:
     load = data.plan.study.load(run.load)
     held = "every gate and proof passed" if run.valid else "; ".join(run.reasons) or "no reason was recorded"
     errors, requests = (sum(getattr(one, name) for one in run.generators) for name in ("errors", "requests"))
-    facts = [
-        ("treatment", run.treatment),
-        ("load", wording.load_text(load)),
-        (
-            "place",
-            f"block {run.repetition}, position {run.position}; began {run.started_at[:19].replace('T', ' ')} UTC",
-        ),
-        ("held", held),
-        ("in the inference", "yes" if included else "no"),
-        ("deployed in", wording.duration(run.deploy_s)),
-        ("requests", f"{wording.count(requests)}, of which {wording.count(errors)} failed"),
-        ("versions", ", ".join(f"{name} {text}" for name, text in run.versions.items()) or "none recorded"),
-        *([("notes", "; ".join(run.notes))] if run.notes else []),
-    ]
-    first = Table(
-        f"Run {_named(run)}", [Column("what"), Column("this run", wide=True)], [[Cell(a), Cell(b)] for a, b in facts]
+    place = f"block {run.repetition}, position {run.position}; began {run.started_at[:19].replace('T', ' ')} UTC"
+    was = facts(
+        f"Run {_named(run)}",
+        ("what", "this run"),
+        [
+            ("treatment", run.treatment),
+            ("load", wording.load_text(load)),
+            ("place", place),
+            ("held", held),
+            ("in the inference", included),
+            ("deployed in", wording.duration(run.deploy_s)),
+            ("requests", f"{wording.count(requests)}, of which {wording.count(errors)} failed"),
+            ("versions", ", ".join(f"{name} {text}" for name, text in run.versions.items()) or "none recorded"),
+            *([("notes", "; ".join(run.notes))] if run.notes else []),
+        ],
     )
+    columns: list[ColumnOf[str]] = [
+        ColumnOf("response", wording.short_label),
+        ColumnOf(
+            "value", lambda name: Cell(wording.in_unit(name, run.responses[name]), run.responses[name]), numeric=True
+        ),
+    ]
     measured = [name for name in run.responses if name in data.plan.study.margins]
-    rows = [[Cell(wording.short_label(name)), _measured(run, name)] for name in measured]
-    second = Table("What it measured", [Column("response"), Column("value", numeric=True)], rows)
-    return Fragment(joined([first.to_html(), second.to_html()]), f"{first.to_text()}\n\n{second.to_text()}")
-
-
-def _measured(run: RunRecord, name: str) -> Cell:
-    return Cell(wording.in_unit(name, run.responses[name]), run.responses[name])
+    return join(was.fragment(), Table.of("What it measured", columns, measured).fragment())
 
 
 def run_gates(data: StudyData, run_id: str, attempt: int = 1) -> Fragment:
-    """A row a gate of one run: the measured value against its threshold.
-
-    Parameters
-    ----------
-    data : StudyData
-    run_id : str
-    attempt : int, optional
-    """
+    """A row a gate of one run: the measured value against its threshold; arguments as of `run_facts`."""
     run = data.find_run(run_id, attempt)
-    rows = [
-        [
-            Cell(gate.name),
-            _passed(gate.passed),
-            Cell("–" if gate.value is None else gate_value(gate.name, gate.value), gate.value),
-            Cell(gate_value(gate.name, gate.threshold), gate.threshold),
-            Cell(gate.message),
-        ]
-        for gate in run.gates
+    columns: list[ColumnOf[GateResult]] = [
+        ColumnOf("gate", lambda gate: gate.name),
+        ColumnOf("passed", lambda gate: _passed(gate.passed)),
+        ColumnOf("measured", lambda gate: _gate_cell(gate.name, gate.value), numeric=True),
+        ColumnOf("allowed", lambda gate: _gate_cell(gate.name, gate.threshold), numeric=True),
+        ColumnOf("why it failed", lambda gate: gate.message, wide=True),
     ]
-    columns = [Column("gate"), Column("passed"), Column("measured", numeric=True), Column("allowed", numeric=True)]
-    columns.append(Column("why it failed", wide=True))
-    return _or(Table(f"Gates of run {_named(run)}", columns, rows), "This run was held to no gate.")
+    return _or(Table.of(f"Gates of run {_named(run)}", columns, run.gates), "This run was held to no gate.")
+
+
+def _gate_cell(name: str, value: float | None) -> Cell | None:
+    return None if value is None else Cell(gate_value(name, value), value)
 
 
 def run_proofs(data: StudyData, run_id: str, attempt: int = 1) -> Fragment:
-    """A row a proof of one run, before and after its load: what was expected, and what was seen.
-
-    Parameters
-    ----------
-    data : StudyData
-    run_id : str
-    attempt : int, optional
-    """
+    """A row a proof of one run, before and after its load: what was expected and seen; arguments as of `run_facts`."""
     run = data.find_run(run_id, attempt)
-    rows = [
-        [Cell(proof.name), _passed(proof.passed), Cell(proof.expected), Cell(proof.observed)] for proof in run.proofs
+    columns: list[ColumnOf[Proof]] = [
+        ColumnOf("proof", lambda proof: proof.name),
+        ColumnOf("passed", lambda proof: _passed(proof.passed)),
+        ColumnOf("expected", lambda proof: proof.expected, middle=True),
+        ColumnOf("observed", lambda proof: proof.observed, wide=True),
     ]
-    columns = [Column("proof"), Column("passed"), Column("expected", middle=True), Column("observed", wide=True)]
     groups = [f"{proof.phase} the load" for proof in run.proofs]
-    table = Table(f"Proofs of run {_named(run)}", columns, rows, groups=groups)
+    table = Table.of(f"Proofs of run {_named(run)}", columns, run.proofs, groups=groups)
     return _or(table, f"{run.treatment} has no proof: there is nothing in it that could be absent.")
 
 
 def run_resources(data: StudyData, run_id: str, attempt: int = 1) -> Fragment:
-    """A row a component of one run: CPU, memory, throttling, context switches.
-
-    Parameters
-    ----------
-    data : StudyData
-    run_id : str
-    attempt : int, optional
-    """
+    """A row a component of one run: CPU, memory, throttling, context switches; arguments as of `run_facts`."""
     run = data.find_run(run_id, attempt)
     requests = run.responses.get("requests", 0.0)
-    rows = [
-        [
-            Cell(used.component, note=f"{used.count} of them" if used.count > 1 else ""),
-            Cell(used.role),
-            _number(used.cpu_s / used.window_s if used.window_s > 0 else None),
-            _number(1e6 * used.cpu_s / requests if requests else None),
-            Cell(wording.mebibytes(used.pss_bytes), used.pss_bytes),
-            _number(used.throttled_s),
-            Cell("–" if used.switches is None else wording.count(used.switches), used.switches),
-        ]
-        for used in run.usage
+    columns: list[ColumnOf[ComponentUsage]] = [
+        ColumnOf(
+            "component", lambda used: Cell(used.component, note=f"{used.count} of them" if used.count > 1 else "")
+        ),
+        ColumnOf("part", lambda used: used.role),
+        ColumnOf("CPU / cores", lambda used: used.cpu_s / used.window_s if used.window_s > 0 else None, numeric=True),
+        ColumnOf("CPU a request / µs", lambda used: 1e6 * used.cpu_s / requests if requests else None, numeric=True),
+        ColumnOf("memory", lambda used: Cell(wording.mebibytes(used.pss_bytes), used.pss_bytes), numeric=True),
+        ColumnOf("throttled / s", lambda used: used.throttled_s, numeric=True),
+        ColumnOf("context switches", lambda used: used.switches, numeric=True),
     ]
-    heads = ("CPU / cores", "CPU a request / µs", "memory", "throttled / s", "context switches")
-    columns = [Column("component"), Column("part"), *(Column(head, numeric=True) for head in heads)]
     note = "Over the measured window. A dash: this machine or cluster does not tell."
-    return _or(Table(f"Resources of run {_named(run)}", columns, rows, note), "No component's use was recorded.")
+    table = Table.of(f"Resources of run {_named(run)}", columns, run.usage, note)
+    return _or(table, "No component's use was recorded.")
 
 
 def run_log(data: StudyData, run_id: str, name: str = "", attempt: int = 1) -> Fragment:
@@ -148,9 +125,9 @@ def run_log(data: StudyData, run_id: str, name: str = "", attempt: int = 1) -> F
     try:
         logs = data.logs(run)
     except RecordError as error:
-        return Fragment(paragraph(text := f"{error}."), text)
+        return paragraph(f"{error}.")
     if not logs:
-        return Fragment(paragraph(text := f"No log was kept of run {_named(run)}."), text)
+        return paragraph(f"No log was kept of run {_named(run)}.")
     name = name or next(iter(logs))
     if name not in logs:
         raise UsageError(f"log {name!r}: was not kept of run {_named(run)}; there are {', '.join(logs)}")
@@ -174,9 +151,5 @@ def _passed(passed: bool) -> Cell:
     return Cell("yes" if passed else "no", html=badge("✓", "yes", "same") if passed else badge("✕", "no", "stopped"))
 
 
-def _number(value: float | None) -> Cell:
-    return Cell(wording.number(value), value)
-
-
 def _or(table: Table, nothing: str) -> Fragment:
-    return table.fragment() if table.rows else Fragment(paragraph(nothing), nothing)
+    return table.fragment() if table.rows else paragraph(nothing)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
-from markupsafe import Markup
 
-from meshtrial.inference.values import block_values
+from meshtrial.inference.values import LoadBlocks
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.parts import Place, places
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, wording
-from meshtrial.report.markup import Cell, Column, Fragment, Table, join
+from meshtrial.report.markup import Cell, Column, ColumnOf, Fragment, Table, cell, join
 
 _WHERE = (
     "One plan and one seed: a block lies in one place as a whole, so what is compared shares its place, and a place "
@@ -29,7 +29,7 @@ def places_of_blocks(data: StudyData) -> Fragment:
     """Two tables; nothing for a study that was run in one place."""
     found = places(data.plan, data.environment)
     if not found:
-        return Fragment(Markup(), "")
+        return join()
     return join(_where(data, found).fragment(), _effects(data, found).fragment())
 
 
@@ -40,43 +40,43 @@ def _where(data: StudyData, found: Sequence[Place]) -> Table:
         testbed = place.environment.get("testbed", data.environment.get("testbed"))
         told = testbed if isinstance(testbed, dict) else {}
         nodes = told.get("nodes")
-        rows.append(
-            [
-                Cell(place.name),
-                Cell(f"{place.blocks[0]} to {place.blocks[-1]}"),
-                Cell(str(told.get("cluster") or told.get("cpu_model") or "not recorded")),
-                Cell(str(told.get("kubernetes") or told.get("kernel") or "not recorded")),
-                Cell(str(len(nodes)) if isinstance(nodes, list) else "–"),
-                Cell(runs[0].started_at[:16].replace("T", " ") if runs else "–"),
-                Cell(runs[-1].finished_at[:16].replace("T", " ") if runs else "–"),
-                Cell(f"{sum(run.valid for run in runs)} of {len(runs)}"),
-            ]
+        shown = (
+            place.name,
+            f"{place.blocks[0]} to {place.blocks[-1]}",
+            told.get("cluster") or told.get("cpu_model") or "not recorded",
+            told.get("kubernetes") or told.get("kernel") or "not recorded",
+            len(nodes) if isinstance(nodes, list) else None,
+            runs[0].started_at[:16].replace("T", " ") if runs else None,
+            runs[-1].finished_at[:16].replace("T", " ") if runs else None,
+            f"{sum(run.valid for run in runs)} of {len(runs)}",
         )
+        rows.append([cell(value) for value in shown])
     labels = ["place", "blocks", "cluster or CPU", "Kubernetes or kernel", "nodes", "from (UTC)", "to (UTC)", "valid"]
     return Table("Where the blocks were run", [Column(label) for label in labels], rows, _WHERE)
 
 
 def _effects(data: StudyData, found: Sequence[Place]) -> Table:
+    def contrast(row: VerdictRow) -> str:
+        return f"{row.treatment} against {row.baseline}" + (f", {row.load}" if len(frames.loads(data)) > 1 else "")
+
+    columns: list[ColumnOf[VerdictRow]] = [
+        ColumnOf("contrast", contrast),
+        ColumnOf("response", lambda row: row.label, wide=True),
+        *(ColumnOf(place.name, partial(_effect, data, place), numeric=True) for place in found),
+    ]
     judged = [row for row in frames.verdicts(data) if not row.exploratory and row.n_blocks]
-    several = len(frames.loads(data)) > 1
-    rows = []
-    for row in judged:
-        name = f"{row.treatment} against {row.baseline}" + (f", {row.load}" if several else "")
-        rows.append([Cell(name), Cell(row.label), *(_effect(data, row, place) for place in found)])
-    columns = [Column("contrast"), Column("response", wide=True), *(Column(one.name, numeric=True) for one in found)]
-    return Table("The effect in each place", columns, rows, _EACH)
+    return Table.of("The effect in each place", columns, judged, _EACH)
 
 
-def _effect(data: StudyData, row: VerdictRow, place: Place) -> Cell:
+def _effect(data: StudyData, place: Place, row: VerdictRow) -> Cell:
     names = [row.treatment, row.baseline]
-    values = block_values(data.table, row.load, row.response, names, place.blocks)
-    own, base = values[row.treatment], values[row.baseline]
-    whole = np.isfinite(own) & np.isfinite(base)
-    if not whole.any():
+    runs = LoadBlocks.of(data.table, row.load, place.blocks).complete(names, row.response)
+    if not runs.blocks:
         return Cell("no block")
-    note = f"{int(whole.sum())} blocks"
+    own, base = runs.values(names, row.response).values()
+    note = f"{len(runs.blocks)} blocks"
     if row.ratio is None:
-        difference = float(np.median(own[whole] - base[whole]))
+        difference = float(np.median(own - base))
         return Cell(wording.in_unit(row.response, difference, sign=True), difference, note=note)
-    ratio = float(np.exp(np.median(np.log(own[whole] / base[whole]))))
+    ratio = float(np.exp(np.median(np.log(own / base))))
     return Cell(wording.change(ratio), ratio, note=note)

@@ -9,12 +9,10 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 
-from markupsafe import Markup
-
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import Proof
 from meshtrial.report import frames, wording
-from meshtrial.report.markup import Cell, Column, Table, badge
+from meshtrial.report.markup import Cell, ColumnOf, Table, badge
 
 _NUMBER = re.compile(r"\d+")
 _LONGEST = 140  # characters of an observation; more of it stands in the record
@@ -36,34 +34,32 @@ def proofs(data: StudyData) -> Table:
     for run in data.runs:
         for proof in run.proofs:
             grouped[run.treatment, proof.name].append(proof)
-    rows, groups = [], []
-    for treatment in frames.order(data, {name for name, _ in grouped}):
-        for (owner, name), mine in grouped.items():
-            if owner != treatment:
-                continue
-            failed = [proof for proof in mine if not proof.passed]
-            shown = failed or mine
-            passed = f"{len(mine) - len(failed)}/{len(mine)}"
-            groups.append(treatment)
-            rows.append(
-                [
-                    Cell(name),
-                    Cell(passed, html=badge("✕", passed, "stopped") if failed else Markup("")),
-                    Cell(together(proof.expected for proof in shown)),
-                    Cell(together(in_words(proof.observed) for proof in shown)),
-                ]
-            )
-    columns = [
-        Column("proof"),
-        Column("passed", numeric=True),
-        Column("expected", middle=True),
-        Column("observed", wide=True),
+    places = {name: place for place, name in enumerate(frames.order(data, {name for name, _ in grouped}))}
+    listed = sorted(grouped.items(), key=lambda named: places[named[0][0]])
+    columns: list[ColumnOf[list[Proof]]] = [
+        ColumnOf("proof", lambda mine: mine[0].name),
+        ColumnOf("passed", _passed, numeric=True),
+        ColumnOf("expected", lambda mine: together(proof.expected for proof in _failed(mine) or mine), middle=True),
+        ColumnOf(
+            "observed", lambda mine: together(in_words(proof.observed) for proof in _failed(mine) or mine), wide=True
+        ),
     ]
     note = (
         "Every treatment is proven before and after each run to be what its label says. A treatment without a row has "
         "no proof. The runs' records hold every observation in full."
     )
-    return Table("Proofs, by treatment", columns, rows, note, groups=groups, show_caption=False)
+    groups = [treatment for (treatment, _), _ in listed]
+    rows = [mine for _, mine in listed]
+    return Table.of("Proofs, by treatment", columns, rows, note, groups=groups, show_caption=False)
+
+
+def _failed(proofs: list[Proof]) -> list[Proof]:
+    return [proof for proof in proofs if not proof.passed]
+
+
+def _passed(mine: list[Proof]) -> Cell:
+    passed = f"{len(mine) - len(_failed(mine))}/{len(mine)}"
+    return Cell(passed, html=badge("✕", passed, "stopped") if _failed(mine) else None)
 
 
 def holds(data: StudyData) -> str:

@@ -9,16 +9,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
 from meshtrial import __version__
 from meshtrial.design.plan import Plan
 from meshtrial.inference.diagnosis import ran
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
-from meshtrial.report.markup import Cell, Column, Fragment, Table, fold, heading, joined, part
-from meshtrial.report.tables.citation import citation
-from meshtrial.report.tables.digest import verdicts_sha256
+from meshtrial.report.markup import Cell, Column, Fragment, Table, facts, heading, join, part
+from meshtrial.report.tables.citation import citation, verdicts_sha256
 
 # What environment.json usually holds, in a reader's order and words; anything else follows under its own name.
 _LABELS = {
@@ -42,15 +39,13 @@ def reproduce_command(plan: Plan) -> str:
 
     Empty text and 0 stand for defaults and are not written. Nor are paths: they belong to one machine.
     """
-    parameters = plan.study.options.get("parameters", {})
     words = ["meshtrial", "run", plan.study.name]
-    if isinstance(parameters, Mapping):
-        for name, value in parameters.items():
-            # 0 means "as the profile says" everywhere but for the seed.
-            unset = value in ("", None) or (value == 0 and not isinstance(value, bool) and name != "seed")
-            if unset or name == "study_dir":
-                continue
-            words += ["-p", f"{name}={_as_word(value)}"]
+    for name, value in plan.study.parameters.items():
+        # 0 means "as the profile says" everywhere but for the seed.
+        unset = value in ("", None) or (value == 0 and not isinstance(value, bool) and name != "seed")
+        if unset or name == "study_dir":
+            continue
+        words += ["-p", f"{name}={_as_word(value)}"]
     return shlex.join(words)
 
 
@@ -71,25 +66,19 @@ def recorded_at(data: StudyData) -> str:
 
 def provenance(data: StudyData) -> Fragment:
     """Host, versions, commit, lock, plan digest, seed, the commands that make it again, and how it is cited."""
-    plan = data.plan
-    command, again = reproduce_command(plan), f"meshtrial report {shlex.quote(recorded_at(data))}"
-    record, versions, machine = _record_table(data), list(_versions_tables(data)), _machine_table(data)
-    seal = {"plan": plan.sha256, "verdicts": verdicts_sha256(data), "records": recorded_at(data)}
-    cite = citation(data)
-    folded = [
-        fold(record.caption, "digests of plan and verdicts, seed, first and last run", record.to_html()),
-        *(fold(table.caption, "what differs between them", table.to_html()) for table in versions),
-        fold(machine.caption, "CPU, kernel, every program's version", machine.to_html()),
-    ]
-    html = part("provenance", seal, command, again, joined(folded))
-    html += heading("Cite this") + cite.html
-    shown = [record, *versions, machine]
-    return Fragment(html, "\n".join([command, again, *(f"\n{table.to_text()}" for table in shown), "", cite.text]))
+    command, again = reproduce_command(data.plan), f"meshtrial report {shlex.quote(recorded_at(data))}"
+    folded = join(
+        _record_table(data).folded("digests of plan and verdicts, seed, first and last run"),
+        *(table.folded("what differs between them") for table in _versions_tables(data)),
+        _machine_table(data).folded("CPU, kernel, every program's version"),
+    )
+    seal = {"plan": data.plan.sha256, "verdicts": verdicts_sha256(data), "records": recorded_at(data)}
+    made_again = Fragment(part("provenance", seal, command, again, folded.html), f"{command}\n{again}\n\n{folded.text}")
+    return join(made_again, heading("Cite this"), citation(data))
 
 
 def _record_table(data: StudyData) -> Table:
     plan = data.plan
-    starts = [run.start_unix_s for run in data.runs]
     rows = [
         ("plan SHA-256", plan.sha256),
         ("verdicts SHA-256", verdicts_sha256(data)),
@@ -102,7 +91,7 @@ def _record_table(data: StudyData) -> Table:
         rows += [
             ("first run started", first.started_at),
             ("last run finished", last.finished_at),
-            ("between first and last start", wording.duration(max(starts) - min(starts))),
+            ("between first and last start", wording.duration(last.start_unix_s - first.start_unix_s)),
         ]
     rows.append(("report made by", f"meshtrial {__version__}"))
     return _pairs("The record", rows)
@@ -130,13 +119,13 @@ def _versions_tables(data: StudyData) -> Iterator[Table]:
             for what, versions in told.items():
                 if treatment.dataplane == plane:
                     found[what][treatment.versioned] |= versions
-        rows = {
-            what: [", ".join(sorted(by[name])) or "\u2013" for name in columns] for what, by in sorted(found.items())
-        }
+        rows = [
+            [what, *(", ".join(sorted(by[name])) or "\u2013" for name in columns)] for what, by in sorted(found.items())
+        ]
         yield Table(
             f"Versions of {plane}, as the runs recorded them",
             [Column("what"), *(Column(name, wide=True) for name in columns)],
-            [[Cell(text) for text in (what, *told)] for what, told in rows.items() if len(set(told)) > 1],
+            [[Cell(text) for text in row] for row in rows if len(set(row[1:])) > 1],
             "What is not listed was the same in all of them.",
             show_caption=False,
         )
@@ -187,14 +176,11 @@ def _shown(name: str, value: object) -> str:
 
 
 def _pairs(caption: str, rows: list[tuple[str, str]]) -> Table:
-    cells = [
-        [
-            Cell(label.replace("_", " ")),
-            Cell(text, html=part("hash", text) if _is_hash(text) else Markup("")),
-        ]
+    said = [
+        (label.replace("_", " "), Cell(text, html=part("hash", text) if _is_hash(text) else None))
         for label, text in rows
     ]
-    return Table(caption, [Column("what"), Column("recorded", wide=True)], cells, show_caption=False, sortable=False)
+    return facts(caption, ("what", "recorded"), said, show_caption=False)
 
 
 def _is_hash(text: str) -> bool:

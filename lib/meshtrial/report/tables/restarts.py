@@ -10,7 +10,7 @@ import numpy as np
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
 from meshtrial.report import frames, wording
-from meshtrial.report.markup import Cell, Column, Fragment, Table, paragraph
+from meshtrial.report.markup import Cell, ColumnOf, Fragment, Table, paragraph
 
 _NOTE = (
     "Medians over the runs, and from the least to the most of them. Failed requests are those of the whole run; the "
@@ -18,36 +18,37 @@ _NOTE = (
     "moment where nothing was restarted. Reconnects are broken connections whose request the load generator repeated "
     "in silence."
 )
-_COUNTED = ("restart_s", "failed_requests", "longest_gap_s", "reconnects")
 
 
 def restarts(data: StudyData) -> Fragment:
     """A row a treatment; one sentence where no run of the study restarted anything."""
     runs = [run for run in data.included_runs() if "failed_requests" in run.responses]
     if not any("restart" in run.extra for run in runs):
-        return Fragment(paragraph(text := "No run that takes part in the inference restarted anything."), text)
-    columns = [Column("treatment"), Column("runs", numeric=True), Column("restart took", numeric=True)]
-    columns += [Column("failed requests", numeric=True), Column("of these", numeric=False)]
-    columns += [Column("longest silence", numeric=True), Column("reconnects", numeric=True)]
-    rows = []
-    for name in frames.order(data, [run.treatment for run in runs]):
-        mine = [run for run in runs if run.treatment == name]
-        took, failed, gap, broke = (_spread(mine, response) for response in _COUNTED)
-        kinds = sum((Counter(run.failures) for run in mine), Counter[str]())
-        rows.append([Cell(name), Cell(wording.count(len(mine))), took, failed, Cell(_kinds(kinds)), gap, broke])
-    return Table("Restarts under load", columns, rows, _NOTE).fragment()
+        return paragraph("No run that takes part in the inference restarted anything.")
+    of = {
+        name: [run for run in runs if run.treatment == name] for name in frames.order(data, [r.treatment for r in runs])
+    }
+    columns: list[ColumnOf[list[RunRecord]]] = [
+        ColumnOf("treatment", lambda mine: mine[0].treatment),
+        ColumnOf("runs", lambda mine: wording.count(len(mine)), numeric=True),
+        ColumnOf("restart took", lambda mine: _spread(mine, "restart_s"), numeric=True),
+        ColumnOf("failed requests", lambda mine: _spread(mine, "failed_requests"), numeric=True),
+        ColumnOf("of these", _kinds),
+        ColumnOf("longest silence", lambda mine: _spread(mine, "longest_gap_s"), numeric=True),
+        ColumnOf("reconnects", lambda mine: _spread(mine, "reconnects"), numeric=True),
+    ]
+    return Table.of("Restarts under load", columns, of.values(), _NOTE).fragment()
 
 
-def _kinds(counted: Counter[str]) -> str:
+def _kinds(runs: Sequence[RunRecord]) -> str:
+    counted = sum((Counter(run.failures) for run in runs), Counter[str]())
     return ", ".join(f"{wording.count(number)} {kind}" for kind, number in counted.most_common()) or "–"
 
 
-def _spread(runs: Sequence[RunRecord], response: str) -> Cell:
+def _spread(runs: Sequence[RunRecord], response: str) -> Cell | None:
     values = [run.responses[response] for run in runs if response in run.responses]
     if not values:
-        return Cell("–")
+        return None
     middle, least, most = float(np.median(values)), min(values), max(values)
-    shown = wording.in_unit(response, middle)
-    if least == most:
-        return Cell(shown, middle)
-    return Cell(shown, middle, note=f"{wording.in_unit(response, least)} to {wording.in_unit(response, most)}")
+    ends = f"{wording.in_unit(response, least)} to {wording.in_unit(response, most)}"
+    return Cell(wording.in_unit(response, middle), middle, note=ends if least < most else "")

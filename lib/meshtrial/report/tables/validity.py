@@ -15,6 +15,7 @@ from meshtrial.report import frames, wording
 from meshtrial.report.markup import (
     Cell,
     Column,
+    ColumnOf,
     Fragment,
     Table,
     badge,
@@ -22,13 +23,14 @@ from meshtrial.report.markup import (
     bullets,
     fold,
     heading,
+    join,
     paragraph,
 )
 from meshtrial.report.tables import proofs
 from meshtrial.report.tables.failures import failed_requests
 from meshtrial.report.tables.headline import twin_called, twin_sentences
 from meshtrial.report.tables.places import places_of_blocks
-from meshtrial.stats.family import NO_TWIN
+from meshtrial.vocabulary import NO_TWIN
 
 # Codes of warnings that speak of the machine's course rather than of one contrast.
 _SHARES = frozenset(
@@ -36,6 +38,7 @@ _SHARES = frozenset(
 )
 # Less is not worth a sentence: a run bears 5 % of late sends, and a short theft makes only some sends late.
 _STOLEN = 0.02
+_OTHERS = "Drift and order of exploratory responses"
 _COURSE = (
     *("drift", "autocorrelation", "carry-over", "dependent-blocks", "position", "warm-up", "modes", "baseline-modes"),
     *("aa-differs", "noise-floor", NO_TWIN, "places-differ"),
@@ -46,28 +49,22 @@ def validity(data: StudyData) -> Fragment:
     """Everything that could make a verdict wrong, failures first."""
     summary = [*course_of_runs(data), *twin_sentences(data)]
     gone = excluded(data)
-    gates, proven, failures = _gates(data), proofs.proofs(data), failed_requests(data)
-    alarm = bool(twin_called(data) or gone)
-    html = box(bullets(summary), alarm=alarm)
-    if gone:
-        html += heading("What was excluded, and why") + bullets(gone)
-    divided = places_of_blocks(data)
-    html += divided.html
-    html += fold(gates.caption, _gates_hold(data), gates.to_html(), opened=_any_failed(data))
-    html += failures.html + _failed_runs(data)
     unproven = any(not proof.passed for run in data.runs for proof in run.proofs)
-    html += fold(proven.caption, proofs.holds(data), proven.to_html(), opened=unproven)
+    ungated = any(not gate.passed for run in data.runs for gate in run.gates)
     warnings, others = _drift_warnings(data, primary=True), _drift_warnings(data, primary=False)
-    html += heading("Drift and order") + (
-        bullets(warnings)
-        if warnings
-        else paragraph("No warning of drift, order or carry-over was raised for a primary response.")
+    quiet = paragraph("No warning of drift, order or carry-over was raised for a primary response.")
+    return join(
+        box(bullets(summary), alarm=bool(twin_called(data) or gone)),
+        *([heading("What was excluded, and why"), bullets(gone)] if gone else []),
+        places_of_blocks(data),
+        _gates(data).folded(_gates_hold(data), opened=ungated),
+        failed_requests(data),
+        _failed_runs(data),
+        proofs.proofs(data).folded(proofs.holds(data), opened=unproven),
+        heading("Drift and order"),
+        bullets(warnings) if warnings else quiet,
+        *([fold(_OTHERS, _times(len(others), "warning"), bullets(others))] if others else []),
     )
-    if others:
-        html += fold("Drift and order of exploratory responses", _times(len(others), "warning"), bullets(others))
-    told = [*summary, *gone, "", *([divided.text, ""] if divided.text else []), gates.to_text(), failures.text, ""]
-    text = "\n".join([*told, proven.to_text(), "", *warnings])
-    return Fragment(html, text)
 
 
 def _gates_hold(data: StudyData) -> str:
@@ -78,10 +75,6 @@ def _gates_hold(data: StudyData) -> str:
     held = sum(all(gate.passed for gate in run.gates) for run in data.runs)
     said = f"{_times(len(names), 'gate')}; {wording.count(held)} of {_times(len(data.runs), 'attempt')} passed them all"
     return f"{said}; failed: {wording.listing(list(failed))}" if failed else said
-
-
-def _any_failed(data: StudyData) -> bool:
-    return any(not gate.passed for run in data.runs for gate in run.gates)
 
 
 def course_of_runs(data: StudyData) -> list[str]:
@@ -101,13 +94,7 @@ def course_of_runs(data: StudyData) -> list[str]:
         lines.append("Every run passed all gates and proofs at the first attempt.")
     if done < planned:
         lines.append(f"The plan is not finished: {wording.count(planned - done)} runs are missing.")
-    mostly = _mostly(failed)
-    if mostly:
-        lines.append(mostly)
-    stolen = _stolen(data.runs)
-    if stolen:
-        lines.append(stolen)
-    return lines
+    return [*lines, *filter(None, (_mostly(failed), _stolen(data.runs)))]
 
 
 def _times(count: int, what: str) -> str:
@@ -198,9 +185,8 @@ def _gates(data: StudyData) -> Table:
     several = len(frames.loads(data)) > 1
     rows, keys, groups = [], [], []
     for load in frames.loads(data):
-        rows.append(
-            [Cell("valid attempts"), Cell("–"), *(_fraction(valid[load, a], attempts[load, a]) for a in treatments)]
-        )
+        held = (_fraction(valid[load, name], attempts[load, name]) for name in treatments)
+        rows.append([Cell("valid attempts"), Cell("–"), *held])
         for name in names:
             results = {treatment: grouped.get((load, treatment, name), []) for treatment in treatments}
             limit = next((gate.threshold for found in results.values() for gate in found), None)
@@ -208,11 +194,8 @@ def _gates(data: StudyData) -> Table:
             rows.append([Cell(name), threshold, *(_gate_cell(name, results[treatment]) for treatment in treatments)])
         keys += [f"{load}|valid", *(f"{load}|{name}" for name in names)]
         groups += [load if several else ""] * (len(names) + 1)
-    columns = [
-        Column("gate"),
-        Column("threshold", numeric=True),
-        *(Column(treatment, numeric=True) for treatment in treatments),
-    ]
+    heads = ["threshold", *treatments]
+    columns = [Column("gate"), *(Column(head, numeric=True) for head in heads)]
     note = "Each cell: the worst value of all attempts; where a gate failed, how many passed it."
     return Table("Gates, by treatment", columns, rows, note, keys, groups if several else (), show_caption=False)
 
@@ -246,24 +229,20 @@ def _gate_cell(name: str, gates: list[GateResult]) -> Cell:
     return Cell(passed, html=_failure(passed), note=text)
 
 
-def _failed_runs(data: StudyData) -> Markup:
+def _failed_runs(data: StudyData) -> Fragment:
     failed = [run for run in data.runs if not run.valid]
     if not failed:
-        return Markup("")
-    rows = [
-        [
-            Cell(run.run_id),
-            Cell(str(run.attempt), run.attempt),
-            Cell("; ".join(run.reasons) or "no reason recorded"),
-        ]
-        for run in failed
+        return join()
+    columns: list[ColumnOf[RunRecord]] = [
+        ColumnOf("run", lambda run: run.run_id),
+        ColumnOf("attempt", lambda run: run.attempt, numeric=True),
+        ColumnOf("what failed", lambda run: "; ".join(run.reasons) or "no reason recorded", wide=True),
     ]
-    columns = [Column("run"), Column("attempt", numeric=True), Column("what failed", wide=True)]
     keys = [f"{run.run_id}|{run.attempt}" for run in failed]
-    table = Table("Attempts that failed", columns, rows, keys=keys, show_caption=False)
-    return fold(table.caption, f"{len(failed)}, each with its reason", table.to_html(), opened=len(failed) <= 6)
+    table = Table.of("Attempts that failed", columns, failed, keys=keys, show_caption=False)
+    return table.folded(f"{len(failed)}, each with its reason", opened=len(failed) <= 6)
 
 
 def _drift_warnings(data: StudyData, *, primary: bool) -> list[str]:
     rows = [row for row in frames.verdicts(data) if (row.response in data.plan.study.primary) == primary]
-    return wording.warnings(rows, lambda warning: warning.partition(":")[0] in _COURSE)
+    return wording.warnings(rows, _COURSE)

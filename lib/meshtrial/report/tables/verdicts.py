@@ -3,98 +3,83 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
-
-from markupsafe import Markup
+from functools import partial
+from statistics import multimode
 
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, wording
 from meshtrial.report.frames import Contrasts
-from meshtrial.report.markup import (
-    Cell,
-    Column,
-    Fragment,
-    Table,
-    bullets,
-    fold,
-    joined,
-    paragraph,
-    part,
-)
+from meshtrial.report.markup import Cell, ColumnOf, Fragment, Table, bullets, fold, join, paragraph, part
 from meshtrial.report.tables.headline import verdict_badge
-from meshtrial.report.wording import kind
+from meshtrial.vocabulary import Word
 
 FOLD_FROM = 12  # exploratory rows beyond which their table is folded
 _FAMILIES = ("latency", "CPU", "memory", "other")
-_T = TypeVar("_T")
 
 
 def verdict_table(data: StudyData) -> Fragment:
     """Primary contrasts: values, change, added, interval, margin, corrected p, verdict."""
     found = frames.contrasts(data, primary=True)
     if not found.rows:
-        return Fragment(paragraph("No verdict has been computed yet."), "No verdict has been computed yet.")
+        return paragraph("No verdict has been computed yet.")
     note = (
         "Baseline and treatment are medians over the included runs; the change is estimated within blocks, so it need "
         "not be their quotient. p is corrected for the contrasts of one response at one load (Holm). The A/A twin "
         "stands outside every family."
     )
-    parts = contrast_tables(found, note)
-    words = fold(
-        "The same in words", "a sentence a row, to be quoted or read aloud", bullets(map(in_words, found.rows))
+    words = bullets(map(in_words, found.rows))
+    return join(
+        *(table.fragment() for table in contrast_tables(found, note)),
+        _legend(found.rows),
+        fold("The same in words", "a sentence a row, to be quoted or read aloud", words),
     )
-    html = joined(part.to_html() for part in parts) + _legend(found.rows) + words
-    return Fragment(html, "\n\n".join(part.to_text() for part in parts))
 
 
 def exploratory_table(data: StudyData) -> Fragment:
     """Everything measured beside the primary responses, with the warning that belongs to it."""
     found = frames.contrasts(data, primary=False)
     if not found.rows:
-        text = "No response beside the primary ones was compared."
-        return Fragment(paragraph(text), text)
+        return paragraph("No response beside the primary ones was compared.")
     lead = (
         "Exploratory: not planned as the study's question, corrected together by Benjamini-Hochberg (q). Read it as "
         "a hint at what to ask next; a finding here is one to repeat in a study of its own."
     )
-    parts = contrast_tables(found)
-    tables = joined(part.to_html() for part in parts)
+    tables = [table.fragment() for table in contrast_tables(found)]
     if len(found.rows) > FOLD_FROM:
         holds = "response by response: estimate, interval, margin"
-        tables = fold(f"All {len(found.rows)} exploratory contrasts", holds, tables)
-    tally, called = _tally(found.rows), _called_table(found)
-    html = paragraph(lead, "mt-prose") + paragraph(tally, "mt-prose") + called.to_html() + tables
-    return Fragment(html, "\n\n".join([lead, tally, called.to_text(), *(part.to_text() for part in parts)]))
+        tables = [fold(f"All {len(found.rows)} exploratory contrasts", holds, *tables)]
+    said = (paragraph(text, "mt-prose") for text in (lead, _tally(found.rows)))
+    return join(*said, _called_table(found).fragment(), *tables)
 
 
 def _tally(rows: Sequence[VerdictRow]) -> str:
     """How many of each class."""
     judged = [row for row in rows if not row.twin]
-    counts = Counter(kind(row) for row in judged)
+    counts = Counter(row.verdict for row in judged)
     return f"{len(judged)} contrasts: {wording.listing([f'{count} {word}' for word, count in counts.most_common()])}."
 
 
 def _called_table(contrasts: Contrasts) -> Table:
     """Where something was called different: a row a treatment, a column a family of responses."""
-    counted: dict[tuple[str, str], dict[str, Counter[str]]] = {}
+    counted: dict[tuple[str, str], dict[str, Counter[Word]]] = {}
     for row in contrasts.rows:
         if not row.twin:
             mine = counted.setdefault((row.treatment, row.baseline), {})
-            mine.setdefault(_family(row), Counter())[kind(row)] += 1
+            mine.setdefault(_family(row), Counter())[row.verdict] += 1
     families = [name for name in _FAMILIES if any(name in mine for mine in counted.values())]
     against = "against {}" if len(contrasts.baselines) > 1 else ""
-    cells = [
-        [
-            Cell(treatment, note=against.format(base)),
-            *(_count_cell(mine.get(name)) for name in families),
-        ]
-        for (treatment, base), mine in counted.items()
+
+    def called(family: str, pair: tuple[str, str]) -> Cell | None:
+        return _count(counted[pair].get(family))
+
+    columns: list[ColumnOf[tuple[str, str]]] = [
+        ColumnOf("treatment", lambda pair: Cell(pair[0], note=against.format(pair[1]))),
+        *(ColumnOf(name, partial(called, name)) for name in families),
     ]
-    caption = "Called different among the exploratory responses"
-    return Table(caption, [Column("treatment"), *(Column(name) for name in families)], cells)
+    return Table.of("Called different among the exploratory responses", columns, counted)
 
 
 def _family(row: VerdictRow) -> str:
@@ -106,39 +91,33 @@ def _family(row: VerdictRow) -> str:
     return "CPU" if "cpu" in response.name or "switches" in response.name else "other"
 
 
-def _count_cell(counts: Counter[str] | None) -> Cell:
+def _count(counts: Counter[Word] | None) -> Cell | None:
     if not counts:
-        return Cell("–")
-    called = {word: count for word, count in counts.items() if word in wording.DIFFERENT}
+        return None
+    called = {word: count for word, count in counts.items() if word.different}
     said = ", ".join(f"{count} {word}" for word, count in called.items()) or "none"
     return Cell(f"{said} of {counts.total()}", sum(called.values()))
 
 
 def contrast_tables(contrasts: Contrasts, note: str = "") -> list[Table]:
     """Verdict rows as tables, one a load."""
-    by_load = [(load, [row for row in contrasts.rows if row.load == load]) for load in contrasts.loads]
-    found = [(load, rows) for load, rows in by_load if rows]
+    panels = contrasts.panels("load")
     # What holds for all of them is said once, below the last.
-    return [
-        _table(contrasts, load, rows, note if place == len(found) else "")
-        for place, (load, rows) in enumerate(found, start=1)
-    ]
+    return [_table(panel, note if panel is panels[-1] else "") for panel in panels]
 
 
-def _table(contrasts: Contrasts, load: str, rows: Sequence[VerdictRow], note: str) -> Table:
-    several = len({row.baseline for row in rows}) > 1
-    usual = _Usual(
-        _most_common(row.confidence for row in rows if row.confidence is not None),
-        _most_common(row.n_blocks for row in rows if row.n_blocks),
-        contrasts.counted,
-    )
-    columns = [
-        Column("treatment"),
-        Column("verdict", middle=True),
-        Column("change", numeric=True),
-        Column("added", numeric=True),
-        Column("baseline → treatment", numeric=True),
-        Column("margin", numeric=True),
+def _table(contrasts: Contrasts, note: str) -> Table:
+    rows, load, several = contrasts.rows, contrasts.rows[0].load, len(contrasts.baselines) > 1
+    confidences = multimode(row.confidence for row in rows if row.confidence is not None)
+    blocks = multimode(row.n_blocks for row in rows if row.n_blocks)
+    usual = _Usual(next(iter(confidences), None), next(iter(blocks), None), contrasts.counted)
+    columns: list[ColumnOf[VerdictRow]] = [
+        ColumnOf("treatment", partial(_treatment, several=several)),
+        ColumnOf("verdict", partial(_verdict, contrasts, usual), middle=True),
+        ColumnOf("change", partial(_change, usual), numeric=True),
+        ColumnOf("added", _added, numeric=True),
+        ColumnOf("baseline → treatment", _values, numeric=True),
+        ColumnOf("margin", _margin, numeric=True),
     ]
     caption = "Exploratory contrasts" if all(row.exploratory for row in rows) else "Verdicts"
     if load:
@@ -150,8 +129,8 @@ def _table(contrasts: Contrasts, load: str, rows: Sequence[VerdictRow], note: st
         if any(_unusual(row, usual) for row in rows):
             caption += " where nothing else is said"
     keys = [f"{row.load}|{row.response}|{row.treatment}|{row.baseline}" for row in rows]
-    cells = [_cells(contrasts, row, several, usual) for row in rows]
-    return Table(caption, columns, cells, note, keys, [_group(row, rows) for row in rows])
+    groups = [_group(row, rows) for row in rows]
+    return Table.of(caption, columns, rows, note, keys=keys, groups=groups)
 
 
 def _group(row: VerdictRow, rows: Sequence[VerdictRow]) -> str:
@@ -168,66 +147,53 @@ class _Usual:
     counted: str
 
 
-def _most_common(values: Iterable[_T]) -> _T | None:
-    counted = Counter(values).most_common(1)
-    return counted[0][0] if counted else None
-
-
 def _unusual(row: VerdictRow, usual: _Usual) -> bool:
     return row.n_blocks > 0 and (row.n_blocks != usual.blocks or row.confidence != usual.confidence)
 
 
-def _cells(contrasts: Contrasts, row: VerdictRow, name_baseline: bool, usual: _Usual) -> list[Cell]:
-    odd = row.confidence is not None and row.confidence != usual.confidence
-    confidence = f" at {wording.percent(row.confidence)}" if odd else ""
-    interval = wording.change_interval(row.ci_low, row.ci_high)
-    added = wording.interval_in_unit(wording.response_of(row), row.difference_low, row.difference_high)
-    name = row.treatment + (" (A/A twin)" if row.twin else "")
-    return [
-        Cell(name, note=f"against {row.baseline}" if name_baseline else ""),
-        Cell(*_called(contrasts, row), note=_behind(contrasts, row, usual)),
-        Cell(
-            wording.change(row.ratio, row.ci_high), row.ratio, note="" if row.ratio is None else interval + confidence
-        ),
-        Cell(
-            wording.in_unit(wording.response_of(row), row.difference, sign=True),
-            row.difference,
-            note="" if row.difference_low is None else added,
-        ),
-        _values(row),
-        _margin(row),
-    ]
+def _treatment(row: VerdictRow, *, several: bool) -> Cell:
+    return Cell(row.treatment + (" (A/A twin)" if row.twin else ""), note=f"against {row.baseline}" if several else "")
 
 
-def _called(contrasts: Contrasts, row: VerdictRow) -> tuple[str, str, Markup]:
-    """The verdict as text, as it is stored, and as HTML; what was not reported has none to be read."""
-    if not contrasts.reported(row):
-        return "not reported", row.verdict, part("quiet", "not reported")
-    return wording.kind(row), row.verdict, verdict_badge(row)
-
-
-def _why_stopped(contrasts: Contrasts, row: VerdictRow) -> str:
-    if not contrasts.reported(row):
-        return "too few requests" if row.response.startswith("latency_") else "not measured"
-    return {"saturated": "asked rate not held", "invalid": "see validity"}.get(wording.kind(row), "")
-
-
-def _behind(contrasts: Contrasts, row: VerdictRow, usual: _Usual) -> str:
-    """What a verdict rests on: qualifier, corrected p, blocks where they differ."""
+def _verdict(contrasts: Contrasts, usual: _Usual, row: VerdictRow) -> Cell:
+    """The verdict, as it is stored behind; what was not reported has none to be read."""
+    said: str
+    if contrasts.reported(row):
+        said, html = row.verdict, verdict_badge(row)
+        why = {Word.SATURATED: "asked rate not held", Word.INVALID: "see validity"}.get(row.verdict, "")
+    else:
+        said, html = "not reported", part("quiet", "not reported")
+        why = "too few requests" if row.response.startswith("latency_") else "not measured"
     corrected = "q" if row.adjustment == "benjamini-hochberg" else "p"
-    parts = [
+    behind = (
         wording.qualifier(row),
         wording.equation(corrected, row.p_adjusted) if row.p_adjusted is not None else "",
         f"{row.n_blocks} {usual.counted}" if row.n_blocks and row.n_blocks != usual.blocks else "",
-        _why_stopped(contrasts, row),
+        why,
         "after the fact" if row.after_the_fact else "",
-    ]
-    return ", ".join(part for part in parts if part)
+    )
+    return Cell(said, row.verdict, html, ", ".join(filter(None, behind)))
 
 
-def _values(row: VerdictRow) -> Cell:
+def _change(usual: _Usual, row: VerdictRow) -> Cell:
+    change = wording.change(row.ratio, row.ci_high)
+    if row.ratio is None:
+        return Cell(change)
+    odd = row.confidence is not None and row.confidence != usual.confidence
+    confidence = f" at {wording.percent(row.confidence)}" if odd else ""
+    return Cell(change, row.ratio, note=wording.change_interval(row.ci_low, row.ci_high) + confidence)
+
+
+def _added(row: VerdictRow) -> Cell:
+    response = wording.response_of(row)
+    ends = wording.interval_in_unit(response, row.difference_low, row.difference_high)
+    added = wording.in_unit(response, row.difference, sign=True)
+    return Cell(added, row.difference, note="" if row.difference_low is None else ends)
+
+
+def _values(row: VerdictRow) -> Cell | None:
     if row.baseline_value is None or row.treatment_value is None:
-        return Cell("–")
+        return None
     response = wording.response_of(row)
     unit = wording.unit(response)
     before, after = (
@@ -265,6 +231,7 @@ def in_words(row: VerdictRow, counted: str = "blocks") -> str:
     return ", ".join(parts) + "."
 
 
-def _legend(rows: Sequence[VerdictRow]) -> Markup:
-    used = list(dict.fromkeys(kind(row) for row in rows))
-    return fold("What the words mean", ", ".join(used), part("legend", [wording.LOOKS[word] for word in used]))
+def _legend(rows: Sequence[VerdictRow]) -> Fragment:
+    used = list(dict.fromkeys(row.verdict for row in rows))
+    meanings = Fragment(part("legend", used), "\n".join(f"{word.glyph} {word}: {word.meaning}" for word in used))
+    return fold("What the words mean", ", ".join(used), meanings)

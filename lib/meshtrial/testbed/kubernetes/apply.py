@@ -12,16 +12,18 @@ import re
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kubernetes import dynamic as _untyped_dynamic
 from kubernetes.dynamic.exceptions import DynamicApiError, ResourceNotFoundError
 
+from meshtrial import waiting
 from meshtrial.errors import TestbedError
-from meshtrial.testbed.kubernetes import manifests
+from meshtrial.testbed.kubernetes import manifests, wait
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 
 _dynamic: Any = _untyped_dynamic
@@ -78,36 +80,20 @@ def clean_command(context: str, study: str) -> str:
 
 
 class Applier:
-    """Applies manifests as one owner.
-
-    Parameters
-    ----------
-    cluster : Cluster
-    owner : Owner
-
-    Attributes
-    ----------
-    outside : dict
-        What was applied elsewhere than at home, by kind and name: the kind as the cluster has it, and the object.
-    """
+    """Applies manifests as one owner."""
 
     def __init__(self, cluster: Cluster, owner: Owner) -> None:
         self.cluster = cluster
         self.owner = owner
         self._folder = tempfile.TemporaryDirectory(prefix="meshtrial-discovery-")
         self._dynamic: Any = None
+        # What was applied elsewhere than at home, by kind and name: the kind as the cluster has it, and the object.
         self.outside: dict[str, tuple[Any, Json]] = {}
 
     def namespace(
         self, name: str, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None
     ) -> None:
-        """Create a namespace of ours, or take the one that is ours already.
-
-        Raises
-        ------
-        TestbedError
-            When a namespace of that name is somebody else's.
-        """
+        """Create a namespace of ours, or take the one that is ours already; somebody else's is a TestbedError."""
         existing = self.find_namespace(name)
         refusal = verdict(existing, self.owner, self.cluster.context)
         if refusal:
@@ -134,12 +120,8 @@ class Applier:
     def apply(self, objects: Iterable[Json], *, home: str = "", dry_run: bool = False) -> None:
         """Apply server-side, labelled, in the order given.
 
-        Parameters
-        ----------
-        home : str
-            What lands outside of this namespace is remembered, for :meth:`delete_outside`.
-        dry_run : bool
-            The server judges the objects and keeps none.
+        What lands outside of ``home`` is remembered, for :meth:`delete_outside`. In a dry run the server judges the
+        objects and keeps none.
         """
         for item in manifests.patched(objects, manifests.labelled(self.owner.labels)):
             resource, body = self._apply(item, dry_run)
@@ -182,25 +164,19 @@ class Applier:
     def delete_outside(self, patience_s: float = 20.0) -> None:
         """Delete what was applied elsewhere than at home, last first; it does not go with the namespace.
 
-        Parameters
-        ----------
-        patience_s : float
-            How long a webhook may refuse: a control plane sees late that nothing leans on the object any more.
+        A webhook may refuse for so long: a control plane sees late that nothing leans on the object any more.
         """
         deadline = time.monotonic() + patience_s
+
+        def may_pass(error: Exception) -> bool:
+            return isinstance(error, TestbedError) and bool(_WEBHOOK.search(str(error)))
+
         for key, (resource, body) in reversed(list(self.outside.items())):
             where = body["metadata"].get("namespace", "") if resource.namespaced else ""
             self.outside.pop(key)
             path = resource.path(name=body["metadata"]["name"], namespace=where or None)
             path = path if path.startswith("/") else f"/{path}"
-            while True:
-                try:
-                    self.cluster.delete(path)
-                    break
-                except TestbedError as error:
-                    if not _WEBHOOK.search(str(error)) or time.monotonic() > deadline:
-                        raise
-                time.sleep(0.5)
+            waiting.retried(partial(self.cluster.delete, path), may_pass, deadline - time.monotonic())
 
     def _resource(self, what: str, item: Json) -> Any:
         def look() -> Any:
@@ -227,29 +203,23 @@ class Applier:
         return self._dynamic
 
 
-def delete_namespace(cluster: Cluster, name: str, owner_ids: Callable[[str], bool], timeout_s: float) -> bool:
-    """Delete a namespace of ours and wait until it is gone; its uid is checked by the API server.
+def owner_of(item: Json) -> str:
+    """The owner's id on an object of ours."""
+    return str(item["metadata"]["labels"].get(OWNER))
 
-    Returns
-    -------
-    bool
-        False when it was not there or is not ours.
 
-    Raises
-    ------
-    TestbedError
-        When it does not go in time, with what holds it.
-    """
-    from meshtrial.testbed.kubernetes import wait
+def not_spared(found: Mapping[str, Json], spared: Callable[[], Collection[str]]) -> dict[str, Json]:
+    """Those of the objects whose owners are not to be spared; who is, is asked after the objects were listed."""
+    living = spared() if found else ()
+    return {path: item for path, item in found.items() if owner_of(item) not in living}
 
+
+def delete_namespace(cluster: Cluster, name: str, owner_id: str, timeout_s: float) -> None:
+    """Delete a namespace of this owner, by its uid, and wait until it is gone; what holds it is said."""
     path = f"/api/v1/namespaces/{name}"
     with contextlib.suppress(NotFoundError):
-        found = cluster.get(path)
-        labels = found["metadata"].get("labels") or {}
-        if labels.get(MANAGED_BY) != MANAGER or not owner_ids(str(labels.get(OWNER))):
-            return False
-        uid = found["metadata"]["uid"]
-        cluster.delete(path, uid=uid)
-        wait.gone(cluster, path, uid, timeout_s)
-        return True
-    return False
+        metadata = cluster.get(path)["metadata"]
+        labels = metadata.get("labels") or {}
+        if labels.get(MANAGED_BY) == MANAGER and labels.get(OWNER) == owner_id:
+            cluster.delete(path, uid=metadata["uid"])
+            wait.gone(cluster, path, metadata["uid"], timeout_s)

@@ -53,13 +53,7 @@ class App:
 
 
 def read_app(options: KubernetesOptions, name: str, speaks: Sequence[str]) -> App:
-    """Read ``apps/<name>.yaml``.
-
-    Raises
-    ------
-    UsageError
-        When there is no such app, or it does not speak all that is asked of it.
-    """
+    """Read ``apps/<name>.yaml``; a UsageError where there is none, or it does not speak all that is asked of it."""
     folder = options.folder / "apps"
     path = folder / f"{name}.yaml"
     if not path.is_file():

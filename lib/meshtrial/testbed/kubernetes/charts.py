@@ -35,27 +35,15 @@ _ISTIO_DEFAULTS = "_internal_defaults_do_not_set"
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart that can be installed.
-
-    Attributes
-    ----------
-    source : str
-        The repository, or the path that the user gave.
-    sha256 : str
-        Of the archive; of a folder, over the names and contents of its files.
-    path : Path
-        What is given to Helm.
-    values : mapping
-        Every value that the chart lists.
-    """
+    """A chart that can be installed."""
 
     name: str
     version: str
     app_version: str
-    source: str
-    sha256: str
-    path: Path = field(compare=False)
-    values: Json = field(compare=False, repr=False, default_factory=dict)
+    source: str  # the repository, or the path that the user gave
+    sha256: str  # of the archive; of a folder, over the names and contents of its files
+    path: Path = field(compare=False)  # what is given to Helm
+    values: Json = field(compare=False, repr=False, default_factory=dict)  # every one that the chart lists
 
     def record(self) -> dict[str, str]:
         """Plain data for a record."""
@@ -63,38 +51,27 @@ class Chart:
 
 
 class Charts:
-    """The charts of one session.
-
-    Parameters
-    ----------
-    options : KubernetesOptions
-    """
+    """The charts of one session."""
 
     def __init__(self, options: KubernetesOptions) -> None:
         self._options = options
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._read: dict[str, Chart] = {}
+        self._read: dict[tuple[str, ...], Chart] = {}
         self._of: dict[tuple[str, str], Chart] = {}
         self._unreachable: dict[str, str] = {}
 
     def of(self, mesh: Mesh, release: Release) -> Chart:
         """The chart of a release, fetched at first use.
 
-        Raises
-        ------
-        TestbedError
-            When it cannot be had; the same line for every chart of a repository that cannot be reached.
+        One that cannot be had is a TestbedError, with the same line for every chart of a repository out of reach.
         """
         where = f"mesh {mesh.name}, release {release.name}"
-        if release.path:
+        source = (release.repository, release.chart, release.version or mesh.version, release.path)
+        if source not in self._read:
             path = Path(release.path).expanduser()
-            found = self._read.get(str(path)) or read_chart(path, release.path, where)
-            self._read[str(path)] = found
-        else:
-            source = _source(mesh, release)
-            found = self._read.get(" ".join(source)) or self._pulled(source, where)
-            self._read[" ".join(source)] = found
-        self._of[mesh.name, release.name] = found
+            own = read_chart(path, release.path, where) if release.path else None
+            self._read[source] = own or self._pulled(*source[:3], where)
+        found = self._of[mesh.name, release.name] = self._read[source]
         return found
 
     def versions(self, mesh: Mesh) -> dict[str, str]:
@@ -126,8 +103,7 @@ class Charts:
             self._folder.cleanup()
             self._folder = None
 
-    def _pulled(self, source: tuple[str, str, str], where: str) -> Chart:
-        repository, name, version = source
+    def _pulled(self, repository: str, name: str, version: str, where: str) -> Chart:
         if repository in self._unreachable:
             raise TestbedError(self._unreachable[repository])
         if self._folder is None:
@@ -155,18 +131,8 @@ class Charts:
         return read_chart(archive, f"{repository} {name} {version}".strip(), where)
 
 
-def _source(mesh: Mesh, release: Release) -> tuple[str, str, str]:
-    return release.repository, release.chart, release.version or mesh.version
-
-
 def read_chart(path: Path, source: str, where: str) -> Chart:
-    """A chart by its folder or archive.
-
-    Raises
-    ------
-    TestbedError
-        When it is not one.
-    """
+    """A chart by its folder or archive; a TestbedError when it is not one."""
     try:
         files = dict(_files(path))
         about = yaml.load(files["Chart.yaml"], Loader=LOADER)

@@ -15,15 +15,25 @@ from dataclasses import dataclass
 
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes import clusterwide, lease
-from meshtrial.testbed.kubernetes.apply import MANAGED_BY, MANAGER, MESH, OWNER, STUDY, delete_namespace, label
+from meshtrial.testbed.kubernetes.apply import (
+    MANAGED_BY,
+    MANAGER,
+    MESH,
+    OWNER,
+    STUDY,
+    delete_namespace,
+    label,
+    not_spared,
+    owner_of,
+)
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
+from meshtrial.testbed.kubernetes.clusterwide import CRDS
 from meshtrial.testbed.kubernetes.helm import uninstall_release
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.wait import gone
 
-_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _GATEWAY_API = "gateway.networking.k8s.io"
 
 
@@ -79,28 +89,23 @@ def clean_cluster(
     force: bool = False,
 ) -> Cleaned:
     """The same on a cluster that is already known; ``owner_id`` limits it to one session."""
-    removed, remaining, lines = [], [], []
-    namespaces, left_alone = [], set()
     found = owned_namespaces(cluster, study, owner_id)
     alive = {} if force else lease.running(cluster, found)
+    namespaces = [item for item in found if owner_of(item) not in alive]
+    left_alone = [item for item in found if owner_of(item) in alive]
+    removed: list[str] = []
+    remaining = [item["metadata"]["name"] for item in left_alone]
+    owners = sorted({owner_of(item) for item in left_alone})
+    lines = [f"{alive[owner]}: left alone; --force removes it all the same" for owner in owners]
 
     def spared() -> Collection[str]:
         return () if force else lease.running(cluster)
 
-    for item in found:
-        owner = str(item["metadata"]["labels"].get(OWNER))
-        if owner in alive:
-            remaining.append(item["metadata"]["name"])
-            left_alone.add(owner)
-        else:
-            namespaces.append(item)
-    lines += [f"{alive[owner]}: left alone; --force removes it all the same" for owner in sorted(left_alone)]
-
     def remove(item: Json) -> None:
-        name, owner = item["metadata"]["name"], str(item["metadata"]["labels"].get(OWNER))
+        name = item["metadata"]["name"]
         try:
             _uninstall_in(cluster, options, item)
-            delete_namespace(cluster, name, owner.__eq__, options.mesh_timeout_s)
+            delete_namespace(cluster, name, owner_of(item), options.mesh_timeout_s)
         except TestbedError as error:
             remaining.append(name)
             lines.append(f"namespace {name} remains: {error}; remove it with 'kubectl delete namespace {name}'")
@@ -115,9 +120,8 @@ def clean_cluster(
 
     def in_use() -> set[str]:
         """API groups of meshes that a running study has installed, maybe over CRDs that another one left."""
-        standing = [(mesh_of(item), str(item["metadata"]["labels"].get(OWNER))) for item in owned_namespaces(cluster)]
-        living = spared()
-        names = {name for name, owner in standing if owner in living and name in meshes}
+        standing, living = owned_namespaces(cluster), spared()
+        names = {mesh_of(item) for item in standing if owner_of(item) in living} & set(meshes)
         return {group for name in names for group in meshes[name].crd_groups}
 
     groups = {group for mesh in meshes.values() for group in mesh.crd_groups} | {_GATEWAY_API}
@@ -152,16 +156,11 @@ def remove_objects(
 ) -> list[str]:
     """Delete custom resources of ours that lie in namespaces of others or in none: no namespace takes them along.
 
-    Parameters
-    ----------
-    groups : iterable of str
-        What the API groups end in.
-    spared : callable
-        Owners whose objects stay; asked after these were listed.
+    They are of API groups that end in one of these. Owners who are spared are asked for after these were listed.
     """
     suffixes = tuple(groups)
     try:
-        kinds = [crd["spec"] for crd in cluster.items(_CRDS) if crd["spec"]["group"].endswith(suffixes)]
+        kinds = [crd["spec"] for crd in cluster.items(CRDS) if crd["spec"]["group"].endswith(suffixes)]
     except TestbedError:
         return []  # whoever may not read CRDs applied none of theirs
     lines: list[str] = []
@@ -180,16 +179,12 @@ def remove_objects(
             metadata = item["metadata"]
             where = f"/namespaces/{metadata['namespace']}" if metadata.get("namespace") else ""
             found[f"{group}{where}/{kind}/{metadata['name']}"] = item
-    living = spared() if found else ()
-    for path, item in found.items():
-        kind, name = path.rsplit("/", 2)[1:]
-        if item["metadata"]["labels"].get(OWNER) in living:
-            continue
+    for path, item in not_spared(found, spared).items():
         try:
             if cluster.delete(path, uid=item["metadata"]["uid"]):
-                lines.append(f"{kind} {name} removed")
+                lines.append(f"{clusterwide.shown(path)} removed")
         except TestbedError as error:
-            lines.append(f"{kind} {name}: {error}")
+            lines.append(f"{clusterwide.shown(path)}: {error}")
     return lines
 
 
@@ -203,42 +198,29 @@ def remove_crds(
 ) -> list[str]:
     """Delete the CRDs that came with a mesh of ours; one that was there before carries no label of ours.
 
-    Parameters
-    ----------
-    spared : callable
-        Owners whose CRDs stay; asked after these were listed.
-    groups : iterable of str
-        Only API groups that end so: another mesh of this session may stand beside it.
-    used : callable
-        What the API groups end in that a mesh of somebody else's needs, whoever's they are; asked after the listing.
+    Only of API groups that end so: another mesh of this session may stand beside it. ``used`` is what groups end in
+    that a mesh of somebody else's needs, whoever's they are; it and who is spared are asked for after the listing.
     """
     suffixes = tuple(groups)
     lines = []
     try:
-        listed = [
-            item
-            for item in cluster.items(_CRDS, labelSelector=_owned(study, owner_id))
-            if item["spec"]["group"].endswith(suffixes)
-        ]
+        listed = cluster.items(CRDS, labelSelector=_owned(study, owner_id))
     except TestbedError:
         return []  # whoever may not read CRDs has made none
-    living, needed = (spared(), tuple(used())) if listed else ((), ())
-    found = {
-        item["metadata"]["name"]: item["metadata"]["uid"]
-        for item in listed
-        if item["metadata"]["labels"].get(OWNER) not in living
-    }
-    for name in [item["metadata"]["name"] for item in listed if item["spec"]["group"].endswith(needed)]:
-        if found.pop(name, None):
-            lines.append(f"CRD {name} stays: the mesh of a running study needs it")
+    crds = {item["metadata"]["name"]: item for item in listed if item["spec"]["group"].endswith(suffixes)}
+    found = not_spared(crds, spared)
+    needed = tuple(used()) if crds else ()
+    for name in [name for name, item in found.items() if item["spec"]["group"].endswith(needed)]:
+        del found[name]
+        lines.append(f"CRD {name} stays: the mesh of a running study needs it")
     # All are asked to go before any is waited for: each first deletes its objects.
     for step in (
-        lambda name, uid: cluster.delete(f"{_CRDS}/{name}", uid=uid),
-        lambda name, uid: gone(cluster, f"{_CRDS}/{name}", uid, 60.0),
+        lambda name, uid: cluster.delete(f"{CRDS}/{name}", uid=uid),
+        lambda name, uid: gone(cluster, f"{CRDS}/{name}", uid, 60.0),
     ):
-        for name, uid in list(found.items()):
+        for name, item in list(found.items()):
             try:
-                step(name, uid)
+                step(name, item["metadata"]["uid"])
             except TestbedError as error:
                 del found[name]
                 lines.append(f"CRD {name} remains: {error}; remove it with 'kubectl delete crd {name}'")
@@ -268,10 +250,10 @@ def _uninstall_in(cluster: Cluster, options: KubernetesOptions, namespace: Json)
     if mesh is None:
         raise TestbedError(f"it holds mesh {name}, whose folder is not known here (mesh_folders=FOLDER)")
     # A session that died inside Helm could not label its CRDs; Helm's own note tells whose they are.
-    for item in cluster.items(_CRDS):
+    for item in cluster.items(CRDS):
         notes = item["metadata"].get("annotations") or {}
-        if notes.get("meta.helm.sh/release-namespace") == namespace["metadata"]["name"]:
+        if notes.get(clusterwide.HELMS) == namespace["metadata"]["name"]:
             labels = {key: namespace["metadata"]["labels"].get(key) for key in (OWNER, STUDY)}
-            cluster.merge(f"{_CRDS}/{item['metadata']['name']}", {"metadata": {"labels": labels}})
+            cluster.merge(f"{CRDS}/{item['metadata']['name']}", {"metadata": {"labels": labels}})
     for release in reversed(mesh.releases):
         uninstall_release(cluster, options, release)

@@ -1,5 +1,8 @@
 """The one place that touches the untyped Kubernetes client: plain dictionaries in, plain dictionaries out.
 
+Paths are written out: manifests and what a mesh brings are dictionaries, and the client's typed calls would turn every
+answer into objects that drop the fields they do not know.
+
 Every thread gets an ApiClient of its own, and so does every exec, because ``kubernetes.stream.stream``
 swaps ``call_api`` of the client that it is given. An API server that does not answer is waited for, for
 ``patience_s``; what a user can mend becomes one line that says what, where and what to do next.
@@ -20,6 +23,7 @@ from kubernetes import client as k8s
 from kubernetes import config as _untyped_config
 from kubernetes.client.exceptions import ApiException
 
+from meshtrial import waiting
 from meshtrial.errors import MissingToolError, TestbedError, UsageError
 
 config: Any = _untyped_config
@@ -123,33 +127,36 @@ class Cluster:
         """Do something that may be done twice; wait for a blinking API server; translate errors."""
         began = time.monotonic()
         patience_s = self.patience_s if patience_s is None else patience_s
-        while True:
-            try:
-                done = work()
-            except (ApiException, urllib3.exceptions.HTTPError, OSError) as error:
-                self.heard = self.heard or bool(isinstance(error, ApiException) and error.status)
-                limit = patience_s if self.heard else min(patience_s, _FIRST_PATIENCE_S)
-                if not is_blink(error) or time.monotonic() - began > limit:
-                    raise self.translate(what, error) from None
-            else:
-                self.heard = True
-                return done
-            time.sleep(0.5)
 
-    def get(self, path: str, **query: Any) -> Json:
-        """An object or a list as JSON."""
-        data = self.call(f"get {path}", lambda: self.request("GET", path, query))
-        found: Json = json.loads(data)
+        def may_pass(error: Exception) -> bool:
+            self.heard = self.heard or bool(isinstance(error, ApiException) and error.status)
+            limit = patience_s if self.heard else min(patience_s, _FIRST_PATIENCE_S)
+            return is_blink(error) and time.monotonic() - began <= limit
+
+        try:
+            done = waiting.retried(work, may_pass, patience_s)
+        except (ApiException, urllib3.exceptions.HTTPError, OSError) as error:
+            raise self.translate(what, error) from None
+        self.heard = True
+        return done
+
+    def get(self, path: str, once_s: float | None = None, **query: Any) -> Json:
+        """An object or a list as JSON; asked a single time, for no longer than ``once_s``, where that is given."""
+        found: Json = json.loads(self._read(path, once_s, query))
         return found
 
-    def text(self, path: str, **query: Any) -> str:
+    def text(self, path: str, once_s: float | None = None, **query: Any) -> str:
         """An answer that is not JSON: metrics, logs."""
-        return self.call(f"get {path}", lambda: self.request("GET", path, query)).decode(errors="replace")
+        return self._read(path, once_s, query).decode(errors="replace")
 
-    def items(self, path: str, **query: Any) -> list[Json]:
+    def items(self, path: str, once_s: float | None = None, **query: Any) -> list[Json]:
         """The items of a list."""
-        found: list[Json] = self.get(path, **query).get("items") or []
+        found: list[Json] = self.get(path, once_s, **query).get("items") or []
         return found
+
+    def _read(self, path: str, once_s: float | None, query: Json) -> bytes:
+        timeout, patience_s = (_TIMEOUT, None) if once_s is None else ((1.0, once_s), 0.0)
+        return self.call(f"get {path}", lambda: self.request("GET", path, query, timeout=timeout), patience_s)
 
     def post(self, path: str, body: Json) -> Json:
         """Create an object."""

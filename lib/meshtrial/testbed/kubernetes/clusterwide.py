@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from meshtrial.errors import TestbedError
-from meshtrial.testbed.kubernetes.apply import OWNER, STUDY, Owner, label
+from meshtrial.testbed.kubernetes.apply import OWNER, STUDY, Owner, label, not_spared
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 
@@ -29,21 +29,20 @@ KINDS = (
     "/apis/gateway.networking.k8s.io/v1/gatewayclasses",
     "/apis/scheduling.k8s.io/v1/priorityclasses",
 )
-_HELM = "meta.helm.sh/release-namespace"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+HELMS = "meta.helm.sh/release-namespace"  # annotation: of what a release of that namespace lists
 
 
 def look(cluster: Cluster, kinds: Iterable[str] = KINDS, selector: str = "") -> dict[str, Json]:
     """Path to object; kinds that this cluster does not have are left out.
 
-    Raises
-    ------
-    TestbedError
-        When a kind cannot be listed: whatever is not seen before a mesh comes would be taken for the mesh's own.
+    A kind that cannot be listed is an error: what is not seen before a mesh comes would be taken for the mesh's own.
     """
     found: dict[str, Json] = {}
+    query: Json = {"labelSelector": selector} if selector else {}
     for kind in kinds:
         with contextlib.suppress(NotFoundError):
-            items = cluster.items(kind, **({"labelSelector": selector} if selector else {}))
+            items = cluster.items(kind, **query)
             found |= {f"{kind}/{item['metadata']['name']}": item for item in items}
     return found
 
@@ -52,8 +51,8 @@ def belongs(path: str, item: Json, mesh: Mesh) -> bool:
     """Whether an object's own words tie it to a mesh."""
     metadata = item["metadata"]
     notes, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
-    if notes.get(_HELM):
-        return notes[_HELM] in mesh.namespaces
+    if notes.get(HELMS):
+        return notes[HELMS] in mesh.namespaces
     releases = {release.name for release in mesh.releases}
     if labels.get("app.kubernetes.io/instance") in releases:
         return True
@@ -76,7 +75,7 @@ def own(cluster: Cluster, mesh: Mesh, owner: Owner, before: Mapping[str, Json]) 
     body = {"metadata": {"labels": {OWNER: owner.id, STUDY: label(owner.study)}}}
     for path, item in _appeared(cluster, before).items():
         metadata = item["metadata"]
-        helms = _HELM in (metadata.get("annotations") or {})
+        helms = HELMS in (metadata.get("annotations") or {})
         ours = (metadata.get("labels") or {}).get(OWNER) == owner.id
         if not helms and not ours and belongs(path, item, mesh):
             cluster.merge(path, body)
@@ -85,10 +84,7 @@ def own(cluster: Cluster, mesh: Mesh, owner: Owner, before: Mapping[str, Json]) 
 def remove(cluster: Cluster, mesh: Mesh, before: Mapping[str, Json]) -> tuple[list[str], list[str]]:
     """Delete what came with a mesh and is still there.
 
-    Returns
-    -------
-    list of str, list of str
-        What was deleted, and what appeared meanwhile and is not the mesh's: it is left alone.
+    What was deleted, and what appeared meanwhile and is not the mesh's: it is left alone.
     """
     removed, foreign = [], []
     for path, item in _appeared(cluster, before).items():
@@ -109,10 +105,7 @@ def remove_owned(cluster: Cluster, selector: str, spared: Callable[[], Collectio
     for kind in KINDS:
         with contextlib.suppress(TestbedError):  # whoever may not list them has made none
             found |= look(cluster, [kind], selector)
-    living = spared() if found else ()
-    for path, item in found.items():
-        if item["metadata"]["labels"].get(OWNER) in living:
-            continue
+    for path, item in not_spared(found, spared).items():
         try:
             cluster.delete(path, uid=item["metadata"]["uid"])
         except TestbedError as error:

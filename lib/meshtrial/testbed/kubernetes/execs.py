@@ -19,6 +19,7 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.stream import stream
 from websocket import WebSocketException
 
+from meshtrial import waiting
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes.client import Cluster
 
@@ -148,11 +149,15 @@ class Running:
     def _pump(self, deadline: float) -> None:
         try:
             self._ws.update(timeout=max(0.0, min(1.0, deadline - time.monotonic())))
+            self._take()
+            if not self._ws.is_open():
+                self._take()  # to read looks at the stream once more: what came with its end
         except (WebSocketException, OSError, ValueError) as error:
             raise BrokenStreamError(f"{self._what}: its stream broke: {error or type(error).__name__}") from None
+
+    def _take(self) -> None:
         for channel, kept in ((_STDOUT, self._out), (_STDERR, self._err)):
-            # Taken directly: read_channel would wait for more.
-            kept += self._ws._channels.pop(channel, b"")
+            kept += self._ws.read_channel(channel)
 
     def _code(self, status: bytes) -> int:
         if not status:
@@ -172,22 +177,13 @@ class Running:
 def run(
     cluster: Cluster, pod: PodRef, command: Sequence[str], *, timeout_s: float = 30.0, again: bool = True
 ) -> Exited:
-    """Run a command to its end.
+    """Run a command to its end, ``again`` for the cluster's patience where its stream breaks."""
 
-    Parameters
-    ----------
-    again : bool
-        The command may be repeated: a stream that breaks is tried anew for the cluster's patience.
-    """
-    deadline = time.monotonic() + cluster.patience_s
-    while True:
-        try:
-            with Running(cluster, pod, command) as running:
-                return running.wait(timeout_s)
-        except BrokenStreamError:
-            if not again or time.monotonic() > deadline:
-                raise
-        time.sleep(0.5)
+    def once() -> Exited:
+        with Running(cluster, pod, command) as running:
+            return running.wait(timeout_s)
+
+    return waiting.retried(once, lambda error: again and isinstance(error, BrokenStreamError), cluster.patience_s)
 
 
 def refusal(reason: str) -> str:

@@ -25,7 +25,7 @@ from meshtrial.records.store import CHECKSUMS, ENVIRONMENT, PLAN, StudyStore, ch
 from meshtrial.testbed.kubernetes import wait
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 from meshtrial.testbed.kubernetes.execs import Exited, PodRef, run
-from meshtrial.testbed.kubernetes.pods import pod_ref
+from meshtrial.testbed.kubernetes.pods import live_pods, pod_ref
 
 # Digests of all that is written once; a run that is not whole has a name that is passed over.
 _LIST = (
@@ -41,19 +41,11 @@ _READER_S = 3600
 
 @dataclass
 class Remote:
-    """A study as it lies in the volume: digests of what is written once.
+    """A study as it lies in the volume: digests of what is written once."""
 
-    Attributes
-    ----------
-    plan, environment : str
-        SHA-256 of the two files; empty where one is not there yet.
-    runs : dict of str to str
-        A whole run's folder to the SHA-256 of its list of checksums.
-    """
-
-    plan: str = ""
+    plan: str = ""  # of the file; empty where it is not there yet
     environment: str = ""
-    runs: dict[str, str] = field(default_factory=dict)
+    runs: dict[str, str] = field(default_factory=dict)  # a whole run's folder to that of its list of checksums
 
 
 @dataclass(frozen=True)
@@ -217,7 +209,7 @@ def volume_of(cluster: Cluster, namespace: str, job: str) -> Iterator[Volume]:
     root = next((one.get("value", "") for one in container.get("env") or [] if one["name"] == "MESHTRIAL_DATA"), "")
     if not root:
         raise TestbedError(f"Job {job} in namespace {namespace}: is no runner of ours, it does not set MESHTRIAL_DATA")
-    pods = wait.live_pods(cluster, namespace, f"batch.kubernetes.io/job-name={job}")
+    pods = live_pods(cluster, namespace, f"batch.kubernetes.io/job-name={job}")
     running = next((pod for pod in pods if _runs(pod, container["name"])), None)
     if running is not None:
         yield Volume(cluster, pod_ref(running, container["name"]), root)

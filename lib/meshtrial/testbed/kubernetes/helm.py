@@ -1,4 +1,9 @@
-"""Helm as a program: one release installed or uninstalled, with everything that the user chose."""
+"""Helm as a program: one release installed or uninstalled, with everything that the user chose.
+
+While it waits for its chart's jobs before and after an installation, their pods are watched: it says "timed out" of
+those that fail and, often, deletes them. What they said is kept as soon as it is there, and a pod that waiting will not
+mend ends the wait.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +21,18 @@ from typing import Any
 import yaml
 
 from meshtrial.errors import MissingToolError, TestbedError
+from meshtrial.testbed.kubernetes import evidence, wait
 from meshtrial.testbed.kubernetes.client import Cluster
 from meshtrial.testbed.kubernetes.meshdata import Mesh, Release
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 Watch = Callable[[], str]
+# A registry or a kubelet may need a second try for a hook's pod; what stands for so long stays.
+_HOPELESS_S = 20.0
 
 
 def program(options: KubernetesOptions) -> str:
-    """The Helm program's path.
-
-    Raises
-    ------
-    MissingToolError
-        When it is not there.
-    """
+    """The Helm program's path; a MissingToolError when it is not there."""
     found = shutil.which(options.helm)
     if found is None:
         raise MissingToolError(
@@ -83,15 +85,8 @@ def run(
 ) -> str:
     """Run a program in a session of its own, so that Ctrl-C reaches this process first, which then ends it.
 
-    Parameters
-    ----------
-    watch : callable, optional
-        Asked every ``every_s`` seconds; a text that it returns is why the program is waited for no longer.
-
-    Raises
-    ------
-    TestbedError
-        When it fails; with its last lines.
+    ``watch`` is asked every ``every_s`` seconds; a text from it is why the program is waited for no longer. A program
+    that fails is a TestbedError with its last lines.
     """
     name = Path(argv[0]).name
     child = subprocess.Popen(
@@ -135,3 +130,34 @@ def run(
 def _cluster_flags(cluster: Cluster) -> list[str]:
     flags = ["--kubeconfig", str(Path(cluster.kubeconfig).expanduser())] if cluster.kubeconfig else []
     return flags + (["--kube-context", cluster.context] if cluster.context else [])
+
+
+class HookWatch:
+    """The pods of Helm's hooks; called every second while it runs."""
+
+    def __init__(self, cluster: Cluster, namespaces: Sequence[str], settle: Sequence[str] = ()) -> None:
+        self.said = ""  # by the last hook that had trouble
+        self.evidence: dict[str, str] = {}  # logs of those pods
+        self._cluster, self._namespaces, self._settle = cluster, tuple(namespaces), tuple(settle)
+        self._since: dict[str, float] = {}
+
+    def __call__(self) -> str:
+        """Look; why Helm need not be waited for any longer, empty while it should be."""
+        now = time.monotonic()
+        hopeless = ""
+        with contextlib.suppress(TestbedError):
+            pods = [p for name in self._namespaces for p in evidence.pods_now(self._cluster, name)]
+            for pod in filter(evidence.is_hook, pods):
+                final = wait.first_problem([pod], self._settle)
+                said = final or evidence.trouble(pod)
+                if not said:
+                    continue
+                key = f"{pod['metadata']['uid']} {said}"
+                if key not in self._since:
+                    self._since[key] = now
+                    words = evidence.last_words(self._cluster, pod)
+                    self.said = f"{said}; {words}" if words else said
+                    self.evidence |= evidence.logs_of(self._cluster, pod)
+                if final and now - self._since[key] > _HOPELESS_S:
+                    hopeless = self.said
+        return hopeless

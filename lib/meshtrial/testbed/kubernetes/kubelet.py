@@ -29,37 +29,21 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 @dataclass(frozen=True)
 class Sample:
-    """One container's counters at the moment that the kubelet read them.
+    """One container's counters at the moment that the kubelet read them."""
 
-    Attributes
-    ----------
-    at : float
-        The kubelet's own clock, seconds since 1970.
-    cpu_s : float
-        Since the container started.
-    memory_bytes : int or None
-        Working set: what the kubelet evicts by and ``kubectl top`` shows.
-    """
-
-    at: float
-    cpu_s: float
-    memory_bytes: int | None
+    at: float  # the kubelet's own clock, seconds since 1970
+    cpu_s: float  # since the container started
+    memory_bytes: int | None  # working set: what the kubelet evicts by and ``kubectl top`` shows
     pod_uid: str = ""
 
 
 @dataclass(frozen=True)
 class NodeSample:
-    """A node's own CPU.
-
-    Attributes
-    ----------
-    cores_used : float or None
-        Over the kubelet's last interval.
-    """
+    """A node's own CPU."""
 
     at: float
     cpu_s: float
-    cores_used: float | None
+    cores_used: float | None  # over the kubelet's last interval
 
 
 def parse_summary(data: Mapping[str, Any]) -> dict[Key, Sample]:
@@ -123,14 +107,6 @@ def parse_cadvisor(text: str) -> tuple[dict[Key, Sample], dict[Key, float]]:
 
 
 def parse_time(text: str) -> float:
-    """RFC 3339 with up to nanoseconds, to seconds since 1970."""
-    whole, _, fraction = text.rstrip("Z").partition(".")
-    offset = ""
-    for sign in "+-":
-        if sign in whole[10:]:
-            whole, offset = whole[:10] + whole[10:].split(sign)[0], sign + whole[10:].split(sign)[1]
-        if sign in fraction:
-            fraction, _, rest = fraction.partition(sign)
-            offset = sign + rest
-    moment = datetime.datetime.fromisoformat(whole + (offset or "+00:00"))
-    return moment.timestamp() + (float(f"0.{fraction}") if fraction else 0.0)
+    """RFC 3339, to seconds since 1970; UTC where it does not say."""
+    moment = datetime.datetime.fromisoformat(text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes.apply import MANAGED_BY, MANAGER, OWNER, STUDY, Owner
 from meshtrial.testbed.kubernetes.client import Cluster, ConflictError, Json, NotFoundError
+from meshtrial.testbed.kubernetes.kubelet import parse_time
 from meshtrial.testbed.kubernetes.manifests import NOTE
 
 NAME = "meshtrial-session"
@@ -26,15 +27,7 @@ _HOST = f"{NOTE}host"
 
 
 class SessionLease:
-    """The Lease of one session, renewed by a thread of its own.
-
-    Parameters
-    ----------
-    namespace : str
-        One of the session's own, which stands until its end.
-    renew_s, retry_s : float
-        Seconds from one renewal to the next, and to the next try after one that failed.
-    """
+    """The Lease of one session, in a namespace that stands until its end, renewed by a thread of its own."""
 
     def __init__(
         self, cluster: Cluster, owner: Owner, namespace: str, renew_s: float = RENEW_S, retry_s: float = RETRY_S
@@ -89,20 +82,11 @@ class SessionLease:
 
 
 def running(cluster: Cluster, namespaces: Iterable[Json] = ()) -> dict[str, str]:
-    """Owners whose sessions are alive, each with a few words about it.
+    """Owners whose sessions are alive, each with a few words about it; a TestbedError when that cannot be known.
 
     Whoever removes something asks after having listed it: a session has its Lease before anything but the namespace
-    that the Lease lies in.
-
-    Parameters
-    ----------
-    namespaces : iterable of mapping
-        Some of ours. One that is younger than a Lease lives may wait for its own, so its owner counts as alive.
-
-    Raises
-    ------
-    TestbedError
-        When that cannot be known.
+    that the Lease lies in. Of the ``namespaces`` of ours given, one that is younger than a Lease lives may wait for
+    its own, so its owner counts as alive.
     """
     ours = list(namespaces)
     leases = cluster.items(f"{_GROUP}/leases", labelSelector=f"{MANAGED_BY}={MANAGER},{OWNER}")
@@ -112,7 +96,7 @@ def running(cluster: Cluster, namespaces: Iterable[Json] = ()) -> dict[str, str]
         spec, metadata = item.get("spec") or {}, item["metadata"]
         if not spec.get("holderIdentity") or not spec.get("renewTime"):
             continue
-        age_s = now - _seconds(spec["renewTime"])
+        age_s = now - parse_time(spec["renewTime"])
         if age_s <= int(spec.get("leaseDurationSeconds") or DURATION_S):
             host = (metadata.get("annotations") or {}).get(_HOST, "?")
             owner, study = metadata["labels"][OWNER], metadata["labels"].get(STUDY, "?")
@@ -122,14 +106,10 @@ def running(cluster: Cluster, namespaces: Iterable[Json] = ()) -> dict[str, str]
     for item in ours:
         made, labels = item["metadata"].get("creationTimestamp"), item["metadata"].get("labels") or {}
         owner = str(labels.get(OWNER))
-        if owner not in holders and made and now - _seconds(made) <= DURATION_S:
+        if owner not in holders and made and now - parse_time(made) <= DURATION_S:
             found[owner] = f"study {labels.get(STUDY, '?')} may just be starting (owner {owner}, since {made})"
     return found
 
 
 def _micro_time(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def _seconds(text: str) -> float:
-    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()

@@ -8,7 +8,10 @@ from the generator's own clock alone.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import io
 import shlex
+import tarfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,10 +20,11 @@ from pathlib import Path
 
 from meshtrial.errors import TestbedError
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target, publishable
+from meshtrial.records.schema import ComponentUsage
 from meshtrial.testbed.kubernetes.client import Cluster
 from meshtrial.testbed.kubernetes.execs import BUSYBOX, BrokenStreamError, PodRef, Running, run
-from meshtrial.testbed.kubernetes.results import fetch, parse_usage, tail, unpack
 
+_CHUNK = 4 << 20  # bytes that are brought back at once
 _FILES = {"json": "result.json", "log": "access.log", "text": "output.txt"}
 
 # $1 folder, the rest fortio's command line. The load itself runs in a session of its own: the runtime ends an exec's
@@ -83,15 +87,8 @@ def generate(
 ) -> tuple[GeneratorOutput, ...]:
     """Make the calls side by side, spread over the pods, and wait for all of them.
 
-    Parameters
-    ----------
-    healthy : callable
-        Asks the API server once, without patience: why the run is spoilt, empty when it is not.
-
-    Raises
-    ------
-    TestbedError
-        When a pod was lost, the API server went away, or a generator failed or did not end.
+    ``healthy`` asks the API server once, without patience, why the run is spoilt; empty when it is not. A pod that
+    was lost, an API server that went away, a generator that failed or did not end is a TestbedError.
     """
     todo = [_Call(c, pods[i % len(pods)], command_line(c, target), f"/results/{c.name}") for i, c in enumerate(calls)]
     try:
@@ -216,7 +213,7 @@ def _brought_back(cluster: Cluster, item: _Call, folder: Path) -> GeneratorOutpu
     if answer.code != 0 or len(words) < 3:
         raise TestbedError(f"load generator {item.call.name}: left no result in pod {item.pod}: {answer.both[:300]}")
     code, size, digest = int(words[0]), int(words[1]), words[2]
-    data = fetch(cluster, item.pod, f"{item.folder}/all.tgz", size, digest)
+    data = _fetched(cluster, item.pod, f"{item.folder}/all.tgz", size, digest)
     files = unpack(data)
     paths = {
         kind: folder / f"{item.call.name}.{ending}" for kind, ending in zip(_FILES, ("json", "log", "txt"), strict=True)
@@ -226,7 +223,57 @@ def _brought_back(cluster: Cluster, item: _Call, folder: Path) -> GeneratorOutpu
             paths[kind].write_bytes(files[name])
     text = files.get("output.txt", b"").decode(errors="replace")
     if code != 0 or "result.json" not in files:
-        raise TestbedError(f"load generator {item.call.name}: ended with code {code}: {tail(text)}")
+        raise TestbedError(f"load generator {item.call.name}: ended with code {code}: {_tail(text)}")
     run(cluster, item.pod, [BUSYBOX, "rm", "-rf", item.folder])
     usage = parse_usage(files.get("usage", b"").decode(errors="replace"), item.call.name)
     return GeneratorOutput(item.call.name, publishable(item.argv), code, paths["json"], paths["log"], text, usage)
+
+
+def _fetched(cluster: Cluster, pod: PodRef, path: str, size: int, digest: str) -> bytes:
+    """Bring a file back in pieces, each asked for again where the connection broke; whole or not at all."""
+    data = bytearray()
+    while len(data) < size:
+        # dd counts in blocks of the chunk: every piece starts on a multiple of it.
+        command = [BUSYBOX, "dd", f"if={path}", f"bs={_CHUNK}", f"skip={len(data) // _CHUNK}", "count=1"]
+        piece = run(cluster, pod, command, timeout_s=120)
+        wanted = min(_CHUNK, size - len(data))
+        if piece.code != 0 or len(piece.out) != wanted:
+            said = piece.err.decode(errors="replace")[:200]
+            raise TestbedError(f"{pod}: {path}: {len(piece.out)} of {wanted} bytes came back: {said}")
+        data += piece.out
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise TestbedError(f"{pod}: {path}: came back with another SHA-256 than it has in the pod")
+    return bytes(data)
+
+
+def parse_usage(text: str, name: str) -> ComponentUsage:
+    """``time``'s line: elapsed, user and system seconds, voluntary and other context switches."""
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    if not lines or len(lines[-1]) != 5:
+        raise TestbedError(f"load generator {name}: its CPU time is missing ({text.strip()[:100]!r})")
+    elapsed, user, system, voluntary, other = lines[-1]
+    return ComponentUsage(
+        name,
+        "load generator",
+        float(elapsed),
+        float(user) + float(system),
+        None,
+        switches=int(voluntary) + int(other),
+    )
+
+
+def unpack(data: bytes) -> dict[str, bytes]:
+    """The files of a tar.gz archive, by their names."""
+    found = {}
+    with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
+        for member in archive:
+            content = archive.extractfile(member)
+            if content is not None:
+                found[Path(member.name).name] = content.read()
+    return found
+
+
+def _tail(text: str) -> str:
+    """The last lines, for a message."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return " ".join(lines[-3:])[:400] or "it said nothing"

@@ -29,13 +29,7 @@ _PODS = {
 
 
 def read(path: Path) -> list[Json]:
-    """The documents of a YAML file.
-
-    Raises
-    ------
-    UsageError
-        When it is not there or is not a list of Kubernetes objects.
-    """
+    """The documents of a YAML file; a UsageError when it is not there or is no list of Kubernetes objects."""
     try:
         documents = [item for item in yaml.load_all(path.read_text(), Loader=LOADER) if item]
     except OSError as error:
@@ -260,14 +254,9 @@ def with_container(source: Json) -> Callable[[Json], None]:
 def app_protocols(wanted: Mapping[str, str], entry: str, protocol: str) -> Callable[[Json], None]:
     """Say what the Services' ports carry in this study, in the words that the mesh understands.
 
-    Parameters
-    ----------
-    wanted : mapping
-        ``http1``, ``h2`` and ``grpc`` to a value of ``appProtocol``; an empty text leaves it out.
-    entry : str
-        The Service that the generators call: its HTTP port carries what they send, every other one HTTP/1.1.
-    protocol : str
-        What the generators send.
+    ``wanted`` leads from ``http1``, ``h2`` and ``grpc`` to a value of ``appProtocol``; an empty text leaves it out.
+    The HTTP port of ``entry``, the Service that the generators call, carries the ``protocol`` that they send, every
+    other one HTTP/1.1.
     """
 
     def patch(manifest: Json) -> None:
@@ -304,13 +293,7 @@ def _identity(item: Json) -> tuple[str, str, str]:
 
 
 def set_path(manifest: Json, path: str, value: Any) -> None:
-    """Set ``spec.jwtRules.0.jwks``: what is there already is replaced, nothing is invented.
-
-    Raises
-    ------
-    UsageError
-        When the path is not in the manifest.
-    """
+    """Set ``spec.jwtRules.0.jwks``: what is there already is replaced; a path that is not there is a UsageError."""
     *way, last = path.split(".")
     at: Any = manifest
     try:

@@ -37,23 +37,15 @@ APP_PROTOCOLS = {"http1": "http", "h2": "http2", "grpc": "grpc"}
 
 @dataclass(frozen=True)
 class Release:
-    """A Helm release.
-
-    Attributes
-    ----------
-    values : tuple of str
-        Files beside ``mesh.yaml``.
-    path : str
-        A local chart, instead of repository and version.
-    """
+    """A Helm release."""
 
     name: str
     chart: str = ""
     repository: str = ""
     version: str = ""
     namespace: str = ""
-    values: tuple[str, ...] = ()
-    path: str = ""
+    values: tuple[str, ...] = ()  # files beside mesh.yaml
+    path: str = ""  # a local chart, instead of repository and version
 
 
 @dataclass(frozen=True)
@@ -75,61 +67,37 @@ class Selector:
 
 @dataclass(frozen=True)
 class Enrolment:
-    """What makes a namespace and its pods part of the mesh; ``{proxy_cpu}`` and the like are filled in.
-
-    Attributes
-    ----------
-    service_account_token : bool
-        The pods' account is mounted in them, for a sidecar that signs on with it.
-    outside_labels, outside_annotations : mapping
-        What keeps a pod of an enrolled namespace out of the mesh.
-    """
+    """What makes a namespace and its pods part of the mesh; ``{proxy_cpu}`` and the like are filled in."""
 
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
     namespace_annotations: Mapping[str, str] = field(default_factory=dict)
     pod_labels: Mapping[str, str] = field(default_factory=dict)
     pod_annotations: Mapping[str, str] = field(default_factory=dict)
-    service_account_token: bool = False
+    service_account_token: bool = False  # the pods' account is mounted in them, for a sidecar that signs on with it
+    # these two keep a pod of an enrolled namespace out of the mesh
     outside_labels: Mapping[str, str] = field(default_factory=dict)
     outside_annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A place in a feature's manifests that gets a run-time value (``jwks``, ``service``...).
-
-    Attributes
-    ----------
-    name : str
-        Of the object as it lies in its file; empty is every object of that kind.
-    """
+    """A place in a feature's manifests that gets a run-time value (``jwks``, ``service``...)."""
 
     kind: str
     path: str
     value: str
-    name: str = ""
+    name: str = ""  # of the object as it lies in its file; empty is every object of that kind
 
 
 @dataclass(frozen=True)
 class Counter:
-    """A number that must grow with the requests.
-
-    Attributes
-    ----------
-    pods : str
-        ``app``, ``load``, ``collector``, ``waypoint``, or the component of an agent or of the control plane.
-    url : str
-        ``port/path`` on each of the pods; read from outside the mesh.
-    pattern : str
-        Regular expression with one group; all matches of all pods are summed.
-    growth : str
-        ``requests``: at least as much as requests were sent; ``some``: at all; ``none``: not at all.
-    """
+    """A number that must grow with the requests."""
 
     name: str
-    pods: str
-    url: str
-    pattern: str
+    pods: str  # app, load, collector, waypoint, or the component of an agent or of the control plane
+    url: str  # port/path on each of the pods; read from outside the mesh
+    pattern: str  # regular expression with one group; all matches of all pods are summed
+    # "requests": at least as much as requests were sent; "some": at all; "none": not at all
     growth: str = "requests"
 
 
@@ -145,171 +113,82 @@ class Lines:
 
 @dataclass(frozen=True)
 class Pushes:
-    """The control plane's own histogram of how long a change takes to its proxies, in seconds.
+    """The control plane's own histogram of how long a change takes to its proxies, in seconds."""
 
-    Attributes
-    ----------
-    component : str
-        Of the control plane.
-    url : str
-        ``port/path`` on each of its pods; read from outside the mesh.
-    histogram : str
-        Its name without ``_bucket``.
-    """
-
-    component: str
-    url: str
-    histogram: str
+    component: str  # of the control plane
+    url: str  # port/path on each of its pods; read from outside the mesh
+    histogram: str  # its name without _bucket
 
 
 @dataclass(frozen=True)
 class Tells:
-    """Where a part of the mesh tells which version it is.
+    """Where a part of the mesh tells which version it is."""
 
-    Attributes
-    ----------
-    name : str
-        The part, as a record names it.
-    pods, url : str
-        As of a :class:`Counter`.
-    pattern : str
-        Regular expression with one group, the version.
-    of_mesh : bool
-        It is the mesh's version; a part that counts versions of its own is recorded and compared with nothing.
-    """
-
-    name: str
-    pods: str
+    name: str  # the part, as a record names it
+    pods: str  # as of a Counter, and so is url
     url: str
-    pattern: str
-    of_mesh: bool = True
+    pattern: str  # regular expression with one group, the version
+    of_mesh: bool = True  # it is the mesh's version; a part that counts its own is recorded and compared with nothing
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What a user says of a mesh, or of one version of it.
+    """What a user says of a mesh, or of one version of it."""
 
-    Attributes
-    ----------
-    where : str
-        Where the user says it.
-    parameters : mapping
-        By name.
-    values : mapping
-        By release, a mapping or a file of one.
-    """
-
-    where: str
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    values: Mapping[str, Any] = field(default_factory=dict)
+    where: str  # where the user says it
+    parameters: Mapping[str, Any] = field(default_factory=dict)  # by name
+    values: Mapping[str, Any] = field(default_factory=dict)  # by release, a mapping or a file of one
 
 
 @dataclass(frozen=True)
 class Declared:
-    """What a version of a mesh is said to be; what runs is held against it.
+    """What a version of a mesh is said to be; what runs is held against it."""
 
-    Attributes
-    ----------
-    version : str
-        As treatments name it: ``1.30`` of ``istio@1.30``.
-    names : tuple of str
-        What its images' tags, and what its parts tell of themselves, must have one of.
-    runs : mapping
-        By container, or by the name of a :class:`Tells`: what must be in that one's image or word instead.
-    """
-
-    version: str
-    names: tuple[str, ...]
+    version: str  # as treatments name it: 1.30 of istio@1.30
+    names: tuple[str, ...]  # what its images' tags, and what its parts tell of themselves, must have one of
+    # By container, or by the name of a `Tells`: what must be in that one's image or word instead.
     runs: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Feature:
-    """One thing that a treatment can switch on.
-
-    Attributes
-    ----------
-    manifests, absent : tuple of str
-        Applied with, and without the feature: a treatment without it must really be without it. An object of the
-        mesh's base that has the same kind, namespace and name is replaced.
-    proofs, absent_proofs : tuple of str
-        Names of :data:`PROOFS`.
-    expect : mapping
-        What a proof looks for: ``header`` (regular expression in the echoed request), ``missing`` and ``bad``
-        (status codes of a JWT treatment, or of OPA's), ``path`` and ``denied`` (a path and its status codes).
-    counters, logs : tuple
-        Evidence besides, of the treatments with the feature.
-    waits : str
-        Label selector: the treatment stands when such a pod of the study's namespace is ready.
-    requires : tuple of str
-        CRDs that the cluster must have besides.
-    apps : tuple of str
-        The applications that it is for; empty is any.
-    policy : bool
-        A policy server (``manifests/policy/``) joins every application pod.
-    bare : str
-        ``app`` or ``load``: these pods stay outside of the mesh, so the other side alone has sidecars.
-    """
+    """One thing that a treatment can switch on."""
 
     name: str
     title: str = ""
+    # Applied with, and without the feature: a treatment without it must really be without it. An object of the mesh's
+    # base that has the same kind, namespace and name is replaced.
     manifests: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
-    proofs: tuple[str, ...] = ()
+    proofs: tuple[str, ...] = ()  # names of PROOFS, and so are the absent ones
     absent_proofs: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
-    requires: tuple[str, ...] = ()
-    apps: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()  # CRDs that the cluster must have besides
+    apps: tuple[str, ...] = ()  # the applications that it is for; empty is any
     token: bool = False
-    policy: bool = False
+    policy: bool = False  # a policy server (manifests/policy/) joins every application pod
     settings: tuple[Setting, ...] = ()
     pod_annotations: Mapping[str, str] = field(default_factory=dict)
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    # What a proof looks for: "header" (regular expression in the echoed request), "missing" and "bad" (status codes
+    # of a JWT treatment, or of OPA's), "path" and "denied" (a path and its status codes).
     expect: Mapping[str, Any] = field(default_factory=dict)
-    counters: tuple[Counter, ...] = ()
+    counters: tuple[Counter, ...] = ()  # evidence besides, of the treatments with the feature; and so are logs
     logs: tuple[Lines, ...] = ()
-    waits: str = ""
-    bare: str = ""
+    waits: str = ""  # label selector: it stands when such a pod of the study's namespace is ready
+    bare: str = ""  # "app" or "load": these pods stay outside of the mesh, so the other side alone has sidecars
 
 
 @dataclass(frozen=True)
 class Mesh:
-    """Everything the backend knows of a mesh.
+    """Everything the backend knows of a mesh."""
 
-    Attributes
-    ----------
-    name : str
-        Of a version, ``istio@1.30``: two versions are two meshes, which share their namespaces.
-    build : str
-        Who built it, where that is not its project ("own build"): reports say it beside the version.
-    settings : tuple of Setting
-        In the base's own objects.
-    protocols : tuple of str
-        Which of :data:`PROTOCOLS` it carries as what they are; a study of another one is refused.
-    app_protocols : mapping
-        ``appProtocol`` of the application's ports by what they carry; an empty text leaves it out.
-    open_values : mapping
-        By release, where its chart takes keys that its own values do not list.
-    pushes : Pushes or None
-        Where it tells how long its pushes take.
-    tells : tuple of Tells
-        Where its parts tell their versions.
-    storage : bool
-        It claims a volume, for which the cluster needs a default StorageClass.
-    remarks : tuple of str
-        What a user should know before choosing it (licence, channel); kept in the record.
-    choices : tuple of Choice
-        The user's, the mesh's own before its version's: what comes later wins.
-    declared : Declared or None
-        Of a version alone.
-    """
-
-    name: str
+    name: str  # of a version, istio@1.30: two versions are two meshes, which share their namespaces
     title: str
     version: str
     folder: Path
-    build: str = ""
+    build: str = ""  # who built it, where that is not its project ("own build"): reports say it beside the version
     architecture: str = "sidecar"
     tested: bool = False
     reference: bool = False
@@ -326,11 +205,11 @@ class Mesh:
     policy_containers: tuple[str, ...] = ("opa",)
     control_plane: tuple[Selector, ...] = ()
     agents: tuple[Selector, ...] = ()
-    pushes: Pushes | None = None
-    tells: tuple[Tells, ...] = ()
+    pushes: Pushes | None = None  # where it tells how long its pushes take
+    tells: tuple[Tells, ...] = ()  # where its parts tell their versions
     waypoints: str = ""
     base: tuple[str, ...] = ()
-    settings: tuple[Setting, ...] = ()
+    settings: tuple[Setting, ...] = ()  # in the base's own objects
     proofs: tuple[str, ...] = ("proxied",)
     counters: tuple[Counter, ...] = ()
     expect: Mapping[str, Any] = field(default_factory=dict)
@@ -338,13 +217,15 @@ class Mesh:
     not_toggles: Mapping[str, str] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
     generated: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    protocols: tuple[str, ...] = PROTOCOLS
+    protocols: tuple[str, ...] = PROTOCOLS  # which it carries as what they are; a study of another one is refused
+    # `appProtocol` of the application's ports by what they carry; an empty text leaves it out.
     app_protocols: Mapping[str, str] = field(default_factory=lambda: dict(APP_PROTOCOLS))
+    # by release, where its chart takes keys that its own values do not list
     open_values: Mapping[str, Any] = field(default_factory=dict)
-    storage: bool = False
-    remarks: tuple[str, ...] = ()
-    choices: tuple[Choice, ...] = ()
-    declared: Declared | None = None
+    storage: bool = False  # it claims a volume, for which the cluster needs a default StorageClass
+    remarks: tuple[str, ...] = ()  # what a user should know before choosing it (licence, channel); kept in the record
+    choices: tuple[Choice, ...] = ()  # the user's, the mesh's own before its version's: what comes later wins
+    declared: Declared | None = None  # of a version alone
 
     @property
     def chosen(self) -> dict[str, Any]:
@@ -364,13 +245,7 @@ class Mesh:
         return [item for name in names for item in manifests.read(self.folder / name)]
 
     def check(self, treatment: Treatment) -> tuple[Feature, ...]:
-        """The treatment's features.
-
-        Raises
-        ------
-        UsageError
-            For a feature that the mesh does not have, cannot toggle, or has only beside another.
-        """
+        """The treatment's features; one that the mesh lacks, cannot toggle, or has only beside another is refused."""
         for name in treatment.features:
             if name in self.not_toggles:
                 raise UsageError(

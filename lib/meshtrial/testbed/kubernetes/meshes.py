@@ -20,55 +20,26 @@ from meshtrial.testbed.kubernetes.apply import MESH, OWNER, STUDY, Applier, dele
 from meshtrial.testbed.kubernetes.charts import Charts
 from meshtrial.testbed.kubernetes.cleanup import remove_crds
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
-from meshtrial.testbed.kubernetes.hooks import HookWatch
+from meshtrial.testbed.kubernetes.clusterwide import CRDS
 from meshtrial.testbed.kubernetes.meshdata import Command, Mesh, Selector
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.pods import lost, uid
+from meshtrial.testbed.kubernetes.pods import is_ready, lost, members, uid
 from meshtrial.testbed.kubernetes.values import Values, unknown_values
-
-_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 @dataclass(frozen=True)
 class Standing:
-    """A mesh of ours, and the cluster before and after it came.
-
-    Attributes
-    ----------
-    before : mapping
-        What belongs to no namespace and was there before, by path.
-    pods : tuple
-        Control plane and agents after the installation.
-    webhooks : tuple of str
-        The mesh's webhook configurations after the installation.
-    values : mapping
-        By release, the digest of the values that its chart got.
-    """
+    """A mesh of ours, and the cluster before and after it came."""
 
     mesh: Mesh
-    before: Mapping[str, Json]
-    pods: tuple[Json, ...] = ()
-    webhooks: tuple[str, ...] = ()
-    values: Mapping[str, str] = field(default_factory=dict)
+    before: Mapping[str, Json]  # what belongs to no namespace and was there before, by path
+    pods: tuple[Json, ...] = ()  # control plane and agents after the installation
+    webhooks: tuple[str, ...] = ()  # its webhook configurations after the installation
+    values: Mapping[str, str] = field(default_factory=dict)  # by release, the digest of what its chart got
 
 
 class MeshInstaller:
-    """Installs meshes as one owner.
-
-    Parameters
-    ----------
-    charts : Charts, optional
-        The session's, where it has fetched some already.
-
-    Attributes
-    ----------
-    standing : dict
-        Meshes that are there by us by their names, also those that did not become ready or did not go.
-    installed : dict
-        Mesh name to the moment (``time.time``) it became ready.
-    appeared : list of str
-        Objects of no namespace that appeared while a mesh stood, and that nothing ties to it: they were left alone.
-    """
+    """Installs meshes as one owner, from charts that the session may have fetched already."""
 
     def __init__(
         self, cluster: Cluster, options: KubernetesOptions, applier: Applier, charts: Charts | None = None
@@ -77,10 +48,11 @@ class MeshInstaller:
         self.options = options
         self.applier = applier
         self.charts = charts or Charts(options)
-        self.installed: dict[str, float] = {}
+        self.installed: dict[str, float] = {}  # the moment (time.time) at which each became ready
         self.install_s: dict[str, float] = {}
+        # Objects of no namespace that came while a mesh stood, and that nothing ties to it: they were left alone.
         self.appeared: list[str] = []
-        self.standing: dict[str, Standing] = {}
+        self.standing: dict[str, Standing] = {}  # there by us, also those that did not become ready or did not go
 
     def install(self, mesh: Mesh) -> None:
         """Install a mesh and wait until it is ready; on failure nothing of it stays."""
@@ -100,7 +72,7 @@ class MeshInstaller:
                 self._own(mesh, crds)  # of a release that was cut short
                 self.uninstall(mesh.name)
             raise
-        pods = tuple(pod for part in (*mesh.control_plane, *mesh.agents) for pod in self._members(part))
+        pods = tuple(pod for part in (*mesh.control_plane, *mesh.agents) for pod in members(self.cluster, part))
         self.standing[mesh.name] = Standing(mesh, before, pods, clusterwide.webhooks(self.cluster, mesh), values)
         self.installed[mesh.name] = time.time()
         self.install_s[mesh.name] = time.monotonic() - began
@@ -132,7 +104,11 @@ class MeshInstaller:
         stood = self.standing.get(name)
         if stood is None:
             return ""
-        now = {uid(pod): pod for part in (*stood.mesh.control_plane, *stood.mesh.agents) for pod in self._members(part)}
+        now = {
+            uid(pod): pod
+            for part in (*stood.mesh.control_plane, *stood.mesh.agents)
+            for pod in members(self.cluster, part)
+        }
         for pod in stood.pods:
             why = lost(pod, now.get(uid(pod)), "since its installation")
             if why:
@@ -157,7 +133,7 @@ class MeshInstaller:
         if any(verdict(self.applier.find_namespace(name), owner, self.cluster.context) for name in mesh.namespaces):
             # Somebody else's, and refused before anything of ours was in it: a release of that name is theirs too.
             for namespace in mesh.namespaces:
-                delete_namespace(self.cluster, namespace, owner.id.__eq__, self.options.mesh_timeout_s)
+                delete_namespace(self.cluster, namespace, owner.id, self.options.mesh_timeout_s)
             del self.standing[name]
             return
         with evidence.kept(self.cluster, mesh.namespaces):
@@ -169,7 +145,7 @@ class MeshInstaller:
         # Before the namespaces: a webhook whose service is gone refuses what the cluster does meanwhile.
         clusterwide.remove(self.cluster, mesh, stood.before)
         for namespace in mesh.namespaces:
-            delete_namespace(self.cluster, namespace, owner.id.__eq__, self.options.mesh_timeout_s)
+            delete_namespace(self.cluster, namespace, owner.id, self.options.mesh_timeout_s)
         lines = remove_crds(self.cluster, owner.study, owner.id, groups=mesh.crd_groups)
         # And after them: a control plane that is going may have made some again.
         _, self.appeared = clusterwide.remove(self.cluster, mesh, stood.before)
@@ -178,9 +154,9 @@ class MeshInstaller:
         del self.standing[name]
 
     @contextlib.contextmanager
-    def _explained(self, mesh: Mesh) -> Iterator[HookWatch]:
+    def _explained(self, mesh: Mesh) -> Iterator[helm.HookWatch]:
         """Where Helm fails inside, the pods that it waited for say why."""
-        watch = HookWatch(self.cluster, mesh.namespaces, mesh.settle)
+        watch = helm.HookWatch(self.cluster, mesh.namespaces, mesh.settle)
         try:
             yield watch
         except MissingToolError:
@@ -189,9 +165,6 @@ class MeshInstaller:
             why = watch.said or evidence.reason(self.cluster, mesh.namespaces)
             told = str(error) if not why or why in str(error) else f"{error}; {why}"
             raise TestbedError(f"mesh {mesh.name}: {told}", watch.evidence) from None
-
-    def _members(self, part: Selector) -> list[Json]:
-        return wait.live_pods(self.cluster, part.namespace, part.selector)
 
     def _run(self, mesh: Mesh, steps: tuple[Command, ...]) -> None:
         env = {"KUBECONFIG": self.cluster.kubeconfig} if self.cluster.kubeconfig else {}
@@ -203,13 +176,13 @@ class MeshInstaller:
 
     def _check_existing(self, mesh: Mesh) -> None:
         for part in mesh.control_plane:
-            pods = self._members(part)
+            pods = members(self.cluster, part)
             if not pods:
                 raise TestbedError(
                     f"mesh {mesh.name}: no {part.component} ({part.selector} in {part.namespace}); "
                     "install it, or let meshtrial do it with mesh_install=managed"
                 )
-            if not any(wait.is_ready(pod) for pod in pods):
+            if not any(is_ready(pod) for pod in pods):
                 why = evidence.reason(self.cluster, [part.namespace])
                 raise TestbedError(
                     f"mesh {mesh.name}: no {part.component} is ready in {part.namespace}; {why}".rstrip("; ")
@@ -231,7 +204,7 @@ class MeshInstaller:
     def _crds(self, mesh: Mesh) -> dict[str, Json]:
         if not mesh.crd_groups:
             return {}
-        found = self.cluster.items(_CRDS)
+        found = self.cluster.items(CRDS)
         ours = [c for c in found if c["spec"]["group"].endswith(tuple(mesh.crd_groups))]
         return {item["metadata"]["name"]: item for item in ours}
 
@@ -242,7 +215,7 @@ class MeshInstaller:
             labels = item["metadata"].get("labels") or {}
             if name not in crds and labels.get(OWNER) != owner.id:
                 body = {"metadata": {"labels": {OWNER: owner.id, STUDY: label(owner.study)}}}
-                self.cluster.merge(f"{_CRDS}/{name}", body)
+                self.cluster.merge(f"{CRDS}/{name}", body)
 
     def problems(self, mesh: Mesh) -> list[str]:
         """What stands in the way of an installation, one line each."""
@@ -263,7 +236,7 @@ class MeshInstaller:
                 found.append(f"mesh {mesh.name}: {refusal}; or use what stands with mesh_install=existing")
         for kind in mesh.requires:
             try:
-                self.cluster.get(f"{_CRDS}/{kind}")
+                self.cluster.get(f"{CRDS}/{kind}")
             except NotFoundError:
                 found.append(f"mesh {mesh.name}: needs the CRD {kind}, which this cluster does not have; install it")
         return found

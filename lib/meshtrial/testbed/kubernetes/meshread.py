@@ -9,10 +9,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
 
+from meshtrial import typed
 from meshtrial.design.study import APPS, TWIN_SUFFIX, VERSION_NAME
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes import manifests
@@ -22,23 +23,17 @@ from meshtrial.testbed.kubernetes.meshdata import (
     PROTOCOLS,
     SCHEMA,
     Choice,
-    Command,
     Counter,
     Declared,
-    Enrolment,
     Feature,
     Lines,
     Mesh,
-    Pushes,
     Release,
-    Selector,
-    Setting,
     Tells,
 )
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.typed import SHAPE_ERRORS, mismatch, shortened
+from meshtrial.typed import SHAPE_ERRORS, shortened
 
-T = TypeVar("T")
 # Problems of a mesh that one message names, and how long each may be: names that somebody mangled have any length.
 _MOST_TOLD, _LONGEST = 8, 160
 _CHOICES = ("version", "build", "method", "charts", "values", "parameters")
@@ -62,13 +57,7 @@ def find_meshes(options: KubernetesOptions) -> dict[str, Mesh]:
 
 
 def read_mesh(folder: Path) -> Mesh:
-    """Read and check one folder.
-
-    Raises
-    ------
-    UsageError
-        Naming the file and what is wrong in it.
-    """
+    """Read and check one folder; what is wrong is said with the file."""
     path = folder / "mesh.yaml"
     try:
         data = yaml.load(path.read_text(), Loader=manifests.LOADER)
@@ -79,44 +68,26 @@ def read_mesh(folder: Path) -> Mesh:
     if not isinstance(data, dict) or data.pop("schema", None) != SCHEMA:
         raise UsageError(f"{path}: must begin with 'schema: {SCHEMA}'")
     try:
-        return _mesh(data, folder, str(path))
+        return _mesh(data, folder)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
     except SHAPE_ERRORS as error:
         raise UsageError(f"{path}: is not a mesh's data ({shortened(error, 120)}); see manifests/README.md") from None
 
 
-def _mesh(data: dict[str, Any], folder: Path, where: str) -> Mesh:
-    features = {name: _feature(name, item, where) for name, item in (data.pop("features", None) or {}).items()}
-    parts: dict[str, Any] = {
-        "releases": _each(Release, data.pop("releases", []), where),
-        "install": _each(Command, data.pop("install", []), where),
-        "uninstall": _each(Command, data.pop("uninstall", []), where),
-        "control_plane": _each(Selector, data.pop("control_plane", []), where),
-        "agents": _each(Selector, data.pop("agents", []), where),
-        "counters": _each(Counter, data.pop("counters", []), where),
-        "pushes": _made(Pushes, data.pop("pushes"), where) if data.get("pushes") else None,
-        "tells": _each(Tells, data.pop("tells", []), where),
-        "settings": _each(Setting, data.pop("settings", []), where),
-        "enrol": _made(Enrolment, data.pop("enrol", {}) or {}, where),
-        "app_protocols": APP_PROTOCOLS | (data.pop("app_protocols", None) or {}),
-    }
-    mesh = _made(Mesh, {**data, **parts, "features": features, "folder": folder}, where)
-    _validate(mesh, where)
+def _mesh(data: dict[str, Any], folder: Path) -> Mesh:
+    said = {key: value for key, value in data.items() if value is not None}  # an empty line says nothing
+    features = {}
+    for name, item in said.get("features", {}).items():
+        named = {**item, "name": name} if isinstance(item, Mapping) else item
+        features[name] = typed.read(Feature, named, f"features.{name}")
+    protocols = APP_PROTOCOLS | said.get("app_protocols", {})
+    mesh = typed.read(Mesh, {**said, "features": features, "app_protocols": protocols, "folder": folder})
+    _validate(mesh)
     return mesh
 
 
-def _feature(name: str, item: Any, where: str) -> Feature:
-    where = f"{where}: feature {name}"
-    if not isinstance(item, Mapping):
-        raise UsageError(f"{where}: must be a mapping")
-    parts = {
-        "settings": _each(Setting, item.get("settings"), where),
-        "counters": _each(Counter, item.get("counters"), where),
-        "logs": _each(Lines, item.get("logs"), where),
-    }
-    return _made(Feature, {**item, **parts, "name": name}, where)
-
-
-def _validate(mesh: Mesh, where: str) -> None:
+def _validate(mesh: Mesh) -> None:
     problems = []
     both = set(mesh.features) & set(mesh.not_toggles)
     if both:
@@ -163,7 +134,7 @@ def _validate(mesh: Mesh, where: str) -> None:
     if problems:
         told = [p if len(p) <= _LONGEST and p.isprintable() else shortened(p, _LONGEST) for p in problems]
         more = f"; and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
-        raise UsageError(f"{where}: {'; '.join(told[:_MOST_TOLD])}{more}")
+        raise UsageError("; ".join(told[:_MOST_TOLD]) + more)
 
 
 def _is_file(path: Path) -> bool:
@@ -194,7 +165,7 @@ def _chosen(mesh: Mesh, choice: Any, where: str, allowed: tuple[str, ...]) -> Me
     releases = []
     for release in mesh.releases:
         said = {**({"version": version} if "version" in choice else {}), **_inner(charts, release.name, where)}
-        releases.append(_made(Release, {**dataclasses.asdict(release), **said}, f"{where}.charts"))
+        releases.append(typed.read(Release, {**dataclasses.asdict(release), **said}, f"{where}.charts.{release.name}"))
     return dataclasses.replace(
         mesh,
         version=version,
@@ -269,27 +240,3 @@ def _text(value: Any, where: str) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise UsageError(f"{where} = {shortened(value)}: allowed is a text; in quotes, for YAML reads 1.30 as 1.3")
     return shortened(value) if isinstance(value, int) else value
-
-
-def _each(kind: type[T], items: Any, where: str) -> tuple[T, ...]:
-    return tuple(_made(kind, item, where) for item in items or [])
-
-
-def _made(kind: type[T], data: Any, where: str) -> T:
-    if not isinstance(data, Mapping):
-        raise UsageError(f"{where}: {kind.__name__} must be a mapping, not {shortened(data)}")
-    fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    for name in data:
-        if name not in fields:
-            raise UsageError(
-                f"{where}: {shortened(name)} is not known in {kind.__name__.lower()}; known are {', '.join(fields)}"
-            )
-    values = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
-    try:
-        made = kind(**values)
-    except TypeError as error:
-        raise UsageError(f"{where}: {str(error).partition('__init__() ')[2] or error}") from None
-    wrong = mismatch(made)
-    if wrong:
-        raise UsageError(f"{where}: in {kind.__name__.lower()} {wrong}")
-    return made

@@ -16,8 +16,7 @@ from meshtrial.testbed.kubernetes import probing
 from meshtrial.testbed.kubernetes.client import Cluster, Json
 from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.meshdata import Declared, Mesh, Tells
-from meshtrial.testbed.kubernetes.pods import images
-from meshtrial.testbed.kubernetes.resources import container_names
+from meshtrial.testbed.kubernetes.pods import container_names, images
 
 _ASKED = 10  # pods of one kind that are asked for their version; images are looked at in all
 _SHOWN = 3

@@ -8,14 +8,14 @@ it that other rooms read are left alone.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 import yaml
 
+from meshtrial.design.parameters import nearest, split_list
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes.quantities import cpu_millis, memory
 from meshtrial.typed import shortened
@@ -27,91 +27,53 @@ PULL_POLICIES = ("", "Always", "IfNotPresent", "Never")
 
 @dataclass(frozen=True)
 class KubernetesOptions:
-    """Everything the Kubernetes backend can be told.
+    """Everything the Kubernetes backend can be told."""
 
-    Attributes
-    ----------
-    kubeconfig, context : str
-        Empty: ``$KUBECONFIG`` or ``~/.kube/config`` and its current context; without such a file, in-cluster.
-    namespace : str
-        Namespaces are named ``<namespace>`` and ``<namespace>-...``; empty: ``meshtrial-<study>``.
-    manifests : str
-        Folder with ``apps/``, ``loadgen/``, ``meshes/``; empty: the checkout's.
-    mesh_folders : tuple of str
-        Further folders, each with a ``mesh.yaml``.
-    meshes : mapping
-        By mesh name, what replaces its data: ``version``, ``charts.<release>.{repository,name,version,path}``,
-        ``values.<release>`` (mapping or file), ``parameters.<name>`` (image_hub, image_tag, ...); and
-        ``versions.<name>`` with the same again, on top of it, and ``runs.<container>``: what its image must be.
-    mesh_install : str
-        ``managed`` installs and uninstalls; ``existing`` uses what stands and never touches it.
-    mesh_reinstall, app_reinstall : str
-        ``run``, ``block`` or ``once``.
-    meshes_side_by_side : bool
-        Let several meshes stay installed at once, but for those of one namespace (Istio's two modes).
-    images : mapping
-        By name (fortio, busybox, envoy, opa, counter-api, details, ...), a whole image reference.
-    image_pull_policy : str
-        For our own pods; empty keeps what the manifests say.
-    app_node_selector, load_node_selector : mapping
-    app_tolerations, load_tolerations : tuple of mapping
-        Kubernetes tolerations; as text ``key=value:Effect``.
-    load_separation : str
-        Load generators against the application's nodes: ``required``, ``preferred``, ``none``.
-    app_cpu, app_memory, load_cpu, load_memory, proxy_cpu, proxy_memory : str
-        Limits (and requests, of a tenth of the CPU); empty sets no limit. ``proxy_*`` is the same for every mesh.
-    app_cpu_request, app_memory_request : str
-        Requests of the application where they are not to follow from its limits.
-    opa_server : str
-        Which policy server the OPA treatments run, a file of ``manifests/policy/``: ``opa`` (the official image) or
-        ``opa-extauthz`` (this project's own, for clusters that cannot pull that image).
-    hold_ms : float
-        How long the client and the server of the three tiers each hold a request.
-    helm : str
-        The program.
-    deploy_timeout_s, mesh_timeout_s : float
-        How long an application, a mesh may take to become ready.
-    api_patience_s : float
-        How long a silent API server is waited for, once it has answered; before, 10 s at most.
-    sample_patience_s : float
-        How long a fresh kubelet sample is waited for; kubelets take one every 10 to 15 s by default.
-    keep : bool
-        Leave everything standing at the end, for a look.
-    """
-
+    # Empty: $KUBECONFIG or ~/.kube/config and its current context; without such a file, in-cluster.
     kubeconfig: str = ""
     context: str = ""
-    namespace: str = ""
-    manifests: str = ""
-    mesh_folders: tuple[str, ...] = ()
+    namespace: str = ""  # namespaces are named so and <namespace>-...; empty: meshtrial-<study>
+    manifests: str = ""  # folder with apps/, loadgen/, meshes/; empty: the checkout's
+    mesh_folders: tuple[str, ...] = ()  # further folders, each with a mesh.yaml
+    # By mesh name, what replaces its data: `version`, `charts.<release>.{repository,name,version,path}`,
+    # `values.<release>` (mapping or file), `parameters.<name>` (image_hub, image_tag, ...); and `versions.<name>` with
+    # the same again, on top of it, and `runs.<container>`: what its image must be.
     meshes: Mapping[str, Any] = field(default_factory=dict)
-    mesh_install: str = "managed"
-    mesh_reinstall: str = "run"
+    mesh_install: str = "managed"  # "managed" installs and uninstalls; "existing" uses what stands and never touches it
+    mesh_reinstall: str = "run"  # one of REINSTALL, and so is that of the application
     app_reinstall: str = "run"
+    # several stay installed at once, but for those of one namespace (Istio's two modes)
     meshes_side_by_side: bool = False
+    # by name (fortio, busybox, envoy, opa, counter-api, details, ...), a whole image reference
     images: Mapping[str, str] = field(default_factory=dict)
-    image_pull_policy: str = ""
+    image_pull_policy: str = ""  # for our own pods; empty keeps what the manifests say
     app_node_selector: Mapping[str, str] = field(default_factory=dict)
+    # Kubernetes' own, as are those of the load; as text key=value:Effect
     app_tolerations: tuple[Mapping[str, str], ...] = ()
     load_node_selector: Mapping[str, str] = field(default_factory=dict)
     load_tolerations: tuple[Mapping[str, str], ...] = ()
-    load_separation: str = "required"
+    load_separation: str = "required"  # load generators against the application's nodes: one of SEPARATION
+    # Limits, and requests of a tenth of the CPU; empty sets none. The application's requests may be said apart.
     app_cpu: str = ""
     app_memory: str = ""
     app_cpu_request: str = ""
     app_memory_request: str = ""
     load_cpu: str = ""
     load_memory: str = ""
-    proxy_cpu: str = "2"
+    proxy_cpu: str = "2"  # the same for every mesh
     proxy_memory: str = "512Mi"
+    # Which policy server the OPA treatments run, a file of manifests/policy/: "opa" (the official image) or
+    # "opa-extauthz" (this project's own, for clusters that cannot pull that image).
     opa_server: str = "opa"
-    hold_ms: float = 100.0
-    helm: str = "helm"
-    deploy_timeout_s: float = 180.0
-    mesh_timeout_s: float = 300.0
+    hold_ms: float = 100.0  # how long the client and the server of the three tiers each hold a request
+    helm: str = "helm"  # the program
+    deploy_timeout_s: float = 180.0  # how long an application may take to become ready
+    mesh_timeout_s: float = 300.0  # and how long a mesh
+    # how long a silent API server is waited for, once it has answered; before, 10 s at most
     api_patience_s: float = 60.0
+    # how long a fresh kubelet sample is waited for; by default they come every 10 to 15 s
     sample_patience_s: float = 30.0
-    keep: bool = False
+    keep: bool = False  # leave everything standing at the end, for a look
 
     def __post_init__(self) -> None:
         allowed = {
@@ -173,17 +135,13 @@ class KubernetesOptions:
         strict = {**_read_file(str(file)), **{k: v for k, v in nested.items() if k != "cluster_file"}}
         for name in strict:
             if name not in _KINDS:
-                near = difflib.get_close_matches(str(name), _KINDS, n=1)
-                hint = f"did you mean {near[0]}? " if near else ""
-                raise UsageError(
-                    f"kubernetes option {shortened(name)} is not known: {hint}allowed are {', '.join(_KINDS)}"
-                )
+                raise UsageError(f"kubernetes option {shortened(name)} is not known: {nearest(str(name), _KINDS)}")
         # A parameter left empty means "not said": it must not erase what the file says.
         said = {k: v for k, v in outer.items() if v not in ("", None)}
         return cls(**{name: _convert(name, value) for name, value in {**strict, **said}.items()})
 
 
-_KINDS = {f.name: f.type for f in dataclasses.fields(KubernetesOptions)}
+_KINDS = get_type_hints(KubernetesOptions)
 
 
 def _known(options: Any) -> dict[str, Any]:
@@ -207,21 +165,19 @@ def _read_file(name: str) -> dict[str, Any]:
 
 
 def _convert(name: str, value: Any) -> Any:
-    kind = str(_KINDS[name])
+    kind = _KINDS[name]
     if name == "meshes" and isinstance(value, str):
         return _read_file(value)
-    if kind.startswith("Mapping"):
+    if get_origin(kind) is Mapping:
         return _mapping(name, value)
-    if name.endswith("tolerations"):
-        items = value if isinstance(value, list | tuple) else [v for v in str(value).split(",") if v.strip()]
-        return tuple(_toleration(name, item) for item in items)
-    if kind.startswith("tuple"):
-        return tuple(value) if isinstance(value, list | tuple) else tuple(v.strip() for v in str(value).split(","))
-    if kind == "bool":
+    if get_origin(kind) is tuple:
+        items = value if isinstance(value, list | tuple) else split_list(str(value))
+        return tuple(_toleration(name, item) if name.endswith("tolerations") else item for item in items)
+    if kind is bool:
         if not isinstance(value, bool):
             raise UsageError(f"{name} = {shortened(value)}: allowed is true or false")
         return value
-    if kind == "float":
+    if kind is float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e9:
             unit = "milliseconds" if name.endswith("_ms") else "seconds"
             raise UsageError(f"{name} = {shortened(value)}: allowed is a number of {unit}")

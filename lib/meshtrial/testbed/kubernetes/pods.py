@@ -6,13 +6,35 @@ from collections.abc import Sequence
 from typing import Any
 
 from meshtrial.errors import TestbedError
-from meshtrial.testbed.kubernetes import wait
 from meshtrial.testbed.kubernetes.client import Cluster, Json
 from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.manifests import NOTE
 from meshtrial.testbed.kubernetes.meshdata import Selector
 
 PART = f"{NOTE}part"
+
+
+def pods_of(cluster: Cluster, namespace: str, selector: str = "", once_s: float | None = None) -> list[Json]:
+    """The pods of a namespace, of this label selector where there is one."""
+    query = {"labelSelector": selector} if selector else {}
+    return cluster.items(f"/api/v1/namespaces/{namespace}/pods", once_s, **query)
+
+
+def live_pods(cluster: Cluster, namespace: str, selector: str = "") -> list[Json]:
+    """Pods that are not being deleted."""
+    return [pod for pod in pods_of(cluster, namespace, selector) if not pod["metadata"].get("deletionTimestamp")]
+
+
+def members(cluster: Cluster, part: Selector) -> list[Json]:
+    """The pods of a part of a mesh."""
+    return live_pods(cluster, part.namespace, part.selector)
+
+
+def log_of(cluster: Cluster, pod: Json, container: str, once_s: float | None = None, **query: Any) -> str:
+    """A container's log."""
+    metadata = pod["metadata"]
+    path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
+    return cluster.text(path, once_s, container=container, **query)
 
 
 def pod_ref(pod: Json, container: str) -> PodRef:
@@ -32,17 +54,34 @@ def uid(pod: Json) -> str:
     return str(pod["metadata"]["uid"])
 
 
-def restarts(pod: Json) -> int:
-    """Restarts of all its containers."""
+def is_ready(item: Json) -> bool:
+    """Whether the Ready condition of a pod, or of a node, is true."""
+    conditions = item.get("status", {}).get("conditions") or []
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def owner_kinds(pod: Json) -> set[str]:
+    """Kinds of what the pod belongs to: ``ReplicaSet``, ``Job``..."""
+    return {str(owner.get("kind")) for owner in pod["metadata"].get("ownerReferences") or []}
+
+
+def statuses(pod: Json) -> list[Json]:
+    """States of the init containers and containers."""
     status = pod.get("status", {})
-    every = [*(status.get("containerStatuses") or []), *(status.get("initContainerStatuses") or [])]
-    return sum(int(c.get("restartCount", 0)) for c in every)
+    return [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+
+
+def container_names(pod: Json) -> list[str]:
+    """Containers that run as long as the pod: the ordinary ones and native sidecars."""
+    spec = pod["spec"]
+    sidecars = [c["name"] for c in spec.get("initContainers") or [] if c.get("restartPolicy") == "Always"]
+    return [*(c["name"] for c in spec["containers"]), *sidecars]
 
 
 def images(pod: Json) -> dict[str, str]:
     """Image and digest of every container of a pod, as the node resolved it."""
-    status, found = pod.get("status", {}), {}
-    for container in [*(status.get("containerStatuses") or []), *(status.get("initContainerStatuses") or [])]:
+    found = {}
+    for container in statuses(pod):
         digest = str(container.get("imageID", "")).rpartition("@")[2]
         found[str(container["name"])] = f"{container.get('image', '?')}" + (f" ({digest})" if digest else "")
     return found
@@ -59,7 +98,7 @@ def versions(pods: Sequence[Json]) -> dict[str, str]:
 
 def autoscaling(cluster: Cluster, part: Selector) -> dict[str, Any]:
     """Replicas of a control plane's component now, and what an autoscaler would make of it."""
-    found: dict[str, Any] = {"pods": len(wait.live_pods(cluster, part.namespace, part.selector))}
+    found: dict[str, Any] = {"pods": len(members(cluster, part))}
     try:
         scalers = cluster.items(f"/apis/autoscaling/v2/namespaces/{part.namespace}/horizontalpodautoscalers")
     except TestbedError:
@@ -75,9 +114,7 @@ def role(pod: Json) -> str:
     """What a pod is to a study: a part of ours by its label, else a part of a mesh."""
     if label(pod, "gateway.networking.k8s.io/gateway-name"):
         return "waypoint"
-    part = label(pod, PART)
-    owners = pod["metadata"].get("ownerReferences") or []
-    return part or ("node agent" if any(owner.get("kind") == "DaemonSet" for owner in owners) else "control plane")
+    return label(pod, PART) or ("node agent" if "DaemonSet" in owner_kinds(pod) else "control plane")
 
 
 def lost(pod: Json, now: Json | None, when: str = "during the run") -> str:
@@ -93,10 +130,14 @@ def lost(pod: Json, now: Json | None, when: str = "during the run") -> str:
     if now["metadata"].get("deletionTimestamp"):
         why: Json = next((c for c in status.get("conditions") or [] if c["type"] == "DisruptionTarget"), {})
         return f"{name} was evicted or deleted {when}{': ' + why['message'] if why.get('message') else ''}"
-    if restarts(now) > restarts(pod):
+    if _restarts(now) > _restarts(pod):
         return f"{name}: a container was restarted {when}"
     for condition in status.get("conditions") or []:
         if condition["type"] == "Ready" and condition["status"] != "True":
-            lost = condition.get("reason", "") or condition.get("message", "")
-            return f"{name} is not ready any more ({lost or 'no reason given'}); its node may be gone"
+            why_not = condition.get("reason", "") or condition.get("message", "")
+            return f"{name} is not ready any more ({why_not or 'no reason given'}); its node may be gone"
     return ""
+
+
+def _restarts(pod: Json) -> int:
+    return sum(int(status.get("restartCount", 0)) for status in statuses(pod))

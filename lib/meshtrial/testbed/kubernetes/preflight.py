@@ -6,15 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from meshtrial.design.study import Load, Study
+from meshtrial.design.study import Study
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes import waypoints
 from meshtrial.testbed.kubernetes.apply import Applier, verdict
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
+from meshtrial.testbed.kubernetes.clusterwide import CRDS
 from meshtrial.testbed.kubernetes.manifests import containers
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.meshes import MeshInstaller
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.testbed.kubernetes.pods import is_ready
 from meshtrial.testbed.kubernetes.quantities import cpu_millis, memory
 from meshtrial.testbed.kubernetes.values import Values
 from meshtrial.testbed.kubernetes.workload import Rendered
@@ -59,9 +61,7 @@ def nodes(cluster: Cluster) -> list[Node]:
     """Nodes that are Ready and not cordoned."""
     found = []
     for item in cluster.items("/api/v1/nodes"):
-        conditions = item.get("status", {}).get("conditions") or []
-        ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-        if not ready or item["spec"].get("unschedulable"):
+        if not is_ready(item) or item["spec"].get("unschedulable"):
             continue
         room = item["status"]["allocatable"]
         found.append(
@@ -135,11 +135,10 @@ def load_hosts(options: KubernetesOptions, found: Sequence[Node], generators: in
     return tuple(names[: -(-len(names) // 3)])
 
 
-def room_problems(
-    cluster: Cluster, load: Load, rendered: Rendered, found: Sequence[Node], mesh: Mesh | None
-) -> list[str]:
+def room_problems(cluster: Cluster, rendered: Rendered, found: Sequence[Node]) -> list[str]:
     """Cores, memory and pods that the largest deployment needs, against what the cluster has free."""
-    need_cpu, need_memory, need_pods = requested(rendered.objects, mesh)
+    app, load = rendered.setup.app, rendered.setup.load
+    need_cpu, need_memory, need_pods = requested(rendered.objects, rendered.setup.mesh)
     used_cpu, used_memory, used_pods = 0.0, 0.0, 0
     names = {node.name for node in found}
     for pod in cluster.items("/api/v1/pods"):
@@ -149,9 +148,9 @@ def room_problems(
     free_cpu = sum(n.cpu for n in found) - used_cpu
     free_memory = sum(n.memory_bytes for n in found) - used_memory
     free_pods = sum(n.pods for n in found) - used_pods
-    if rendered.app.tiers and load.rps:
+    if app.tiers and load.rps:
         need_cpu = max(need_cpu, load.rps * CORES_PER_TIERED_RPS)
-    where = f"{rendered.app.name} at {load.label}, {need_pods} pods"
+    where = f"{app.name} at {load.label}, {need_pods} pods"
     mend = "lower rps or replicas, or add nodes"
     problems = []
     if need_cpu > free_cpu:
@@ -215,7 +214,7 @@ def mesh_problems(cluster: Cluster, installer: MeshInstaller, study: Study, mesh
     }
     for kind in sorted(wanted):
         try:
-            cluster.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind}")
+            cluster.get(f"{CRDS}/{kind}")
         except NotFoundError:
             problems.append(f"the CRD {kind} is not in this cluster; install it (Gateway API: standard channel)")
         except TestbedError as error:
@@ -226,12 +225,7 @@ def mesh_problems(cluster: Cluster, installer: MeshInstaller, study: Study, mesh
 def storage_problems(cluster: Cluster, mesh: Mesh, values: Iterable[Json]) -> list[str]:
     """A mesh that claims a volume would wait for ever where nothing provides one.
 
-    Parameters
-    ----------
-    cluster : Cluster
-    mesh : Mesh
-    values : iterable of mapping
-        Of its charts; a ``storageClass`` in them is the one that is claimed, else it is the cluster's default.
+    A ``storageClass`` in the values of its charts is the one that is claimed, else it is the cluster's default.
     """
     found = cluster.items("/apis/storage.k8s.io/v1/storageclasses")
     default = "storageclass.kubernetes.io/is-default-class"

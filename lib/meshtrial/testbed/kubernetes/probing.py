@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from meshtrial import waiting
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes.client import Cluster
 from meshtrial.testbed.kubernetes.execs import BUSYBOX, PodRef, run
@@ -21,13 +21,7 @@ _CUT = re.compile(r"reset by peer|EOF|broken pipe|closed|truncated|unexpected|re
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of one request.
-
-    Attributes
-    ----------
-    status : int
-        0 where no HTTP answer came.
-    """
+    """What came of one request; status 0 where no HTTP answer came."""
 
     status: int
     body: str
@@ -40,11 +34,11 @@ class Answer:
 
 
 def request(
-    cluster: Cluster, pod: PodRef, url: str, headers: Sequence[tuple[str, str]] = (), method: str = ""
+    cluster: Cluster, pod: PodRef, url: str, headers: Sequence[tuple[str, str]] = (), method: str = "GET"
 ) -> Answer:
     """One request by fortio in this pod; a retried one is a new connection too."""
     flags = [part for name, value in headers for part in ("-H", f"{name}: {value}")]
-    flags += ["-X", method] if method else []
+    flags += ["-X", method] if method != "GET" else []
     script = f'{_PATH}; exec fortio curl -timeout 5s "$@"'
     done = run(cluster, pod, [BUSYBOX, "sh", "-c", script, "sh", *flags, url], timeout_s=20)
     text = done.err.decode(errors="replace")
@@ -71,10 +65,7 @@ def scrape(cluster: Cluster, probe: PodRef, urls: Sequence[str]) -> list[str]:
 def total(cluster: Cluster, probe: PodRef, addresses: Sequence[str], url: str, pattern: str) -> float:
     """The sum of a counter over pods: ``url`` is ``port/path``, the pattern's group is the number.
 
-    Raises
-    ------
-    TestbedError
-        When a page does not come.
+    A page that does not come is a TestbedError.
     """
     if not addresses:
         raise TestbedError(f"counter at {url}: there is no pod to read it from")
@@ -87,12 +78,7 @@ def total(cluster: Cluster, probe: PodRef, addresses: Sequence[str], url: str, p
 
 def grown(read: Callable[[], float], before: float, wanted: float, patience_s: float = 5.0) -> float:
     """How much a counter grew, asked again for a while where it lags behind."""
-    deadline = time.monotonic() + patience_s
-    while True:
-        value = read() - before
-        if value >= wanted or time.monotonic() > deadline:
-            return value
-        time.sleep(0.5)
+    return waiting.until(lambda: read() - before, patience_s, 0.5, lambda more: more >= wanted)
 
 
 def _reason(text: str) -> str:

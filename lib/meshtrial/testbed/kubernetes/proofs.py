@@ -7,22 +7,22 @@ refused, reads what the app saw, and counts what the proxies counted.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from meshtrial.envoy.tokens import Tokens
+from meshtrial import waiting
 from meshtrial.errors import TestbedError
 from meshtrial.records.schema import Proof
+from meshtrial.testbed.cases import Case, forbidden_method, token_cases
 from meshtrial.testbed.kubernetes import meshversions, probing
-from meshtrial.testbed.kubernetes.apps import App
 from meshtrial.testbed.kubernetes.client import Cluster, Json
 from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.manifests import containers
-from meshtrial.testbed.kubernetes.meshdata import PROOFS, Counter, Feature, Lines, Mesh, Tells
-from meshtrial.testbed.kubernetes.resources import container_names
-from meshtrial.testbed.kubernetes.workload import Rendered
+from meshtrial.testbed.kubernetes.meshdata import PROOFS, Counter, Lines, Tells
+from meshtrial.testbed.kubernetes.pods import container_names, log_of
+from meshtrial.testbed.kubernetes.workload import Rendered, Setup
 
 # Headers that a proxy leaves on a request, of every mesh here.
 _PROXY_HEADERS = re.compile(r"(?mi)^(x-forwarded-client-cert|x-envoy-[\w-]+|l5d-[\w-]+|x-request-id|via): .*$")
@@ -33,49 +33,56 @@ _PATIENCE_S = 15.0  # the probe's node may learn of a new Service later than the
 
 @dataclass
 class Subject:
-    """One standing deployment, as its proofs see it.
-
-    Attributes
-    ----------
-    pods : mapping
-        ``app``, ``load``, ``waypoint`` and the components of agents and control plane to their pods.
-    told : mapping
-        What parts of the mesh tell of their versions (:func:`meshversions.told`).
-    """
+    """One standing deployment, as its proofs see it."""
 
     cluster: Cluster
     rendered: Rendered
-    mesh: Mesh | None
-    features: Sequence[Feature]
-    tokens: Tokens | None
-    pods: Mapping[str, Sequence[Json]]
+    pods: Mapping[str, Sequence[Json]]  # of app, load, waypoint and the components of agents and control plane
     load: PodRef
     probe: PodRef
     before: dict[str, float] = field(default_factory=dict)
-    told: Mapping[str, tuple[Tells, list[str]]] = field(default_factory=dict)
+    told: Mapping[str, tuple[Tells, list[str]]] = field(default_factory=dict)  # of versions, by meshversions.told
+
+    @property
+    def setup(self) -> Setup:
+        """What it was made from."""
+        return self.rendered.setup
+
+    @property
+    def bare(self) -> set[str]:
+        """Pods that stay outside of the mesh; they have no proxy that would count."""
+        return {feature.bare for feature in self.setup.features}
+
+    @property
+    def workload(self) -> list[Json]:
+        """Pods of the application and the generators."""
+        return [*self.pods.get("app", ()), *self.pods.get("load", ())]
+
+    def proxied(self, pod: Json) -> bool:
+        """Whether a pod has a proxy of the mesh."""
+        return self.setup.mesh is not None and bool({*self.setup.mesh.proxy_containers} & {*container_names(pod)})
+
+
+Maker = Callable[[Subject, str, Mapping[str, Any]], list[Proof]]
 
 
 def prove(subject: Subject, phase: str, requests: int) -> tuple[Proof, ...]:
     """Every proof of the treatment; one that could not be made has failed, with its reason."""
+    mesh, features = subject.setup.mesh, subject.setup.features
     todo: list[tuple[str, Callable[[], list[Proof]]]] = []
-    if subject.mesh is None:
+    if mesh is None:
         todo.append(("no proxy in the path", lambda: _no_proxy(subject, phase)))
     else:
-        asked, _ = named(subject.mesh, subject.features, subject.rendered.app)
-        todo += [(name, lambda n=name, e=expect: MAKERS[n](subject, phase, e)) for name, expect in asked]  # type: ignore[misc]
-        bare = {feature.bare for feature in subject.features}
-        evidence = [
-            *subject.mesh.counters,
-            *(c for f in subject.features for c in f.counters),
-            *policy_counters(subject),
+        todo += [(name, partial(MAKERS[name], subject, phase, expect)) for name, expect in named(subject.setup)[0]]
+        counters = [*mesh.counters, *(c for f in features for c in f.counters), *policy_counters(subject)]
+        todo += [
+            (c.name, partial(_counter, subject, phase, requests, c)) for c in counters if c.pods not in subject.bare
         ]
-        # Pods that stay outside of the mesh have no proxy that would count.
-        evidence = [counter for counter in evidence if counter.pods not in bare]
-        todo += [(c.name, lambda c=c: _counter(subject, phase, requests, c)) for c in evidence]  # type: ignore[misc]
-        if subject.mesh.declared is not None:
-            todo.append((f"version {subject.mesh.declared.version}", lambda: _version(subject, phase)))
-        lines = [line for feature in subject.features for line in feature.logs if line.pods not in bare]
-        todo += [(item.name, lambda i=item: _lines(subject, phase, requests, i)) for item in lines]  # type: ignore[misc]
+        if mesh.declared is not None:
+            version = partial(meshversions.prove, mesh, subject.pods, subject.told, phase)
+            todo.append((f"version {mesh.declared.version}", version))
+        lines = [line for feature in features for line in feature.logs if line.pods not in subject.bare]
+        todo += [(item.name, partial(_lines, subject, phase, requests, item)) for item in lines]
     found: list[Proof] = []
     for name, work in todo:
         try:
@@ -85,22 +92,22 @@ def prove(subject: Subject, phase: str, requests: int) -> tuple[Proof, ...]:
     return tuple(found)
 
 
-def named(
-    mesh: Mesh, features: Sequence[Feature], app: App
-) -> tuple[list[tuple[str, Mapping[str, Any]]], tuple[str, ...]]:
+def named(setup: Setup) -> tuple[list[tuple[str, Mapping[str, Any]]], tuple[str, ...]]:
     """The named proofs of a treatment on this application, with what each expects; and those it cannot make.
 
     A proof that needs an echo of the request's headers cannot be made on an application without one. Whether enough
-    is left is decided before the study (:func:`meshtrial.testbed.kubernetes.workload.provable`).
+    is left is decided before the study (:func:`meshtrial.testbed.kubernetes.workload.render`).
     """
-    chosen = {feature.name for feature in features}
+    mesh, app = setup.mesh, setup.app
+    if mesh is None:
+        return [], ()
     wanted: dict[tuple[str, str], Mapping[str, Any]] = {}
-    one_sided = any(feature.bare for feature in features)
+    one_sided = any(feature.bare for feature in setup.features)
     for name in mesh.proofs:
         if not (one_sided and name == "proxied"):
             wanted[name, str(mesh.expect)] = mesh.expect
     for feature in mesh.features.values():
-        for name in feature.proofs if feature.name in chosen else feature.absent_proofs:
+        for name in feature.proofs if feature in setup.features else feature.absent_proofs:
             # Two features may ask one thing with one expectation: it is asked once.
             wanted[name, str(feature.expect)] = feature.expect
     asked = [(name, expect) for (name, _), expect in wanted.items() if app.gives(PROOFS[name])]
@@ -108,156 +115,139 @@ def named(
 
 
 def _no_proxy(subject: Subject, phase: str) -> list[Proof]:
-    extra = [f"{pod['metadata']['name']}/{name}" for pod in _workload(subject) for name in container_names(pod)]
     planned = {str(c["name"]) for o in subject.rendered.objects for c in containers(o)}
-    injected = [name for name in extra if name.rsplit("/", 1)[1] not in planned]
+    there = [(pod["metadata"]["name"], name) for pod in subject.workload for name in container_names(pod)]
+    injected = [f"{pod}/{name}" for pod, name in there if name not in planned]
     proofs = [Proof("no proxy container", phase, not injected, "none", ", ".join(injected[:3]) or "none")]
-    if subject.rendered.app.headers_path:
-        answer = _inside(subject, subject.rendered.app.headers_path)
+    if subject.setup.app.headers_path:
+        answer = _echo(subject)
         seen = ", ".join(match.group(0).strip() for match in _PROXY_HEADERS.finditer(answer.body))
         passed = answer.status == 200 and not seen
         proofs.append(Proof("no proxy header", phase, passed, "HTTP 200, none", f"{answer.detail}, {seen or 'none'}"))
     return proofs
 
 
-def _version(subject: Subject, phase: str) -> list[Proof]:
-    assert subject.mesh is not None
-    return meshversions.prove(subject.mesh, subject.pods, subject.told, phase)
-
-
 def _proxied(subject: Subject, phase: str, _expect: Mapping[str, Any]) -> list[Proof]:
-    assert subject.mesh is not None
-    without = [
-        pod["metadata"]["name"]
-        for pod in _workload(subject)
-        if not set(subject.mesh.proxy_containers) & set(container_names(pod))
-    ]
-    total = len(_workload(subject))
+    total = len(subject.workload)
+    without = [pod["metadata"]["name"] for pod in subject.workload if not subject.proxied(pod)]
     seen = f"{total - len(without)} of {total}" + (f", not {without[0]}" if without else "")
     return [Proof("a proxy in every pod", phase, not without and total > 0, f"{total} of {total}", seen)]
 
 
 def _one_sided(subject: Subject, phase: str, _expect: Mapping[str, Any]) -> list[Proof]:
-    assert subject.mesh is not None
-    proxies, found = set(subject.mesh.proxy_containers), []
-    bare = {feature.bare for feature in subject.features}
+    found = []
     for part, name in (("app", "the application's"), ("load", "the generators'")):
-        pods = subject.pods.get(part, ())
-        having = sum(bool(proxies & set(container_names(pod))) for pod in pods)
-        wanted = 0 if part in bare else len(pods)
-        proof = f"a proxy in {'none' if part in bare else 'each'} of {name} pods"
+        pods, bare = subject.pods.get(part, ()), part in subject.bare
+        having = sum(map(subject.proxied, pods))
+        wanted = 0 if bare else len(pods)
+        proof = f"a proxy in {'none' if bare else 'each'} of {name} pods"
         found.append(Proof(proof, phase, having == wanted and bool(pods), f"{wanted} of {len(pods)}", str(having)))
     return found
 
 
-def _plaintext_refused(subject: Subject, phase: str, _expect: Mapping[str, Any]) -> list[Proof]:
-    answer = _outside(subject)
-    return [Proof("plaintext from outside the mesh refused", phase, answer.refused, "refused", answer.detail)]
+def _refused(name: str, ask: Callable[[Subject, Mapping[str, Any]], probing.Answer]) -> Maker:
+    def make(subject: Subject, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
+        answer = ask(subject, expect)
+        return [Proof(name, phase, answer.refused, "refused", answer.detail)]
+
+    return make
 
 
-def _plaintext_accepted(subject: Subject, phase: str, _expect: Mapping[str, Any]) -> list[Proof]:
-    answer = _outside(subject)
-    return [Proof("plaintext from outside the mesh accepted", phase, answer.status == 200, "HTTP 200", answer.detail)]
+def _let_in(name: str, ask: Callable[[Subject, Mapping[str, Any]], probing.Answer]) -> Maker:
+    def make(subject: Subject, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
+        answer = ask(subject, expect)
+        return [Proof(name, phase, answer.status == 200, "HTTP 200", answer.detail)]
+
+    return make
 
 
 def _peer_identity(subject: Subject, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
-    answer = _inside(subject, subject.rendered.app.headers_path)
+    answer = _echo(subject)
     found = re.search(str(expect["header"]), answer.body)
     seen = found.group(0).strip() if found else f"{answer.detail}, no such header"
     return [Proof("the generator's identity seen by the app", phase, found is not None, "its SPIFFE name", seen[:300])]
 
 
 def _no_peer_identity(subject: Subject, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
-    answer = _inside(subject, subject.rendered.app.headers_path)
+    answer = _echo(subject)
     found = re.search(str(expect.get("header", "(?mi)^X-Forwarded-Client-Cert:.*URI=")), answer.body)
     passed = answer.status == 200 and found is None
     seen = found.group(0).strip() if found else f"{answer.detail}, none"
     return [Proof("no identity between the proxies", phase, passed, "HTTP 200, none", seen[:300])]
 
 
+def _codes(expect: Mapping[str, Any], name: str) -> tuple[int, ...]:
+    return tuple(map(int, expect[name]))
+
+
 def _jwt(subject: Subject, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
-    assert subject.tokens is not None
-    bad = [int(code) for code in expect["bad"]]
-    missing = [int(code) for code in expect["missing"]]
-    return [
-        _status(subject, phase, "JWT: no token", (), missing),
-        _status(subject, phase, "JWT: forged token", _bearer(subject.tokens.forged), bad),
-        _status(subject, phase, "JWT: expired token", _bearer(subject.tokens.expired), bad),
-        _status(subject, phase, "JWT: another audience's token", _bearer(subject.tokens.foreign), [401, 403]),
-        _status(subject, phase, "JWT: good token", subject.tokens.headers, [200]),
-    ]
+    assert subject.setup.tokens is not None
+    cases = token_cases(subject.setup.tokens, _codes(expect, "missing"), _codes(expect, "bad"), audience=(401, 403))
+    return [_status(subject, phase, "JWT", case) for case in cases]
 
 
 def _opa(subject: Subject, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
-    assert subject.tokens is not None
-    refusals = [int(code) for code in expect["missing"]]
-    bad = [int(code) for code in expect["bad"]]
-    return [
-        _status(subject, phase, "OPA: no token", (), [*refusals, *([401] if len(bad) > 1 else [])]),
-        _status(subject, phase, "OPA: forged token", _bearer(subject.tokens.forged), bad),
-        _status(subject, phase, "OPA: a method that is not allowed", subject.tokens.headers, [403], "DELETE"),
-        _status(subject, phase, "OPA: good token", subject.tokens.headers, [200]),
-    ]
+    assert subject.setup.tokens is not None
+    bad = _codes(expect, "bad")
+    missing = (*_codes(expect, "missing"), *([401] if len(bad) > 1 else []))
+    cases = token_cases(subject.setup.tokens, missing, bad, audience=(401, 403))
+    return [_status(subject, phase, "OPA", case) for case in (*cases, forbidden_method(subject.setup.tokens))]
 
 
 def _denied(subject: Subject, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
-    path, codes = str(expect["path"]), [int(code) for code in expect["denied"]]
-    return [_status(subject, phase, f"{path} denied", subject.rendered.target.headers, codes, path=path)]
+    path = str(expect["path"])
+    case = Case("denied", subject.rendered.target.headers, _codes(expect, "denied"))
+    return [_status(subject, phase, path, case, path)]
 
 
 def _allowed(subject: Subject, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
     path = str(expect["path"])
-    return [_status(subject, phase, f"{path} allowed", subject.rendered.target.headers, [200], path=path)]
+    return [_status(subject, phase, path, Case("allowed", subject.rendered.target.headers, (200,)), path)]
 
 
-def _scoped(subject: Subject, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
-    """A proxy that was not told of a service sends plain text to it, which the service's own proxy refuses."""
-    answer = _beyond(subject, expect)
-    return [Proof("a tier that is not called is unknown to the proxy", phase, answer.refused, "refused", answer.detail)]
+def _outside(subject: Subject, _expect: Mapping[str, Any]) -> probing.Answer:
+    """The service as a stranger sees it; asked again while nobody is there, which proves nothing either way."""
+    url = subject.rendered.direct + subject.setup.app.path
 
+    def ask() -> probing.Answer:
+        return probing.request(subject.cluster, subject.probe, url, subject.rendered.target.headers)
 
-def _unscoped(subject: Subject, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
-    answer = _beyond(subject, expect)
-    return [
-        Proof("a tier that is not called is known to the proxy", phase, answer.status == 200, "HTTP 200", answer.detail)
-    ]
+    return waiting.until(ask, _PATIENCE_S, 0.5, lambda answer: answer.status or answer.refused)
 
 
 def _beyond(subject: Subject, expect: Mapping[str, Any]) -> probing.Answer:
     service, _, rest = str(expect["beyond"]).partition(":")
-    host = f"{service}.{subject.rendered.namespace}.svc.cluster.local"
+    host = f"{service}.{subject.setup.namespace}.svc.cluster.local"
     return probing.request(subject.cluster, subject.load, f"http://{host}:{rest}", subject.rendered.target.headers)
 
 
-MAKERS: dict[str, Callable[[Subject, str, Mapping[str, Any]], list[Proof]]] = {
+def _echo(subject: Subject) -> probing.Answer:
+    url = subject.rendered.inside + subject.setup.app.headers_path
+    return probing.request(subject.cluster, subject.load, url, subject.rendered.target.headers)
+
+
+MAKERS: dict[str, Maker] = {
     "one-sided": _one_sided,
     "proxied": _proxied,
-    "plaintext-refused": _plaintext_refused,
-    "plaintext-accepted": _plaintext_accepted,
+    "plaintext-refused": _refused("plaintext from outside the mesh refused", _outside),
+    "plaintext-accepted": _let_in("plaintext from outside the mesh accepted", _outside),
     "peer-identity": _peer_identity,
     "no-peer-identity": _no_peer_identity,
     "jwt": _jwt,
     "opa": _opa,
     "denied": _denied,
     "allowed": _allowed,
-    "scoped": _scoped,
-    "unscoped": _unscoped,
+    # A proxy that was not told of a service sends plain text to it, which the service's own proxy refuses.
+    "scoped": _refused("a tier that is not called is unknown to the proxy", _beyond),
+    "unscoped": _let_in("a tier that is not called is known to the proxy", _beyond),
 }
 
 
-def _status(
-    subject: Subject,
-    phase: str,
-    name: str,
-    headers: Sequence[tuple[str, str]],
-    allowed: Sequence[int],
-    method: str = "",
-    path: str = "",
-) -> Proof:
-    url = subject.rendered.inside + (path or subject.rendered.app.path)
-    answer = probing.request(subject.cluster, subject.load, url, headers, method)
-    expected = "HTTP " + " or ".join(str(code) for code in dict.fromkeys(allowed))
-    return Proof(name, phase, answer.status in allowed, expected, answer.detail)
+def _status(subject: Subject, phase: str, what: str, case: Case, path: str = "") -> Proof:
+    url = subject.rendered.inside + (path or subject.setup.app.path)
+    answer = probing.request(subject.cluster, subject.load, url, case.headers, case.method)
+    expected = "HTTP " + " or ".join(str(code) for code in dict.fromkeys(case.answers))
+    return Proof(f"{what} {case.name}", phase, answer.status in case.answers, expected, answer.detail)
 
 
 def policy_counters(subject: Subject) -> list[Counter]:
@@ -265,7 +255,8 @@ def policy_counters(subject: Subject) -> list[Counter]:
     if subject.rendered.policy_counter is None:
         return []  # no policy server in this treatment
     url, pattern = subject.rendered.policy_counter
-    pods = "waypoint" if subject.mesh is not None and subject.mesh.waypoints else "app"
+    mesh = subject.setup.mesh
+    pods = "waypoint" if mesh is not None and mesh.waypoints else "app"
     return [Counter("decisions of the policy servers", pods, url, pattern)]
 
 
@@ -293,36 +284,9 @@ def _lines(subject: Subject, phase: str, requests: int, lines: Lines) -> list[Pr
     def read() -> float:
         found = 0
         for pod in subject.pods.get(lines.pods, ()):
-            metadata = pod["metadata"]
-            path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
-            text = subject.cluster.text(path, container=lines.container, tailLines=2 * _LOOKED_AT)
+            text = log_of(subject.cluster, pod, lines.container, tailLines=2 * _LOOKED_AT)
             found += len(re.findall(lines.pattern, text))
         return found
 
     found = int(probing.grown(read, 0, wanted, _LOG_PATIENCE_S))
     return [Proof(lines.name, phase, found >= wanted > 0, f"at least {wanted} lines", f"{found} lines")]
-
-
-def _inside(subject: Subject, path: str) -> probing.Answer:
-    return probing.request(
-        subject.cluster, subject.load, subject.rendered.inside + path, subject.rendered.target.headers
-    )
-
-
-def _outside(subject: Subject) -> probing.Answer:
-    """The service as a stranger sees it; asked again while nobody is there, which proves nothing either way."""
-    url = subject.rendered.direct + subject.rendered.app.path
-    deadline = time.monotonic() + _PATIENCE_S
-    while True:
-        answer = probing.request(subject.cluster, subject.probe, url, subject.rendered.target.headers)
-        if answer.status or answer.refused or time.monotonic() > deadline:
-            return answer
-        time.sleep(0.5)
-
-
-def _bearer(token: str) -> tuple[tuple[str, str], ...]:
-    return (("Authorization", f"Bearer {token}"),)
-
-
-def _workload(subject: Subject) -> list[Json]:
-    return [*subject.pods.get("app", ()), *subject.pods.get("load", ())]

@@ -21,17 +21,11 @@ _TAIL = 0.99
 
 @dataclass(frozen=True)
 class Histogram:
-    """Counters of a Prometheus histogram, summed over its label sets and pods.
-
-    Attributes
-    ----------
-    buckets : mapping of float to float
-        Upper bound in seconds to observations at or below it.
-    """
+    """Counters of a Prometheus histogram, summed over its label sets and pods."""
 
     count: float = 0.0
     total_s: float = 0.0
-    buckets: dict[float, float] = field(default_factory=dict)
+    buckets: dict[float, float] = field(default_factory=dict)  # upper bound in seconds to what is at or below it
 
     def since(self, before: Histogram) -> Histogram:
         """What was observed after an earlier reading; everything where a counter began anew."""
@@ -58,13 +52,7 @@ def parse(text: str, name: str) -> Histogram:
 
 
 def read(cluster: Cluster, probe: PodRef, pods: Sequence[Json], pushes: Pushes) -> Histogram:
-    """The histogram now, over all pods of the control plane.
-
-    Raises
-    ------
-    TestbedError
-        When a page cannot be asked for; one that is empty counts nothing.
-    """
+    """The histogram now, over all pods of the control plane; a page that is empty counts nothing."""
     urls = [f"http://{pod['status'].get('podIP', '')}:{pushes.url}" for pod in pods]
     return parse("\n".join(probing.scrape(cluster, probe, urls)), pushes.histogram) if urls else Histogram()
 

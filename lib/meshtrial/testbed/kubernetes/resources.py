@@ -21,6 +21,7 @@ from meshtrial.testbed.kubernetes.client import Cluster, Json
 from meshtrial.testbed.kubernetes.kubelet import Key, Sample, parse_cadvisor, parse_summary
 from meshtrial.testbed.kubernetes.manifests import NOTE
 from meshtrial.testbed.kubernetes.meshdata import Mesh
+from meshtrial.testbed.kubernetes.pods import container_names
 
 _EVERY_S = 0.5
 MEMORY_NOTE = "memory is the kubelet's working set of each container, not PSS"
@@ -77,13 +78,6 @@ def parts_of(pods: Pods, mesh: Mesh | None) -> tuple[Part, ...]:
     return tuple(found)
 
 
-def container_names(pod: Json) -> list[str]:
-    """Containers that run as long as the pod: the ordinary ones and native sidecars."""
-    spec = pod["spec"]
-    sidecars = [c["name"] for c in spec.get("initContainers") or [] if c.get("restartPolicy") == "Always"]
-    return [*(c["name"] for c in spec["containers"]), *sidecars]
-
-
 def _part(pod: Json, container: str, component: str, role: str) -> Part:
     metadata = pod["metadata"]
     key = (metadata["namespace"], metadata["name"], container)
@@ -130,15 +124,7 @@ def read_nodes(cluster: Cluster, nodes: Iterable[str]) -> Reading:
 
 
 class Meter:
-    """Snapshots of a deployment's components.
-
-    Attributes
-    ----------
-    notes : list of str
-        What was missing, in words.
-    windows : list of mapping
-        For every snapshot: first and last reading by node, by the nodes' clocks.
-    """
+    """Snapshots of a deployment's components."""
 
     def __init__(
         self,
@@ -152,17 +138,13 @@ class Meter:
         self._patience_s = patience_s
         self._read = read
         self._last: dict[Key, float] = {}
-        self.notes: list[str] = []
-        self.windows: list[dict[str, Any]] = []
+        self.notes: list[str] = []  # what was missing, in words
+        self.windows: list[
+            dict[str, Any]
+        ] = []  # of each snapshot: first and last reading by node, by the nodes' clocks
 
     def snapshot(self) -> dict[str, ComponentUsage]:
-        """Counters of every component at each container's next reading.
-
-        Raises
-        ------
-        TestbedError
-            When a container's counter went back: it was restarted.
-        """
+        """Counters of every component at each container's next reading; one that went back is a TestbedError."""
         nodes = [part.node for part in self._parts]
         first = self._read(self._cluster, nodes)
         deadline = time.monotonic() + self._patience_s

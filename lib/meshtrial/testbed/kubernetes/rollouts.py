@@ -13,7 +13,7 @@ from typing import Any
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes import wait
 from meshtrial.testbed.kubernetes.client import Cluster, Json
-from meshtrial.testbed.kubernetes.pods import label, uid
+from meshtrial.testbed.kubernetes.pods import is_ready, label, owner_kinds, pods_of, uid
 
 # kubectl's own, so that the two do not fight over a workload (kubectl/pkg/polymorphichelpers/objectrestarter.go).
 RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
@@ -23,13 +23,7 @@ Workload = tuple[str, str, str]  # namespace, plural kind, name
 
 
 def workload_of(pod: Json) -> Workload:
-    """What a pod belongs to.
-
-    Raises
-    ------
-    TestbedError
-        For a pod that nothing would replace.
-    """
+    """What a pod belongs to; a TestbedError for one that nothing would replace."""
     metadata = pod["metadata"]
     for owner in metadata.get("ownerReferences") or []:
         kind, name = str(owner.get("kind")), str(owner.get("name"))
@@ -42,13 +36,7 @@ def workload_of(pod: Json) -> Workload:
 
 
 def restart(cluster: Cluster, pods: Sequence[Json], timeout_s: float) -> None:
-    """Replace these pods; returns when all are gone and as many others are ready.
-
-    Raises
-    ------
-    TestbedError
-        When that takes longer than the time-out, with what is missing.
-    """
+    """Replace these pods; returns when all are gone and as many others are ready, else says what is missing."""
     old: dict[Workload, list[Json]] = {}
     for pod in pods:
         old.setdefault(workload_of(pod), []).append(pod)
@@ -61,19 +49,14 @@ def restart(cluster: Cluster, pods: Sequence[Json], timeout_s: float) -> None:
 
 def _missing(cluster: Cluster, workload: Workload, before: Sequence[Json]) -> str:
     namespace, kind, name = workload
-    now = cluster.items(f"/api/v1/namespaces/{namespace}/pods")
+    now = pods_of(cluster, namespace)
     left = {uid(pod) for pod in now} & {uid(pod) for pod in before}
     fresh = [pod for pod in _members(now, workload) if uid(pod) not in left]
-    ready = sum(wait.is_ready(pod) and not pod["metadata"].get("deletionTimestamp") for pod in fresh)
+    ready = sum(is_ready(pod) and not pod["metadata"].get("deletionTimestamp") for pod in fresh)
     if left or ready < len(before):
         return f"{kind} {name} in {namespace}: {ready} of {len(before)} new pods ready, {len(left)} old ones left"
     return ""
 
 
 def _members(pods: Iterable[Json], workload: Workload) -> list[Json]:
-    found = []
-    for pod in pods:
-        owners = {str(owner.get("kind")) for owner in pod["metadata"].get("ownerReferences") or []}
-        if owners & set(_KINDS) and workload_of(pod) == workload:
-            found.append(pod)
-    return found
+    return [pod for pod in pods if owner_kinds(pod) & set(_KINDS) and workload_of(pod) == workload]

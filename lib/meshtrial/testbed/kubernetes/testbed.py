@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from meshtrial import waiting
 from meshtrial.design.study import APP_NAME, Load, Study, Treatment
 from meshtrial.envoy.tokens import Tokens, make_tokens
 from meshtrial.errors import MeshtrialError, TestbedError, UsageError
@@ -27,7 +28,6 @@ from meshtrial.testbed.kubernetes.cleanup import clean_cluster, mesh_of, owned_n
 from meshtrial.testbed.kubernetes.client import Cluster, Json
 from meshtrial.testbed.kubernetes.deployment import KubernetesDeployment, restartable
 from meshtrial.testbed.kubernetes.execs import PodRef
-from meshtrial.testbed.kubernetes.freshness import Blocks, policy_record
 from meshtrial.testbed.kubernetes.lease import DURATION_S, SessionLease, running
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.meshes import MeshInstaller
@@ -39,6 +39,45 @@ from meshtrial.testbed.kubernetes.quantities import cpu_millis
 
 # A Lease that was renewed just before its session died, and clocks that are read a moment apart.
 _AFTER_LEASE_S = 20.0
+
+
+class Blocks:
+    """Tells one block of a plan from the next: another load, or a treatment that was seen already."""
+
+    def __init__(self) -> None:
+        self._load = ""
+        self._seen: set[str] = set()
+
+    def enter(self, load: str, treatment: str) -> bool:
+        """Note a run; True when it begins a block."""
+        new = load != self._load or treatment in self._seen
+        if new:
+            self._load, self._seen = load, set()
+        self._seen.add(treatment)
+        return new
+
+
+def policy_record(
+    options: KubernetesOptions, installer: MeshInstaller, reinstalled: bool, because: str = ""
+) -> dict[str, Any]:
+    """The reinstall policy and what it came to, for ``run.json``.
+
+    ``because`` is what had befallen the mesh that stood, where it was reinstalled out of turn.
+    """
+    now = time.time()
+    found: dict[str, Any] = {
+        "mesh_install": options.mesh_install,
+        "mesh_reinstall": options.mesh_reinstall,
+        "app_reinstall": options.app_reinstall,
+        "mesh_installed_for_this_run": reinstalled,
+        "installed_meshes": {name: round(now - at, 1) for name, at in installer.installed.items()},
+        "install_s": {name: round(s, 2) for name, s in installer.install_s.items()},
+    }
+    if because:
+        found["reinstalled_because"] = because
+    if installer.appeared:
+        found["appeared_and_left_alone"] = list(installer.appeared)
+    return found
 
 
 class KubernetesTestbed:
@@ -65,7 +104,7 @@ class KubernetesTestbed:
         self._use(Owner("study", owner_id) if owner_id else Owner("study"))
         self._probe: PodRef | None = None
         self._block = Blocks()
-        self._standing: dict[str, KubernetesDeployment] = {}
+        self._kept: dict[str, KubernetesDeployment] = {}
         self._last: KubernetesDeployment | None = None
         self._nodes = NodeWatch(self.cluster)
         self._touched = self._closed = self._growing = False
@@ -76,23 +115,23 @@ class KubernetesTestbed:
         self.installer = MeshInstaller(self.cluster, self.options, self.applier, self.charts)
         self.namespace = self.options.namespace or f"meshtrial-{label(owner.study)}"
 
+    @property
+    def _probe_namespace(self) -> str:
+        return f"{self.namespace}-probe"
+
     def recover(self, study: Study, tell: Callable[[str], None]) -> None:
         """Remove what an earlier session of this study left, once its Lease is over: a crash leaves namespaces behind.
 
-        Raises
-        ------
-        TestbedError
-            While that session still lives, and where something of it remains.
+        A session that still lives, and what remains, is a TestbedError.
         """
         if not self._goes_on:
             return
         self._use_for(study)
         owner = self.applier.owner.id
-        deadline = time.monotonic() + DURATION_S + _AFTER_LEASE_S
-        while alive := running(self.cluster).get(owner, ""):
-            if time.monotonic() > deadline:
-                raise TestbedError(f"{alive}: wait for it, or end it, and start again")
-            time.sleep(2)
+        patience_s = DURATION_S + _AFTER_LEASE_S
+        alive = waiting.until(lambda: running(self.cluster).get(owner), patience_s, 2.0, lambda words: not words)
+        if alive:
+            raise TestbedError(f"{alive}: wait for it, or end it, and start again")
         done = clean_cluster(self.cluster, self.options, owner_id=owner)
         if done.remaining:
             raise TestbedError("; ".join(done.lines))
@@ -125,14 +164,14 @@ class KubernetesTestbed:
             return problems
         nodes = preflight.nodes(self.cluster)
         problems += preflight.placement_problems(self.options, nodes)
-        problems += preflight.namespace_problems(self.applier, (self.namespace, f"{self.namespace}-probe"))
+        problems += preflight.namespace_problems(self.applier, (self.namespace, self._probe_namespace))
         problems += preflight.mesh_problems(self.cluster, self.installer, study, self.meshes)
         largest = max(study.loads, key=lambda item: (item.replicas, item.rps))
         room: list[str] = []
         tokens = make_tokens()
         for treatment in study.treatments:
             rendered = self._render(treatment, largest, treatment.app or study.app, self.namespace, tokens)
-            room += preflight.room_problems(self.cluster, largest, rendered, nodes, self.mesh_for(treatment))
+            room += preflight.room_problems(self.cluster, rendered, nodes)
         problems += room
         if nodes and not self._nodes.read([nodes[0].name]):
             problems.append(
@@ -178,7 +217,7 @@ class KubernetesTestbed:
         count = self._last.rendered.load_pods
         if self.options.load_cpu:
             return count * cpu_millis(self.options.load_cpu) / 1000
-        nodes = {pod.node for pod in self._last._load_pods()}
+        nodes = {pod.node for pod in self._last.load_pods}
         return sum(n.cpu for n in preflight.nodes(self.cluster) if n.name in nodes) or 1.0
 
     def deploy(self, treatment: Treatment, load: Load, app: str) -> KubernetesDeployment:
@@ -190,7 +229,8 @@ class KubernetesTestbed:
         made, policy = self._grown(treatment, load, app, mesh) or self._anew(treatment, load, app, mesh)
         if mesh is not None and mesh.name in self.installer.installed:
             made.installed_from = self.installer.sources(mesh)
-        made.measured["policy"] = policy
+        made.told.notes["policy"] = policy
+        made.told.fresh = policy.get("app_reinstall", "run") == "run"
         self._last = made
         return made
 
@@ -206,13 +246,13 @@ class KubernetesTestbed:
             self.installer.install(mesh)
             reinstalled = mesh.name in self.installer.installed
         kept = self._growing or self.options.app_reinstall != "run"
-        if kept and key in self._standing:
-            made = self._standing[key]
+        if kept and key in self._kept:
+            made = self._kept[key]
             made.look()
         else:
             made = self._fresh(treatment, load, app, mesh, key, kept)
             if kept:
-                self._standing[key] = made
+                self._kept[key] = made
         return made, policy_record(self.options, self.installer, reinstalled, because)
 
     def _grown(
@@ -221,29 +261,22 @@ class KubernetesTestbed:
         """The treatment's deployment with more copies; None where there is none, or not a smaller one: those go."""
         if not self._growing:
             return None
-        for key, made in list(self._standing.items()):
+        for key, made in list(self._kept.items()):
             whole = mesh is None or not self.installer.broken(mesh.name)
-            if made.treatment == treatment and made.load.replicas < load.replicas and whole:
-                tokens = make_tokens()
-                made.grow(load, self._render(treatment, load, app, made.rendered.namespace, tokens))
+            before = made.setup
+            if before.treatment == treatment and before.load.replicas < load.replicas and whole:
+                assert before.tokens is not None
+                made.grow(self._render(treatment, load, app, before.namespace, before.tokens))
                 return made, policy_record(self.options, self.installer, False) | {"app_reinstall": "grown"}
-            self._standing.pop(key).remove()
+            self._kept.pop(key).remove()
         return None
 
     def _fresh(
         self, treatment: Treatment, load: Load, app: str, mesh: Mesh | None, key: str, kept: bool
     ) -> KubernetesDeployment:
-        tokens = make_tokens()
-        namespace = self.namespace
-        if kept:
-            namespace += f"-{hashlib.sha256(key.encode()).hexdigest()[:6]}"
-        namespace = self._free(namespace)
-        rendered = self._render(treatment, load, app, namespace, tokens)
-        probe = self._probe_pod()
-        named = self.charts.named(mesh) if mesh is not None else None
-        made = KubernetesDeployment(
-            self.cluster, self.applier, self.options, treatment, load, rendered, named, tokens, probe, kept
-        )
+        suffix = f"-{hashlib.sha256(key.encode()).hexdigest()[:6]}" if kept else ""
+        rendered = self._render(treatment, load, app, self._free(self.namespace + suffix), make_tokens())
+        made = KubernetesDeployment(self.applier, rendered, self._probe_pod(), kept)
         try:
             made.stand_up()
         except TestbedError as error:
@@ -276,8 +309,8 @@ class KubernetesTestbed:
             self._let_go()
             return
         failures: list[str] = []
-        steps = [made.remove for made in self._standing.values()]
-        self._standing.clear()
+        steps = [made.remove for made in self._kept.values()]
+        self._kept.clear()
         steps += [lambda n=name: self.uninstall(n) for name in self.installer.standing]  # type: ignore[misc]
         steps.append(self._remove_probe)
         try:
@@ -312,12 +345,8 @@ class KubernetesTestbed:
             raise UsageError(f"treatment {treatment.name}: known on Kubernetes are none, {known}")
         if treatment.version and treatment.versioned not in self.meshes:
             raise UsageError(self._no_version(treatment))
-        if treatment.dataplane == "none":
-            if treatment.features:
-                raise UsageError(f"treatment {treatment.name}: none has no features on Kubernetes")
-            return None
-        mesh = self.meshes[treatment.versioned]
-        mesh.check(treatment)
+        mesh = self.meshes[treatment.versioned] if treatment.dataplane != "none" else None
+        workload.features_of(treatment, mesh)
         return mesh
 
     def _no_version(self, treatment: Treatment) -> str:
@@ -347,7 +376,9 @@ class KubernetesTestbed:
     def _render(self, treatment: Treatment, load: Load, app: str, namespace: str, tokens: Tokens) -> workload.Rendered:
         read = read_app(self.options, app, load.protocols)
         hosts = preflight.load_hosts(self.options, preflight.nodes(self.cluster), workload.load_pods(load, read))
-        return workload.render(self.options, namespace, treatment, load, read, self.mesh_for(treatment), tokens, hosts)
+        mesh = self.mesh_for(treatment)
+        named = self.charts.named(mesh) if mesh is not None else None
+        return workload.render(workload.Setup(self.options, namespace, treatment, load, read, named, tokens, hosts))
 
     def remove_meshes(self, wanted: Mesh | None, new_block: bool) -> None:
         """Uninstall what may not stand beside the wanted mesh, or no longer by the policy."""
@@ -376,36 +407,35 @@ class KubernetesTestbed:
 
     def uninstall(self, name: str) -> None:
         """Uninstall a mesh, after everything of the study that leans on it: its control plane clears finalizers."""
-        for key, made in list(self._standing.items()):
-            if made.mesh is not None and made.mesh.name == name:
-                self._standing.pop(key).remove()
-        kept = {f"{self.namespace}-probe", *(made.rendered.namespace for made in self._standing.values())}
+        for key, made in list(self._kept.items()):
+            if made.setup.mesh is not None and made.setup.mesh.name == name:
+                self._kept.pop(key).remove()
+        kept = {self._probe_namespace, *(made.setup.namespace for made in self._kept.values())}
         for item in owned_namespaces(self.cluster, owner_id=self.applier.owner.id):
             left = item["metadata"]["name"]
             # One of a treatment that could not be removed; where it hangs in its deletion, waiting again mends nothing.
             if left not in kept and not mesh_of(item) and item["status"].get("phase") != "Terminating":
-                delete_namespace(self.cluster, left, self.applier.owner.id.__eq__, self.options.deploy_timeout_s)
-        if not self._standing:
+                delete_namespace(self.cluster, left, self.applier.owner.id, self.options.deploy_timeout_s)
+        if not self._kept:
             self.applier.delete_outside()
         self.installer.uninstall(name)
 
     def hold(self) -> None:
         """Show that this session lives, from its first deployment on: nobody then cleans up under it."""
         if self._lease is None:
-            name = f"{self.namespace}-probe"
-            self.applier.namespace(name)
-            self._lease = SessionLease(self.cluster, self.applier.owner, name)
+            self.applier.namespace(self._probe_namespace)
+            self._lease = SessionLease(self.cluster, self.applier.owner, self._probe_namespace)
             self._lease.hold()
 
     def _remove_standing(self, new_block: bool) -> None:
         if self.options.app_reinstall == "block" and new_block:
-            for key in list(self._standing):
-                self._standing.pop(key).remove()
+            for key in list(self._kept):
+                self._kept.pop(key).remove()
 
     def _probe_pod(self) -> PodRef:
         if self._probe is not None:
             return self._probe
-        name = f"{self.namespace}-probe"
+        name = self._probe_namespace
         self.applier.namespace(name)
         objects = manifests.patched(
             manifests.read(self.options.folder / "loadgen" / "probe.yaml"),
@@ -425,5 +455,5 @@ class KubernetesTestbed:
 
     def _remove_probe(self) -> None:
         self._probe = None
-        owner = self.applier.owner.id.__eq__
-        delete_namespace(self.cluster, f"{self.namespace}-probe", owner, self.options.deploy_timeout_s)
+        owner = self.applier.owner.id
+        delete_namespace(self.cluster, self._probe_namespace, owner, self.options.deploy_timeout_s)

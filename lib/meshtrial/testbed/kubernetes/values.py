@@ -29,13 +29,7 @@ _GENERATED = "generated."
 
 
 class Values:
-    """Values of one installation: the mesh's files, fairness and choices by its own paths, generated keys, the user's.
-
-    Parameters
-    ----------
-    options : KubernetesOptions
-    mesh : Mesh
-    """
+    """Values of one installation: the mesh's files, fairness and choices by its paths, generated keys, the user's."""
 
     def __init__(self, options: KubernetesOptions, mesh: Mesh) -> None:
         self._mesh = mesh
@@ -86,14 +80,8 @@ class Values:
 def unknown_values(values: Json, known: Json, open_paths: Iterable[str] = ()) -> list[str]:
     """What a chart would ignore of these values, one line each.
 
-    Parameters
-    ----------
-    values : mapping
-        What is given to Helm.
-    known : mapping
-        The chart's own values. Below an empty map or list, or nothing, a chart takes anything.
-    open_paths : iterable of str
-        ``meshConfig``, ``global.platform``: what the chart takes without listing it, with all below.
+    Below an empty map or list, or nothing, of its own values a chart takes anything. ``open_paths`` (``meshConfig``,
+    ``global.platform``) are what it takes without listing it, with all below.
     """
     ways = [tuple(path.split(".")) for path in open_paths]
     return [_unknown_line(path, known) for path in _unknown(values, known, ways, ())]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from meshtrial import waiting
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes import evidence
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
+from meshtrial.testbed.kubernetes.pods import is_ready, live_pods, pods_of, statuses
 
 # Reasons after which no waiting helps, and what to do next.
 _HOPELESS = {
@@ -28,33 +30,33 @@ _UNSCHEDULABLE = "unschedulable: "
 _UNSCHEDULABLE_S, _FINAL_S = 15.0, 2.0
 
 
-class _Standing:
-    """A problem that has stood without a break for as long as its kind may take to go away."""
+class _Problem:
+    """A problem that has lasted without a break for as long as its kind may take to go away."""
 
     def __init__(self) -> None:
-        self._problem, self._since = "", 0.0
+        self.words, self._since = "", 0.0
 
-    def final(self, problem: str) -> bool:
+    def final(self, words: str) -> bool:
         now = time.monotonic()
-        if problem != self._problem:
-            self._problem, self._since = problem, now
-        patience = _UNSCHEDULABLE_S if _UNSCHEDULABLE in problem else _FINAL_S
-        return bool(problem) and now - self._since > patience
+        if words != self.words:
+            self.words, self._since = words, now
+        patience_s = _UNSCHEDULABLE_S if _UNSCHEDULABLE in words else _FINAL_S
+        return bool(words) and now - self._since > patience_s
 
 
 def gone(cluster: Cluster, path: str, uid: str, timeout_s: float) -> None:
     """Wait until the object with this uid is gone."""
-    deadline = time.monotonic() + timeout_s
-    while True:
+
+    def is_left() -> Json | None:
         try:
             found = cluster.get(path)
         except NotFoundError:
-            return
-        if found["metadata"]["uid"] != uid:
-            return
-        if time.monotonic() > deadline:
-            raise TestbedError(f"{path}: still there after {timeout_s:g} s{_held_by(found)}")
-        time.sleep(0.3)
+            return None
+        return found if found["metadata"]["uid"] == uid else None
+
+    left = waiting.until(is_left, timeout_s, 0.3, lambda found: found is None)
+    if left is not None:
+        raise TestbedError(f"{path}: still there after {timeout_s:g} s{_held_by(left)}")
 
 
 def pods_ready(
@@ -62,63 +64,48 @@ def pods_ready(
 ) -> list[Json]:
     """Wait until this many pods are ready, and return them.
 
-    Parameters
-    ----------
-    selector : str
-        Label selector; empty for every pod of the namespace.
-    count : int
-        At least so many; pods that are being deleted do not count.
-    settle : sequence of str
-        Reasons that are waited out (a mesh whose agents crash until its control plane stands).
-
-    Raises
-    ------
-    TestbedError
-        Within seconds for a pod that cannot come up, else at the time-out, with the pods' states and events.
+    At least so many, all there are; an empty selector is every pod of the namespace. Reasons to ``settle`` are waited
+    out (a mesh whose agents crash until its control plane stands). What cannot come up is told within seconds, else at
+    the time-out, with the pods' states and events.
     """
-    began, standing = time.monotonic(), _Standing()
-    while True:
-        pods = live_pods(cluster, namespace, selector)
-        if len(pods) >= count and all(is_ready(pod) for pod in pods):
-            return pods
-        problem = first_problem(pods, settle) or (_quota(cluster, namespace) if len(pods) < count else "")
-        if standing.final(problem):
-            raise TestbedError(_explain(cluster, namespace, pods, problem))
-        if time.monotonic() - began > timeout_s:
-            ready = sum(is_ready(pod) for pod in pods)
-            raise TestbedError(
-                _explain(
-                    cluster, namespace, pods, f"{ready} of {max(count, len(pods))} pods ready after {timeout_s:g} s"
-                )
-            )
-        time.sleep(0.2)
+    return _pods(cluster, namespace, selector, count, timeout_s, settle, "ready", is_ready)
 
 
 def pods_placed(cluster: Cluster, namespace: str, selector: str, count: int, timeout_s: float) -> None:
     """Wait until this many pods have a node; what stops them is said within seconds."""
-    began, standing = time.monotonic(), _Standing()
-    while True:
-        pods = live_pods(cluster, namespace, selector)
-        if len(pods) >= count and all(pod["spec"].get("nodeName") for pod in pods):
-            return
-        problem = first_problem(pods) or (_quota(cluster, namespace) if len(pods) < count else "")
-        waited = time.monotonic() - began
-        if standing.final(problem) or waited > timeout_s:
-            raise TestbedError(_explain(cluster, namespace, pods, problem or f"no node after {timeout_s:g} s"))
-        time.sleep(0.2)
+
+    def is_placed(pod: Json) -> bool:
+        return bool(pod["spec"].get("nodeName"))
+
+    _pods(cluster, namespace, selector, count, timeout_s, (), "placed", is_placed)
 
 
-def live_pods(cluster: Cluster, namespace: str, selector: str = "") -> list[Json]:
-    """Pods that are not being deleted."""
-    query = {"labelSelector": selector} if selector else {}
-    found = cluster.items(f"/api/v1/namespaces/{namespace}/pods", **query)
-    return [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
+def _pods(
+    cluster: Cluster,
+    namespace: str,
+    selector: str,
+    count: int,
+    timeout_s: float,
+    settle: Sequence[str],
+    state: str,
+    has_it: Callable[[Json], bool],
+) -> list[Json]:
+    lasting = _Problem()
 
+    def have_it(pods: Sequence[Json]) -> bool:
+        if len(pods) >= count and all(map(has_it, pods)):
+            return True
+        problem = first_problem(pods, settle) or (_quota(cluster, namespace) if len(pods) < count else "")
+        if lasting.final(problem):
+            raise TestbedError(_explain(cluster, namespace, pods, problem))
+        return False
 
-def is_ready(pod: Json) -> bool:
-    """Whether the pod runs and its Ready condition is true."""
-    conditions = pod.get("status", {}).get("conditions") or []
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+    pods = waiting.until(lambda: live_pods(cluster, namespace, selector), timeout_s, 0.2, have_it)
+    having = sum(map(has_it, pods))
+    if having < max(count, len(pods)):
+        late = f"{having} of {max(count, len(pods))} pods {state} after {timeout_s:g} s"
+        raise TestbedError(_explain(cluster, namespace, pods, "; ".join(filter(None, (late, lasting.words)))))
+    return pods
 
 
 def first_problem(pods: Iterable[Json], settle: Sequence[str] = ()) -> str:
@@ -139,11 +126,11 @@ def _problem(pod: Json, settle: Sequence[str]) -> str:
             message = str(condition.get("message", ""))
             pools = "give generators and application nodes of their own: load_node_selector, app_node_selector"
             return _UNSCHEDULABLE + message + (f" ({pools})" if "anti-affinity" in message else "")
-    for container in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
-        waiting = container.get("state", {}).get("waiting") or {}
-        reason = waiting.get("reason", "")
+    for container in statuses(pod):
+        state = container.get("state", {}).get("waiting") or {}
+        reason = state.get("reason", "")
         if reason in _HOPELESS and reason not in settle:
-            message = str(waiting.get("message", ""))
+            message = str(state.get("message", ""))
             next_step = _AS_ROOT if "runAsNonRoot" in message else _HOPELESS[reason]
             return f"container {container['name']}: {reason}: {message} ({next_step})"
     return ""
@@ -151,26 +138,16 @@ def _problem(pod: Json, settle: Sequence[str]) -> str:
 
 def _quota(cluster: Cluster, namespace: str) -> str:
     # A pod refused by quota or admission does not exist: only the ReplicaSet's events tell.
-    for event in recent_events(cluster, namespace):
+    for event in evidence.warnings(cluster, namespace):
         if event.get("reason") == "FailedCreate":
             return f"{event['involvedObject'].get('name', '?')}: {event.get('message', '')}"
     return ""
 
 
-def recent_events(cluster: Cluster, namespace: str) -> list[Json]:
-    """Warnings of a namespace, newest first; none where they may not be read."""
-    try:
-        found = cluster.items(f"/api/v1/namespaces/{namespace}/events", fieldSelector="type=Warning")
-    except TestbedError:
-        return []
-    return sorted(found, key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or ""), reverse=True)
-
-
 def _explain(cluster: Cluster, namespace: str, pods: Sequence[Json], problem: str) -> str:
     lines = [f"namespace {namespace}: {problem}"]
-    events = [
-        f"{e.get('reason')}: {' '.join(str(e.get('message', '')).split())}" for e in recent_events(cluster, namespace)
-    ]
+    warned = evidence.warnings(cluster, namespace)
+    events = [f"{event.get('reason')}: {evidence.one_line(event.get('message'))}" for event in warned]
     fresh = [text for text in dict.fromkeys(events) if text not in problem][:2]
     if fresh:
         lines.append("events: " + " | ".join(text[:300] for text in fresh))
@@ -185,13 +162,8 @@ def force_lost_pods(cluster: Cluster, namespace: str) -> None:
     Needs a right that ``rbac.yaml`` does not give; without it the namespace goes when its node is back or removed.
     """
     try:
-        lost = {
-            item["metadata"]["name"]
-            for item in cluster.items("/api/v1/nodes")
-            if not any(c["type"] == "Ready" and c["status"] == "True" for c in item["status"].get("conditions") or [])
-        }
-        pods = cluster.items(f"/api/v1/namespaces/{namespace}/pods") if lost else []
-        for pod in pods:
+        lost = {item["metadata"]["name"] for item in cluster.items("/api/v1/nodes") if not is_ready(item)}
+        for pod in pods_of(cluster, namespace) if lost else ():
             if pod["spec"].get("nodeName") in lost:
                 path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}"
                 cluster.delete(path, grace_s=0, uid=pod["metadata"]["uid"])
@@ -207,13 +179,8 @@ def _held_by(found: Json) -> str:
     return f": held by {', '.join(finalizers)}" if finalizers else ""
 
 
-def until(condition: Callable[[], str], timeout_s: float, every_s: float = 0.3) -> None:
+def until(condition: Callable[[], str], timeout_s: float, every_s: float) -> None:
     """Wait until the condition returns an empty text; the last text is the error's."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        missing = condition()
-        if not missing:
-            return
-        if time.monotonic() > deadline:
-            raise TestbedError(f"{missing} (after {timeout_s:g} s)")
-        time.sleep(every_s)
+    missing = waiting.until(condition, timeout_s, every_s, lambda text: not text)
+    if missing:
+        raise TestbedError(f"{missing} (after {timeout_s:g} s)")

@@ -21,10 +21,7 @@ _OVERLAY = f"{NOTE}overlay"  # annotation of the ConfigMap: which of its keys ho
 def deployment_in(manifest: Json) -> Json | None:
     """The part of a Deployment that an overlay holds, as a manifest; nothing for any other object.
 
-    Raises
-    ------
-    UsageError
-        When the text is no part of a Deployment.
+    A text that is no part of a Deployment is a UsageError.
     """
     part = _part(manifest)
     return None if part is None else {"kind": "Deployment", "metadata": {"name": manifest["metadata"]["name"]}, **part}
@@ -46,13 +43,7 @@ def _part(manifest: Json) -> Json | None:
 
 
 def overlaid(*patches: Callable[[Json], None]) -> Callable[[Json], None]:
-    """Make the patches in the Deployment inside of an overlay; other objects stay as they are.
-
-    Raises
-    ------
-    UsageError
-        When the text is no part of a Deployment.
-    """
+    """Make the patches in the Deployment inside of an overlay; other objects stay as they are."""
 
     def patch(manifest: Json) -> None:
         whole, part = deployment_in(manifest), _part(manifest)

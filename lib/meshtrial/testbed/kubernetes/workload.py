@@ -9,8 +9,8 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from meshtrial.design.study import Load, Treatment
@@ -23,108 +23,132 @@ from meshtrial.testbed.kubernetes.apps import App, note
 from meshtrial.testbed.kubernetes.manifests import NOTE, Json
 from meshtrial.testbed.kubernetes.meshdata import APP_PROTOCOLS, PROOFS, Feature, Mesh
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.testbed.kubernetes.pods import PART
 
-PART, COMPONENT = f"{NOTE}part", f"{NOTE}component"
+COMPONENT = f"{NOTE}component"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is to stand: a treatment under a load on an application, in a namespace, with all that goes into it.
+
+    ``load_hosts`` are the only hosts for its generators, where there are any.
+    """
+
+    options: KubernetesOptions
+    namespace: str
+    treatment: Treatment
+    load: Load
+    app: App
+    mesh: Mesh | None
+    tokens: Tokens | None
+    load_hosts: Sequence[str] = ()
+
+    @cached_property
+    def features(self) -> tuple[Feature, ...]:
+        """What the treatment switches on."""
+        return features_of(self.treatment, self.mesh)
+
+    @property
+    def reference(self) -> bool:
+        """Whether its data plane is the reference sidecar."""
+        return self.mesh is not None and self.mesh.reference
+
+    @property
+    def host(self) -> str:
+        """The entry Service's DNS name."""
+        return f"{self.app.service}.{self.namespace}.svc.cluster.local"
+
+    @property
+    def policy(self) -> list[Json]:
+        """The policy server's own objects, where a feature wants one."""
+        wanted = any(feature.policy for feature in self.features)
+        return manifests.read(self.options.folder / f"policy/{self.options.opa_server}.yaml") if wanted else []
+
+    @property
+    def parameters(self) -> dict[str, object]:
+        """What the user said of proxies and of this mesh, by name."""
+        chosen = self.mesh.chosen if self.mesh is not None else {}
+        return {"proxy_cpu": self.options.proxy_cpu, "proxy_memory": self.options.proxy_memory, **chosen}
 
 
 @dataclass(frozen=True)
 class Rendered:
     """What will be applied, in order, and what it is called by.
 
-    Attributes
-    ----------
-    namespace_labels, namespace_annotations : mapping
-        Enrolment.
-    objects : sequence
-        Policies and configuration, then the load generators, then the application.
-    app_pods, load_pods : int
-    direct, inside : str
-        The service's HTTP URL (no path) as a pod outside of everything calls it, and as the generators do.
+    Policies and configuration, then the load generators, then the application. ``direct`` and ``inside`` are the
+    service's HTTP URL (no path) as a pod outside of everything calls it, and as the generators do.
     """
 
-    namespace: str
-    namespace_labels: dict[str, str]
+    setup: Setup
+    namespace_labels: dict[str, str]  # enrolment
     namespace_annotations: dict[str, str]
     objects: Sequence[Json]
     target: Target
     direct: str
     inside: str
-    app: App
     app_pods: int
     load_pods: int
     policy_counter: tuple[str, str] | None = None
-    images: tuple[str, ...] = field(default=())
+    images: tuple[str, ...] = ()
 
 
-def render(
-    options: KubernetesOptions,
-    namespace: str,
-    treatment: Treatment,
-    load: Load,
-    app: App,
-    mesh: Mesh | None,
-    tokens: Tokens | None,
-    load_hosts: Sequence[str] = (),
-) -> Rendered:
-    """Render one deployment; its generators only on these hosts, where there are any.
+def features_of(treatment: Treatment, mesh: Mesh | None) -> tuple[Feature, ...]:
+    """What a treatment switches on; a UsageError for what its mesh does not have."""
+    if mesh is None and treatment.features:
+        raise UsageError(f"treatment {treatment.name}: none has no features on Kubernetes")
+    return mesh.check(treatment) if mesh is not None else ()
 
-    Raises
-    ------
-    UsageError
-        For a treatment, an application and a load that do not go together, or that nothing could prove.
-    """
-    features = mesh.check(treatment) if mesh is not None else _none(treatment)
-    if mesh is not None and mesh.reference and (len(app.deployments) > 1 or "grpc" in load.protocols):
+
+def render(setup: Setup) -> Rendered:
+    """Render one deployment; a UsageError for what does not go together, or what nothing could prove."""
+    options, treatment, load, app, mesh = setup.options, setup.treatment, setup.load, setup.app, setup.mesh
+    features = setup.features
+    if setup.reference and (len(app.deployments) > 1 or "grpc" in load.protocols):
         raise UsageError(f"treatment {treatment.name}: the reference sidecar has one hop of HTTP, not {app.name}'s")
     for feature in features:
         if feature.apps and app.name not in feature.apps:
             allowed = ", ".join(feature.apps)
             raise UsageError(f"treatment {treatment.name}: {feature.name} is for the app {allowed}, not {app.name}")
     if mesh is not None:
-        _carried(mesh, treatment, load)
-        provable(mesh, treatment, features, app)
-    host = f"{app.service}.{namespace}.svc.cluster.local"
-    server = Path(f"policy/{options.opa_server}.yaml")
-    policy = manifests.read(options.folder / server) if any(f.policy for f in features) else []
+        if load.protocol not in mesh.protocols:
+            carried = ", ".join(mesh.protocols)
+            raise UsageError(f"treatment {treatment.name}: {mesh.name} carries {carried} here, not {load.protocol}")
+        _provable(setup, mesh)
     policies = manifests.patched(
-        [*_policies(mesh, features, tokens, app, namespace, load.protocol), *_policy_config(policy, tokens)],
+        [*_policies(setup), *_policy_config(setup)],
         manifests.placed(options.app_node_selector, options.app_tolerations),
-        waypoints.overlaid(*_waypoint(options, mesh, policy)),
+        waypoints.overlaid(*_waypoint(setup)),
     )
-    apps = _app(options, app, load, mesh, features, policy)
-    loads = _load(options, load, app, mesh, features, load_hosts)
+    apps, loads = _app(setup), _load(setup)
     reference_objects: list[Json] = []
-    if mesh is not None and mesh.reference:
-        upstream = reference.Upstream(host, app.port, app.app_port)
-        reference_objects = reference.objects(treatment, load, upstream, tokens)
+    if setup.reference:
+        upstream = reference.Upstream(setup.host, app.port, app.app_port)
+        reference_objects = reference.objects(treatment, load, upstream, setup.tokens)
     everything = manifests.patched(
         [*reference_objects, *policies, *loads, *apps],
-        manifests.in_namespace(namespace),
+        manifests.in_namespace(setup.namespace),
         manifests.images(options.images, options.image_pull_policy),
     )
-    through_sidecar = mesh is not None and mesh.reference
-    authority = f"127.0.0.1:{reference.OUTBOUND_PORT}" if through_sidecar else f"{host}:{app.port}"
-    needs_token = any(f.token for f in features) and tokens is not None
-    headers = tokens.headers if needs_token and tokens is not None else ()
+    authority = f"127.0.0.1:{reference.OUTBOUND_PORT}" if setup.reference else f"{setup.host}:{app.port}"
+    direct = f"http://{setup.host}:{app.http_port}"
+    headers = setup.tokens.headers if setup.tokens is not None and any(f.token for f in features) else ()
     url = authority if load.protocol == "grpc" else f"http://{authority}{app.path}"
-    enrol = mesh.enrol if mesh is not None else None
-    labels = {**(enrol.namespace_labels if enrol else {})}
+    grpc = f"{setup.host}:{app.grpc_port}" if load.protocol == "mixed" else ""
+    labels = dict(mesh.enrol.namespace_labels) if mesh is not None else {}
     for feature in features:
         labels.update(feature.namespace_labels)
     return Rendered(
-        namespace=namespace,
+        setup,
         namespace_labels=labels,
-        namespace_annotations=dict(enrol.namespace_annotations) if enrol else {},
+        namespace_annotations=dict(mesh.enrol.namespace_annotations) if mesh is not None else {},
         objects=everything,
-        target=Target(url, headers, f"{host}:{app.grpc_port}" if load.protocol == "mixed" else "").asking(
-            load.response_bytes
-        ),
-        direct=f"http://{host}:{app.http_port}",
-        inside=f"http://{authority}" if through_sidecar else f"http://{host}:{app.http_port}",
-        app=app,
+        target=Target(url, headers, grpc).asking(load.response_bytes),
+        direct=direct,
+        inside=f"http://{authority}" if setup.reference else direct,
         app_pods=_count(apps),
         load_pods=_count(loads),
-        policy_counter=_counter(policy),
+        policy_counter=_counter(setup.policy),
         images=tuple(sorted({str(c["image"]) for o in everything for c in _containers(o) if "image" in c})),
     )
 
@@ -134,33 +158,20 @@ def _containers(manifest: Json) -> list[Json]:
     return manifests.containers(waypoints.deployment_in(manifest) or manifest)
 
 
-def _carried(mesh: Mesh, treatment: Treatment, load: Load) -> None:
-    if load.protocol not in mesh.protocols:
-        raise UsageError(
-            f"treatment {treatment.name}: {mesh.name} carries {', '.join(mesh.protocols)} here, not {load.protocol}"
-        )
-
-
-def provable(mesh: Mesh, treatment: Treatment, features: Sequence[Feature], app: App) -> None:
-    """Refuse a treatment of which some part could not be shown to be there, or not there, on this application.
-
-    Raises
-    ------
-    UsageError
-        Naming the feature.
-    """
-    chosen = {feature.name for feature in features}
+def _provable(setup: Setup, mesh: Mesh) -> None:
+    """Refuse a treatment of which some part could not be shown to be there, or not there, on this application."""
     for feature in mesh.features.values():
-        on = feature.name in chosen
+        on = feature in setup.features
         names = feature.proofs if on else feature.absent_proofs
-        if (on and (feature.counters or feature.logs or feature.policy)) or any(app.gives(PROOFS[n]) for n in names):
+        shown = any(setup.app.gives(PROOFS[name]) for name in names)
+        if shown or (on and (feature.counters or feature.logs or feature.policy)):
             continue
         # What is absent needs a proof only where something could be there without the feature.
         if on or (feature.absent and names):
             state = "with" if on else "without"
             raise UsageError(
-                f"treatment {treatment.name}: nothing can prove that it is {state} {feature.name} "
-                f"on the app {app.name}; take the app echo, which answers with the request's headers"
+                f"treatment {setup.treatment.name}: nothing can prove that it is {state} {feature.name} "
+                f"on the app {setup.app.name}; take the app echo, which answers with the request's headers"
             )
 
 
@@ -169,14 +180,8 @@ def load_pods(load: Load, app: App) -> int:
     return max(load.generators, load.replicas) if app.tiers else load.generators
 
 
-def _app(
-    options: KubernetesOptions,
-    app: App,
-    load: Load,
-    mesh: Mesh | None,
-    features: Sequence[Feature],
-    policy: Sequence[Json],
-) -> list[Json]:
+def _app(setup: Setup) -> list[Json]:
+    options, app, load, mesh = setup.options, setup.app, setup.load, setup.mesh
     patches: list[Callable[[Json], None]] = [
         manifests.pod_metadata({PART: "app"}, {}),
         # Of the tiers the manifest has ten copies by itself, and one is a size like any other.
@@ -185,86 +190,72 @@ def _app(
         manifests.limits(options.app_cpu, options.app_memory),
         manifests.requests(options.app_cpu_request, options.app_memory_request),
         manifests.app_protocols(mesh.app_protocols if mesh else APP_PROTOCOLS, app.service, load.protocol),
-        *_enrolment(options, mesh, features, "app"),
+        *_enrolment(setup, "app"),
     ]
-    if policy and not (mesh is not None and mesh.waypoints):
-        patches.append(_policy_server(options, policy))
-    if mesh is not None and mesh.reference:
-        patches += [_sidecar(options, mesh, "server"), reference.behind_sidecar]
+    if not (mesh is not None and mesh.waypoints):
+        patches += _policy_server(setup)
+    if setup.reference:
+        patches += [_sidecar(setup, "server"), reference.behind_sidecar]
     # The generators keep away from the application; said again from this side, for a scheduler that refused a pod by
     # another one's rule does not look again when that one is deleted (Kubernetes 1.34, InterPodAffinity's queueing
     # hint), but does for the pod's own rule. Else a generator of the last run that it saw too long costs five minutes.
-    patches.append(
-        manifests.placed(options.app_node_selector, options.app_tolerations, "load", options.load_separation)
-    )
-    return manifests.patched(app.objects, *patches)
+    return manifests.patched(app.objects, *patches, _away_from_load(options))
 
 
-def _waypoint(options: KubernetesOptions, mesh: Mesh | None, policy: Sequence[Json]) -> list[Callable[[Json], None]]:
+def _away_from_load(options: KubernetesOptions) -> Callable[[Json], None]:
+    return manifests.placed(options.app_node_selector, options.app_tolerations, "load", options.load_separation)
+
+
+def _waypoint(setup: Setup) -> list[Callable[[Json], None]]:
     """What waypoints are told: to keep away from the generators, their limits, and the policy server that they ask."""
-    if mesh is None or not mesh.waypoints:
+    if setup.mesh is None or not setup.mesh.waypoints:
         return []
-    return [
-        manifests.placed(options.app_node_selector, options.app_tolerations, "load", options.load_separation),
-        waypoints.limited(_said(options, mesh), ("istio-proxy",)),
-        *([_policy_server(options, policy)] if policy else []),
-    ]
+    limited = waypoints.limited(setup.parameters, ("istio-proxy",))
+    return [_away_from_load(setup.options), limited, *_policy_server(setup)]
 
 
-def _policy_server(options: KubernetesOptions, policy: Sequence[Json]) -> Callable[[Json], None]:
+def _policy_server(setup: Setup) -> list[Callable[[Json], None]]:
     """The policy server joins the pods whose proxies ask it, so that no network lies between the two."""
-    source = [o for o in policy if o["kind"] == "Pod"]
-    return manifests.with_container(
-        manifests.patched(source, manifests.images(options.images, options.image_pull_policy))[0]
-    )
+    source = [item for item in setup.policy if item["kind"] == "Pod"]
+    images = manifests.images(setup.options.images, setup.options.image_pull_policy)
+    return [manifests.with_container(item) for item in manifests.patched(source, images)[:1]]
 
 
-def _said(options: KubernetesOptions, mesh: Mesh) -> dict[str, object]:
-    return {"proxy_cpu": options.proxy_cpu, "proxy_memory": options.proxy_memory, **mesh.chosen}
-
-
-def _load(
-    options: KubernetesOptions,
-    load: Load,
-    app: App,
-    mesh: Mesh | None,
-    features: Sequence[Feature],
-    load_hosts: Sequence[str],
-) -> list[Json]:
+def _load(setup: Setup) -> list[Json]:
+    options = setup.options
     objects = manifests.read(options.folder / "loadgen" / "load.yaml")
     patches: list[Callable[[Json], None]] = [
         manifests.pod_metadata({PART: "load", COMPONENT: "client"}, {}),
-        manifests.replicas(load_pods(load, app)),
+        manifests.replicas(load_pods(setup.load, setup.app)),
         manifests.limits(options.load_cpu, options.load_memory, ("fortio",)),
-        *_enrolment(options, mesh, [feature for feature in features if feature.bare], "load"),
+        *_enrolment(setup, "load"),
         manifests.placed(options.load_node_selector, options.load_tolerations, "app", options.load_separation),
-        manifests.on_hosts(load_hosts),
+        manifests.on_hosts(setup.load_hosts),
     ]
-    if mesh is not None and mesh.reference:
-        patches.append(_sidecar(options, mesh, "client"))
-    return manifests.patched(objects, *patches)
+    return manifests.patched(objects, *patches, *([_sidecar(setup, "client")] if setup.reference else []))
 
 
-def _sidecar(options: KubernetesOptions, mesh: Mesh, side: str) -> Callable[[Json], None]:
-    source = next(o for o in manifests.read(mesh.folder / f"{side}.yaml") if o["kind"] == "Pod")
-    limited = manifests.patched([source], manifests.limits(options.proxy_cpu, options.proxy_memory))
-    return manifests.with_container(limited[0])
+def _sidecar(setup: Setup, side: str) -> Callable[[Json], None]:
+    assert setup.mesh is not None
+    source = next(o for o in manifests.read(setup.mesh.folder / f"{side}.yaml") if o["kind"] == "Pod")
+    limits = manifests.limits(setup.options.proxy_cpu, setup.options.proxy_memory)
+    return manifests.with_container(manifests.patched([source], limits)[0])
 
 
-def _enrolment(
-    options: KubernetesOptions, mesh: Mesh | None, features: Sequence[Feature], part: str
-) -> list[Callable[[Json], None]]:
+def _enrolment(setup: Setup, part: str) -> list[Callable[[Json], None]]:
+    mesh = setup.mesh
     if mesh is None:
         return []
-    if any(feature.bare == part for feature in features):
+    if any(feature.bare == part for feature in setup.features):
         return [manifests.pod_metadata(dict(mesh.enrol.outside_labels), dict(mesh.enrol.outside_annotations))]
-    said = _said(options, mesh)
     annotations = dict(mesh.enrol.pod_annotations)
-    for feature in features:
-        annotations.update(feature.pod_annotations)
-    filled = {key: _filled(mesh, key, text, said) for key, text in annotations.items()}
+    for feature in setup.features:
+        # The generators are told only of features that leave a side out of the mesh.
+        if part == "app" or feature.bare:
+            annotations.update(feature.pod_annotations)
+    filled = {key: _filled(mesh, key, text, setup.parameters) for key, text in annotations.items()}
     kept = {key: text for key, text in filled.items() if text}
-    labels = {key: _filled(mesh, key, text, said) for key, text in mesh.enrol.pod_labels.items()}
+    labels = {key: _filled(mesh, key, text, setup.parameters) for key, text in mesh.enrol.pod_labels.items()}
     patches = [manifests.pod_metadata(labels, kept)]
     return [*patches, manifests.with_account_token] if mesh.enrol.service_account_token else patches
 
@@ -276,35 +267,34 @@ def _filled(mesh: Mesh, key: str, text: str, said: dict[str, object]) -> str:
         raise UsageError(f"mesh {mesh.name}: annotation {key}: {text!r} names a parameter that nobody set") from None
 
 
-def _policies(
-    mesh: Mesh | None, features: Sequence[Feature], tokens: Tokens | None, app: App, namespace: str, protocol: str
-) -> list[Json]:
+def _policies(setup: Setup) -> list[Json]:
     """The mesh's own resources: its base, each feature's, and the opposite of each that is absent."""
+    mesh = setup.mesh
     if mesh is None:
         return []
     found = mesh.objects(mesh.base)
-    chosen = {feature.name for feature in features}
     for feature in mesh.features.values():
-        own = mesh.objects(feature.manifests if feature.name in chosen else feature.absent)
+        own = mesh.objects(feature.manifests if feature in setup.features else feature.absent)
         found = manifests.replaced(found, own)
     # Places are named by the objects as they lie in their files, so a name is set after everything else.
     targets = [(item, item["kind"], item["metadata"]["name"]) for item in found]
     settings = [(f"mesh {mesh.name}", one) for one in mesh.settings]
-    settings += [(f"mesh {mesh.name}, feature {f.name}", one) for f in features for one in f.settings]
+    settings += [(f"mesh {mesh.name}, feature {f.name}", one) for f in setup.features for one in f.settings]
     for what, setting in settings:
         aimed = [item for item, kind, name in targets if kind == setting.kind and setting.name in ("", name)]
         if not aimed:
             raise UsageError(f"{what}: there is no {setting.kind} {setting.name} to set {setting.value} in")
         for item in aimed:
-            manifests.set_path(item, setting.path, _runtime(setting.value, tokens, app, namespace, protocol))
+            manifests.set_path(item, setting.path, _runtime(setup, setting.value))
     return found
 
 
-def _runtime(name: str, tokens: Tokens | None, app: App, namespace: str, protocol: str) -> Any:
+def _runtime(setup: Setup, name: str) -> Any:
+    app, tokens, protocol = setup.app, setup.tokens, setup.load.protocol
     known: dict[str, Any] = {
         "service": app.service,
         "service_account": app.service_account,
-        "namespace": namespace,
+        "namespace": setup.namespace,
         "port": app.port,
         "http_port": app.http_port,
         "grpc_port": app.grpc_port,
@@ -325,10 +315,10 @@ def _runtime(name: str, tokens: Tokens | None, app: App, namespace: str, protoco
     return known[name]
 
 
-def _policy_config(policy: Sequence[Json], tokens: Tokens | None) -> list[Json]:
-    found = [o for o in policy if o["kind"] == "ConfigMap"]
-    if found and tokens is not None:
-        data = {"jwks": tokens.jwks, "issuer": ISSUER, "audience": AUDIENCE}
+def _policy_config(setup: Setup) -> list[Json]:
+    found = [item for item in setup.policy if item["kind"] == "ConfigMap"]
+    if found and setup.tokens is not None:
+        data = {"jwks": setup.tokens.jwks, "issuer": ISSUER, "audience": AUDIENCE}
         found[0]["data"]["data.json"] = json.dumps(data)
     return found
 
@@ -338,12 +328,6 @@ def _counter(policy: Sequence[Json]) -> tuple[str, str] | None:
         if item["kind"] == "Pod":
             return note(item, "counter-url"), note(item, "counter-pattern")
     return None
-
-
-def _none(treatment: Treatment) -> tuple[Feature, ...]:
-    if treatment.features:
-        raise UsageError(f"treatment {treatment.name}: none has no features on Kubernetes")
-    return ()
 
 
 def _count(objects: Sequence[Json]) -> int:

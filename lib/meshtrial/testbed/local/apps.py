@@ -17,40 +17,24 @@ _DETAILS = Path(__file__).with_name("details") / "details.rb"
 
 @dataclass(frozen=True)
 class App:
-    """How an application is started and called.
-
-    Attributes
-    ----------
-    command : callable
-        ``(address, http_port, grpc_port) -> argv``.
-    path : str
-        What the generators request.
-    versions : callable
-        What it is made of, by name; raises MissingToolError where that is not there.
-    protocols : tuple of str
-        What it can be called with.
-    threads_end : bool
-        Its threads come and go, so CPU is read from the process-wide counter.
-    grpc_path : str
-        The method that the generators call, where it speaks gRPC.
-    tcp_command : callable or None
-        ``(address, port) -> argv`` of an echo of bytes, where it has one.
-    """
+    """How an application is started and called."""
 
     name: str
-    command: Callable[[str, int, int], tuple[str, ...]]
-    path: str
-    versions: Callable[[], Mapping[str, str]]
+    command: Callable[[str, int, int], tuple[str, ...]]  # (address, http_port, grpc_port) -> argv
+    path: str  # what the generators request
+    versions: Callable[[], Mapping[str, str]]  # what it is made of; raises MissingToolError where that is not there
     protocols: tuple[str, ...] = ("http1",)
-    threads_end: bool = False
-    grpc_path: str = ""
-    tcp_command: Callable[[str, int], tuple[str, ...]] | None = None
+    threads_end: bool = False  # its threads come and go, so CPU is read from the process-wide counter
+    grpc_path: str = ""  # the method that the generators call, where it speaks gRPC
+    tcp_command: Callable[[str, int], tuple[str, ...]] | None = None  # an echo of bytes, where it has one
 
 
-def _echo(address: str, http_port: int, grpc_port: int) -> tuple[str, ...]:
-    off = "disabled"
-    ports = ("-http-port", f"{address}:{http_port}", "-grpc-port", f"{address}:{grpc_port}", "-tcp-port", off)
-    return (str(native.find("fortio")), "server", *ports, "-udp-port", off, "-redirect-port", off, "-quiet")
+def fortio_server(address: str, http_port: int, grpc_port: int = 0) -> tuple[str, ...]:
+    """fortio's echo over HTTP, and over gRPC where it is given a port, and nothing else that it would open."""
+    ports = dict.fromkeys(("http", "grpc", "tcp", "udp", "redirect"), "disabled")
+    ports |= {kind: f"{address}:{port}" for kind, port in (("http", http_port), ("grpc", grpc_port)) if port}
+    listens = (part for kind, at in ports.items() for part in (f"-{kind}-port", at))
+    return (str(native.find("fortio")), "server", *listens, "-quiet")
 
 
 def _tcp_echo(address: str, port: int) -> tuple[str, ...]:
@@ -93,16 +77,17 @@ def _ruby_versions() -> Mapping[str, str]:
 
 
 APPS: dict[str, App] = {
-    found.name: found
-    for found in (
+    app.name: app
+    for app in (
         App(
-            *("echo", _echo, "/echo", _native("fortio"), ("http1", "h2", "grpc", "tcp")),
+            *("echo", fortio_server, "/echo", _native("fortio"), ("http1", "h2", "grpc", "tcp")),
             grpc_path="/fgrpc.PingServer/Ping",
             tcp_command=_tcp_echo,
         ),
         App("counter-api", _counter, "/counter", _native("counter-api"), ("http1", "h2")),
         App("details", _details, "/details/0", _ruby_versions, threads_end=True),
         App("details-nodelay", _details_nodelay, "/details/0", _ruby_versions, threads_end=True),
+        App("tiers", fortio_server, "/", _native("fortio")),  # three of them: see the package scaleout
     )
 }
 

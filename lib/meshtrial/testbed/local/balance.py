@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import urllib.request
 from collections.abc import Sequence
 
-from meshtrial.envoy.bootstrap import Proxy
-from meshtrial.errors import TestbedError
+from meshtrial.envoy.bootstrap import Json, Proxy
 from meshtrial.records.schema import Proof
 from meshtrial.testbed.local import wire
 from meshtrial.testbed.local.deployment import LocalDeployment, Prover
 from meshtrial.testbed.local.pair import Pair
+from meshtrial.testbed.local.proofs import carried
 
 # Requests, one after another, that show a policy: two copies drawn at random keep strict turns with chance 1 in 32,768.
 _TURNS = 16
-_REQUESTS = "http.inbound.downstream_rq_total"
 
 
 def share_prover(servers: Sequence[Proxy]) -> Prover:
@@ -23,7 +20,7 @@ def share_prover(servers: Sequence[Proxy]) -> Prover:
     before: dict[tuple[str, int], int] = {}
 
     def prove(phase: str, requests: int) -> list[Proof]:
-        counts = {(server.name, server.starts): _carried(server) for server in servers}
+        counts = {(server.name, server.starts): carried(server) for server in servers}
         if phase == "before":
             before.update(counts)
             return []
@@ -42,11 +39,11 @@ def turns_prover(deployment: LocalDeployment, pair: Pair, *, in_turn: bool) -> P
     def prove(phase: str, requests: int) -> list[Proof]:
         if phase != "before":
             return []
-        found = [_served(deployment, pair) for _ in range(_TURNS)]
+        served = [_served(deployment, pair) for _ in range(_TURNS)]
         copies = len(pair.servers)
-        turns = all(one == later for one, later in zip(found, found[copies:], strict=False))
-        kept = (turns and len(set(found[:copies])) == copies) == in_turn
-        seen = " ".join("?" if one is None else str(one + 1) for one in found)
+        turns = all(one == later for one, later in zip(served, served[copies:], strict=False))
+        kept = (turns and len(set(served[:copies])) == copies) == in_turn
+        seen = " ".join("?" if copy is None else str(copy + 1) for copy in served)
         return [Proof(name, phase, kept, "a fixed round" if in_turn else "no fixed round", seen)]
 
     return prove
@@ -58,37 +55,27 @@ def connections_prover(server: Proxy, cluster: str) -> Prover:
     def prove(phase: str, requests: int) -> list[Proof]:
         if phase == "before":
             return []
-        found = _connections(server, cluster)
-        seen = ", ".join(map(str, found))
-        return [Proof("connections to each copy", phase, min(found, default=0) > 0, "at least 1 to each", seen)]
+        counts = _connections(server, cluster)
+        seen = ", ".join(map(str, counts))
+        return [Proof("connections to each copy", phase, min(counts, default=0) > 0, "at least 1 to each", seen)]
 
     return prove
 
 
 def _served(deployment: LocalDeployment, pair: Pair) -> int | None:
     """Which copy's sidecar carried one request that is sent now."""
-    before = [_carried(server) for server in pair.servers]
+    before = [carried(server) for server in pair.servers]
     if deployment.load.protocol == "grpc":
         wire.grpc_call(*pair.entry, deployment.app.grpc_path, tuple(pair.headers), "POST")
     else:
         wire.http_get(*pair.entry, deployment.app.path, tuple(pair.headers))
-    moved = [copy for copy, server in enumerate(pair.servers) if _carried(server) > before[copy]]
+    moved = [copy for copy, server in enumerate(pair.servers) if carried(server) > before[copy]]
     return moved[0] if len(moved) == 1 else None
 
 
-def _carried(server: Proxy) -> int:
-    return sum(server.stats(f"^{_REQUESTS}$").values())
-
-
 def _connections(server: Proxy, cluster: str) -> list[int]:
-    """Connections to each endpoint of a cluster so far (Envoy's admin interface, ``/clusters``)."""
-    url = f"http://{server.admin[0]}:{server.admin[1]}/clusters?format=json"
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            told = json.load(answer)["cluster_statuses"]
-        hosts = next(one["host_statuses"] for one in told if one["name"] == cluster)
-        return [
-            sum(int(stat.get("value", 0)) for stat in host["stats"] if stat["name"] == "cx_total") for host in hosts
-        ]
-    except (OSError, ValueError, KeyError, StopIteration) as error:
-        raise TestbedError(f"{server.name}: its admin interface does not tell its connections ({error})") from None
+    """Connections to each endpoint of a cluster so far."""
+    clusters = server.told("/clusters?format=json", "cluster_statuses")
+    hosts: list[Json] = next((one.get("host_statuses", []) for one in clusters if one["name"] == cluster), [])
+    stats = ({stat["name"]: int(stat.get("value", 0)) for stat in host.get("stats", [])} for host in hosts)
+    return [of_host.get("cx_total", 0) for of_host in stats]

@@ -17,18 +17,29 @@ from meshtrial.envoy.bootstrap import Json, Proxy
 from meshtrial.errors import MeshtrialError, TestbedError
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
 from meshtrial.records.schema import ComponentUsage, Proof
+from meshtrial.testbed.base import Facts
 from meshtrial.testbed.local import apps, proc
 from meshtrial.testbed.local.generator import run_generators
-from meshtrial.testbed.local.processes import Child, free_ports, stop_all, wait_listening
+from meshtrial.testbed.local.processes import Child, stop_all
+from meshtrial.testbed.local.sockets import Endpoint, free_ports, wait_listening
 from meshtrial.testbed.local.versions import Version, merged
 
-Endpoint = tuple[str, int]
 # What a restart of a part means here.
 RESTARTED_ROLES = {"app": "app", "proxies": "data plane"}
 # Beside the logs of what did not come up, or ended early.
 _STATES = "failed-components.txt"
 _LONGEST_LOG = 1 << 20  # characters
 Prover = Callable[[str, int], Sequence[Proof]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Component:
+    """A process that is watched, and what it takes to start it again at the same addresses."""
+
+    child: Child
+    watched: proc.Watched
+    listens: tuple[Endpoint, ...]
+    proxy: Proxy | None = None
 
 
 def numbered(name: str, copy: int) -> str:
@@ -73,24 +84,17 @@ class LocalDeployment:
         self.target = Target("")
         self.versions: dict[str, str] = {}
         self.provers: list[Prover] = []
-        self.measured: dict[str, Any] = {}
+        self.told = Facts()
         self.closers: list[Callable[[], None]] = []
+        # All that have been started: also one that never came to serve, and those that nobody watches.
         self.children: list[Child] = []
-        self._listens: dict[str, tuple[Endpoint, ...]] = {}
-        self._proxies: dict[str, Proxy] = {}
-        self._watched: list[proc.Watched] = []
+        self._components: list[Component] = []
         # A loopback network of its own (127.x.y.0/24), so that two deployments never meet on a port.
         self._network = f"127.{secrets.randbelow(200) + 20}.{secrets.randbelow(254) + 1}"
         self._hosts = 0
 
     def stand_up(self, build: Callable[[Self], None]) -> None:
-        """Build it; on failure nothing of it is left, and the error carries what its components wrote.
-
-        Parameters
-        ----------
-        build : callable
-            Adds the parts.
-        """
+        """Build it of its parts; on failure nothing of it is left, and the error carries what its components wrote."""
         try:
             build(self)
         except BaseException as error:
@@ -116,7 +120,7 @@ class LocalDeployment:
         self._hosts += 1
         return f"{self._network}.{self._hosts}"
 
-    def new_endpoint(self) -> tuple[str, int]:
+    def new_endpoint(self) -> Endpoint:
         """A fresh address with a free port."""
         address = self.new_address()
         (port,) = free_ports(address)
@@ -127,30 +131,28 @@ class LocalDeployment:
         name: str,
         role: str,
         argv: Sequence[str],
-        listens: Sequence[tuple[str, int]],
+        listens: Sequence[Endpoint],
         *,
         threads_end: bool = False,
-        env: Mapping[str, str] | None = None,
+        proxy: Proxy | None = None,
     ) -> Child:
         """Start a component and wait until it listens; it is watched and stopped with the deployment."""
-        child = Child(name, argv, self.folder / f"{name.replace(' ', '-')}.log", env, cwd=self.folder)
+        child = Child(name, argv, self.folder / f"{name.replace(' ', '-')}.log", self.folder)
         self.children.append(child)
-        self._listens[name] = tuple(listens)
-        for address, port in listens:
-            wait_listening(child, address, port)
-        self._watched.append(proc.Watched(name, role, (child.pid,), threads_end))
+        wait_listening(child, listens)
+        watched = proc.Watched(name, role, (child.pid,), threads_end)
+        self._components.append(Component(child, watched, tuple(listens), proxy))
         return child
 
     def spawn_proxy(self, proxy: Proxy, role: str = "data plane") -> Child:
         """Start an Envoy with its bootstrap."""
-        self._proxies[proxy.name] = proxy
         envoy = self._versioned(proxy) or native.find("envoy")
         argv = proxy.command(envoy, self.folder)
         listens = [proxy.admin]
         for made in proxy.listeners:
             where = made["address"]["socket_address"]
             listens.append((where["address"], where["port_value"]))
-        return self.spawn(proxy.name, role, argv, listens)
+        return self.spawn(proxy.name, role, argv, listens, proxy=proxy)
 
     def _versioned(self, proxy: Proxy) -> Path | None:
         """Make a proxy the treatment's version; its program, None for the usual one."""
@@ -217,7 +219,7 @@ class LocalDeployment:
     @property
     def watched(self) -> Sequence[proc.Watched]:
         """The components whose usage is read, each with its processes."""
-        return tuple(self._watched)
+        return tuple(component.watched for component in self._components)
 
     def prove(self, phase: str, requests: int) -> tuple[Proof, ...]:
         """Run every proof of the data plane and its features."""
@@ -229,12 +231,12 @@ class LocalDeployment:
 
     def snapshot(self) -> Mapping[str, ComponentUsage]:
         """Cumulative counters of every component."""
-        return {watched.component: proc.usage(watched) for watched in self._watched}
+        return {watched.component: proc.with_memory(proc.counters(watched), watched.pids) for watched in self.watched}
 
     def sample(self) -> Mapping[str, tuple[float, int | None]]:
         """CPU seconds so far and resident bytes of every component."""
         found = {}
-        for watched in self._watched:
+        for watched in self.watched:
             cpu_s, memory_bytes = proc.sample(watched.pids)
             found[watched.component] = (watched.ended_cpu_s + cpu_s, memory_bytes)
         return found
@@ -248,39 +250,37 @@ class LocalDeployment:
             When the part has no process here, or one does not come back.
         """
         role = RESTARTED_ROLES.get(part)
-        names = [watched.component for watched in self._watched if watched.role == role]
-        if not names:
+        which = [number for number, component in enumerate(self._components) if component.watched.role == role]
+        if not which:
             raise TestbedError(f"treatment {self.treatment.name}: there is no process of {part} to restart")
-        return tuple(self._again(name) for name in names)
+        return tuple(map(self._again, which))
 
-    def _again(self, name: str) -> Proof:
-        at = next(i for i, child in enumerate(self.children) if child.name == name)
-        which = next(i for i, watched in enumerate(self._watched) if watched.component == name)
-        old = self.children[at]
+    def _again(self, number: int) -> Proof:
+        component = self._components[number]
+        old, before = component.child, component.watched
         cpu_s, switches = old.end()
-        new = self.children[at] = old.again()
-        before = self._watched[which]
-        self._watched[which] = dataclasses.replace(
+        new = self.children[self.children.index(old)] = old.again()
+        watched = dataclasses.replace(
             before,
             pids=(new.pid,),
             ended_cpu_s=before.ended_cpu_s + cpu_s,
             ended_switches=before.ended_switches + switches,
         )
-        if name in self._proxies:
-            self._proxies[name].starts += 1
-        for address, port in self._listens[name]:
-            wait_listening(new, address, port)
+        self._components[number] = dataclasses.replace(component, child=new, watched=watched)
+        if component.proxy is not None:
+            component.proxy.starts += 1
+        wait_listening(new, component.listens)
         seen = f"process {old.pid} ended, {new.pid} listens"
-        return Proof(f"{name} restarted", "during", not old.alive() and new.alive(), "another process", seen)
+        return Proof(f"{old.name} restarted", "during", not old.alive() and new.alive(), "another process", seen)
 
     def generate(self, calls: Sequence[GeneratorCall], folder: Path, timeout_s: float) -> tuple[GeneratorOutput, ...]:
         """Run the load generators to their end."""
         self.note_version("fortio")
         return run_generators(calls, self.target, folder, timeout_s)
 
-    def extra(self) -> Mapping[str, Any]:
-        """What the parts measured besides."""
-        return self.measured
+    def facts(self) -> Facts:
+        """What the parts told."""
+        return self.told
 
     def collect_logs(self, folder: Path) -> None:
         """Copy the components' logs; keys and bootstraps stay behind and are removed.

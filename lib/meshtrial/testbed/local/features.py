@@ -7,20 +7,21 @@ never for the configuration that was meant to cause it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from meshtrial import native
 from meshtrial.envoy import bootstrap as envoy
 from meshtrial.envoy.filters import ext_authz_filter, jwt_filters
 from meshtrial.envoy.pki import write_private
-from meshtrial.envoy.tokens import AUDIENCE, ISSUER, Tokens
+from meshtrial.envoy.tokens import AUDIENCE, ISSUER
 from meshtrial.records.schema import Proof
+from meshtrial.testbed.cases import Case, forbidden_method, token_cases
 from meshtrial.testbed.local import balance, observability, wire
-from meshtrial.testbed.local.deployment import LocalDeployment
+from meshtrial.testbed.local.deployment import LocalDeployment, Prover
 from meshtrial.testbed.local.pair import Pair
-from meshtrial.testbed.local.proofs import grown_enough
+from meshtrial.testbed.local.proofs import WRITTEN_S, growth_prover
 
 # The policy that the server evaluates; None is the one built into it.
 OPA_POLICY: Path | None = None
@@ -28,78 +29,35 @@ OPA_POLICY: Path | None = None
 _GRPC_STATUS = {200: 0, 401: 16, 403: 7}
 
 
-def jwt(deployment: LocalDeployment, pair: Pair) -> None:
-    """RS256 token checked by the server's sidecar against a local key set, every time anew."""
-    _add_jwt(deployment, pair, cache=False)
-
-
-def jwt_cache(deployment: LocalDeployment, pair: Pair) -> None:
-    """The same with Envoy's cache of tokens that it has already verified."""
-    _add_jwt(deployment, pair, cache=True)
-
-
-def _add_jwt(deployment: LocalDeployment, pair: Pair, *, cache: bool) -> None:
+def add_jwt(deployment: LocalDeployment, pair: Pair, *, cache: bool) -> None:
+    """RS256 token checked by the server's sidecar against a local key set: every time anew, or with Envoy's cache."""
     tokens = pair.tokens()
     pair.inbound_filters += jwt_filters(tokens, cache=cache)
-    cases = _token_cases(tokens, missing=401, audience=403)
+    cases = token_cases(tokens, (401,), (401,), audience=(403,))
     pair.provers.append(lambda phase, _: _prove_statuses(deployment, pair, phase, "JWT", cases))
 
 
-@dataclass(frozen=True)
-class Case:
-    """A request that a policy must answer in a known way."""
-
-    headers: tuple[tuple[str, str], ...]
-    expected: int
-    method: str = "GET"
-
-
-def _token_cases(tokens: Tokens, *, missing: int, audience: int) -> dict[str, Case]:
-    def bearer(token: str) -> tuple[tuple[str, str], ...]:
-        return (("Authorization", f"Bearer {token}"),)
-
-    return {
-        "without a token": Case((), missing),
-        "with a forged token": Case(bearer(tokens.forged), missing),
-        "with an expired token": Case(bearer(tokens.expired), missing),
-        "with another audience's token": Case(bearer(tokens.foreign), audience),
-        "with a good token": Case(tokens.headers, 200),
-    }
-
-
 def _prove_statuses(
-    deployment: LocalDeployment,
-    pair: Pair,
-    phase: str,
-    name: str,
-    cases: dict[str, Case],
+    deployment: LocalDeployment, pair: Pair, phase: str, name: str, cases: Sequence[Case]
 ) -> list[Proof]:
     grpc = deployment.load.protocol == "grpc"
     proofs = []
-    for words, case in cases.items():
+    for case in cases:
+        (expected,) = case.answers
         if grpc:
-            expected, kind = _GRPC_STATUS[case.expected], "gRPC status"
+            expected, kind = _GRPC_STATUS[expected], "gRPC status"
             method = "POST" if case.method == "GET" else case.method
             answer = wire.grpc_call(*pair.entry, deployment.app.grpc_path, case.headers, method)
         else:
-            expected, kind = case.expected, "HTTP"
+            kind = "HTTP"
             answer = wire.http_get(*pair.entry, deployment.app.path, case.headers, case.method)
         passed = answer.status == expected
-        proofs.append(Proof(f"{name} {words}", phase, passed, f"{kind} {expected}", answer.detail))
+        proofs.append(Proof(f"{name} {case.name}", phase, passed, f"{kind} {expected}", answer.detail))
     return proofs
 
 
-def opa(deployment: LocalDeployment, pair: Pair) -> None:
+def add_opa(deployment: LocalDeployment, pair: Pair, *, log: bool) -> None:
     """Open Policy Agent behind gRPC ext_authz: a Rego policy that checks the token and the method."""
-    _add_opa(deployment, pair, log=False)
-
-
-def opa_log(deployment: LocalDeployment, pair: Pair) -> None:
-    """The same with OPA's decision log written."""
-    _add_opa(deployment, pair, log=True)
-
-
-def _add_opa(deployment: LocalDeployment, pair: Pair, *, log: bool) -> None:
     tokens = pair.tokens()
     data = {"jwks": tokens.jwks, "issuer": ISSUER, "audience": AUDIENCE}
     data_file = write_private(deployment.folder / "opa-data.json", json.dumps(data).encode())
@@ -117,31 +75,21 @@ def _add_opa(deployment: LocalDeployment, pair: Pair, *, log: bool) -> None:
     pair.inbound_filters.append(ext_authz_filter())
     # Behind a JWT filter a bad token does not reach OPA; the method is then what OPA alone refuses.
     guarded = any(deployment.treatment.has(name) for name in ("jwt", "jwt-cache"))
-    cases = _token_cases(tokens, missing=401 if guarded else 403, audience=403)
-    cases["with a method that is not allowed"] = Case(tokens.headers, 403, "DELETE")
+    refusal = (401 if guarded else 403,)
+    cases = (*token_cases(tokens, refusal, refusal, audience=(403,)), forbidden_method(tokens))
     pair.provers.append(lambda phase, _: _prove_statuses(deployment, pair, phase, "OPA", cases))
     pair.provers.append(_decision_prover(admin, decisions if log else None))
 
 
-def _decision_prover(admin: tuple[str, int], log: Path | None) -> Callable[[str, int], list[Proof]]:
-    before = {"allowed": 0, "lines": 0}
+def _decision_prover(admin: tuple[str, int], log: Path | None) -> Prover:
+    asked = ("OPA decisions",) if log is None else ("OPA decisions", "OPA decision log")
 
-    def counts() -> dict[str, int]:
+    def counts() -> dict[tuple[str, str], int]:
         lines = 0 if log is None or not log.exists() else log.read_bytes().count(b"\n")
-        return {"allowed": int(wire.get_json(*admin, "/stats")["allowed"]), "lines": lines}
+        decided = (int(wire.get_json(*admin, "/stats")["allowed"]), lines)
+        return {(name, "policy server"): count for name, count in zip(asked, decided, strict=False)}
 
-    def prove(phase: str, requests: int) -> list[Proof]:
-        if phase == "before":
-            before.update(counts())
-            return []
-        grown = grown_enough(counts, before, dict.fromkeys(("allowed",) if log is None else before, requests))
-        names = {"allowed": "OPA decisions", "lines": "OPA decision log"}
-        return [
-            Proof(names[key], phase, value >= requests > 0, f"at least {requests}", str(value))
-            for key, value in grown.items()
-        ]
-
-    return prove
+    return growth_prover(counts, lambda requests: dict.fromkeys(asked, requests), WRITTEN_S)
 
 
 def _at(endpoint: tuple[str, int]) -> str:
@@ -156,9 +104,9 @@ def least_request(deployment: LocalDeployment, pair: Pair) -> None:
 
 FEATURES: dict[str, Callable[[LocalDeployment, Pair], None]] = {
     "observability": observability.add,
-    "jwt": jwt,
-    "jwt-cache": jwt_cache,
-    "opa": opa,
-    "opa-log": opa_log,
+    "jwt": partial(add_jwt, cache=False),
+    "jwt-cache": partial(add_jwt, cache=True),
+    "opa": partial(add_opa, log=False),
+    "opa-log": partial(add_opa, log=True),
     "least-request": least_request,
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,54 +16,35 @@ from meshtrial.testbed.local.processes import Child, stop_all
 def run_generators(
     calls: Sequence[GeneratorCall], target: Target, folder: Path, timeout_s: float
 ) -> tuple[GeneratorOutput, ...]:
-    """Run the calls side by side and wait for all of them.
+    """Run the calls side by side and wait for all of them, so long at the most; TestbedError when one has no result.
 
-    Parameters
-    ----------
-    calls : sequence of GeneratorCall
-    target : Target
-    folder : Path
-        Gets ``<name>.json``, ``<name>.log`` (access log) and ``<name>.txt`` of every call.
-    timeout_s : float
-        Wall-clock limit for all of them together.
-
-    Raises
-    ------
-    TestbedError
-        When a generator does not end in time or leaves no result.
+    ``folder`` gets ``<name>.json``, ``<name>.log`` (access log) and ``<name>.txt`` of every call.
     """
-    children: list[tuple[GeneratorCall, Child, Path, Path, Path]] = []
+    children: list[Child] = []
     started = time.monotonic()
     try:
         for call in calls:
-            json_path, log, text = (folder / f"{call.name}{ending}" for ending in (".json", ".log", ".txt"))
             # Run inside the folder, so that no path of this machine gets into fortio's files, which are the record.
             argv = (
                 *(str(native.find("fortio")), "load", *call.arguments),
-                *("-json", json_path.name, "-access-log-file", log.name, "-access-log-format", "json"),
+                *("-json", f"{call.name}.json", "-access-log-file", f"{call.name}.log", "-access-log-format", "json"),
                 *target.arguments(call),
             )
-            children.append((call, Child("load generator", argv, text, cwd=folder), json_path, log, text))
-        return tuple(_collect(*parts, started=started, timeout_s=timeout_s) for parts in children)
+            children.append(Child("load generator", argv, folder / f"{call.name}.txt", folder))
+        return tuple(
+            _collect(call.name, child, started, timeout_s) for call, child in zip(calls, children, strict=True)
+        )
     finally:
-        stop_all([child for _, child, *_ in children])
+        stop_all(children)
 
 
-def _collect(
-    call: GeneratorCall, child: Child, json_path: Path, log: Path, text: Path, *, started: float, timeout_s: float
-) -> GeneratorOutput:
+def _collect(name: str, child: Child, started: float, timeout_s: float) -> GeneratorOutput:
+    json_path, log = (child.log.with_name(f"{name}{ending}") for ending in (".json", ".log"))
     code, cpu_s, switches = child.reap(max(0.1, started + timeout_s - time.monotonic()))
     if code is None:
-        raise TestbedError(f"load generator {call.name}: did not end within {timeout_s:g} s; {child.tail()}")
+        raise TestbedError(f"load generator {name}: did not end within {timeout_s:g} s; {child.tail()}")
     if code != 0 or not json_path.exists():
-        raise TestbedError(f"load generator {call.name}: ended with code {code}: {child.tail()}")
-    usage = ComponentUsage(
-        call.name, "load generator", time.monotonic() - started, cpu_s, None, count=1, switches=switches
-    )
+        raise TestbedError(f"load generator {name}: ended with code {code}: {child.tail()}")
+    usage = ComponentUsage(name, "load generator", time.monotonic() - started, cpu_s, None, count=1, switches=switches)
     argv = publishable(child.argv)
-    return GeneratorOutput(call.name, argv, code, json_path, log, text.read_text(errors="replace"), usage)
-
-
-def generator_cpus() -> float:
-    """Cores that a generator may use: those this process may run on."""
-    return float(len(os.sched_getaffinity(0)))
+    return GeneratorOutput(name, argv, code, json_path, log, child.log.read_text(errors="replace"), usage)

@@ -6,7 +6,7 @@ from meshtrial.envoy import bootstrap as envoy
 from meshtrial.envoy.bootstrap import Proxy
 from meshtrial.testbed.local.balance import connections_prover
 from meshtrial.testbed.local.deployment import LocalDeployment
-from meshtrial.testbed.local.proofs import Keys, counter_prover, prove_mtls
+from meshtrial.testbed.local.proofs import counter_prover, make_keys, prove_mtls
 
 # The least that a request takes on the wire: fortio's GET is above 60 bytes of text. In HTTP/2 repeated
 # headers are a byte each behind the 9 bytes of their frame; a gRPC message has a second frame and a prefix.
@@ -15,7 +15,7 @@ _BYTES = {"http1": 60, "h2": 10, "grpc": 24}
 
 def build(deployment: LocalDeployment) -> None:
     """Two node proxies: TCP in, HTTP/2 CONNECT over mutual TLS between them, TCP out (the ambient architecture)."""
-    keys = Keys(deployment)
+    keys = make_keys(deployment)
     copies = deployment.spawn_apps()
     apps = copies[0]
     entries, tunnel = [deployment.new_endpoint() for _ in apps], deployment.new_endpoint()

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import threading
 import urllib.request
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from meshtrial.envoy import bootstrap as envoy
 from meshtrial.envoy.bootstrap import Json, Proxy
-from meshtrial.records.schema import Proof
-from meshtrial.testbed.local.deployment import LocalDeployment
+from meshtrial.testbed.local.deployment import LocalDeployment, Prover
 from meshtrial.testbed.local.pair import Pair
-from meshtrial.testbed.local.proofs import grown_enough
+from meshtrial.testbed.local.proofs import WRITTEN_S, growth_prover
 
 # Percent of requests that are traced where the study does not say.
 SAMPLING_PERCENT = 100.0
@@ -39,7 +37,7 @@ def add(deployment: LocalDeployment, pair: Pair) -> None:
         proxy.flags += ("--file-flush-interval-msec", "1000")
     scraper = Scraper(proxies)
     deployment.closers.append(scraper.stop)
-    pair.provers.append(_Prover(pair, logs, scraper, sampling).prove)
+    pair.provers.append(_prover(pair, logs, scraper, sampling / 100))
 
 
 def _collector(deployment: LocalDeployment) -> tuple[str, int]:
@@ -91,34 +89,25 @@ class Scraper:
         self._thread.join(timeout=5)
 
 
-class _Prover:
+def _prover(pair: Pair, logs: dict[str, Path], scraper: Scraper, share: float) -> Prover:
     """Log lines, scrapes and spans must have grown with the requests."""
+    sides = {side: proxies for side, proxies in (("client", pair.clients), ("server", pair.servers)) if proxies}
 
-    def __init__(self, pair: Pair, logs: dict[str, Path], scraper: Scraper, sampling: float) -> None:
-        sides = {"client": pair.clients, "server": pair.servers}
-        self._sides: dict[str, Sequence[Proxy]] = {side: proxies for side, proxies in sides.items() if proxies}
-        self._logs = logs
-        self._scraper = scraper
-        self._share = sampling / 100
-        self._before: dict[str, int] = {}
+    def counts() -> dict[tuple[str, str], int]:
+        found = {("scrapes", "scraper"): scraper.scrapes}
+        for side, proxies in sides.items():
+            for proxy in proxies:
+                log = logs[proxy.name]
+                found[f"{side} log lines", proxy.name] = log.read_bytes().count(b"\n") if log.exists() else 0
+                found[f"{side} spans", proxy.name] = proxy.stats(f"^{_SPANS}$").get(_SPANS, 0)
+        return found
 
-    def _counts(self) -> dict[str, int]:
-        counts = {"scrapes": self._scraper.scrapes}
-        for side, proxies in self._sides.items():
-            logs = [log for proxy in proxies if (log := self._logs[proxy.name]).exists()]
-            counts[f"{side} log lines"] = sum(log.read_bytes().count(b"\n") for log in logs)
-            counts[f"{side} spans"] = sum(proxy.stats(f"^{_SPANS}$").get(_SPANS, 0) for proxy in proxies)
-        return counts
+    def wanted(requests: int) -> dict[str, int]:
+        # Four standard deviations below the binomial mean of a sampled share.
+        spans = max(1, int(requests * share - 4 * (requests * share * (1 - share)) ** 0.5))
+        least = {"scrapes": 2}
+        for side in sides:
+            least |= {f"{side} log lines": requests, f"{side} spans": spans}
+        return least
 
-    def prove(self, phase: str, requests: int) -> list[Proof]:
-        if phase == "before":
-            self._before = self._counts()
-            return []
-        wanted = {"scrapes": 2}
-        for side in self._sides:
-            wanted[f"{side} log lines"] = requests
-            # Four standard deviations below the binomial mean of a sampled share.
-            share = self._share
-            wanted[f"{side} spans"] = max(1, int(requests * share - 4 * (requests * share * (1 - share)) ** 0.5))
-        grown = grown_enough(self._counts, self._before, wanted)
-        return [Proof(n, phase, grown[n] >= wanted[n] > 0, f"at least {wanted[n]}", str(grown[n])) for n in wanted]
+    return growth_prover(counts, wanted, WRITTEN_S)

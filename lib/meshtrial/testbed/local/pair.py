@@ -8,42 +8,25 @@ from dataclasses import dataclass, field
 
 from meshtrial.envoy.bootstrap import Json, Proxy
 from meshtrial.envoy.tokens import Tokens, make_tokens
-from meshtrial.testbed.local.deployment import Endpoint, Prover
+from meshtrial.testbed.local.deployment import Prover
+from meshtrial.testbed.local.sockets import Endpoint
 
 
 @dataclass
 class Pair:
-    """The proxies under construction; features add to the lists before the proxies start.
+    """The proxies under construction; features add to the lists before the proxies start."""
 
-    Attributes
-    ----------
-    clients : sequence of Proxy
-        The client's sidecar; none where the server alone has one.
-    servers : sequence of Proxy
-        The server's sidecar, one for each copy of the application; none where the client alone has one.
-    entry : (str, int)
-        What is called: the client's sidecar, or the first of the server's.
-    wires : sequence of (str, int)
-        Where each of the server's sidecars listens.
-    apps : sequence of sequences of (str, int)
-        Each copy's endpoint for each protocol of the load.
-    inbound_filters : list
-        HTTP filters of the server's sidecars, in order.
-    policy : str
-        How the client's sidecar balances, as Envoy calls it.
-    """
-
-    clients: Sequence[Proxy]
-    servers: Sequence[Proxy]
-    entry: tuple[str, int]
-    wires: Sequence[tuple[str, int]]
-    apps: Sequence[Sequence[Endpoint]]
-    inbound_filters: list[Json] = field(default_factory=list)
+    clients: Sequence[Proxy]  # the client's sidecar; none where the server alone has one
+    servers: Sequence[Proxy]  # the server's, one for each copy of the application; none where the client alone has one
+    entry: tuple[str, int]  # what is called: the client's sidecar, or the first of the server's
+    wires: Sequence[tuple[str, int]]  # where each of the server's sidecars listens
+    apps: Sequence[Sequence[Endpoint]]  # each copy's endpoint for each protocol of the load
+    inbound_filters: list[Json] = field(default_factory=list)  # HTTP filters of the server's sidecars, in order
     access_logs: dict[str, list[Json]] = field(default_factory=lambda: defaultdict(list))  # by the proxy's name
     tracing: dict[str, Json] = field(default_factory=dict)
     headers: list[tuple[str, str]] = field(default_factory=list)
     provers: list[Prover] = field(default_factory=list)
-    policy: str = "ROUND_ROBIN"
+    policy: str = "ROUND_ROBIN"  # how the client's sidecar balances, as Envoy calls it
     _tokens: Tokens | None = None
 
     def tokens(self) -> Tokens:

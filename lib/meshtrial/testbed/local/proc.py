@@ -1,16 +1,18 @@
-"""CPU, memory and context switches of a process, from /proc.
+"""CPU, memory and context switches of processes, and of the machine, from /proc.
 
-CPU comes from the scheduler's own nanosecond counters of every thread; where threads end during a run
-their counters vanish with them, so such components are read from the process-wide tick counter instead.
+CPU comes from the scheduler's own nanosecond counters of every thread, one small file each, so that hundreds of
+processes take a fraction of a second; where threads end during a run their counters vanish with them, so such
+components are read from the process-wide tick counter instead. Proportional set size makes the kernel walk a process's
+memory (about 2 ms each), so some of many like processes stand for all.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from meshtrial.records.schema import ComponentUsage
@@ -20,6 +22,8 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGESIZE")
 # user, nice, system, idle, iowait, irq, softirq, steal; guest time is in user's already.
 _IDLE, _IOWAIT, _STEAL, _FIELDS = 3, 4, 7, 8
+# Processes whose memory is read where a component has many.
+_SAMPLED = 25
 
 
 @dataclass(frozen=True)
@@ -34,22 +38,38 @@ class Watched:
     ended_switches: int = 0
 
 
-def usage(watched: Watched) -> ComponentUsage:
-    """Cumulative counters now; ``window_s`` is the monotonic clock, to be subtracted."""
-    cpu = sum(_cpu_ticks(pid) if watched.threads_end else _cpu_schedstat(pid) for pid in watched.pids)
-    pss = [_pss(pid) for pid in watched.pids]
-    known = [value for value in pss if value is not None]
+def counters(watched: Watched) -> ComponentUsage:
+    """Cumulative CPU and switches now; ``window_s`` is the monotonic clock, to be subtracted."""
+    cpu_s = sample(watched.pids)[0] if watched.threads_end else _summed(watched.pids, "schedstat", _ran_ns) / 1e9
     return ComponentUsage(
         component=watched.component,
         role=watched.role,
         window_s=time.monotonic(),
-        cpu_s=watched.ended_cpu_s + cpu,
-        pss_bytes=sum(known) if len(known) == len(pss) else None,
+        cpu_s=watched.ended_cpu_s + cpu_s,
+        pss_bytes=None,
         throttled_s=cgroup_throttled_s() if watched.role == "app" else None,
         count=len(watched.pids),
-        switches=watched.ended_switches + sum(_switches(pid) for pid in watched.pids),
-        largest_bytes=max(known, default=None),
+        switches=watched.ended_switches + _summed(watched.pids, "status", _switches),
     )
+
+
+def with_memory(used: ComponentUsage, pids: Sequence[int]) -> ComponentUsage:
+    """The same with the proportional set size of its processes, which are alike, and of the largest."""
+    step = max(1, -(-len(pids) // _SAMPLED))
+    known = [value for pid in pids[::step] if (value := pss_bytes(pid)) is not None]
+    if not known:
+        return used
+    return replace(used, pss_bytes=round(sum(known) / len(known) * len(pids)), largest_bytes=max(known))
+
+
+def pss_bytes(pid: int) -> int | None:
+    """Proportional set size of a process: what is shared is counted by shares."""
+    return _kib(f"/proc/{pid}/smaps_rollup", "Pss")
+
+
+def available_bytes() -> int | None:
+    """Memory that programs could still get on this machine."""
+    return _kib("/proc/meminfo", "MemAvailable")
 
 
 def sample(pids: Sequence[int]) -> tuple[float, int | None]:
@@ -63,65 +83,51 @@ def sample(pids: Sequence[int]) -> tuple[float, int | None]:
     return cpu_s, pages * _PAGE
 
 
-def _cpu_schedstat(pid: int) -> float:
-    total = 0
-    for task in _tasks(pid):
-        with suppress(OSError, ValueError, IndexError):
-            total += int((task / "schedstat").read_text().split()[0])
-    return total / 1e9
-
-
-def _cpu_ticks(pid: int) -> float:
-    with suppress(OSError, ValueError, IndexError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
-    return 0.0
-
-
-def _pss(pid: int) -> int | None:
+def cgroup_folders(controller: str) -> Iterator[Path]:
+    """Where this process's control group has the files of a controller, in either version of the hierarchy."""
     with suppress(OSError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-    return None
-
-
-def _switches(pid: int) -> int:
-    total = 0
-    for task in _tasks(pid):
-        with suppress(OSError, ValueError):
-            for line in (task / "status").read_text().splitlines():
-                if "ctxt_switches" in line:
-                    total += int(line.split()[1])
-    return total
-
-
-def _tasks(pid: int) -> list[Path]:
-    try:
-        return list(Path(f"/proc/{pid}/task").iterdir())
-    except OSError:
-        return []
+        for entry in Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = entry.split(":", 2)
+            if not controllers or controller in controllers.split(","):
+                yield Path("/sys/fs/cgroup") / (controller if controllers else "") / path.lstrip("/")
 
 
 def cgroup_throttled_s() -> float | None:
     """Time that this process's cgroup spent throttled, or None where there is no such counter."""
-    try:
-        entries = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return None
-    for entry in entries:
-        _, controllers, path = entry.split(":", 2)
-        if controllers == "":
-            stat, key, unit = Path("/sys/fs/cgroup") / path.lstrip("/") / "cpu.stat", "throttled_usec", 1e-6
-        elif "cpu" in controllers.split(","):
-            stat, key, unit = Path("/sys/fs/cgroup/cpu") / path.lstrip("/") / "cpu.stat", "throttled_time", 1e-9
-        else:
-            continue
+    for folder in cgroup_folders("cpu"):
         with suppress(OSError, ValueError):
-            for line in stat.read_text().splitlines():
-                name, value = line.split()
-                if name == key:
-                    return int(value) * unit
+            counted = dict(line.split() for line in (folder / "cpu.stat").read_text().splitlines())
+            for name, unit in (("throttled_usec", 1e-6), ("throttled_time", 1e-9)):
+                if name in counted:
+                    return int(counted[name]) * unit
+    return None
+
+
+def _summed(pids: Sequence[int], file: str, count: Callable[[str], int]) -> int:
+    """What a file of each of the processes' threads counts."""
+    total = 0
+    for pid in pids:
+        with suppress(OSError):
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                with suppress(OSError, ValueError, IndexError):
+                    total += count((task / file).read_text())
+    return total
+
+
+def _ran_ns(schedstat: str) -> int:
+    return int(schedstat.split()[0])
+
+
+def _switches(status: str) -> int:
+    return sum(int(line.split()[1]) for line in status.splitlines() if "ctxt_switches" in line)
+
+
+def _kib(path: str, name: str) -> int | None:
+    """Bytes, of a line that gives KiB."""
+    with suppress(OSError, ValueError, IndexError):
+        for line in Path(path).read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024
     return None
 
 
@@ -131,13 +137,7 @@ def cpu_times() -> list[int]:
 
 
 class MachineMeter:
-    """Use of all cores, from the first line of /proc/stat (proc(5)).
-
-    Parameters
-    ----------
-    read : callable
-        Gives the counters in the order of :func:`cpu_times`.
-    """
+    """Use of all cores, from counters in the order of :func:`cpu_times`."""
 
     def __init__(self, read: Callable[[], list[int]] = cpu_times) -> None:
         self._read = read

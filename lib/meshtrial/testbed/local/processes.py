@@ -11,18 +11,19 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import operator
 import os
 import re
 import signal
-import socket
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
+from meshtrial import waiting
 from meshtrial.errors import TestbedError
 
 _PR_SET_PDEATHSIG = 1
@@ -44,55 +45,42 @@ class Child:
     argv : sequence of str
     log : Path
         Gets standard output and standard error.
-    env : mapping, optional
-        Replaces the environment.
     cwd : Path, optional
         Where it runs; else where this process does.
     """
 
-    def __init__(
-        self,
-        name: str,
-        argv: Sequence[str],
-        log: Path,
-        env: Mapping[str, str] | None = None,
-        cwd: Path | None = None,
-    ) -> None:
+    def __init__(self, name: str, argv: Sequence[str], log: Path, cwd: Path | None = None) -> None:
         self.name = name
         self.argv = tuple(argv)
         self.log = log
-        self._env = None if env is None else dict(env)
         self._cwd = cwd
         try:
             if threading.current_thread() is threading.main_thread():
-                self._popen = self._start()
+                self._start()
             else:
-                self._popen = _LASTING.submit(self._start).result()
+                _LASTING.submit(self._start).result()
         except OSError as error:
             raise TestbedError(
                 f"{name}: cannot start {argv[0]}: {error.strerror}; `meshtrial doctor` tells more"
             ) from None
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> None:
         with self.log.open("ab") as out:
-            started = subprocess.Popen(
+            self._popen = subprocess.Popen(
                 self.argv,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
-                env=self._env,
                 cwd=self._cwd,
                 start_new_session=True,
                 preexec_fn=_die_with_parent,  # only prctl, which is safe after fork
             )
-        self._popen = started
         with _LOCK:
             _LIVE.add(self)
-        return started
 
     def again(self) -> Child:
         """Another process of the same command, with its output behind this one's."""
-        return Child(self.name, self.argv, self.log, self._env, self._cwd)
+        return Child(self.name, self.argv, self.log, self._cwd)
 
     @property
     def pid(self) -> int:
@@ -118,27 +106,17 @@ class Child:
             return None
 
     def reap(self, timeout_s: float) -> tuple[int | None, float, int]:
-        """Wait for the end and read what the kernel counted for the whole process.
+        """Wait for the end: the exit code (None when the time ran out), CPU seconds and context switches of it all.
 
-        Returns
-        -------
-        code : int or None
-            Exit code (negative: the signal), None when the time ran out.
-        cpu_s : float
-            User and system time of all its threads, ended ones included.
-        switches : int
-            Context switches, voluntary and not.
+        The kernel counts both for the whole process, threads that ended before it included.
         """
-        deadline = time.monotonic() + timeout_s
-        while True:
-            pid, status, used = os.wait4(self.pid, os.WNOHANG)
-            if pid:
-                # Popen must not wait for a process that is reaped already.
-                self._popen.returncode = os.waitstatus_to_exitcode(status)
-                return self._popen.returncode, used.ru_utime + used.ru_stime, used.ru_nvcsw + used.ru_nivcsw
-            if time.monotonic() > deadline:
-                return None, 0.0, 0
-            time.sleep(0.01)
+        ended = waiting.until(lambda: os.wait4(self.pid, os.WNOHANG), timeout_s, 0.01, operator.itemgetter(0))
+        pid, status, used = ended
+        if not pid:
+            return None, 0.0, 0
+        # Popen must not wait for a process that is reaped already.
+        self._popen.returncode = os.waitstatus_to_exitcode(status)
+        return self._popen.returncode, used.ru_utime + used.ru_stime, used.ru_nvcsw + used.ru_nivcsw
 
     def end(self, grace_s: float = 2.0) -> tuple[float, int]:
         """Stop it as :meth:`stop` does; its CPU seconds and its context switches, of its whole life."""
@@ -209,69 +187,3 @@ def _stop_what_lives() -> None:
         left = list(_LIVE)
     if left:
         stop_all(left, grace_s=1.0)
-
-
-def free_ports(address: str, count: int = 1) -> tuple[int, ...]:
-    """So many different TCP ports that nothing listens on at this address now."""
-    with ExitStack() as held:
-        # All are held until the last is found: asked for one after another, the kernel may give the same one twice.
-        probes = [held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) for _ in range(count)]
-        for probe in probes:
-            probe.bind((address, 0))
-        return tuple(int(probe.getsockname()[1]) for probe in probes)
-
-
-def wait_listening(child: Child, address: str, port: int, timeout_s: float = 30.0) -> None:
-    """Wait until the child, and not some other process, listens at the address.
-
-    Raises
-    ------
-    TestbedError
-        When the child ends, when the time runs out, or when another process holds the port.
-    """
-    deadline = time.monotonic() + timeout_s
-    pause = 0.002
-    while True:
-        if not child.alive():
-            raise TestbedError(f"{child.name}: {child.state()} before it served: {child.why()}")
-        if listening_inode(address, port) is not None:
-            break
-        if time.monotonic() > deadline:
-            raise TestbedError(
-                f"{child.name}: nothing listens on {address}:{port} after {timeout_s:g} s: {child.tail()}"
-            )
-        time.sleep(pause)
-        pause = min(pause * 1.5, 0.05)
-    if not owns_listener(child.pid, address, port):
-        raise TestbedError(f"{child.name}: {address}:{port} is held by another process; stop it or run again")
-
-
-def listening_inode(address: str, port: int) -> int | None:
-    """The socket inode that listens at address:port in this network namespace, or None."""
-    wanted = {f"{_hex_address(address)}:{port:04X}", f"00000000:{port:04X}"}
-    try:
-        lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
-    except OSError:
-        return None
-    for line in lines:
-        fields = line.split()
-        if fields[3] == "0A" and fields[1] in wanted:
-            return int(fields[9])
-    return None
-
-
-def owns_listener(pid: int, address: str, port: int) -> bool:
-    """Whether the process itself holds the listening socket."""
-    inode = listening_inode(address, port)
-    if inode is None:
-        return False
-    wanted = f"socket:[{inode}]"
-    for entry in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(OSError):
-            if str(entry.readlink()) == wanted:
-                return True
-    return False
-
-
-def _hex_address(address: str) -> str:
-    return socket.inet_aton(address)[::-1].hex().upper()

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from meshtrial import waiting
 from meshtrial.envoy.bootstrap import Proxy
 from meshtrial.envoy.pki import Authority, Identity
 from meshtrial.records.schema import Proof
 from meshtrial.testbed.local import wire
-from meshtrial.testbed.local.deployment import LocalDeployment
+from meshtrial.testbed.local.deployment import LocalDeployment, Prover
+
+WRITTEN_S = 6.0  # until what is written with a delay must be there
 
 
+@dataclass(frozen=True)
 class Keys:
-    """The identities of one deployment: client, server, and the wrong ones."""
+    """The identities that one hop is proven with: client, server, and wrong ones."""
 
-    def __init__(self, deployment: LocalDeployment) -> None:
-        folder = deployment.folder / "keys"
-        folder.mkdir(mode=0o700)
-        authority = Authority(folder)
-        self.client = authority.issue("client")
-        self.server = authority.issue("server")
-        self.stranger = authority.issue("stranger")
-        self.foreign = Authority(folder, "foreign").issue("client")
+    client: Identity
+    server: Identity
+    stranger: Identity
+    foreign: Identity
+
+
+def make_keys(deployment: LocalDeployment) -> Keys:
+    """Fresh ones in the deployment's folder."""
+    folder = deployment.folder / "keys"
+    folder.mkdir(mode=0o700)
+    authority = Authority(folder)
+    client, server, stranger = map(authority.issue, ("client", "server", "stranger"))
+    return Keys(client, server, stranger, Authority(folder, "foreign").issue("client"))
 
 
 def prove_mtls(keys: Keys, endpoint: tuple[str, int], phase: str) -> list[Proof]:
@@ -33,10 +42,10 @@ def prove_mtls(keys: Keys, endpoint: tuple[str, int], phase: str) -> list[Proof]
     seen = right.peer or right.detail
     proofs = [Proof("peer certificate", phase, right.accepted and right.peer == expected, expected, seen)]
     # The foreign client keeps our trust root, so that only the server's judgement is tested.
-    foreign = Identity(keys.foreign.spiffe, keys.foreign.certificate, keys.foreign.key, keys.client.authority)
+    foreign = replace(keys.foreign, authority=keys.client.authority)
     attempts: dict[str, Callable[[], wire.Answer]] = {
         "plaintext refused": lambda: wire.speak_h2(*endpoint),
-        "no certificate refused": lambda: wire.speak_h2_without_certificate(*endpoint, keys.client),
+        "no certificate refused": lambda: wire.speak_h2(*endpoint, keys.client, present=False),
         "wrong identity refused": lambda: wire.speak_h2(*endpoint, keys.stranger),
         "foreign authority refused": lambda: wire.speak_h2(*endpoint, foreign),
     }
@@ -46,49 +55,53 @@ def prove_mtls(keys: Keys, endpoint: tuple[str, int], phase: str) -> list[Proof]
     return proofs
 
 
-def counter_prover(
-    counters: Mapping[str, tuple[Sequence[Proxy], Sequence[str]]], per_request: int
-) -> Callable[[str, int], Sequence[Proof]]:
-    """Counters, summed over proxies and names, that must grow by ``per_request`` for every request, or more."""
-    before: dict[str, list[tuple[int, int]]] = {}
+def carried(server: Proxy) -> int:
+    """Requests that a server's sidecar has taken in since it was started."""
+    return sum(server.stats("^http.inbound.downstream_rq_total$").values())
 
-    def prove(phase: str, requests: int) -> list[Proof]:
-        proofs = []
+
+def counter_prover(counters: Mapping[str, tuple[Sequence[Proxy], Sequence[str]]], per_request: int) -> Prover:
+    """Counters, summed over proxies and names, that must grow by ``per_request`` for every request, or more."""
+
+    def counts() -> dict[tuple[str, str], int]:
+        found: dict[tuple[str, str], int] = {}
         for name, (proxies, summed) in counters.items():
             pattern = f"^({'|'.join(map(re.escape, summed))})$"
-            values = [(proxy.starts, sum(proxy.stats(pattern).values())) for proxy in proxies]
-            if phase == "before":
-                before[name] = values
-                continue
-            first = before.get(name, [(0, 0)] * len(values))
-            grown = sum(
-                now - then * (starts == once) for (starts, now), (once, then) in zip(values, first, strict=True)
-            )
-            wanted = per_request * requests
-            proofs.append(Proof(name, phase, grown >= wanted > 0, f"at least {wanted}", str(grown)))
-        return proofs
+            # A proxy that was restarted counts from zero again.
+            found |= {(name, f"{p.name} {p.starts}"): sum(p.stats(pattern).values()) for p in proxies}
+        return found
+
+    return growth_prover(counts, lambda requests: dict.fromkeys(counters, per_request * requests))
+
+
+def growth_prover(
+    counts: Callable[[], Mapping[tuple[str, str], int]],
+    wanted: Callable[[int], Mapping[str, int]],
+    settle_s: float = 0.0,
+) -> Prover:
+    """Proofs that counters have grown by what so many requests want; what is written with a delay is waited for.
+
+    ``counts`` has each counter by its name and by who counts: those of one name are summed.
+    """
+    before: dict[tuple[str, str], int] = {}
+
+    def prove(phase: str, requests: int) -> list[Proof]:
+        if phase == "before":
+            before.update(counts())
+            return []
+        least = wanted(requests)
+
+        def grown() -> dict[str, int]:
+            found = dict.fromkeys(least, 0)
+            for (name, counter), value in counts().items():
+                if name in found:
+                    found[name] += value - before.get((name, counter), 0)
+            return found
+
+        seen = waiting.until(grown, settle_s, 0.2, lambda found: all(found[name] >= least[name] for name in least))
+        return [
+            Proof(name, phase, seen[name] >= number > 0, f"at least {number}", str(seen[name]))
+            for name, number in least.items()
+        ]
 
     return prove
-
-
-def grown_enough(
-    counts: Callable[[], Mapping[str, int]], before: Mapping[str, int], wanted: Mapping[str, int], settle_s: float = 6.0
-) -> dict[str, int]:
-    """How much counters have grown since ``before``; what is written with a delay is waited for.
-
-    Parameters
-    ----------
-    counts : callable
-        Reads the counters now.
-    before, wanted : mapping of str to int
-        Their first values, and the growth to wait for.
-    settle_s : float
-        How long to wait at the most.
-    """
-    deadline = time.monotonic() + settle_s
-    while True:
-        now = counts()
-        grown = {name: now[name] - before.get(name, 0) for name in wanted}
-        if all(grown[name] >= wanted[name] for name in wanted) or time.monotonic() > deadline:
-            return grown
-        time.sleep(0.2)

@@ -11,7 +11,8 @@ from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import UsageError
 from meshtrial.records.schema import Proof
 from meshtrial.testbed.local import wire
-from meshtrial.testbed.local.deployment import LocalDeployment
+from meshtrial.testbed.local.deployment import LocalDeployment, Prover
+from meshtrial.testbed.local.sockets import Endpoint
 
 _PREFIX = "delay-"
 
@@ -19,7 +20,6 @@ _PREFIX = "delay-"
 def build(deployment: LocalDeployment) -> None:
     """Start the application behind the relay."""
     deployment.note_version("delay-proxy")
-    check(deployment.treatment, deployment.load)
     (app,) = deployment.spawn_app()
     entry, admin = deployment.new_endpoint(), deployment.new_endpoint()
     delay_us = asked_delay_us(deployment.treatment.features)
@@ -29,7 +29,7 @@ def build(deployment: LocalDeployment) -> None:
     )
     deployment.spawn("relay", "data plane", argv, [entry, admin])
     deployment.set_target([entry])
-    deployment.provers.append(_Prover(deployment, entry, admin, delay_us).prove)
+    deployment.provers.append(_prover(deployment, entry, admin, delay_us))
 
 
 def check(treatment: Treatment, load: Load) -> None:
@@ -47,30 +47,25 @@ def asked_delay_us(features: tuple[str, ...]) -> int:
     return next((int(f.removeprefix(_PREFIX).removesuffix("us")) for f in features if f.startswith(_PREFIX)), 0)
 
 
-class _Prover:
+def _prover(deployment: LocalDeployment, entry: Endpoint, admin: Endpoint, delay_us: int) -> Prover:
     """Requests pass the relay, and each was held at least as long as asked."""
+    seen = 0
 
-    def __init__(
-        self, deployment: LocalDeployment, entry: tuple[str, int], admin: tuple[str, int], delay_us: int
-    ) -> None:
-        self._deployment = deployment
-        self._entry = entry
-        self._admin = admin
-        self._delay_us = delay_us
-        self._before = 0
-
-    def prove(self, phase: str, requests: int) -> list[Proof]:
+    def prove(phase: str, requests: int) -> list[Proof]:
+        nonlocal seen
         if phase == "before":
-            wire.http_get(*self._entry, self._deployment.app.path)
+            wire.http_get(*entry, deployment.app.path)
             requests = 1
-        applied = wire.get_json(*self._admin, "/stats")["applied"]
-        self._deployment.measured["relay"] = applied
-        grown, self._before = int(applied["count"]) - self._before, int(applied["count"])
+        applied = wire.get_json(*admin, "/stats")["applied"]
+        deployment.told.notes["relay"] = applied
+        grown, seen = int(applied["count"]) - seen, int(applied["count"])
         passed = grown >= requests > 0
         proofs = [Proof("requests through the relay", phase, passed, f"at least {requests}", str(grown))]
-        if self._delay_us > 0:
+        if delay_us > 0:
             # The delay is a floor that the relay spins up to; a mean below it is a delay that was not applied.
             mean_us = float(applied["mean_ns"]) / 1e3
-            kept = mean_us >= self._delay_us
-            proofs.append(Proof("delay added", phase, kept, f"at least {self._delay_us} us", f"mean {mean_us:.1f} us"))
+            expected = f"at least {delay_us} us"
+            proofs.append(Proof("delay added", phase, mean_us >= delay_us, expected, f"mean {mean_us:.1f} us"))
         return proofs
+
+    return prove

@@ -14,11 +14,12 @@ from meshtrial.envoy.bootstrap import Json, Proxy
 from meshtrial.errors import UsageError
 from meshtrial.records.schema import Proof
 from meshtrial.testbed.local import balance, wire
-from meshtrial.testbed.local.deployment import Endpoint, LocalDeployment, numbered
+from meshtrial.testbed.local.deployment import LocalDeployment, numbered
+from meshtrial.testbed.local.direct import prove_own
 from meshtrial.testbed.local.features import FEATURES
 from meshtrial.testbed.local.pair import Pair
-from meshtrial.testbed.local.processes import owns_listener
-from meshtrial.testbed.local.proofs import Keys, counter_prover, prove_mtls
+from meshtrial.testbed.local.proofs import counter_prover, make_keys, prove_mtls
+from meshtrial.testbed.local.sockets import Endpoint
 
 ALONE = ("client-only", "server-only")
 _LACKING = {
@@ -29,7 +30,6 @@ _LACKING = {
 
 def build(deployment: LocalDeployment) -> None:
     """Build the sidecars with the treatment's features."""
-    check(deployment.treatment, deployment.load)
     apps = deployment.spawn_apps()
     with_client, with_server = (not deployment.treatment.has(other) for other in reversed(ALONE))
     copies = range(len(apps)) if with_server else range(0)
@@ -43,7 +43,7 @@ def build(deployment: LocalDeployment) -> None:
     )
     client_tls = server_tls = None
     if deployment.treatment.has("mtls"):
-        keys = Keys(deployment)
+        keys = make_keys(deployment)
         client_tls = envoy.tls_context(keys.client, keys.server.spiffe, server=False)
         server_tls = envoy.tls_context(keys.server, keys.client.spiffe, server=True)
         pair.provers.append(lambda phase, _: [proof for at in pair.wires for proof in prove_mtls(keys, at, phase)])
@@ -69,18 +69,13 @@ def build(deployment: LocalDeployment) -> None:
         if with_client and not deployment.treatment.has("least-request"):
             deployment.provers.append(balance.turns_prover(deployment, pair, in_turn=True))
     if not with_server:
-        pair.provers.append(lambda phase, _: _prove_app_behind(deployment, pair, phase))
+        behind = "behind the client's sidecar"
+        pair.provers.append(lambda phase, _: [prove_own(deployment, "no proxy at the server", behind, apps[0], phase)])
     deployment.provers += [*pair.provers, counter_prover(counters, per_request=1)]
 
 
 def check(treatment: Treatment, load: Load) -> None:
-    """Refuse features that need the sidecar that is not there, or copies of the application that are not.
-
-    Raises
-    ------
-    UsageError
-        Naming the feature and what it needs.
-    """
+    """Refuse features that need the sidecar that is not there, or copies of the application that are not."""
     if load.protocol == "tcp":
         raise UsageError(
             f"treatment {treatment.name}: a sidecar here reads HTTP; bytes pass a tcp-pair or a node-proxy"
@@ -134,13 +129,6 @@ def _app_clusters(deployment: LocalDeployment, proxy: Proxy, apps: Sequence[Endp
     for name, protocol, endpoint in zip(names, protocols, apps, strict=True):
         proxy.clusters.append(envoy.cluster(name, *endpoint, http2=protocol in ("grpc", "h2")))
     return names
-
-
-def _prove_app_behind(deployment: LocalDeployment, pair: Pair, phase: str) -> list[Proof]:
-    """The client's sidecar sends to the application's own socket."""
-    owner = all(owns_listener(deployment.child("app").pid, *endpoint) for endpoint in pair.apps[0])
-    seen = "the app's own process" if owner else "another process"
-    return [Proof("no proxy at the server", phase, owner, "the app itself listens behind the client's sidecar", seen)]
 
 
 def _prove_plain(pair: Pair, phase: str) -> list[Proof]:

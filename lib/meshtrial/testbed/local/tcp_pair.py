@@ -21,7 +21,6 @@ def check(treatment: Treatment, load: Load) -> None:
 
 def build(deployment: LocalDeployment) -> None:
     """The application behind two TCP proxies, one after the other."""
-    check(deployment.treatment, deployment.load)
     apps = deployment.spawn_app()
     client = Proxy("client TCP proxy", deployment.new_endpoint())
     server = Proxy("server TCP proxy", deployment.new_endpoint())

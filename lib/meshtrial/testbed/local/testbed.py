@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,17 +13,23 @@ from meshtrial.design.study import Load, Study, Treatment
 from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.testbed.base import MachineUse
 from meshtrial.testbed.local import apps, host, proc, scaleout, versions
-from meshtrial.testbed.local.dataplanes import builder, check, tools_of
+from meshtrial.testbed.local.dataplanes import check, data_plane, tools_of
 from meshtrial.testbed.local.deployment import LocalDeployment
-from meshtrial.testbed.local.generator import generator_cpus
 
 
-def _missing(ask: Callable[[], object]) -> list[str]:
-    try:
-        ask()
-    except MeshtrialError as error:
-        return [str(error)]
-    return []
+def _missing(*asked: Callable[[], object]) -> tuple[str, ...]:
+    """What each says that it cannot give."""
+    problems = []
+    for ask in asked:
+        try:
+            ask()
+        except MeshtrialError as error:
+            problems.append(str(error))
+    return tuple(dict.fromkeys(problems))
+
+
+def _version(tool: str) -> Callable[[], object]:
+    return functools.partial(native.version, tool)
 
 
 class LocalTestbed:
@@ -39,33 +46,25 @@ class LocalTestbed:
     def preflight(self, study: Study) -> tuple[str, ...]:
         """Say what is missing for this study, one line each."""
         if problems := _missing(host.require):
-            return tuple(problems)
+            return problems
         if study.app == scaleout.APP:
             for treatment in study.treatments:
                 if treatment.version:
                     raise UsageError(
                         f"treatment {treatment.name}: the sidecars of the app {study.app} have no versions"
                     )
-            tools = ("fortio", "envoy", "xds-server")
-            return (
-                *scaleout.problems(study),
-                *(p for t in tools for p in _missing(functools.partial(native.version, t))),
-            )
-        for name in sorted({treatment.app or study.app for treatment in study.treatments}):
-            app = apps.app(name)
-            for load in study.loads:
-                if not set(load.protocols) <= set(app.protocols):
-                    speaks = ", ".join(app.protocols)
-                    raise UsageError(f"protocol = {load.protocol!r}: the app {name} speaks {speaks}")
-            problems += _missing(app.versions)
+            return (*scaleout.problems(study), *_missing(*map(_version, ("fortio", "envoy", "xds-server"))))
+        called = [apps.app(name) for name in sorted({treatment.app or study.app for treatment in study.treatments})]
+        for app, load in itertools.product(called, study.loads):
+            if not set(load.protocols) <= set(app.protocols):
+                speaks = ", ".join(app.protocols)
+                raise UsageError(f"protocol = {load.protocol!r}: the app {app.name} speaks {speaks}")
         for treatment in study.treatments:
             versions.of(treatment, self._versions)
         for treatment, load in itertools.product(study.treatments, study.loads):
             check(treatment, load)
         wanted = {"fortio"} | {tool for treatment in study.treatments for tool in tools_of(treatment)}
-        for tool in sorted(wanted):
-            problems += _missing(functools.partial(native.version, tool))
-        return tuple(dict.fromkeys(problems))
+        return _missing(*(app.versions for app in called), *map(_version, sorted(wanted)))
 
     def environment(self) -> dict[str, Any]:
         """Host and versions."""
@@ -85,16 +84,16 @@ class LocalTestbed:
         return proc.MachineMeter()
 
     def generator_cpus(self) -> float:
-        """Cores the load generators may use together."""
-        return generator_cpus()
+        """Cores the load generators may use together: those that this process may run on."""
+        return float(len(os.sched_getaffinity(0)))
 
     def deploy(self, treatment: Treatment, load: Load, app: str) -> LocalDeployment:
         """Make a fresh deployment; on failure nothing of it is left."""
         if app == scaleout.APP:
             return scaleout.deploy(treatment, load, app, self._options)
-        build = builder(treatment)
+        check(treatment, load)
         deployment = LocalDeployment(treatment, load, app, self._options, versions.of(treatment, self._versions))
-        deployment.stand_up(build)
+        deployment.stand_up(data_plane(treatment).build)
         return deployment
 
     @functools.cached_property

@@ -32,23 +32,12 @@ VERSIONED, FILTERED = ("sidecar", "node-proxy", "tcp-pair"), ("sidecar",)
 
 @dataclass(frozen=True)
 class Version:
-    """One version.
-
-    Attributes
-    ----------
-    name : str
-    digest : str
-        SHA-256 of the file that it is, so that a record says which.
-    envoy : Path or None
-        The program; None for the usual one.
-    http_filters, bootstrap, flags
-        What its file changes.
-    """
+    """One version."""
 
     name: str
-    digest: str
-    envoy: Path | None = None
-    http_filters: tuple[Json, ...] = ()
+    digest: str  # SHA-256 of the file that it is, so that a record says which
+    envoy: Path | None = None  # the program; None for the usual one
+    http_filters: tuple[Json, ...] = ()  # what its file changes
     bootstrap: Mapping[str, Any] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
 
@@ -70,13 +59,7 @@ class Version:
 
 
 def read_versions(text: str) -> dict[str, Version]:
-    """The declared versions by name.
-
-    Raises
-    ------
-    UsageError
-        Naming the item and what is wrong with it.
-    """
+    """The declared versions by name; UsageError naming the item and what is wrong with it."""
     found: dict[str, Version] = {}
     for item in split_list(text):
         name, separator, where = (part.strip() for part in item.partition("="))
@@ -92,10 +75,7 @@ def read_versions(text: str) -> dict[str, Version]:
 def of(treatment: Treatment, declared: Mapping[str, Version]) -> Version | None:
     """The version that a treatment names; None where it names none.
 
-    Raises
-    ------
-    UsageError
-        For one that is not declared, or that this data plane cannot have.
+    UsageError for one that is not declared, or that this data plane cannot have.
     """
     if not treatment.version:
         return None

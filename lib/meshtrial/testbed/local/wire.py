@@ -12,7 +12,7 @@ import json
 import socket
 import ssl
 import urllib.request
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from meshtrial.envoy.pki import Identity
@@ -27,21 +27,11 @@ _NO_GRPC = -1
 
 @dataclass(frozen=True)
 class Answer:
-    """What a probe saw.
+    """What a probe saw."""
 
-    Attributes
-    ----------
-    accepted : bool
-        The peer spoke the protocol with us.
-    peer : str
-        SPIFFE name in the peer's certificate, empty where there is none.
-    detail : str
-        For the report.
-    """
-
-    accepted: bool
-    peer: str
-    detail: str
+    accepted: bool  # the peer spoke the protocol with us
+    peer: str  # SPIFFE name in the peer's certificate, empty where there is none
+    detail: str  # for the report
 
 
 @dataclass(frozen=True)
@@ -53,44 +43,35 @@ class HttpAnswer:
     detail: str
 
 
-def speak_h2(address: str, port: int, identity: Identity | None = None) -> Answer:
-    """Open HTTP/2, over mutual TLS with an identity or in plain text without, and wait for its SETTINGS."""
+def speak_h2(address: str, port: int, identity: Identity | None = None, *, present: bool = True) -> Answer:
+    """Open HTTP/2 and wait for its SETTINGS: over mutual TLS, over TLS that presents no certificate, or in plain text.
+
+    With an identity it is TLS, verified by the identity's authority; ``present`` says whether its certificate is shown.
+    """
     peer = ""
     try:
         with socket.create_connection((address, port), timeout=_TIMEOUT_S) as raw:
             if identity is None:
                 return _settings(raw, "")
-            context = _client_context(identity)
-            with context.wrap_socket(raw, server_hostname=None) as secure:
+            with _client_context(identity, present).wrap_socket(raw) as secure:
                 peer = _uri(secure)
                 return _settings(secure, peer)
-    except (OSError, ssl.SSLError) as error:
+    except OSError as error:
         return Answer(False, peer, _reason(error))
 
 
-def speak_h2_without_certificate(address: str, port: int, trusted: Identity) -> Answer:
-    """Open HTTP/2 over TLS and present no certificate."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.load_verify_locations(trusted.authority)
-    context.set_alpn_protocols(["h2"])
-    try:
-        with (
-            socket.create_connection((address, port), timeout=_TIMEOUT_S) as raw,
-            context.wrap_socket(raw) as secure,
-        ):
-            return _settings(secure, _uri(secure))
-    except (OSError, ssl.SSLError) as error:
-        return Answer(False, "", _reason(error))
-
-
 def http_get(
-    address: str, port: int, path: str = "/", headers: tuple[tuple[str, str], ...] = (), method: str = "GET"
+    address: str,
+    port: int,
+    path: str = "/",
+    headers: tuple[tuple[str, str], ...] = (),
+    method: str = "GET",
+    body: bytes | None = None,
 ) -> HttpAnswer:
     """One plain HTTP/1.1 request on a fresh connection."""
     connection = http.client.HTTPConnection(address, port, timeout=_TIMEOUT_S)
     try:
-        connection.request(method, path, headers=dict(headers) | {"Connection": "close"})
+        connection.request(method, path, body, dict(headers) | {"Connection": "close"})
         answer = connection.getresponse()
         answer.read()
         return HttpAnswer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, f"HTTP {answer.status}")
@@ -108,31 +89,16 @@ def grpc_call(
     A proxy's own refusal of a gRPC call is HTTP 200 with ``grpc-status`` among the headers; an answer of the
     application carries its status in trailers, which HTTP/1.1 drops, so an answer without one is status 0.
     """
-    connection = http.client.HTTPConnection(address, port, timeout=_TIMEOUT_S)
-    try:
-        sent = dict(headers) | {"Content-Type": "application/grpc", "TE": "trailers", "Connection": "close"}
-        connection.request(method, path, body=_EMPTY_MESSAGE, headers=sent)
-        answer = connection.getresponse()
-        answer.read()
-        found = {k.lower(): v for k, v in answer.getheaders()}
-        if answer.status != 200:
-            return HttpAnswer(_NO_GRPC, found, f"HTTP {answer.status}")
-        status = int(found.get("grpc-status", "0"))
-        return HttpAnswer(status, found, f"gRPC status {status}")
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        return HttpAnswer(_NO_GRPC, {}, _reason(error))
-    finally:
-        connection.close()
+    sent = (*headers, ("Content-Type", "application/grpc"), ("TE", "trailers"))
+    answer = http_get(address, port, path, sent, method, _EMPTY_MESSAGE)
+    status = answer.headers.get("grpc-status", "0")
+    if answer.status != 200 or not status.isdigit():
+        return replace(answer, status=_NO_GRPC)
+    return replace(answer, status=int(status), detail=f"gRPC status {status}")
 
 
 def get_json(address: str, port: int, path: str) -> dict[str, Any]:
-    """A JSON object from one of our own components' admin interfaces.
-
-    Raises
-    ------
-    TestbedError
-        When it does not answer.
-    """
+    """A JSON object from one of our own components' admin interfaces; TestbedError when it does not answer."""
     url = f"http://{address}:{port}{path}"
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:
@@ -142,12 +108,13 @@ def get_json(address: str, port: int, path: str) -> dict[str, Any]:
         raise TestbedError(f"{url}: does not answer ({error})") from None
 
 
-def _client_context(identity: Identity) -> ssl.SSLContext:
+def _client_context(identity: Identity, present: bool) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # The name is in the URI SAN, which the caller compares; the chain is verified here.
     context.check_hostname = False
     context.load_verify_locations(identity.authority)
-    context.load_cert_chain(identity.certificate, identity.key)
+    if present:
+        context.load_cert_chain(identity.certificate, identity.key)
     context.set_alpn_protocols(["h2"])
     return context
 

@@ -6,13 +6,13 @@ import pytest
 from refused import refused
 
 from meshtrial.design.parameters import read_parameters
-from meshtrial.design.responses import added_responses
 from meshtrial.design.studies import study_module
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import UsageError
+from meshtrial.testbed.base import Facts
 from meshtrial.testbed.local.scaleout import preflight
 from meshtrial.testbed.local.scaleout.deployment import has_sidecars
-from meshtrial.testbed.local.scaleout.preflight import MIB, Machine, needs, shortfalls
+from meshtrial.testbed.local.scaleout.preflight import MIB, Resources, needs, shortfalls
 
 LOAD = Load(200, 200, 5, replicas=200)
 
@@ -28,7 +28,7 @@ def test_what_600_proxies_need():
 
 
 def test_too_little_is_said_with_both_numbers():
-    there = Machine(files_a_process=256, files=10**6, threads=4096, memory_bytes=8192 * MIB)
+    there = Resources(files_a_process=256, files=10**6, threads=4096, memory_bytes=8192 * MIB)
     files, threads, memory = shortfalls(LOAD, needs(LOAD, sidecars=True), there)
     assert files.startswith("600 endpoints: 800 open files a process are needed and 256 are there; raise it with")
     assert threads.startswith("600 endpoints: 4320 threads are needed and 4096 are there")
@@ -37,8 +37,8 @@ def test_too_little_is_said_with_both_numbers():
 
 def test_enough_and_unknown_limits_are_no_shortfall():
     wanted = needs(LOAD, sidecars=True)
-    assert shortfalls(LOAD, wanted, Machine(None, None, None, None)) == ()
-    enough = Machine(wanted.files_a_process, wanted.files, wanted.threads, wanted.memory_bytes)
+    assert shortfalls(LOAD, wanted, Resources(None, None, None, None)) == ()
+    enough = Resources(wanted.files_a_process, wanted.files, wanted.threads, wanted.memory_bytes)
     assert shortfalls(LOAD, wanted, enough) == ()
 
 
@@ -54,7 +54,7 @@ def study(**given):
 
 
 def test_a_small_machine_refuses_the_large_size_alone(monkeypatch):
-    monkeypatch.setattr(preflight, "machine", lambda: Machine(4096, 10**6, 10**6, 1500 * MIB))
+    monkeypatch.setattr(preflight, "machine", lambda: Resources(4096, 10**6, 10**6, 1500 * MIB))
     found = preflight.problems(study(sizes="30,600"))
     assert len(found) == 1
     assert found[0].startswith("600 endpoints: 10600 MiB")
@@ -95,14 +95,15 @@ def test_added_responses():
         "control_plane_cpu_cores": 0.25,
         "data_plane_cpu_cores": 0.3,
     }
-    extra = {"hold_s": 0.2, "endpoints": 30, "proxies": 30, "responses": {"push_time_s": 0.1, "not known": 1}}
-    assert added_responses(extra, measured) == pytest.approx(
-        {"push_time_s": 0.1, "latency_beyond_holds_p50_s": 0.003, "total_cpu_cores": 0.75, "proxy_cpu_cores": 0.01}
-    )
-    assert added_responses({}, measured) == {}
-    assert added_responses({"deploy": {"ready_s": 5.5}}, {}) == {"ready_time_s": 5.5}
-    kept = {"deploy": {"ready_s": 5.5}, "policy": {"app_reinstall": "block"}}
-    assert added_responses(kept, {}) == {}  # the time of another run
+    own = {"push_time_s": 0.1, "not known": 1}
+    told = Facts(hold_s=0.2, endpoints=30, proxies=30, responses=own, notes={"spread": 2})
+    beyond, sums = {"latency_beyond_holds_p50_s": 0.003}, {"total_cpu_cores": 0.75, "proxy_cpu_cores": 0.01}
+    expected = {"push_time_s": 0.1, "ready_time_s": 7.0} | beyond | sums
+    assert told.added_responses(measured, 7.0) == pytest.approx(expected)
+    assert told.to_dict() == {"hold_s": 0.2, "endpoints": 30, "proxies": 30, "responses": own, "spread": 2}
+    assert Facts().to_dict() == {}
+    assert Facts(ready_s=5.5).added_responses(measured, 7.0) == {"ready_time_s": 5.5}
+    assert Facts(fresh=False, ready_s=5.5).added_responses({}, 7.0) == {}  # the time of another run
 
 
 def test_the_quick_profile():

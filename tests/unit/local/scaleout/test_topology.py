@@ -10,8 +10,7 @@ from refused import refused
 
 from meshtrial.envoy.pki import Identity
 from meshtrial.errors import UsageError
-from meshtrial.testbed.local.scaleout.app import client_command, server_command
-from meshtrial.testbed.local.scaleout.fanout import fan_out
+from meshtrial.testbed.local.scaleout.app import client_command, fan_out
 from meshtrial.testbed.local.scaleout.topology import TIERS, Layout, free_layout, topology
 
 
@@ -85,7 +84,6 @@ def test_clients_call_on_before_they_hold(monkeypatch):
     hold = "http://127.1.1.250:8080/echo?delay=100ms"
     assert argv[-1] == f"127.1.1.1:8080 http://127.1.1.1:15001/echo?delay=100ms {hold}"
     assert "-multi-serial-mode" in argv
-    assert "-M" not in server_command(("127.1.2.250", 8080))
 
 
 def test_fan_out_deals_to_all_endpoints():

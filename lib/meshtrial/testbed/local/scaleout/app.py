@@ -1,4 +1,4 @@
-"""The application of the three tiers: two fortio servers, one for all clients and one for all servers.
+"""The application of the three tiers and what leads to it: a fortio for all clients, one for all servers, a fan-out.
 
 fortio forwards a request to a list of addresses and answers with the status of the first, so the onward call comes
 first and the client's own hold second: a failure further down is never hidden behind a hold that went well.
@@ -8,41 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshtrial import native
-from meshtrial.testbed.local import apps
+from meshtrial.envoy import bootstrap as envoy
+from meshtrial.envoy.bootstrap import Proxy
+from meshtrial.testbed.local.apps import fortio_server
+from meshtrial.testbed.local.sockets import Endpoint
 
 APP = "tiers"
-_OFF = tuple(part for kind in ("grpc", "tcp", "udp", "redirect") for part in (f"-{kind}-port", "disabled"))
-
-
-def _command(address: str, http_port: int, _: int) -> tuple[str, ...]:
-    return (str(native.find("fortio")), "server", "-http-port", f"{address}:{http_port}", *_OFF, "-quiet")
-
-
-# The one application of this backend that stands on three tiers: known by name like the others.
-apps.APPS.setdefault(APP, apps.App(APP, _command, "/", lambda: {"fortio": native.version("fortio")}))
-
-
-def server_command(at: tuple[str, int]) -> tuple[str, ...]:
-    """The last tier: an echo that holds as long as the caller's query says."""
-    return _command(*at, 0)
 
 
 def client_command(
-    own: tuple[str, int], listeners: Sequence[tuple[str, int]], onward: Sequence[tuple[str, int]], hold_ms: float
+    own: Endpoint, listeners: Sequence[Endpoint], onward: Sequence[Endpoint], hold_ms: float
 ) -> tuple[str, ...]:
-    """The middle tier: listener i calls ``onward[i]``, then holds.
-
-    Parameters
-    ----------
-    own : tuple of (str, int)
-        Where the process answers its own holds.
-    listeners, onward : sequence of (str, int)
-        Of the same length, one of each for every replica.
-    """
+    """The middle tier: listener i, of a replica each, calls ``onward[i]``, then holds; ``own`` answers the holds."""
     query = f"echo?delay={hold_ms:g}ms"
     hold = f"http://{own[0]}:{own[1]}/{query}"
     forward: list[str] = []
     for (address, port), (to, to_port) in zip(listeners, onward, strict=True):
         forward += ["-M", f"{address}:{port} http://{to}:{to_port}/{query} {hold}"]
-    return (*_command(*own, 0), "-multi-serial-mode", "-multi-mirror-origin=false", *forward)
+    return (*fortio_server(*own), "-multi-serial-mode", "-multi-mirror-origin=false", *forward)
+
+
+def fan_out(admin: Endpoint, entry: Endpoint, endpoints: Sequence[Endpoint]) -> Proxy:
+    """One address in front of all endpoints of the first tier, which fortio calls.
+
+    As plain TCP proxy it deals connections out in turn, so with a multiple of the replicas every endpoint gets the
+    same number. It belongs to the load generator: the same in every treatment, and counted there.
+    """
+    listener = envoy.listener("entry", *entry, [envoy.tcp_proxy("fan_out", "endpoints")])
+    return Proxy("fan-out", admin, [listener], [envoy.cluster("endpoints", *endpoints[0], *endpoints[1:])])

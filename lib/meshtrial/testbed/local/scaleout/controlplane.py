@@ -19,23 +19,13 @@ _PUSH_S = 60.0
 
 @dataclass(frozen=True)
 class Push:
-    """One endpoint added.
+    """One endpoint added."""
 
-    Attributes
-    ----------
-    proxies : int
-        How many it concerned.
-    first_s, median_s, last_s : float
-        Until the first, half, and all of them had acknowledged it.
-    bytes : int
-        Pushed for it, to all of them together.
-    """
-
-    proxies: int
-    first_s: float
+    proxies: int  # how many it concerned
+    first_s: float  # until the first of them had acknowledged it, half of them, all
     median_s: float
     last_s: float
-    bytes: int
+    bytes: int  # pushed for it, to all of them together
 
 
 class ControlPlane:
@@ -62,18 +52,7 @@ class ControlPlane:
         return self.ask("/stats")
 
     def wait_configured(self, check: Callable[[], None], timeout_s: float) -> Json:
-        """Wait until every proxy has acknowledged its first configuration.
-
-        Parameters
-        ----------
-        check : callable
-            Asked now and then whether waiting still makes sense; raises when not.
-
-        Raises
-        ------
-        TestbedError
-            When a proxy refuses its configuration, or the time runs out.
-        """
+        """Wait until every proxy has acknowledged its first configuration; ``check`` raises when that is no use."""
         deadline = time.monotonic() + timeout_s
         while True:
             report = self.ask(f"/converged?version=1&wait={_PATIENCE_S:g}s")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from meshtrial import native
+from meshtrial import native, waiting
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.local.processes import Child
 
@@ -17,23 +16,10 @@ _END_S = 10.0
 
 
 class Fleet:
-    """Envoys by node id, each with the bootstrap ``<folder>/<id>.json``.
+    """Envoys by node id, each with the bootstrap ``<bootstraps>/<id>.json``; the launcher's files go to ``folder``.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Node ids.
-    bootstraps, folder : Path
-        Where the bootstraps are, and where the launcher's files go.
-
-    Attributes
-    ----------
-    pids : tuple of int
-        In the order of the names.
-    forked : bool
-        Whether they were forked from one that had done its static initialisation; else each did its own.
-    launcher : Child
-        Lives as long as every sidecar does.
+    ``pids`` are in the order of the names; ``forked`` says whether they were forked from one that had done its static
+    initialisation, else each did its own; the ``launcher`` lives as long as every sidecar does.
     """
 
     def __init__(self, names: Sequence[str], bootstraps: Path, folder: Path) -> None:
@@ -50,19 +36,14 @@ class Fleet:
         self.launcher = Child("sidecars", argv, folder / "sidecars.log")
 
     def wait_started(self, timeout_s: float) -> None:
-        """Wait until every process exists; what it does then is another matter.
+        """Wait until every process exists; what it does then is another matter."""
 
-        Raises
-        ------
-        TestbedError
-            When one ended at once, or the time ran out.
-        """
-        deadline = time.monotonic() + timeout_s
-        while not self._ready.exists():
+        def ready() -> bool:
             self.require_alive()
-            if time.monotonic() > deadline:
-                raise TestbedError(f"{len(self.names)} sidecars: not started within {timeout_s:g} s")
-            time.sleep(0.01)
+            return self._ready.exists()
+
+        if not waiting.until(ready, timeout_s, 0.01):
+            raise TestbedError(f"{len(self.names)} sidecars: not started within {timeout_s:g} s")
         started = json.loads(self._ready.read_text())
         self.pids, self.forked = tuple(started["pids"]), bool(started["forked"])
 

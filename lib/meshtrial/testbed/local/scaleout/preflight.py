@@ -15,6 +15,7 @@ from pathlib import Path
 
 from meshtrial.design.study import Load, Study
 from meshtrial.errors import UsageError
+from meshtrial.testbed.local import proc
 from meshtrial.testbed.local.scaleout.deployment import has_sidecars
 from meshtrial.testbed.local.scaleout.topology import MOST_REPLICAS, TIERS
 
@@ -24,44 +25,22 @@ _BASE_FILES, _BASE_THREADS, _BASE_PSS = 500, 120, 400 * MIB
 
 
 @dataclass(frozen=True)
-class Needs:
-    """What one load needs.
+class Resources:
+    """What one load needs, or what is there: then None where it cannot be read or is not limited."""
 
-    Attributes
-    ----------
-    files_a_process : int
-        File handles of the process that holds most: fan-out, client or control plane.
-    files : int
-        File handles of all processes together.
-    threads : int
-        All threads of all processes; kernels count them against limits on processes.
-    memory_bytes : int
-        Proportional set size of everything.
-    """
-
-    files_a_process: int
-    files: int
-    threads: int
-    memory_bytes: int
+    files_a_process: int | None  # of the process that holds most: fan-out, client or control plane
+    files: int | None  # of all processes together
+    threads: int | None  # of all processes; kernels count them against limits on processes
+    memory_bytes: int | None  # proportional set size of everything
 
 
-@dataclass(frozen=True)
-class Machine:
-    """What is there; None where it cannot be read or is not limited."""
-
-    files_a_process: int | None
-    files: int | None
-    threads: int | None
-    memory_bytes: int | None
-
-
-def needs(load: Load, sidecars: bool) -> Needs:
+def needs(load: Load, sidecars: bool) -> Resources:
     """What a load needs, with sidecars or without."""
     proxies = len(TIERS) * load.replicas if sidecars else 0
     # A request in flight holds a socket on both sides of every hop; idle connections stay open.
     sockets = 2 * load.connections + 2 * len(TIERS) * load.replicas
     widest = max(2 * load.connections + load.replicas, proxies) + 200
-    return Needs(
+    return Resources(
         files_a_process=widest,
         files=proxies * FILES_A_PROXY + 4 * sockets + _BASE_FILES,
         threads=proxies * THREADS_A_PROXY + _BASE_THREADS,
@@ -69,7 +48,7 @@ def needs(load: Load, sidecars: bool) -> Needs:
     )
 
 
-def shortfalls(load: Load, wanted: Needs, there: Machine) -> tuple[str, ...]:
+def shortfalls(load: Load, wanted: Resources, there: Resources) -> tuple[str, ...]:
     """One line for each thing that is too small, with the number needed, the number there, and what to do."""
     size = f"{len(TIERS) * load.replicas} endpoints"
     checks = (
@@ -105,15 +84,15 @@ def problems(study: Study) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def machine() -> Machine:
+def machine() -> Resources:
     """What this machine has left now."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return Machine(
+    return Resources(
         files_a_process=None if soft == resource.RLIM_INFINITY else soft,
         files=_files_left(),
         threads=_least(_user_threads_left(), _kernel_threads_left(), _cgroup_left("pids", "pids.max", "pids.current")),
         memory_bytes=_least(
-            _available_bytes(),
+            proc.available_bytes(),
             _cgroup_left("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
             _cgroup_left("memory", "memory.max", "memory.current"),
         ),
@@ -156,25 +135,12 @@ def _user_threads_left() -> int | None:
     return soft - mine
 
 
-def _available_bytes() -> int | None:
-    with suppress(OSError, ValueError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return None
-
-
 def _cgroup_left(controller: str, limit: str, used: str) -> int | None:
-    """What our control group has left, in either version of the hierarchy; file caches can be given up."""
-    with suppress(OSError):
-        for entry in Path("/proc/self/cgroup").read_text().splitlines():
-            _, controllers, path = entry.split(":", 2)
-            if controllers and controller not in controllers.split(","):
-                continue
-            folder = Path("/sys/fs/cgroup") / (controller if controllers else "") / path.lstrip("/")
-            most, now = _numbers(str(folder / limit)), _numbers(str(folder / used))
-            if most and now:
-                return most[0] - now[0] + _inactive_file(folder / "memory.stat")
+    """What our control group has left; file caches can be given up."""
+    for folder in proc.cgroup_folders(controller):
+        most, now = _numbers(str(folder / limit)), _numbers(str(folder / used))
+        if most and now:
+            return most[0] - now[0] + _inactive_file(folder / "memory.stat")
     return None
 
 

@@ -24,18 +24,10 @@ _OWN = 250  # the replica number of what a tier has once
 
 @dataclass(frozen=True)
 class Layout:
-    """Addresses of all endpoints.
+    """Addresses of all endpoints."""
 
-    Attributes
-    ----------
-    replicas : int
-        Endpoints a tier.
-    network : str
-        Two octets, e.g. ``127.83``.
-    """
-
-    replicas: int
-    network: str
+    replicas: int  # endpoints a tier
+    network: str  # two octets, e.g. ``127.83``
 
     def __post_init__(self) -> None:
         if not 1 <= self.replicas <= MOST_REPLICAS:
@@ -99,13 +91,7 @@ def topology(layout: Layout, identities: Mapping[str, Identity], *, scoped: bool
 
 
 def free_layout(replicas: int, sidecars: bool, attempts: int = 20) -> Layout:
-    """A layout none of whose addresses is in use.
-
-    Raises
-    ------
-    TestbedError
-        When every network that was tried is in use.
-    """
+    """A layout none of whose addresses is in use; TestbedError when every network that was tried is."""
     for _ in range(attempts):
         layout = Layout(replicas, f"127.{secrets.randbelow(200) + 20}")
         wanted = [layout.own("client"), layout.own("server"), *layout.all("client", APPLICATION)]

@@ -9,8 +9,7 @@ from meshtrial.design.plan import make_plan
 from meshtrial.design.study import Load
 from meshtrial.errors import UsageError
 from meshtrial.inference import infer
-from meshtrial.records.dataset import StudyData
-from meshtrial.records.subset import subset
+from meshtrial.records.dataset import StudyData, subset
 
 
 @pytest.fixture

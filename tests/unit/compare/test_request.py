@@ -1,6 +1,6 @@
 import pytest
 
-from meshtrial.compare.names import margins_for, metrics_of
+from meshtrial.compare.request import margins_for, metrics_of
 from meshtrial.design.responses import PERCENTILES
 
 

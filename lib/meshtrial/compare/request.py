@@ -1,0 +1,178 @@
+"""From a request to a judged comparison: whichever kind of input it names, by the names that people write."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from meshtrial.compare import checks, files, pairing, tables
+from meshtrial.compare.analysis import Outcome, analyse
+from meshtrial.compare.runs import Run, Sample, refuse
+from meshtrial.design.parameters import split_list
+from meshtrial.design.responses import REGISTRY, Response, declared_margins, default_margins, find_response
+from meshtrial.errors import UsageError
+from meshtrial.margin import Margin
+
+DEFAULT_METRICS = "p50,p99"
+
+
+@dataclass(frozen=True)
+class Named:
+    """A treatment, and where its runs are.
+
+    Attributes
+    ----------
+    name : str
+        Empty is the name of the folder that its files share.
+    patterns : tuple of str
+        Files, folders or patterns; none for a treatment of a table.
+    """
+
+    name: str
+    patterns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be compared, and how.
+
+    Attributes
+    ----------
+    baseline, treatments : Named
+        No treatments are all others of the table.
+    table, where
+        One table instead of files, and columns with the values of the rows that are meant.
+    pair_by : str
+        ``order``, ``label``, ``name``, or empty.
+    merge : bool
+        The files of one folder are the generators of one run.
+    responses : str
+        Empty is ``p50,p99``, and with a table all that it holds.
+    force : bool
+        Compare what must not be compared all the same, and name it.
+
+    Raises
+    ------
+    UsageError
+        For a value that is not allowed.
+    """
+
+    baseline: Named
+    treatments: tuple[Named, ...] = ()
+    table: Path | None = None
+    where: tuple[tuple[str, str], ...] = ()
+    pair_by: str = ""
+    merge: bool = False
+    responses: str = ""
+    margins: tuple[str, ...] = ()
+    alpha: float = 0.05
+    sample_floor: float = 100.0
+    force: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < 0.5:
+            raise UsageError(f"alpha = {self.alpha:g}: allowed is more than 0 and less than 0.5")
+        if not 0 <= self.sample_floor < math.inf:
+            raise UsageError(f"sample floor = {self.sample_floor:g}: allowed is 0 or more")
+        if self.pair_by not in ("", *pairing.WAYS):
+            raise UsageError(f"pair by {self.pair_by!r}: allowed are {', '.join(pairing.WAYS)}")
+
+
+def judge(request: Request) -> Outcome:
+    """Read all treatments, refuse what cannot be compared, pair what the user or the table pairs, and judge it.
+
+    Raises
+    ------
+    UsageError
+        With every reason; ``force`` turns those that can be forced into warnings.
+    """
+    blocks: tuple[str, ...] = ()
+    by_treatment: Mapping[str, list[Run]]
+    if request.table is None:
+        by_treatment, judged = _from_files(request), metrics_of(DEFAULT_METRICS)
+    else:
+        by_treatment, judged = _from_table(request, request.table)
+        blocks = pairing.blocks_of_table(by_treatment)
+    checks.require_replicates(by_treatment)
+    findings = checks.check(by_treatment)
+    refuse(findings, request.force)
+    words = "paired by the table's blocks" if blocks else ""
+    if request.pair_by:
+        if blocks:
+            raise UsageError(
+                f"pair by {request.pair_by}: the table's column block pairs the runs already; leave one of them out"
+            )
+        by_treatment, blocks, words = pairing.pair(by_treatment, request.pair_by)
+    sample = Sample(
+        by_treatment,
+        next(iter(by_treatment)),
+        blocks,
+        words,
+        (*findings, *checks.fixed_order(by_treatment, blocks)),
+        saturated={} if request.force else checks.saturated(by_treatment),
+        invalid={} if request.force else checks.invalid(by_treatment),
+    )
+    metrics = metrics_of(request.responses) if request.responses else judged
+    margins = margins_for(request.margins, metrics)
+    return analyse(sample, metrics, margins, alpha=request.alpha, sample_floor=request.sample_floor)
+
+
+def _from_files(request: Request) -> dict[str, list[Run]]:
+    by_treatment: dict[str, list[Run]] = {}
+    for place, asked in enumerate([request.baseline, *request.treatments]):
+        name, runs = files.read_treatment(
+            asked.name,
+            asked.patterns,
+            request.sample_floor,
+            merge=request.merge,
+            fallback="treatment" if place else "baseline",
+        )
+        if name in by_treatment:
+            raise UsageError(f"two treatments are called {name!r}: name them, e.g. istio='istio/*.json'")
+        by_treatment[name] = runs
+    return by_treatment
+
+
+def _from_table(request: Request, table: Path) -> tuple[Mapping[str, list[Run]], tuple[Response, ...]]:
+    found, responses = tables.read_table(table, request.where)
+    judged = tuple(response for response in responses.values() if response.kind != "quality")
+    if not judged:
+        raise UsageError(f"the table's responses are described only: {', '.join(responses)}")
+    named = [treatment.name for treatment in request.treatments]
+    return tables.choose(found, table, request.baseline.name, named), judged
+
+
+def metrics_of(text: str) -> tuple[Response, ...]:
+    """Responses of ``p50,p99``, each once.
+
+    Raises
+    ------
+    UsageError
+        For one that is described only and never judged, or a list without any.
+    """
+    found = [find_response(item)[0] for item in split_list(text)]
+    for response in found:
+        if response.kind == "quality":
+            raise UsageError(f"{response.name}: is described only, it gets no verdict")
+    if not found:
+        raise UsageError("responses: none is named, e.g. p50,p99")
+    return tuple({response.name: response for response in found}.values())
+
+
+def margins_for(texts: Sequence[str], metrics: Sequence[Response]) -> Mapping[str, Margin]:
+    """The margin of every metric: the default, with what the user gives in its place.
+
+    ``p50=5%`` and ``p50=0.2ms`` as in a study; ``5%`` alone is for all metrics. A response that is not registered has
+    no margin unless one is given.
+    """
+    items = [item for text in texts for item in split_list(text)]
+    compared = {metric.name for metric in metrics}
+    for item in items:
+        name = find_response(item.partition("=")[0])[0].name if "=" in item else ""
+        if name and name not in REGISTRY and name not in compared:
+            raise UsageError(f"margin {item}: no response is called {name}; compared are {', '.join(sorted(compared))}")
+    given = [item if "=" in item else f"{metric.name}={item}" for item in items for metric in metrics]
+    margins = declared_margins(dict.fromkeys(given), default_margins(), lambda name: find_response(name)[0])
+    return {metric.name: margins[metric.name] for metric in metrics if metric.name in margins}

@@ -1,0 +1,117 @@
+"""The columns of every table, declared once: in Parquet files, in exports, in frames of the public functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args, get_type_hints
+
+import polars as pl
+
+from meshtrial.records.schema import VerdictRow
+from meshtrial.vocabulary import Warning, Word
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column.
+
+    Attributes
+    ----------
+    kind : polars data type
+    unit : str
+        Empty where there is none; ``response`` where it is that of the row's response.
+    meaning : str
+    """
+
+    kind: Any
+    unit: str
+    meaning: str
+
+
+_TEXTS = pl.List(pl.String)
+_RUN: dict[str, Column] = {
+    "run_id": Column(pl.String, "", "the planned run: load (where there are several), block, position, treatment"),
+    "load": Column(pl.String, "", "label of the load"),
+    "block": Column(pl.Int32, "", "from 1; runs of one block are compared with each other"),
+    "position": Column(pl.Int32, "", "from 1; place within the block"),
+    "sequence": Column(pl.Int32, "", "from 0; place in the whole plan"),
+    "treatment": Column(pl.String, "", "data plane and features, e.g. sidecar+mtls"),
+    "app": Column(pl.String, "", "application behind it"),
+    "attempt": Column(pl.Int32, "", "1, or 2 for the one repeat of an invalid run inside its block"),
+    "start_unix_s": Column(pl.Float64, "s", "when the run began, since 1970"),
+    "valid": Column(pl.Boolean, "", "all gates and proofs passed"),
+    "included": Column(pl.Boolean, "", "takes part in the inference"),
+}
+RUNS: dict[str, Column] = _RUN | {
+    "deploy_s": Column(pl.Float64, "s", "from nothing to ready"),
+    "requests": Column(pl.Int64, "", "requests that were sent in the measured time"),
+    "errors": Column(pl.Int64, "", "those of them that failed"),
+    "achieved_rps": Column(pl.Float64, "1/s", "rate over all generators"),
+    "reasons": Column(_TEXTS, "", "why it is not valid"),
+}
+RESPONSES: dict[str, Column] = _RUN | {
+    "response": Column(pl.String, "", "name of the response, e.g. latency_p50_s"),
+    "value": Column(pl.Float64, "response", "in SI base units: seconds, bytes, cores, 1/s"),
+    "bound": Column(pl.Float64, "s", "resolution of a latency that came from a histogram or a coarse clock"),
+}
+REQUESTS: dict[str, Column] = {
+    "slice": Column(pl.Int32, "", "from 0; the interleaved measurement of this deployment"),
+    "generator": Column(pl.Int32, "", "from 0; the process or pod that sent it"),
+    "thread": Column(pl.Int32, "", "from 0; the connection of that generator"),
+    "iter": Column(pl.Int64, "", "from 0; the request of that connection"),
+    "scheduled_start_s": Column(pl.Float64, "s", "when it was due, after the run's start; null in a closed loop"),
+    "actual_start_s": Column(pl.Float64, "s", "when it was sent, after the run's start"),
+    "latency_s": Column(pl.Float64, "s", "from when it was sent to its answer"),
+    "corrected_latency_s": Column(pl.Float64, "s", "with the wait for its own connection, where it was due earlier"),
+    "ok": Column(pl.Boolean, "", "answered as it should be; null where nothing is known"),
+    "code": Column(pl.String, "", "HTTP status or gRPC's name; time-out, refused, reset or no answer where none came"),
+    "imputed": Column(pl.Boolean, "", "was due and never sent; only its corrected latency is known"),
+}
+SERIES: dict[str, Column] = {
+    "slice": Column(pl.Int32, "", "from 0; the interleaved measurement of this deployment"),
+    "second": Column(pl.Int32, "s", "after the start of the slice, from 0"),
+    "component": Column(pl.String, "", "part of the deployment; empty for what is known of the requests"),
+    "measure": Column(pl.String, "", "sent, failed, failed KIND, p50_s, p90_s, p99_s; cpu_cores, memory_bytes"),
+    "value": Column(pl.Float64, "", "in the measure's unit; a quantile is that of the requests sent in this second"),
+}
+_KINDS: dict[Any, Any] = {
+    str: pl.String,
+    Word: pl.String,
+    bool: pl.Boolean,
+    int: pl.Int64,
+    int | None: pl.Int64,
+    float | None: pl.Float64,
+    tuple[Warning, ...]: pl.List(pl.Struct({"code": pl.String, "message": pl.String})),
+}
+
+
+def _declared_by(row: type) -> dict[str, Column]:
+    """Columns of a dataclass whose fields say their meaning, and their unit where they have one."""
+    hints = {name: get_args(hint) for name, hint in get_type_hints(row, include_extras=True).items()}
+    return {name: Column(_KINDS[hint], "".join(unit), meaning) for name, (hint, meaning, *unit) in hints.items()}
+
+
+VERDICTS = _declared_by(VerdictRow)
+FRAMES: dict[str, dict[str, Column]] = {
+    "verdicts": VERDICTS,
+    "runs": RUNS,
+    "responses": RESPONSES,
+    "requests": REQUESTS,
+    "series": SERIES,
+}
+
+
+def kinds(described: Mapping[str, Column]) -> dict[str, Any]:
+    """The columns' types by name."""
+    return {name: one.kind for name, one in described.items()}
+
+
+def frame_of(rows: Sequence[Mapping[str, Any]], described: Mapping[str, Column]) -> pl.DataFrame:
+    """Rows as a frame of exactly these columns."""
+    return pl.DataFrame({name: [row[name] for row in rows] for name in described}, schema=kinds(described))
+
+
+def verdict_frame(rows: Sequence[VerdictRow]) -> pl.DataFrame:
+    """Verdict rows as a frame of all their columns."""
+    return frame_of([row.to_dict() for row in rows], VERDICTS)

@@ -1,0 +1,110 @@
+"""What may be said of a contrast: the words of a verdict, how each looks and what it means, and warnings beside it.
+
+There is no word for "no difference": what was not shown is `inconclusive`. The colours of the tones are in
+`report/palette.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Literal
+
+Standing = Literal["different", "equivalent", "open", "stopped", "unfinished"]
+
+
+class Word(StrEnum):
+    """A verdict in one word, as it is computed, recorded, shown and typed into a gate.
+
+    Attributes
+    ----------
+    standing : {"different", "equivalent", "open", "stopped", "unfinished"}
+        What was shown; ``open`` where nothing was, ``stopped`` where nothing is compared.
+    glyph, marker : str
+        Its sign in text and in figures.
+    filled : bool
+        Whether the marker is.
+    tone : str
+        Its colour, by name.
+    meaning : str
+        What a legend says.
+    """
+
+    SLOWER = "slower", "different", "▲", ">", True, "worse", "the interval and the corrected test show more latency"
+    FASTER = "faster", "different", "▼", "<", True, "better", "the interval and the corrected test show less latency"
+    MORE = "more", "different", "▲", ">", True, "worse", "the interval and the corrected test show a higher cost"
+    LESS = "less", "different", "▼", "<", True, "better", "the interval and the corrected test show a lower cost"
+    HIGHER = "higher", "different", "▲", ">", True, "neutral", "the interval and the corrected test show a higher value"
+    LOWER = "lower", "different", "▼", "<", True, "neutral", "the interval and the corrected test show a lower value"
+    EQUIVALENT = "equivalent", "equivalent", "●", "o", True, "same", "shown to lie within the margin"
+    INCONCLUSIVE = "inconclusive", "open", "◇", "D", False, "open", "neither shown; a larger study would tell"
+    UNSTABLE = "unstable", "open", "□", "s", False, "open", "the study's own A/A test failed at the size of the margin"
+    SATURATED = (
+        "saturated",
+        "stopped",
+        "■",
+        "s",
+        True,
+        "stopped",
+        "the asked rate was not held: a result, no latency",
+    )
+    INVALID = "invalid", "stopped", "✕", "X", True, "stopped", "gates or proofs failed, or blocks are missing"
+    PROVISIONAL = "provisional", "unfinished", "…", "d", False, "open", "the study is not finished: no verdict yet"
+
+    standing: Standing
+    glyph: str
+    marker: str
+    filled: bool
+    tone: str
+    meaning: str
+
+    def __new__(cls, word: str, *look: Any) -> Word:
+        """The word with its look; type checkers take this for how a word is looked up, too."""
+        made = str.__new__(cls, word)
+        made._value_ = word
+        made.standing, made.glyph, made.marker, made.filled, made.tone, made.meaning = look
+        return made
+
+    @property
+    def different(self) -> bool:
+        """Whether a difference was shown."""
+        return self.standing == "different"
+
+    @property
+    def conclusive(self) -> bool:
+        """Whether a difference or equivalence was shown."""
+        return self.standing in ("different", "equivalent")
+
+
+# What a difference of a kind of response is called: up, down.
+_DIRECTIONS = {"latency": (Word.SLOWER, Word.FASTER), "resource": (Word.MORE, Word.LESS)}
+# How a difference stands to the margin: shown to be larger, shown to be smaller.
+MATERIAL, BELOW_MARGIN = "material", "below margin"
+
+
+def directions(kind: str) -> tuple[Word, Word]:
+    """What a difference of a response of this kind is called: up, down."""
+    return _DIRECTIONS.get(kind, (Word.HIGHER, Word.LOWER))
+
+
+def sentence(word: str, qualifier: str) -> str:
+    """A verdict as it is printed: ``slower (material)``."""
+    # A plain text also without a qualifier: polars makes an enumeration of a column that begins with a `Word`.
+    return f"{word} ({qualifier})" if qualifier else str(word)
+
+
+# Warnings that something goes by.
+NO_TWIN = "no-aa-check"
+COARSE_QUANTILE = "coarse-quantile"
+AFTER_THE_FACT = "after-the-fact"
+
+
+@dataclass(frozen=True, slots=True)
+class Warning:
+    """Something a reader of a result must know: what was seen, and what to do next."""
+
+    code: str  # a stable name for machines, such as below-floor
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"

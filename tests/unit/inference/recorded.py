@@ -1,0 +1,38 @@
+"""Studies whose runs have responses that a test knows, without a record beside their table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import polars as pl
+
+from meshtrial.design.parameters import read_parameters
+from meshtrial.design.plan import Plan, PlannedRun, make_plan
+from meshtrial.design.studies import study_module
+from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
+from meshtrial.records.schema import RunRecord
+
+
+def planned(name: str, **given: object) -> Plan:
+    """The plan of a study that can be run, at these parameters."""
+    module = study_module(name)
+    return make_plan(module.build(read_parameters(module.PARAMETERS, given)))
+
+
+def study_of(
+    plan: Plan,
+    responses: Callable[[PlannedRun], Mapping[str, float]],
+    included: Callable[[PlannedRun], bool] = lambda run: True,
+    runs: Iterable[RunRecord] = (),
+) -> StudyData:
+    """What each run of the plan gave, asked in the order of the plan."""
+    rows = [
+        (
+            *(run.run_id, run.load, run.repetition, run.position, run.sequence, run.treatment, "echo", 1, 0.0),
+            *(True, included(run), name, value, None),
+        )
+        for run in plan.runs
+        for name, value in responses(run).items()
+    ]
+    return StudyData(Path("nowhere"), plan, {}, tuple(runs), pl.DataFrame(rows, schema=RUNS_SCHEMA, orient="row"))

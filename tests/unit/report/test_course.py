@@ -1,0 +1,80 @@
+"""Runs over their seconds, as lines and as strips: what a median over the runs hides."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from meshtrial.report import figures
+
+
+@pytest.fixture(scope="module")
+def longer(synth, tmp_path_factory):
+    return synth.study_data(tmp_path_factory.mktemp("longer"), synth.Shape(requests=6400, blocks=6))
+
+
+def test_a_row_a_run_with_its_slowest_second(longer):
+    figure = figures.strip(longer)
+    assert figure.table.height == len(longer.runs)
+    run = longer.runs[0]
+    seconds = longer.series(run).filter(measure="p99_s").sort("second")["value"]
+    (row,) = figure.table.filter(run=run.run_id).iter_rows(named=True)
+    # The fourth second was not sent in to its end.
+    assert row["seconds"] == 3
+    assert row["slowest second's p99 / ms"] == pytest.approx(1e3 * max(seconds[:3]))
+    assert row["slowest second"] == seconds[:3].arg_max()
+
+
+def test_a_stall_of_one_run_is_told(longer):
+    run = longer.runs[5]
+    path = longer.run_folder(run) / "latency.parquet"
+    kept = path.read_bytes()
+    try:
+        stalled = pl.col("actual_start_s").is_between(1, 2)
+        frame = pl.read_parquet(path).with_columns(pl.when(stalled).then(0.5).otherwise("latency_s").alias("latency_s"))
+        frame.write_parquet(path)
+        figure = figures.strip(longer)
+        assert f"slowest 500 ms in second 1 of run {run.run_id}" in figure.alt
+    finally:
+        path.write_bytes(kept)
+
+
+def test_without_seconds_it_says_so_and_is_nothing(data):
+    figure = figures.strip(data)  # 1500 requests at 2000 a second
+    assert figure.nothing
+    assert "<svg" not in figure.html
+    assert figure.caption in figure.html
+
+
+def test_the_course_shows_seconds_and_says_when_there_is_only_one(data, longer):
+    assert "No run kept its course" in figures.course(data).alt  # 1500 requests at 2000 a second
+    figure = figures.course(longer)
+    assert set(figure.table["second"]) == {0, 1, 2}  # the fourth second was not sent in to its end
+    assert set(figure.table["what"]) == {"p50 latency of the second / ms", "p99 latency of the second / ms"}
+    assert "node-proxy: medians from" in figure.alt
+    run = longer.runs[0]
+    of_first = longer.latency(run).filter(pl.col("actual_start_s") < 1)["latency_s"]
+    course = longer.series(run).filter(second=0, measure="p50_s")["value"]
+    assert course[0] == pytest.approx(float(np.median(of_first)))
+
+
+def test_the_course_shows_failures_and_a_rate_that_was_not_kept(synth, tmp_path):
+    study = synth.study_data(tmp_path, synth.Shape(requests=6400, blocks=6))
+    for run in study.runs:
+        path = study.run_folder(run) / "latency.parquet"
+        broken = (pl.col("actual_start_s") > 1) & (pl.col("iter") % 2 == 0)
+        frame = pl.read_parquet(path).with_columns(
+            (~broken).alias("ok"), pl.when(broken).then(pl.lit("503")).otherwise(pl.lit("200")).alias("code")
+        )
+        frame.filter(~broken | (pl.col("actual_start_s") < 2)).write_parquet(path)
+    what = set(figures.course(study).table["what"])
+    assert {"requests failed in the second", "requests sent in the second"} <= what
+
+
+def test_a_study_without_course_and_requests_says_that_and_not_that_it_was_short(synth, tmp_path):
+    study = synth.study_data(tmp_path, synth.Shape(requests=6400, blocks=6))
+    for run in study.runs:
+        (study.run_folder(run) / "latency.parquet").unlink()
+    (tmp_path / "packed.json").write_text('{"schema": "meshtrial.packed/1", "left_out": ["requests"]}')
+    assert "was not recorded, and their requests are not here" in figures.course(study).alt

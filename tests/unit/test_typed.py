@@ -1,0 +1,73 @@
+"""What is read of a file is of the declared types, or refused with its place and its value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from refused import refused
+
+from meshtrial.errors import RecordError, UsageError
+from meshtrial.typed import of_schema, read
+
+
+@dataclass(frozen=True)
+class Inner:
+    count: int
+    size: float | None = None
+
+
+@dataclass(frozen=True)
+class Outer:
+    name: str
+    inner: tuple[Inner, ...] = ()
+    sizes: Mapping[str, float] = field(default_factory=dict)
+    more: Any = None
+
+
+def test_lists_pass_for_tuples_and_whole_numbers_for_fractions():
+    made = read(Outer, {"name": "a", "inner": [{"count": 1, "size": 2}], "sizes": {"x": 1}, "more": [None]})
+    assert made == Outer("a", (Inner(1, 2.0),), {"x": 1.0}, [None])
+    assert type(made.inner[0].size) is float
+
+
+ENDLESS: list[Any] = []
+ENDLESS.append(ENDLESS)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({}, "it has no name"),
+        (None, "it is None, not a mapping"),
+        ({"name": 1}, "name is 1, not text"),
+        ({"name": "a", "names": 1}, "'names' is not known; known are name, inner, sizes, more"),
+        ({"name": "a", "inner": None}, "inner is None, not a list"),
+        ({"name": "a", "inner": [{"count": 1}, {}]}, "inner[1] has no count"),
+        ({"name": "a", "inner": [{"count": True}]}, "inner[0].count is True, not a whole number"),
+        ({"name": "a", "inner": [{"count": 1.0}]}, "inner[0].count is 1.0, not a whole number"),
+        ({"name": "a", "inner": [{"count": 2**63}]}, f"inner[0].count is {2**63}"),
+        ({"name": "a", "inner": [{"count": 1, "size": "x"}]}, "inner[0].size is 'x', not a number or nothing"),
+        ({"name": "a", "inner": [{"count": 1, "size": float("nan")}]}, "inner[0].size is nan"),
+        ({"name": "a", "inner": [{"count": 1, "of": 2}]}, "inner[0]: 'of' is not known; known are count, size"),
+        ({"name": "a", "sizes": {"x": None}}, "sizes is {'x': None}"),
+        ({"name": "a", "more": {"x": [float("inf")]}}, "more.x[0] is inf"),
+        ({"name": "a", "more": ENDLESS}, "it holds lists in lists without an end"),
+    ],
+)
+def test_what_is_not_as_declared_is_refused_with_its_place_and_its_value(data, words):
+    with refused(UsageError, words):
+        read(Outer, data)
+
+
+def test_a_part_is_called_as_its_reader_says():
+    with refused(UsageError, "parts[0] has no count"):
+        read(tuple[Inner, ...], [{}], "parts")
+
+
+def test_a_document_has_the_schema_of_this_version():
+    assert of_schema({"schema": "a/1", "x": 1}, "a/1", "f.json") == {"x": 1}
+    with refused(RecordError, "f.json: schema is 'a/2', this version reads 'a/1'"):
+        of_schema({"schema": "a/2"}, "a/1", "f.json")
