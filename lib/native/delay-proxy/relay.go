@@ -124,12 +124,12 @@ func (r *relay) up(target io.Writer, client io.Reader) error {
 	for {
 		n, err := client.Read(buffer[:])
 		if n > 0 {
-			took := wait(time.Now(), r.delay)
+			// Counted before it is passed on: who holds the answer to a request finds that request counted.
+			r.applied.add(r.delay, wait(time.Now(), r.delay))
+			r.bytesUp.Add(int64(n))
 			if _, err := target.Write(buffer[:n]); err != nil {
 				return err
 			}
-			r.applied.add(r.delay, took)
-			r.bytesUp.Add(int64(n))
 		}
 		if err != nil {
 			return notEOF(err)
@@ -144,10 +144,10 @@ func (r *relay) down(client io.Writer, target io.Reader) error {
 	for {
 		n, err := target.Read(buffer[:])
 		if n > 0 {
+			r.bytesDown.Add(int64(n))
 			if _, err := client.Write(buffer[:n]); err != nil {
 				return err
 			}
-			r.bytesDown.Add(int64(n))
 		}
 		if err != nil {
 			return notEOF(err)

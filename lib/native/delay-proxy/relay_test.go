@@ -264,3 +264,31 @@ func eventually(t *testing.T, holds func() bool) {
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// asWritten calls itself with what it is given.
+type asWritten func(chunk []byte)
+
+func (w asWritten) Write(chunk []byte) (int, error) { w(chunk); return len(chunk), nil }
+
+// A trial asks /stats when it has an answer: what led to the answer must be counted by then.
+func TestWhatIsPassedOnIsCountedBefore(t *testing.T) {
+	r := newRelay("unused", time.Microsecond)
+	var chunks, up, down int64
+	if err := r.up(asWritten(func(chunk []byte) {
+		chunks++
+		up += int64(len(chunk))
+		if now := r.stats(); now.Applied.Count != chunks || now.BytesUp != up {
+			t.Errorf("chunk %d: %+v", chunks, now)
+		}
+	}), strings.NewReader("a request")); err != nil || chunks == 0 {
+		t.Fatal(chunks, err)
+	}
+	if err := r.down(asWritten(func(chunk []byte) {
+		down += int64(len(chunk))
+		if now := r.stats(); now.BytesDown != down {
+			t.Errorf("%d bytes down: %+v", down, now)
+		}
+	}), strings.NewReader("an answer")); err != nil || down == 0 {
+		t.Fatal(down, err)
+	}
+}
