@@ -11,6 +11,11 @@ from enum import StrEnum
 from typing import Any, Literal
 
 Standing = Literal["different", "equivalent", "open", "stopped", "unfinished"]
+# How the tests for a difference are corrected over a family of primary contrasts.
+Correction = Literal["holm", "max-t"]
+CORRECTIONS: dict[Correction, str] = {"holm": "Holm's correction", "max-t": "step-down max-T over whole blocks"}
+# The family of contrasts between treatments that are each compared with the baseline too.
+BETWEEN = "between"
 
 
 class Word(StrEnum):

@@ -16,6 +16,7 @@ from meshtrial.api import figures, tables
 from meshtrial.api.study import RecordedStudy
 from meshtrial.report import Figure, Fragment
 from meshtrial.report.first_screen import first_screen
+from meshtrial.vocabulary import BETWEEN
 
 __all__ = ["Section", "every_run", "latency", "method", "resources", "validity", "verdict"]
 
@@ -39,9 +40,13 @@ class Section:
 
 
 def verdict(study: RecordedStudy) -> Section:
-    """The answer in a sentence and a picture with how sure it is; what could be wrong; every contrast in numbers."""
+    """The answer in a sentence and a picture with how sure it is; what could be wrong; every contrast in numbers.
+
+    Where the treatments were compared with each other too: which is better than which.
+    """
     opening = (first_screen(study.data), tables.doubts(study))
-    return Section((*opening, tables.verdict_table(study), figures.forest(study)))
+    between = [tables.ranks(study)] if BETWEEN in study.data.plan.study.families() else []
+    return Section((*opening, *between, tables.verdict_table(study), figures.forest(study)))
 
 
 def every_run(study: RecordedStudy, *responses: str) -> Section:
@@ -66,8 +71,12 @@ def latency(study: RecordedStudy) -> Section:
 
 
 def resources(study: RecordedStudy) -> Section:
-    """CPU and memory by part of the system, what 1000 requests a second cost, and system calls where counted."""
-    return Section((figures.resources(study), tables.cost(study), tables.mechanism(study)))
+    """CPU and memory by part of the system, what 1000 requests a second cost, and system calls where counted.
+
+    Of what only some treatments have, a control plane above all, medians with intervals.
+    """
+    parts = (tables.cost(study), tables.described(study), tables.mechanism(study))
+    return Section((figures.resources(study), *(part for part in parts if part.text)))
 
 
 def validity(study: RecordedStudy) -> Section:

@@ -92,7 +92,9 @@ class RecordedStudy:
         frame = verdict_frame(self.data.verdicts)
         return frame.with_columns(exploratory=True) if self.after_the_fact else frame
 
-    def reanalyse(self, *, margin: str = "", alpha: float | None = None, baseline: str = "") -> RecordedStudy:
+    def reanalyse(
+        self, *, margin: str = "", alpha: float | None = None, baseline: str = "", pairs: bool = False
+    ) -> RecordedStudy:
         """Judge the same runs under another margin, error level or baseline, chosen after the fact.
 
         The study's own verdicts stay what they are. Everything shown of what is returned is marked with what was
@@ -107,6 +109,8 @@ class RecordedStudy:
             Error level of a family.
         baseline : str, optional
             A treatment: all others are compared with it, in one family a response and load.
+        pairs : bool, optional
+            All pairs of treatments too, in a family of their own: :func:`meshtrial.tables.ranks` then ranks them.
 
         Raises
         ------
@@ -123,7 +127,7 @@ class RecordedStudy:
         >>> wide.after_the_fact.replace("\u00a0", " ")
         'margin of p50 latency 200 % instead of 5 %, declared before the runs'
         """
-        found = reanalyse(self.recorded, margin=margin, alpha=alpha, baseline=baseline)
+        found = reanalyse(self.recorded, margin=margin, alpha=alpha, baseline=baseline, pairs=pairs)
         return RecordedStudy(found.data, found.said, self.recorded)
 
     def only(self, *, treatments: Sequence[str] = (), loads: Sequence[str] = ()) -> RecordedStudy:

@@ -10,12 +10,15 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import combinations
+from typing import Any, get_args
 
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
 from meshtrial.typed import read
+from meshtrial.vocabulary import BETWEEN, Correction
 
+NO_MESH = "none"
 TWIN_SUFFIX = "-aa"
 PROTOCOLS = ("http1", "h2", "grpc", "mixed", "tcp")
 RESTARTS = ("app", "proxies", "control-plane")
@@ -305,10 +308,11 @@ class Load:
 
 @dataclass(frozen=True)
 class Contrast:
-    """A treatment against the one it is compared with, both by name."""
+    """A treatment against the one it is compared with, both by name; contrasts of one family are corrected together."""
 
     treatment: str
     baseline: str
+    family: str = ""
 
 
 @dataclass(frozen=True)
@@ -360,6 +364,7 @@ class Study:
     seed: int
     alpha: float = 0.05
     contrasts: tuple[Contrast, ...] = ()
+    correction: Correction = "holm"  # of plans that were sealed before there was another
     gates: Gates = Gates()
     stopping: Mapping[str, Any] = field(default_factory=lambda: {"rule": "fixed", "n": 10})
     order: str = "randomised"
@@ -380,6 +385,8 @@ class Study:
         labels = [load.label for load in self.loads]
         if not labels or len(set(labels)) != len(labels):
             raise UsageError(f"study {self.name}: the loads must be distinct and at least one: {', '.join(labels)}")
+        if self.correction not in get_args(Correction):
+            raise UsageError(f"correction = {self.correction!r}: allowed is {' or '.join(get_args(Correction))}")
         if self.order not in ORDERS:
             raise UsageError(f"order = {self.order!r}: allowed is {', '.join(ORDERS[:-1])} or {ORDERS[-1]}")
         for contrast in self.contrasts:
@@ -411,6 +418,13 @@ class Study:
             return self.contrasts
         return tuple(Contrast(t.name, self.baseline.name) for t in self.treatments if t != self.baseline and not t.twin)
 
+    def families(self) -> Mapping[str, tuple[Contrast, ...]]:
+        """The contrasts of each family, by its name; the one without a name is there even where it holds none."""
+        found: dict[str, tuple[Contrast, ...]] = {} if self.contrasts else {"": ()}
+        for contrast in self.all_contrasts():
+            found[contrast.family] = (*found.get(contrast.family, ()), contrast)
+        return found
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
         return dataclasses.asdict(self) | {
@@ -429,3 +443,15 @@ class Study:
             "gates": {"foreign_load": None, **data["gates"]},
         }
         return read(cls, {**data, **made})
+
+
+def with_pairs(study: Study) -> tuple[Contrast, ...]:
+    """A study's contrasts, and in a family of their own all pairs of its treatments, the later against the earlier.
+
+    The baseline and its twin are in no pair; nothing is compared twice.
+    """
+    names = [treatment.name for treatment in study.treatments if not treatment.twin and treatment != study.baseline]
+    found = tuple(contrast for contrast in study.all_contrasts() if contrast.family != BETWEEN)
+    known = {frozenset((contrast.treatment, contrast.baseline)) for contrast in found}
+    pairs = (Contrast(later, earlier, BETWEEN) for earlier, later in combinations(names, 2))
+    return (*found, *(pair for pair in pairs if frozenset((pair.treatment, pair.baseline)) not in known))

@@ -67,6 +67,7 @@ class Declared:
     response: Response
     treatment: str
     baseline: str
+    family: str = ""
 
     @property
     def key(self) -> ContrastKey:
@@ -114,15 +115,16 @@ class Outcome:
         return bool(self.rules) and (not self.judged or any(one.broken for one in self.judged))
 
     @property
-    def families(self) -> dict[tuple[str, str], Response]:
-        """The primary responses by load and name: each is a family of contrasts."""
-        return {(one.declared.load, one.declared.response.name): one.declared.response for one in self.judged}
+    def families(self) -> dict[tuple[str, str, str], Response]:
+        """The response of each family of contrasts, by load, response and the family's name."""
+        every = (one.declared for one in self.judged)
+        return {(one.load, one.response.name, one.family): one.response for one in every}
 
     @property
     def false_alarms(self) -> float:
         """The share of gates that a difference fires at most by chance, were there none.
 
-        Half of alpha for each direction that the rules name, in each family. Holm's correction keeps a family at that
+        Half of alpha for each direction that the rules name, in each family. Correction keeps a family at that
         whatever the number of its contrasts; families are not corrected for each other.
         """
         named = {rule.word for rule in self.rules.fail_on}
@@ -190,7 +192,7 @@ def declared_by(plan: Plan) -> tuple[Declared, ...]:
     """The primary contrasts that a plan declares, the twin's apart."""
     study = plan.study
     return tuple(
-        Declared(load.label, REGISTRY[name], contrast.treatment, contrast.baseline)
+        Declared(load.label, REGISTRY[name], contrast.treatment, contrast.baseline, contrast.family)
         for load in study.loads
         for name in primary_names(plan, load.label)
         for contrast in study.all_contrasts()

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 
 from meshtrial.design.parameters import split_list
 from meshtrial.design.responses import REGISTRY, declared_margins, response
-from meshtrial.design.study import Contrast, Study
+from meshtrial.design.study import Contrast, Study, with_pairs
 from meshtrial.errors import UsageError
 from meshtrial.inference import judge
 from meshtrial.margin import Margin
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.parts import place_of_block
-from meshtrial.vocabulary import AFTER_THE_FACT, Warning
+from meshtrial.vocabulary import AFTER_THE_FACT, BETWEEN, CORRECTIONS, Warning
 
 _NBSP = "\u00a0"
 
@@ -39,7 +39,9 @@ class Reanalysis:
     said: str
 
 
-def reanalyse(data: StudyData, *, margin: str = "", alpha: float | None = None, baseline: str = "") -> Reanalysis:
+def reanalyse(
+    data: StudyData, *, margin: str = "", alpha: float | None = None, baseline: str = "", pairs: bool = False
+) -> Reanalysis:
     """Judge the recorded runs again.
 
     Parameters
@@ -53,6 +55,8 @@ def reanalyse(data: StudyData, *, margin: str = "", alpha: float | None = None, 
     baseline : str, optional
         A treatment: all others are compared with it, in one family a response and load. The A/A twin stays that of the
         study's own baseline, which it equals.
+    pairs : bool, optional
+        All pairs of the treatments beside the contrasts that were declared, corrected by max-T.
 
     Raises
     ------
@@ -67,6 +71,10 @@ def reanalyse(data: StudyData, *, margin: str = "", alpha: float | None = None, 
         asked = replace(asked, alpha=alpha)
     if baseline:
         asked = replace(asked, contrasts=_against(declared, baseline))
+    if pairs and baseline:
+        raise UsageError("baseline and pairs: all pairs have every baseline; leave one out")
+    if pairs:
+        asked = replace(asked, contrasts=with_pairs(asked), correction="max-t")
     said = _said(declared, asked, baseline)
     plan = replace(data.plan, study=asked)
     rows = judge(data.plan, plan, data.runs, data.table, place_of_block(data.plan, data.environment))
@@ -100,7 +108,11 @@ def _said(declared: Study, asked: Study, baseline: str) -> str:
     parts = _margins_said(declared, asked)
     if asked.alpha != declared.alpha:
         parts.append(f"alpha {asked.alpha:g} instead of {declared.alpha:g}")
-    if set(asked.all_contrasts()) != set(declared.all_contrasts()):
+    if asked.correction != declared.correction:
+        parts.append(f"{CORRECTIONS[asked.correction]} instead of {CORRECTIONS[declared.correction]}")
+    if BETWEEN in asked.families() and BETWEEN not in declared.families():
+        parts.append("all pairs of treatments beside the declared contrasts")
+    if set(asked.families()[""]) != set(declared.families()[""]):
         before = "the declared contrasts" if declared.contrasts else declared.baseline.name
         parts.append(f"baseline {baseline} instead of {before}")
     return f"{'; '.join(parts)}, declared before the runs" if parts else ""

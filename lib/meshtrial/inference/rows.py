@@ -11,7 +11,7 @@ import polars as pl
 from meshtrial import stats
 from meshtrial.design.plan import Plan
 from meshtrial.design.responses import REGISTRY, Response, applies
-from meshtrial.design.study import Contrast
+from meshtrial.design.study import NO_MESH, Contrast, Study
 from meshtrial.inference.diagnosis import diagnose_family
 from meshtrial.inference.values import FloatArray, LoadBlocks
 from meshtrial.margin import Margin
@@ -52,7 +52,7 @@ def primary_results(
     found: list[tuple[str, stats.ContrastResult]] = []
     for name in primary_names(plan, load):
         values = _values(plan, table, load, name, inclusion)
-        for result in _results(plan, REGISTRY[name], inclusion, values, alpha):
+        for _, result in _results(plan, REGISTRY[name], inclusion, values, alpha):
             if result.role != "a/a":
                 found.append((name, result))
     return found
@@ -83,10 +83,11 @@ def _family_rows(
             medians,
             study=study.name,
             load=load,
+            family=family,
             exploratory=response.name not in study.primary,
             warnings=data,
         )
-        for result in _results(plan, response, inclusion, values, alpha, places)
+        for family, result in _results(plan, response, inclusion, values, alpha, places)
     ]
 
 
@@ -101,39 +102,42 @@ def _results(
     values: Mapping[str, FloatArray],
     alpha: float,
     places: Mapping[int, str] | None = None,
-) -> list[stats.ContrastResult]:
-    """Ratios where both have the part that is measured, differences where one lacks it altogether, and of counts."""
-    groups: dict[stats.Scale, list[Contrast]] = {"ratio": [], "difference": []}
-    for contrast in plan.study.all_contrasts():
-        base, own = values[contrast.baseline], values[contrast.treatment]
-        # A treatment of nothing but zeros has no ratio to a baseline that has the part.
-        lacking = _without(response, base) or (_without(response, own) and base.size > 0 and bool((base > 0).all()))
-        groups["difference" if lacking else "ratio"].append(contrast)
-    found: list[stats.ContrastResult] = []
-    # A study of the baseline and its twin alone has no contrast, but the twin is judged.
-    for scale, members in groups.items():
-        if members or (scale == "ratio" and not any(groups.values())):
-            found += _analysed(plan, response, inclusion, values, members, scale, alpha, places or {})
+) -> list[tuple[str, stats.ContrastResult]]:
+    """The contrasts of one response, each with its family's name; the twin with the first."""
+    stopped = _stopped(plan, response, inclusion, values)
+    found: list[tuple[str, stats.ContrastResult]] = []
+    lacking = described_only(plan.study, response, values)
+    for index, (name, declared) in enumerate(plan.study.families().items()):
+        members = [one for one in declared if not lacking & {one.treatment, one.baseline}]
+        if lacking and not members:
+            continue
+        family = _family(plan, response, values, members, alpha, with_twin=index == 0)
+        results = stats.analyse_family(
+            values,
+            family,
+            blocks=inclusion.blocks,
+            invalid=stopped["invalid"],
+            saturated=stopped["saturated"],
+            places=places,
+        )
+        found += [(name, result) for result in results]
     return found
 
 
-def _without(response: Response, values: FloatArray) -> bool:
-    return response.counted or (response.structural_zero and values.size > 0 and bool(np.all(values == 0)))
+def described_only(study: Study, response: Response, values: Mapping[str, FloatArray]) -> set[str]:
+    """Treatments without any value because they have no such part: contrasts with them would say nothing.
+
+    What the others use of it is described by treatment, and compared between them.
+    """
+    bare = {treatment.name for treatment in study.treatments if treatment.dataplane == NO_MESH}
+    absent = {name for name, found in values.items() if np.isnan(found).all()}
+    return bare & absent if response.structural_zero and len(absent) < len(values) else set()
 
 
-def _analysed(
-    plan: Plan,
-    response: Response,
-    inclusion: Inclusion,
-    values: Mapping[str, FloatArray],
-    members: Sequence[Contrast],
-    scale: stats.Scale,
-    alpha: float,
-    places: Mapping[int, str],
-) -> tuple[stats.ContrastResult, ...]:
-    study = plan.study
-    # Two treatments that both lack the part say nothing about noise, also where other contrasts are ratios.
-    twin = None if scale == "difference" or _without(response, values[study.baseline.name]) else study.twin
+def _stopped(
+    plan: Plan, response: Response, inclusion: Inclusion, values: Mapping[str, FloatArray]
+) -> dict[str, dict[str, str]]:
+    """Treatments whose contrasts are not tested, and why."""
     stopped: dict[str, dict[str, str]] = {"invalid": {}, "saturated": {}}
     for treatment, state in inclusion.excluded.items():
         stopped[state][treatment] = _why(inclusion, treatment)
@@ -144,26 +148,46 @@ def _analysed(
         elif response.name == CAPACITY and np.isnan(found).any():
             # Blocks whose search met the generator's limit must not leave by that outcome: nothing is compared at all.
             stopped["invalid"][treatment] = _not_measured(plan, response)
-    family = stats.Family(
+    return stopped
+
+
+def _family(
+    plan: Plan,
+    response: Response,
+    values: Mapping[str, FloatArray],
+    members: Sequence[Contrast],
+    alpha: float,
+    *,
+    with_twin: bool,
+) -> stats.Family:
+    """Ratios where both have the part that is measured, differences where one lacks it altogether, and of counts."""
+    study = plan.study
+    pairs = [(c.treatment, c.baseline) for c in members]
+    differences = [pair for pair in pairs if _lacking(response, *(values[name] for name in pair))]
+    scale: stats.Scale = "difference" if pairs and len(differences) == len(pairs) else "ratio"
+    # Two treatments that both lack the part say nothing about noise.
+    twin = None if not with_twin or _without(response, values[study.baseline.name]) else study.twin
+    return stats.Family(
         study.baseline.name,
         twin=twin.name if twin else None,
-        contrasts=[(c.treatment, c.baseline) for c in members],
+        contrasts=pairs,
         alpha=alpha,
         margin=usable_margin(study.margins.get(response.name), scale),
         kind=response.kind,
         primary=response.name in study.primary,
+        correction=study.correction,
         scale=scale,
-        # One family, though its contrasts may lie on two scales: all of them count in the correction.
-        m_family=len(study.all_contrasts()),
+        differences=differences,
     )
-    return stats.analyse_family(
-        values,
-        family,
-        blocks=inclusion.blocks,
-        invalid=stopped["invalid"],
-        saturated=stopped["saturated"],
-        places=places,
-    )
+
+
+def _lacking(response: Response, own: FloatArray, base: FloatArray) -> bool:
+    # A treatment of nothing but zeros has no ratio to a baseline that has the part.
+    return _without(response, base) or (_without(response, own) and base.size > 0 and bool((base > 0).all()))
+
+
+def _without(response: Response, values: FloatArray) -> bool:
+    return response.counted or (response.structural_zero and values.size > 0 and bool(np.all(values == 0)))
 
 
 def usable_margin(margin: Margin | None, scale: stats.Scale) -> Margin | None:
@@ -198,6 +222,7 @@ def verdict_row(
     study: str,
     load: str,
     exploratory: bool,
+    family: str = "",
     warnings: Sequence[stats.Warning] = (),
 ) -> VerdictRow:
     """A judged contrast as a row of ``verdicts.json``, of a study or of a comparison.
@@ -215,6 +240,7 @@ def verdict_row(
         unit=response.unit,
         treatment=result.treatment,
         baseline=result.baseline,
+        family=family,
         twin=result.role == "a/a",
         exploratory=exploratory,
         n_blocks=0 if c is None else c.n,
@@ -229,6 +255,7 @@ def verdict_row(
         treatment_value=medians.get(result.treatment),
         p=None if c is None else c.p,
         p_adjusted=result.p_adjusted,
+        adjustment=result.adjustment,
         p_equivalence=None if c is None else c.p_equivalence,
         p_equivalence_adjusted=result.p_equivalence_adjusted,
         p_material=None if c is None else c.p_material,

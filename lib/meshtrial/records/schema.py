@@ -178,7 +178,7 @@ class RunRecord:
 ContrastKey: TypeAlias = tuple[str, str, str, str]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class VerdictRow:
     """A row of ``verdicts.json``: one contrast, one response, one load.
 
@@ -193,6 +193,7 @@ class VerdictRow:
     unit: Annotated[str, "unit in which it is read; values and differences are stored in SI base units"]
     treatment: Annotated[str, "what is compared"]
     baseline: Annotated[str, "what it is compared with"]
+    family: Annotated[str, "contrasts of one family are corrected together; empty where all of a response are"] = ""
     twin: Annotated[bool, "the study's own A/A test: the baseline deployed a second time"]
     exploratory: Annotated[bool, "not declared primary: a hint"]
     n_blocks: Annotated[int, "complete blocks compared; where nothing is paired, runs of the smaller treatment"]
@@ -211,12 +212,10 @@ class VerdictRow:
     p: Annotated[float | None, "exact two-sided test of no effect"]
     p_adjusted: Annotated[float | None, "corrected for the family, as adjustment says"]
     p_equivalence: Annotated[float | None, "two one-sided tests against the margin"]
-    p_equivalence_adjusted: Annotated[float | None, "corrected likewise"]
-    adjustment: Annotated[str, "holm, benjamini-hochberg (then p_adjusted is a q), or none for the twin"] = field(
-        init=False, default=""
-    )
+    p_equivalence_adjusted: Annotated[float | None, "corrected by holm, of an exploratory response as p_adjusted"]
+    adjustment: Annotated[str, "max-t, holm, benjamini-hochberg (then p_adjusted is a q), or none for the twin"]
     p_material: Annotated[float | None, "one-sided test that the effect lies beyond the margin"]
-    p_material_adjusted: Annotated[float | None, "corrected likewise"]
+    p_material_adjusted: Annotated[float | None, "corrected as p_equivalence_adjusted"]
     margin: Annotated[float | None, "what was declared too small to matter, as a ratio minus one"]
     margin_relative: Annotated[float | None, "its relative part, as declared"]
     margin_floor: Annotated[float | None, "its absolute floor, where that is larger and decides", "response"]
@@ -235,7 +234,6 @@ class VerdictRow:
         derived = {
             "verdict": Word(self.verdict),
             "sentence": sentence(self.verdict, self.qualifier),
-            "adjustment": "none" if self.twin else "benjamini-hochberg" if self.exploratory else "holm",
             "after_the_fact": next(later, ""),
         }
         for name, value in derived.items():

@@ -35,7 +35,9 @@ def _errors(data: StudyData) -> list[str]:
     level = wording.declared_percent(data.plan.study.alpha)
     return [
         f"Where nothing differs, at most {level} of such studies call a difference among the treatments of one "
-        "response at one load. Intervals and verdicts come from the same exact test."
+        "response at one load. Intervals and verdicts come from the same exact test.",
+        "An interval speaks of this session: how far another day, or a machine in another state, lies from it, only "
+        "another study tells (meshtrial compare).",
     ]
 
 

@@ -152,14 +152,19 @@ class Contrasts:
 
 
 def contrasts(
-    data: StudyData, *, load: str | None = None, response: str | None = None, primary: bool | None = None
+    data: StudyData,
+    *,
+    load: str | None = None,
+    response: str | None = None,
+    primary: bool | None = None,
+    family: str | None = None,
 ) -> Contrasts:
     """A study's verdict rows that match; with ``primary`` those of declared responses, or all others."""
     declared = data.plan.study.primary
     rows = tuple(
         row
         for row in verdicts(data, load=load, response=response)
-        if primary is None or (row.response in declared) == primary
+        if (primary is None or (row.response in declared) == primary) and family in (None, row.family)
     )
     missing = frozenset((row.load, row.response, row.treatment) for row in rows if not_reported(data, row))
     floor = data.plan.study.gates.sample_floor

@@ -51,7 +51,7 @@ def picture(data: StudyData) -> bytes:
 
 def _contrasts(data: StudyData) -> Contrasts:
     """Of one response, load and baseline: the first that were reported."""
-    found = frames.contrasts(data, load=frames.loads(data)[0], primary=True)
+    found = frames.contrasts(data, load=frames.loads(data)[0], primary=True, family="")
     first = next(filter(found.reported, found.rows), None)
     if first is None:
         return found

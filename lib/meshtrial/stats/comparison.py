@@ -43,8 +43,9 @@ class Comparison:
     p_equivalence : float or None
         Two one-sided tests against the margin; None without a margin.
     difference, difference_low, difference_high : float
-        The effect and its interval in the response's own unit, at the median baseline: on the ratio scale
-        ``(ratio - 1) * baseline_median``, so that it never tells another story than the ratio.
+        The effect and its interval in the response's own unit, from the differences of the values themselves and by
+        the same exact test. It is no ratio times a baseline: where that moves from session to session, what is added
+        often does not.
     baseline_median : float
         Median of the baseline, in the response's unit.
     p_material : float or None
@@ -73,6 +74,8 @@ class Comparison:
         Nominal error rate.
     m_family : int
         Contrasts of the family.
+    jointly : bool
+        Whether they are corrected in a way that does not raise the floor with their number.
     method : str
         How the interval was made.
     warnings : tuple of Warning
@@ -113,6 +116,7 @@ class Comparison:
     m_family: int
     method: str
     warnings: tuple[Warning, ...]
+    jointly: bool = False
     coarse: bool = False
 
     @property
@@ -131,9 +135,14 @@ class Comparison:
         return 1.0 if self.scale == "ratio" else 0.0
 
     @property
+    def m_floor(self) -> int:
+        """By how many contrasts the correction divides the error rate at the least extreme."""
+        return 1 if self.jointly else self.m_family
+
+    @property
     def provisional(self) -> bool:
         """Whether there are too few values for the exact inference."""
-        return self.smallest_p > self.alpha / self.m_family
+        return self.smallest_p > self.alpha / self.m_floor
 
     @property
     def excludes_no_effect(self) -> bool:
@@ -172,14 +181,14 @@ class Comparison:
             return self
         low = self.ci_low * max(0.0, 1 - treatment) / (1 + baseline)
         high = self.ci_high * (1 + treatment) / (1 - baseline) if baseline < 1 else math.inf
-        low_added, high_added = ((end - 1) * self.baseline_median for end in (low, high))
+        unknown = (treatment * self.estimate + baseline) * self.baseline_median
         return replace(
             self,
             ci_low=low,
             ci_high=high,
             ci_low_open=False,
             ci_high_open=False,
-            difference_low=low_added,
-            difference_high=high_added,
+            difference_low=self.difference_low - unknown,
+            difference_high=self.difference_high + unknown,
             coarse=True,
         )

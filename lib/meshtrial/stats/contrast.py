@@ -110,13 +110,14 @@ class _Tested:
     """What a design's own test gives, on the scale of the analysis.
 
     `ends` is the model-based interval that stands in below the floor, else None; `effect` the standardised
-    effect that so many values can find.
+    effect that so many values can find; `added` the estimate and interval of the difference in the response's unit.
     """
 
     design: Design
     sizes: tuple[int, int]
     exact: RankInterval
     ends: tuple[float, float] | None
+    added: tuple[float, float, float]
     smallest_p: float
     floor: int
     sd: float
@@ -137,7 +138,6 @@ def _comparison(
     as_ratio = scale == "ratio"
     # expm1 keeps small effects exact; the interval stays the image of the tested one
     shown = [_exp(v) if as_ratio else v for v in (exact.estimate, low, high)]
-    added = [_expm1(v) * typical if as_ratio else v for v in (exact.estimate, low, high)]
     mde = None if tested.effect is None or provisional else tested.effect * tested.sd
     return Comparison(
         design=tested.design,
@@ -153,9 +153,9 @@ def _comparison(
         p=exact.p,
         smallest_p=tested.smallest_p,
         p_equivalence=None if against is None else against.p_equivalence,
-        difference=added[0],
-        difference_low=added[1],
-        difference_high=added[2],
+        difference=tested.added[0],
+        difference_low=tested.added[1],
+        difference_high=tested.added[2],
         baseline_median=typical,
         p_material=None if against is None else against.p_material,
         margin_high=None if bound is None else (_exp(bound) if as_ratio else bound),
@@ -226,23 +226,24 @@ class _Shifted:
 
 
 def _against_margin(
-    margin: Margin, typical: float, scale: Scale, tests: tuple[_Shifted, _Shifted], plan: tuple[float, int, bool]
+    margin: Margin, typical: float, scale: Scale, tests: tuple[_Shifted, _Shifted], plan: tuple[float, int, bool, bool]
 ) -> _AgainstMargin:
     """Both tests against the margin; `tests` are on the scale of the analysis and in the response's unit.
 
-    `plan` is alpha, the size of the family, and whether the estimate lies above no effect.
+    `plan` is alpha, the size of the family, whether it is corrected jointly, and whether the estimate lies above no
+    effect.
     """
     bound = math.log(margin.ratio(typical)) if scale == "ratio" else margin.difference(typical)
     floor = margin.floor if margin.floor > margin.relative * abs(typical) else None
     test, half = (tests[0], bound) if floor is None else (tests[1], floor)
-    alpha, m, upward = plan
+    alpha, m, jointly, upward = plan
     return _AgainstMargin(
         bound,
         floor,
         max(test.p(-half, "greater"), test.p(half, "less")),
         test.p(half, "greater") if upward else test.p(-half, "less"),
         (
-            blocks_for_difference(test.sd, half, alpha=alpha, m=m),
+            blocks_for_difference(test.sd, half, alpha=alpha, m=m, jointly=jointly),
             blocks_for_equivalence(test.sd, half, alpha=alpha, m=m),
         ),
     )
@@ -273,6 +274,7 @@ def compare_paired(
     margin: Margin | None = None,
     scale: Scale = "ratio",
     m_family: int = 1,
+    jointly: bool = False,
 ) -> Comparison:
     """Compare two treatments over complete blocks.
 
@@ -290,6 +292,8 @@ def compare_paired(
         Scale of the effect.
     m_family : int
         Contrasts tested together; sets the floor, the minimum detectable effect and the blocks needed.
+    jointly : bool
+        Whether they are corrected so that one contrast can have the floor of a family of one, as by max-T.
 
     Raises
     ------
@@ -304,38 +308,48 @@ def compare_paired(
     rest = d - mean
     sd = math.sqrt(float(rest @ rest) / (n - 1))
     exact = hodges_lehmann(d, alpha, atol=atol)
+    added, grain = t - b, _grain(t, b)
+    m_floor = 1 if jointly else m_family
+    provisional = smallest_p(n) > alpha / m_floor
+    amounts = hodges_lehmann(added, alpha, atol=grain)
+    of_amounts = _paired_t_ends(added, alpha) if provisional else (amounts.low, amounts.high)
     against = None
     if margin is not None:
-        added, grain = t - b, _grain(t, b)
         tests = (
             _Shifted(lambda shift, side: signed_rank_p(d - shift, side, atol), sd),
             _Shifted(lambda shift, side: signed_rank_p(added - shift, side, grain), float(added.std(ddof=1))),
         )
-        against = _against_margin(margin, typical, scale, tests, (alpha, m_family, exact.estimate > 0))
+        against = _against_margin(margin, typical, scale, tests, (alpha, m_family, jointly, exact.estimate > 0))
     tested = _Tested(
         design="paired",
         sizes=(n, n),
         exact=exact,
-        ends=paired_t_interval(mean, sd, n, alpha) if smallest_p(n) > alpha / m_family else None,
+        ends=paired_t_interval(mean, sd, n, alpha) if provisional else None,
+        added=(amounts.estimate, *of_amounts),
         smallest_p=smallest_p(n),
-        floor=smallest_n(m_family, alpha),
+        floor=smallest_n(m_floor, alpha),
         sd=sd,
-        effect=detectable_effect(n, alpha=alpha, m=m_family),
+        effect=detectable_effect(n, alpha=alpha, m=m_family, jointly=jointly),
         margin=margin,
         against=against,
         cross_checks=(sign_flip_p(d), paired_t_p(mean, sd, n)),
     )
     zeros = int((np.abs(d) <= atol).sum())
-    return _comparison(tested, scale, typical, alpha, m_family, _paired_warnings(tested, zeros, alpha, m_family))
+    notes = _paired_warnings(tested, zeros, alpha, m_floor)
+    return replace(_comparison(tested, scale, typical, alpha, m_family, notes), jointly=jointly)
 
 
-def _paired_warnings(tested: _Tested, zeros: int, alpha: float, m_family: int) -> list[Warning]:
+def _paired_t_ends(d: FloatArray, alpha: float) -> tuple[float, float]:
+    return paired_t_interval(float(d.mean()), float(d.std(ddof=1)), len(d), alpha)
+
+
+def _paired_warnings(tested: _Tested, zeros: int, alpha: float, m_floor: int) -> list[Warning]:
     notes = []
     n, p = tested.sizes[0], tested.exact.p
     p_flip, p_t = (check or 0.0 for check in tested.cross_checks)
     if tested.ends is not None:
         text = (
-            f"{n} blocks cannot go below p = {tested.smallest_p:.3g}; a family of {m_family} needs at least "
+            f"{n} blocks cannot go below p = {tested.smallest_p:.3g}; a family of {m_floor} needs at least "
             f"{tested.floor}: run {tested.floor - n} more"
         )
         notes.append(Warning("below-floor", text))
@@ -374,19 +388,23 @@ def compare_unpaired(
     sd = _pooled_sd(x, y)
     least, floor = smallest_p_unpaired(len(t), len(b)), smallest_n_unpaired(m_family, alpha)
     exact = hodges_lehmann_two(x, y, alpha, atol=atol)
+    provisional = least > alpha / m_family
+    amounts = hodges_lehmann_two(t, b, alpha, atol=grain)
+    of_amounts = _welch_interval(t, b, alpha) if provisional else (amounts.low, amounts.high)
     against = None
     if margin is not None:
         tests = (
             _Shifted(lambda shift, side: rank_sum_p(x - shift, y, side, atol), sd),
             _Shifted(lambda shift, side: rank_sum_p(t - shift, b, side, grain), _pooled_sd(t, b)),
         )
-        against = _against_margin(margin, typical, scale, tests, (alpha, m_family, exact.estimate > 0))
+        against = _against_margin(margin, typical, scale, tests, (alpha, m_family, False, exact.estimate > 0))
         against = replace(against, needed=(max(floor, against.needed[0]), max(floor, against.needed[1])))
     tested = _Tested(
         design="unpaired",
         sizes=(len(t), len(b)),
         exact=exact,
-        ends=_welch_interval(x, y, alpha) if least > alpha / m_family else None,
+        ends=_welch_interval(x, y, alpha) if provisional else None,
+        added=(amounts.estimate, *of_amounts),
         smallest_p=least,
         floor=floor,
         sd=sd,

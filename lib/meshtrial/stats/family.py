@@ -1,12 +1,12 @@
 """All contrasts of one response at one load: compared, corrected together, judged.
 
 The family is the unit of inference. It is declared before the first run, so a treatment that turned out invalid still
-counts in the correction; the A/A twin is the study's own instrument check and stands outside.
+counts in Holm's correction; the A/A twin is the study's own instrument check and stands outside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,17 +16,18 @@ from numpy.typing import ArrayLike, NDArray
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
 from meshtrial.stats.comparison import Comparison, Design, Scale, Warning
-from meshtrial.stats.contrast import compare_paired, compare_unpaired
+from meshtrial.stats.contrast import block_differences, compare_paired, compare_unpaired
 from meshtrial.stats.diagnostics import all_dependent, dependent_blocks, places_differ
 from meshtrial.stats.influence import influence
-from meshtrial.stats.multiplicity import benjamini_hochberg, holm
+from meshtrial.stats.multiplicity import benjamini_hochberg, holm, step_down_max_t
 from meshtrial.stats.noise import NoiseFloor, noise_floor
 from meshtrial.stats.ranktests import FloatArray
 from meshtrial.stats.verdict import Verdict, decide
-from meshtrial.vocabulary import NO_TWIN
+from meshtrial.vocabulary import NO_TWIN, Correction
 
 Role = Literal["primary", "exploratory", "a/a"]
-Adjustment = Literal["holm", "benjamini-hochberg", "none"]
+Adjustment = Literal[Correction, "benjamini-hochberg", "none"]
+Pair = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,25 +51,29 @@ class Family:
     kind : str
         Of the response: ``latency``, ``resource`` or another; chooses the words for the direction.
     primary : bool
-        A declared primary response is corrected by Holm; any other is exploratory, Benjamini-Hochberg.
+        Of a declared primary response; any other is exploratory, Benjamini-Hochberg.
+    correction : {"holm", "max-t"}
+        Of a primary family's tests for a difference. Its tests against the margin are corrected by Holm, and so is
+        all that is not paired: no flip of a block's sign is one in several contrasts there.
     scale : {"ratio", "difference"}
-        ``"difference"`` where a baseline is zero by construction.
-    m_family : int, optional
-        Contrasts corrected together, where these are only a part of them.
+        ``"difference"`` where the baseline is zero by construction.
+    differences : collection of (treatment, baseline)
+        Pairs that are compared by difference though the others are not, because one of them lacks what is measured.
     """
 
     baseline: str
     twin: str | None = None
-    contrasts: Sequence[tuple[str, str]] | None = None
+    contrasts: Sequence[Pair] | None = None
     design: Design = "paired"
     alpha: float = 0.05
     margin: Margin | None = None
     kind: str = "latency"
     primary: bool = True
+    correction: Correction = "holm"
     scale: Scale = "ratio"
-    m_family: int | None = None
+    differences: Collection[Pair] = ()
 
-    def pairs(self, names: Sequence[str]) -> list[tuple[str, str]]:
+    def pairs(self, names: Sequence[str]) -> list[Pair]:
         """The declared pairs, which are checked, or every treatment but the twin against the baseline."""
         for name in [self.baseline, *([self.twin] if self.twin else [])]:
             if name not in names:
@@ -94,14 +99,28 @@ class Family:
         """What the verdicts of the declared pairs count for."""
         return "primary" if self.primary else "exploratory"
 
-    def corrected(self, p: Sequence[float | None], m: int) -> list[float | None]:
-        """p-values corrected over m contrasts; those that gave none still count, as ones that never reject."""
+    @property
+    def adjustment(self) -> Adjustment:
+        """How the tests for a difference are corrected."""
+        if not self.primary:
+            return "benjamini-hochberg"
+        return self.correction if self.design == "paired" else "holm"
+
+    def scale_of(self, pair: Pair) -> Scale:
+        """On which scale two treatments are compared."""
+        return "difference" if pair in self.differences else self.scale
+
+    def margin_of(self, pair: Pair) -> Margin | None:
+        """What a pair is tested against: a margin relative to what one of them lacks means nothing without a floor."""
+        if self.scale_of(pair) == self.scale or self.margin is None or self.margin.floor:
+            return self.margin
+        return None
+
+    def corrected(self, p: Sequence[float | None]) -> list[float | None]:
+        """p-values corrected one by one; contrasts that gave none still count, as ones that never reject."""
         correct = holm if self.primary else benjamini_hochberg
-        adjusted = correct([1.0 if value is None else value for value in p], m).tolist()
+        adjusted = correct([1.0 if value is None else value for value in p]).tolist()
         return [None if value is None else corrected for value, corrected in zip(p, adjusted, strict=True)]
-
-
-_ADJUSTMENTS: dict[Role, Adjustment] = {"primary": "holm", "exploratory": "benjamini-hochberg", "a/a": "none"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +135,14 @@ class ContrastResult:
         What the verdict counts for.
     comparison : Comparison or None
         None where the treatment is invalid or saturated, or fewer than 2 complete blocks are left.
-    p_adjusted, p_equivalence_adjusted, p_material_adjusted : float or None
-        Each corrected by `adjustment`.
+    p_adjusted : float or None
+        Corrected by `adjustment`.
+    p_equivalence_adjusted, p_material_adjusted : float or None
+        Each corrected by Holm, of an exploratory response by Benjamini and Hochberg.
     m_family : int
         Contrasts corrected together.
+    adjustment : {"holm", "max-t", "benjamini-hochberg", "none"}
+        None for the twin.
     verdict : Verdict
         What may be said.
     noise : NoiseFloor or None
@@ -138,15 +161,11 @@ class ContrastResult:
     p_equivalence_adjusted: float | None
     p_material_adjusted: float | None
     m_family: int
+    adjustment: Adjustment
     verdict: Verdict
     noise: NoiseFloor | None
     excluded: tuple[Hashable, ...]
     warnings: tuple[Warning, ...]
-
-    @property
-    def adjustment(self) -> Adjustment:
-        """Holm for a primary response, Benjamini-Hochberg for an exploratory one, none for the twin."""
-        return _ADJUSTMENTS[self.role]
 
 
 _PValues = tuple[float | None, float | None, float | None]
@@ -171,15 +190,38 @@ class _Sample:
         """Of each place, which blocks were run there: only those of one place are neighbours."""
         return [np.array([name == place for name in self.places]) for place in dict.fromkeys(self.places)]
 
-    def compare(self, pair: tuple[str, str], m_family: int) -> Comparison | None:
+    def compare(self, pair: Pair, m_family: int) -> Comparison | None:
         """One contrast by itself; None where a treatment is left out or too few blocks are complete."""
         if not set(pair) <= set(self.values) or (self.paired and len(self.blocks) < 2):
             return None
         family, (treatment, baseline) = self.family, (self.values[name] for name in pair)
-        test = compare_paired if self.paired else compare_unpaired
-        return test(
-            treatment, baseline, alpha=family.alpha, margin=family.margin, scale=family.scale, m_family=m_family
-        )
+        asked = {"alpha": family.alpha, "margin": family.margin_of(pair), "scale": family.scale_of(pair)}
+        if not self.paired:
+            return compare_unpaired(treatment, baseline, m_family=m_family, **asked)  # type: ignore[arg-type]
+        # A step-up procedure leaves the p-values of contrasts as they are where all of them are as small.
+        jointly = family.correction == "max-t"
+        return compare_paired(treatment, baseline, m_family=m_family, jointly=jointly, **asked)  # type: ignore[arg-type]
+
+    def corrected(self, pairs: Sequence[Pair], compared: Sequence[Comparison | None]) -> list[_PValues]:
+        """The p-values of each contrast, each kind of test corrected over the family."""
+        tests = list(zip(*map(_p_values, compared), strict=True))
+        corrected = [self.family.corrected(p) for p in tests]
+        if self.family.adjustment == "max-t":
+            corrected[:1] = [self._jointly(pairs, tests[0])]
+        return list(zip(*corrected, strict=True))
+
+    def _jointly(self, pairs: Sequence[Pair], p: Sequence[float | None]) -> list[float | None]:
+        """Differences corrected by max-T; never below a contrast's own p, from which its interval is inverted.
+
+        What was not tested can be called nothing, so it costs the others nothing.
+        """
+        tested = [pair for pair, own in zip(pairs, p, strict=True) if own is not None]
+        if len(tested) < 2:
+            return list(p)
+        values, scale_of = self.values, self.family.scale_of
+        taken = [block_differences(values[pair[0]], values[pair[1]], scale_of(pair)) for pair in tested]
+        adjusted = dict(zip(tested, step_down_max_t(*zip(*taken, strict=True)).tolist(), strict=True))
+        return [None if own is None else max(own, adjusted[pair]) for pair, own in zip(pairs, p, strict=True)]
 
 
 def _complete_blocks(
@@ -210,8 +252,17 @@ def _p_values(c: Comparison | None) -> _PValues:
     return (None, None, None) if c is None else (c.p, c.p_equivalence, c.p_material)
 
 
-def _family_warnings(sample: _Sample, twin: Comparison | None, noise: NoiseFloor | None) -> tuple[Warning, ...]:
-    """What must be said with every contrast."""
+def _excluded_warnings(sample: _Sample) -> tuple[Warning, ...]:
+    gone, n = sample.excluded, len(sample.blocks)
+    if not gone:
+        return ()
+    names = ", ".join(str(g) for g in gone)
+    text = f"{len(gone)} of {n + len(gone)} blocks are excluded for all treatments ({names}): see their gates"
+    return (Warning("blocks-excluded", text),)
+
+
+def _twin_warnings(sample: _Sample, twin: Comparison | None, noise: NoiseFloor | None) -> tuple[Warning, ...]:
+    """What the A/A check says of every contrast."""
     family = sample.family
     found: list[Warning] = []
     if family.twin and twin is None:
@@ -220,11 +271,6 @@ def _family_warnings(sample: _Sample, twin: Comparison | None, noise: NoiseFloor
             "see its gates, and read these verdicts without that check"
         )
         found.append(Warning(NO_TWIN, text))
-    gone, n = sample.excluded, len(sample.blocks)
-    if gone:
-        names = ", ".join(str(g) for g in gone)
-        text = f"{len(gone)} of {n + len(gone)} blocks are excluded for all treatments ({names}): see their gates"
-        found.append(Warning("blocks-excluded", text))
     if twin is None or noise is None or twin.provisional:
         return tuple(found)
     if twin.p <= twin.alpha:
@@ -289,29 +335,34 @@ def analyse_family(
     sample = _Sample(family, taken)
     if sample.paired:
         sample = _complete_blocks(family, taken, blocks, places or {})
-    m, aa = max(1, len(pairs), family.m_family or 0), (family.twin or "", family.baseline)
+    m, aa = max(1, len(pairs)), (family.twin or "", family.baseline)
     twin = sample.compare(aa, 1)
     noise = noise_floor(twin) if twin and sample.paired else None
-    shared = _family_warnings(sample, twin, noise)
+    gone, shaken = _excluded_warnings(sample), _twin_warnings(sample, twin, noise)
     together: tuple[Warning, ...] = ()
     for here in sample.by_place:
         together += all_dependent([v[here] for v in sample.values.values()], family.scale)
 
-    def judge(pair: tuple[str, str], role: Role, c: Comparison | None, p: _PValues, m_family: int) -> ContrastResult:
+    def judge(
+        pair: Pair, role: Role, c: Comparison | None, p: _PValues, m_family: int, adjustment: Adjustment
+    ) -> ContrastResult:
         depends = together
         apart: tuple[Warning, ...] = ()
+        scale = family.scale_of(pair)
+        # The twin says how large noise is on its own scale alone.
+        floor, shared = (noise, (*gone, *shaken)) if scale == family.scale else (None, gone)
         if c is not None and resolution:
             c = c.widened(*(resolution.get(name, 0.0) for name in pair))
         if c is not None and sample.paired:
             t, b = (sample.values[name] for name in pair)
-            own = (w for here in sample.by_place for w in dependent_blocks(t[here], b[here], scale=family.scale))
-            depends, apart = (*own, *together), places_differ(t, b, sample.places, scale=family.scale)
+            own = (w for here in sample.by_place for w in dependent_blocks(t[here], b[here], scale=scale))
+            depends, apart = (*own, *together), places_differ(t, b, sample.places, scale=scale)
         verdict = decide(
             c,
             p_adjusted=p[0],
             p_equivalence_adjusted=p[1],
             p_material_adjusted=p[2],
-            noise=noise,
+            noise=floor,
             dependent=bool(depends),
             kind=family.kind,
             invalid=next((invalid[name] for name in pair if name in invalid), None),
@@ -321,12 +372,11 @@ def analyse_family(
         if c is not None:
             flips = influence(t, b, c, verdict, p[0], p[1], sample.blocks) if sample.paired else ()
             warnings = (*c.warnings, *depends, *apart, *flips, *shared)
-        return ContrastResult(*pair, role, c, *p, m_family, verdict, noise, sample.excluded, warnings)
+        return ContrastResult(*pair, role, c, *p, m_family, adjustment, verdict, floor, sample.excluded, warnings)
 
     compared = [sample.compare(pair, m) for pair in pairs]
-    tests = zip(*map(_p_values, compared), strict=True)
-    corrected = zip(*(family.corrected(p, m) for p in tests), strict=True)
-    results = [judge(pair, family.role, c, p, m) for pair, c, p in zip(pairs, compared, corrected, strict=True)]
+    judged = zip(pairs, compared, sample.corrected(pairs, compared), strict=True)
+    results = [judge(pair, family.role, c, p, m, family.adjustment) for pair, c, p in judged]
     if family.twin:
-        results.append(judge(aa, "a/a", twin, _p_values(twin), 1))
+        results.append(judge(aa, "a/a", twin, _p_values(twin), 1, "none"))
     return tuple(results)

@@ -31,7 +31,7 @@ def influence(
         return ()
     d, atol = block_differences(treatment, baseline, c.scale)
     one_sided = bool((d > 0).all() or (d < 0).all())
-    if verdict.label.different and c.p <= c.alpha and one_sided and smallest_p(n - 1) * c.m_family <= c.alpha:
+    if verdict.label.different and c.p <= c.alpha and one_sided and smallest_p(n - 1) * c.m_floor <= c.alpha:
         return ()  # every block on one side, and n - 1 of them can show it
     factor = _factor(c.p, p_adjusted, smallest_p(n - 1), c)
     differs = [p * factor <= c.alpha for p in leave_one_out_p(d, "two-sided", atol)]

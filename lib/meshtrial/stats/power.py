@@ -35,13 +35,17 @@ def reached_level(n: int, level: float) -> float:
 
 
 @lru_cache(maxsize=256)
-def _detectable(level: float, power: float) -> FloatArray:
-    """Standardised effect that one one-sided test finds with `power` at N = 0, 1, ... blocks; infinite where none."""
+def _detectable(level: float, power: float, reach: float) -> FloatArray:
+    """Standardised effect that one one-sided test finds with `power` at N = 0, 1, ... blocks; infinite where none.
+
+    Where N blocks reach no p-value at `level`, but one at or below `reach`, the t-test's own power at `level` stands.
+    """
     # statsmodels takes a moment to load, which commands that plan nothing need not wait for
     from statsmodels.stats.power import ttest_power
 
     blocks = np.arange(_FEWEST, _TABLE + 1)
     reached = np.array([reached_level(int(n), level) for n in blocks])
+    reached = np.where((reached == 0) & (0.5**blocks <= reach), level, reached)
     n, at = blocks * EFFICIENCY, np.where(reached > 0, reached, 0.5)
     # twice the critical value is found nearly always, and keeps the noncentral t in its accurate range
     low, high = np.zeros_like(n), (2 * special.stdtrit(n - 1, 1 - at) + 5) / np.sqrt(n)
@@ -56,9 +60,9 @@ def _detectable(level: float, power: float) -> FloatArray:
     return table
 
 
-def _blocks(effect: float, level: float, power: float) -> int:
-    """Fewest blocks with which a one-sided test at `level` finds a standardised effect."""
-    falling = _detectable(level, power)
+def _blocks(effect: float, level: float, power: float, reach: float) -> int:
+    """Fewest blocks with which a one-sided test finds a standardised effect."""
+    falling = _detectable(level, power, reach)
     if effect >= falling[-1]:
         return int((-falling).searchsorted(-effect))  # the first number of blocks that sees the effect
     return math.ceil(min(_normal_blocks(effect, level, power), 1e9))
@@ -71,7 +75,9 @@ def _normal_blocks(effect: float, alpha: float, power: float) -> float:
     return float(normal_sample_size_one_tail(effect, power, alpha)) / EFFICIENCY
 
 
-def detectable_effect(n: int, *, alpha: float = 0.05, m: int = 1, power: float = 0.8) -> float | None:
+def detectable_effect(
+    n: int, *, alpha: float = 0.05, m: int = 1, power: float = 0.8, jointly: bool = False
+) -> float | None:
     """Smallest standardised effect (mean/sd of the block differences) found with `power` at n blocks.
 
     None where n is below the exact test's floor: then no effect, however large, can be found.
@@ -83,15 +89,24 @@ def detectable_effect(n: int, *, alpha: float = 0.05, m: int = 1, power: float =
     alpha, m : float, int
         Family-wise error and the contrasts of the family: tested at alpha/m, Holm's first step.
     power : float
+    jointly : bool
+        Corrected by max-T, which finds about as much as Holm and more, also with blocks that cannot reach alpha/m.
     """
-    if n < smallest_n(m, alpha):
+    if n < smallest_n(1 if jointly else m, alpha):
         return None
     if n <= _TABLE:
-        return float(_detectable(alpha / m / 2, power)[n])
+        return float(_detectable(alpha / m / 2, power, _reach(alpha, m, jointly))[n])
     return math.sqrt(_normal_blocks(1.0, alpha / m / 2, power) / n)
 
 
-def blocks_for_difference(sd: float, margin: float, *, alpha: float = 0.05, m: int = 1, power: float = 0.8) -> int:
+def _reach(alpha: float, m: int, jointly: bool) -> float:
+    """One-sided level at or below which one contrast of a family may be called at the most."""
+    return alpha / 2 if jointly else alpha / m / 2
+
+
+def blocks_for_difference(
+    sd: float, margin: float, *, alpha: float = 0.05, m: int = 1, power: float = 0.8, jointly: bool = False
+) -> int:
     """Blocks with which a true effect of `margin` is found with `power`; at least the floor.
 
     Parameters
@@ -100,7 +115,7 @@ def blocks_for_difference(sd: float, margin: float, *, alpha: float = 0.05, m: i
         Standard deviation of the block differences (log ratios, or the response's unit).
     margin : float
         The effect to be found, on the same scale: ln(1.05) for 5 %.
-    alpha, m, power
+    alpha, m, power, jointly
         As in `detectable_effect`.
 
     Raises
@@ -108,7 +123,8 @@ def blocks_for_difference(sd: float, margin: float, *, alpha: float = 0.05, m: i
     UsageError
         If sd is negative or margin is not positive.
     """
-    return max(smallest_n(m, alpha), _blocks(_effect(sd, margin), alpha / m / 2, power))
+    fewest = smallest_n(1 if jointly else m, alpha)
+    return max(fewest, _blocks(_effect(sd, margin), alpha / m / 2, power, _reach(alpha, m, jointly)))
 
 
 def blocks_for_equivalence(
@@ -136,7 +152,7 @@ def blocks_for_equivalence(
             f"an effect of {effect:g} is not inside the margin {margin:g}: no number of blocks shows equivalence"
         )
     distance = _effect(sd, margin - abs(effect))
-    return max(smallest_n(m, alpha, "equivalence"), _blocks(distance, alpha / m, (1 + power) / 2))
+    return max(smallest_n(m, alpha, "equivalence"), _blocks(distance, alpha / m, (1 + power) / 2, alpha / m))
 
 
 def _effect(sd: float, margin: float) -> float:

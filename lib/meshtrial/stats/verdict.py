@@ -145,7 +145,7 @@ def blocks_of_a_new_study(c: Comparison) -> int | None:
     effect = _effect(c)
     ways = []
     if effect > 0:
-        ways.append(blocks_for_difference(c.sd, effect, alpha=c.alpha, m=c.m_family))
+        ways.append(blocks_for_difference(c.sd, effect, alpha=c.alpha, m=c.m_family, jointly=c.jointly))
     if effect < half:
         ways.append(blocks_for_equivalence(c.sd, half, effect=effect, alpha=c.alpha, m=c.m_family))
     return max(c.n + 1, min(ways))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,12 +14,14 @@ from refused import refused
 from meshtrial.design.plan import make_plan
 from meshtrial.errors import UsageError
 from meshtrial.inference import infer, read_study
+from meshtrial.inference.ranking import rankings
 from meshtrial.inference.reanalysis import reanalyse
 from meshtrial.margin import Margin
 from meshtrial.records import listing, packed
 from meshtrial.records.columns import verdict_frame
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import StudyStore
+from meshtrial.vocabulary import BETWEEN
 
 SAMPLES = [*listing.SAMPLE.glob("*/*/"), *sorted(listing.SAMPLE.glob("*.zip"))]
 TREATMENTS = ("none", "none-aa", "node-proxy", "sidecar")
@@ -220,3 +223,21 @@ def test_an_unfinished_study_stays_without_a_verdict(data, make_record):
 def test_what_cannot_be_is_refused_in_a_line(data, asked, named):
     with refused(UsageError, names=[*named]):
         reanalyse(data, **asked)
+
+
+def test_pairs_that_were_not_declared_are_marked_and_corrected_by_max_t():
+    data = read_study(StudyStore.open(next(listing.SAMPLE.glob("mesh_comparison-*.zip"))))
+    found = reanalyse(data, pairs=True)
+    assert found.said == (
+        "step-down max-T over whole blocks instead of Holm's correction; all pairs of treatments beside the declared "
+        "contrasts, declared before the runs"
+    )
+    pairs = [row for row in found.data.verdicts if row.family == BETWEEN]
+    assert all(row.after_the_fact for row in pairs)
+    # Six meshes at two rates; Holm over 15 pairs could show nothing with nine blocks.
+    shown = Counter((row.load, row.response) for row in pairs if not row.exploratory and row.verdict.different)
+    assert [*shown.values()] == [5, 5, 7, 7]
+    places = {one.places[0].treatment: one.places[0].places for one in rankings(found.data)}
+    assert places == {"istio-ambient": "1"}
+    with refused(UsageError, "baseline and pairs: all pairs have every baseline; leave one out"):
+        reanalyse(data, baseline="kuma", pairs=True)

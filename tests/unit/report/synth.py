@@ -284,6 +284,7 @@ def _verdict(data: StudyData, shape: Shape, load: str, name: str, treatment: Tre
         "baseline": base,
         "twin": treatment.twin,
         "exploratory": not primary,
+        "adjustment": "none" if treatment.twin else "holm" if primary else "benjamini-hochberg",
         "margin": study.margins[name].relative,
         "p_material": None,
         "p_material_adjusted": None,

@@ -1,4 +1,5 @@
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from refused import refused
 from meshtrial.errors import UsageError
 from meshtrial.stats import ContrastResult, Family, Margin, analyse_family, compare_paired
 from meshtrial.stats.multiplicity import holm
+from meshtrial.vocabulary import Correction
 
 MARGIN = Margin(0.05)
 AA = Family("none", twin="none-aa", margin=MARGIN)
@@ -149,15 +151,66 @@ def test_the_order_of_the_treatments_does_not_matter(order: list[str]) -> None:
     assert {k: r.verdict for k, r in a.items()} == {k: r.verdict for k, r in b.items()}
 
 
-def test_a_part_of_a_family_is_corrected_for_the_whole() -> None:
-    values = study(a=1.2)
-    alone, part = (analyse_family(values, Family("none", contrasts=[("a", "none")], m_family=m))[0] for m in (None, 4))
-    assert alone.comparison is not None
-    assert alone.p_adjusted == alone.comparison.p
-    assert part.p_adjusted == 4 * alone.comparison.p
-    assert part.m_family == 4
-    assert part.comparison is not None
-    assert part.comparison.floor_n == 8  # 2^-7 <= .05/4
+def test_one_contrast_needs_no_correction() -> None:
+    for correction in get_args(Correction):
+        (alone,) = analyse_family(study(a=1.2), Family("none", contrasts=[("a", "none")], correction=correction))
+        assert alone.comparison is not None
+        assert alone.p_adjusted == alone.comparison.p
+
+
+PAIRS = [("b", "a"), ("c", "a"), ("c", "b")]
+
+
+def test_max_t_calls_pairs_with_six_blocks_where_holm_can_call_none() -> None:
+    values = study(n=6, a=1.0, b=1.3, c=1.9)
+    for correction, words in (("max-t", ["slower"] * 3), ("holm", ["inconclusive"] * 3)):
+        results = analyse_family(values, Family("none", contrasts=PAIRS, margin=MARGIN, correction=correction))
+        assert [r.verdict.label for r in results] == words
+        assert [r.adjustment for r in results] == [correction] * 3
+    # five blocks cannot reach 5 % at all
+    few = analyse_family(study(n=5, a=1.0, b=1.3, c=1.9), Family("none", contrasts=PAIRS, correction="max-t"))
+    assert [r.verdict.text for r in few] == ["inconclusive (at least 6 blocks)"] * 3
+
+
+def test_tests_against_the_margin_are_corrected_by_holm_under_max_t() -> None:
+    values = study(sd=0.02, a=1.0, b=1.1, c=1.0)
+    by_max_t, by_holm = (
+        analyse_family(values, Family("none", contrasts=PAIRS, margin=MARGIN, correction=correction))
+        for correction in ("max-t", "holm")
+    )
+    for one, other in zip(by_max_t, by_holm, strict=True):
+        assert one.p_equivalence_adjusted == other.p_equivalence_adjusted
+        assert one.p_material_adjusted == other.p_material_adjusted
+        assert one.comparison is not None
+        assert one.comparison.p <= one.p_adjusted <= other.p_adjusted
+
+
+@given(st.integers(0, 200), st.integers(5, 12))
+def test_what_max_t_calls_different_has_an_interval_that_excludes_no_effect(seed: int, n: int) -> None:
+    values = study(n=n, seed=seed, sd=0.1, a=1.0, b=1.1, c=1.2)
+    for r in analyse_family(values, Family("none", contrasts=PAIRS, margin=MARGIN, correction="max-t")):
+        assert r.comparison is not None
+        assert not r.verdict.label.different or r.comparison.excludes_no_effect
+
+
+def test_one_flip_serves_contrasts_on_two_scales() -> None:
+    # "none" lacks what is measured: it is compared by difference, the others by ratio, all of them in one family
+    values = study(n=6, a=1.0, b=1.3) | {"none": np.zeros(6)}
+    pairs = [("a", "none"), ("b", "none"), ("b", "a")]
+    family = Family("none", contrasts=pairs, correction="max-t", margin=MARGIN, differences=pairs[:2])
+    results = analyse_family(values, family)
+    assert [r.comparison.scale for r in results if r.comparison] == ["difference", "difference", "ratio"]
+    assert [r.verdict.label for r in results] == ["slower"] * 3
+    assert [r.comparison.margin for r in results if r.comparison] == [None, None, pytest.approx(0.05)]
+
+
+def test_an_invalid_treatment_leaves_the_other_pairs_their_p() -> None:
+    values = study(n=6, a=1.0, b=1.3, c=1.9)
+    family = Family("none", contrasts=PAIRS, correction="max-t")
+    results = analyse_family(values, family, invalid={"c": "no proof"})
+    assert [r.verdict.label for r in results] == ["slower", "invalid", "invalid"]
+    assert [r.p_adjusted for r in results[1:]] == [None, None]
+    assert results[0].m_family == 3
 
 
 def test_the_twin_has_a_floor_of_its_own() -> None:

@@ -10,7 +10,7 @@ from meshtrial import stats
 from meshtrial.design.parameters import Parameter, read_number_list, split_list
 from meshtrial.design.responses import declared_margins, default_margins, response
 from meshtrial.design.shares import require_possible
-from meshtrial.design.study import PROTOCOLS, Load, Study, Treatment
+from meshtrial.design.study import PROTOCOLS, Load, Study, Treatment, with_pairs
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
 
@@ -242,9 +242,13 @@ def study_of(
     treatments: tuple[Treatment, ...],
     primary: tuple[str, ...],
     restarts: bool = False,
+    pairs: bool = False,
     **more: Any,
 ) -> Study:
-    """Put a study together from its own parts and the general parameters; ``restarts``: it can judge them."""
+    """Put a study together from its own parts and the general parameters.
+
+    ``restarts``: it can judge them; ``pairs``: it compares the treatments with each other too.
+    """
     for treatment in treatments:
         if treatment.restart and not restarts:
             raise UsageError(f"treatment {treatment.name}: restarts under load are what the study rollout is for")
@@ -257,7 +261,7 @@ def study_of(
                     f"response_bytes = {load.response_bytes}: the app {asked} answers as it does; only {SIZED_APP} "
                     "answers with as many bytes as it is asked for"
                 )
-    return Study(
+    study = Study(
         name=name,
         title=title,
         question=question,
@@ -272,6 +276,8 @@ def study_of(
         seed=values["seed"],
         alpha=values["alpha"],
         stopping=rule.to_dict(),
+        correction="max-t",
         options={"parameters": {k: v for k, v in values.items() if k not in ("study_dir", "run_missing", "part")}},
         **more,
     )
+    return replace(study, contrasts=with_pairs(study)) if pairs else study

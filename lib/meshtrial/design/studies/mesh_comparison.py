@@ -1,4 +1,6 @@
-"""Meshes against each other and against none, at several rates; each rate is a family of its own.
+"""Meshes against each other and against none, at several rates.
+
+At each rate the contrasts with none are one family, and all pairs of meshes another.
 
 Locally the treatments are reference data planes; on a cluster they are Istio, Linkerd, Kuma and Consul. A rate
 that a treatment cannot hold is reported as saturated, not as a latency. Beside the rates every treatment's
@@ -25,7 +27,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     *(parameter for parameter in common.LISTED_LOAD if parameter.name != "rps"),
     *common.CALLED,
 )
-# At 200 rps a p50 with 100 requests beyond it needs one second. Seven blocks are what three contrasts need.
+# At 200 rps a p50 with 100 requests beyond it needs one second. Equivalence of three pairs needs six blocks.
 PROFILES = {
     "quick": common.Profile(blocks=7, rps=0, connections=10, duration_s=1.1, warmup_s=0.3),
     "standard": common.Profile(blocks=10, rps=0, connections=10, duration_s=12, warmup_s=3),
@@ -66,11 +68,11 @@ def build(values: Mapping[str, Any]) -> Study:
         title="Meshes against each other and against none",
         question="What does each mesh add to latency, CPU and memory, at which rate, and how much does it carry?",
         app=values["app"],
-        # Five meshes are five contrasts, which eight blocks are the least for.
         blocks=profile.blocks if values["backend"] == "local" else max(8, profile.blocks),
         loads=tuple(loads),
         treatments=common.treatments_of(values["treatments"], TREATMENTS[values["backend"]]),
         primary=primary,
+        pairs=True,
     )
 
 

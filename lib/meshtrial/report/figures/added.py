@@ -21,7 +21,9 @@ from meshtrial.report.sheet import Sheet
 
 def added_latency(data: StudyData) -> Figure:
     """Added milliseconds over the baseline by percentile, with intervals from a study's verdict rows."""
-    found = frames.contrasts(data).where(lambda row: _percentile(row) in PERCENTILES and row.difference is not None)
+    found = frames.contrasts(data, family="").where(
+        lambda row: _percentile(row) in PERCENTILES and row.difference is not None
+    )
     rows = sorted(found.rows, key=lambda row: list(PERCENTILES).index(_percentile(row)))
     if not rows:
         return empty("No latency contrast has been computed yet.")

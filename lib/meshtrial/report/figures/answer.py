@@ -36,7 +36,7 @@ _TITLE_IN = 0.105  # of a letter of a panel's title
 
 def answer(data: StudyData) -> Figure:
     """Every primary contrast of a study that a first screen has room for."""
-    contrasts = frames.contrasts(data, primary=True)
+    contrasts = frames.contrasts(data, primary=True, family="")
     contrasts = contrasts.where(contrasts.reported)
     if not contrasts.rows:
         return empty("No verdict of a primary response has been computed yet.")

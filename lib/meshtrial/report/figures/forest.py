@@ -39,7 +39,7 @@ def forest(data: StudyData, load: str | None = None) -> Figure:
     load : str, optional
         One load's label; all loads without it.
     """
-    return forest_of(frames.contrasts(data, load=load, primary=True))
+    return forest_of(frames.contrasts(data, load=load, primary=True, family=""))
 
 
 def forest_of(contrasts: Contrasts, note: str = "") -> Figure:
@@ -72,7 +72,7 @@ def two_studies(data: StudyData, other: StudyData) -> Figure:
     other : StudyData
         Study B.
     """
-    own = [frames.contrasts(one, primary=True) for one in (data, other)]
+    own = [frames.contrasts(one, primary=True, family="") for one in (data, other)]
     found = [_lettered(contrasts, letter(n)) for n, contrasts in enumerate(own)]
     loads = tuple(dict.fromkeys(load for contrasts in found for load in contrasts.loads))
     looks = palette.Looks((name, look) for contrasts in found for name, look in contrasts.looks.items())

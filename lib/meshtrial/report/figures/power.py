@@ -1,15 +1,16 @@
 """What a study of this noise could find, by its number of blocks: the curve to read before the next one is planned.
 
 The noise of a contrast is the standard deviation of its block differences, as this study saw it. What is drawn is the
-effect that is then found four times out of five, at the study's error level after Holm's first step. Other noise gives
+effect that is then found four times out of five, at the study's error level in its family. Other noise gives
 another curve, so it is a guide for the same machine and load, and no statement about this study's own verdicts.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import polars as pl
 from matplotlib.axes import Axes
@@ -50,8 +51,14 @@ def power(data: StudyData, load: str = "") -> Figure:
     load = load or frames.last_asked(data)
     panels: list[list[_Curve]] = []
     for name in data.plan.study.primary:
-        rows = frames.verdicts(data, load=load, response=name, twin=False)
-        found = [_curve(row, data.plan.study.alpha, len(rows)) for row in rows]
+        rows = [row for row in frames.contrasts(data, load=load, response=name, family="").rows if not row.twin]
+        sees = partial(
+            stats.detectable_effect,
+            alpha=data.plan.study.alpha,
+            m=len(rows),
+            jointly=data.plan.study.correction == "max-t",
+        )
+        found = [_curve(row, sees) for row in rows]
         panels += [shown] if (shown := [curve for curve in found if curve]) else []
     if not panels:
         return empty("No noise of a primary ratio is known yet: too few blocks are finished.")
@@ -66,13 +73,13 @@ def power(data: StudyData, load: str = "") -> Figure:
     return Figure(lambda sheet: _draw(data, panels, load, sheet), _alt(every), caption, _table(every))
 
 
-def _curve(row: VerdictRow, alpha: float, contrasts: int) -> _Curve | None:
-    own = stats.detectable_effect(row.n_blocks, alpha=alpha, m=contrasts)
+def _curve(row: VerdictRow, sees: Callable[[int], float | None]) -> _Curve | None:
+    own = sees(row.n_blocks)
     if row.mde is None or row.ratio is None or own is None or row.mde <= 0:
         return None
     noise = math.log1p(row.mde) / own
     counts = sorted({*BLOCKS, row.n_blocks})
-    standardised = [(n, stats.detectable_effect(n, alpha=alpha, m=contrasts)) for n in counts]
+    standardised = [(n, sees(n)) for n in counts]
     reached = [(n, math.expm1(noise * size)) for n, size in standardised if size is not None]
     return _Curve(row, tuple(n for n, _ in reached), tuple(effect for _, effect in reached))
 

@@ -9,6 +9,7 @@ from meshtrial.report.tables.cost import cost as cost
 from meshtrial.report.tables.cost import money as money
 from meshtrial.report.tables.cost import money_at as money_at
 from meshtrial.report.tables.decomposition import decomposition as decomposition
+from meshtrial.report.tables.described import described as described
 from meshtrial.report.tables.design import design as design
 from meshtrial.report.tables.doubts import doubts as doubts
 from meshtrial.report.tables.generators import generators as generators
@@ -29,6 +30,7 @@ from meshtrial.report.tables.one_run import run_resources as run_resources
 from meshtrial.report.tables.provenance import provenance as provenance
 from meshtrial.report.tables.provenance import recorded_at as recorded_at
 from meshtrial.report.tables.provenance import reproduce_command as reproduce_command
+from meshtrial.report.tables.ranks import ranks as ranks
 from meshtrial.report.tables.restarts import restarts as restarts
 from meshtrial.report.tables.validity import validity as validity
 from meshtrial.report.tables.verdicts import exploratory_table as exploratory_table

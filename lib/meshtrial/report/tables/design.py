@@ -9,6 +9,7 @@ from meshtrial.design.study import Gates, Load, Study
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, wording
 from meshtrial.report.markup import Cell, ColumnOf, Fragment, Table, facts, fold, join, part
+from meshtrial.vocabulary import BETWEEN, CORRECTIONS
 
 
 def design(data: StudyData) -> Fragment:
@@ -26,16 +27,10 @@ def design(data: StudyData) -> Fragment:
     )
 
 
-def family_size(study: Study) -> int:
-    """Contrasts that are corrected together: those of one response at one load, without the twin."""
-    return len(study.all_contrasts())
-
-
 def _facts(data: StudyData) -> Table:
     study = data.plan.study
-    family = max(1, family_size(study))
     kept = min((frames.blocks_of(data, load)[0] for load in frames.loads(data)), default=0)
-    several = len(study.loads) > 1
+    several, level = len(study.loads) > 1, wording.declared_percent(study.alpha)
     primary = wording.listing([wording.short_label(name) for name in study.primary])
     rows: list[tuple[str, object]] = [("question", study.question)]
     rows += [(f"load {load.label}" if several else "load", _load(load)) for load in study.loads]
@@ -45,12 +40,8 @@ def _facts(data: StudyData) -> Table:
             f"{study.blocks} planned, order {study.order}, drawn from seed {study.seed}, sealed before the first run",
         ),
         ("primary", primary),
-        (
-            "families",
-            f"each response at each load, {family} contrast{'s' * (family != 1)}, error level "
-            f"{wording.declared_percent(study.alpha)} after Holm's correction",
-        ),
-        ("smallest possible p", _smallest(study.blocks, kept, family, study.alpha)),
+        ("families", f"{_families(study)}, error level {level} after {CORRECTIONS[study.correction]}"),
+        ("smallest possible p", _smallest(study, kept)),
         ("stopping", _stopping(study)),
     ]
     return facts("Decided before the first run", ("what", "decision"), rows)
@@ -61,16 +52,26 @@ def _load(load: Load) -> str:
     return f"{wording.load_text(load)}, measured for {wording.duration(load.slices * load.duration_s)}{slices}"
 
 
-def _smallest(planned: int, kept: int, family: int, alpha: float) -> str:
-    blocks = kept or planned
+def _families(study: Study) -> str:
+    """How many contrasts are corrected together."""
+    sizes = {name: len(members) for name, members in study.families().items()}
+    one = f"{sizes.get('', 0)} contrast{'s' * (sizes.get('', 0) != 1)}"
+    pairs = f", and by themselves the {sizes[BETWEEN]} pairs of treatments" if BETWEEN in sizes else ""
+    return f"each response at each load, {one}{pairs}"
+
+
+def _smallest(study: Study, kept: int) -> str:
+    blocks, alpha = kept or study.blocks, study.alpha
+    family = max(1, *map(len, study.families().values()))
     lowest = stats.smallest_p(blocks)
-    corrected = min(1.0, family * lowest)
+    raised = family if study.correction == "holm" else 1
+    corrected = min(1.0, raised * lowest)
     text = (
         f"{wording.probability(lowest)} with {blocks} blocks by the exact test; the smallest of {family} "
         f"not below {wording.probability(corrected)} after correction"
     )
     if corrected > alpha:
-        needed = stats.smallest_n(family, alpha)
+        needed = stats.smallest_n(raised, alpha)
         return f"{text}: too few to call anything slower or faster; at least {needed} blocks are needed"
     return text
 

@@ -10,6 +10,7 @@ from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, wording
 from meshtrial.report.markup import Fragment, Piece, badge, box, bullets, join, part
 from meshtrial.report.tables.growth import growth_notes, growth_sentences
+from meshtrial.report.tables.ranks import rank_sentence
 from meshtrial.vocabulary import Word, directions
 
 # Beyond this many clauses over all loads a headline is a table; then it speaks of the first primary response alone.
@@ -72,8 +73,8 @@ def notes_on_headline(data: StudyData) -> list[str]:
 
 
 def _judged(data: StudyData, *, twin: bool, load: str | None = None) -> list[VerdictRow]:
-    """Primary contrasts whose response was recorded, of the A/A twin or of the other treatments."""
-    found = frames.contrasts(data, load=load, primary=True)
+    """Primary contrasts whose response was recorded, of the A/A twin or of the other treatments; no pairs of these."""
+    found = frames.contrasts(data, load=load, primary=True, family="")
     return [row for row in found.rows if row.twin == twin and found.reported(row)]
 
 
@@ -171,7 +172,7 @@ def _sentence(data: StudyData, load: Load) -> list[Piece]:
         if mine:
             pieces += [Piece(";" if len(pieces) > 1 else ""), Piece(" ", "clause"), Piece(treatment, "strong")]
             pieces += [Piece("" if base else f" against {against}"), *_clause(mine)]
-    return [*pieces, Piece(".")]
+    return [*pieces, Piece("."), *rank_sentence(data, load.label, spoken)]
 
 
 def _shortened(data: StudyData) -> str:

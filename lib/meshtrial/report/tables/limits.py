@@ -39,7 +39,7 @@ def _method(data: StudyData) -> list[str]:
         "is inverted from the same test, so it and p never disagree; the confidence it achieves stands beside it.",
         f"A difference is called where the corrected p is at most {wording.plain(study.alpha)}; equivalence where two "
         "one-sided tests at that level put the effect inside the margin that the plan declared. Where neither is shown "
-        "the verdict is inconclusive, with the number of further blocks that would probably settle it.",
+        "the verdict is inconclusive, with the number of blocks of a new study that would probably settle it.",
         "Percentiles are exact, from every request of a run, and then compared over runs: the typical run's. Pooled "
         "percentiles put the requests of all runs together first; they appear beside the distribution only.",
         "Latency is given from the actual send and from the scheduled send. The second one also counts what requests "

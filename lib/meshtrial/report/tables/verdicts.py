@@ -14,7 +14,7 @@ from meshtrial.report import frames, wording
 from meshtrial.report.frames import Contrasts
 from meshtrial.report.markup import Cell, ColumnOf, Fragment, Table, bullets, fold, join, paragraph, part
 from meshtrial.report.tables.headline import verdict_badge
-from meshtrial.vocabulary import Word
+from meshtrial.vocabulary import BETWEEN, CORRECTIONS, Word
 
 FOLD_FROM = 12  # exploratory rows beyond which their table is folded
 _FAMILIES = ("latency", "CPU", "memory", "other")
@@ -27,15 +27,23 @@ def verdict_table(data: StudyData) -> Fragment:
         return paragraph("No verdict has been computed yet.")
     note = (
         "Baseline and treatment are medians over the included runs; the change is estimated within blocks, so it need "
-        "not be their quotient. p is corrected for the contrasts of one response at one load (Holm). The A/A twin "
-        "stands outside every family."
+        "not be their quotient. What is added is estimated by itself, from the differences within blocks. p is "
+        f"corrected for the contrasts of a family at one load ({CORRECTIONS[data.plan.study.correction]}). The A/A "
+        "twin stands outside every family."
     )
     words = bullets(map(in_words, found.rows))
+    pairs = found.where(lambda row: row.family == BETWEEN)
+    holds = "each treatment against each other: estimate, interval, margin"
     return join(
-        *(table.fragment() for table in contrast_tables(found, note)),
+        *(table.fragment() for table in contrast_tables(found.where(lambda row: row.family != BETWEEN), note)),
+        *([fold(f"All {len(pairs.rows)} pairs", holds, *_fragments(pairs))] if pairs.rows else []),
         _legend(found.rows),
         fold("The same in words", "a sentence a row, to be quoted or read aloud", words),
     )
+
+
+def _fragments(contrasts: Contrasts) -> list[Fragment]:
+    return [table.fragment() for table in contrast_tables(contrasts)]
 
 
 def exploratory_table(data: StudyData) -> Fragment:
@@ -47,7 +55,7 @@ def exploratory_table(data: StudyData) -> Fragment:
         "Exploratory: not planned as the study's question, corrected together by Benjamini-Hochberg (q). Read it as "
         "a hint at what to ask next; a finding here is one to repeat in a study of its own."
     )
-    tables = [table.fragment() for table in contrast_tables(found)]
+    tables = _fragments(found)
     if len(found.rows) > FOLD_FROM:
         holds = "response by response: estimate, interval, margin"
         tables = [fold(f"All {len(found.rows)} exploratory contrasts", holds, *tables)]
@@ -101,7 +109,7 @@ def _count(counts: Counter[Word] | None) -> Cell | None:
 
 def contrast_tables(contrasts: Contrasts, note: str = "") -> list[Table]:
     """Verdict rows as tables, one a load."""
-    panels = contrasts.panels("load")
+    panels = contrasts.panels("load", "family")
     # What holds for all of them is said once, below the last.
     return [_table(panel, note if panel is panels[-1] else "") for panel in panels]
 
@@ -120,6 +128,8 @@ def _table(contrasts: Contrasts, note: str) -> Table:
         ColumnOf("margin", _margin, numeric=True),
     ]
     caption = "Exploratory contrasts" if all(row.exploratory for row in rows) else "Verdicts"
+    if rows[0].family == BETWEEN:
+        caption = f"Pairs, {caption.lower()}"
     if load:
         caption += f" at {load}"
     if not several:

@@ -1,0 +1,97 @@
+"""Which treatment is better than which: the places that the pairs leave to each, at once for all of them.
+
+All pairs of a study's family "between" are corrected together, so that in at least 1 - alpha of studies nothing is
+shown there that is not so. Whatever was shown bounds a place: who was shown to be worse than two others is third at
+the best (Mogstad, Romano, Shaikh & Wilhelm, Review of Economic Studies 91, 2024, section 3; Klein, Wright & Wieczorek,
+J. R. Stat. Soc. C 69, 2020). What was not shown leaves places open; it never puts two treatments on a par.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meshtrial.design.responses import REGISTRY, Response
+from meshtrial.records.dataset import StudyData
+from meshtrial.records.schema import VerdictRow
+from meshtrial.vocabulary import BETWEEN, Word, directions
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a treatment stands among the others.
+
+    Attributes
+    ----------
+    treatment : str
+    value : float or None
+        Median of the response, in its stored unit; None where it was not compared.
+    best, worst : int
+        First and last place that the pairs leave it, 1 being the best.
+    better_than, worse_than : tuple of str
+        Those it was shown to be better or worse than.
+    """
+
+    treatment: str
+    value: float | None
+    best: int
+    worst: int
+    better_than: tuple[str, ...]
+    worse_than: tuple[str, ...]
+
+    @property
+    def places(self) -> str:
+        """``2`` or ``2–4``."""
+        return str(self.best) if self.best == self.worst else f"{self.best}–{self.worst}"
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The places of all treatments by one response at one load, best first."""
+
+    load: str
+    response: Response
+    places: tuple[Place, ...]
+
+    @property
+    def shown(self) -> int:
+        """Pairs that were shown to differ."""
+        return sum(len(place.better_than) for place in self.places)
+
+    @property
+    def pairs(self) -> int:
+        """All pairs."""
+        return len(self.places) * (len(self.places) - 1) // 2
+
+
+def rankings(data: StudyData) -> tuple[Ranking, ...]:
+    """A ranking for each load and primary response whose pairs have verdicts; none of a study that is not finished."""
+    study = data.plan.study
+    found = []
+    for load in study.loads:
+        for name in study.primary:
+            rows = [
+                row
+                for row in data.verdicts
+                if (row.load, row.response, row.family) == (load.label, name, BETWEEN)
+                and row.verdict is not Word.PROVISIONAL
+            ]
+            if rows:
+                found.append(Ranking(load.label, REGISTRY[name], _places(rows, REGISTRY[name])))
+    return tuple(found)
+
+
+def _places(rows: list[VerdictRow], response: Response) -> tuple[Place, ...]:
+    higher, lower = directions(response.kind)
+    if response.kind in ("level", "throughput"):  # more of it is better
+        higher, lower = lower, higher
+    values: dict[str, float | None] = {}
+    for row in rows:
+        values |= {row.baseline: row.baseline_value, row.treatment: row.treatment_value}
+    better = [(row.baseline, row.treatment) for row in rows if row.verdict == higher]
+    better += [(row.treatment, row.baseline) for row in rows if row.verdict == lower]
+    found = []
+    for name, value in values.items():
+        wins = tuple(loser for winner, loser in better if winner == name)
+        losses = tuple(winner for winner, loser in better if loser == name)
+        found.append(Place(name, value, 1 + len(losses), len(values) - len(wins), wins, losses))
+    return tuple(sorted(found, key=lambda place: (place.best + place.worst, place.best)))

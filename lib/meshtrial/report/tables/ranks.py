@@ -1,0 +1,62 @@
+"""Which is better than which: a table a response and load, with the places that the pairs leave."""
+
+from __future__ import annotations
+
+from meshtrial.inference.ranking import Place, Ranking, rankings
+from meshtrial.records.dataset import StudyData
+from meshtrial.report import frames, wording
+from meshtrial.report.markup import Cell, ColumnOf, Fragment, Piece, Table, join, paragraph
+
+_NOTE = (
+    "Every pair was compared with the same exact test, and all pairs of a table are corrected together. A place is "
+    "bounded by what was shown: one behind each that is better, one before each that is worse. Where nothing was shown "
+    "places stay open; treatments that share places were not shown to be alike."
+)
+
+
+def ranks(data: StudyData) -> Fragment:
+    """A table for each primary response and load of a study that compares its treatments with each other."""
+    found = rankings(data)
+    if not found:
+        return paragraph("This study declared no contrasts between its treatments, or has no verdicts of them yet.")
+    level = wording.declared_percent(1 - data.plan.study.alpha)
+    note = f"{_NOTE} All places of a table hold at once in at least {level} of such studies."
+    return join(*(_table(data, one, note if one is found[-1] else "").fragment() for one in found))
+
+
+def rank_sentence(data: StudyData, load: str, spoken: str = "") -> list[Piece]:
+    """The places by the first primary response, or the one that is spoken of; nothing where there are none."""
+    mine = [one for one in rankings(data) if one.load == load and spoken in ("", one.response.name)]
+    if not mine:
+        return []
+    ranking = mine[0]
+    name = wording.short_label(ranking.response.name)
+    pieces = [Piece(" ", "clause"), Piece(f"Between them, by {name}: places ")]
+    groups: dict[str, list[str]] = {}
+    for place in ranking.places:
+        groups.setdefault(place.places, []).append(place.treatment)
+    for index, (places, names) in enumerate(groups.items()):
+        pieces += [Piece("; " if index else ""), Piece(places, "strong"), Piece(f" {wording.listing(names)}")]
+    return [*pieces, Piece(f" ({ranking.shown} of {ranking.pairs} pairs shown to differ).", "quiet")]
+
+
+def _table(data: StudyData, ranking: Ranking, note: str) -> Table:
+    def names(found: tuple[str, ...]) -> str:
+        return wording.listing(list(found)) or "–"
+
+    columns: list[ColumnOf[Place]] = [
+        ColumnOf("treatment", lambda place: place.treatment),
+        ColumnOf("places", lambda place: Cell(place.places, place.best + place.worst), middle=True),
+        ColumnOf("typical run", lambda place: _value(ranking, place), numeric=True),
+        ColumnOf("shown to be better than", lambda place: names(place.better_than)),
+        ColumnOf("shown to be worse than", lambda place: names(place.worse_than)),
+    ]
+    where = frames.at(data, ranking.load)
+    caption = f"Which is better than which by {wording.short_label(ranking.response.name)}{where}"
+    return Table.of(
+        f"{caption}: {ranking.shown} of {ranking.pairs} pairs shown to differ", columns, ranking.places, note
+    )
+
+
+def _value(ranking: Ranking, place: Place) -> Cell | None:
+    return None if place.value is None else Cell(wording.in_unit(ranking.response, place.value), place.value)
