@@ -89,8 +89,7 @@ class RecordedStudy:
         >>> found["treatment"], found["response"], found["verdict"]
         ('node-proxy', 'latency_p50_s', 'slower')
         """
-        frame = verdict_frame(self.data.verdicts)
-        return frame.with_columns(exploratory=True) if self.after_the_fact else frame
+        return verdict_frame(self.data.verdicts)
 
     def reanalyse(
         self, *, margin: str = "", alpha: float | None = None, baseline: str = "", pairs: bool = False

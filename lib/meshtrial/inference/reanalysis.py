@@ -79,7 +79,8 @@ def reanalyse(
     plan = replace(data.plan, study=asked)
     rows = judge(data.plan, plan, data.runs, data.table, place_of_block(data.plan, data.environment))
     if said:
-        rows = [replace(row, warnings=(Warning(AFTER_THE_FACT, said), *row.warnings)) for row in rows]
+        mark = Warning(AFTER_THE_FACT, said)
+        rows = [replace(row, exploratory=True, warnings=(mark, *row.warnings)) for row in rows]
     return Reanalysis(replace(data, plan=plan, verdicts=tuple(rows)), said)
 
 

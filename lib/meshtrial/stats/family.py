@@ -341,7 +341,8 @@ def analyse_family(
     gone, shaken = _excluded_warnings(sample), _twin_warnings(sample, twin, noise)
     together: tuple[Warning, ...] = ()
     for here in sample.by_place:
-        together += all_dependent([v[here] for v in sample.values.values()], family.scale)
+        # What is zero throughout has no logarithm, and no states of its own.
+        together += all_dependent([v[here] for v in sample.values.values() if v.any()], family.scale)
 
     def judge(
         pair: Pair, role: Role, c: Comparison | None, p: _PValues, m_family: int, adjustment: Adjustment
