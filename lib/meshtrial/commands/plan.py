@@ -66,7 +66,8 @@ def ask_of(arguments: argparse.Namespace, data: StudyData) -> Ask:
         )
     study = data.plan.study
     alpha = study.alpha if arguments.alpha is None else arguments.alpha
-    contrasts = len(study.all_contrasts()) if arguments.contrasts is None else arguments.contrasts
+    declared = max(map(len, study.families().values()))
+    contrasts = declared if arguments.contrasts is None else arguments.contrasts
     if not 0 < alpha < 0.5 or not 0 < arguments.power < 1:
         raise UsageError(
             f"--alpha {alpha:g} --power {arguments.power:g}: allowed are 0 to 0.5 and 0 to 1, ends excluded"

@@ -1,9 +1,10 @@
 """What a margin costs on this machine, from a study that was recorded on it.
 
 Opinion: the noise that counts is that of the block differences of a real contrast, so every contrast gets its own
-line and the noisiest one is what a plan must be made for. Formulas: `meshtrial.stats.power`. A slice of a deployment
-averages out what varies inside it, never what varies between two (Kalibera & Jones 2013, section 6.2); both parts are
-known only from a study that measured several slices of each deployment.
+line and the noisiest one is what a plan must be made for, by its upper limit and not its estimate. Formulas:
+`meshtrial.stats.power`. A slice of a deployment averages out what varies inside it, never what varies between two
+(Kalibera & Jones 2013, section 6.2); both parts are known only from a study that measured several slices of each
+deployment.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Need:
     blocks : int
         Complete blocks that the noise was taken from.
     sd : float
-        Standard deviation of the block differences (logs).
+        Standard deviation of the block differences (logs). What it is below with a confidence of 70 % is planned with.
     margin : float
         The margin as a ratio minus one.
     difference, equivalence : int
@@ -179,7 +180,8 @@ def _needs(data: StudyData, load: str, inclusion: Inclusion, ask: Ask) -> tuple[
         sd = float(d.std(ddof=1))
         margin = ask.margin.ratio(float(np.median(base))) - 1
         half, m = math.log1p(margin), ask.contrasts
-        effect = stats.detectable_effect(len(d), alpha=ask.alpha, m=m, power=ask.power)
+        effect = stats.detectable_effect(len(d), alpha=ask.alpha, m=m, power=ask.power, jointly=True)
+        careful = stats.upper_sd(sd, len(d))
         found.append(
             Need(
                 treatment=treatment,
@@ -188,8 +190,10 @@ def _needs(data: StudyData, load: str, inclusion: Inclusion, ask: Ask) -> tuple[
                 blocks=len(d),
                 sd=sd,
                 margin=margin,
-                difference=stats.blocks_for_difference(sd, half, alpha=ask.alpha, m=m, power=ask.power),
-                equivalence=stats.blocks_for_equivalence(sd, half, alpha=ask.alpha, m=m, power=ask.power),
+                difference=stats.blocks_for_difference(
+                    careful, half, alpha=ask.alpha, m=m, power=ask.power, jointly=True
+                ),
+                equivalence=stats.blocks_for_equivalence(careful, half, alpha=ask.alpha, m=m, power=ask.power),
                 visible=None if effect is None else math.expm1(effect * sd),
             )
         )
@@ -259,9 +263,10 @@ def _split(data: StudyData, inclusion: Inclusion, plan: LoadPlan, worst: Need, a
     best = stats.best_slices(parts, outer_s, inner_s)
     options: dict[int, tuple[int, float]] = {}
     for count in sorted({1, spec.slices, best}):
-        sd = math.sqrt(2 * parts.run_variance(count))  # of a difference of two runs, each a fresh deployment
+        # Of a difference of two runs, each a fresh deployment.
+        sd = stats.upper_sd(math.sqrt(2 * parts.run_variance(count)), worst.blocks)
         margin, m = math.log(1 + worst.margin), ask.contrasts
-        blocks = stats.blocks_for_difference(sd, margin, alpha=ask.alpha, m=m, power=ask.power)
+        blocks = stats.blocks_for_difference(sd, margin, alpha=ask.alpha, m=m, power=ask.power, jointly=True)
         options[count] = (blocks, blocks * plan.treatments * (outer_s + count * inner_s))
     return Slices(spec.slices, best, between, within, outer_s, inner_s, options)
 

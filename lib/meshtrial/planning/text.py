@@ -23,12 +23,11 @@ def _head(data: StudyData, ask: Ask) -> str:
         )
         if text
     )
-    floor_d = stats.smallest_n(ask.contrasts, ask.alpha)
     floor_e = stats.smallest_n(ask.contrasts, ask.alpha, "equivalence")
     return _wrap(
         f"{ask.response.label}, margin {sized}, alpha {ask.alpha:g} over {ask.contrasts} contrast"
-        f"{'s' * (ask.contrasts > 1)}, power {ask.power:g}; from {paths.shown(data.path)}. No fewer than {floor_d} "
-        f"blocks can show a difference in such a family, no fewer than {floor_e} equivalence."
+        f"{'s' * (ask.contrasts > 1)}, power {ask.power:g}; from {paths.shown(data.path)}. No fewer than {_floor(ask)} "
+        f"blocks can show a difference, no fewer than {floor_e} equivalence in such a family."
     )
 
 
@@ -53,8 +52,8 @@ def _load(plan: LoadPlan, ask: Ask, several: bool) -> str:
         lines.append("  " + "  ".join(cells))
     lines.append(
         _wrap(
-            "noise: standard deviation of the log ratios of a block. smallest visible: the effect that the blocks "
-            f"there find with power {ask.power:g}."
+            "noise: standard deviation of the log ratios of a block; planned with what it is below with a confidence "
+            f"of 70 %. smallest visible: the effect that the blocks there find with power {ask.power:g}."
         )
     )
     repeats = f", {100 * (plan.repeats - 1):.3g} % of the runs repeated" if plan.repeats > 1 else ""
@@ -79,7 +78,7 @@ def _slices(plan: LoadPlan) -> str:
 
 
 def _floor(ask: Ask) -> int:
-    return stats.smallest_n(ask.contrasts, ask.alpha)
+    return stats.smallest_n(1, ask.alpha)  # whatever the family: a new study is corrected by max-T
 
 
 def _time(seconds: float) -> str:

@@ -21,7 +21,7 @@ from meshtrial.stats.family import ContrastResult, Family, analyse_family
 from meshtrial.stats.intervals import RankInterval, hodges_lehmann
 from meshtrial.stats.multiplicity import smallest_n, smallest_n_unpaired
 from meshtrial.stats.noise import VarianceComponents, best_slices, variance_components
-from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence, detectable_effect
+from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence, detectable_effect, upper_sd
 from meshtrial.stats.ranktests import smallest_p, smallest_p_unpaired
 from meshtrial.stats.saturation import Capacity, RateSearch, Rung, bracket, capacity
 from meshtrial.stats.stopping import (
@@ -72,6 +72,7 @@ __all__ = [
     "smallest_p",
     "smallest_p_unpaired",
     "stopping_rule",
+    "upper_sd",
     "variance_components",
     "varying_factors",
     "warm_up",

@@ -104,6 +104,14 @@ def _reach(alpha: float, m: int, jointly: bool) -> float:
     return alpha / 2 if jointly else alpha / m / 2
 
 
+def upper_sd(sd: float, n: int, confidence: float = 0.7) -> float:
+    """What a standard deviation of n values is below with this confidence, under normal noise.
+
+    A plan made with the estimate itself has its power in half of cases only: small estimates promise too much.
+    """
+    return sd * math.sqrt((n - 1) / float(special.chdtri(n - 1, confidence)))
+
+
 def blocks_for_difference(
     sd: float, margin: float, *, alpha: float = 0.05, m: int = 1, power: float = 0.8, jointly: bool = False
 ) -> int:

@@ -7,8 +7,14 @@ from statsmodels.stats.power import TTestPower
 
 from meshtrial.errors import UsageError
 from meshtrial.stats.intervals import signed_rank_p_rows
-from meshtrial.stats.multiplicity import smallest_n
-from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence, detectable_effect, reached_level
+from meshtrial.stats.multiplicity import smallest_n, step_down_max_t
+from meshtrial.stats.power import (
+    blocks_for_difference,
+    blocks_for_equivalence,
+    detectable_effect,
+    reached_level,
+    upper_sd,
+)
 
 
 @pytest.mark.parametrize(("n", "level"), [(6, 0.025), (10, 0.025), (10, 0.005), (16, 0.01), (60, 0.05)])
@@ -104,3 +110,40 @@ def test_refuses(sd: float, margin: float) -> None:
 def test_a_wider_margin_saves_blocks() -> None:
     for blocks in (blocks_for_difference, blocks_for_equivalence):
         assert blocks(0.05, math.log(1.2), m=2) < blocks(0.05, math.log(1.05), m=2)
+
+
+def test_a_plan_from_a_pilot_has_the_power_that_was_asked_for() -> None:
+    # The noise of ten blocks is planned with: once as it was estimated, once at its upper limit.
+    rng = np.random.default_rng(8)
+    margin, powers = 1.0, {}
+    for careful in (False, True):
+        found = []
+        for sd in rng.normal(0, 1, (400, 10)).std(axis=1, ddof=1).tolist():
+            n = blocks_for_difference(upper_sd(sd, 10) if careful else sd, margin)
+            found.append(signed_rank_p_rows(rng.normal(margin, 1, (20, n))) <= 0.05)
+        powers[careful] = float(np.mean(np.concatenate(found)))
+    assert powers[False] < 0.80 < 0.82 < powers[True] < 0.93
+
+
+def test_the_upper_limit_is_chi_squares() -> None:
+    assert upper_sd(1.0, 6) == pytest.approx(1.29, abs=0.005)
+    assert upper_sd(2.0, 10) == pytest.approx(2 * 1.19, abs=0.01)
+
+
+@pytest.mark.parametrize(("n", "least"), [(7, 0.70), (8, 0.75), (10, 0.78)])
+def test_what_max_t_is_said_to_find_it_finds(n: int, least: float) -> None:
+    rng = np.random.default_rng(n)
+    effect = detectable_effect(n, m=5, jointly=True)
+    assert effect is not None
+    found = []
+    for study in rng.normal(0, 1 / math.sqrt(2), (400, n, 6)) + effect * (np.arange(6) == 1):
+        found.append(step_down_max_t([study[:, k] - study[:, 0] for k in range(1, 6)], [0.0] * 5)[0] <= 0.05)
+    assert np.mean(found) > least
+
+
+def test_max_t_needs_no_more_blocks_than_holm() -> None:
+    for m in (1, 5, 10):
+        for n in (6, 8, 10, 16):
+            holm, jointly = (detectable_effect(n, m=m, jointly=how) for how in (False, True))
+            assert jointly is not None
+            assert holm is None or jointly <= holm
