@@ -22,7 +22,7 @@ def doubts(data: StudyData) -> Fragment:
         *(twin_sentences(data) if called else []),
         *gone,
         *course_of_runs(data),
-        *wording.warnings(frames.contrasts(data, primary=True).rows),
+        *wording.warnings(frames.contrasts(data, primary=True, family="").rows),
         *_limits(data),
     ]
     alarm = called or bool(gone)

@@ -42,6 +42,8 @@ def rank_sentence(data: StudyData, load: str, spoken: str = "") -> list[Piece]:
 
 def _table(data: StudyData, ranking: Ranking, note: str) -> Table:
     def names(found: tuple[str, ...]) -> str:
+        if len(found) == len(ranking.places) - 1 > 1:
+            return "all others"
         return wording.listing(list(found)) or "–"
 
     columns: list[ColumnOf[Place]] = [

@@ -36,10 +36,14 @@ def verdict_table(data: StudyData) -> Fragment:
     holds = "each treatment against each other: estimate, interval, margin"
     return join(
         *(table.fragment() for table in contrast_tables(found.where(lambda row: row.family != BETWEEN), note)),
-        *([fold(f"All {len(pairs.rows)} pairs", holds, *_fragments(pairs))] if pairs.rows else []),
+        *([fold(f"All {len(pairs.rows)} pairs", holds, *_fragments(pairs), _warned(pairs))] if pairs.rows else []),
         _legend(found.rows),
         fold("The same in words", "a sentence a row, to be quoted or read aloud", words),
     )
+
+
+def _warned(contrasts: Contrasts) -> Fragment:
+    return bullets(wording.warnings(contrasts.rows))
 
 
 def _fragments(contrasts: Contrasts) -> list[Fragment]:
