@@ -4,7 +4,9 @@ Opinion: a study is one day, and days are a sample like runs. Within a study a t
 blocks; two studies share nothing, so what differs between them may be the version or just the day, and no test can tell
 which. So a difference between studies is tested against the noise inside them, and said to be of the day as much as of
 anything else; and an effect over all of them gets an interval in which the spread between days counts (random effects
-by Paule and Mandel, interval by Student's t over the studies).
+by Paule and Mandel, interval by Student's t over the studies), and which is never narrower than what the noise inside
+the studies alone would give: that a few days lie close together is no proof that days do. A proxy adds work to a
+request, so where the baseline moves from session to session its ratio does too: what is added is compared beside it.
 """
 
 from __future__ import annotations
@@ -64,6 +66,9 @@ class OverDays:
     between_sd : float
         Standard deviation between the studies, of logarithms where it is a ratio; 0 where the studies differ by no more
         than their own noise explains.
+    sd_low, sd_high : float or None
+        Its interval (Viechtbauer, Statistics in Medicine 26, 2007, section 2.2: the Q-profile); None of two studies,
+        from which no spread can be told.
     confidence : float
     """
 
@@ -71,6 +76,8 @@ class OverDays:
     low: float
     high: float
     between_sd: float
+    sd_low: float | None
+    sd_high: float | None
     confidence: float
 
 
@@ -87,6 +94,8 @@ class Between:
     effects : tuple of Effect
     against_first : tuple of ContrastResult
         Each further study against the first that has it.
+    added : tuple of ContrastResult
+        Of a ratio the same of the amounts, treatment minus baseline.
     over_days : OverDays or None
     """
 
@@ -97,6 +106,7 @@ class Between:
     scale: stats.Scale
     effects: tuple[Effect, ...]
     against_first: tuple[stats.ContrastResult, ...]
+    added: tuple[stats.ContrastResult, ...]
     over_days: OverDays | None
 
     def word(self, result: stats.ContrastResult) -> str:
@@ -188,18 +198,41 @@ def _between(studies: Sequence[StudyData], load: str, response: str, treatment: 
     }
     difference = any(base is not None and not (base > 0).all() for _, base in taken.values())
     scale: stats.Scale = "difference" if difference or REGISTRY[response].counted else "ratio"
-    effects = []
-    for i, (own, base) in taken.items():
-        effect = effect_of(i, own, base, scale)
-        if effect is not None:
-            effects.append(effect)
+    study = studies[0].plan.study
+    of = (load, response, treatment, baseline)
+    return of_values(taken, study.margins.get(response), of=of, scale=scale, alpha=study.alpha)
+
+
+def of_values(
+    taken: Mapping[int, tuple[FloatArray, FloatArray | None]],
+    margin: Margin | None,
+    *,
+    of: tuple[str, str, str, str] = ("", "latency_p50_s", "treatment", "baseline"),
+    scale: stats.Scale = "ratio",
+    alpha: float = 0.05,
+) -> Between | None:
+    """What is between studies of which these are the values, the treatment's and those of what it is compared with.
+
+    None where fewer than two have any.
+    """
+    load, response, treatment, baseline = of
+    effects = _effects(taken, scale)
     if len(effects) < 2:
         return None
-    study = studies[0].plan.study
-    results = _against_first(effects, scale, study.margins.get(response), response, study.alpha)
-    return Between(
-        load, response, treatment, baseline, scale, tuple(effects), results, over_days(effects, scale, study.alpha)
-    )
+    results = _against_first(effects, scale, margin, response, alpha)
+    added: tuple[stats.ContrastResult, ...] = ()
+    if scale == "ratio" and baseline:
+        # Within what the margin is of the first study's baseline: a margin relative to what is added is another one.
+        _, base = taken[effects[0].study]
+        size = None if margin is None or base is None else Margin(0.0, margin.difference(float(np.median(base))))
+        added = _against_first(_effects(taken, "difference"), "difference", size, response, alpha)
+    over = over_days(effects, scale, alpha)
+    return Between(load, response, treatment, baseline, scale, tuple(effects), results, added, over)
+
+
+def _effects(taken: Mapping[int, tuple[FloatArray, FloatArray | None]], scale: stats.Scale) -> list[Effect]:
+    found = (effect_of(i, own, base, scale) for i, (own, base) in taken.items())
+    return [effect for effect in found if effect is not None]
 
 
 def _values(
@@ -269,10 +302,38 @@ def over_days(effects: Sequence[Effect], scale: stats.Scale, alpha: float) -> Ov
     if len(set(means.tolist())) < 2:
         return None  # the same study twice
     found = combine_effects(means, errors**2, method_re="iterated", use_t=True, alpha=alpha)
-    # Of its four intervals the last: random effects, scaled by how much the studies really differ.
-    values = [float(found.mean_effect_re), *map(float, found.conf_int(alpha=alpha, use_t=True)[3])]
+    # Of its four intervals the last: random effects, scaled by how much the studies really differ. The first: by the
+    # noise inside them alone.
+    inside, *_, across = found.conf_int(alpha=alpha, use_t=True)
+    values = [float(found.mean_effect_re), float(min(inside[0], across[0])), float(max(inside[1], across[1]))]
     estimate, low, high = (float(np.exp(value)) for value in values) if scale == "ratio" else values
-    return OverDays(estimate, low, high, float(np.sqrt(max(0.0, found.tau2))), 1 - alpha)
+    spread = float(np.sqrt(max(0.0, found.tau2)))
+    return OverDays(estimate, low, high, spread, *_spread_interval(means, errors, alpha), 1 - alpha)
+
+
+def _spread_interval(means: FloatArray, errors: FloatArray, alpha: float) -> tuple[float | None, float | None]:
+    """Standard deviations between the studies under which their scatter is neither too large nor too small."""
+    from scipy.optimize import brentq
+    from scipy.stats import chi2
+
+    if len(means) < 3:
+        return None, None
+
+    def scatter(variance: float) -> float:
+        weights = 1 / (errors**2 + variance)
+        return float(weights @ (means - weights @ means / weights.sum()) ** 2)
+
+    def at(quantile: float) -> float:
+        wanted = float(chi2.ppf(quantile, len(means) - 1))
+        if scatter(0.0) <= wanted:
+            return 0.0
+        # The scatter falls to nothing as the variance grows: some power of two is beyond it.
+        above = float(np.ptp(means) ** 2)
+        while scatter(above) > wanted:
+            above *= 2
+        return float(np.sqrt(brentq(lambda variance: scatter(variance) - wanted, 0.0, above)))
+
+    return at(1 - alpha / 2), at(alpha / 2)
 
 
 def write(path: Path, studies: Sequence[StudyData], found: Sequence[Between]) -> None:
@@ -281,23 +342,24 @@ def write(path: Path, studies: Sequence[StudyData], found: Sequence[Between]) ->
     rows = []
     for one in found:
         effects = [{"study": e.study, "mean": e.mean, "error": e.error, "blocks": len(e.values)} for e in one.effects]
-        against = [
-            {
-                "study": int(result.treatment),
-                "says": one.word(result),
-                "estimate": None if result.comparison is None else result.comparison.estimate,
-                "p": None if result.comparison is None else result.comparison.p,
-                "p_adjusted": result.p_adjusted,
-            }
-            for result in one.against_first
-        ]
         rows.append(
             {
                 **{name: getattr(one, name) for name in ("load", "response", "treatment", "baseline", "scale")},
                 "effects": effects,
-                "against_first": against,
+                "against_first": [_plain(one, result) for result in one.against_first],
+                "added_against_first": [_plain(one, result) for result in one.added],
                 "over_days": None if one.over_days is None else asdict(one.over_days),
             }
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, {"schema": "meshtrial.between/1", "studies": listed, "contrasts": rows})
+
+
+def _plain(one: Between, result: stats.ContrastResult) -> dict[str, Any]:
+    return {
+        "study": int(result.treatment),
+        "says": one.word(result),
+        "estimate": None if result.comparison is None else result.comparison.estimate,
+        "p": None if result.comparison is None else result.comparison.p,
+        "p_adjusted": result.p_adjusted,
+    }

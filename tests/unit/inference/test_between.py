@@ -19,8 +19,10 @@ from meshtrial import cli
 from meshtrial.design.study import Load
 from meshtrial.errors import UsageError
 from meshtrial.inference import between, infer
+from meshtrial.margin import Margin
 from meshtrial.records.dataset import StudyData
 from meshtrial.report.tables.between import between as table
+from meshtrial.vocabulary import Word
 
 SAMPLE = next((Path(__file__).resolve().parents[3] / "data" / "sample" / "ambient_vs_no_mesh").iterdir())
 
@@ -164,3 +166,59 @@ def test_the_command_compares_the_sample_with_itself_and_refuses_what_it_cannot(
         err = io.StringIO()
         assert cli.main(argv, io.StringIO(), err) == 2
         assert why in err.getvalue()
+
+
+def test_where_the_baseline_moves_the_added_amount_agrees_and_the_ratio_does_not():
+    """Two sessions of one machine in another idle state: 0.4 ms are added in both, to 0.08 and to 0.13 ms."""
+    rng = np.random.default_rng(2)
+
+    def taken(base: float) -> tuple[np.ndarray, np.ndarray]:
+        level = base * np.exp(0.02 * rng.standard_normal(12))
+        return level + 4e-4 * np.exp(0.03 * rng.standard_normal(12)), level
+
+    found = between.of_values({0: taken(8e-5), 1: taken(1.3e-4)}, Margin(0.05, 5e-5))
+    assert found is not None
+    (by_ratio,), (by_amount,) = found.against_first, found.added
+    assert (found.word(by_ratio), found.word(by_amount)) == ("differ", "agree within the margin")
+
+
+def test_the_interval_over_days_is_never_narrower_than_the_noise_inside_them():
+    # Three days that happen to lie closer together than their own noise.
+    logs = np.linspace(-0.3, 0.3, 10)
+    effects = [between.effect_of(day, np.exp(0.2 + 1e-4 * day + logs), np.ones(10), "ratio") for day in range(3)]
+    over = between.over_days(effects, "ratio", 0.05)
+    assert over is not None
+    inside = effects[0].error / np.sqrt(3)
+    assert np.log(over.high / over.low) / 2 > 1.9 * inside
+    assert (over.between_sd, over.sd_low) == (0, 0)
+
+
+def test_a_spread_has_an_interval_and_two_days_have_none():
+    rng = np.random.default_rng(6)
+
+    def days(many: int) -> between.OverDays:
+        means = 0.2 * rng.standard_normal(many)
+        logs = means[:, None] + 0.05 * rng.standard_normal((many, 10))
+        effects = [between.effect_of(i, np.exp(day), np.ones(10), "ratio") for i, day in enumerate(logs)]
+        over = between.over_days(effects, "ratio", 0.05)
+        assert over is not None
+        return over
+
+    assert (days(2).sd_low, days(2).sd_high) == (None, None)
+    held = 0
+    for _ in range(200):
+        over = days(6)
+        assert over.sd_low is not None
+        assert over.sd_high is not None
+        assert over.sd_low <= over.between_sd <= over.sd_high
+        held += over.sd_low <= 0.2 <= over.sd_high
+    assert 180 <= held <= 199
+
+
+def test_an_unfinished_study_is_said_to_be_one(days):
+    first, second = days(1, 2)
+    early = replace(second, verdicts=tuple(replace(row, verdict=Word.PROVISIONAL) for row in second.verdicts))
+    shown = table([first, early], between.compare([first, early]), []).text
+    assert "B is not finished: what it says here is an early look, and may be read for no verdict." in shown
+    assert "A is not finished" not in shown
+    assert "not estimable" in shown

@@ -14,6 +14,7 @@ from meshtrial.inference.between import Between
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
 from meshtrial.report.markup import Cell, ColumnOf, Fragment, Table, bullets, join, paragraph
+from meshtrial.vocabulary import Word
 
 _EACH = 4  # studies that have a column of their own
 CAVEAT = (
@@ -25,8 +26,9 @@ _NOTE = (
     "Each study: mean over its blocks, of logarithms where it is a ratio. Against the first: exact rank test on the "
     "blocks' values, corrected by Benjamini and Hochberg, with the noise inside the studies alone. Over the days: "
     "random effects (Paule and Mandel), interval by Student's t over the studies, so that days count: two days make a "
-    "wide one. Spread: standard deviation between the studies beyond their own noise; of the A/A twin it is what days "
-    "do to nothing."
+    "wide one; never narrower than the noise inside the studies makes it. Spread: standard deviation between the "
+    "studies beyond their own noise, with its interval (not to be told from two); of the A/A twin it is what days do "
+    "to nothing."
 )
 
 
@@ -42,7 +44,29 @@ def between(studies: Sequence[StudyData], found: Sequence[Between], differ: Sequ
     """
     listed = [f"{letter(i)}: {_named(data)}" for i, data in enumerate(studies)]
     said = [f"Differs between them: {line}" for line in differ] or ["The same parameters and versions in all of them."]
+    said += [_unfinished(i) for i, data in enumerate(studies) if _early(data)]
+    said += _scales(found)
     return join(bullets(listed), bullets(said), _table(len(studies), found).fragment(), paragraph(CAVEAT))
+
+
+def _early(data: StudyData) -> bool:
+    return any(row.verdict is Word.PROVISIONAL for row in data.verdicts)
+
+
+def _unfinished(place: int) -> str:
+    return f"{letter(place)} is not finished: what it says here is an early look, and may be read for no verdict."
+
+
+def _scales(found: Sequence[Between]) -> list[str]:
+    """On which scale the sessions agree, where effects are ratios."""
+    pairs = [(one, both) for one in found if one.added for both in zip(one.against_first, one.added, strict=True)]
+    if not pairs:
+        return []
+    by_ratio, by_amount = (sum(one.word(both[i]) == "differ" for one, both in pairs) for i in (0, 1))
+    return [
+        f"Against the first, ratios differ in {by_ratio} and added amounts in {by_amount} of {len(pairs)} comparisons: "
+        "where the baseline moves from session to session, what is added often does not."
+    ]
 
 
 def letter(place: int) -> str:
@@ -68,6 +92,8 @@ def _table(studies: int, found: Sequence[Between]) -> Table:
     else:
         columns += [ColumnOf(letter(i), partial(_of_study, i), numeric=True) for i in range(studies)]
         columns.append(ColumnOf("against the first", _against_first))
+    if studies <= _EACH:
+        columns.append(ColumnOf("added, against the first", _added))
     columns += [ColumnOf("over the days", _over_days, numeric=True), ColumnOf("spread", _spread, numeric=True)]
     several = len({one.load for one in found}) > 1
     groups = [one.load for one in found] if several else ()
@@ -103,6 +129,10 @@ def _against_first(one: Between) -> str:
     return "; ".join(_against(one, result) for result in one.against_first)
 
 
+def _added(one: Between) -> str | None:
+    return "; ".join(_against(one, result) for result in one.added) or None
+
+
 def _against(one: Between, result: stats.ContrastResult) -> str:
     name = letter(int(result.treatment))
     c = result.comparison
@@ -126,9 +156,14 @@ def _over_days(one: Between) -> Cell | None:
 def _spread(one: Between) -> Cell | None:
     if one.over_days is None:
         return None
-    spread = one.over_days.between_sd
-    shown = wording.percent(spread, 2) if one.scale == "ratio" else wording.in_unit(one.response, spread)
-    return Cell(shown, spread)
+    over = one.over_days
+    if over.sd_low is None or over.sd_high is None:
+        return Cell("not estimable", over.between_sd)
+
+    def shown(spread: float) -> str:
+        return wording.percent(spread, 2) if one.scale == "ratio" else wording.in_unit(one.response, spread)
+
+    return Cell(shown(over.between_sd), over.between_sd, note=f"{shown(over.sd_low)} to {shown(over.sd_high)}")
 
 
 def _shown(one: Between, value: float) -> str:
