@@ -43,6 +43,15 @@ class Word(StrEnum):
     LOWER = "lower", "different", "▼", "<", True, "neutral", "the interval and the corrected test show a lower value"
     EQUIVALENT = "equivalent", "equivalent", "●", "o", True, "same", "shown to lie within the margin"
     INCONCLUSIVE = "inconclusive", "open", "◇", "D", False, "open", "neither shown; a larger study would tell"
+    DEPENDENT = (
+        "dependent",
+        "open",
+        "○",
+        "o",
+        False,
+        "open",
+        "the blocks depend on each other, so no test of them holds",
+    )
     UNSTABLE = "unstable", "open", "□", "s", False, "open", "the study's own A/A test failed at the size of the margin"
     SATURATED = (
         "saturated",

@@ -7,8 +7,8 @@ from meshtrial.vocabulary import Word, directions, sentence
 
 
 def test_every_word_has_a_shape_of_its_own_among_those_that_share_no_direction():
-    # Up, down, equivalent, inconclusive, unstable, provisional, saturated, invalid.
-    assert len({(word.marker, word.filled) for word in Word}) == 8
+    # Up, down, equivalent, inconclusive, dependent, unstable, provisional, saturated, invalid.
+    assert len({(word.marker, word.filled) for word in Word}) == 9
     assert all(word.glyph and word.meaning for word in Word)
 
 

@@ -27,7 +27,12 @@ def influence(
     """
     c, n = comparison, comparison.n
     hidden = c.coarse and not verdict.label.conclusive
-    if c.provisional or hidden or verdict.label in (Word.INVALID, Word.SATURATED, Word.UNSTABLE) or p_adjusted is None:
+    if (
+        c.provisional
+        or hidden
+        or verdict.label in (Word.INVALID, Word.SATURATED, Word.UNSTABLE, Word.DEPENDENT)
+        or p_adjusted is None
+    ):
         return ()
     d, atol = block_differences(treatment, baseline, c.scale)
     one_sided = bool((d > 0).all() or (d < 0).all())

@@ -96,7 +96,7 @@ def decide(
     margin = c.margin
     if dependent and _effect(c) <= DEPENDENT_SDS * c.sd:
         reason = "block differences depend on each other, so the exact test's p-value is too small"
-        return Verdict(Word.INCONCLUSIVE, "the blocks depend on each other", reason, mde=c.mde)
+        return Verdict(Word.DEPENDENT, "", reason, mde=c.mde)
     if noise is not None and noise.shaken(margin) and not _beyond(c, noise.floor):
         size = "" if margin is None else f", beside a margin of {_size(margin, c)}"
         return _open(Word.UNSTABLE, f"baseline and twin differ by {_size(noise.floor, c)} (p = {noise.p:.2g}){size}", c)

@@ -130,7 +130,7 @@ def test_treatments_with_slow_states_of_their_own_get_no_verdict() -> None:
             state[k] = 0.95 * state[k - 1] + rng.normal(0, 0.1)
         values[name] = np.exp(state + (0.7 if name == "a" else 0))
     found = named(analyse_family(values, AA))
-    assert found["a"].verdict.text == "inconclusive (the blocks depend on each other)"
+    assert found["a"].verdict.text == "dependent"
     assert "dependent-blocks" in {w.code for w in found["a"].warnings}
 
 
