@@ -23,6 +23,8 @@ _LABELS = {
     "cpus": "cores",
     "cpus_allowed": "cores this process may use",
     "cpu_governor": "CPU governor",
+    "cpu_idle": "idle cores",
+    "halt_polling_ns": "halt polling / ns",
     "hypervisor": "virtual machine",
     "memory_bytes": "memory",
     "kernel": "kernel",

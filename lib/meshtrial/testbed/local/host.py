@@ -28,12 +28,17 @@ def require() -> None:
 
 
 def describe() -> dict[str, Any]:
-    """CPU, cores, memory, kernel, governor, virtualisation, Python."""
+    """CPU, cores, memory, kernel, governors, virtualisation, Python.
+
+    What an idle core costs is part of every small latency: a request that finds its core asleep waits until it woke.
+    """
     return {
         "cpu_model": _cpu_field("model name"),
         "cpus": os.cpu_count(),
         "cpus_allowed": len(os.sched_getaffinity(0)),
         "cpu_governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") or "not reported",
+        "cpu_idle": _idle_driver() or "not reported",
+        "halt_polling_ns": int(_read("/sys/module/haltpoll/parameters/guest_halt_poll_ns") or 0),
         "hypervisor": "hypervisor" in _cpu_field("flags").split(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "kernel": platform.release(),
@@ -49,6 +54,13 @@ def _cpu_field(name: str) -> str:
             if line.startswith(name):
                 return line.partition(":")[2].strip()
     return "not reported"
+
+
+def _idle_driver() -> str:
+    folder = "/sys/devices/system/cpu/cpuidle"
+    names = {"driver": "current_driver", "governor": "current_governor_ro"}
+    found = {what: _read(f"{folder}/{name}") for what, name in names.items()}
+    return ", ".join(f"{what} {value}" for what, value in found.items() if value)
 
 
 def _os_name() -> str:
