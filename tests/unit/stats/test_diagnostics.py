@@ -3,6 +3,8 @@ import math
 import numpy as np
 import pytest
 from refused import refused
+from scipy.stats import kruskal as scipys_kruskal
+from scipy.stats import permutation_test, rankdata
 
 from meshtrial.errors import UsageError
 from meshtrial.stats.diagnostics import (
@@ -17,6 +19,7 @@ from meshtrial.stats.diagnostics import (
     lag_one,
     log_table,
     modes,
+    permuted_kruskal,
     places_differ,
     position_effect,
     previous_treatments,
@@ -25,6 +28,7 @@ from meshtrial.stats.diagnostics import (
     without_blocks,
 )
 from meshtrial.stats.simulate import Noise, run_places, simulate
+from meshtrial.vocabulary import Warning
 
 TREATMENTS = ["none", "none-aa", "a", "b", "c", "d"]
 WHITE = Noise(rho=0.0, drift=0.0, shock_rate=0.0)
@@ -236,8 +240,29 @@ def test_places_that_differ_are_found_and_chance_is_not():
     assert warning.code == "places-differ"
     assert "+10." in warning.message or "+9." in warning.message
     assert places_differ(base * effect, base, ["a"] * 12) == ()
-    # Two places of two blocks: nothing could be shown, so nothing is said.
-    assert places_differ(base[4:8] * effect[4:8], base[4:8], where[4:8]) == ()
+    # Two places of four blocks: 2 of 70 ways lie wholly apart, which is no 1 %.
+    few = slice(2, 10)
+    (warning,) = places_differ(base[few] * effect[few], base[few], where[few])
+    assert warning == Warning(
+        "places-too-few",
+        "too few blocks (4 in a, 4 in b) to see at 1% whether the effect is the same everywhere: read each place for "
+        "itself",
+    )
+
+
+def test_a_usual_design_reaches_the_level():
+    # Three places of four blocks, wholly apart: 6 of 34650 ways, which the approximation by chi-squared calls 0.0073.
+    d = np.repeat([1.0, 1.2, 1.4], 4) * np.exp(0.001 * np.arange(12))
+    (warning,) = places_differ(d, np.ones(12), [*"aaaabbbbcccc"])
+    assert warning.code == "places-differ"
+    # Two places of five: 2 of 252, where that approximation says 0.0090; of six, one block on the wrong side.
+    assert permuted_kruskal([np.arange(5.0), np.arange(5.0) + 10]) == pytest.approx(2 / 252)
+    ranks = rankdata([1, 2, 3, 4, 5, 8, 7, 9, 10, 11, 12, 6])
+    mine = permuted_kruskal([ranks[:6], ranks[6:]])
+    theirs = permutation_test(
+        [ranks[:6], ranks[6:]], lambda a, b: scipys_kruskal(a, b).statistic, alternative="greater"
+    )
+    assert mine == pytest.approx(float(theirs.pvalue))
 
 
 def test_places_that_are_alike_are_told_apart_as_seldom_as_the_level_says():

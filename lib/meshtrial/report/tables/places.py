@@ -20,8 +20,8 @@ _WHERE = (
 )
 _EACH = (
     "Medians over a place's blocks, without a verdict of their own: these are few blocks. Where the effect differs "
-    "between the places by more than chance (Kruskal-Wallis over the blocks, at 1 %, three blocks a place or more), "
-    "the verdict carries a warning."
+    "between the places by more than chance (Kruskal-Wallis over the blocks, at 1 %), the verdict carries a warning; "
+    "where so few blocks could not show it, it says that."
 )
 
 
