@@ -19,8 +19,7 @@ from meshtrial.run.runner import execute
 GIVEN = {"backend": "kubernetes", "sizes": "3,6", "rates": "20", "connections": 8, "duration_s": 4, "warmup_s": 1}
 
 
-@pytest.mark.wide  # a whole study grows in test_backend_studies.py
-@pytest.mark.parametrize("treatment", ["none", "istio+mtls"])
+@pytest.mark.parametrize("treatment", [pytest.param("none", marks=pytest.mark.wide), "istio+mtls"])
 def test_a_deployment_is_kept_from_size_to_size(cluster: Cluster, tmp_path: Path, treatment: str):
     module = study_module("scale_out")
     given = {**GIVEN, "order": "growing", "treatments": ",".join(dict.fromkeys(("none", treatment)))}

@@ -206,7 +206,7 @@ class _Sample:
         """The p-values of each contrast, each kind of test corrected over the family."""
         tests = list(zip(*map(_p_values, compared), strict=True))
         corrected = [self.family.corrected(p) for p in tests]
-        if self.family.adjustment == "max-t":
+        if tests and self.family.adjustment == "max-t":
             corrected[:1] = [self._jointly(pairs, tests[0])]
         return list(zip(*corrected, strict=True))
 
