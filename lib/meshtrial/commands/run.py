@@ -222,6 +222,9 @@ def _papermill(
     from nbclient.exceptions import DeadKernelError
     from traitlets.config import Config
 
+    # No typed arguments and no return: papermill's engine starts a kernel with no environment but this process's own
+    # (papermill.engines.NBClientEngine, whose execute() takes nothing), and a kernel that was killed answers nothing but
+    # has left its file.
     kept = dict(os.environ)
     os.environ.update(environment)
     try:
