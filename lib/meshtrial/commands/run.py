@@ -223,7 +223,7 @@ def _papermill(
     from traitlets.config import Config
 
     # No typed arguments and no return: papermill's engine starts a kernel with no environment but this process's own
-    # (papermill.engines.NBClientEngine, whose execute() takes nothing), and a kernel that was killed answers nothing but
+    # (papermill.engines.NBClientEngine: its execute() takes nothing), and a kernel that was killed answers nothing but
     # has left its file.
     kept = dict(os.environ)
     os.environ.update(environment)

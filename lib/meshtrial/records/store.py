@@ -23,22 +23,12 @@ import polars as pl
 from meshtrial.design.plan import Plan, PlannedRun
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.records import packed, parts, series
-from meshtrial.records.schema import RunRecord
+from meshtrial.records.columns import kinds_of
+from meshtrial.records.schema import ComponentUsage, RunRecord
 
 PLAN, ENVIRONMENT, CHECKSUMS = "plan.json", "environment.json", "SHA256SUMS"
 PART_ENDING = "-part-"
 _TEMPORARY, _LOCK = ".incomplete-", ".lock"
-_USAGE_SCHEMA = {
-    "component": pl.String,
-    "role": pl.String,
-    "window_s": pl.Float64,
-    "cpu_s": pl.Float64,
-    "pss_bytes": pl.Int64,
-    "throttled_s": pl.Float64,
-    "count": pl.Int64,
-    "switches": pl.Int64,
-    "largest_bytes": pl.Int64,
-}
 
 
 class StudyStore:
@@ -143,7 +133,7 @@ class StudyStore:
             requests.write_parquet(temporary / "latency.parquet", compression="zstd")
         if course is not None:
             course.write_parquet(temporary / series.FILE, compression="zstd")
-        usage = pl.DataFrame([asdict(used) for used in record.usage], schema=_USAGE_SCHEMA)
+        usage = pl.DataFrame([asdict(used) for used in record.usage], schema=kinds_of(ComponentUsage))
         usage.rename({"throttled_s": "throttled"}).write_parquet(temporary / "resources.parquet")
         write_json(temporary / "run.json", record.to_dict())
         write_checksums(temporary)
