@@ -14,6 +14,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from commandline import SAMPLE
 from polars.testing import assert_frame_equal
 from refused import refused
 
@@ -24,7 +25,6 @@ from meshtrial.load.files import InputFileError
 from meshtrial.records import columns as schema
 from meshtrial.report import figures, tables
 
-SAMPLE = next((paths.CHECKOUT / "data" / "sample" / "ambient_vs_no_mesh").iterdir())
 MODULES = sorted(f"meshtrial.api.{found.name}" for found in pkgutil.iter_modules(api.__path__))
 WITH_EXAMPLES = ("articles", "comparison", "figures", "schema", "sections", "study", "tables")
 

@@ -223,21 +223,11 @@ class OneRun(Tab):
 
     def _offer_runs(self, study: RecordedStudy) -> None:
         several = len(study.recorded.plan.study.loads) > 1
-        offered = [
-            (
-                " · ".join(
-                    [
-                        f"block {run.repetition}",
-                        run.treatment,
-                        *([run.load] if several else []),
-                        *([f"attempt {run.attempt}"] if run.attempt > 1 else []),
-                        *([] if run.valid else ["not valid"]),
-                    ]
-                ),
-                (run.run_id, run.attempt),
-            )
-            for run in study.data.runs
-        ]
+        offered = []
+        for run in study.data.runs:
+            load, attempt = run.load if several else "", f"attempt {run.attempt}" if run.attempt > 1 else ""
+            said = (f"block {run.repetition}", run.treatment, load, attempt, "" if run.valid else "not valid")
+            offered.append((" · ".join(filter(None, said)), (run.run_id, run.attempt)))
         _offer(self.run, offered)
 
     def _offer_logs(self, study: RecordedStudy) -> None:
