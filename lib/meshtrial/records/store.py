@@ -24,7 +24,7 @@ from meshtrial.design.plan import Plan, PlannedRun
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.records import packed, parts, series
 from meshtrial.records.columns import kinds_of
-from meshtrial.records.schema import ComponentUsage, RunRecord
+from meshtrial.records.schema import ComponentUsage, RunRecord, run_folder
 
 PLAN, ENVIRONMENT, CHECKSUMS = "plan.json", "environment.json", "SHA256SUMS"
 PART_ENDING = "-part-"
@@ -116,7 +116,7 @@ class StudyStore:
 
     def folder(self, run_id: str, attempt: int) -> Path:
         """Where a run's attempt lies once it is whole."""
-        return self.path / "runs" / (run_id if attempt == 1 else f"{run_id}-attempt{attempt}")
+        return run_folder(self.path, run_id, attempt)
 
     def begin(self, run_id: str, attempt: int) -> Path:
         """A temporary folder for a run that starts now; what an earlier crash left there goes."""
