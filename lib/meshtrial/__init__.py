@@ -16,69 +16,48 @@ costs nothing; the rooms below it are the library's own and may change.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import sys
+from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 __version__ = "0.1.0"
 
-if TYPE_CHECKING:
-    from meshtrial.api import figures as figures
-    from meshtrial.api import sections as sections
-    from meshtrial.api import tables as tables
-    from meshtrial.api.articles import Articles as Articles
-    from meshtrial.api.articles import BestOfN as BestOfN
-    from meshtrial.api.articles import best_of_n as best_of_n
-    from meshtrial.api.articles import published_articles as published_articles
-    from meshtrial.api.comparison import Comparison as Comparison
-    from meshtrial.api.comparison import compare as compare
-    from meshtrial.api.comparison import compare_table as compare_table
-    from meshtrial.api.schema import columns as columns
-    from meshtrial.api.study import RecordedStudy as RecordedStudy
-    from meshtrial.api.study import open_study as open_study
-    from meshtrial.api.study import recorded_studies as recorded_studies
-    from meshtrial.api.study import run as run
-    from meshtrial.api.study import run_notebook as run_notebook
-    from meshtrial.errors import MeshtrialError as MeshtrialError
-    from meshtrial.explore.app import Explorer as Explorer
-    from meshtrial.explore.app import explore as explore
 
-# Where each public name lives.
-HOMES = {
-    name: f"meshtrial.{module}"
-    for module, names in {
-        "api": ("figures", "sections", "tables"),
-        "api.articles": ("Articles", "BestOfN", "best_of_n", "published_articles"),
-        "api.comparison": ("Comparison", "compare", "compare_table"),
-        "api.schema": ("columns",),
-        "api.study": ("RecordedStudy", "open_study", "recorded_studies", "run", "run_notebook"),
-        "errors": ("MeshtrialError",),
-        "explore.app": ("Explorer", "explore"),
-    }.items()
-    for name in names
-}
+def _homes() -> dict[str, str]:
+    """The module of each public name, from the list in ``__init__.pyi`` that type checkers and editors read."""
+    listed = ast.parse(Path(__file__).with_suffix(".pyi").read_text()).body
+    imports = (node for node in listed if isinstance(node, ast.ImportFrom))
+    return {alias.name: str(node.module) for node in imports for alias in node.names}
 
-if not TYPE_CHECKING:  # a type checker would take every name for one that is there, and none for a public one
-    __all__ = sorted(HOMES)
 
-    def __getattr__(name: str) -> Any:
-        if name not in HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}; public are {', '.join(__all__)}")
-        home = importlib.import_module(HOMES[name])
-        public = globals()[name] = getattr(home, name, None) or importlib.import_module(f"{HOMES[name]}.{name}")
-        return public
+_HOMES = _homes()
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; public are {', '.join(__all__)}")
+    home = importlib.import_module(_HOMES[name])
+    public = globals()[name] = getattr(home, name, None) or importlib.import_module(f"{_HOMES[name]}.{name}")
+    return public
 
 
 def __dir__() -> list[str]:
-    return [*HOMES, "__version__"]
+    return [*__all__, "__version__"]
 
 
 class _Front(ModuleType):
-    """Importing the room ``meshtrial.compare`` would put it over the function of that name; the function stays."""
+    """Importing the room ``meshtrial.compare`` would put it over the function of that name; the function stays.
+
+    Python sets a module that it loads as an attribute of its package, whoever imports it: as long as a room bears the
+    name of a public function, only the package itself can refuse that.
+    """
 
     def __setattr__(self, name: str, value: object) -> None:
-        if not (name in HOMES and isinstance(value, ModuleType)):
+        if not (name in _HOMES and isinstance(value, ModuleType)):
             super().__setattr__(name, value)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields, replace
+from dataclasses import asdict, fields
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -48,15 +48,10 @@ def record(plan: Plan, run: PlannedRun, responses: dict[str, float], *, attempt:
     gates = (GateResult(fail, 0.5, 0.98, False, "too slow"),) if fail and fail != "proof" else ()
     proofs = (Proof("peer certificate", "before", fail != "proof", "seen", "seen or not"),)
     return RunRecord(
-        run_id=run.run_id,
+        **asdict(run),
         plan_sha256=plan.sha256,
         study=plan.study.name,
         backend="local",
-        repetition=run.repetition,
-        load=run.load,
-        position=run.position,
-        sequence=run.sequence,
-        treatment=run.treatment,
         attempt=attempt,
         app="echo",
         load_spec={},
@@ -105,8 +100,3 @@ def make_record():
 @pytest.fixture(scope="session")
 def make_study():
     return study
-
-
-@pytest.fixture
-def rename():
-    return replace

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import os
 import pkgutil
 import subprocess
 import sys
 
 import pytest
+from commandline import meshtrial
 
 from meshtrial import cli, commands
 from meshtrial.design.studies import STUDIES
@@ -24,12 +24,12 @@ def test_every_module_of_the_commands_is_a_command():
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_every_command_says_how_it_is_used(name, capsys):
-    assert cli.main([name, "--help"], io.StringIO(), io.StringIO()) == 0
+    assert meshtrial(name, "--help")[0] == 0
     assert f"usage: meshtrial {name}" in capsys.readouterr().out
 
 
 def test_help_lists_all_commands_with_a_line_each(capsys):
-    assert cli.main(["--help"], io.StringIO(), io.StringIO()) == 0
+    assert meshtrial("--help")[0] == 0
     shown = " ".join(capsys.readouterr().out.split())
     for name, text in cli.COMMANDS.items():
         assert f"{name} {text}" in shown
@@ -37,14 +37,14 @@ def test_help_lists_all_commands_with_a_line_each(capsys):
 
 @pytest.mark.parametrize("given", [["sutdy"], ["--sutdy"]])
 def test_without_a_known_command_it_is_bad_usage(given, capsys):
-    assert cli.main(given, io.StringIO(), io.StringIO()) == 2
+    assert meshtrial(*given)[0] == 2
     assert "usage: meshtrial" in capsys.readouterr().err
 
 
 def test_alone_it_says_what_to_do_first():
-    out = io.StringIO()
-    assert cli.main([], out, io.StringIO()) == 0
-    first = [line.split("  ")[0].split() for line in out.getvalue().splitlines()[:3]]
+    code, out, _ = meshtrial()
+    assert code == 0
+    first = [line.split("  ")[0].split() for line in out.splitlines()[:3]]
     assert first == [["meshtrial", "doctor"], ["meshtrial", "run", "ambient_vs_no_mesh"], ["meshtrial", "open"]]
     assert {verb for _, verb, *_ in first} <= set(cli.COMMANDS)
     assert "ambient_vs_no_mesh" in STUDIES
@@ -57,12 +57,7 @@ def test_what_is_asked_first_loads_nothing_that_takes_time(given, tmp_path):
         f"print(sorted({HEAVY!r} & set(sys.modules)), file=sys.stderr)"
     )
     (tmp_path / "x.html").touch()
-    environment = {
-        **os.environ,
-        "MESHTRIAL_REPORTS": str(tmp_path),
-        "DISPLAY": "",
-        "WAYLAND_DISPLAY": "",
-        "BROWSER": "",
-    }
+    environment = os.environ | dict.fromkeys(("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"), "")
+    environment |= {"MESHTRIAL_REPORTS": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert done.stderr.strip() == "[]"

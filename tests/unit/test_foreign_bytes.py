@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
+from commandline import SAMPLE
 from hypothesis import HealthCheck, example, given, reject, settings
 from hypothesis import strategies as st
 
@@ -32,7 +33,6 @@ from meshtrial.testbed.kubernetes import KubernetesOptions
 from meshtrial.testbed.kubernetes.kubelet import parse_cadvisor, parse_node, parse_summary
 from meshtrial.testbed.kubernetes.meshread import find_meshes, read_mesh
 
-(SAMPLE,) = (path.parent for path in (paths.CHECKOUT / "data" / "sample").glob("*/*/plan.json"))
 RUN = SAMPLE / "runs" / "01-1-none"
 # A sound input is large, and most of what is drawn says where in it the damage is.
 LARGE = settings(suppress_health_check=list(HealthCheck))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import io
 import itertools
 import json
 import re
@@ -12,10 +11,11 @@ from typing import Any
 
 import papermill
 import pytest
+from commandline import SAMPLE, meshtrial
 from papermill.translators import PythonTranslator
 
 import meshtrial as mt
-from meshtrial import cli, paths
+from meshtrial import paths
 from meshtrial.design.parameters import grouped
 from meshtrial.design.studies import STUDIES
 from meshtrial.report.figure import Figure
@@ -24,7 +24,6 @@ from meshtrial.report.html import notebook_to_html
 NOTEBOOKS = sorted(paths.NOTEBOOKS.glob("*.ipynb"))
 GALLERY, EXPLORE = paths.NOTEBOOKS / "figures.ipynb", paths.NOTEBOOKS / "explore.ipynb"
 OF_STUDIES = [path for path in NOTEBOOKS if path.stem in STUDIES]
-SAMPLE = next((paths.CHECKOUT / "data" / "sample" / "ambient_vs_no_mesh").iterdir())
 LONGEST = 15
 FIRST, ORDERLY = "# Often set", 10
 SHARED_BY = 3
@@ -100,7 +99,7 @@ def test_papermill_reads_every_name_default_and_help_with_its_group(path, caplog
 
 @each_study
 def test_the_command_shows_the_same_groups(path, capsys):
-    assert cli.main(["run", path.stem, "--help"], io.StringIO(), io.StringIO()) == 0
+    assert meshtrial("run", path.stem, "--help")[0] == 0
     shown = [part.splitlines() for part in capsys.readouterr().out.rstrip().split("\n\n")[1:]]
     found = [(heading, [line.split()[0] for line in lines]) for heading, *lines in shown]
     assert found == grouped(parameters_cell(path))

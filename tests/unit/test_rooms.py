@@ -38,12 +38,10 @@ LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 @cache
 def modules(root: Path = ROOT) -> dict[str, ast.Module]:
     """Every module by its name behind ``meshtrial.``, parsed."""
-    # What meshtrial itself names for type checkers it loads when it is used: tests/unit/test_api.py.
     found = {}
     for path in root.rglob("*.py"):
         parts = path.relative_to(root).with_suffix("").parts
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = ast.parse(path.read_text())
-    found[""].body = [node for node in found[""].body if not isinstance(node, ast.If)]
     return found
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 import zipfile
 from pathlib import Path
 
 import pytest
+from commandline import meshtrial
 from refused import refused
 
-from meshtrial import cli, paths
+from meshtrial import paths
 from meshtrial.errors import RecordError
 from meshtrial.inference import read_study
 from meshtrial.records import packed
@@ -34,9 +34,9 @@ def test_there_is_one_that_anybody_can_look_into():
 
 @pytest.mark.parametrize("sample", [*SAMPLES, *PACKED], ids=lambda path: path.name)
 def test_it_is_intact_and_analysed_as_it_was(sample):
-    out, err = io.StringIO(), io.StringIO()
-    assert cli.main(["verify", str(sample)], out, err) == 0, err.getvalue()
-    assert "intact" in out.getvalue()
+    code, out, err = meshtrial("verify", sample)
+    assert code == 0, err
+    assert "intact" in out
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.name)

@@ -11,7 +11,7 @@ import polars as pl
 
 from meshtrial.inference import read_study
 from meshtrial.inference.reanalysis import reanalyse
-from meshtrial.records.columns import REQUESTS, RESPONSES, RUNS, frame_of, verdict_frame
+from meshtrial.records.columns import REQUESTS, RESPONSES, RUNS, frame_of, run_columns, verdict_frame
 from meshtrial.records.dataset import StudyData, subset
 from meshtrial.records.listing import listing
 from meshtrial.records.store import StudyStore
@@ -166,18 +166,8 @@ class RecordedStudy:
         """
         included = {(run.run_id, run.attempt) for run in self.data.included_runs()}
         rows = [
-            {
-                "run_id": run.run_id,
-                "load": run.load,
-                "block": run.repetition,
-                "position": run.position,
-                "sequence": run.sequence,
-                "treatment": run.treatment,
-                "app": run.app,
-                "attempt": run.attempt,
-                "start_unix_s": run.start_unix_s,
-                "valid": run.valid,
-                "included": (run.run_id, run.attempt) in included,
+            run_columns(run, (run.run_id, run.attempt) in included)
+            | {
                 "deploy_s": run.deploy_s,
                 "requests": sum(generator.requests for generator in run.generators),
                 "errors": sum(generator.errors for generator in run.generators),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -12,12 +13,13 @@ from matplotlib.figure import Figure as Canvas
 from meshtrial.articles.discarding import PRINTED, SLOWER, RuleEffect
 from meshtrial.report import Figure, Fragment, frames, wording
 from meshtrial.report.figures.common import factor_axis
-from meshtrial.report.markup import Cell, Column, Table
+from meshtrial.report.markup import Cell, ColumnOf, Table
 from meshtrial.report.palette import HUES, INK
 from meshtrial.report.sheet import Sheet
 from meshtrial.stats.simulate import Order
 
 _NAMES = {"sequential": "one treatment after the other", "randomised": "in randomised blocks"}
+_DIFFER = "identical, means differ by more than {}"
 _NOTE = (
     "Welch's t test is asked of the runs that were kept, at 0.05; the exact signed-rank test of whole blocks, of which "
     "it needs six. The treatment that stalls does so in every fourth run, which then takes twice as long: its mean "
@@ -27,28 +29,16 @@ _NOTE = (
 
 def outcome_table(found: Sequence[RuleEffect]) -> Fragment:
     """What each rule does: winners where there is none, and estimates beside the truth."""
-    columns = [
-        Column("rule"),
-        *(Column(f"identical, means differ by more than {wording.declared_percent(p)}", numeric=True) for p in PRINTED),
-        Column("identical, called by Welch's t", numeric=True),
-        Column("identical, called by the exact test", numeric=True),
-        Column("spread that is left", numeric=True),
-        Column(f"estimate, truth +{100 * SLOWER:.0f} %", numeric=True),
-        Column("estimate where it stalls, truth +25 %", numeric=True),
+    columns: list[ColumnOf[RuleEffect]] = [
+        ColumnOf("rule", lambda one: one.rule.label),
+        *(ColumnOf(_DIFFER.format(wording.declared_percent(p)), partial(_winners, p), numeric=True) for p in PRINTED),
+        ColumnOf("identical, called by Welch's t", lambda one: _share(one.called), numeric=True),
+        ColumnOf("identical, called by the exact test", lambda one: _share(one.exact), numeric=True),
+        ColumnOf("spread that is left", lambda one: _share(one.spread), numeric=True),
+        ColumnOf(f"estimate, truth +{100 * SLOWER:.0f} %", lambda one: _change(one.slower), numeric=True),
+        ColumnOf("estimate where it stalls, truth +25 %", lambda one: _change(one.stalls), numeric=True),
     ]
-    rows = [
-        [
-            Cell(one.rule.label),
-            *(_share(one.winners(p)) for p in PRINTED),
-            _share(one.called),
-            Cell("–") if one.exact is None else _share(one.exact),
-            _share(one.spread),
-            Cell(wording.change(1 + one.slower), one.slower),
-            Cell(wording.change(1 + one.stalls), one.stalls),
-        ]
-        for one in found
-    ]
-    return Table("Best of n", columns, rows, _NOTE, groups=[_NAMES[one.order] for one in found]).fragment()
+    return Table.of("Best of n", columns, found, _NOTE, groups=[_NAMES[one.order] for one in found]).fragment()
 
 
 def outcome_figure(found: Sequence[RuleEffect]) -> Figure:
@@ -105,5 +95,13 @@ def _draw(found: Sequence[RuleEffect], orders: Sequence[Order], sheet: Sheet) ->
     return figure
 
 
-def _share(value: float) -> Cell:
-    return Cell(wording.percent(value), value)
+def _winners(differing_by: float, one: RuleEffect) -> Cell | None:
+    return _share(one.winners(differing_by))
+
+
+def _share(value: float | None) -> Cell | None:
+    return None if value is None else Cell(wording.percent(value), value)
+
+
+def _change(value: float) -> Cell:
+    return Cell(wording.change(1 + value), value)

@@ -210,9 +210,7 @@ def value(file: str, experiment: str, treatment: str, response: str) -> float:
 
 def values(file: str, experiment: str, treatment: str, response: str) -> list[float]:
     """The printed numbers of an experiment, in the order of the runs."""
-    rows = read(file).filter(
-        (pl.col("experiment") == experiment) & (pl.col("treatment") == treatment) & (pl.col("response") == response)
-    )
+    rows = read(file).filter(experiment=experiment, treatment=treatment, response=response)
     if rows.is_empty():
         raise UsageError(f"{file}: {experiment}, {treatment}, {response} is not printed there")
     return [float(x) for x in rows["value"].to_list()]

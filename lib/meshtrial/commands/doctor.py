@@ -7,7 +7,8 @@ import importlib.metadata
 import os
 import platform
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -25,17 +26,17 @@ def run(_: argparse.Namespace, out: TextIO) -> int:
         file=out,
     )
     print("\neverything needs", file=out)
-    missing = sum([not _say(name, lambda name=name: _package(name), out) for name in PACKAGES])  # type: ignore[misc]
+    missing = sum([not _say(name, partial(_package, name), out) for name in PACKAGES])
     print("\nlocal studies need", file=out)
     if _say("Linux with /proc", _host, out):
         for name in ("fortio", "envoy"):
-            missing += not _say(name, lambda name=name: _tool(name), out)  # type: ignore[misc]
+            missing += not _say(name, partial(_tool, name), out)
         print("\nsome of them need", file=out)
         for name in native.commands():
             if name != "fortio":
-                _say(name, lambda name=name: _tool(name), out)  # type: ignore[misc]
+                _say(name, partial(_tool, name), out)
         _say("forkserver (hundreds of sidecars start sooner)", _forkserver, out)
-        _say("ruby (the details apps)", lambda: _versions(apps.app("details").versions()), out)
+        _say("ruby (the details apps)", lambda: ", ".join(apps.app("details").versions().values()), out)
     print("\nbackend=kubernetes needs", file=out)
     _say("helm (to install meshes)", _helm, out)
     _say("a cluster", _kubeconfig, out)
@@ -75,10 +76,6 @@ def _package(name: str) -> str:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         raise MeshtrialError("run `make setup` in the checkout") from None
-
-
-def _versions(found: Mapping[str, str]) -> str:
-    return ", ".join(found.values())
 
 
 def _helm() -> str:

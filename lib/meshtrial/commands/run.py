@@ -168,14 +168,17 @@ def run_notebook(
         print(f"meanwhile: `meshtrial status`, and {paths.shown(paths.studies_root() / study)}", file=out, flush=True)
     notebook = new_notebook(study, reports or paths.reports_root())
     try:
-        error, study_dir = _execute(study, notebook, given, out)
+        error, store = _execute(study, notebook, given, out)
     finally:
         if not notebook.stat().st_size:
             notebook.unlink()  # it did not come to its first cell
     if error is not None and notebook.exists():
-        _say_at_its_top(notebook, error, study_dir, study, given)
-    data = _publish(study, notebook, study_dir, error, out)
-    _gate(data, gate, out)
+        _say_at_its_top(notebook, error, store, study, given)
+    data = _publish(study, notebook, store, error, out)
+    # matplotlib takes a second to load, which other commands need not wait for.
+    from meshtrial.report import frames
+
+    gate.judge(frames.contrasts(data), declared_by(data.plan), data.plan.study.alpha, study, out)
     return INVALID_RUNS if has_invalid(data) else 0
 
 
@@ -196,8 +199,8 @@ def new_notebook(study: str, folder: Path) -> Path:
 
 def _execute(
     study: str, notebook: Path, given: Mapping[str, Any], out: TextIO
-) -> tuple[BaseException | None, Path | None]:
-    """Run the notebook; what ended it early, and the folder of the study's records where it came so far."""
+) -> tuple[BaseException | None, StudyStore | None]:
+    """Run the notebook; what ended it early, and the study's records where it came so far."""
     source = paths.NOTEBOOKS / f"{study}.ipynb"
     with tempfile.TemporaryDirectory(prefix="meshtrial-run-") as private, interruptible():
         handoff = Path(private) / "handoff.json"
@@ -205,14 +208,7 @@ def _execute(
         changed = {HANDOFF: str(handoff), "TMPDIR": private}
         with shown(out) as tell, closing(Lines(tell)) as lines:
             error = _papermill(source, notebook, given, changed, lines)
-        return error, Path(json.loads(handoff.read_text())["study_dir"]) if handoff.exists() else None
-
-
-def _gate(data: StudyData, gate: gating.Gate, out: TextIO) -> None:
-    from meshtrial.report import frames
-
-    study = data.plan.study
-    gate.judge(frames.contrasts(data), declared_by(data.plan), study.alpha, study.name, out)
+        return error, StudyStore.open(Path(read_json(handoff)["study_dir"])) if handoff.exists() else None
 
 
 def _papermill(
@@ -222,6 +218,9 @@ def _papermill(
     from nbclient.exceptions import DeadKernelError
     from traitlets.config import Config
 
+    # No typed arguments and no return: papermill's engine starts a kernel with no environment but this process's own
+    # (papermill.engines.NBClientEngine: its execute() takes nothing), and a kernel that was killed answers nothing but
+    # has left its file.
     kept = dict(os.environ)
     os.environ.update(environment)
     try:
@@ -249,17 +248,12 @@ def _papermill(
 
 
 def _publish(
-    study: str,
-    notebook: Path,
-    study_dir: Path | None,
-    error: BaseException | None,
-    out: TextIO,
+    study: str, notebook: Path, store: StudyStore | None, error: BaseException | None, out: TextIO
 ) -> StudyData:
     # matplotlib, seaborn and nbconvert take a second to load, which other commands need not wait for.
     from meshtrial.report import html, site, tables
 
     page = notebook.with_suffix(".html")
-    store = None if study_dir is None else StudyStore.open(study_dir)
     data = read_study(store) if store is not None and error is None else None
     status = "whole" if error is None else "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
     if notebook.exists():
@@ -271,7 +265,7 @@ def _publish(
             notebook=notebook,
             data=data,
             plan=None if store is None else store.plan,
-            data_dir=study_dir,
+            data_dir=None if store is None else store.path,
             message="" if error is None else _what_ended_it(error),
         )
     index = site.write_index(notebook.parent, paths.studies_root())
@@ -304,16 +298,15 @@ def _what_ended_it(error: BaseException) -> str:
 
 
 def _say_at_its_top(
-    notebook: Path, error: BaseException, study_dir: Path | None, study: str, given: Mapping[str, Any]
+    notebook: Path, error: BaseException, store: StudyStore | None, study: str, given: Mapping[str, Any]
 ) -> None:
     from meshtrial.report import unfinished
 
-    if study_dir is None:
+    if store is None:
         parts = [part for name, value in given.items() for part in ("-p", f"{name}={value}")]
         command = shlex.join(["meshtrial", "run", study, *parts])
         unfinished.say_so(notebook, _what_ended_it(error), "Nothing was recorded", command)
     else:
-        store = StudyStore.open(study_dir)
         unfinished.say_so(notebook, _what_ended_it(error), kept(store), go_on(store))
 
 

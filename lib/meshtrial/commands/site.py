@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from meshtrial import paths
 from meshtrial.errors import MeshtrialError, UsageError
-from meshtrial.records.store import PLAN
+from meshtrial.records.store import PLAN, StudyStore
 
 if TYPE_CHECKING:
     from meshtrial.records.dataset import StudyData
@@ -82,10 +82,12 @@ def _publish(root: Path, chosen: list[Path], base: str, out: TextIO) -> int:
 
 
 def _published(folder: Path, root: Path, base_url: str, out: TextIO) -> Published:
+    from meshtrial.inference import read_study
     from meshtrial.site.study import kept_report, publish
 
     with tempfile.TemporaryDirectory(prefix="meshtrial-site-") as private:
-        data = _read(folder, Path(private))
+        # A packed one is unpacked where it leaves nothing behind.
+        data = read_study(StudyStore.open(folder.resolve(), Path(private) / "data" / "studies"))
         report = _report(data) or kept_report(data, root) or _made(data, Path(private), out)
         return publish(data, report, root, base_url)
 
@@ -111,18 +113,6 @@ def _reports() -> list[tuple[Path, Path]]:
         if (records := entry.records(page)) is not None
         and (entry.status == "whole" and page.is_file() and (records / PLAN).is_file())
     ]
-
-
-def _read(folder: Path, private: Path) -> StudyData:
-    """A study as it was analysed; a packed one is unpacked where it leaves nothing behind."""
-    from meshtrial.inference import read_study
-    from meshtrial.records import packed
-    from meshtrial.records.store import StudyStore
-
-    path = folder.resolve()
-    if path.suffix == packed.SUFFIX and not path.is_dir():
-        path = packed.unpack(path, private / "data" / "studies")
-    return read_study(StudyStore.open(path))
 
 
 def _report(data: StudyData) -> Path | None:

@@ -11,12 +11,14 @@ import ast
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from meshtrial.errors import UsageError
 
 # Where the notebook comes from and goes to, with `papermill --inject-paths`: no parameter of a study.
 _PAPERMILLS = "PAPERMILL_"
+
+Value: TypeAlias = str | int | float | bool
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Parameter:
     """
 
     name: str
-    default: str | int | float | bool
+    default: Value
     help: str
     allowed: tuple[str, ...] = ()
     low: float | None = None

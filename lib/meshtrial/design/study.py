@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, get_args
 
+from meshtrial.design.parameters import Value
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
 from meshtrial.typed import read
@@ -288,22 +289,16 @@ class Load:
             rate += f"-in-{self.ramp}-steps"
         if self.objective:
             rate += "-" + self.objective.replace("<", "-under-")
-        parts = [rate, f"{self.connections}c"]
-        if self.payload_bytes:
-            parts.append(f"{self.payload_bytes}B")
-        if self.response_bytes:
-            parts.append(f"{self.response_bytes}B-back")
-        if self.headers:
-            parts.append(f"{self.headers}h")
-        if not self.keepalive:
-            parts.append("close")
-        if self.protocol != "http1":
-            parts.append(self.protocol)
-        if self.replicas > 1:
-            parts.append(f"{self.replicas}x")
-        if self.generators_vary:
-            parts.append(f"{self.generators}g")
-        return "-".join(parts)
+        unusual = (
+            (self.payload_bytes > 0, f"{self.payload_bytes}B"),
+            (self.response_bytes > 0, f"{self.response_bytes}B-back"),
+            (self.headers > 0, f"{self.headers}h"),
+            (not self.keepalive, "close"),
+            (self.protocol != "http1", self.protocol),
+            (self.replicas > 1, f"{self.replicas}x"),
+            (self.generators_vary, f"{self.generators}g"),
+        )
+        return "-".join([rate, f"{self.connections}c", *(text for said, text in unusual if said)])
 
 
 @dataclass(frozen=True)
@@ -366,7 +361,7 @@ class Study:
     contrasts: tuple[Contrast, ...] = ()
     correction: Correction = "holm"  # of plans that were sealed before there was another
     gates: Gates = Gates()
-    stopping: Mapping[str, Any] = field(default_factory=lambda: {"rule": "fixed", "n": 10})
+    stopping: Mapping[str, Value] = field(default_factory=lambda: {"rule": "fixed", "n": 10})
     order: str = "randomised"
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -397,10 +392,15 @@ class Study:
                     )
 
     @property
-    def parameters(self) -> Mapping[str, Any]:
+    def parameters(self) -> Mapping[str, Value]:
         """The parameters of its notebook, from which it was built; none of a study that was built otherwise."""
         given = self.options.get("parameters")
         return given if isinstance(given, Mapping) else {}
+
+    @property
+    def may_stop_early(self) -> bool:
+        """Whether the stopping rule may end it before the last planned block."""
+        return self.stopping.get("rule", "fixed") != "fixed"
 
     @property
     def twin(self) -> Treatment | None:

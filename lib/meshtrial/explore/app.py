@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ from meshtrial.api.study import RecordedStudy, recorded_studies
 from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.explore.tabs import AllRuns, OneRun, Tab, TwoStudies, Verdicts
 from meshtrial.explore.views import Chosen, forget, opened, said, typed
-from meshtrial.explore.widgets import Choice, Html, box, labelled, menu
+from meshtrial.explore.widgets import Choice, Html, Quiet, box, labelled, menu
 from meshtrial.report.markup import part, style_sheet
 
 
@@ -45,7 +43,7 @@ def explore(study: str | Path | RecordedStudy = "") -> Explorer:
     return Explorer(Path(study).expanduser().resolve() if study else next(iter(listed.values())))
 
 
-class Explorer:
+class Explorer(Quiet):
     """A study chooser, its treatments and loads, and tabs that show them.
 
     Attributes
@@ -59,7 +57,7 @@ class Explorer:
     def __init__(self, path: Path) -> None:
         forget()  # a study may have gone on since another explorer read it
         opened(path)
-        self._quiet = True
+        self.quiet = True
         listed = recorded_studies()
         name = f"{path.parent.name}-{path.name}" if path.is_dir() else path.stem
         if path not in listed.values():
@@ -77,7 +75,7 @@ class Explorer:
         self.page = box(self.studies, self.about.widget, self.treatments.row, self.loads.row, self.pages)
         self.pages.selected_index = 0
         self.pages.observe(lambda _: self._show(), "selected_index")
-        self._quiet = False
+        self.quiet = False
         self._open()
 
     @property
@@ -92,7 +90,7 @@ class Explorer:
 
     def _open(self) -> None:
         """Another study: its treatments and loads, all of them."""
-        if self._quiet:
+        if self.quiet:
             return
         for tab in self.tabs:
             tab.clear()  # nothing of the study before stands under the name of this one while it is read
@@ -106,7 +104,7 @@ class Explorer:
         data = study.recorded
         fixed = {data.plan.study.baseline.name} | {row.baseline for row in data.verdicts}
         fixed |= {data.plan.study.twin.name} if data.plan.study.twin else set()
-        with self._held():
+        with self.held():
             self.about.show(_about(study))
             self.treatments.offer(study.treatments, fixed)
             self.loads.offer([load.label for load in data.plan.study.loads], set())
@@ -115,17 +113,8 @@ class Explorer:
         self._show()
 
     def _show(self) -> None:
-        if not self._quiet:
+        if not self.quiet:
             self.tabs[self.pages.selected_index or 0].show(self.chosen)
-
-    @contextmanager
-    def _held(self) -> Iterator[None]:
-        """Widgets change together, and are shown once."""
-        self._quiet = True
-        try:
-            yield
-        finally:
-            self._quiet = False
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """Widgets; for a page that has none (a notebook that papermill ran, as HTML) the views as they stand."""

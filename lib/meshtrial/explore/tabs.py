@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import ipywidgets
 from meshtrial.api.study import RecordedStudy
 from meshtrial.errors import MeshtrialError
 from meshtrial.explore.views import Call, Chosen, View
-from meshtrial.explore.widgets import Html, Pane, Widget, box, buttons, labelled, menu, row, slider
+from meshtrial.explore.widgets import Html, Pane, Quiet, Widget, box, buttons, labelled, menu, row, slider
 from meshtrial.report import wording
 from meshtrial.report.markup import part, style_sheet
 
@@ -24,21 +23,24 @@ FLOORS = ("0.001ms", "0.01ms", "0.02ms", "0.05ms", "0.1ms", "0.2ms", "0.5ms", "1
 LEVELS = (0.2, 0.1, 0.05, 0.025, 0.01, 0.001)
 
 
-class Tab(ABC):
+class Tab(Quiet, ABC):
     """A page of the explorer.
 
     Attributes
     ----------
     title : str
+    SHOWN : tuple of (str, str or Call)
+        What it can show: a name for people, and the public function.
     page : widget
     """
 
     title: str
+    SHOWN: tuple[tuple[str, str | Call], ...]
     page: Widget
 
     def __init__(self) -> None:
         self._chosen: Chosen | None = None
-        self._quiet = False
+        self.what = buttons(self.SHOWN, self.changed)
         self.pane = Pane()
 
     @property
@@ -61,17 +63,8 @@ class Tab(ABC):
 
     def changed(self) -> None:
         """One of the tab's own widgets has another value."""
-        if self._chosen is not None and not self._quiet:
+        if self._chosen is not None and not self.quiet:
             self.show(self._chosen)
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Widgets change together, and are told about by whoever changes them."""
-        self._quiet = True
-        try:
-            yield
-        finally:
-            self._quiet = False
 
 
 class Verdicts(Tab):
@@ -98,7 +91,6 @@ class Verdicts(Tab):
         self.reset = ipywidgets.Button(description="Back to what was declared", icon="undo")
         self.reset.layout.width, self.reset.layout.align_self = "auto", "flex-start"
         self.reset.on_click(lambda _: self._declare())
-        self.what = buttons(self.SHOWN, self.changed)
         self.state = Html()
         self.page = box(
             row(self.margin, self.floor),
@@ -165,7 +157,6 @@ class AllRuns(Tab):
 
     def __init__(self) -> None:
         super().__init__()
-        self.what = buttons(self.SHOWN, self.changed)
         self.response = menu("Response", self.changed, "30rem")
         self.page = box(self.what, self.response, self.pane.page)
 
@@ -204,7 +195,6 @@ class OneRun(Tab):
         super().__init__()
         self.run = menu("Run", self.changed, "36rem")
         self.before, self.after = self._step("chevron-left", -1), self._step("chevron-right", 1)
-        self.what = buttons(self.SHOWN, self.changed)
         self.log = menu("Log", self.changed)
         self.page = box(row(self.run, self.before, self.after), self.what, self.log, self.pane.page)
 
@@ -233,21 +223,11 @@ class OneRun(Tab):
 
     def _offer_runs(self, study: RecordedStudy) -> None:
         several = len(study.recorded.plan.study.loads) > 1
-        offered = [
-            (
-                " · ".join(
-                    [
-                        f"block {run.repetition}",
-                        run.treatment,
-                        *([run.load] if several else []),
-                        *([f"attempt {run.attempt}"] if run.attempt > 1 else []),
-                        *([] if run.valid else ["not valid"]),
-                    ]
-                ),
-                (run.run_id, run.attempt),
-            )
-            for run in study.data.runs
-        ]
+        offered = []
+        for run in study.data.runs:
+            load, attempt = run.load if several else "", f"attempt {run.attempt}" if run.attempt > 1 else ""
+            said = (f"block {run.repetition}", run.treatment, load, attempt, "" if run.valid else "not valid")
+            offered.append((" · ".join(filter(None, said)), (run.run_id, run.attempt)))
         _offer(self.run, offered)
 
     def _offer_logs(self, study: RecordedStudy) -> None:
@@ -281,7 +261,6 @@ class TwoStudies(Tab):
         super().__init__()
         self._listed = listed
         self.other = menu("Beside", self.changed, "44rem")
-        self.what = buttons(self.SHOWN, self.changed)
         self.page = box(self.other, self.what, self.pane.page)
         with self.held():
             self.other.options = [(labelled(name), path) for name, path in listed.items()]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import ipywidgets
@@ -26,6 +27,21 @@ def box(*children: Widget) -> Widget:
     """Widgets below each other."""
     made = ipywidgets.VBox(children, layout=ipywidgets.Layout(width="100%", overflow="visible"))
     return made.add_class("mt-explorer")
+
+
+class Quiet:
+    """Whose widgets can be changed without being told of."""
+
+    quiet = False
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Widgets change together, and are told about by whoever changes them."""
+        self.quiet = True
+        try:
+            yield
+        finally:
+            self.quiet = False
 
 
 class Html:

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_type_hints
 
 import polars as pl
 
-from meshtrial.records.schema import VerdictRow
+from meshtrial.records.schema import RunRecord, VerdictRow
 from meshtrial.vocabulary import Warning, Word
 
 
@@ -80,6 +80,7 @@ _KINDS: dict[Any, Any] = {
     Word: pl.String,
     bool: pl.Boolean,
     int: pl.Int64,
+    float: pl.Float64,
     int | None: pl.Int64,
     float | None: pl.Float64,
     tuple[Warning, ...]: pl.List(pl.Struct({"code": pl.String, "message": pl.String})),
@@ -105,6 +106,17 @@ FRAMES: dict[str, dict[str, Column]] = {
 def kinds(described: Mapping[str, Column]) -> dict[str, Any]:
     """The columns' types by name."""
     return {name: one.kind for name, one in described.items()}
+
+
+def kinds_of(row: type) -> dict[str, Any]:
+    """The types of the columns that a dataclass's fields become."""
+    return {name: _KINDS[hint] for name, hint in get_type_hints(row).items()}
+
+
+def run_columns(run: RunRecord, included: bool) -> dict[str, Any]:
+    """A run's own part of a row of :data:`RUNS` and of :data:`RESPONSES`."""
+    known = vars(run) | {"block": run.repetition, "included": included}
+    return {name: known[name] for name in _RUN}
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]], described: Mapping[str, Column]) -> pl.DataFrame:

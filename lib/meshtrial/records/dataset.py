@@ -13,7 +13,7 @@ from meshtrial.design.plan import Plan
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.records import packed, series
 from meshtrial.records.columns import RESPONSES, kinds
-from meshtrial.records.schema import RunRecord, VerdictRow
+from meshtrial.records.schema import RunRecord, VerdictRow, run_folder
 
 RUNS_SCHEMA = kinds(RESPONSES)
 
@@ -60,8 +60,7 @@ class StudyData:
 
     def run_folder(self, run: RunRecord) -> Path:
         """Where a run's raw data lies."""
-        suffix = "" if run.attempt == 1 else f"-attempt{run.attempt}"
-        return self.path / "runs" / (run.run_id + suffix)
+        return run_folder(self.path, run.run_id, run.attempt)
 
     def latency(self, run: RunRecord) -> pl.DataFrame:
         """A row a request: scheduled_start_s, actual_start_s (from the run's start), latency_s, ok, code, ..."""

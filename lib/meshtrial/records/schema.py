@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 from meshtrial.design.responses import PARTS
@@ -172,6 +173,11 @@ class RunRecord:
             return read(cls, body)
         except UsageError as error:
             raise RecordError(f"{where}: not a whole run record ({error}); restore it from a backup") from None
+
+
+def run_folder(study: Path, run_id: str, attempt: int) -> Path:
+    """Where a run's attempt lies once it is whole."""
+    return study / "runs" / (run_id if attempt == 1 else f"{run_id}-attempt{attempt}")
 
 
 # Load, response, treatment and baseline.

@@ -23,22 +23,12 @@ import polars as pl
 from meshtrial.design.plan import Plan, PlannedRun
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.records import packed, parts, series
-from meshtrial.records.schema import RunRecord
+from meshtrial.records.columns import kinds_of
+from meshtrial.records.schema import ComponentUsage, RunRecord, run_folder
 
 PLAN, ENVIRONMENT, CHECKSUMS = "plan.json", "environment.json", "SHA256SUMS"
 PART_ENDING = "-part-"
 _TEMPORARY, _LOCK = ".incomplete-", ".lock"
-_USAGE_SCHEMA = {
-    "component": pl.String,
-    "role": pl.String,
-    "window_s": pl.Float64,
-    "cpu_s": pl.Float64,
-    "pss_bytes": pl.Int64,
-    "throttled_s": pl.Float64,
-    "count": pl.Int64,
-    "switches": pl.Int64,
-    "largest_bytes": pl.Int64,
-}
 
 
 class StudyStore:
@@ -67,10 +57,10 @@ class StudyStore:
         return cls(path, plan)
 
     @classmethod
-    def open(cls, path: Path) -> StudyStore:
-        """Open a recorded or broken study, or a packed one, which is unpacked for it; its plan must be intact."""
+    def open(cls, path: Path, root: Path | None = None) -> StudyStore:
+        """Open a recorded or broken study; a packed one is unpacked under ``root`` for it. Its plan must be intact."""
         if path.suffix == packed.SUFFIX and not path.is_dir():
-            path = packed.unpack(path)
+            path = packed.unpack(path, root)
         if not path.is_dir():
             raise UsageError(f"{path}: no such study folder; `meshtrial status` lists those there are")
         return cls(path, Plan.from_dict(read_json(path / PLAN), str(path / PLAN)))
@@ -126,7 +116,7 @@ class StudyStore:
 
     def folder(self, run_id: str, attempt: int) -> Path:
         """Where a run's attempt lies once it is whole."""
-        return self.path / "runs" / (run_id if attempt == 1 else f"{run_id}-attempt{attempt}")
+        return run_folder(self.path, run_id, attempt)
 
     def begin(self, run_id: str, attempt: int) -> Path:
         """A temporary folder for a run that starts now; what an earlier crash left there goes."""
@@ -143,7 +133,7 @@ class StudyStore:
             requests.write_parquet(temporary / "latency.parquet", compression="zstd")
         if course is not None:
             course.write_parquet(temporary / series.FILE, compression="zstd")
-        usage = pl.DataFrame([asdict(used) for used in record.usage], schema=_USAGE_SCHEMA)
+        usage = pl.DataFrame([asdict(used) for used in record.usage], schema=kinds_of(ComponentUsage))
         usage.rename({"throttled_s": "throttled"}).write_parquet(temporary / "resources.parquet")
         write_json(temporary / "run.json", record.to_dict())
         write_checksums(temporary)

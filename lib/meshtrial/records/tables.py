@@ -8,7 +8,6 @@ else ``invalid``), so that it does not take the other treatments with it. Outcom
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ import polars as pl
 
 from meshtrial.design.plan import Plan
 from meshtrial.errors import RecordError
-from meshtrial.records.dataset import RUNS_SCHEMA
+from meshtrial.records.columns import RESPONSES, frame_of, run_columns
 from meshtrial.records.schema import RunRecord
 from meshtrial.typed import shortened
 
@@ -92,19 +91,16 @@ def runs_table(plan: Plan, records: Iterable[RunRecord]) -> pl.DataFrame:
     """``runs.parquet``: a row a run and response, every attempt, with ``included``."""
     records = list(records)
     inclusion = {load.label: include(plan, records, load.label) for load in plan.study.loads}
-    rows: dict[str, list[object]] = defaultdict(list)
+    rows: list[dict[str, object]] = []
     for record in records:
         if record.load not in inclusion:
             raise RecordError(f"run {shortened(record.run_id)}: its load {shortened(record.load)} is not in the plan")
         taken = inclusion[record.load]
         is_chosen = taken.chosen.get((record.repetition, record.treatment)) is record
         included = is_chosen and record.repetition in taken.blocks and record.treatment not in taken.excluded
-        for name, value in sorted(record.responses.items()):
-            values = (
-                *(record.run_id, record.load, record.repetition, record.position, record.sequence, record.treatment),
-                *(record.app, record.attempt, record.start_unix_s, record.valid, included),
-                *(name, value, record.bounds.get(name)),
-            )
-            for column, item in zip(RUNS_SCHEMA, values, strict=True):
-                rows[column].append(item)
-    return pl.DataFrame({column: rows[column] for column in RUNS_SCHEMA}, schema=RUNS_SCHEMA)
+        of_run = run_columns(record, included)
+        rows += [
+            of_run | {"response": name, "value": value, "bound": record.bounds.get(name)}
+            for name, value in sorted(record.responses.items())
+        ]
+    return frame_of(rows, RESPONSES)

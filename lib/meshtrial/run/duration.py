@@ -35,7 +35,7 @@ def left_s(plan: Plan, waiting: Iterable[PlannedRun], besides_s: float) -> float
 
 def said(plan: Plan, seconds: float) -> str:
     """``3 min 20 s left, until about 14:32``; at most so much where the plan's rule may end it earlier."""
-    most = "" if plan.study.stopping.get("rule", "fixed") == "fixed" else "at most "
+    most = "at most " if plan.study.may_stop_early else ""
     return f"{most}{span(seconds)} left, until about {until(seconds)}"
 
 

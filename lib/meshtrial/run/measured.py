@@ -20,7 +20,7 @@ from meshtrial.design.plan import Plan, PlannedRun
 from meshtrial.errors import MeshtrialError, TestbedError
 from meshtrial.load import failures, ingest
 from meshtrial.load.generators import GeneratorOutput
-from meshtrial.records.schema import ComponentUsage, GateResult, GeneratorRecord, Proof, RunRecord
+from meshtrial.records.schema import Proof, RunRecord
 from meshtrial.records.store import StudyStore
 from meshtrial.run import capacity, stage
 from meshtrial.run.restarting import Restarted
@@ -86,11 +86,7 @@ class _Measured:
         self.target = ""
         self.versions: dict[str, str] = {}
         self.proofs: list[Proof] = []
-        self.gates: tuple[GateResult, ...] = ()
-        self.usage: tuple[ComponentUsage, ...] = ()
-        self.requests: pl.DataFrame | None = None
-        self.course: pl.DataFrame | None = None
-        self.measurement: ingest.Measurement | None = None
+        self.stage: stage.Stage | None = None
         self.responses: dict[str, float] = {}
         self.extra: dict[str, object] = {}
         self.reasons: list[str] = []
@@ -110,8 +106,9 @@ class _Measured:
         return True
 
     def finish(self, store: StudyStore, testbed: Testbed) -> RunRecord:
-        record = self.record(testbed)
-        store.finish(self.folder, record, self.requests, self.course)
+        record, measured = self.record(testbed), self.stage
+        requests, course = (measured.measurement.requests, measured.course) if measured else (None, None)
+        store.finish(self.folder, record, requests, course)
         return record
 
     def steps(self, testbed: Testbed) -> Generator[None]:
@@ -141,7 +138,7 @@ class _Measured:
         limits, folder = self.plan.study.gates, self.folder
         if self.load.search:
             found = capacity.find(deployment, testbed, self.load, limits, folder)
-            self._keep(found.confirmed, folder)
+            self._keep(found.confirmed)
             self.responses |= found.responses
             self.notes += found.notes
             self.extra["search"] = found.to_dict()
@@ -152,7 +149,7 @@ class _Measured:
             yield
             slices.take()
         measured = slices.finish()
-        self._keep(measured, folder)
+        self._keep(measured)
         self.responses |= measured.responses
         if measured.ramp:
             self.extra["ramp"] = [asdict(step) for step in measured.ramp]
@@ -174,35 +171,23 @@ class _Measured:
             )
         return since
 
-    def _keep(self, measured: stage.Stage, folder: Path) -> None:
-        self.measurement = measured.measurement
+    def _keep(self, measured: stage.Stage) -> None:
+        self.stage = measured
         self.notes = [*measured.measurement.notes]
-        self.requests = measured.measurement.requests
-        self.course = measured.course
-        self.usage = measured.usage
-        self.gates = measured.gates
-        _keep_results(measured.outputs, folder)
-
-    @property
-    def generators(self) -> tuple[GeneratorRecord, ...]:
-        return self.measurement.generators if self.measurement else ()
+        _keep_results(measured.outputs, self.folder)
 
     def record(self, testbed: Testbed) -> RunRecord:
+        measurement = self.stage.measurement if self.stage else None
+        gates = self.stage.gates if self.stage else ()
         reasons = [*self.reasons]
-        reasons += [f"gate {gate.name}: {gate.message}" for gate in self.gates if not gate.passed]
+        reasons += [f"gate {gate.name}: {gate.message}" for gate in gates if not gate.passed]
         failed = [proof for proof in self.proofs if not proof.passed]
         reasons += [f"proof {p.name} ({p.phase}): expected {p.expected}, saw {p.observed}" for p in failed]
-        planned, measurement = self.planned, self.measurement
         return RunRecord(
-            run_id=planned.run_id,
+            **asdict(self.planned),
             plan_sha256=self.plan.sha256,
             study=self.plan.study.name,
             backend=testbed.name,
-            repetition=planned.repetition,
-            load=planned.load,
-            position=planned.position,
-            sequence=planned.sequence,
-            treatment=planned.treatment,
             attempt=self.attempt,
             app=self.app,
             load_spec=asdict(self.load) | {"label": self.load.label},
@@ -212,10 +197,10 @@ class _Measured:
             start_unix_s=self.start_unix_s,
             deploy_s=self.deploy_s,
             target=self.target,
-            generators=self.generators,
+            generators=measurement.generators if measurement else (),
             proofs=tuple(self.proofs),
-            gates=self.gates,
-            usage=self.usage,
+            gates=gates,
+            usage=self.stage.usage if self.stage else (),
             versions=self.versions,
             responses=self.responses,
             bounds={k: v for k, v in measurement.bounds.items() if k in self.responses} if measurement else {},

@@ -212,7 +212,7 @@ def _check_part(plan: Plan, part: parts.Part | None) -> None:
     if part is None:
         return
     part.blocks(plan.study.blocks)
-    if plan.study.stopping.get("rule") != "fixed":
+    if plan.study.may_stop_early:
         raise UsageError(f"part = {part}: a study that may stop early cannot be divided; take stopping = fixed")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -13,22 +12,18 @@ from xml.etree import ElementTree
 
 import papermill
 import pytest
+from commandline import SAMPLE
+from commandline import meshtrial as call
 from refused import missing
 
-from meshtrial import cli, paths
+from meshtrial import paths
 from meshtrial.commands import report, run
 from meshtrial.run.trial import HANDOFF
 from meshtrial.vocabulary import Word
 
-SAMPLE = next(paths.CHECKOUT.glob("data/sample/ambient_vs_no_mesh/*/plan.json")).parent
 TABLE = ("compare", "--table", str(SAMPLE / "runs.parquet"), "--baseline", "none")
 BOTH = (*TABLE, "--metrics", "p50,path_cpu_s_per_request")
 GATED = {"run": ("ambient_vs_no_mesh",), "report": ("nowhere",), "compare": ("--baseline", "none/*.json")}
-
-
-def call(*arguments: str) -> tuple[int, str, str]:
-    out, err = io.StringIO(), io.StringIO()
-    return cli.main(list(arguments), out, err), out.getvalue(), err.getvalue()
 
 
 def test_two_equal_treatments_pass_what_requires_them_to_be_equivalent():

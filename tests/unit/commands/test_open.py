@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import os
 import webbrowser
+from functools import partial
 from pathlib import Path
 
 import pytest
+from commandline import meshtrial
 
-from meshtrial import cli
 from meshtrial.report import write_entry
 
 
@@ -32,9 +32,7 @@ def reports(tmp_path, monkeypatch) -> Path:
     return folder
 
 
-def meshtrial_open(*argv: str) -> tuple[int, str, str]:
-    out, err = io.StringIO(), io.StringIO()
-    return cli.main(["open", *argv], out, err), out.getvalue(), err.getvalue()
+meshtrial_open = partial(meshtrial, "open")
 
 
 def test_without_a_display_it_says_so_and_where_the_newest_lies(reports):

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import io
 import shutil
 
 import pytest
+from commandline import SAMPLE, meshtrial
 
-from meshtrial import cli, paths
 from meshtrial.commands import report
-
-(SAMPLE,) = (path.parent for path in (paths.CHECKOUT / "data" / "sample").glob("*/*/plan.json"))
 
 
 @pytest.mark.parametrize(("inside", "named"), [(True, "data/study"), (False, "")])
@@ -19,5 +16,5 @@ def test_a_page_names_no_folder_above_the_one_that_it_was_asked_from(tmp_path, m
     given = {}
     # The notebook itself takes its time; what it is given is what its page shows.
     monkeypatch.setattr(report, "run_notebook", lambda study, parameters, out, gate: given.update(parameters) or 0)
-    assert cli.main(["report", str(folder)], io.StringIO(), io.StringIO()) == 0
+    assert meshtrial("report", folder) == (0, "", "")
     assert given == {"study_dir": named or str(folder), "run_missing": False}

@@ -1,22 +1,20 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
+from commandline import SAMPLE, meshtrial
 from refused import missing
 
-from meshtrial import cli, paths
 from meshtrial.inference import read_study
 from meshtrial.records.store import StudyStore
 from meshtrial.report import tables, write_entry
 from meshtrial.report.pages import Section, write_page
 from meshtrial.site.published import SCHEMA
-
-(SAMPLE,) = (path.parent for path in (paths.CHECKOUT / "data" / "sample").glob("*/*/plan.json"))
 
 
 @pytest.fixture
@@ -43,9 +41,7 @@ def reported(reports, data, stamp: str, **changes):
     return page
 
 
-def called(*arguments) -> tuple[int, str, str]:
-    out, err = io.StringIO(), io.StringIO()
-    return cli.main(["site", *map(str, arguments)], out, err), out.getvalue(), err.getvalue()
+called = partial(meshtrial, "site")
 
 
 def test_without_a_folder_the_index_over_the_reports_is_written(reports):

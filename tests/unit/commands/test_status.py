@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import fcntl
-import io
 import re
 import threading
 
 import pytest
+from commandline import meshtrial
 from refused import refused
 
-from meshtrial import cli
 from meshtrial.errors import RecordError
 from meshtrial.records.store import StudyStore
 
 
 def status() -> str:
-    out = io.StringIO()
-    assert cli.main(["status"], out, io.StringIO()) == 0
-    return out.getvalue()
+    code, out, _ = meshtrial("status")
+    assert code == 0
+    return out
 
 
 @pytest.fixture

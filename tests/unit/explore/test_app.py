@@ -7,16 +7,15 @@ import re
 import shutil
 
 import pytest
+from commandline import SAMPLE
 from refused import refused
 
 import meshtrial as mt
-from meshtrial import paths
 from meshtrial.api.study import RecordedStudy
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.explore import views
 from meshtrial.explore.app import Explorer
 
-SAMPLE = next((paths.CHECKOUT / "data" / "sample" / "ambient_vs_no_mesh").iterdir())
 VERDICTS, ALL_RUNS, ONE_RUN, TWO = range(4)
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commandline import SAMPLE
 
 import meshtrial as mt
 from meshtrial import paths
 from meshtrial.explore.tabs import AllRuns, OneRun, TwoStudies, Verdicts
 from meshtrial.explore.views import Call, Chosen, View
 
-SAMPLE = next((paths.CHECKOUT / "data" / "sample" / "ambient_vs_no_mesh").iterdir())
 RUN = "01-3-node-proxy"
 # Every call that a tab offers, with arguments that it needs.
 ARGUMENTS: dict[str, tuple[Any, ...]] = {

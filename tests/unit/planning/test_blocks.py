@@ -1,18 +1,18 @@
 """`meshtrial plan`: numbers that follow from a noise that was put into the records."""
 
 import dataclasses
-import io
 import json
 import math
 import re
 
 import polars as pl
 import pytest
+from commandline import meshtrial
 from refused import missing
 from scipy.stats import chi2
 from statsmodels.stats.power import TTestPower
 
-from meshtrial import cli, stats
+from meshtrial import stats
 from meshtrial.design.plan import make_plan
 from meshtrial.design.study import Load
 from meshtrial.records.store import StudyStore
@@ -57,15 +57,9 @@ def record_study(tmp_path, make_study, make_record):
 @pytest.fixture
 def call(tmp_path):
     def run(*arguments):
-        out, err = io.StringIO(), io.StringIO()
-        code = cli.main(["plan", *map(str, arguments)], out, err)
+        code, out, err = meshtrial("plan", *arguments)
         path = tmp_path / "plan.json"
-        return (
-            code,
-            " ".join(out.getvalue().split()),
-            err.getvalue(),
-            json.loads(path.read_text()) if path.exists() else {},
-        )
+        return code, " ".join(out.split()), err, json.loads(path.read_text()) if path.exists() else {}
 
     return run
 

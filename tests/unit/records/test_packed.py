@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 import tempfile
@@ -10,27 +9,20 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from commandline import SAMPLE, meshtrial
 from hypothesis import given, settings, strategies
 from refused import refused
 
-from meshtrial import cli, paths
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.inference import read_study
 from meshtrial.records import packed
 from meshtrial.records.store import StudyStore, check_checksums
-
-(SAMPLE,) = (path.parent for path in (paths.CHECKOUT / "data" / "sample").glob("*/*/plan.json"))
 
 
 @pytest.fixture
 def studies(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path / "studies"))
     return tmp_path / "studies"
-
-
-def meshtrial(*argv: object) -> tuple[int, str]:
-    out, err = io.StringIO(), io.StringIO()
-    return cli.main([str(word) for word in argv], out, err), out.getvalue() + err.getvalue()
 
 
 def rewritten(file: Path, target: Path, changed: dict[str, bytes | None]) -> Path:
@@ -58,7 +50,7 @@ def test_the_same_study_gives_the_same_bytes_and_comes_back_whole(tmp_path):
 def test_what_is_left_out_is_named_and_not_missed(tmp_path, studies):
     file = packed.pack(SAMPLE, tmp_path / "slim.zip", ["requests", "logs"])
     assert file.stat().st_size < packed.pack(SAMPLE, tmp_path / "whole.zip").stat().st_size / 2
-    code, said = meshtrial("verify", file)
+    code, said, _ = meshtrial("verify", file)
     assert code == 0
     assert said.startswith(f"{file}: plan sealed")
     assert said.endswith("logs and requests left out when it was packed\n")
@@ -80,7 +72,7 @@ def test_what_was_left_out_once_stays_named_when_it_is_packed_again(tmp_path, st
 
 def test_the_command_packs_and_a_packed_study_is_unpacked_once(tmp_path, studies, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code, said = meshtrial("pack", SAMPLE, "--without", "requests,logs")
+    code, said, _ = meshtrial("pack", SAMPLE, "--without", "requests,logs")
     assert code == 0
     file = tmp_path / f"{SAMPLE.parent.name}-{SAMPLE.name}.zip"
     assert said.startswith(file.name)
@@ -96,7 +88,7 @@ def test_verify_reads_the_file_itself_and_finds_what_was_altered(tmp_path, studi
     name = f"{SAMPLE.parent.name}/{SAMPLE.name}/runs/01-1-none/run.json"
     with zipfile.ZipFile(file) as old:
         text = old.read(name).replace(b'"valid": true', b'"valid":  true')
-    code, said = meshtrial("verify", rewritten(file, tmp_path / "altered.zip", {name: text}))
+    code, _, said = meshtrial("verify", rewritten(file, tmp_path / "altered.zip", {name: text}))
     assert code == 1
     assert said.endswith(f"/{SAMPLE.name}/runs/01-1-none/run.json: was altered after it was recorded\n")
 
@@ -111,10 +103,10 @@ def test_verify_reads_the_file_itself_and_finds_what_was_altered(tmp_path, studi
 )
 def test_what_cannot_be_packed_is_told_in_one_line(tmp_path, monkeypatch, argv, said):
     monkeypatch.chdir(tmp_path)
-    code, text = meshtrial("pack", SAMPLE, *argv)
+    code, out, text = meshtrial("pack", SAMPLE, *argv)
     assert code in (1, 2)
     assert said in text
-    assert text.count("\n") == 1
+    assert (out, text.count("\n")) == ("", 1)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from commandline import SAMPLE
 from refused import refused
 
-from meshtrial import paths
 from meshtrial.errors import MissingToolError
 from meshtrial.records.store import StudyStore
 from meshtrial.run.trial import Trial, go_on, kept
-
-SAMPLE = next((paths.CHECKOUT / "data" / "sample" / "ambient_vs_no_mesh").iterdir())
 
 
 @pytest.fixture

@@ -77,11 +77,10 @@ def _smallest(study: Study, kept: int) -> str:
 
 
 def _stopping(study: Study) -> str:
-    rule = str(study.stopping.get("rule", "fixed"))
-    if rule == "fixed":
+    if not study.may_stop_early:
         return "fixed, all planned blocks are run whatever they show"
     rest = ", ".join(f"{name} {value}" for name, value in study.stopping.items() if name != "rule")
-    return f"{rule}, declared in the plan" + (f" ({rest})" if rest else "")
+    return f"{study.stopping['rule']}, declared in the plan" + (f" ({rest})" if rest else "")
 
 
 def _margins_hold(study: Study) -> str:
