@@ -8,7 +8,7 @@ from meshtrial.design.study import Load
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, wording
-from meshtrial.report.markup import Fragment, Piece, badge, box, bullets, join, part
+from meshtrial.report.markup import Fragment, Piece, box, bullets, join, part
 from meshtrial.report.tables.growth import growth_notes, growth_sentences
 from meshtrial.vocabulary import Word, directions
 
@@ -229,8 +229,3 @@ def _said(row: VerdictRow) -> list[Piece]:
         Piece(f" {name}" if word in directions("resource") else about),
     ]
     return [*pieces, Piece(f" ({why})", "quiet")] if why else pieces
-
-
-def verdict_badge(row: VerdictRow) -> Markup:
-    """A verdict as HTML."""
-    return badge(row.verdict.glyph, row.verdict, row.verdict.tone)

@@ -6,8 +6,7 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, wording
 from meshtrial.report.marking import HINT, sentence
-from meshtrial.report.markup import Cell, ColumnOf, Fragment, Table, paragraph
-from meshtrial.report.tables.headline import verdict_badge
+from meshtrial.report.markup import Cell, ColumnOf, Fragment, Table, paragraph, verdict_badge
 
 
 def moved(declared: StudyData, later: StudyData, said: str) -> Fragment:
@@ -53,7 +52,7 @@ def _contrast(row: VerdictRow) -> Cell:
 
 def _verdict(row: VerdictRow) -> Cell:
     word, qualifier = _called(row)
-    return Cell(word, html=verdict_badge(row), note=qualifier)
+    return Cell(word, html=verdict_badge(row.verdict), note=qualifier)
 
 
 def _margins(own: VerdictRow | None, row: VerdictRow) -> str:
