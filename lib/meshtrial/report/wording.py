@@ -128,11 +128,12 @@ def qualifier(row: VerdictRow, *, brief: bool = False) -> str:
     return row.qualifier
 
 
-def margin(row: VerdictRow) -> str:
-    """The margin in force: ``5 %``, or ``0.1 ms (69 %)`` where the absolute floor decides."""
-    assert row.margin is not None
+def margin(row: VerdictRow | None, sign: str = "±") -> str:
+    """The margin in force: ``±5 %``, or ``±0.1 ms (69 %)`` where the absolute floor decides; a dash for none."""
+    if row is None or row.margin is None:
+        return "–"
     share = rounded_percent(row.margin)
-    return share if row.margin_floor is None else f"{in_unit(row.response, row.margin_floor)} ({share})"
+    return sign + (share if row.margin_floor is None else f"{in_unit(row.response, row.margin_floor)} ({share})")
 
 
 def within_floor(row: VerdictRow, *, brief: bool = False) -> str:

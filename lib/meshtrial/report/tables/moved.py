@@ -56,5 +56,5 @@ def _verdict(row: VerdictRow) -> Cell:
 
 
 def _margins(own: VerdictRow | None, row: VerdictRow) -> str:
-    before, after = ("–" if one is None or one.margin is None else f"±{wording.margin(one)}" for one in (own, row))
+    before, after = wording.margin(own), wording.margin(row)
     return after if before == after else f"{before} → {after}"

@@ -246,15 +246,11 @@ def _p_equivalence(line: Line) -> str | None:
     return wording.probability(row.p_equivalence_adjusted)
 
 
-def _margin(line: Line) -> str:
-    return "–" if line.row.margin is None else f"±{wording.margin(line.row)}"
-
-
 def _margin_on_page(line: Line) -> Cell:
     row = line.row
     detectable = "" if row.mde is None else f"detects {wording.mde_text(row)}"
     if row.margin is None or row.margin_floor is None:
-        return Cell(_margin(line), row.margin, note=detectable)
+        return Cell(wording.margin(row), row.margin, note=detectable)
     # The floor decides; what it is of the baseline goes to the line below, where the column is already wide.
     below = "; ".join(filter(None, (wording.rounded_percent(row.margin), detectable)))
     return Cell(f"±{wording.in_unit(row.response, row.margin_floor)}", row.margin, note=below)
@@ -310,7 +306,14 @@ COLUMNS: list[VerdictColumn] = [
     VerdictColumn("values", "baseline → treatment", _values, (PAGE,), numeric=True),
     VerdictColumn("p_equivalence", "equivalence p", _p_equivalence, (BELOW,)),
     # A terminal says the margin in the title over the rows; a page what they detect in the margin's quieter line.
-    VerdictColumn("margin", "margin", _margin, (PAGE, MARKDOWN), {PAGE: _margin_on_page}, numeric=True),
+    VerdictColumn(
+        "margin",
+        "margin",
+        lambda line: wording.margin(line.row),
+        (PAGE, MARKDOWN),
+        {PAGE: _margin_on_page},
+        numeric=True,
+    ),
     VerdictColumn("detects", "detects", _detects, (BELOW,), meaning=_DETECTS),
     VerdictColumn("gate", "gate", lambda line: line.gate, (MARKDOWN,)),
 ]
