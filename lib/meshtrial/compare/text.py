@@ -15,7 +15,7 @@ from meshtrial.records.schema import VerdictRow
 from meshtrial.report import palette, wording
 from meshtrial.report.frames import Contrasts
 from meshtrial.report.markup import cell, in_line
-from meshtrial.report.tables.verdict_columns import BELOW, TERMINAL, Line, Rows, VerdictColumn, columns_of
+from meshtrial.report.tables.verdict_columns import BELOW, TERMINAL, Line, VerdictColumn, columns_of
 from meshtrial.report.wording import to_ascii, warned
 from meshtrial.vocabulary import COARSE_QUANTILE
 
@@ -57,7 +57,7 @@ def contrasts(outcome: Outcome) -> Contrasts:
 def _metric(outcome: Outcome, metric: Response) -> str:
     found = contrasts(outcome).where(lambda row: row.response == metric.name)
     rows, sample, columns = found.rows, outcome.sample, columns_of(TERMINAL)
-    lines = [Line(row, Rows(found), len(sample.by_treatment[row.treatment])) for row in rows]
+    lines = [Line(row, found, len(sample.by_treatment[row.treatment])) for row in rows]
     heads = {"counted": found.counted, "corrected": "q" if rows[0].exploratory else "p Holm"}
     base = {
         "treatment": sample.baseline,
@@ -80,13 +80,13 @@ def _metric(outcome: Outcome, metric: Response) -> str:
 
 
 def _cell(column: VerdictColumn, line: Line) -> str:
-    text = column.cell(TERMINAL, line).line
+    text = cell(column.shows(TERMINAL, line)).line
     return text if column.name else to_ascii(text)
 
 
 def _said(line: Line) -> str:
     """The columns below a row's own line, without what is not there; a verdict needs no heading."""
-    shown = [(column, column.value(BELOW, line)) for column in columns_of(BELOW)]
+    shown = [(column, column.shows(BELOW, line)) for column in columns_of(BELOW)]
     parts = [
         ("" if column.key == "verdict" else f"{column.heading} ") + cell(value).line
         for column, value in shown
@@ -96,9 +96,7 @@ def _said(line: Line) -> str:
 
 
 def _title(rows: Sequence[VerdictRow]) -> str:
-    margins = {
-        to_ascii(wording.margin(row, sign="")) for row in rows if row.margin is not None and row.ratio is not None
-    }
+    margins = {to_ascii(wording.margin(row)) for row in rows if row.margin is not None and row.ratio is not None}
     margin = f"; margin {' or '.join(sorted(margins))}" if margins else "; no margin"
     return wording.typical(rows[0]) + margin + ("; exploratory" if rows[0].exploratory else "")
 

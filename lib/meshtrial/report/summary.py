@@ -16,8 +16,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from meshtrial.inference.gate import Judged, Outcome
 from meshtrial.report import wording
 from meshtrial.report.frames import Contrasts
-from meshtrial.report.markup import TEMPLATES, Cell, cell
-from meshtrial.report.tables.verdict_columns import MARKDOWN, Line, Rows, VerdictColumn, columns_of
+from meshtrial.report.markup import TEMPLATES, cell
+from meshtrial.report.tables.verdict_columns import MARKDOWN, Line, VerdictColumn, columns_of
 from meshtrial.report.tables.verdicts import in_words
 
 # What is read as it stands: a name of these characters alone can be written as code.
@@ -71,16 +71,16 @@ def markdown(title: str, contrasts: Contrasts, outcome: Outcome) -> str:
     """
     found = contrasts.where(lambda row: not row.exploratory)
     judged = {one.declared.key: one for one in outcome.judged}
-    among, columns = Rows(found), columns_of(MARKDOWN)
+    columns = columns_of(MARKDOWN)
     rows: list[tuple[str, list[_Escaped]]] = []
     for row in found.rows:
         one = None if row.twin else judged.get(row.key)
-        line = Line(row, among, gate="–" if one is None else _answer(one, outcome))
-        rows.append((row.load, [_cell(column, column.cell(MARKDOWN, line)) for column in columns]))
+        line = Line(row, found, gate="–" if one is None else _answer(one, outcome))
+        rows.append((row.load, [_cell(column, column.shows(MARKDOWN, line)) for column in columns]))
     for one in outcome.judged:
         if one.row is None:
             known = _absent(one, outcome)
-            rows.append((one.declared.load, [_cell(column, cell(known.get(column.key))) for column in columns]))
+            rows.append((one.declared.load, [_cell(column, known.get(column.key)) for column in columns]))
     loads = dict.fromkeys([*found.loads, *(load for load, _ in rows)])
     by_load = [(load, [cells for where, cells in rows if where == load]) for load in loads]
     text = (
@@ -116,7 +116,8 @@ def rule_sentences(outcome: Outcome) -> list[str]:
     return said
 
 
-def _cell(column: VerdictColumn, shown: Cell) -> _Escaped:
+def _cell(column: VerdictColumn, value: object) -> _Escaped:
+    shown = cell(value)
     text = _name(shown.text) if column.name else _text(shown.text)
     return _Escaped(text + (f" ({_text(shown.note)})" if shown.note else ""))
 

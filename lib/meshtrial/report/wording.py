@@ -128,8 +128,8 @@ def qualifier(row: VerdictRow, *, brief: bool = False) -> str:
     return row.qualifier
 
 
-def margin(row: VerdictRow | None, sign: str = "±") -> str:
-    """The margin in force: ``±5 %``, or ``±0.1 ms (69 %)`` where the absolute floor decides; a dash for none."""
+def margin(row: VerdictRow | None, sign: str = "") -> str:
+    """The margin in force: ``5 %``, or ``0.1 ms (69 %)`` where the absolute floor decides; a dash for none."""
     if row is None or row.margin is None:
         return "–"
     share = rounded_percent(row.margin)

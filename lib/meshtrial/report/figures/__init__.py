@@ -1,7 +1,6 @@
 """The figures of a report, one concept a module; every one returns a :class:`~meshtrial.report.figure.Figure`."""
 
 from meshtrial.report.figures.added import added_latency as added_latency
-from meshtrial.report.figures.answer import answer as answer
 from meshtrial.report.figures.blocks import runs_by_block as runs_by_block
 from meshtrial.report.figures.capacity import capacity as capacity
 from meshtrial.report.figures.ccdf import latency_ccdf as latency_ccdf
@@ -9,6 +8,7 @@ from meshtrial.report.figures.course import course as course
 from meshtrial.report.figures.course import strip as strip
 from meshtrial.report.figures.detection import detection as detection
 from meshtrial.report.figures.drift import drift as drift
+from meshtrial.report.figures.forest import answer as answer
 from meshtrial.report.figures.forest import forest as forest
 from meshtrial.report.figures.forest import two_studies as two_studies
 from meshtrial.report.figures.one_run import components_over_time as components_over_time

@@ -10,7 +10,7 @@ from meshtrial.report.tables.cost import money as money
 from meshtrial.report.tables.cost import money_at as money_at
 from meshtrial.report.tables.decomposition import decomposition as decomposition
 from meshtrial.report.tables.design import design as design
-from meshtrial.report.tables.doubts import doubts as doubts
+from meshtrial.report.tables.failures import restarts as restarts
 from meshtrial.report.tables.generators import generators as generators
 from meshtrial.report.tables.growth import costs_of_endpoints_and_rate as costs_of_endpoints_and_rate
 from meshtrial.report.tables.growth import growth_contrasts as growth_contrasts
@@ -18,6 +18,7 @@ from meshtrial.report.tables.headline import clauses as clauses
 from meshtrial.report.tables.headline import headline as headline
 from meshtrial.report.tables.headline import headlines as headlines
 from meshtrial.report.tables.headline import verdict_sentence as verdict_sentence
+from meshtrial.report.tables.limits import doubts as doubts
 from meshtrial.report.tables.limits import method_and_limits as method_and_limits
 from meshtrial.report.tables.mechanism import mechanism as mechanism
 from meshtrial.report.tables.moved import moved as moved
@@ -29,7 +30,6 @@ from meshtrial.report.tables.one_run import run_resources as run_resources
 from meshtrial.report.tables.provenance import provenance as provenance
 from meshtrial.report.tables.provenance import recorded_at as recorded_at
 from meshtrial.report.tables.provenance import reproduce_command as reproduce_command
-from meshtrial.report.tables.restarts import restarts as restarts
 from meshtrial.report.tables.validity import validity as validity
 from meshtrial.report.tables.verdicts import exploratory_table as exploratory_table
 from meshtrial.report.tables.verdicts import verdict_table as verdict_table

@@ -56,5 +56,5 @@ def _verdict(row: VerdictRow) -> Cell:
 
 
 def _margins(own: VerdictRow | None, row: VerdictRow) -> str:
-    before, after = wording.margin(own), wording.margin(row)
+    before, after = wording.margin(own, "±"), wording.margin(row, "±")
     return after if before == after else f"{before} → {after}"

@@ -8,59 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, auto
-from functools import cached_property
-from statistics import multimode
+from typing import Literal, get_args
 
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import wording
 from meshtrial.report.frames import Contrasts
-from meshtrial.report.markup import Cell, cell, part, verdict_badge
+from meshtrial.report.markup import Cell, part, verdict_badge
 from meshtrial.vocabulary import COARSE_QUANTILE, Word
 
-
-class Output(Enum):
-    """What shows a verdict table."""
-
-    PAGE = auto()  # and a notebook; as text, what stands in the place of that
-    MARKDOWN = auto()
-    TERMINAL = auto()  # beside a treatment's name
-    BELOW = auto()  # in the lines of a terminal below those
-
-
-PAGE, MARKDOWN, TERMINAL, BELOW = Output
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The rows of one table, and what most of them share: said once, in its caption."""
-
-    contrasts: Contrasts
-
-    @cached_property
-    def several(self) -> bool:
-        """Whether the rows have baselines of their own."""
-        return len(self.contrasts.baselines) > 1
-
-    @cached_property
-    def confidence(self) -> float | None:
-        """Of most intervals."""
-        found = multimode(row.confidence for row in self.contrasts.rows if row.confidence is not None)
-        return next(iter(found), None)
-
-    @cached_property
-    def blocks(self) -> int | None:
-        """Of most rows."""
-        return next(iter(multimode(row.n_blocks for row in self.contrasts.rows if row.n_blocks)), None)
-
-    def unusual(self, row: VerdictRow) -> bool:
-        """Whether a row has what its caption does not say."""
-        return row.n_blocks > 0 and (row.n_blocks != self.blocks or row.confidence != self.confidence)
-
-    @property
-    def counted(self) -> str:
-        """What ``n_blocks`` counts."""
-        return self.contrasts.counted
+Output = Literal["page", "markdown", "terminal", "below"]  # the last two: beside a treatment's name, and in lines below
+PAGE, MARKDOWN, TERMINAL, BELOW = get_args(Output)
 
 
 @dataclass(frozen=True)
@@ -68,7 +25,7 @@ class Line:
     """A verdict row among those of its table, the runs of its treatment, and a gate's answer where there is one."""
 
     row: VerdictRow
-    among: Rows
+    among: Contrasts
     runs: int = 0
     gate: str = "–"
 
@@ -106,12 +63,8 @@ class VerdictColumn:
     numeric: bool = False
     middle: bool = False
 
-    def cell(self, output: Output, line: Line) -> Cell:
-        """What an output shows; a dash for what is not there."""
-        return cell(self.value(output, line))
-
-    def value(self, output: Output, line: Line) -> object:
-        """The same before it is a cell: None for what is not there."""
+    def shows(self, output: Output, line: Line) -> object:
+        """What an output shows: any value that `markup.cell` takes, None for what is not there."""
         return self.otherwise.get(output, self.said)(line)
 
 
@@ -126,7 +79,7 @@ def _treatment(line: Line) -> Cell:
 
 def _treatment_on_page(line: Line) -> Cell:
     row = line.row
-    against = f"against {row.baseline}" if line.among.several else ""
+    against = f"against {row.baseline}" if len(line.among.baselines) > 1 else ""
     return Cell(row.treatment + (" (A/A twin)" if row.twin else ""), note=against)
 
 
@@ -137,7 +90,7 @@ def _value(line: Line) -> str:
 
 
 def _verdict(line: Line) -> str:
-    reported = line.among.contrasts.reported(line.row)
+    reported = line.among.reported(line.row)
     return wording.verdict_text(line.row) if reported else f"{Word.INVALID}: not reported"
 
 
@@ -145,7 +98,7 @@ def _verdict_on_page(line: Line) -> Cell:
     """The verdict, as it is stored behind; what was not reported has none to be read."""
     row, among = line.row, line.among
     said: str
-    if among.contrasts.reported(row):
+    if among.reported(row):
         said, html = row.verdict, verdict_badge(row.verdict)
         why = {Word.SATURATED: "asked rate not held", Word.INVALID: "see validity"}.get(row.verdict, "")
     else:
@@ -250,7 +203,7 @@ def _margin_on_page(line: Line) -> Cell:
     row = line.row
     detectable = "" if row.mde is None else f"detects {wording.mde_text(row)}"
     if row.margin is None or row.margin_floor is None:
-        return Cell(wording.margin(row), row.margin, note=detectable)
+        return Cell(wording.margin(row, "±"), row.margin, note=detectable)
     # The floor decides; what it is of the baseline goes to the line below, where the column is already wide.
     below = "; ".join(filter(None, (wording.rounded_percent(row.margin), detectable)))
     return Cell(f"±{wording.in_unit(row.response, row.margin_floor)}", row.margin, note=below)
@@ -309,7 +262,7 @@ COLUMNS: list[VerdictColumn] = [
     VerdictColumn(
         "margin",
         "margin",
-        lambda line: wording.margin(line.row),
+        lambda line: wording.margin(line.row, "±"),
         (PAGE, MARKDOWN),
         {PAGE: _margin_on_page},
         numeric=True,

@@ -11,7 +11,7 @@ from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, wording
 from meshtrial.report.frames import Contrasts
 from meshtrial.report.markup import Cell, ColumnOf, Fragment, Table, bullets, fold, join, paragraph, part
-from meshtrial.report.tables.verdict_columns import COLUMNS, PAGE, Line, Rows, columns_of
+from meshtrial.report.tables.verdict_columns import COLUMNS, PAGE, Line, columns_of
 from meshtrial.vocabulary import Word
 
 FOLD_FROM = 12  # exploratory rows beyond which their table is folded
@@ -105,24 +105,23 @@ def contrast_tables(contrasts: Contrasts, note: str = "") -> list[Table]:
 
 
 def _table(contrasts: Contrasts, note: str) -> Table:
-    among = Rows(contrasts)
-    rows, load = contrasts.rows, contrasts.rows[0].load
+    rows, load, usual = contrasts.rows, contrasts.rows[0].load, (contrasts.blocks, contrasts.confidence)
     columns: list[ColumnOf[Line]] = [
-        ColumnOf(column.heading, partial(column.value, PAGE), numeric=column.numeric, middle=column.middle)
+        ColumnOf(column.heading, partial(column.shows, PAGE), numeric=column.numeric, middle=column.middle)
         for column in columns_of(PAGE)
     ]
     caption = "Exploratory contrasts" if all(row.exploratory for row in rows) else "Verdicts"
     if load:
         caption += f" at {load}"
-    if not among.several:
+    if len(contrasts.baselines) == 1:
         caption += f", against {rows[0].baseline}"
-    if among.confidence is not None and among.blocks is not None:
-        caption += f"; {among.blocks} {among.counted}, intervals at {wording.percent(among.confidence)}"
-        if any(map(among.unusual, rows)):
+    if None not in usual:
+        caption += f"; {contrasts.blocks} {contrasts.counted}, intervals at {wording.percent(contrasts.confidence)}"
+        if any(row.n_blocks > 0 and (row.n_blocks, row.confidence) != usual for row in rows):
             caption += " where nothing else is said"
     keys = [f"{row.load}|{row.response}|{row.treatment}|{row.baseline}" for row in rows]
     groups = [_group(row, rows) for row in rows]
-    return Table.of(caption, columns, [Line(row, among) for row in rows], note, keys=keys, groups=groups)
+    return Table.of(caption, columns, [Line(row, contrasts) for row in rows], note, keys=keys, groups=groups)
 
 
 def _group(row: VerdictRow, rows: Sequence[VerdictRow]) -> str:
