@@ -104,7 +104,7 @@ CHANGES = {
     "a new column of the verdict table": Change(
         "report/tables/verdict_columns.py",
         '    VerdictColumn("gate", ',
-        '    VerdictColumn("seen", "seen", lambda line: f"{line.row.n_blocks}-fold"),\n    VerdictColumn("gate", ',
+        '    VerdictColumn("seen", lambda line: f"{line.row.n_blocks}-fold"),\n    VerdictColumn("gate", ',
         ("seen", "-fold"),
         ("html", "terminal", "markdown", *COMPARED),
     ),

@@ -61,12 +61,12 @@ def _metric(outcome: Outcome, metric: Response) -> str:
     heads = {"counted": found.counted, "corrected": "q" if rows[0].exploratory else "p Holm"}
     base = {
         "treatment": sample.baseline,
-        "runs": str(len(sample.by_treatment[sample.baseline])),
-        "value": to_ascii(wording.in_unit(metric, rows[0].baseline_value)),
+        "{counted}": str(len(sample.by_treatment[sample.baseline])),
+        "median": to_ascii(wording.in_unit(metric, rows[0].baseline_value)),
     }
     # What the names are of stands over them, in the title.
     table = [["", *(column.heading.format(**heads) for column in columns[1:])]]
-    table.append([base.get(column.key, "") for column in columns])
+    table.append([base.get(column.heading, "") for column in columns])
     table += [[_cell(column, line) for column in columns] for line in lines]
     shown = [_title(rows)]
     beside = in_line(table, [not column.name for column in columns])
@@ -88,7 +88,7 @@ def _said(line: Line) -> str:
     """The columns below a row's own line, without what is not there; a verdict needs no heading."""
     shown = [(column, column.shows(BELOW, line)) for column in columns_of(BELOW)]
     parts = [
-        ("" if column.key == "verdict" else f"{column.heading} ") + cell(value).line
+        ("" if column.heading == "verdict" else f"{column.heading} ") + cell(value).line
         for column, value in shown
         if value is not None
     ]

@@ -80,7 +80,7 @@ def markdown(title: str, contrasts: Contrasts, outcome: Outcome) -> str:
     for one in outcome.judged:
         if one.row is None:
             known = _absent(one, outcome)
-            rows.append((one.declared.load, [_cell(column, known.get(column.key)) for column in columns]))
+            rows.append((one.declared.load, [_cell(column, known.get(column.heading)) for column in columns]))
     loads = dict.fromkeys([*found.loads, *(load for load, _ in rows)])
     by_load = [(load, [cells for where, cells in rows if where == load]) for load in loads]
     text = (
@@ -127,7 +127,7 @@ def _absent(one: Judged, outcome: Outcome) -> dict[str, str]:
     declared = one.declared
     return {
         "treatment": declared.treatment,
-        "baseline": declared.baseline,
+        "against": declared.baseline,
         "response": declared.response.label,
         "verdict": one.sentence,
         "gate": _answer(one, outcome),

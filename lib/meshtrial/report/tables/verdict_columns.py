@@ -39,8 +39,8 @@ class VerdictColumn:
 
     Attributes
     ----------
-    key, heading : str
-        A heading may name ``{counted}`` and ``{corrected}``: blocks or runs, a p of Holm or a q.
+    heading : str
+        May name ``{counted}`` and ``{corrected}``: blocks or runs, a p of Holm or a q.
     said : callable
         From a line to any value that `markup.cell` takes.
     outputs : sequence of Output
@@ -53,7 +53,6 @@ class VerdictColumn:
         Whether it is a name out of the records, which Markdown writes as code and a terminal as it is.
     """
 
-    key: str
     heading: str
     said: Said
     outputs: Sequence[Output] = (PAGE, MARKDOWN, BELOW)
@@ -92,6 +91,10 @@ def _value(line: Line) -> str:
 def _verdict(line: Line) -> str:
     reported = line.among.reported(line.row)
     return wording.verdict_text(line.row) if reported else f"{Word.INVALID}: not reported"
+
+
+def _sentence(line: Line) -> str:
+    return line.row.sentence
 
 
 def _verdict_on_page(line: Line) -> Cell:
@@ -170,6 +173,10 @@ def _added(line: Line) -> Cell:
     return Cell(_difference(row), row.difference, note=ends)
 
 
+def _added_alone(line: Line) -> str:
+    return _difference(line.row)
+
+
 def _added_to_ratio(line: Line) -> Cell | None:
     """Where the change is a ratio and its unit says more."""
     row = line.row
@@ -199,11 +206,15 @@ def _p_equivalence(line: Line) -> str | None:
     return wording.probability(row.p_equivalence_adjusted)
 
 
+def _margin(line: Line) -> str:
+    return wording.margin(line.row, "±")
+
+
 def _margin_on_page(line: Line) -> Cell:
     row = line.row
     detectable = "" if row.mde is None else f"detects {wording.mde_text(row)}"
     if row.margin is None or row.margin_floor is None:
-        return Cell(wording.margin(row, "±"), row.margin, note=detectable)
+        return Cell(_margin(line), row.margin, note=detectable)
     # The floor decides; what it is of the baseline goes to the line below, where the column is already wide.
     below = "; ".join(filter(None, (wording.rounded_percent(row.margin), detectable)))
     return Cell(f"±{wording.in_unit(row.response, row.margin_floor)}", row.margin, note=below)
@@ -217,56 +228,25 @@ def _detects(line: Line) -> str | None:
 _DETECTS = "the smallest effect that this many blocks with this much noise would find four times out of five"
 # In the order in which every output has them.
 COLUMNS: list[VerdictColumn] = [
-    VerdictColumn(
-        "treatment",
-        "treatment",
-        _treatment,
-        (PAGE, MARKDOWN, TERMINAL),
-        {PAGE: _treatment_on_page},
-        name=True,
-    ),
+    VerdictColumn("treatment", _treatment, (PAGE, MARKDOWN, TERMINAL), {PAGE: _treatment_on_page}, name=True),
     # A page says these two in a line of the treatment and over its rows, a terminal over its rows.
-    VerdictColumn("baseline", "against", lambda line: line.row.baseline, (MARKDOWN,), name=True),
-    VerdictColumn("response", "response", lambda line: wording.typical(line.row), (MARKDOWN,)),
-    VerdictColumn("runs", "{counted}", lambda line: line.runs, (TERMINAL,)),
-    VerdictColumn("value", "median", _value, (TERMINAL,)),
+    VerdictColumn("against", lambda line: line.row.baseline, (MARKDOWN,), name=True),
+    VerdictColumn("response", lambda line: wording.typical(line.row), (MARKDOWN,)),
+    VerdictColumn("{counted}", lambda line: line.runs, (TERMINAL,)),
+    VerdictColumn("median", _value, (TERMINAL,)),
+    VerdictColumn("verdict", _verdict, otherwise={PAGE: _verdict_on_page, BELOW: _sentence}, middle=True),
     VerdictColumn(
-        "verdict",
-        "verdict",
-        _verdict,
-        otherwise={PAGE: _verdict_on_page, BELOW: lambda line: line.row.sentence},
-        middle=True,
-    ),
-    VerdictColumn(
-        "change",
-        "change",
-        _change,
-        (PAGE, MARKDOWN, TERMINAL),
-        {PAGE: _change_on_page, TERMINAL: _estimate},
-        numeric=True,
+        "change", _change, (PAGE, MARKDOWN, TERMINAL), {PAGE: _change_on_page, TERMINAL: _estimate}, numeric=True
     ),
     # A page has its interval in the quieter line of the change, and the corrected p in that of the verdict.
-    VerdictColumn("interval", "interval", _interval, (TERMINAL,)),
-    VerdictColumn("p", "p", lambda line: wording.probability(line.row.p), (TERMINAL,)),
-    VerdictColumn("p_adjusted", "{corrected}", _corrected, (TERMINAL,)),
-    VerdictColumn(
-        "added",
-        "added",
-        _added,
-        otherwise={MARKDOWN: lambda line: _difference(line.row), BELOW: _added_to_ratio},
-        numeric=True,
-    ),
-    VerdictColumn("values", "baseline → treatment", _values, (PAGE,), numeric=True),
-    VerdictColumn("p_equivalence", "equivalence p", _p_equivalence, (BELOW,)),
+    VerdictColumn("interval", _interval, (TERMINAL,)),
+    VerdictColumn("p", lambda line: wording.probability(line.row.p), (TERMINAL,)),
+    VerdictColumn("{corrected}", _corrected, (TERMINAL,)),
+    VerdictColumn("added", _added, otherwise={MARKDOWN: _added_alone, BELOW: _added_to_ratio}, numeric=True),
+    VerdictColumn("baseline → treatment", _values, (PAGE,), numeric=True),
+    VerdictColumn("equivalence p", _p_equivalence, (BELOW,)),
     # A terminal says the margin in the title over the rows; a page what they detect in the margin's quieter line.
-    VerdictColumn(
-        "margin",
-        "margin",
-        lambda line: wording.margin(line.row, "±"),
-        (PAGE, MARKDOWN),
-        {PAGE: _margin_on_page},
-        numeric=True,
-    ),
-    VerdictColumn("detects", "detects", _detects, (BELOW,), meaning=_DETECTS),
-    VerdictColumn("gate", "gate", lambda line: line.gate, (MARKDOWN,)),
+    VerdictColumn("margin", _margin, (PAGE, MARKDOWN), {PAGE: _margin_on_page}, numeric=True),
+    VerdictColumn("detects", _detects, (BELOW,), meaning=_DETECTS),
+    VerdictColumn("gate", lambda line: line.gate, (MARKDOWN,)),
 ]
