@@ -86,6 +86,12 @@ class Bench:
         answer = self._call("compare", *arguments)
         return answer if answer.code else replace(answer, record=json.loads(record.read_text()))
 
+    def refused(self, *arguments: str) -> str:
+        """Why the command stops at bad usage, before it has printed anything."""
+        answer = self.compare(*arguments)
+        assert (answer.code, answer.out) == (2, "")
+        return answer.err
+
     def plan(self, *arguments: str) -> Answer:
         return self._call("plan", *arguments)
 
