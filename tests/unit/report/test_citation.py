@@ -8,7 +8,7 @@ import yaml
 
 from meshtrial import __version__, paths
 from meshtrial.report import tables
-from meshtrial.report.tables.citation import citation, software
+from meshtrial.report.tables.provenance import citation, software
 
 
 def entries(text: str) -> dict[str, dict[str, str]]:
