@@ -104,7 +104,7 @@ def _called(row: VerdictRow) -> tuple[str, str]:
 
 
 def _contrast(row: VerdictRow) -> Cell:
-    return Cell(row.treatment + (" (A/A twin)" if row.twin else ""), note=f"against {row.baseline}")
+    return Cell(wording.treatment(row), note=f"against {row.baseline}")
 
 
 def _verdict(row: VerdictRow) -> Cell:

@@ -219,9 +219,9 @@ class Table:
         cells = [[cell(column.shows(row)) for column in columns] for row in rows]
         return cls(caption, columns, cells, note, **how)
 
-    def fragment(self) -> Fragment:
-        """The table as HTML and as text."""
-        return Fragment(self.to_html(), self.to_text())
+    def fragment(self, nothing: str = "") -> Fragment:
+        """The table as HTML and as text; where it has no row, a sentence in its place, if there is one."""
+        return paragraph(nothing) if nothing and not self.rows else Fragment(self.to_html(), self.to_text())
 
     def folded(self, holds: str, *, opened: bool = False) -> Fragment:
         """The table folded, under its caption and a line that says what it holds."""

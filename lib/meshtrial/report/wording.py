@@ -215,6 +215,21 @@ def interval_in_unit(what: str | Response, low: float | None, high: float | None
     return f"{signed(low * scale, most=most)} to {signed(high * scale, most=most)}{NBSP}{unit(what)}".strip()
 
 
+def added(row: VerdictRow) -> str:
+    """What a treatment adds, in the unit of its response."""
+    return in_unit(response_of(row), row.difference, sign=True)
+
+
+def added_interval(row: VerdictRow) -> str:
+    """The interval of what it adds."""
+    return interval_in_unit(response_of(row), row.difference_low, row.difference_high)
+
+
+def treatment(row: VerdictRow) -> str:
+    """Its name; the twin is called one."""
+    return f"{row.treatment} (A/A twin)" if row.twin else row.treatment
+
+
 def typical(row: VerdictRow) -> str:
     """The response's label, and for a percentile whose it is."""
     shown = response_of(row)

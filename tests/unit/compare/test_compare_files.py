@@ -102,8 +102,7 @@ def test_another_load_is_refused_by_name_and_forced_with_a_warning(bench, change
 
 
 def test_another_version_is_a_warning_only(bench):
-    bench.treatment("none", [0.80, 0.81, 0.82, 0.83])
-    bench.treatment("istio", [1.00, 1.01, 1.02, 1.03], start=1, Version="1.60.0")
+    bench.four(Version="1.60.0")
     answer = bench.compare(*BOTH)
     assert answer.code == 0
     assert answer.warned("different-settings").startswith("version differs: 1.68.1, 1.60.0")
@@ -125,8 +124,7 @@ def test_a_copy_is_found_packed_and_indented_too(six):
 
 
 def test_all_of_one_treatment_before_the_other_is_said(bench):
-    bench.treatment("none", [0.80, 0.81, 0.82, 0.83])
-    bench.treatment("istio", [1.00, 1.01, 1.02, 1.03], start=20)
+    bench.four(start=20)
     answer = bench.compare(*BOTH, "--pair-by", "order")
     assert missing(answer.warned("sequential-order"), ["none", "istio"]) == []
 
@@ -225,8 +223,7 @@ def test_a_quantile_with_too_few_requests_is_withheld(six):
 
 
 def test_a_treatment_that_missed_its_rate_is_saturated(bench):
-    bench.treatment("none", [0.80, 0.81, 0.82, 0.83])
-    bench.treatment("istio", [1.00, 1.01, 1.02, 1.03], start=1, count=320)
+    bench.four(count=320)
     answer = bench.compare(*BOTH)
     assert missing(answer.warned("rate-missed"), ["istio/run-1.json", "80.0%"]) == []
     (row,) = answer.record["verdicts"]
@@ -234,8 +231,7 @@ def test_a_treatment_that_missed_its_rate_is_saturated(bench):
 
 
 def test_failed_requests_are_said(bench):
-    bench.treatment("none", [0.80, 0.81, 0.82, 0.83])
-    bench.treatment("istio", [1.00, 1.01, 1.02, 1.03], start=1, RetCodes={"200": 360, "503": 40})
+    bench.four(RetCodes={"200": 360, "503": 40})
     assert missing(bench.compare(*BOTH).warned("errors"), ["istio/run-1.json", "10.0%"]) == []
 
 

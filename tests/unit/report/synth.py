@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,25 @@ def changed(data: StudyData, wanted: Callable[[VerdictRow], bool] = lambda row: 
     """The study with those of its verdict rows changed that are wanted."""
     rows = tuple(dataclasses.replace(row, **more) if wanted(row) else row for row in data.verdicts)
     return dataclasses.replace(data, verdicts=rows)
+
+
+def asked(data: StudyData, **more: Any) -> StudyData:
+    """The study as if something else had been asked."""
+    study = dataclasses.replace(data.plan.study, **more)
+    return dataclasses.replace(data, plan=dataclasses.replace(data.plan, study=study))
+
+
+@contextmanager
+def rewritten(data: StudyData, run: RunRecord, *columns: pl.Expr) -> Iterator[pl.DataFrame]:
+    """The requests of a run with these columns, for as long as somebody looks."""
+    path = data.run_folder(run) / "latency.parquet"
+    kept = path.read_bytes()
+    frame = pl.read_parquet(path).with_columns(*columns)
+    frame.write_parquet(path)
+    try:
+        yield frame
+    finally:
+        path.write_bytes(kept)
 
 
 PLANNED = ("run_id", "repetition", "load", "position", "sequence", "treatment")  # of a run, before it begins

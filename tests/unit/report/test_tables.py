@@ -7,7 +7,7 @@ import shlex
 import statistics
 
 import pytest
-from unit.report.synth import changed
+from unit.report.synth import asked, changed
 
 from meshtrial.design.study import Load, Treatment
 from meshtrial.records.schema import Proof
@@ -95,10 +95,8 @@ def test_the_sentence_names_effect_ratio_and_class(variants):
 
 def test_a_time_or_a_number_of_events_is_not_used(variants):
     usual = variants["usual"]
-    study = dataclasses.replace(usual.plan.study, primary=("latency_p50_s", "longest_gap_s"))
     found = changed(usual, lambda row: row.response == "path_cpu_s_per_request", response="longest_gap_s")
-    found = dataclasses.replace(found, plan=dataclasses.replace(usual.plan, study=study))
-    text = tables.headline(found).replace("\u00a0", " ")
+    text = tables.headline(asked(found, primary=("latency_p50_s", "longest_gap_s"))).replace("\u00a0", " ")
     assert "and has more silence around the restart at its longest" in text
     assert "uses" not in text
 
@@ -183,9 +181,10 @@ def test_the_command_makes_the_same_plan_again(data):
 
 def test_the_command_quotes_what_a_shell_would_read_and_keeps_seed_zero(data):
     options = {"parameters": {"seed": 0, "rps": 0.0, "margin": "p50=5%; rm -rf /", "study_dir": "/home/me"}}
-    plan = dataclasses.replace(data.plan, study=dataclasses.replace(data.plan.study, options=options))
-    command = tables.reproduce_command(plan)
-    assert command == "meshtrial run ambient_vs_no_mesh -p seed=0 -p 'margin=p50=5%; rm -rf /'"
+    assert (
+        tables.reproduce_command(asked(data, options=options).plan)
+        == "meshtrial run ambient_vs_no_mesh -p seed=0 -p 'margin=p50=5%; rm -rf /'"
+    )
 
 
 def test_provenance_holds_what_verifying_needs_and_no_machine_path(data):
@@ -224,11 +223,8 @@ def test_a_study_of_versions_has_a_table_of_what_ran_in_each(data):
     }
     runs = [run for run in data.runs if run.treatment in names]
     runs = [dataclasses.replace(r, treatment=names[r.treatment], versions=told[names[r.treatment]]) for r in runs]
-    study = dataclasses.replace(
-        data.plan.study, treatments=tuple(map(Treatment.parse, told)), baseline=Treatment.parse("none")
-    )
-    plan = dataclasses.replace(data.plan, study=study)
-    lines = tables.provenance(dataclasses.replace(data, plan=plan, runs=tuple(runs))).text.splitlines()
+    other = asked(data, treatments=tuple(map(Treatment.parse, told)), baseline=Treatment.parse("none"))
+    lines = tables.provenance(dataclasses.replace(other, runs=tuple(runs))).text.splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("Versions of sidecar, as the runs recorded them"))
     rows = [line.split() for line in lines[start + 1 : start + 8]]
     assert ["what", "sidecar@1.30", "sidecar@1.31"] in rows

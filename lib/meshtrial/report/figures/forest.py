@@ -140,8 +140,8 @@ def _background(axis: Axes, rows: Sequence[VerdictRow]) -> None:
 
 def _tip(row: VerdictRow) -> str:
     """What a mark says when a pointer rests on it."""
-    added = "" if row.difference is None else wording.in_unit(wording.response_of(row), row.difference, sign=True)
-    said = (f"{_name(row)} against {row.baseline}", _numbers(row), added, wording.verdict_text(row))
+    added = "" if row.difference is None else wording.added(row)
+    said = (f"{wording.treatment(row)} against {row.baseline}", _numbers(row), added, wording.verdict_text(row))
     return ", ".join(filter(None, said))
 
 
@@ -161,7 +161,7 @@ def _draw(contrasts: Contrasts, panels: Sequence[Contrasts], sheet: Sheet) -> Ca
         factor_axis(axis, *_span(panel.rows), sheet.ticks)
         _background(axis, panel.rows)
         # Over its row a name shares the line with the verdict.
-        names = [row.treatment if sheet.narrow else _name(row) for row in panel.rows]
+        names = [row.treatment if sheet.narrow else wording.treatment(row) for row in panel.rows]
         sheet.rows(axis, names, [contrasts.looks[row.treatment].colour for row in panel.rows])
         for place, row in enumerate(panel.rows):
             _row(axis, place, row, contrasts.looks[row.treatment], sheet)
@@ -195,10 +195,6 @@ def _row(axis: Axes, place: int, row: VerdictRow, look: palette.Look, sheet: She
     estimate(axis, place, ends, row.ratio, look, marker=mark.marker, filled=mark.filled, size=7.5, said=_tip(row))
 
 
-def _name(row: VerdictRow) -> str:
-    return f"{row.treatment} (A/A twin)" if row.twin else row.treatment
-
-
 def _numbers(row: VerdictRow) -> str:
     if row.ratio is None:
         return ""
@@ -209,8 +205,7 @@ def _why_not_drawn(row: VerdictRow) -> str:
     if row.verdict.standing == "stopped":
         return f"{row.verdict}: no ratio is given"
     if row.difference is not None:
-        added = wording.in_unit(wording.response_of(row), row.difference, sign=True)
-        return f"{row.baseline} has none of it: {added}"
+        return f"{row.baseline} has none of it: {wording.added(row)}"
     return "not computed"
 
 
@@ -220,7 +215,7 @@ def _alt(rows: Sequence[VerdictRow]) -> str:
     for row in rows:
         load = f" at {row.load}" if len({one.load for one in rows}) > 1 else ""
         against = f" against {row.baseline}" if len({one.baseline for one in rows}) > 1 else ""
-        where = f"{_name(row)}{against}{load}, {wording.typical(row)}"
+        where = f"{wording.treatment(row)}{against}{load}, {wording.typical(row)}"
         parts.append(f"{where}: {_numbers(row) or _why_not_drawn(row)}, {wording.verdict_text(row)}")
     bases = wording.listing(list(dict.fromkeys(row.baseline for row in rows)))
     return alt_text(f"Forest plot of ratios to {bases}", parts)
@@ -230,7 +225,7 @@ def _table(rows: Sequence[VerdictRow]) -> pl.DataFrame:
     """A row a ratio."""
     return pl.DataFrame(
         {
-            "treatment": [_name(row) for row in rows],
+            "treatment": [wording.treatment(row) for row in rows],
             "against": [row.baseline for row in rows],
             "load": [row.load for row in rows],
             "response": [wording.typical(row) for row in rows],

@@ -41,8 +41,6 @@ def _observed(row: stats.CheckResult) -> Cell:
 def aa_table(data: StudyData, size: int = 6) -> Fragment:
     """The machine's own A/A studies of ``size`` blocks, cut from the recorded baseline and twin."""
     found = aa_repetitions(data, size)
-    if not found:
-        return paragraph(f"Fewer than {size} blocks were recorded: no A/A study of that size can be cut from them.")
     columns: list[ColumnOf[Repetition]] = [
         ColumnOf("blocks", lambda one: f"{one.blocks[0]} to {one.blocks[-1]}"),
         ColumnOf("p", lambda one: Cell(wording.probability(one.p), one.p), numeric=True),
@@ -50,7 +48,8 @@ def aa_table(data: StudyData, size: int = 6) -> Fragment:
     ]
     called = sum(one.called for one in found)
     note = f"{called} of {len(found)} call a difference where there is none; by chance it would be about one in 32."
-    return Table.of(f"A/A studies of {size} blocks on this machine", columns, found, note).fragment()
+    nothing = f"Fewer than {size} blocks were recorded: no A/A study of that size can be cut from them."
+    return Table.of(f"A/A studies of {size} blocks on this machine", columns, found, note).fragment(nothing)
 
 
 def generators(data: StudyData) -> Fragment:

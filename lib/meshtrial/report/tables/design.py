@@ -34,7 +34,7 @@ def family_size(study: Study) -> int:
 def _facts(data: StudyData) -> Table:
     study = data.plan.study
     family = max(1, family_size(study))
-    kept = min((frames.blocks_of(data, load)[0] for load in frames.loads(data)), default=0)
+    kept, _ = frames.blocks_of(data)
     several = len(study.loads) > 1
     primary = wording.listing([wording.short_label(name) for name in study.primary])
     rows: list[tuple[str, object]] = [("question", study.question)]

@@ -217,7 +217,7 @@ def _said(row: VerdictRow) -> list[Piece]:
     about = f" at {name.removesuffix(' latency')}" if row.response.startswith("latency_") else f" in {name}"
     why = wording.qualifier(row)
     if word.different:
-        added = "" if row.difference is None else wording.in_unit(row.response, row.difference, sign=True)
+        added = "" if row.difference is None else wording.added(row)
         change = "" if row.ratio is None else wording.change(row.ratio, row.ci_high)
         why = ", ".join(filter(None, (added, change, why)))
     elif word is Word.EQUIVALENT and row.margin_floor is not None:

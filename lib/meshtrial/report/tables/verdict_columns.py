@@ -79,7 +79,7 @@ def _treatment(line: Line) -> Cell:
 def _treatment_on_page(line: Line) -> Cell:
     row = line.row
     against = f"against {row.baseline}" if len(line.among.baselines) > 1 else ""
-    return Cell(row.treatment + (" (A/A twin)" if row.twin else ""), note=against)
+    return Cell(wording.treatment(row), note=against)
 
 
 def _value(line: Line) -> str:
@@ -134,14 +134,6 @@ def _interval_of_ratio(row: VerdictRow) -> str:
     return wording.change_interval(row.ci_low, row.ci_high)
 
 
-def _interval_of_difference(row: VerdictRow) -> str:
-    return wording.interval_in_unit(wording.response_of(row), row.difference_low, row.difference_high)
-
-
-def _difference(row: VerdictRow) -> str:
-    return wording.in_unit(wording.response_of(row), row.difference, sign=True)
-
-
 def _at(row: VerdictRow) -> str:
     return f" at {wording.percent(row.confidence)}"
 
@@ -151,7 +143,7 @@ def _estimate(line: Line) -> str:
     row = line.row
     if row.ratio is not None:
         return wording.change(row.ratio, row.ci_high)
-    return "" if row.difference is None else _difference(row)
+    return "" if row.difference is None else wording.added(row)
 
 
 def _interval(line: Line) -> str:
@@ -159,7 +151,7 @@ def _interval(line: Line) -> str:
     if row.ratio is not None:
         interval = _interval_of_ratio(row)
     else:
-        interval = "" if row.difference is None else _interval_of_difference(row)
+        interval = "" if row.difference is None else wording.added_interval(row)
     return interval + ("" if row.confidence is None else _at(row))
 
 
@@ -169,12 +161,12 @@ def _corrected(line: Line) -> str:
 
 def _added(line: Line) -> Cell:
     row = line.row
-    ends = "" if row.difference_low is None else _interval_of_difference(row)
-    return Cell(_difference(row), row.difference, note=ends)
+    ends = "" if row.difference_low is None else wording.added_interval(row)
+    return Cell(wording.added(row), row.difference, note=ends)
 
 
 def _added_alone(line: Line) -> str:
-    return _difference(line.row)
+    return wording.added(line.row)
 
 
 def _added_to_ratio(line: Line) -> Cell | None:
@@ -182,7 +174,7 @@ def _added_to_ratio(line: Line) -> Cell | None:
     row = line.row
     if row.ratio is None or not wording.response_of(row).unit:
         return None
-    return Cell(_difference(row), note=_interval_of_difference(row))
+    return Cell(wording.added(row), note=wording.added_interval(row))
 
 
 def _values(line: Line) -> Cell | None:

@@ -138,8 +138,7 @@ def in_words(row: VerdictRow, counted: str = "blocks") -> str:
         interval = wording.change_interval(row.ci_low, row.ci_high)
         parts.append(f"{wording.change(row.ratio, row.ci_high)} ({interval})")
     if row.difference is not None:
-        added = wording.in_unit(wording.response_of(row), row.difference, sign=True)
-        parts.append(f"{added} over {row.n_blocks} {counted}")
+        parts.append(f"{wording.added(row)} over {row.n_blocks} {counted}")
     if row.after_the_fact:
         parts.append("after the fact")
     return ", ".join(parts) + "."
