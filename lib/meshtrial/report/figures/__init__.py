@@ -3,6 +3,7 @@
 from meshtrial.report.figures.added import added_latency as added_latency
 from meshtrial.report.figures.blocks import runs_by_block as runs_by_block
 from meshtrial.report.figures.capacity import capacity as capacity
+from meshtrial.report.figures.capacity import ramp as ramp
 from meshtrial.report.figures.ccdf import latency_ccdf as latency_ccdf
 from meshtrial.report.figures.course import course as course
 from meshtrial.report.figures.course import strip as strip
@@ -14,7 +15,6 @@ from meshtrial.report.figures.forest import two_studies as two_studies
 from meshtrial.report.figures.one_run import components_over_time as components_over_time
 from meshtrial.report.figures.one_run import requests_over_time as requests_over_time
 from meshtrial.report.figures.power import power as power
-from meshtrial.report.figures.ramp import ramp as ramp
 from meshtrial.report.figures.resources import resources as resources
 from meshtrial.report.figures.scaling import configuration_against_endpoints as configuration_against_endpoints
 from meshtrial.report.figures.scaling import cost_against_endpoints as cost_against_endpoints
