@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from meshtrial.errors import UsageError
 
@@ -61,8 +61,8 @@ class Margin:
         return size
 
 
-def margin_parts(text: str, unit: str, where: str = "margin ") -> dict[str, float]:
-    """Read ``5%``, ``0.2ms`` or ``5%,0.2ms``: the fields of a `Margin` that the text gives.
+def read_margin(text: str, unit: str, where: str = "margin ", known: Margin | None = None) -> Margin:
+    """Read ``5%``, ``0.2ms`` or ``5%,0.2ms``.
 
     Parameters
     ----------
@@ -72,6 +72,8 @@ def margin_parts(text: str, unit: str, where: str = "margin ") -> dict[str, floa
         The response's display unit.
     where : str
         What stands before the text in a message.
+    known : Margin, optional
+        Keeps the part that the text does not give.
 
     Raises
     ------
@@ -87,8 +89,8 @@ def margin_parts(text: str, unit: str, where: str = "margin ") -> dict[str, floa
                 parts["floor"] = float(item[:-2]) / 1e3
             else:
                 raise ValueError(item)
-        Margin(**({"relative": 0.0} | parts))
+        alone = Margin(**({"relative": 0.0} | parts))
     except (ValueError, UsageError):
         allowed = "e.g. 5%" + (" or 0.2ms or 5%,0.2ms" if unit == "ms" else "")
         raise UsageError(f"{where}{text}: allowed is {allowed}") from None
-    return parts
+    return replace(known, **parts) if known else alone

@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 
 from browser import opening
-from browser.simulated import builder, page_of
+from browser.simulated import page_of
+from unit.report import synth
 
 BLOCKS, VISITS = 150, 5
 LIMIT_S, LIMIT_BYTES = 2.0, 5_000_000
@@ -21,7 +22,6 @@ LIMIT_S, LIMIT_BYTES = 2.0, 5_000_000
 
 def main() -> bool:
     """Say both, and whether they are within the limits."""
-    synth = builder()
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
         data = synth.study_data(Path(folder), synth.Shape(blocks=BLOCKS, requests=4500))

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import nbformat
@@ -17,18 +14,6 @@ from meshtrial import paths
 from meshtrial.api.study import RecordedStudy
 from meshtrial.records.dataset import StudyData
 from meshtrial.report.html import notebook_to_html
-
-
-def builder() -> ModuleType:
-    """The builder of studies that the unit tests use."""
-    path = Path(__file__).parents[1] / "unit" / "report" / "synth.py"
-    spec = importlib.util.spec_from_file_location("synth", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def page_of(data: StudyData, html: Path) -> Path:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from browser.simulated import builder, page_of
+from browser.simulated import page_of
+from unit.report import synth
 
 LARGEST_BYTES = 5_000_000
 
 
 def test_the_page_of_600_runs_is_under_5_mb(tmp_path):
-    synth = builder()
     data = synth.study_data(tmp_path, synth.Shape(blocks=150, requests=4500))
     assert len(data.runs) == 600
     assert page_of(data, tmp_path / "report.html").stat().st_size < LARGEST_BYTES

@@ -8,7 +8,7 @@ import pytest
 from refused import refused
 
 from meshtrial.errors import UsageError
-from meshtrial.margin import Margin, margin_parts
+from meshtrial.margin import Margin, read_margin
 
 
 def test_the_floor_widens_the_margin_of_a_small_baseline() -> None:
@@ -38,15 +38,20 @@ def test_refuses_what_a_zero_baseline_cannot_mean() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "parts"),
-    [("5%", {"relative": 0.05}), ("0.2ms", {"floor": 2e-4}), ("5%, 0.2ms", {"relative": 0.05, "floor": 2e-4})],
+    ("text", "alone", "beside"),
+    [
+        ("5%", Margin(0.05), Margin(0.05, 1e-3)),
+        ("0.2ms", Margin(0.0, 2e-4), Margin(0.1, 2e-4)),
+        ("5%, 0.2ms", Margin(0.05, 2e-4), Margin(0.05, 2e-4)),
+    ],
 )
-def test_only_what_is_written_is_given(text: str, parts: dict[str, float]) -> None:
-    assert margin_parts(text, "ms") == pytest.approx(parts)
+def test_only_what_is_written_is_given(text: str, alone: Margin, beside: Margin) -> None:
+    assert read_margin(text, "ms") == alone
+    assert read_margin(text, "ms", known=Margin(0.1, 1e-3)) == beside
 
 
 @pytest.mark.parametrize(("text", "unit"), [("5", "ms"), ("x%", "ms"), ("0%", "ms"), ("-5%", "ms"), ("1ms", "rps")])
 def test_another_form_is_refused_with_what_is_allowed(text: str, unit: str) -> None:
     allowed = "5% or 0.2ms or 5%,0.2ms" if unit == "ms" else "5%"
     with refused(UsageError, f"--margin {text}: allowed is e.g. {allowed}"):
-        margin_parts(text, unit, "--margin ")
+        read_margin(text, unit, "--margin ")

@@ -21,6 +21,9 @@ import documents
 import meshtrial as mt
 from meshtrial import paths
 from meshtrial.api.study import RecordedStudy
+from meshtrial.compare import page, record, text
+from meshtrial.compare.request import Named, Request
+from meshtrial.compare.request import judge as compare
 from meshtrial.errors import UsageError
 from meshtrial.inference import infer_recorded
 from meshtrial.inference.export import export
@@ -42,6 +45,11 @@ except UsageError as error:
     allowed = str(error)
 with tempfile.TemporaryDirectory() as folder:
     written = {path.name: path.read_text() for path in export(data, Path(folder), ("csv", "json"))}
+    # Somebody's own results, of a response by its stored name.
+    values = [f"{run},{name},queue_s,{s + run / 1e5}" for name, s in (("a", 0.01), ("b", 0.02)) for run in range(6)]
+    (Path(folder) / "runs.csv").write_text("\\n".join(["run,treatment,response,value", *values]))
+    compared = compare(Request(Named("a"), table=Path(folder) / "runs.csv"))
+of_comparison = judge(compared.rows, compared.primary, Rules(), 0.05)
 print(json.dumps({
     "html": shown._repr_html_(),
     "page.css": style_sheet("page.css"),
@@ -53,6 +61,10 @@ print(json.dumps({
     "columns": json.dumps(mt.columns("verdicts").to_dicts()),
     "schema": documents.schema((paths.CHECKOUT / documents.SCHEMA).read_text()),
     "data/README": documents.page((paths.CHECKOUT / documents.PAGE).read_text()),
+    "comparison.html": page.verdicts(compared).html,
+    "comparison.terminal": text.render(compared),
+    "comparison.markdown": summary.markdown("a comparison", text.contrasts(compared), of_comparison),
+    "comparison.json": json.dumps(record.to_dict(compared, {})),
     **written,
 }))
 """
@@ -71,6 +83,7 @@ class Change:
 
 
 STORED = ("verdicts.json", "frame", "verdicts.csv", "study.json", "schema")
+COMPARED = ("comparison.html", "comparison.terminal", "comparison.markdown")
 CHANGES = {
     "the wording of one verdict": Change(
         "vocabulary.py",
@@ -89,6 +102,22 @@ CHANGES = {
         ("--mt-same: #abcdef",), ("html", "page.css"), gone="#57cfa6",
     ),
     "a new column of the verdict table": Change(
+        "report/tables/verdict_columns.py",
+        '    VerdictColumn("gate", ',
+        '    VerdictColumn("seen", lambda line: f"{line.row.n_blocks}-fold"),\n    VerdictColumn("gate", ',
+        ("seen", "-fold"),
+        ("html", "terminal", "markdown", *COMPARED),
+    ),
+    "a new response": Change(
+        "design/responses.py",
+        "def _levels() -> list[Response]:\n    return [\n",
+        "def _levels() -> list[Response]:\n    return [\n"
+        "        Response('queue_s', 'wait in the queue', 'latency', 'ms', 1e3),\n",
+        ("wait in the queue", "slower"),
+        (*COMPARED, "comparison.json"),
+        gone="higher",
+    ),
+    "a new column of the stored verdicts": Change(
         "records/schema.py",
         "    after_the_fact: Annotated[",
         '    looked: Annotated[int, "how often somebody looked"] = 3\n    after_the_fact: Annotated[',

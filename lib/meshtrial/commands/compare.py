@@ -93,9 +93,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     except OSError as error:
         raise UsageError(f"{error.filename}: cannot be written ({error.strerror})") from error
     if gate:
-        from meshtrial.compare import page
-
-        gate.judge(page.contrasts(outcome), outcome.primary, outcome.alpha, page.title(outcome), out)
+        gate.judge(text.contrasts(outcome), outcome.primary, outcome.alpha, text.title(outcome), out)
     return 0
 
 

@@ -24,7 +24,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     from meshtrial.inference import between, read_study
     from meshtrial.records.parts import part_of
     from meshtrial.records.store import StudyStore
-    from meshtrial.report import over_time
+    from meshtrial.report.pages import write_history
 
     studies = []
     for path in _folders(arguments.what):
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     name = same[0].plan.study.name
     target = arguments.out or paths.reports_root() / f"history-{name}.html"
     try:
-        over_time.write(target, same, arguments.response or same[0].plan.study.primary[0])
+        write_history(target, same, arguments.response or same[0].plan.study.primary[0])
     except OSError as error:
         raise UsageError(f"{error.filename}: cannot be written ({error.strerror})") from error
     print(f"{len(same)} studies of {name}\npage    {paths.shown(target)}", file=out)

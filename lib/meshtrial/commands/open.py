@@ -39,13 +39,13 @@ def newest(folder: Path, study: str = "") -> Path:
     pages = [path for path in folder.glob("*.html") if path.name != "index.html"]
     if study:
         # Loads all of the report, which the newest of all can do without.
-        from meshtrial.report.entry import read_entries
+        from meshtrial.report import reports
 
-        known = {page: entry for page, entry in read_entries(folder).items() if page in pages}
+        known = [(one, one.entry) for one in reports(folder) if one.entry and one.file(".html") in pages]
         wanted = Path(study).resolve()
-        pages = [page for page, entry in known.items() if entry.study == study or entry.records(page) == wanted]
+        pages = [one.file(".html") for one, entry in known if entry.study == study or one.records == wanted]
         if known and not pages:
-            there = ", ".join(sorted({entry.study for entry in known.values()}))
+            there = ", ".join(sorted({entry.study for _, entry in known}))
             raise UsageError(f"{study}: no report under {paths.shown(folder)} is of it; there are some of {there}")
     if not pages:
         raise UsageError(f"{paths.shown(folder)}: holds no report yet; `make study` makes one")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from meshtrial.errors import UsageError
-from meshtrial.margin import Margin, margin_parts
+from meshtrial.margin import read_margin
 
 if TYPE_CHECKING:
     from meshtrial.planning.blocks import Ask
@@ -76,5 +76,5 @@ def ask_of(arguments: argparse.Namespace, data: StudyData) -> Ask:
         raise UsageError(f"--contrasts {contrasts}: allowed is 1 or more")
     margin = study.margins.get(response.name, response.margin)
     if arguments.margin is not None:
-        margin = Margin(**({"relative": 0.0} | margin_parts(arguments.margin, response.unit, "--margin ")))
+        margin = read_margin(arguments.margin, response.unit, "--margin ")
     return Ask(response, margin, alpha, arguments.power, max(1, contrasts))

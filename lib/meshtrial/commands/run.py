@@ -251,14 +251,14 @@ def _publish(
     study: str, notebook: Path, store: StudyStore | None, error: BaseException | None, out: TextIO
 ) -> StudyData:
     # matplotlib, seaborn and nbconvert take a second to load, which other commands need not wait for.
-    from meshtrial.report import html, site, tables
+    from meshtrial.report import catalogue, html, tables
 
     page = notebook.with_suffix(".html")
     data = read_study(store) if store is not None and error is None else None
     status = "whole" if error is None else "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
     if notebook.exists():
         html.notebook_to_html(notebook, page, index="index.html")
-        site.write_entry(
+        catalogue.write_entry(
             page,
             study=study,
             status=status,
@@ -268,7 +268,7 @@ def _publish(
             data_dir=None if store is None else store.path,
             message="" if error is None else _what_ended_it(error),
         )
-    index = site.write_index(notebook.parent, paths.studies_root())
+    index = catalogue.write_index(notebook.parent, paths.studies_root())
     if error is not None:
         if store is not None:
             print(f"{kept(store)}; to go on:\n  {go_on(store)}", file=out, flush=True)

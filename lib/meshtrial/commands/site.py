@@ -105,14 +105,11 @@ def _left_out_unless(chosen: bool, folder: Path, out: TextIO) -> Iterator[None]:
 
 def _reports() -> list[tuple[Path, Path]]:
     """Whole reports with the folders of their records, the newest report first."""
-    from meshtrial.report import read_entries
+    from meshtrial.report import reports
 
-    return [
-        (page, records)
-        for page, entry in reversed(read_entries(paths.reports_root()).items())
-        if (records := entry.records(page)) is not None
-        and (entry.status == "whole" and page.is_file() and (records / PLAN).is_file())
-    ]
+    whole = (one for one in reversed(reports(paths.reports_root())) if one.entry and one.entry.status == "whole")
+    found = [(one.file(".html"), one.records) for one in whole if one.records and (one.records / PLAN).is_file()]
+    return [(page, records) for page, records in found if page.is_file()]
 
 
 def _report(data: StudyData) -> Path | None:

@@ -7,7 +7,8 @@ to run 1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from meshtrial.compare.runs import Finding, Run
 from meshtrial.design.study import Gates
@@ -44,6 +45,7 @@ def check(by_treatment: Mapping[str, Sequence[Run]]) -> tuple[Finding, ...]:
     runs = [run for treatment in by_treatment.values() for run in treatment]
     found = [
         *_copies(runs),
+        *_same_content(runs),
         *_nonsense(runs),
         *_settings(runs),
         *_sizes(runs),
@@ -56,38 +58,31 @@ def check(by_treatment: Mapping[str, Sequence[Run]]) -> tuple[Finding, ...]:
     return tuple(sorted(found, key=lambda finding: not finding.blocking))
 
 
-def _copies(runs: Sequence[Run]) -> list[Finding]:
+def _copies(runs: Sequence[Run]) -> Iterator[Finding]:
     first: dict[str, str] = {}
-    found = []
     for run in runs:
         for path, digest in run.sources.items():
             known = first.setdefault(digest, str(path))
             if known != str(path):
                 text = f"{path} is a copy of {known}, byte for byte: a copy is no second run"
-                found.append(Finding("copied-run", text, True))
-    return found + _same_content(runs)
+                yield Finding("copied-run", text, True)
 
 
-def _same_content(runs: Sequence[Run]) -> list[Finding]:
+def _same_content(runs: Sequence[Run]) -> Iterator[Finding]:
     """Copies that were packed, indented or renamed: the same start and the same numbers, to the last digit."""
     first: dict[tuple[object, ...], Run] = {}
-    found = []
     for run in runs:
         if run.kind == "table" or (run.start_unix_s is None and len(run.values) < _FEWEST_NUMBERS):
             continue
         known = first.setdefault((run.start_unix_s, run.requests, *sorted(run.values.items())), run)
         if known is not run and set(known.sources.values()).isdisjoint(run.sources.values()):
-            when = f"holds the same numbers as {known.name}"
-            if run.start_unix_s is not None:
-                when = f"began when {known.name} did and holds the same numbers"
-            text = f"{run.name} {when}: a copy is no second run"
-            found.append(Finding("copied-run", text, True))
-    return found
+            when = "" if run.start_unix_s is None else f"began when {known.name} did and "
+            same = "the same numbers" if when else f"the same numbers as {known.name}"
+            yield Finding("copied-run", f"{run.name} {when}holds {same}: a copy is no second run", True)
 
 
-def _nonsense(runs: Sequence[Run]) -> list[Finding]:
+def _nonsense(runs: Sequence[Run]) -> Iterator[Finding]:
     """Numbers of one file that contradict each other: it was edited, or put together from several runs."""
-    found = []
     for run in runs:
         settings = run.settings
         # Of generators that were merged the settings hold the first one's requests.
@@ -99,46 +94,40 @@ def _nonsense(runs: Sequence[Run]) -> list[Finding]:
                 f"{run.name}: {count} requests are not {settings.actual_rps:g} a second for {lasted:g} s: its numbers "
                 "are not of one run"
             )
-            found.append(Finding("contradiction", text, True))
+            yield Finding("contradiction", text, True)
         asked = settings.requested_duration_s
         if asked and not (1 - _APART) * asked - 1 <= lasted <= (1 + _APART) * asked + 1:
             text = f"{run.name} lasted {lasted:g} s of the asked {asked:g} s: it was interrupted or stalled"
-            found.append(Finding("duration", text, True))
-    return found
+            yield Finding("duration", text, True)
 
 
-def _sizes(runs: Sequence[Run]) -> list[Finding]:
+def _sizes(runs: Sequence[Run]) -> Iterator[Finding]:
     """Answers of very different size: not the same service, or error pages."""
     sized = [(run.settings.body_bytes, run) for run in runs if run.settings is not None and run.settings.body_bytes]
     if not sized:
-        return []
+        return
     (small, one), (large, other) = min(sized, key=lambda item: item[0]), max(sized, key=lambda item: item[0])
-    if large < _SIZES_APART * small:
-        return []
-    text = (
-        f"the answers of {other.name} have {large:.0f} bytes in the mean and those of {one.name} {small:.0f}: that is "
-        "not the same service"
-    )
-    return [Finding("answer-sizes", text, True)]
-
-
-def _many(by_treatment: Mapping[str, Sequence[Run]]) -> list[Finding]:
-    """More runs than anybody makes: probably requests."""
-    return [
-        Finding(
-            "many-runs",
-            f"{len(runs)} runs of {name}: if each is a request, they are not replicates, and these p-values mean "
-            "nothing; give one value a run (what varies between deployments is the same for every request of one)",
-            False,
+    if large >= _SIZES_APART * small:
+        text = (
+            f"the answers of {other.name} have {large:.0f} bytes in the mean and those of {one.name} {small:.0f}: that "
+            "is not the same service"
         )
-        for name, runs in by_treatment.items()
-        if len(runs) > _MANY and all(run.kind == "table" for run in runs)
-    ]
+        yield Finding("answer-sizes", text, True)
 
 
-def _settings(runs: Sequence[Run]) -> list[Finding]:
+def _many(by_treatment: Mapping[str, Sequence[Run]]) -> Iterator[Finding]:
+    """More runs than anybody makes: probably requests."""
+    for name, runs in by_treatment.items():
+        if len(runs) > _MANY and all(run.kind == "table" for run in runs):
+            text = (
+                f"{len(runs)} runs of {name}: if each is a request, they are not replicates, and these p-values mean "
+                "nothing; give one value a run (what varies between deployments is the same for every request of one)"
+            )
+            yield Finding("many-runs", text, False)
+
+
+def _settings(runs: Sequence[Run]) -> Iterator[Finding]:
     known = [(run, run.settings) for run in runs if run.settings is not None]
-    found = []
     for difference in differences([settings for _, settings in known]):
         example = next(
             f"{a.name} against {b.name}"
@@ -146,14 +135,12 @@ def _settings(runs: Sequence[Run]) -> list[Finding]:
             if any(d.setting == difference.setting for d in differences([one, other]))
         )
         why = "; latencies are not comparable across it" if difference.blocking else ""
-        found.append(Finding("different-settings", f"{difference} ({example}){why}", difference.blocking))
-    return found
+        yield Finding("different-settings", f"{difference} ({example}){why}", difference.blocking)
 
 
-def _kinds(runs: Sequence[Run]) -> list[Finding]:
+def _kinds(runs: Sequence[Run]) -> Iterator[Finding]:
     """Files whose percentiles are not made in the same way, and what files of a kind do not say."""
     first = {run.kind: run for run in reversed(runs) if run.kind != "table"}
-    found = []
     logs = first.get("access log")
     other = next((run for kind, run in first.items() if kind != "access log"), None)
     if logs and other:
@@ -161,20 +148,19 @@ def _kinds(runs: Sequence[Run]) -> list[Finding]:
             f"{logs.name} is an access log and {other.name} is not: exact quantiles against histogram ones differ "
             "by the buckets alone; give the same kind for all runs"
         )
-        found.append(Finding("different-kinds", text, True))
+        yield Finding("different-kinds", text, True)
     elif len(first) > 1:
         listed = " and ".join(f"{run.name} ({kind})" for kind, run in sorted(first.items()))
         text = f"{listed} come by their percentiles in different ways; give the same kind for all runs"
-        found.append(Finding("different-kinds", text, True))
+        yield Finding("different-kinds", text, True)
     for kind, run in sorted(first.items()):
         unsaid = _unsaid(run)
         if unsaid:
             text = f"{kind} files do not say {', '.join(unsaid)}: make sure yourself that they were equal"
-            found.append(Finding("settings-unknown", text, False))
+            yield Finding("settings-unknown", text, False)
         if "error_ratio" not in run.values:
             text = f"{kind} files do not say how many requests failed: make sure yourself that hardly any did"
-            found.append(Finding("failures-unknown", text, False))
-    return found
+            yield Finding("failures-unknown", text, False)
 
 
 def _unsaid(run: Run) -> list[str]:
@@ -194,18 +180,15 @@ def _unsaid(run: Run) -> list[str]:
     return [name for name, said in known.items() if not said]
 
 
-def _gates(runs: Sequence[Run]) -> list[Finding]:
-    found = []
+def _gates(runs: Sequence[Run]) -> Iterator[Finding]:
     for run in runs:
         ratio = delivered(run)
         if ratio is not None and abs(ratio - 1) > _GATES.rate_tolerance:
             text = f"{run.name} delivered {ratio:.1%} of the asked rate: its latency is not that of the asked load"
-            found.append(Finding("rate-missed", text, False))
-        errors = run.values.get("error_ratio", 0.0)
-        if errors > _GATES.error_ratio:
-            text = f"{run.name}: {errors:.1%} of its requests failed (more than {_GATES.error_ratio:.0%})"
-            found.append(Finding("errors", text, False))
-    return found
+            yield Finding("rate-missed", text, False)
+        if _failed_too_many(run):
+            errors, allowed = run.values["error_ratio"], _GATES.error_ratio
+            yield Finding("errors", f"{run.name}: {errors:.1%} of its requests failed (more than {allowed:.0%})", False)
 
 
 def delivered(run: Run) -> float | None:
@@ -220,30 +203,31 @@ def delivered(run: Run) -> float | None:
     return settings.actual_rps / settings.requested_rps
 
 
+def _missed_its_rate(run: Run) -> bool:
+    share = delivered(run)
+    return share is not None and share < 1 - _GATES.rate_tolerance
+
+
+def _failed_too_many(run: Run) -> bool:
+    return run.values.get("error_ratio", 0.0) > _GATES.error_ratio
+
+
 def saturated(by_treatment: Mapping[str, Sequence[Run]]) -> dict[str, str]:
     """Treatments in which more than half of the runs missed the asked rate: saturated, a result and not a latency."""
-    found = {}
-    for name, runs in by_treatment.items():
-        missed = [run for run in runs if (share := delivered(run)) is not None and share < 1 - _GATES.rate_tolerance]
-        if 2 * len(missed) > len(runs):
-            found[name] = f"{len(missed)} of {len(runs)} runs of {name} did not deliver the asked rate"
-    return found
+    return _in_most(by_treatment, _missed_its_rate, "did not deliver the asked rate")
 
 
 def invalid(by_treatment: Mapping[str, Sequence[Run]]) -> dict[str, str]:
     """Treatments in which more than half of the runs failed too many requests: what is left of them is no latency."""
-    found = {}
-    for name, runs in by_treatment.items():
-        failed = [run for run in runs if run.values.get("error_ratio", 0.0) > _GATES.error_ratio]
-        if 2 * len(failed) > len(runs):
-            found[name] = (
-                f"{len(failed)} of {len(runs)} runs of {name} failed more than {_GATES.error_ratio:.0%} of their "
-                "requests"
-            )
-    return found
+    return _in_most(by_treatment, _failed_too_many, f"failed more than {_GATES.error_ratio:.0%} of their requests")
 
 
-def _order(by_treatment: Mapping[str, Sequence[Run]]) -> list[Finding]:
+def _in_most(by_treatment: Mapping[str, Sequence[Run]], bad: Callable[[Run], bool], what: str) -> dict[str, str]:
+    counted = {name: (sum(map(bad, runs)), len(runs)) for name, runs in by_treatment.items()}
+    return {name: f"{n} of {of} runs of {name} {what}" for name, (n, of) in counted.items() if 2 * n > of}
+
+
+def _order(by_treatment: Mapping[str, Sequence[Run]]) -> Iterator[Finding]:
     """The order of the runs, where every file says when it began."""
     files = [run for runs in by_treatment.values() for run in runs if run.kind != "table"]
     silent = [run for run in files if run.start_unix_s is None]
@@ -252,30 +236,25 @@ def _order(by_treatment: Mapping[str, Sequence[Run]]) -> list[Finding]:
             f"{len(silent)} of {len(files)} files do not say when their run began, e.g. {silent[0].name}: neither the "
             "order of the runs nor a drift over time can be checked"
         )
-        return [Finding("start-unknown", text, False)]
+        yield Finding("start-unknown", text, False)
+        return
     spans = {}
     for name, runs in by_treatment.items():
         starts = [run.start_unix_s for run in runs if run.start_unix_s is not None]
         if len(starts) < len(runs):
-            return []
+            return
         spans[name] = (min(starts), max(starts))
-    names = list(spans)
-    apart = [
-        (a, b)
-        for i, a in enumerate(names)
-        for b in names[i + 1 :]
-        if spans[a][1] < spans[b][0] or spans[b][1] < spans[a][0]
-    ]
-    if not apart:
-        return []
-    first, second = sorted(apart[0], key=lambda name: spans[name])
-    text = (
-        f"all runs of {first} began before the first of {second}"
-        + (f" (and {len(apart) - 1} more such pair{'s' * (len(apart) > 2)})" if len(apart) > 1 else "")
-        + ": whatever drifted meanwhile reads as an effect, 28-36 % false positives at a nominal 5 %, and no test or "
-        "pairing corrects it; repeat in randomised blocks"
-    )
-    return [Finding("sequential-order", text, False)]
+    pairs = (sorted(pair, key=lambda name: spans[name]) for pair in itertools.combinations(spans, 2))
+    apart = [(first, second) for first, second in pairs if spans[first][1] < spans[second][0]]
+    if apart:
+        first, second = apart[0]
+        text = (
+            f"all runs of {first} began before the first of {second}"
+            + (f" (and {len(apart) - 1} more such pair{'s' * (len(apart) > 2)})" if len(apart) > 1 else "")
+            + ": whatever drifted meanwhile reads as an effect, 28-36 % false positives at a nominal 5 %, and no test "
+            "or pairing corrects it; repeat in randomised blocks"
+        )
+        yield Finding("sequential-order", text, False)
 
 
 def fixed_order(by_treatment: Mapping[str, Sequence[Run]], blocks: Sequence[str]) -> list[Finding]:

@@ -8,11 +8,10 @@ import polars as pl
 from matplotlib.figure import Figure as Canvas
 
 from meshtrial.compare.analysis import Outcome
-from meshtrial.compare.text import method_sentence, notes
+from meshtrial.compare.text import contrasts, method_sentence, notes, title
 from meshtrial.design.responses import Response
-from meshtrial.report import Figure, Fragment, palette, wording
+from meshtrial.report import Figure, Fragment, wording
 from meshtrial.report.figures.forest import forest_of
-from meshtrial.report.frames import Contrasts
 from meshtrial.report.markup import Cell, Column, Table, bullets, join, paragraph
 from meshtrial.report.pages import Section, write_page
 from meshtrial.report.sheet import Sheet
@@ -39,22 +38,9 @@ def write(path: Path, outcome: Outcome, command: str) -> None:
     write_page(path, title(outcome), sections)
 
 
-def title(outcome: Outcome) -> str:
-    """What is compared with what."""
-    return f"{' and '.join(outcome.sample.treatments)} against {outcome.sample.baseline}"
-
-
 def limits(outcome: Outcome) -> Fragment:
     """What so many runs can show at all."""
     return bullets(outcome.limits)
-
-
-def contrasts(outcome: Outcome) -> Contrasts:
-    """The rows as the report's figures and tables take them."""
-    sample = outcome.sample
-    twin = next((row.treatment for row in outcome.rows if row.twin), None)
-    looks = palette.looks_of(sample.baseline, twin, list(sample.by_treatment))
-    return Contrasts(outcome.rows, looks, ("",), counted="blocks" if sample.paired else "runs")
 
 
 def verdicts(outcome: Outcome) -> Fragment:

@@ -12,9 +12,12 @@ from collections.abc import Sequence
 from meshtrial.compare.analysis import Outcome
 from meshtrial.design.responses import Response
 from meshtrial.records.schema import VerdictRow
-from meshtrial.report import wording
-from meshtrial.report.wording import response_of, to_ascii, warned
-from meshtrial.vocabulary import COARSE_QUANTILE, Word
+from meshtrial.report import palette, wording
+from meshtrial.report.frames import Contrasts
+from meshtrial.report.markup import cell, in_line
+from meshtrial.report.tables.verdict_columns import BELOW, TERMINAL, Line, VerdictColumn, columns_of
+from meshtrial.report.wording import to_ascii, warned
+from meshtrial.vocabulary import COARSE_QUANTILE
 
 WIDTH = 100
 
@@ -38,72 +41,64 @@ def wrap(text: str, first: str = "", rest: str = "") -> str:
     )
 
 
-def columns_in_line(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of text in columns: the first to the left, the others to the right."""
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    return [
-        "  ".join([first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True))])
-        for first, *rest in lines
-    ]
+def title(outcome: Outcome) -> str:
+    """What is compared with what."""
+    return f"{' and '.join(outcome.sample.treatments)} against {outcome.sample.baseline}"
+
+
+def contrasts(outcome: Outcome) -> Contrasts:
+    """The rows as the report's figures and tables take them."""
+    sample = outcome.sample
+    twin = next((row.treatment for row in outcome.rows if row.twin), None)
+    looks = palette.looks_of(sample.baseline, twin, list(sample.by_treatment))
+    return Contrasts(outcome.rows, looks, ("",), counted="blocks" if sample.paired else "runs")
 
 
 def _metric(outcome: Outcome, metric: Response) -> str:
-    rows = [row for row in outcome.rows if row.response == metric.name]
-    sample = outcome.sample
-    corrected = "q" if rows[0].exploratory else "p Holm"
-    base = to_ascii(wording.in_unit(metric, rows[0].baseline_value))
-    lines = [
-        ["", "blocks" if sample.paired else "runs", "median", "change", "interval", "p", corrected],
-        [sample.baseline, str(len(sample.by_treatment[sample.baseline])), base, *[""] * 4],
-        *(_cells(row, len(sample.by_treatment[row.treatment])) for row in rows),
-    ]
-    below = ["", "", *(_said(row) for row in rows)]
+    found = contrasts(outcome).where(lambda row: row.response == metric.name)
+    rows, sample, columns = found.rows, outcome.sample, columns_of(TERMINAL)
+    lines = [Line(row, found, len(sample.by_treatment[row.treatment])) for row in rows]
+    heads = {"counted": found.counted, "corrected": "q" if rows[0].exploratory else "p Holm"}
+    base = {
+        "treatment": sample.baseline,
+        "{counted}": str(len(sample.by_treatment[sample.baseline])),
+        "median": to_ascii(wording.in_unit(metric, rows[0].baseline_value)),
+    }
+    # What the names are of stands over them, in the title.
+    table = [["", *(column.heading.format(**heads) for column in columns[1:])]]
+    table.append([base.get(column.heading, "") for column in columns])
+    table += [[_cell(column, line) for column in columns] for line in lines]
     shown = [_title(rows)]
-    for line, verdict in zip(columns_in_line(lines), below, strict=True):
-        shown.append(f"  {line}".rstrip())
-        if verdict:
-            shown.append(wrap(verdict, "    ", "      "))
+    beside = in_line(table, [not column.name for column in columns])
+    for told, below in zip(beside, ["", "", *map(_said, lines)], strict=True):
+        shown.append(f"  {told}")
+        if below:
+            shown.append(wrap(below, "    ", "      "))
     if any(warned(row, COARSE_QUANTILE) for row in rows):
         shown.append(wrap("[bucket] the quantile is known to a histogram bucket wider than the margin", "  ", "  "))
     return "\n".join(shown)
+
+
+def _cell(column: VerdictColumn, line: Line) -> str:
+    text = cell(column.shows(TERMINAL, line)).line
+    return text if column.name else to_ascii(text)
+
+
+def _said(line: Line) -> str:
+    """The columns below a row's own line, without what is not there; a verdict needs no heading."""
+    shown = [(column, column.shows(BELOW, line)) for column in columns_of(BELOW)]
+    parts = [
+        ("" if column.heading == "verdict" else f"{column.heading} ") + cell(value).line
+        for column, value in shown
+        if value is not None
+    ]
+    return to_ascii("; ".join(parts))
 
 
 def _title(rows: Sequence[VerdictRow]) -> str:
     margins = {to_ascii(wording.margin(row)) for row in rows if row.margin is not None and row.ratio is not None}
     margin = f"; margin {' or '.join(sorted(margins))}" if margins else "; no margin"
     return wording.typical(rows[0]) + margin + ("; exploratory" if rows[0].exploratory else "")
-
-
-def _cells(row: VerdictRow, runs: int) -> list[str]:
-    response = response_of(row)
-    if row.ratio is None:
-        change = "" if row.difference is None else wording.in_unit(response, row.difference, sign=True)
-        interval = "" if row.difference is None else _added_interval(row)
-    else:
-        change = wording.change(row.ratio, row.ci_high)
-        interval = wording.change_interval(row.ci_low, row.ci_high)
-    if row.confidence is not None:
-        interval += f" at {wording.percent(row.confidence)}"
-    value = wording.in_unit(response, row.treatment_value) + (" [bucket]" if warned(row, COARSE_QUANTILE) else "")
-    corrected = "" if row.twin else wording.probability(row.p_adjusted)
-    numbers = [value, change, interval, wording.probability(row.p), corrected]
-    return [row.treatment + (" (A/A twin)" if row.twin else ""), str(runs), *map(to_ascii, numbers)]
-
-
-def _said(row: VerdictRow) -> str:
-    parts = [row.sentence]
-    response = response_of(row)
-    if row.ratio is not None and response.unit:
-        parts.append(f"added {wording.in_unit(response, row.difference, sign=True)} ({_added_interval(row)})")
-    if row.p_equivalence_adjusted is not None and row.verdict in (Word.EQUIVALENT, Word.INCONCLUSIVE):
-        parts.append(f"equivalence p {wording.probability(row.p_equivalence_adjusted)}")
-    if row.mde is not None and row.ratio is not None:
-        parts.append(f"detects {wording.mde_text(row)}")
-    return to_ascii("; ".join(parts))
-
-
-def _added_interval(row: VerdictRow) -> str:
-    return wording.interval_in_unit(response_of(row), row.difference_low, row.difference_high)
 
 
 def notes(outcome: Outcome) -> list[str]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from meshtrial.design.study import Load
 from meshtrial.errors import UsageError
-from meshtrial.margin import Margin, margin_parts
+from meshtrial.margin import Margin, read_margin
 
 # Twice what the instrument's own A/A test resolves: with ten quick blocks on two cores, a p50 of 0.2 ms to 0.02 ms.
 LATENCY_FLOOR_S = 5e-5
@@ -341,7 +341,5 @@ def declared_margins(
             raise UsageError(
                 f"margin {item!r}: allowed is response=percentage or, for latencies, response=milliseconds"
             )
-        parts = margin_parts(value, about.unit, f"margin {name}=")
-        known = found.get(about.name)
-        found[about.name] = replace(known, **parts) if known else Margin(**({"relative": 0.0} | parts))
+        found[about.name] = read_margin(value, about.unit, f"margin {name}=", found.get(about.name))
     return found

@@ -1,10 +1,10 @@
 """The report: an executed notebook whose cells end in objects that show themselves, and the pages made of it."""
 
-from meshtrial.report.entry import read_entries as read_entries
-from meshtrial.report.entry import read_entry as read_entry
-from meshtrial.report.entry import write_entry as write_entry
+from meshtrial.report.catalogue import read_entry as read_entry
+from meshtrial.report.catalogue import reports as reports
+from meshtrial.report.catalogue import write_entry as write_entry
+from meshtrial.report.catalogue import write_index as write_index
 from meshtrial.report.figure import Figure as Figure
 from meshtrial.report.html import notebook_to_html as notebook_to_html
 from meshtrial.report.html import report_seal as report_seal
 from meshtrial.report.markup import Fragment as Fragment
-from meshtrial.report.site import write_index as write_index

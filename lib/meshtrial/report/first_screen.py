@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, wording
-from meshtrial.report.figures.answer import answer
+from meshtrial.report.figures.forest import answer
 from meshtrial.report.markup import Fragment, box, bullets, heading, join, part
 from meshtrial.report.tables.headline import headline_shown, notes_on_headline, rests_on, twin_called, twin_sentences
 

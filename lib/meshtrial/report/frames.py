@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import multimode
 from typing import Any
 
 import polars as pl
@@ -132,6 +134,16 @@ class Contrasts:
     def baselines(self) -> list[str]:
         """The baselines of all rows, each once."""
         return list(dict.fromkeys(row.baseline for row in self.rows))
+
+    @cached_property
+    def confidence(self) -> float | None:
+        """Of most intervals."""
+        return next(iter(multimode(row.confidence for row in self.rows if row.confidence is not None)), None)
+
+    @cached_property
+    def blocks(self) -> int | None:
+        """Of most rows."""
+        return next(iter(multimode(row.n_blocks for row in self.rows if row.n_blocks)), None)
 
     def title(self, row: VerdictRow, *what: str, to: str = "against") -> str:
         """A panel's heading: its load where there are several, what it shows, its baseline where there are several."""

@@ -21,6 +21,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from meshtrial.report import palette, wording
+from meshtrial.vocabulary import Word
 
 TEMPLATES = Path(__file__).parent / "templates"
 Row = TypeVar("Row")
@@ -107,8 +108,13 @@ def fold(title: str, holds: str, *body: Fragment, opened: bool = False) -> Fragm
 
 
 def badge(glyph: str, word: str, tone: str) -> Markup:
-    """A verdict: glyph and word first, colour only besides."""
+    """Something judged: glyph and word first, colour only besides."""
     return part("badge", glyph, word, tone)
+
+
+def verdict_badge(word: Word) -> Markup:
+    """A verdict's word."""
+    return badge(word.glyph, word, word.tone)
 
 
 @dataclass(frozen=True)
@@ -140,6 +146,11 @@ class Cell:
     value: object = None
     html: Markup | None = None
     note: str = ""
+
+    @property
+    def line(self) -> str:
+        """All that is read, on one line."""
+        return f"{self.text} ({self.note})" if self.note else self.text
 
 
 def cell(value: object, digits: int = 3) -> Cell:
@@ -208,9 +219,9 @@ class Table:
         cells = [[cell(column.shows(row)) for column in columns] for row in rows]
         return cls(caption, columns, cells, note, **how)
 
-    def fragment(self) -> Fragment:
-        """The table as HTML and as text."""
-        return Fragment(self.to_html(), self.to_text())
+    def fragment(self, nothing: str = "") -> Fragment:
+        """The table as HTML and as text; where it has no row, a sentence in its place, if there is one."""
+        return paragraph(nothing) if nothing and not self.rows else Fragment(self.to_html(), self.to_text())
 
     def folded(self, holds: str, *, opened: bool = False) -> Fragment:
         """The table folded, under its caption and a line that says what it holds."""
@@ -229,18 +240,23 @@ class Table:
     def to_text(self) -> str:
         """Columns in line, for a terminal."""
         lines = [[column.label for column in self.columns]]
-        lines += [[cell.text + (f" ({cell.note})" if cell.note else "") for cell in row] for row in self.rows]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(self.columns))]
+        lines += [[cell.line for cell in row] for row in self.rows]
         titles = ["", *(self.new_group(index) for index in range(len(self.rows)))]
-        shown = [
-            (f"\n{title}\n" if title else "")
-            + "  ".join(
-                text.rjust(width) if column.numeric else text.ljust(width)
-                for text, width, column in zip(line, widths, self.columns, strict=True)
-            ).rstrip()
-            for title, line in zip(titles, lines, strict=True)
-        ]
+        told = zip(titles, in_line(lines, [column.numeric for column in self.columns]), strict=True)
+        shown = [(f"\n{title}\n" if title else "") + line for title, line in told]
         return "\n".join([self.caption, *shown, *([self.note] if self.note else [])])
+
+
+def in_line(lines: Sequence[Sequence[str]], numeric: Sequence[bool]) -> list[str]:
+    """Rows of text in columns of one width each, numeric ones to the right."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(line, widths, numeric, strict=True)
+        ).rstrip()
+        for line in lines
+    ]
 
 
 def facts(

@@ -1,4 +1,4 @@
-"""A page that no notebook makes: a title and sections, one offline file of the same make as a study's report.
+"""Pages that no notebook makes: a title and sections, one offline file of the same make as a study's report.
 
 Every page has one script, and the digest by which its policy lets that run and nothing else. A page is whole without
 it: every row stands there, folds open by themselves and on paper. It sorts tables, takes what does not scroll out of
@@ -18,8 +18,12 @@ from pathlib import Path
 from markupsafe import Markup
 
 from meshtrial import __version__
+from meshtrial.inference import between
+from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import write_text
-from meshtrial.report.markup import TEMPLATES, render, style_sheet
+from meshtrial.report.figures.history import history
+from meshtrial.report.markup import TEMPLATES, paragraph, render, style_sheet
+from meshtrial.report.tables.between import between as table
 
 
 @dataclass(frozen=True)
@@ -40,9 +44,9 @@ class Script:
 
 
 @cache
-def script() -> Script:
-    """The script of this package's pages."""
-    source = (TEMPLATES / "page.js").read_text(encoding="utf-8")
+def script(name: str = "page.js") -> Script:
+    """A script of this package, without a name that of all reports."""
+    source = (TEMPLATES / name).read_text(encoding="utf-8")
     return Script(Markup(source), "sha256-" + base64.b64encode(hashlib.sha256(source.encode()).digest()).decode())
 
 
@@ -72,3 +76,25 @@ def write_page(path: Path, title: str, sections: Sequence[Section]) -> None:
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, page)
+
+
+def write_history(path: Path, studies: Sequence[StudyData], response: str) -> None:
+    """Write the page of studies of one question: an effect over time, and studies compared where there are two.
+
+    Parameters
+    ----------
+    path : Path
+    studies : sequence of StudyData
+        Of one question.
+    response : str
+        What is drawn.
+    """
+    if len(studies) > 1:
+        shown = table(studies, between.compare(studies), between.differences(studies))
+    else:
+        shown = paragraph("One study: nothing to compare it with yet.")
+    sections = (
+        Section("Over time", (history(studies, response).html,)),
+        Section("Study against study", (shown.html,)),
+    )
+    write_page(path, f"{studies[0].plan.study.name} over time", sections)

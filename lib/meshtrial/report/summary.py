@@ -14,12 +14,11 @@ from xml.etree import ElementTree
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from meshtrial.inference.gate import Judged, Outcome
-from meshtrial.records.schema import VerdictRow
 from meshtrial.report import wording
 from meshtrial.report.frames import Contrasts
-from meshtrial.report.markup import TEMPLATES
+from meshtrial.report.markup import TEMPLATES, cell
+from meshtrial.report.tables.verdict_columns import MARKDOWN, Line, VerdictColumn, columns_of
 from meshtrial.report.tables.verdicts import in_words
-from meshtrial.vocabulary import Word
 
 # What is read as it stands: a name of these characters alone can be written as code.
 _PLAIN_NAME = re.compile(r"[\w.+@/:=-]+(?: [\w.+@/:=-]+)*")
@@ -72,8 +71,16 @@ def markdown(title: str, contrasts: Contrasts, outcome: Outcome) -> str:
     """
     found = contrasts.where(lambda row: not row.exploratory)
     judged = {one.declared.key: one for one in outcome.judged}
-    rows = [(row.load, _cells(found, row, outcome, None if row.twin else judged.get(row.key))) for row in found.rows]
-    rows += [(one.declared.load, _absent(one, outcome)) for one in outcome.judged if one.row is None]
+    columns = columns_of(MARKDOWN)
+    rows: list[tuple[str, list[_Escaped]]] = []
+    for row in found.rows:
+        one = None if row.twin else judged.get(row.key)
+        line = Line(row, found, gate="–" if one is None else _answer(one, outcome))
+        rows.append((row.load, [_cell(column, column.shows(MARKDOWN, line)) for column in columns]))
+    for one in outcome.judged:
+        if one.row is None:
+            known = _absent(one, outcome)
+            rows.append((one.declared.load, [_cell(column, known.get(column.heading)) for column in columns]))
     loads = dict.fromkeys([*found.loads, *(load for load, _ in rows)])
     by_load = [(load, [cells for where, cells in rows if where == load]) for load in loads]
     text = (
@@ -83,6 +90,7 @@ def markdown(title: str, contrasts: Contrasts, outcome: Outcome) -> str:
             title=title,
             mark="" if not outcome.rules else "\u274c" if outcome.fired else "\u2705",
             outcome=outcome,
+            columns=columns,
             loads=[(load, cells) for load, cells in by_load if cells],
             rules=rule_sentences(outcome),
             warnings=wording.warnings(found.rows),
@@ -108,26 +116,18 @@ def rule_sentences(outcome: Outcome) -> list[str]:
     return said
 
 
-def _cells(contrasts: Contrasts, row: VerdictRow, outcome: Outcome, one: Judged | None) -> dict[str, str]:
-    interval = "" if row.ratio is None else f" ({wording.change_interval(row.ci_low, row.ci_high)})"
-    return {
-        "name": _Escaped(_name(row.treatment) + (" (A/A twin)" if row.twin else "")),
-        "baseline": _name(row.baseline),
-        "response": wording.typical(row),
-        "verdict": wording.verdict_text(row) if contrasts.reported(row) else f"{Word.INVALID}: not reported",
-        "change": wording.change(row.ratio, row.ci_high) + interval,
-        "added": wording.in_unit(wording.response_of(row), row.difference, sign=True),
-        "margin": "–" if row.margin is None else f"±{wording.margin(row)}",
-        "gate": "–" if one is None else _answer(one, outcome),
-    }
+def _cell(column: VerdictColumn, value: object) -> _Escaped:
+    shown = cell(value)
+    text = _name(shown.text) if column.name else _text(shown.text)
+    return _Escaped(text + (f" ({_text(shown.note)})" if shown.note else ""))
 
 
 def _absent(one: Judged, outcome: Outcome) -> dict[str, str]:
-    """A declared contrast without a row."""
+    """What is known of a declared contrast without a row, by column."""
     declared = one.declared
-    return dict.fromkeys(("change", "added", "margin"), "–") | {
-        "name": _name(declared.treatment),
-        "baseline": _name(declared.baseline),
+    return {
+        "treatment": declared.treatment,
+        "against": declared.baseline,
         "response": declared.response.label,
         "verdict": one.sentence,
         "gate": _answer(one, outcome),

@@ -128,11 +128,12 @@ def qualifier(row: VerdictRow, *, brief: bool = False) -> str:
     return row.qualifier
 
 
-def margin(row: VerdictRow) -> str:
-    """The margin in force: ``5 %``, or ``0.1 ms (69 %)`` where the absolute floor decides."""
-    assert row.margin is not None
+def margin(row: VerdictRow | None, sign: str = "") -> str:
+    """The margin in force: ``5 %``, or ``0.1 ms (69 %)`` where the absolute floor decides; a dash for none."""
+    if row is None or row.margin is None:
+        return "–"
     share = rounded_percent(row.margin)
-    return share if row.margin_floor is None else f"{in_unit(row.response, row.margin_floor)} ({share})"
+    return sign + (share if row.margin_floor is None else f"{in_unit(row.response, row.margin_floor)} ({share})")
 
 
 def within_floor(row: VerdictRow, *, brief: bool = False) -> str:
@@ -212,6 +213,21 @@ def interval_in_unit(what: str | Response, low: float | None, high: float | None
         return "–"
     scale, most = _response(what).scale, decimals(what)
     return f"{signed(low * scale, most=most)} to {signed(high * scale, most=most)}{NBSP}{unit(what)}".strip()
+
+
+def added(row: VerdictRow) -> str:
+    """What a treatment adds, in the unit of its response."""
+    return in_unit(response_of(row), row.difference, sign=True)
+
+
+def added_interval(row: VerdictRow) -> str:
+    """The interval of what it adds."""
+    return interval_in_unit(response_of(row), row.difference_low, row.difference_high)
+
+
+def treatment(row: VerdictRow) -> str:
+    """Its name; the twin is called one."""
+    return f"{row.treatment} (A/A twin)" if row.twin else row.treatment
 
 
 def typical(row: VerdictRow) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from dataclasses import dataclass
 from urllib.parse import quote, urljoin
 
 from markupsafe import Markup
 
-from meshtrial.report.markup import TEMPLATES, style_sheet
+from meshtrial.report.markup import style_sheet
+from meshtrial.report.pages import Script
 
 # Search engines and previews cut a description anyway; a whole verdict of many treatments would be pages long.
 _MOST_DESCRIPTION = 300
@@ -31,8 +30,8 @@ class Head:
         Likewise of the picture that a preview shows; empty for none.
     picture_says : str
         The picture in words.
-    script : str
-        Name of the script that the page holds; empty for none.
+    script : Script or None
+        What the page holds, and lets run by its digest.
     """
 
     title: str
@@ -42,7 +41,7 @@ class Head:
     address: str = ""
     picture: str = ""
     picture_says: str = ""
-    script: str = ""
+    script: Script | None = None
 
     @property
     def root(self) -> str:
@@ -70,16 +69,6 @@ class Head:
     def sheets(self) -> list[Markup]:
         """Styles: those of the reports, and what only the site needs."""
         return [style_sheet(name) for name in ("objects.css", "page.css", "site/site.css")]
-
-    @property
-    def script_text(self) -> Markup:
-        """The script itself; it is ours and stands in the page as it is."""
-        return Markup((TEMPLATES / "site" / self.script).read_text())
-
-    @property
-    def script_digest(self) -> str:
-        """What the page's content security policy lets run, and nothing else."""
-        return base64.b64encode(hashlib.sha256(self.script_text.encode()).digest()).decode()
 
 
 def whole_address(base_url: str, address: str) -> str:

@@ -10,6 +10,7 @@ from meshtrial import __version__, paths
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.records.store import PLAN, read_json, write_text
 from meshtrial.report.markup import render
+from meshtrial.report.pages import script
 from meshtrial.site.head import Head
 from meshtrial.site.published import SCHEMA, Published, as_json
 
@@ -65,7 +66,7 @@ def write_site_index(
             title="Trials of service meshes",
             description="Recorded studies of what service meshes cost, with verdicts, data and how each was measured.",
             base_url=base_url,
-            script="search.js",
+            script=script("site/search.js"),
         ),
         studies=[(study, json.dumps(study.study.treatments)) for study in studies],
         names=sorted({study.study.name for study in studies}),

@@ -14,7 +14,7 @@ from meshtrial.inference.export import document
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import read_json, write_text
 from meshtrial.report import frames
-from meshtrial.report.entry import utc_text
+from meshtrial.report.catalogue import utc_text
 from meshtrial.report.tables import clauses
 from meshtrial.typed import read, reason
 

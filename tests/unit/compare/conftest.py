@@ -79,12 +79,23 @@ class Bench:
         for k, p50 in enumerate(medians_ms, start=1):
             self.write(f"{name}/run-{k}.json", result(p50, minute=start + step * k, **changes))
 
+    def four(self, start: int = 1, **changes: Any) -> None:
+        """Four runs a side, completely apart; the changes are those of the second."""
+        self.treatment("none", [0.80, 0.81, 0.82, 0.83])
+        self.treatment("istio", [1.00, 1.01, 1.02, 1.03], start=start, **changes)
+
     def compare(self, *arguments: str) -> Answer:
         if "--json" not in arguments:
             arguments = (*arguments, "--json", "record.json")
         record = self.folder / arguments[arguments.index("--json") + 1]
         answer = self._call("compare", *arguments)
         return answer if answer.code else replace(answer, record=json.loads(record.read_text()))
+
+    def refused(self, *arguments: str) -> str:
+        """Why the command stops at bad usage, before it has printed anything."""
+        answer = self.compare(*arguments)
+        assert (answer.code, answer.out) == (2, "")
+        return answer.err
 
     def plan(self, *arguments: str) -> Answer:
         return self._call("plan", *arguments)

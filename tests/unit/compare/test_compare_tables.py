@@ -56,12 +56,10 @@ def test_parquet_and_where(bench):
     ]
     pl.concat(frames).write_parquet(bench.folder / "runs.parquet")
     arguments = ("--table", "runs.parquet", "--baseline", "none")
-    mixed = bench.compare(*arguments)
-    assert mixed.code == 2
-    assert "several loads (100rps, 200rps)" in mixed.err
+    assert "several loads (100rps, 200rps)" in bench.refused(*arguments)
     assert bench.compare(*arguments, "--where", "load=100rps").code == 0
-    assert bench.compare(*arguments, "--where", "load=1rps").code == 2
-    assert bench.compare(*arguments, "--where", "colour=red").code == 2
+    assert bench.refused(*arguments, "--where", "load=1rps")
+    assert bench.refused(*arguments, "--where", "colour=red")
 
 
 def test_the_twin_stands_outside_the_family(bench):
@@ -110,15 +108,13 @@ def test_any_response_with_a_margin_of_its_own(bench):
 )
 def test_a_table_that_cannot_be_used(bench, content, reason):
     bench.write("t.csv", content)
-    answer = bench.compare("--table", "t.csv", "--baseline", "none")
-    assert (answer.code, answer.out) == (2, "")
-    assert reason in answer.err
+    assert reason in bench.refused("--table", "t.csv", "--baseline", "none")
 
 
 def test_names_of_the_table(bench):
     bench.write("t.csv", table())
-    absent = bench.compare("--table", "t.csv", "--baseline", "none", "--treatment", "kuma")
-    assert absent.code == 2
-    assert "has no treatment 'kuma'; it has none, istio" in absent.err
-    assert bench.compare("--table", "t.csv", "--baseline", "none", "--pair-by", "order").code == 2
-    assert bench.compare("--table", "absent.csv", "--baseline", "none").code == 2
+    assert "has no treatment 'kuma'; it has none, istio" in bench.refused(
+        "--table", "t.csv", "--baseline", "none", "--treatment", "kuma"
+    )
+    assert bench.refused("--table", "t.csv", "--baseline", "none", "--pair-by", "order")
+    assert bench.refused("--table", "absent.csv", "--baseline", "none")

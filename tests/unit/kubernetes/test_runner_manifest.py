@@ -15,7 +15,7 @@ from meshtrial.commands.run import INVALID_RUNS, read_given
 from meshtrial.design.parameters import read_parameters
 from meshtrial.design.studies import study_module
 from meshtrial.errors import UsageError
-from meshtrial.report.tables.citation import FILE as CITATION
+from meshtrial.report.tables.provenance import FILE as CITATION
 from meshtrial.testbed.kubernetes import KubernetesOptions
 
 FOLDER = paths.MANIFESTS / "runner"

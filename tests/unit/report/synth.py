@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-from scipy import stats
 
 from meshtrial.design.plan import Plan, PlannedRun, make_plan
-from meshtrial.design.responses import QUANTILES, default_margins, response
+from meshtrial.design.responses import QUANTILES, default_margins
 from meshtrial.design.study import Contrast, Load, Study, Treatment
-from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
+from meshtrial.inference import infer
+from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import ComponentUsage, GateResult, GeneratorRecord, Proof, RunRecord, VerdictRow
-from meshtrial.vocabulary import Warning, Word
 
 # name: (added p50 in s, tail factor, data-plane CPU s/request, data-plane PSS)
 TREATMENTS = {
@@ -28,14 +28,6 @@ TREATMENTS = {
     "sidecar+mtls": (4.1e-4, 1.7, 240e-6, 34 << 20),
 }
 PRIMARY = ("latency_p50_s", "latency_p99_s", "path_cpu_s_per_request")
-EXPLORATORY = (
-    "latency_p90_s",
-    "latency_p999_s",
-    "latency_corrected_p99_s",
-    "data_plane_cpu_s_per_request",
-    "path_memory_bytes",
-    "load_generator_cpu_s_per_request",
-)
 
 
 @dataclass(frozen=True)
@@ -88,17 +80,33 @@ def study_data(root: Path, shape: Shape | None = None) -> StudyData:
         level = levels[planned.load, planned.repetition] + 0.03 * planned.sequence / len(plan.runs)
         for attempt in (1, 2) if any(_flaws(shape, planned)) else (1,):
             runs.append(_run(path, plan, planned, shape, level, rng, attempt))
-    table = _table(runs, shape)
-    data = StudyData(path, plan, ENVIRONMENT, tuple(runs), table)
-    if not shape.verdicts:
-        return data
-    return dataclasses.replace(data, verdicts=tuple(_verdicts(data, shape)))
+    table, rows = infer(plan, runs)
+    return StudyData(path, plan, ENVIRONMENT, tuple(runs), table, tuple(rows) if shape.verdicts else ())
 
 
 def changed(data: StudyData, wanted: Callable[[VerdictRow], bool] = lambda row: True, **more: Any) -> StudyData:
     """The study with those of its verdict rows changed that are wanted."""
     rows = tuple(dataclasses.replace(row, **more) if wanted(row) else row for row in data.verdicts)
     return dataclasses.replace(data, verdicts=rows)
+
+
+def asked(data: StudyData, **more: Any) -> StudyData:
+    """The study as if something else had been asked."""
+    study = dataclasses.replace(data.plan.study, **more)
+    return dataclasses.replace(data, plan=dataclasses.replace(data.plan, study=study))
+
+
+@contextmanager
+def rewritten(data: StudyData, run: RunRecord, *columns: pl.Expr) -> Iterator[pl.DataFrame]:
+    """The requests of a run with these columns, for as long as somebody looks."""
+    path = data.run_folder(run) / "latency.parquet"
+    kept = path.read_bytes()
+    frame = pl.read_parquet(path).with_columns(*columns)
+    frame.write_parquet(path)
+    try:
+        yield frame
+    finally:
+        path.write_bytes(kept)
 
 
 PLANNED = ("run_id", "repetition", "load", "position", "sequence", "treatment")  # of a run, before it begins
@@ -190,9 +198,9 @@ def _run(
         "load_generator_cpu_s_per_request": 31e-6 * run_noise,
     }
     gates = (
-        GateResult("achieved rate", held, 0.02, not slow, "asked 2000 rps, held 1240" if slow else ""),
+        GateResult("rate", held, 0.02, not slow, "asked 2000 rps, held 1240" if slow else ""),
         GateResult("errors", 0.0, 0.01, True),
-        GateResult("late sends", 0.11 if late else 0.004, 0.05, not late, "11 % of sends were late" if late else ""),
+        GateResult("late", 0.11 if late else 0.004, 0.05, not late, "11 % of sends were late" if late else ""),
         GateResult("generator CPU", 0.31, 0.70, True),
     )
     own, peer = "the app's own address", "spiffe://meshtrial/server"
@@ -232,123 +240,4 @@ def _run(
         bounds={},
         valid=not reasons,
         reasons=tuple(reasons),
-    )
-
-
-def _table(runs: list[RunRecord], shape: Shape) -> pl.DataFrame:
-    aside = set(shape.invalid)
-    rows = []
-    for run in runs:
-        out = run.repetition in shape.failed_blocks or run.treatment in aside or not run.valid
-        for name, value in sorted(run.responses.items()):
-            rows.append(
-                (
-                    *(run.run_id, run.load, run.repetition, run.position, run.sequence, run.treatment, run.app),
-                    *(run.attempt, run.start_unix_s, run.valid, not out, name, value, None),
-                )
-            )
-    return pl.DataFrame(rows, schema=RUNS_SCHEMA, orient="row")
-
-
-def _verdicts(data: StudyData, shape: Shape) -> list[VerdictRow]:
-    study = data.plan.study
-    pairs = [(study.twin.name, study.baseline.name)] if study.twin else []
-    pairs += [(contrast.treatment, contrast.baseline) for contrast in study.all_contrasts()]
-    found = [
-        _verdict(data, shape, load.label, name, Treatment.parse(treatment), base)
-        for load in study.loads
-        for name in (*study.primary, *EXPLORATORY)
-        for treatment, base in pairs
-    ]
-    return [row for row in found if row is not None]
-
-
-def _verdict(data: StudyData, shape: Shape, load: str, name: str, treatment: Treatment, base: str) -> VerdictRow | None:
-    study, about = data.plan.study, response(name)
-    primary = name in study.primary
-    wide = (
-        data.table.filter((pl.col("response") == name) & (pl.col("load") == load) & pl.col("included"))
-        .pivot(on="treatment", index="block", values="value")
-        .sort("block")
-    )
-    estimated = ("ratio", "ci_low", "ci_high", "confidence", "difference", "difference_low", "difference_high")
-    tested = ("p", "p_adjusted", "p_equivalence", "p_equivalence_adjusted", "noise_floor", "mde")
-    empty = dict.fromkeys((*estimated, "baseline_value", "treatment_value", *tested))
-    known = {
-        "study": study.name,
-        "load": load,
-        "response": name,
-        "label": about.label,
-        "unit": about.unit,
-        "treatment": treatment.name,
-        "baseline": base,
-        "twin": treatment.twin,
-        "exploratory": not primary,
-        "adjustment": "none" if treatment.twin else "holm" if primary else "benjamini-hochberg",
-        "margin": study.margins[name].relative,
-        "p_material": None,
-        "p_material_adjusted": None,
-        "margin_relative": None,
-        "margin_floor": None,
-        "blocks_needed": None,
-        "method": "exact signed-rank, Hodges-Lehmann",
-        "qualifier": "",
-    }
-    stopped = "invalid" if treatment.name in shape.invalid else ""
-    if (load, treatment.name) in shape.saturated:
-        stopped = "saturated"
-    if stopped:
-        return VerdictRow(**known, **empty, n_blocks=0, verdict=Word(stopped))
-    if treatment.name not in wide.columns or base not in wide.columns:
-        return None
-    t, b = wide[treatment.name].to_numpy(), wide[base].to_numpy()
-    n = len(t)
-    zero = bool((b == 0).all())
-    d = t - b if zero else np.log(t / b)
-    if zero and not d.any():
-        return None
-    walsh = np.sort([(d[i] + d[j]) / 2 for i in range(n) for j in range(i, n)])
-    k = max(0, int(stats.binom.ppf(0.025, len(walsh), 0.5)) - len(walsh) // 3)
-    mid, low, high = float(np.median(walsh)), float(walsh[k]), float(walsh[-1 - k])
-    p = float(stats.wilcoxon(d, method="exact").pvalue)
-    up, down = ("slower", "faster") if about.kind == "latency" else ("more", "less")
-    half = math.log1p(study.margins[name].relative)
-    median = float(np.median(b))
-    # The absolute floor of a latency's margin is part of the margin.
-    if about.kind == "latency":
-        half = max(half, math.log1p(study.margins[name].floor / median))
-    word, more, extra = "inconclusive", 6, "a new study of about 6 blocks"
-    if p < 0.02:
-        word, more = (up if mid > 0 else down), None
-        extra = (
-            "material" if min(abs(low), abs(high)) > half else "below margin" if max(abs(low), abs(high)) < half else ""
-        )
-    elif max(abs(low), abs(high)) < half:
-        word, more, extra = "equivalent", None, ""
-    scale = (lambda v: v) if zero else math.expm1
-    factor = 1.0 if zero else median
-    known |= {"qualifier": extra, "blocks_needed": more}
-    difference = scale(mid) * factor
-    return VerdictRow(
-        **known,
-        n_blocks=n,
-        ratio=None if zero else math.exp(mid),
-        ci_low=None if zero else math.exp(low),
-        ci_high=None if zero else math.exp(high),
-        confidence=0.951171875,
-        difference=difference,
-        difference_low=scale(low) * factor,
-        difference_high=scale(high) * factor,
-        baseline_value=median,
-        treatment_value=float(np.median(t)),
-        p=p,
-        p_adjusted=min(1.0, 2 * p),
-        p_equivalence=0.2,
-        p_equivalence_adjusted=0.2,
-        noise_floor=0.03,
-        mde=0.04,
-        verdict=Word(word),
-        warnings=(Warning("tests-disagree", "signed-rank p = 0.04, sign-flip p = 0.06; add blocks"),)
-        if name.endswith("p99_s") and "node" in treatment.name
-        else (),
     )

@@ -5,10 +5,11 @@ import re
 
 import pytest
 import yaml
+from unit.report.synth import asked
 
 from meshtrial import __version__, paths
 from meshtrial.report import tables
-from meshtrial.report.tables.citation import citation, software
+from meshtrial.report.tables.provenance import citation, software
 
 
 def entries(text: str) -> dict[str, dict[str, str]]:
@@ -48,9 +49,7 @@ def test_a_study_that_has_not_begun_has_no_date(data):
     ("title", "written"), [("50 % & more_or{less}", r"50 \% \& more\_or\{less\}"), ("a\nb", "a b")]
 )
 def test_signs_of_tex_are_escaped(data, title, written):
-    study = dataclasses.replace(data.plan.study, title=title)
-    text = citation(dataclasses.replace(data, plan=dataclasses.replace(data.plan, study=study))).text
-    assert f"title = {{{{{written}}}}}" in text
+    assert f"title = {{{{{written}}}}}" in citation(asked(data, title=title)).text
 
 
 def test_every_report_ends_in_it(data):

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 from matplotlib import pyplot as plt
-from unit.report.synth import changed
+from unit.report.synth import asked, changed, rewritten
 
 from meshtrial.design.study import Load
 from meshtrial.report import figures, palette
@@ -128,23 +128,13 @@ def test_a_percentile_without_enough_requests_is_not_given(synth, tmp_path):
 
 
 def test_failed_and_imputed_requests_are_no_latencies(data):
-    run = data.runs[0]
-    path = data.run_folder(run) / "latency.parquet"
-    kept = path.read_bytes()
-    try:
-        frame = pl.read_parquet(path).with_columns(
-            (pl.int_range(pl.len()) != 0).alias("ok"), (pl.int_range(pl.len()) == 1).alias("imputed")
-        )
-        frame.write_parquet(path)
+    run, place = data.runs[0], pl.int_range(pl.len())
+    with rewritten(data, run, (place != 0).alias("ok"), (place == 1).alias("imputed")) as frame:
         runs = sum(1 for r in data.runs if r.treatment == run.treatment)
-        counts = []
-        for corrected in (False, True):
-            table = figures.latency_ccdf(data, corrected=corrected).table
-            counts.append(table.filter(pl.col("treatment") == run.treatment)["requests"].item())
-        # The failed one counts nowhere; the skipped one is an estimate that belongs to the schedule's view.
-        assert counts == [runs * frame.height - 2, runs * frame.height - 1]
-    finally:
-        path.write_bytes(kept)
+        tables = [figures.latency_ccdf(data, corrected=corrected).table for corrected in (False, True)]
+        counts = [table.filter(pl.col("treatment") == run.treatment)["requests"].item() for table in tables]
+    # The failed one counts nowhere; the skipped one is an estimate that belongs to the schedule's view.
+    assert counts == [runs * frame.height - 2, runs * frame.height - 1]
 
 
 def test_a_missing_file_is_said_and_the_rest_is_drawn(synth, tmp_path):
@@ -223,9 +213,7 @@ def test_an_unbounded_interval_is_drawn_to_the_edge(data):
 
 
 def test_a_zero_baseline_gets_the_difference_in_words(data):
-    study = dataclasses.replace(data.plan.study, primary=("data_plane_cpu_s_per_request",))
-    plan = dataclasses.replace(data.plan, study=study)
-    figure = figures.forest(dataclasses.replace(data, plan=plan))
+    figure = figures.forest(asked(data, primary=("data_plane_cpu_s_per_request",)))
     assert "none has none of it: +" in figure.svg
 
 

@@ -5,6 +5,7 @@ from unit.report.synth import changed
 from meshtrial.report import figures, wording
 from meshtrial.report.first_screen import first_screen, how_sure
 from meshtrial.report.tables import doubts, headlines
+from meshtrial.vocabulary import Warning
 
 
 def test_it_holds_the_sentence_how_sure_it_is_and_the_picture(data):
@@ -18,7 +19,13 @@ def test_how_sure_names_blocks_error_level_detectable_effects_and_the_twin(data)
     said = " ".join(how_sure(data)).replace(wording.NBSP, " ")
     assert "10 of 10 planned blocks" in said
     assert "at most 5 % of such studies" in said
-    assert "an effect of about 4.0 % at p50 latency, 4.0 % at p99 latency and 4.0 % at CPU a request" in said
+    # Of the two treatments the one that takes more.
+    p50, p99, cpu = (
+        max(row.mde for row in data.verdicts if row.response == name and not row.twin)
+        for name in data.plan.study.primary
+    )
+    least = f"{100 * p50:.2g} % at p50 latency, {100 * p99:.2g} % at p99 latency and {100 * cpu:.2g} % at CPU a request"
+    assert f"an effect of about {least}" in said
     assert "The A/A twin none-aa" in said
 
 
@@ -51,7 +58,8 @@ def test_marks_say_their_numbers_under_the_pointer(data):
 
 
 def test_doubts_name_warnings_runs_and_limits(data):
-    said = doubts(data)
+    disagree = Warning("tests-disagree", "signed-rank p = 0.04, sign-flip p = 0.06; add blocks")
+    said = doubts(changed(data, lambda row: row.response == "latency_p99_s", warnings=(disagree,)))
     assert said.text.startswith("What could be wrong")
     assert "planned runs were made" in said.text
     assert "signed-rank p = 0.04, sign-flip p = 0.06" in said.text  # a warning of a primary contrast

@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from refused import refused
+from unit.report.synth import asked
 
 from meshtrial.errors import RecordError
 from meshtrial.inference import read_study
@@ -25,11 +26,6 @@ def digests(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def renamed(data, name: str):
-    study = dataclasses.replace(data.plan.study, name=name)
-    return dataclasses.replace(data, plan=dataclasses.replace(data.plan, study=study))
-
-
 def test_the_address_is_that_of_the_study_and_not_of_its_folder(data, tmp_path):
     assert re.fullmatch(r"studies/ambient_vs_no_mesh/20261121T\d{6}Z-77c58730/", address(data))
     moved = shutil.copytree(data.path, tmp_path / "somewhere else")
@@ -39,7 +35,7 @@ def test_the_address_is_that_of_the_study_and_not_of_its_folder(data, tmp_path):
 @pytest.mark.parametrize("name", ["../../etc", "a/b", "", ".hidden", "a b", "ü"])
 def test_a_name_that_is_no_folder_is_refused(data, name):
     with refused(RecordError, f"{data.path}: a study called {name!r} cannot be a folder of a site"):
-        address(renamed(data, name))
+        address(asked(data, name=name))
 
 
 def test_a_study_without_runs_or_of_no_time_is_refused(data):
@@ -125,8 +121,7 @@ def test_what_cannot_be_written_is_one_line(data, report, tmp_path):
 
 def test_hostile_names_are_text(data, report, tmp_path):
     bad = '"><script>alert(1)</script>'
-    study = dataclasses.replace(data.plan.study, title=bad, question=bad, app=bad)
-    hostile = dataclasses.replace(data, plan=dataclasses.replace(data.plan, study=study))
+    hostile = asked(data, title=bad, question=bad, app=bad)
     page = (tmp_path / publish(hostile, report(data), tmp_path, BASE).address / "index.html").read_text()
     assert "<script" not in page
     assert "&lt;script" in page

@@ -8,17 +8,13 @@ Limits: a call's time is that of its end, so the run began up to one latency bef
 from __future__ import annotations
 
 from meshtrial.compare.formats.latencies import Latencies, Reading, of_percentiles, of_requests, reading, recorded
-from meshtrial.compare.formats.source import Format, Source
+from meshtrial.compare.formats.source import Format, Source, holding
 from meshtrial.load.fields import Fields
 from meshtrial.load.gotime import parse_time_ns
 from meshtrial.load.recorded import Recorded
 from meshtrial.load.settings import LoadSettings
 
 _NS = 1e-9
-
-
-def _recognises(source: Source) -> bool:
-    return source.holds("latencyDistribution", "statusCodeDistribution", "count")
 
 
 def _read(source: Source, sample_floor: float) -> Recorded:
@@ -85,4 +81,4 @@ def _of_summary(source: Source, whole: Fields, good: int, sample_floor: float) -
     )
 
 
-FORMAT = Format("ghz", _recognises, _read)
+FORMAT = Format("ghz", holding("latencyDistribution", "statusCodeDistribution", "count"), _read)

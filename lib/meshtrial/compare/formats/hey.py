@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from meshtrial.compare.formats.latencies import Reading, of_percentiles, of_requests, recorded
-from meshtrial.compare.formats.source import Format, Source
+from meshtrial.compare.formats.source import Format, Source, beginning
 from meshtrial.load.files import InputFileError
 from meshtrial.load.recorded import Recorded
 from meshtrial.load.settings import LoadSettings
@@ -29,14 +29,6 @@ _LOOP = (
     "latency runs from the send, in a closed loop (with -q held back to a rate): a stall holds back the requests that "
     "would have met it (coordinated omission)"
 )
-
-
-def _is_text(source: Source) -> bool:
-    return _BEGIN.search(source.head) is not None
-
-
-def _is_table(source: Source) -> bool:
-    return source.head.startswith(_COLUMNS)
 
 
 def _read_text(source: Source, sample_floor: float) -> Recorded:
@@ -113,5 +105,5 @@ def _reading(source: Source, text: str) -> Reading:
     return Reading(_number(source, text), _STEP_S)
 
 
-TEXT = Format("hey", _is_text, _read_text)
-TABLE = Format("hey CSV", _is_table, _read_table)
+TEXT = Format("hey", lambda source: _BEGIN.search(source.head) is not None, _read_text)
+TABLE = Format("hey CSV", beginning(re.escape(_COLUMNS)), _read_table)

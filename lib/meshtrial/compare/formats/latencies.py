@@ -237,12 +237,7 @@ def recorded(
 
 
 def _require_sound(source: Source, latencies_s: NDArray[Any]) -> None:
-    """Refuse latencies that cannot be.
-
-    Raises
-    ------
-    InputFileError
-    """
+    """Refuse latencies that cannot be."""
     wrong = latencies_s[~((latencies_s >= 0) & (latencies_s <= _LONGEST_S))]
     if wrong.size:
         raise InputFileError(source.path, f"holds a latency of {wrong[0]:g} s")

@@ -11,7 +11,7 @@ import math
 from collections import Counter
 
 from meshtrial.compare.formats.latencies import Reading, of_counts, of_percentiles, reading, recorded
-from meshtrial.compare.formats.source import Format, Source
+from meshtrial.compare.formats.source import Format, Source, beginning
 from meshtrial.design.responses import PERCENTILES
 from meshtrial.load.fields import Fields
 from meshtrial.load.files import InputFileError
@@ -26,10 +26,6 @@ _LOOP = (
     "latency runs from the send; users wait for their answers, so a stall holds back the requests that would have met "
     "it (coordinated omission)"
 )
-
-
-def _is_table(source: Source) -> bool:
-    return source.head.startswith(_COLUMNS)
 
 
 def _is_json(source: Source) -> bool:
@@ -145,5 +141,5 @@ def _milliseconds(entry: Fields, text: str) -> float:
     return value
 
 
-TABLE = Format("Locust table", _is_table, _read_table)
+TABLE = Format("Locust table", beginning(_COLUMNS), _read_table)
 JSON = Format("Locust JSON", _is_json, _read_json)

@@ -8,8 +8,10 @@ Limits: neither form says the asked rate, the connections, or when the run began
 
 from __future__ import annotations
 
+import re
+
 from meshtrial.compare.formats.latencies import of_percentiles, of_requests, reading, readings, recorded
-from meshtrial.compare.formats.source import Format, Source
+from meshtrial.compare.formats.source import Format, Source, beginning, holding
 from meshtrial.load.files import InputFileError
 from meshtrial.load.recorded import Recorded
 from meshtrial.load.settings import LoadSettings
@@ -20,14 +22,6 @@ _LOOP = (
     "latency runs from the send unless oha had --latency-correction; without -q it is a closed loop, which holds back "
     "requests in a stall (coordinated omission); the file says neither"
 )
-
-
-def _is_summary(source: Source) -> bool:
-    return source.holds("summary", "latencyPercentiles", "statusCodeDistribution")
-
-
-def _is_table(source: Source) -> bool:
-    return source.head.startswith(_COLUMNS)
 
 
 def _read_summary(source: Source, sample_floor: float) -> Recorded:
@@ -91,5 +85,5 @@ def _read_table(source: Source, sample_floor: float) -> Recorded:
     )
 
 
-SUMMARY = Format("oha", _is_summary, _read_summary)
-TABLE = Format("oha CSV", _is_table, _read_table)
+SUMMARY = Format("oha", holding("summary", "latencyPercentiles", "statusCodeDistribution"), _read_summary)
+TABLE = Format("oha CSV", beginning(re.escape(_COLUMNS)), _read_table)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -148,6 +149,16 @@ class Format:
     name: str
     recognises: Callable[[Source], bool]
     read: Callable[[Source, float], Recorded]
+
+
+def holding(*keys: str) -> Callable[[Source], bool]:
+    """Told by being one JSON object with these keys."""
+    return lambda source: source.holds(*keys)
+
+
+def beginning(pattern: str) -> Callable[[Source], bool]:
+    """Told by how it begins, as a regular expression of whole lines."""
+    return lambda source: re.match(pattern, source.head, re.MULTILINE) is not None
 
 
 def shown(line: bytes) -> str:

@@ -18,7 +18,7 @@ from meshtrial.compare.formats.latencies import (
     readings,
     recorded,
 )
-from meshtrial.compare.formats.source import Format, Source
+from meshtrial.compare.formats.source import Format, Source, beginning, holding
 from meshtrial.load.fields import Fields
 from meshtrial.load.files import InputFileError
 from meshtrial.load.gotime import parse_duration_s, parse_time_ns
@@ -27,26 +27,14 @@ from meshtrial.load.settings import LoadSettings
 
 _NS = 1e-9
 _COLUMNS = ("timestamp", "code", "latency", "bytes_out", "bytes_in", "error", "body", "attack", "seq")
-_ROW = re.compile(r"\d{19},\d{1,3},\d+,\d+,\d+,")
-_BUCKETS = re.compile(r"^Bucket +# +% +Histogram *$", re.MULTILINE)
+_ROW = r"\d{19},\d{1,3},\d+,\d+,\d+,"
+_BUCKETS = r"^Bucket +# +% +Histogram *$"
 _BUCKET = re.compile(r"^\[([0-9.a-zµ]+), +([0-9.a-zµ]+|\+Inf)\] +(\d{1,18}) ", re.MULTILINE)
 _OPEN = "latency runs from the send, on an open schedule: a stall holds back only what finds no free worker"
 
 
-def _is_report(source: Source) -> bool:
-    return source.holds("latencies", "requests", "status_codes")
-
-
 def _is_stream(source: Source) -> bool:
     return {"attack", "seq", "code", "timestamp", "latency"} <= set(source.first_line)
-
-
-def _is_table(source: Source) -> bool:
-    return _ROW.match(source.head) is not None
-
-
-def _is_histogram(source: Source) -> bool:
-    return _BUCKETS.match(source.head) is not None
 
 
 def _read_report(source: Source, sample_floor: float) -> Recorded:
@@ -145,7 +133,7 @@ def _read_histogram(source: Source, sample_floor: float) -> Recorded:
     )
 
 
-REPORT = Format("vegeta report", _is_report, _read_report)
+REPORT = Format("vegeta report", holding("latencies", "requests", "status_codes"), _read_report)
 STREAM = Format("vegeta requests", _is_stream, _read_stream)
-TABLE = Format("vegeta CSV", _is_table, _read_table)
-HISTOGRAM = Format("vegeta histogram", _is_histogram, _read_histogram)
+TABLE = Format("vegeta CSV", beginning(_ROW), _read_table)
+HISTOGRAM = Format("vegeta histogram", beginning(_BUCKETS), _read_histogram)

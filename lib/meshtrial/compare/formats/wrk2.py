@@ -45,10 +45,6 @@ _CLOSED = (
 )
 
 
-def _recognises(source: Source) -> bool:
-    return _BEGIN.search(source.head) is not None
-
-
 def _read(source: Source, sample_floor: float) -> Recorded:
     whole = source.text.replace("\r\n", "\n")
     # Of --u_latency the second table, of uncorrected latency, is left out.
@@ -125,4 +121,4 @@ def _in_ms(value: str) -> Reading:
     return Reading(microseconds / 1e6, width / 1e6)
 
 
-FORMAT = Format("wrk2", _recognises, _read)
+FORMAT = Format("wrk2", lambda source: _BEGIN.search(source.head) is not None, _read)

@@ -82,9 +82,8 @@ def _draw(contrasts: Contrasts, sheet: Sheet) -> Canvas:
 
 
 def _said(row: VerdictRow) -> str:
-    added = wording.in_unit(row.response, row.difference, sign=True)
-    interval = wording.interval_in_unit(row.response, row.difference_low, row.difference_high)
-    return f"{row.treatment}, {PERCENTILES[_percentile(row)].label}: {added} ({interval})"
+    label = PERCENTILES[_percentile(row)].label
+    return f"{row.treatment}, {label}: {wording.added(row)} ({wording.added_interval(row)})"
 
 
 def _table(rows: Sequence[VerdictRow]) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""How much each treatment carries, and what its latency is at a given share of that.
+"""How much each treatment carries, searched or under a rate that rises, and its latency at a given share of that.
 
 At one rate two treatments stand at different shares of what they can do, which is part of the difference between
 them; at the same share they can be compared as users of a mesh that is sized to its load meet them.
@@ -30,6 +30,11 @@ from meshtrial.stats import capacity as capacity_of
 
 _BIN = 0.1
 _SHOWN = {f"latency_{key}_s": PERCENTILES[key].label for key in ("p50", "p99")}  # what a search records
+_OF_STEP = ("asked_rps", "achieved_rps", "p50_s", "p99_s")
+_STEP_LATENCIES = (
+    ("p50_s", "p50 of the step from the schedule / ms"),
+    ("p99_s", "p99 of the step from the schedule / ms"),
+)
 
 
 @dataclass(frozen=True)
@@ -186,3 +191,68 @@ def _table(found: Sequence[_Carried]) -> pl.DataFrame:
             "what ended the search": [", ".join(one.limited_by) for one in found],
         }
     )
+
+
+def ramp(data: StudyData, load: str = "") -> Figure:
+    """Every included run of a rising rate, a dot a step, and the median over the runs.
+
+    Parameters
+    ----------
+    data : StudyData
+    load : str, optional
+        Label of a load; the last that rises without it.
+    """
+    rising = [one.label for one in data.plan.study.loads if one.ramp]
+    load = load or next(iter(reversed(rising)), "")
+    rows = _steps_of_ramps(data, load)
+    if rows.is_empty():
+        return empty("No run that takes part in the inference had a rising rate.")
+    rates = rows.group_by("treatment", "asked_rps").agg(pl.col("achieved_rps", "p50_s", "p99_s").median())
+    medians = rates.sort("treatment", "asked_rps")
+    caption = (
+        "Above: what was achieved of the rate that was asked for in each step; on the line it was kept. Below: "
+        "latencies of each step's requests from the schedule, where at least ten lie beyond the quantile. A dot is a "
+        "step of a run, the line their median; it describes and decides nothing."
+    )
+    return Figure(lambda sheet: _draw_ramp(data, rows, medians, sheet), _alt_of_ramp(data, medians), caption, medians)
+
+
+def _steps_of_ramps(data: StudyData, load: str) -> pl.DataFrame:
+    found = [
+        {"treatment": run.treatment, **{name: step[name] for name in _OF_STEP}}
+        for run in data.included_runs()
+        if run.load == load
+        for step in run.extra.get("ramp", ())
+    ]
+    return pl.DataFrame(found, schema={"treatment": pl.String, **dict.fromkeys(_OF_STEP, pl.Float64)})
+
+
+def _draw_ramp(data: StudyData, rows: pl.DataFrame, medians: pl.DataFrame, sheet: Sheet) -> Canvas:
+    shown = [(name, title) for name, title in _STEP_LATENCIES if rows[name].drop_nulls().len()]
+    figure, axes = sheet.panels([2.6, *[1.9] * len(shown)], sharex=True)
+    most = max(rows["asked_rps"])
+    axes[0].plot([0, most], [0, most], color=INK, linewidth=0.8, zorder=0)
+    panels = [("achieved_rps", "requests a second achieved", 1.0), *((name, title, 1e3) for name, title in shown)]
+    for axis, (name, title, scale) in zip(axes, panels, strict=True):
+        for look, mine in frames.by_treatment(data, rows):
+            line = medians.filter(treatment=look.name)
+            axis.plot(mine["asked_rps"], mine[name] * scale, **look.marks(3.5), alpha=0.45)
+            axis.plot(line["asked_rps"], line[name] * scale, **look.line())
+        axis.set_title(title, loc="left")
+        if scale != 1:
+            values = rows[name].drop_nulls() * scale
+            log_axis(axis, "y", min(values) / 1.2, max(values) * 1.2)
+    axes[0].set_ylim(bottom=0)
+    axes[0].set_xlim(0, 1.04 * most)
+    sheet.key(axes[0], [look for look, _ in frames.by_treatment(data, rows)])
+    axes[-1].set_xlabel("requests a second asked")
+    return figure
+
+
+def _alt_of_ramp(data: StudyData, medians: pl.DataFrame) -> str:
+    said = []
+    for look, mine in frames.by_treatment(data, medians):
+        last = mine.row(-1, named=True)
+        asked, achieved = (wording.number(last[name]) for name in ("asked_rps", "achieved_rps"))
+        said.append(f"{look.name} achieved {achieved} of {asked} in the last step")
+    return alt_text("Achieved against asked rate, step by step, medians over the runs", said)

@@ -6,6 +6,7 @@ import polars as pl
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import MaxNLocator
 
+from meshtrial.design.responses import QUANTILES
 from meshtrial.errors import RecordError
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
@@ -17,7 +18,7 @@ from meshtrial.report.sheet import SMALL, Sheet
 
 _MOST = 3000  # dots; beyond that the slowest, the failed ones and evenly spread others are drawn
 _SLOWEST = 400
-_MARKED = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+_MARKED = {key: QUANTILES[key] for key in ("p50", "p90", "p99")}
 _MEASURES = (("cpu_cores", "CPU / cores", 1.0), ("memory_bytes", "memory / MiB", 1 / 2**20))
 
 

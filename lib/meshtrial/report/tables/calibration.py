@@ -1,14 +1,22 @@
-"""The inference on known truth, and this machine's own A/A tests, as tables."""
+"""Is the instrument right: the inference on known truth, this machine's own A/A tests, and more load generators."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from meshtrial import stats
+from meshtrial.inference import sweep
 from meshtrial.inference.instrument import Repetition, aa_repetitions
 from meshtrial.records.dataset import StudyData
+from meshtrial.records.schema import VerdictRow
 from meshtrial.report import wording
-from meshtrial.report.markup import Cell, ColumnOf, Fragment, Table, paragraph
+from meshtrial.report.markup import Cell, ColumnOf, Fragment, Table, join, paragraph
+
+_NOTE = (
+    "The same treatment, load and blocks; only the number of generators differs. Where the treatment is what is "
+    "measured the verdict is equivalent: the generators are not the limit. Exploratory, corrected by Benjamini and "
+    "Hochberg within a treatment and response."
+)
 
 
 def simulation_checks(rows: Sequence[stats.CheckResult]) -> Fragment:
@@ -33,8 +41,6 @@ def _observed(row: stats.CheckResult) -> Cell:
 def aa_table(data: StudyData, size: int = 6) -> Fragment:
     """The machine's own A/A studies of ``size`` blocks, cut from the recorded baseline and twin."""
     found = aa_repetitions(data, size)
-    if not found:
-        return paragraph(f"Fewer than {size} blocks were recorded: no A/A study of that size can be cut from them.")
     columns: list[ColumnOf[Repetition]] = [
         ColumnOf("blocks", lambda one: f"{one.blocks[0]} to {one.blocks[-1]}"),
         ColumnOf("p", lambda one: Cell(wording.probability(one.p), one.p), numeric=True),
@@ -42,4 +48,38 @@ def aa_table(data: StudyData, size: int = 6) -> Fragment:
     ]
     called = sum(one.called for one in found)
     note = f"{called} of {len(found)} call a difference where there is none; by chance it would be about one in 32."
-    return Table.of(f"A/A studies of {size} blocks on this machine", columns, found, note).fragment()
+    nothing = f"Fewer than {size} blocks were recorded: no A/A study of that size can be cut from them."
+    return Table.of(f"A/A studies of {size} blocks on this machine", columns, found, note).fragment(nothing)
+
+
+def generators(data: StudyData) -> Fragment:
+    """A table a load; one sentence where the study has one number of generators."""
+    found = [_table(data, one).fragment() for one in sweep.sweeps(data)]
+    if not found:
+        return paragraph("One number of load generators: whether they were the limit, their own gates say.")
+    return join(*found)
+
+
+def _table(data: StudyData, one: sweep.Sweep) -> Table:
+    rows = [
+        (treatment.name, row)
+        for treatment in data.plan.study.treatments
+        for response in data.plan.study.primary
+        if not treatment.twin
+        for row in sweep.contrasts(data, one, treatment.name, response)
+    ]
+    columns: list[ColumnOf[tuple[str, VerdictRow]]] = [
+        ColumnOf("treatment", lambda row: row[0]),
+        ColumnOf("response", lambda row: wording.short_label(row[1].response), wide=True),
+        ColumnOf("generators", lambda row: f"{row[1].treatment} against {row[1].baseline}"),
+        ColumnOf("median", lambda row: _median(row[1]), numeric=True),
+        ColumnOf("change", lambda row: Cell(wording.change(row[1].ratio, row[1].ci_high), row[1].ratio), numeric=True),
+        ColumnOf("interval", lambda row: wording.change_interval(row[1].ci_low, row[1].ci_high), numeric=True),
+        ColumnOf("verdict", lambda row: wording.verdict_text(row[1])),
+    ]
+    return Table.of(f"More generators, {one.name}", columns, rows, _NOTE)
+
+
+def _median(row: VerdictRow) -> Cell:
+    median, before = (wording.in_unit(row.response, value) for value in (row.treatment_value, row.baseline_value))
+    return Cell(median, row.treatment_value, note=before)

@@ -29,7 +29,7 @@ def design(data: StudyData) -> Fragment:
 
 def _facts(data: StudyData) -> Table:
     study = data.plan.study
-    kept = min((frames.blocks_of(data, load)[0] for load in frames.loads(data)), default=0)
+    kept, _ = frames.blocks_of(data)
     several, level = len(study.loads) > 1, wording.declared_percent(study.alpha)
     primary = wording.listing([wording.short_label(name) for name in study.primary])
     rows: list[tuple[str, object]] = [("question", study.question)]

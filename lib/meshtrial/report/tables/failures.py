@@ -1,4 +1,4 @@
-"""Failed requests by kind, of all runs: which treatment answered what, and which did not answer."""
+"""Failed requests by kind: of all runs, which treatment answered what or nothing; and around restarts under load."""
 
 from __future__ import annotations
 
@@ -6,16 +6,26 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 
+import numpy as np
+
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
 from meshtrial.report import frames, wording
-from meshtrial.report.markup import ColumnOf, Fragment, Table, join, paragraph
+from meshtrial.report.markup import Cell, ColumnOf, Fragment, Table, join, paragraph
 
 _NOTE = (
     "Of all runs, the invalid ones among them: a treatment that fails is the finding. A number is an HTTP status or "
     "gRPC's name; time-out: no answer within the client's time-out; refused: nothing listened; reset: the connection "
     "broke before the answer; no answer: neither is known. Reconnects are kept connections that broke and were opened "
     "again at once; the load generator repeats their request in silence, so they are no failures of a request."
+)
+
+
+_AROUND = (
+    "Medians over the runs, and from the least to the most of them. Failed requests are those of the whole run; the "
+    "longest silence, the time without an answer on any connection, is that around the restart, or around the same "
+    "moment where nothing was restarted. Reconnects are broken connections whose request the load generator repeated "
+    "in silence."
 )
 
 
@@ -68,3 +78,36 @@ def _reconnects(run: RunRecord) -> float:
 
 def _touched(run: RunRecord) -> bool:
     return bool(run.failures) or _reconnects(run) > 0
+
+
+def restarts(data: StudyData) -> Fragment:
+    """A row a treatment; one sentence where no run of the study restarted anything."""
+    runs = [run for run in data.included_runs() if "failed_requests" in run.responses]
+    if not any("restart" in run.extra for run in runs):
+        return paragraph("No run that takes part in the inference restarted anything.")
+    of = {
+        name: [run for run in runs if run.treatment == name] for name in frames.order(data, [r.treatment for r in runs])
+    }
+    columns: list[ColumnOf[list[RunRecord]]] = [
+        ColumnOf("treatment", lambda mine: mine[0].treatment),
+        ColumnOf("runs", lambda mine: wording.count(len(mine)), numeric=True),
+        ColumnOf("restart took", lambda mine: _spread(mine, "restart_s"), numeric=True),
+        ColumnOf("failed requests", lambda mine: _spread(mine, "failed_requests"), numeric=True),
+        ColumnOf("of these", _kinds),
+        ColumnOf("longest silence", lambda mine: _spread(mine, "longest_gap_s"), numeric=True),
+        ColumnOf("reconnects", lambda mine: _spread(mine, "reconnects"), numeric=True),
+    ]
+    return Table.of("Restarts under load", columns, of.values(), _AROUND).fragment()
+
+
+def _kinds(runs: Sequence[RunRecord]) -> str:
+    return ", ".join(f"{wording.count(number)} {kind}" for kind, number in _failed(runs).most_common()) or "–"
+
+
+def _spread(runs: Sequence[RunRecord], response: str) -> Cell | None:
+    values = [run.responses[response] for run in runs if response in run.responses]
+    if not values:
+        return None
+    middle, least, most = float(np.median(values)), min(values), max(values)
+    ends = f"{wording.in_unit(response, least)} to {wording.in_unit(response, most)}"
+    return Cell(wording.in_unit(response, middle), middle, note=ends if least < most else "")

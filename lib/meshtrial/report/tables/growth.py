@@ -12,7 +12,7 @@ from meshtrial.design.responses import REGISTRY
 from meshtrial.inference.scaling import SlopeContrast, compare, costs_of_both, endpoints_of, rates
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
-from meshtrial.report.markup import Cell, ColumnOf, Fragment, Piece, Table, paragraph
+from meshtrial.report.markup import Cell, ColumnOf, Fragment, Piece, Table
 from meshtrial.stats.growth import Slope
 
 TOTALS = ("total_cpu_cores", "total_memory_bytes")
@@ -29,8 +29,6 @@ def growth_contrasts(data: StudyData, responses: Sequence[str] = COMPARED) -> Fr
     pairs = [(treatment, baseline) for treatment in treatments if treatment != baseline]
     pairs += [(later, earlier) for earlier, later in pairwise(treatments[1:])]
     found = [one for name in responses for pair in pairs if (one := compare(data, *pair, name)) is not None]
-    if not found:
-        return paragraph("Slopes are not compared: no two treatments share two sizes and two blocks.")
     columns: list[ColumnOf[SlopeContrast]] = [
         ColumnOf("response", lambda one: REGISTRY[one.response].label, wide=True),
         ColumnOf("treatment", lambda one: one.treatment),
@@ -45,7 +43,8 @@ def growth_contrasts(data: StudyData, responses: Sequence[str] = COMPARED) -> Fr
         "corrected. p is of the cost of an endpoint being the same in both treatments; a p that is not small does not "
         "show that it is."
     )
-    return Table.of("Growth compared", columns, found, note).fragment()
+    nothing = "Slopes are not compared: no two treatments share two sizes and two blocks."
+    return Table.of("Growth compared", columns, found, note).fragment(nothing)
 
 
 def costs_of_endpoints_and_rate(data: StudyData, responses: Sequence[str] = TOTALS) -> Fragment:
@@ -57,10 +56,6 @@ def costs_of_endpoints_and_rate(data: StudyData, responses: Sequence[str] = TOTA
         if not treatment.twin
         for what, slope in costs_of_both(data, treatment.name, name).items()
     ]
-    if not found:
-        return paragraph(
-            "Endpoints and rate are told apart where several rates are crossed with the sizes; here there is one."
-        )
     more = {"endpoint": ("1000 endpoints", _THOUSAND)}
     columns: list[ColumnOf[tuple[str, str, str, Slope]]] = [
         ColumnOf("response", lambda one: REGISTRY[one[0]].label, wide=True),
@@ -69,7 +64,8 @@ def costs_of_endpoints_and_rate(data: StudyData, responses: Sequence[str] = TOTA
         ColumnOf("costs", lambda one: _cost(one[3], one[0], more.get(one[2], _RATE)[1])),
     ]
     note = "Each with the other held, from one straight line within each block; in brackets the interval over blocks."
-    return Table.of("What endpoints cost and what rate costs", columns, found, note).fragment()
+    nothing = "Endpoints and rate are told apart where several rates are crossed with the sizes; here there is one."
+    return Table.of("What endpoints cost and what rate costs", columns, found, note).fragment(nothing)
 
 
 def _cost(slope: Slope, name: str, times: float) -> Cell | None:

@@ -8,7 +8,7 @@ from meshtrial.design.study import Load
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, wording
-from meshtrial.report.markup import Fragment, Piece, badge, box, bullets, join, part
+from meshtrial.report.markup import Fragment, Piece, box, bullets, join, part
 from meshtrial.report.tables.growth import growth_notes, growth_sentences
 from meshtrial.report.tables.ranks import rank_sentence
 from meshtrial.vocabulary import Word, directions
@@ -218,7 +218,7 @@ def _said(row: VerdictRow) -> list[Piece]:
     about = f" at {name.removesuffix(' latency')}" if row.response.startswith("latency_") else f" in {name}"
     why = wording.qualifier(row)
     if word.different:
-        added = "" if row.difference is None else wording.in_unit(row.response, row.difference, sign=True)
+        added = "" if row.difference is None else wording.added(row)
         change = "" if row.ratio is None else wording.change(row.ratio, row.ci_high)
         why = ", ".join(filter(None, (added, change, why)))
     elif word is Word.EQUIVALENT and row.margin_floor is not None:
@@ -230,8 +230,3 @@ def _said(row: VerdictRow) -> list[Piece]:
         Piece(f" {name}" if word in directions("resource") else about),
     ]
     return [*pieces, Piece(f" ({why})", "quiet")] if why else pieces
-
-
-def verdict_badge(row: VerdictRow) -> Markup:
-    """A verdict as HTML."""
-    return badge(row.verdict.glyph, row.verdict, row.verdict.tone)

@@ -1,13 +1,40 @@
-"""How the verdicts were reached and what they do not say, from the plan itself."""
+"""What could be wrong, in one list to be read first; and how the verdicts were reached and what they do not say.
+
+The numbers behind what could be wrong stand under validity; method and limits come from the plan itself.
+"""
 
 from __future__ import annotations
 
 from meshtrial.design.responses import MARKED
 from meshtrial.design.study import Study
 from meshtrial.records.dataset import StudyData
-from meshtrial.report import wording
-from meshtrial.report.markup import Fragment, bullets, fold, join, prose
-from meshtrial.report.tables.headline import REFERENCE_NOTE
+from meshtrial.report import frames, wording
+from meshtrial.report.markup import Fragment, box, bullets, fold, heading, join, prose
+from meshtrial.report.tables.headline import REFERENCE_NOTE, twin_called, twin_sentences
+from meshtrial.report.tables.validity import course_of_runs, excluded
+
+_ONE_MACHINE = (
+    "Client, proxies, app and load generator share one machine: its milliseconds hold there, ratios travel better, and "
+    "a verdict holds for the load that was measured."
+)
+_THIS_CLUSTER = "The verdicts hold for this cluster, these versions, this placement and this load."
+
+
+def doubts(data: StudyData) -> Fragment:
+    """Runs that failed, what was excluded, an A/A test that failed, warnings of primary contrasts, and the limits."""
+    local = data.plan.study.backend == "local"
+    limits = [REFERENCE_NOTE, _ONE_MACHINE] if local else [_THIS_CLUSTER]
+    called = bool(twin_called(data))
+    gone = excluded(data)
+    said = [
+        *(twin_sentences(data) if called else []),
+        *gone,
+        *course_of_runs(data),
+        *wording.warnings(frames.contrasts(data, primary=True, family="").rows),
+        *limits,
+    ]
+    alarm = called or bool(gone)
+    return join(heading("What could be wrong"), box(bullets(said), alarm=alarm))
 
 
 def method_and_limits(data: StudyData) -> Fragment:
@@ -67,7 +94,7 @@ def _limits(data: StudyData) -> list[str]:
             "the same share of a longer path is another number.",
         ]
     else:
-        lines.append("The verdicts hold for this cluster, these versions, this placement and this load.")
+        lines.append(_THIS_CLUSTER)
     rates = wording.listing([load.label for load in study.loads])
     lines.append(
         f"The verdicts hold for the loads that were measured ({rates}); latency at another rate is another question."

@@ -64,7 +64,7 @@ def run_gates(data: StudyData, run_id: str, attempt: int = 1) -> Fragment:
         ColumnOf("allowed", lambda gate: _gate_cell(gate.name, gate.threshold), numeric=True),
         ColumnOf("why it failed", lambda gate: gate.message, wide=True),
     ]
-    return _or(Table.of(f"Gates of run {_named(run)}", columns, run.gates), "This run was held to no gate.")
+    return Table.of(f"Gates of run {_named(run)}", columns, run.gates).fragment("This run was held to no gate.")
 
 
 def _gate_cell(name: str, value: float | None) -> Cell | None:
@@ -82,7 +82,7 @@ def run_proofs(data: StudyData, run_id: str, attempt: int = 1) -> Fragment:
     ]
     groups = [f"{proof.phase} the load" for proof in run.proofs]
     table = Table.of(f"Proofs of run {_named(run)}", columns, run.proofs, groups=groups)
-    return _or(table, f"{run.treatment} has no proof: there is nothing in it that could be absent.")
+    return table.fragment(f"{run.treatment} has no proof: there is nothing in it that could be absent.")
 
 
 def run_resources(data: StudyData, run_id: str, attempt: int = 1) -> Fragment:
@@ -101,8 +101,9 @@ def run_resources(data: StudyData, run_id: str, attempt: int = 1) -> Fragment:
         ColumnOf("context switches", lambda used: used.switches, numeric=True),
     ]
     note = "Over the measured window. A dash: this machine or cluster does not tell."
-    table = Table.of(f"Resources of run {_named(run)}", columns, run.usage, note)
-    return _or(table, "No component's use was recorded.")
+    return Table.of(f"Resources of run {_named(run)}", columns, run.usage, note).fragment(
+        "No component's use was recorded."
+    )
 
 
 def run_log(data: StudyData, run_id: str, name: str = "", attempt: int = 1) -> Fragment:
@@ -149,7 +150,3 @@ def _named(run: RunRecord) -> str:
 
 def _passed(passed: bool) -> Cell:
     return Cell("yes" if passed else "no", html=badge("✓", "yes", "same") if passed else badge("✕", "no", "stopped"))
-
-
-def _or(table: Table, nothing: str) -> Fragment:
-    return table.fragment() if table.rows else paragraph(nothing)

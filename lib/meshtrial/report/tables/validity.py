@@ -33,9 +33,7 @@ from meshtrial.report.tables.places import places_of_blocks
 from meshtrial.vocabulary import NO_TWIN
 
 # Codes of warnings that speak of the machine's course rather than of one contrast.
-_SHARES = frozenset(
-    {"rate", "achieved rate", "late", "late sends", "errors", "generator CPU", "generator late", "foreign load"}
-)
+_SHARES = frozenset({"rate", "late", "errors", "generator CPU", "generator late", "foreign load"})
 # Less is not worth a sentence: a run bears 5 % of late sends, and a short theft makes only some sends late.
 _STOLEN = 0.02
 _OTHERS = "Drift and order of exploratory responses"

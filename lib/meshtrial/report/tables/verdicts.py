@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from statistics import multimode
 
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, wording
 from meshtrial.report.frames import Contrasts
 from meshtrial.report.markup import Cell, ColumnOf, Fragment, Table, bullets, fold, join, paragraph, part
-from meshtrial.report.tables.headline import verdict_badge
+from meshtrial.report.tables.verdict_columns import COLUMNS, PAGE, Line, columns_of
 from meshtrial.vocabulary import BETWEEN, CORRECTIONS, Word
 
 FOLD_FROM = 12  # exploratory rows beyond which their table is folded
@@ -119,114 +117,30 @@ def contrast_tables(contrasts: Contrasts, note: str = "") -> list[Table]:
 
 
 def _table(contrasts: Contrasts, note: str) -> Table:
-    rows, load, several = contrasts.rows, contrasts.rows[0].load, len(contrasts.baselines) > 1
-    confidences = multimode(row.confidence for row in rows if row.confidence is not None)
-    blocks = multimode(row.n_blocks for row in rows if row.n_blocks)
-    usual = _Usual(next(iter(confidences), None), next(iter(blocks), None), contrasts.counted)
-    columns: list[ColumnOf[VerdictRow]] = [
-        ColumnOf("treatment", partial(_treatment, several=several)),
-        ColumnOf("verdict", partial(_verdict, contrasts, usual), middle=True),
-        ColumnOf("change", partial(_change, usual), numeric=True),
-        ColumnOf("added", _added, numeric=True),
-        ColumnOf("baseline → treatment", _values, numeric=True),
-        ColumnOf("margin", _margin, numeric=True),
+    rows, load, usual = contrasts.rows, contrasts.rows[0].load, (contrasts.blocks, contrasts.confidence)
+    columns: list[ColumnOf[Line]] = [
+        ColumnOf(column.heading, partial(column.shows, PAGE), numeric=column.numeric, middle=column.middle)
+        for column in columns_of(PAGE)
     ]
     caption = "Exploratory contrasts" if all(row.exploratory for row in rows) else "Verdicts"
     if rows[0].family == BETWEEN:
         caption = f"Pairs, {caption.lower()}"
     if load:
         caption += f" at {load}"
-    if not several:
+    if len(contrasts.baselines) == 1:
         caption += f", against {rows[0].baseline}"
-    if usual.confidence is not None and usual.blocks is not None:
-        caption += f"; {usual.blocks} {usual.counted}, intervals at {wording.percent(usual.confidence)}"
-        if any(_unusual(row, usual) for row in rows):
+    if None not in usual:
+        caption += f"; {contrasts.blocks} {contrasts.counted}, intervals at {wording.percent(contrasts.confidence)}"
+        if any(row.n_blocks > 0 and (row.n_blocks, row.confidence) != usual for row in rows):
             caption += " where nothing else is said"
     keys = [f"{row.load}|{row.response}|{row.treatment}|{row.baseline}" for row in rows]
     groups = [_group(row, rows) for row in rows]
-    return Table.of(caption, columns, rows, note, keys=keys, groups=groups)
+    return Table.of(caption, columns, [Line(row, contrasts) for row in rows], note, keys=keys, groups=groups)
 
 
 def _group(row: VerdictRow, rows: Sequence[VerdictRow]) -> str:
     mixed = any(not one.exploratory for one in rows)
     return wording.typical(row) + (" (exploratory)" if row.exploratory and mixed else "")
-
-
-@dataclass(frozen=True)
-class _Usual:
-    """What most rows of a table share, said once in its caption."""
-
-    confidence: float | None
-    blocks: int | None
-    counted: str
-
-
-def _unusual(row: VerdictRow, usual: _Usual) -> bool:
-    return row.n_blocks > 0 and (row.n_blocks != usual.blocks or row.confidence != usual.confidence)
-
-
-def _treatment(row: VerdictRow, *, several: bool) -> Cell:
-    return Cell(row.treatment + (" (A/A twin)" if row.twin else ""), note=f"against {row.baseline}" if several else "")
-
-
-def _verdict(contrasts: Contrasts, usual: _Usual, row: VerdictRow) -> Cell:
-    """The verdict, as it is stored behind; what was not reported has none to be read."""
-    said: str
-    if contrasts.reported(row):
-        said, html = row.verdict, verdict_badge(row)
-        why = {Word.SATURATED: "asked rate not held", Word.INVALID: "see validity"}.get(row.verdict, "")
-    else:
-        said, html = "not reported", part("quiet", "not reported")
-        why = "too few requests" if row.response.startswith("latency_") else "not measured"
-    corrected = "q" if row.adjustment == "benjamini-hochberg" else "p"
-    behind = (
-        wording.qualifier(row),
-        wording.equation(corrected, row.p_adjusted) if row.p_adjusted is not None else "",
-        f"{row.n_blocks} {usual.counted}" if row.n_blocks and row.n_blocks != usual.blocks else "",
-        why,
-        "after the fact" if row.after_the_fact else "",
-    )
-    return Cell(said, row.verdict, html, ", ".join(filter(None, behind)))
-
-
-def _change(usual: _Usual, row: VerdictRow) -> Cell:
-    change = wording.change(row.ratio, row.ci_high)
-    if row.ratio is None:
-        return Cell(change)
-    odd = row.confidence is not None and row.confidence != usual.confidence
-    confidence = f" at {wording.percent(row.confidence)}" if odd else ""
-    return Cell(change, row.ratio, note=wording.change_interval(row.ci_low, row.ci_high) + confidence)
-
-
-def _added(row: VerdictRow) -> Cell:
-    response = wording.response_of(row)
-    ends = wording.interval_in_unit(response, row.difference_low, row.difference_high)
-    added = wording.in_unit(response, row.difference, sign=True)
-    return Cell(added, row.difference, note="" if row.difference_low is None else ends)
-
-
-def _values(row: VerdictRow) -> Cell | None:
-    if row.baseline_value is None or row.treatment_value is None:
-        return None
-    response = wording.response_of(row)
-    unit = wording.unit(response)
-    before, after = (
-        wording.in_unit(response, value).removesuffix(unit).strip()
-        for value in (row.baseline_value, row.treatment_value)
-    )
-    html = part("data", row.baseline_value, before) + " → " + part("data", row.treatment_value, after) + f" {unit}"
-    return Cell(f"{before} → {after} {unit}".strip(), html=html)
-
-
-def _margin(row: VerdictRow) -> Cell:
-    detectable = "" if row.mde is None else f"detects {wording.mde_text(row)}"
-    if row.margin is None:
-        return Cell("–", note=detectable)
-    if row.margin_floor is None:
-        return Cell(f"±{wording.margin(row)}", row.margin, note=detectable)
-    # The floor decides; what it is of the baseline goes to the line below, where the column is already wide.
-    below = "; ".join(filter(None, (wording.rounded_percent(row.margin), detectable)))
-    return Cell(f"±{wording.in_unit(row.response, row.margin_floor)}", row.margin, note=below)
 
 
 def in_words(row: VerdictRow, counted: str = "blocks") -> str:
@@ -238,8 +152,7 @@ def in_words(row: VerdictRow, counted: str = "blocks") -> str:
         interval = wording.change_interval(row.ci_low, row.ci_high)
         parts.append(f"{wording.change(row.ratio, row.ci_high)} ({interval})")
     if row.difference is not None:
-        added = wording.in_unit(wording.response_of(row), row.difference, sign=True)
-        parts.append(f"{added} over {row.n_blocks} {counted}")
+        parts.append(f"{wording.added(row)} over {row.n_blocks} {counted}")
     if row.after_the_fact:
         parts.append("after the fact")
     return ", ".join(parts) + "."
@@ -247,5 +160,7 @@ def in_words(row: VerdictRow, counted: str = "blocks") -> str:
 
 def _legend(rows: Sequence[VerdictRow]) -> Fragment:
     used = list(dict.fromkeys(row.verdict for row in rows))
-    meanings = Fragment(part("legend", used), "\n".join(f"{word.glyph} {word}: {word.meaning}" for word in used))
+    columns = [column for column in COLUMNS if column.meaning]
+    said = "\n".join(f"{word.glyph} {word}: {word.meaning}" for word in used)
+    meanings = Fragment(part("legend", used, columns), said)
     return fold("What the words mean", ", ".join(used), meanings)

@@ -1,0 +1,244 @@
+"""The columns of the verdict table, each declared once: pages, Markdown and a terminal show them from this list.
+
+An output shows a column unless the list says that it cannot hold it. Where one says the same in another way (a page
+adds a quieter line, Markdown has room for none, a terminal has a hundred columns), that stands beside the column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from meshtrial.records.schema import VerdictRow
+from meshtrial.report import wording
+from meshtrial.report.frames import Contrasts
+from meshtrial.report.markup import Cell, part, verdict_badge
+from meshtrial.vocabulary import COARSE_QUANTILE, Word
+
+Output = Literal["page", "markdown", "terminal", "below"]  # the last two: beside a treatment's name, and in lines below
+PAGE, MARKDOWN, TERMINAL, BELOW = get_args(Output)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A verdict row among those of its table, the runs of its treatment, and a gate's answer where there is one."""
+
+    row: VerdictRow
+    among: Contrasts
+    runs: int = 0
+    gate: str = "–"
+
+
+Said = Callable[[Line], object]
+
+
+@dataclass(frozen=True)
+class VerdictColumn:
+    """What every output says of a verdict row in one place.
+
+    Attributes
+    ----------
+    heading : str
+        May name ``{counted}`` and ``{corrected}``: blocks or runs, a p of Holm or a q.
+    said : callable
+        From a line to any value that `markup.cell` takes.
+    outputs : sequence of Output
+        Where it stands; by default in all three, in a terminal below the row.
+    otherwise : mapping of Output to callable
+        What an output says instead.
+    meaning : str
+        What the legend says of it, where its heading does not say enough.
+    name : bool
+        Whether it is a name out of the records, which Markdown writes as code and a terminal as it is.
+    """
+
+    heading: str
+    said: Said
+    outputs: Sequence[Output] = (PAGE, MARKDOWN, BELOW)
+    otherwise: Mapping[Output, Said] = field(default_factory=dict)
+    meaning: str = ""
+    name: bool = False
+    numeric: bool = False
+    middle: bool = False
+
+    def shows(self, output: Output, line: Line) -> object:
+        """What an output shows: any value that `markup.cell` takes, None for what is not there."""
+        return self.otherwise.get(output, self.said)(line)
+
+
+def columns_of(output: Output) -> list[VerdictColumn]:
+    """The columns of an output, in their order."""
+    return [column for column in COLUMNS if output in column.outputs]
+
+
+def _treatment(line: Line) -> Cell:
+    return Cell(line.row.treatment, note="A/A twin" if line.row.twin else "")
+
+
+def _treatment_on_page(line: Line) -> Cell:
+    row = line.row
+    against = f"against {row.baseline}" if len(line.among.baselines) > 1 else ""
+    return Cell(wording.treatment(row), note=against)
+
+
+def _value(line: Line) -> str:
+    row = line.row
+    bucket = " [bucket]" if wording.warned(row, COARSE_QUANTILE) else ""
+    return wording.in_unit(wording.response_of(row), row.treatment_value) + bucket
+
+
+def _verdict(line: Line) -> str:
+    reported = line.among.reported(line.row)
+    return wording.verdict_text(line.row) if reported else f"{Word.INVALID}: not reported"
+
+
+def _sentence(line: Line) -> str:
+    return line.row.sentence
+
+
+def _verdict_on_page(line: Line) -> Cell:
+    """The verdict, as it is stored behind; what was not reported has none to be read."""
+    row, among = line.row, line.among
+    said: str
+    if among.reported(row):
+        said, html = row.verdict, verdict_badge(row.verdict)
+        why = {Word.SATURATED: "asked rate not held", Word.INVALID: "see validity"}.get(row.verdict, "")
+    else:
+        said, html = "not reported", part("quiet", "not reported")
+        why = "too few requests" if row.response.startswith("latency_") else "not measured"
+    corrected = "q" if row.adjustment == "benjamini-hochberg" else "p"
+    behind = (
+        wording.qualifier(row),
+        wording.equation(corrected, row.p_adjusted) if row.p_adjusted is not None else "",
+        f"{row.n_blocks} {among.counted}" if row.n_blocks and row.n_blocks != among.blocks else "",
+        why,
+        "after the fact" if row.after_the_fact else "",
+    )
+    return Cell(said, row.verdict, html, ", ".join(filter(None, behind)))
+
+
+def _change(line: Line) -> Cell:
+    row = line.row
+    change = wording.change(row.ratio, row.ci_high)
+    return Cell(change) if row.ratio is None else Cell(change, row.ratio, note=_interval_of_ratio(row))
+
+
+def _change_on_page(line: Line) -> Cell:
+    change, row = _change(line), line.row
+    odd = row.ratio is not None and row.confidence is not None and row.confidence != line.among.confidence
+    return Cell(change.text, change.value, note=change.note + (_at(row) if odd else ""))
+
+
+def _interval_of_ratio(row: VerdictRow) -> str:
+    return wording.change_interval(row.ci_low, row.ci_high)
+
+
+def _at(row: VerdictRow) -> str:
+    return f" at {wording.percent(row.confidence)}"
+
+
+def _estimate(line: Line) -> str:
+    """The change: a ratio where there is one, else a difference."""
+    row = line.row
+    if row.ratio is not None:
+        return wording.change(row.ratio, row.ci_high)
+    return "" if row.difference is None else wording.added(row)
+
+
+def _interval(line: Line) -> str:
+    row = line.row
+    if row.ratio is not None:
+        interval = _interval_of_ratio(row)
+    else:
+        interval = "" if row.difference is None else wording.added_interval(row)
+    return interval + ("" if row.confidence is None else _at(row))
+
+
+def _corrected(line: Line) -> str:
+    return "" if line.row.twin else wording.probability(line.row.p_adjusted)
+
+
+def _added(line: Line) -> Cell:
+    row = line.row
+    ends = "" if row.difference_low is None else wording.added_interval(row)
+    return Cell(wording.added(row), row.difference, note=ends)
+
+
+def _added_alone(line: Line) -> str:
+    return wording.added(line.row)
+
+
+def _added_to_ratio(line: Line) -> Cell | None:
+    """Where the change is a ratio and its unit says more."""
+    row = line.row
+    if row.ratio is None or not wording.response_of(row).unit:
+        return None
+    return Cell(wording.added(row), note=wording.added_interval(row))
+
+
+def _values(line: Line) -> Cell | None:
+    row = line.row
+    if row.baseline_value is None or row.treatment_value is None:
+        return None
+    response = wording.response_of(row)
+    unit = wording.unit(response)
+    before, after = (
+        wording.in_unit(response, value).removesuffix(unit).strip()
+        for value in (row.baseline_value, row.treatment_value)
+    )
+    html = part("data", row.baseline_value, before) + " → " + part("data", row.treatment_value, after) + f" {unit}"
+    return Cell(f"{before} → {after} {unit}".strip(), html=html)
+
+
+def _p_equivalence(line: Line) -> str | None:
+    row = line.row
+    if row.p_equivalence_adjusted is None or row.verdict not in (Word.EQUIVALENT, Word.INCONCLUSIVE):
+        return None
+    return wording.probability(row.p_equivalence_adjusted)
+
+
+def _margin(line: Line) -> str:
+    return wording.margin(line.row, "±")
+
+
+def _margin_on_page(line: Line) -> Cell:
+    row = line.row
+    detectable = "" if row.mde is None else f"detects {wording.mde_text(row)}"
+    if row.margin is None or row.margin_floor is None:
+        return Cell(_margin(line), row.margin, note=detectable)
+    # The floor decides; what it is of the baseline goes to the line below, where the column is already wide.
+    below = "; ".join(filter(None, (wording.rounded_percent(row.margin), detectable)))
+    return Cell(f"±{wording.in_unit(row.response, row.margin_floor)}", row.margin, note=below)
+
+
+def _detects(line: Line) -> str | None:
+    row = line.row
+    return None if row.mde is None or row.ratio is None else wording.mde_text(row)
+
+
+_DETECTS = "the smallest effect that this many blocks with this much noise would find four times out of five"
+# In the order in which every output has them.
+COLUMNS: list[VerdictColumn] = [
+    VerdictColumn("treatment", _treatment, (PAGE, MARKDOWN, TERMINAL), {PAGE: _treatment_on_page}, name=True),
+    # A page says these two in a line of the treatment and over its rows, a terminal over its rows.
+    VerdictColumn("against", lambda line: line.row.baseline, (MARKDOWN,), name=True),
+    VerdictColumn("response", lambda line: wording.typical(line.row), (MARKDOWN,)),
+    VerdictColumn("{counted}", lambda line: line.runs, (TERMINAL,)),
+    VerdictColumn("median", _value, (TERMINAL,)),
+    VerdictColumn("verdict", _verdict, otherwise={PAGE: _verdict_on_page, BELOW: _sentence}, middle=True),
+    VerdictColumn(
+        "change", _change, (PAGE, MARKDOWN, TERMINAL), {PAGE: _change_on_page, TERMINAL: _estimate}, numeric=True
+    ),
+    # A page has its interval in the quieter line of the change, and the corrected p in that of the verdict.
+    VerdictColumn("interval", _interval, (TERMINAL,)),
+    VerdictColumn("p", lambda line: wording.probability(line.row.p), (TERMINAL,)),
+    VerdictColumn("{corrected}", _corrected, (TERMINAL,)),
+    VerdictColumn("added", _added, otherwise={MARKDOWN: _added_alone, BELOW: _added_to_ratio}, numeric=True),
+    VerdictColumn("baseline → treatment", _values, (PAGE,), numeric=True),
+    VerdictColumn("equivalence p", _p_equivalence, (BELOW,)),
+    # A terminal says the margin in the title over the rows; a page what they detect in the margin's quieter line.
+    VerdictColumn("margin", _margin, (PAGE, MARKDOWN), {PAGE: _margin_on_page}, numeric=True),
+    VerdictColumn("detects", _detects, (BELOW,), meaning=_DETECTS),
+    VerdictColumn("gate", lambda line: line.gate, (MARKDOWN,)),
+]
