@@ -64,7 +64,7 @@ class Ranking:
 
 
 def rankings(data: StudyData) -> tuple[Ranking, ...]:
-    """A ranking for each load and primary response whose pairs have verdicts; none of a study that is not finished."""
+    """A ranking for each load and primary response of which a pair was compared; none of a study that is not finished."""
     study = data.plan.study
     found = []
     for load in study.loads:
@@ -75,7 +75,7 @@ def rankings(data: StudyData) -> tuple[Ranking, ...]:
                 if (row.load, row.response, row.family) == (load.label, name, BETWEEN)
                 and row.verdict is not Word.PROVISIONAL
             ]
-            if rows:
+            if any(row.verdict.standing != "stopped" for row in rows):
                 found.append(Ranking(load.label, REGISTRY[name], _places(rows, REGISTRY[name])))
     return tuple(found)
 

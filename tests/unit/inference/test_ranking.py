@@ -99,6 +99,11 @@ def test_an_unfinished_study_and_one_without_pairs_rank_nothing(data):
     assert rankings(replace(data, verdicts=tuple(row for row in data.verdicts if row.family != BETWEEN))) == ()
 
 
+def test_where_nothing_could_be_compared_there_are_no_places(data):
+    stopped = tuple(replace(row, verdict=Word.INVALID) for row in data.verdicts)
+    assert rankings(replace(data, verdicts=stopped)) == ()
+
+
 def test_five_blocks_leave_every_place_open():
     (found, _) = rankings(study(blocks=5))
     assert {place.places for place in found.places} == {"1–4"}
