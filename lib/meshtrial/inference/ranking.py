@@ -64,7 +64,7 @@ class Ranking:
 
 
 def rankings(data: StudyData) -> tuple[Ranking, ...]:
-    """A ranking for each load and primary response of which a pair was compared; none of a study that is not finished."""
+    """A ranking for each load and primary response that has a compared pair; none of a study that is not finished."""
     study = data.plan.study
     found = []
     for load in study.loads:
