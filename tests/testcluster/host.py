@@ -13,10 +13,12 @@ from pathlib import Path
 
 from testcluster import cgroups
 from testcluster.meshimages import needs_zstd
-from testcluster.procs import call
+from testcluster.procs import call, in_namespaces, namespace_inode
 from testcluster.settings import (
+    CONTROL_PLANE,
     HOST_LINK,
     NODE_NETWORK,
+    NODES,
     POD_NETWORK,
     SERVICE_NETWORK,
     ClusterError,
@@ -169,10 +171,38 @@ def _taken_networks() -> list[str]:
     return taken
 
 
+def other_homes(layout: Layout) -> list[Layout]:
+    """Homes other than this one that hold a cluster's network namespaces: of a cluster that is up, or was killed."""
+    found = []
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        words = line.split()
+        path = Path(words[4].encode().decode("unicode_escape"))
+        home = Layout(path.parents[2]) if len(path.parents) > 2 else layout
+        if words[words.index("-") + 1] == "nsfs" and path == home.netns(CONTROL_PLANE) and home != layout:
+            found.append(home)
+    return found
+
+
+def inhabited(layout: Layout) -> bool:
+    """Whether any process lives in the network namespaces of a home's cluster, and so somebody may be using it."""
+    inodes = [namespace_inode(layout.netns(name)) for name in (CONTROL_PLANE, *NODES)]
+    return bool(in_namespaces("net", inodes))
+
+
+def _living_cluster_elsewhere(layout: Layout) -> str:
+    if not Path(f"/sys/class/net/{HOST_LINK}").exists() or layout.run.exists():
+        return ""
+    others = other_homes(layout)
+    for other in others:
+        if inhabited(other):
+            return f"a cluster is up in {other.home}; 'MESHTRIAL_CLUSTER_HOME={other.home} cluster down' ends it"
+    return "" if others else f"link {HOST_LINK} exists, and is of no cluster that can be seen from here"
+
+
 def reasons(layout: Layout) -> list[str]:
     """Why this machine cannot run the cluster, one short phrase each; empty when it can.
 
-    A cluster that is up in the same home is no reason.
+    A cluster that is up in the same home is no reason, nor is one of another home that has no process left.
     """
     if platform.system() != "Linux":
         return [f"{platform.system()}, not Linux"]
@@ -196,8 +226,8 @@ def reasons(layout: Layout) -> list[str]:
     if which("ip"):
         if taken := _taken_networks():
             found.append(f"addresses already in use on this machine: {', '.join(taken)}")
-        if Path(f"/sys/class/net/{HOST_LINK}").exists() and not layout.run.exists():
-            found.append(f"link {HOST_LINK} exists: a cluster of another home is up")
+        if other := _living_cluster_elsewhere(layout):
+            found.append(other)
     memory = {line.split(":")[0]: int(line.split()[1]) for line in Path("/proc/meminfo").read_text().splitlines()}
     if (free := memory.get("MemAvailable", 0) >> 20) < 4:
         found.append(f"{free} GiB of memory available, 4 needed")

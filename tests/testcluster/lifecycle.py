@@ -23,7 +23,7 @@ from testcluster.nodes import start_node, wait_imported, wait_node_ready, write_
 from testcluster.procs import call, wait_for
 from testcluster.settings import DNS_ADDRESS, HERE, NODES, CannotRunError, ClusterError, Layout, Options
 from testcluster.state import State
-from testcluster.teardown import Say, down, shielded
+from testcluster.teardown import Say, down, remove_killed, shielded
 
 # Folders that every node expects at the same path: mount points for the nodes, missing on a machine without containers.
 _MOUNT_POINTS = (
@@ -66,6 +66,7 @@ def up(layout: Layout, say: Say, *, owner: str = "hand", options: Options | None
         down(layout, say)
     if problems := host.reasons(layout):
         raise CannotRunError("; ".join(problems))
+    remove_killed(layout, say)
     images = built_images(layout)
     foreign = prepare(layout, images, say)
     started = time.monotonic()

@@ -28,7 +28,7 @@ from testcluster.istio import Istio
 from testcluster.kwok import Kwok
 from testcluster.settings import ClusterError, Layout, Options, in_ci
 from testcluster.state import State
-from testcluster.teardown import raise_interrupt
+from testcluster.teardown import raise_interrupt, remove_killed
 
 # A test's own time; starting and ending the cluster is not counted.
 TEST_TIMEOUT_S = 600
@@ -119,6 +119,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
                 return
             if running is not None:  # its session is dead, for we have the lock
                 handle.stop()
+            remove_killed(layout, say)
             before = snapshot.take()
             # Ctrl-C twice ends pytest in the middle of its own report, and then no fixture is torn down any more.
             atexit.register(handle.stop)

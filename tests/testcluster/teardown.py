@@ -114,6 +114,14 @@ def down(layout: Layout, say: Say) -> None:
     say(f"down in {time.monotonic() - started:.1f} s, nothing left")
 
 
+def remove_killed(layout: Layout, say: Say) -> None:
+    """Remove what clusters of other homes left whose sessions were killed, so that no process of theirs is alive."""
+    for other in host.other_homes(layout):
+        if not host.inhabited(other):
+            say(f"removing what a cluster left that was killed in {other.home}")
+            down(other, say)
+
+
 def _end_all(layout: Layout, state: State | None) -> set[int]:
     pids = _our_pids(layout, state)
     procs.kill(pids)

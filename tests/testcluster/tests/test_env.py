@@ -8,11 +8,12 @@ import time
 import urllib.request
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
-from testcluster import Cluster, ClusterError, Istio, Kwok
-from testcluster.settings import HERE, KUBERNETES_VERSION
+from testcluster import Cluster, ClusterError, Istio, Kwok, host
+from testcluster.settings import CONTROL_PLANE, HERE, KUBERNETES_VERSION, Layout
 
 
 def eventually(what: str, condition: Callable[[], Any], timeout_s: float = 60) -> Any:
@@ -120,6 +121,28 @@ def test_every_image_is_on_every_node(cluster: Cluster, images: Mapping[str, str
 
     # The kubelet reports its images every 10 s or so; the import itself is over.
     eventually("images in the nodes' status", lambda: not any(absent().values()), 60)
+
+
+def test_a_cluster_of_another_home_is_named_while_it_lives(cluster: Cluster, tmp_path: Path) -> None:
+    assert [line for line in host.reasons(Layout(tmp_path)) if str(cluster.layout.home) in line]
+
+
+def test_a_killed_cluster_of_another_home_is_known_by_its_empty_namespaces(cluster: Cluster, tmp_path: Path) -> None:
+    other = Layout(tmp_path / "killed")
+    file = other.netns(CONTROL_PLANE)
+    file.parent.mkdir(parents=True)
+    file.touch()
+    subprocess.run(["unshare", f"--net={file}", "true"], check=True)
+    try:
+        assert other in host.other_homes(cluster.layout)
+        assert not host.inhabited(other)
+        with subprocess.Popen(["nsenter", f"--net={file}", "sleep", "60"]) as guest:
+            eventually("a process in it", lambda: host.inhabited(other))
+            guest.kill()
+        assert not host.inhabited(other)
+    finally:
+        subprocess.run(["umount", file], check=True)
+    assert other not in host.other_homes(cluster.layout)
 
 
 def test_keys_are_private(cluster: Cluster) -> None:
