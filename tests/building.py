@@ -9,4 +9,4 @@ from meshtrial.design.study import Study
 
 def built(name: str, **given: object) -> Study:
     module = study_module(name)
-    return module.build(read_parameters(module.PARAMETERS, given))
+    return module.build(read_parameters(module.PARAMETERS, {"seed": 1} | given))

@@ -14,7 +14,7 @@ from meshtrial.run.trial import Trial
 
 
 def test_two_parts_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    given = SHORT | {"blocks": 3, "treatments": "none"}
+    given = SHORT | {"blocks": 3, "treatments": "none", "seed": 4711}
     # One machine by its command line, and one from Python; a command that was given again there finds its part whole.
     monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path / "one"))
     code, out, err = meshtrial("run", "ambient_vs_no_mesh", *short(**given, part="1/2"), "--resume")

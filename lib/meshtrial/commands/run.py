@@ -19,7 +19,7 @@ import yaml
 from meshtrial import paths
 from meshtrial.commands import gating
 from meshtrial.design.parameters import grouped, read_parameters
-from meshtrial.design.plan import ATTEMPTS, make_plan
+from meshtrial.design.plan import ATTEMPTS, Plan, make_plan
 from meshtrial.design.studies import STUDIES, study_module
 from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.inference import read_study
@@ -118,15 +118,19 @@ def read_given(study: str, file: Path | None, pairs: list[str]) -> dict[str, Any
 def begun(study: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """``study_dir`` of the newest study under the studies' root that has the plan of these parameters; empty for none.
 
-    The same parameters give the same plan, so whoever is started again by a machine (a Job, a timer) need not know the
-    folder.
+    The same parameters give the same plan, but for the seed where it was drawn; so whoever is started again by a
+    machine (a Job, a timer) need not know the folder.
     """
     module = study_module(study)
     checked = read_parameters(module.PARAMETERS, given)
     if checked["study_dir"]:
         return {}
     part = Part.parse(checked["part"]) if checked["part"] else None
-    store = StudyStore.begun(paths.studies_root(), make_plan(module.build(checked)), part)
+
+    def plan_of(seed: int) -> Plan:
+        return make_plan(module.build(checked | {"seed": checked["seed"] or seed}))
+
+    store = StudyStore.begun(paths.studies_root(), study, plan_of, part)
     return {} if store is None else {"study_dir": str(store.path)}
 
 

@@ -6,13 +6,14 @@ complete folder again; what is derived (``runs.parquet``, ``verdicts.*``) can be
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import fcntl
 import hashlib
 import json
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -81,15 +82,31 @@ class StudyStore:
         return [run for run in self.plan.runs if run.repetition in blocks]
 
     @classmethod
-    def begun(cls, root: Path, plan: Plan, part: parts.Part | None = None) -> StudyStore | None:
-        """The newest study under a root of this very plan and of this part of it; None where none was begun."""
+    def begun(
+        cls, root: Path, name: str, plan_of: Callable[[int], Plan], part: parts.Part | None = None
+    ) -> StudyStore | None:
+        """The newest study under a root that has the plan of its seed, and is this part of it; None where none is.
+
+        Parameters
+        ----------
+        root : Path
+            Where the studies lie.
+        name : str
+            Of the study.
+        plan_of : callable
+            The wanted plan, drawn from a seed.
+        part : Part, optional
+            None is the whole.
+        """
         # environment.json is written last: a folder without it was left by a crash before the first run.
-        for path in sorted(root.glob(f"{plan.study.name}/*-{plan.sha256[:8]}*/{ENVIRONMENT}"), reverse=True):
-            store = cls.open(path.parent)
-            environment = store.environment
-            merged = bool(parts.places(store.plan, environment))
-            if store.plan.sha256 == plan.sha256 and not merged and parts.part_of(plan, environment) == part:
-                return store
+        for path in sorted(root.glob(f"{name}/*/{ENVIRONMENT}"), reverse=True):
+            with contextlib.suppress(RecordError):  # what is damaged cannot be gone on with
+                store = cls.open(path.parent)
+                plan, environment = store.plan, store.environment
+                merged = bool(parts.places(plan, environment))
+                same = plan.sha256 == plan_of(plan.study.seed).sha256
+                if same and not merged and parts.part_of(plan, environment) == part:
+                    return store
         return None
 
     @contextmanager

@@ -20,7 +20,7 @@ from meshtrial.records.parts import Part
 from meshtrial.records.store import ENVIRONMENT, StudyStore
 from meshtrial.run.trial import Trial
 
-NAME, GIVEN = "ambient_vs_no_mesh", {"treatments": "none", "blocks": 6}
+NAME, GIVEN = "ambient_vs_no_mesh", {"treatments": "none", "blocks": 6, "seed": 1}
 
 
 def plan(**more: object) -> Plan:
@@ -48,6 +48,25 @@ def test_the_newest_of_this_very_plan_is_gone_on_with(root):
     assert begun(NAME, GIVEN | {"blocks": 7}) == {}
     # What was found is taken as it is: its parameters are those that were given.
     assert Trial(NAME, GIVEN | begun(NAME, GIVEN)).plan == first.plan
+
+
+def test_a_drawn_seed_is_sealed_and_what_was_begun_with_it_is_gone_on_with(root):
+    unsaid = {name: value for name, value in GIVEN.items() if name != "seed"}
+    first, second = (Trial(NAME, unsaid).plan for _ in range(2))
+    assert first.study.seed != second.study.seed
+    assert first.study.parameters["seed"] == first.study.seed > 0
+    assert begun(NAME, unsaid) == {}
+    folder = StudyStore.create(root, first, {}).path
+    assert begun(NAME, unsaid) == begun(NAME, unsaid | {"seed": first.study.seed}) == {"study_dir": str(folder)}
+    assert begun(NAME, unsaid | {"seed": second.study.seed}) == begun(NAME, unsaid | {"blocks": 7}) == {}
+    assert Trial(NAME, unsaid | begun(NAME, unsaid)).plan == first
+    (folder / "plan.json").write_text("{")  # damaged: it cannot be gone on with, and stops nobody
+    assert begun(NAME, unsaid) == {}
+
+
+def test_parts_without_a_seed_are_refused_with_one_that_they_can_share(root):
+    with refused(UsageError, names=["part", "1/3", "seed"]):
+        Trial(NAME, {"treatments": "none", "blocks": 6, "part": "1/3"})
 
 
 def test_a_folder_that_a_crash_left_before_the_first_run_is_passed_over(root):

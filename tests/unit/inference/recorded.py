@@ -17,7 +17,7 @@ from meshtrial.records.schema import RunRecord
 def planned(name: str, **given: object) -> Plan:
     """The plan of a study that can be run, at these parameters."""
     module = study_module(name)
-    return make_plan(module.build(read_parameters(module.PARAMETERS, given)))
+    return make_plan(module.build(read_parameters(module.PARAMETERS, {"seed": 1} | given)))
 
 
 def study_of(

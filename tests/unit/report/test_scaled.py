@@ -22,7 +22,7 @@ CORES, BYTES = 0.004, 30 * 2**20  # a sidecar
 
 def recorded(make_row, blocks: int = 6, **given):
     module = study_module("scale_out")
-    study = module.build(read_parameters(module.PARAMETERS, {"blocks": blocks} | given))
+    study = module.build(read_parameters(module.PARAMETERS, {"blocks": blocks, "seed": 1} | given))
     plan, rng, rows = make_plan(study), np.random.default_rng(1), []
     for run in plan.runs:
         load = plan.load_of(run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,7 +25,7 @@ GENERAL = (
     Parameter("study_dir", "", "folder of a recorded or interrupted study to continue; empty starts a new one"),
     Parameter("run_missing", True, "false measures nothing and reports what study_dir holds"),
     Parameter("part", "", "the share of the blocks that is run here, e.g. 1/3; empty is all of them"),
-    Parameter("seed", 1, "the order of all runs is drawn from it", low=0, high=2**32 - 1),
+    Parameter("seed", 0, "the order of all runs is drawn from it; 0 draws one and seals it", low=0, high=2**32 - 1),
     Parameter("blocks", 0, "passes over all treatments; 0 is as the profile says", low=0, high=1000),
     Parameter("stopping", "fixed", "fixed, precision:0.05 (half-width of every primary interval) or two-looks"),
     Parameter("treatments", "", "comma-separated; the first that is not a twin is the baseline"),
@@ -230,6 +231,20 @@ def primary_of(text: str, default: tuple[str, ...]) -> tuple[str, ...]:
     return found
 
 
+def _drawn_seed(part: str) -> int:
+    """A seed from the machine's entropy: what one order does to a study then shows between studies.
+
+    Raises
+    ------
+    UsageError
+        Of a part: all parts of a study have one plan, and so one seed that somebody gave them.
+    """
+    drawn = secrets.randbelow(2**32 - 1) + 1
+    if part:
+        raise UsageError(f"part = {part}: all parts need the same seed; give each of them one, e.g. seed={drawn}")
+    return drawn
+
+
 def study_of(
     name: str,
     values: Mapping[str, Any],
@@ -252,6 +267,7 @@ def study_of(
     for treatment in treatments:
         if treatment.restart and not restarts:
             raise UsageError(f"treatment {treatment.name}: restarts under load are what the study rollout is for")
+    values = {**values, "seed": values["seed"] or _drawn_seed(values["part"])}
     rule = stopping_of(values["stopping"], values["blocks"] or blocks, values["alpha"])
     for load in loads:
         require_possible(load)

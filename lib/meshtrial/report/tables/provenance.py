@@ -57,8 +57,7 @@ def reproduce_command(plan: Plan) -> str:
     """
     words = ["meshtrial", "run", plan.study.name]
     for name, value in plan.study.parameters.items():
-        # 0 means "as the profile says" everywhere but for the seed.
-        unset = value in ("", None) or (value == 0 and not isinstance(value, bool) and name != "seed")
+        unset = value in ("", None) or (value == 0 and not isinstance(value, bool))
         if unset or name == "study_dir":
             continue
         words += ["-p", f"{name}={_as_word(value)}"]
