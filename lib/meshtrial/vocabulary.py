@@ -14,6 +14,8 @@ Standing = Literal["different", "equivalent", "open", "stopped", "unfinished"]
 # How the tests for a difference are corrected over a family of primary contrasts.
 Correction = Literal["holm", "max-t"]
 CORRECTIONS: dict[Correction, str] = {"holm": "Holm's correction", "max-t": "step-down max-T over whole blocks"}
+# Which of the two effects of a contrast carries its verdict: treatment/baseline, or what is added to the baseline.
+Scale = Literal["ratio", "difference"]
 # The family of contrasts between treatments that are each compared with the baseline too.
 BETWEEN = "between"
 

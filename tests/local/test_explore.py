@@ -153,7 +153,7 @@ def test_a_changed_widget_changes_the_plot_and_a_changed_margin_a_verdict(lab, p
     page.get_by_role("button", name="Picture", exact=True).click()
     later = picture(page, "After the fact: ")
     page.get_by_role("button", name="Back to what was declared").click()
-    assert picture(page, "Forest plot of ratios to none") != later
+    assert picture(page, "Forest plot against none") != later
 
     # All runs: another response is another plot.
     tab(page, "All runs")
@@ -169,7 +169,7 @@ def test_a_changed_widget_changes_the_plot_and_a_changed_margin_a_verdict(lab, p
 
     # Two studies on the same axes.
     tab(page, "Two studies")
-    picture(page, "Forest plot of ratios to none, none@details")
+    picture(page, "Forest plot against none, none@details")
 
     assert errors == []
     foreign = [url for url in asked if not url.startswith((lab.url, lab.url.replace("http", "ws"), "data:", "blob:"))]

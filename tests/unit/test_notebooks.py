@@ -271,6 +271,6 @@ def test_papermill_runs_the_explorer_on_the_study_that_is_given(unpacked):
     assert "Explorer of mesh_comparison" in "".join(shown["text/plain"])
     # On a page without widgets, and without a network, the views stand as they were.
     page = notebook_to_html(done, unpacked / "explore.html").read_text()
-    assert "Forest plot of ratios to none" in page
+    assert "Forest plot against none" in page
     assert "istio-ambient+waypoint" in page
     assert not re.search(r"\bsrc=\"(?!data:)|https?://(?!www\.w3\.org)[^\s\"]+\.js", page)

@@ -6,7 +6,7 @@ Examples
 >>> study = mt.open_study("data/sample/ambient_vs_no_mesh/20261121T211720Z-77c58730")
 >>> figure = mt.figures.forest(study)
 >>> figure.alt.partition(".")[0]
-'Forest plot of ratios to none'
+'Forest plot against none'
 >>> figure.table.columns[:5]
 ['treatment', 'against', 'load', 'response', 'ratio']
 >>> mt.figures.runs_by_block(study, "latency_p50_s").table.height > 0

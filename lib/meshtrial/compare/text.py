@@ -96,7 +96,7 @@ def _said(line: Line) -> str:
 
 
 def _title(rows: Sequence[VerdictRow]) -> str:
-    margins = {to_ascii(wording.margin(row)) for row in rows if row.margin is not None and row.ratio is not None}
+    margins = {to_ascii(wording.margin(row)) for row in rows if row.margin is not None}
     margin = f"; margin {' or '.join(sorted(margins))}" if margins else "; no margin"
     return wording.typical(rows[0]) + margin + ("; exploratory" if rows[0].exploratory else "")
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import get_args
 
 from meshtrial.design.study import Load
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin, read_margin
+from meshtrial.vocabulary import Scale
 
 # Twice what the instrument's own A/A test resolves: with ten quick blocks on two cores, a p50 of 0.2 ms to 0.02 ms.
 LATENCY_FLOOR_S = 5e-5
@@ -137,6 +139,8 @@ class Response:
         Which percentile of a run's latencies it is.
     part : SystemPart or None
         Which part of the system it is counted for.
+    additive : bool
+        Work that is added to each request: unless a plan says otherwise, its verdicts are those of the difference.
     counted : bool
         A number of events, of which none is as good a number as any: always compared by difference.
     """
@@ -151,6 +155,7 @@ class Response:
     percentile: Percentile | None = None
     part: SystemPart | None = None
     counted: bool = False
+    additive: bool = False
 
     @property
     def used_up(self) -> bool:
@@ -161,7 +166,8 @@ class Response:
 def _latency(infix: str, found: Percentile, of: str = "") -> Response:
     margin = Margin(found.margin, LATENCY_FLOOR_S)
     name = f"latency_{infix}{found.key}_s"
-    return Response(name, f"{found.label} latency{of}", "latency", "ms", 1e3, margin, percentile=found)
+    label = f"{found.label} latency{of}"
+    return Response(name, label, "latency", "ms", 1e3, margin, percentile=found, additive=True)
 
 
 def _latencies() -> list[Response]:
@@ -170,7 +176,8 @@ def _latencies() -> list[Response]:
     # Of a load that mixes HTTP and gRPC, each apart.
     for protocol, label in (("http", "HTTP/1.1"), ("grpc", "gRPC")):
         found += [_latency(f"{protocol}_", q, f", {label}") for q in PERCENTILES.values()]
-    found.append(Response("latency_mean_s", "mean latency", "latency", "ms", 1e3, Margin(0.05, LATENCY_FLOOR_S)))
+    mean = Margin(0.05, LATENCY_FLOOR_S)
+    found.append(Response("latency_mean_s", "mean latency", "latency", "ms", 1e3, mean, additive=True))
     found.append(Response("latency_max_s", "largest latency (depends on N)", "quality", "ms", 1e3))
     return found
 
@@ -192,8 +199,17 @@ def _resources() -> list[Response]:
 
 
 def _used(part: SystemPart, suffix: str, label: str, unit: str, scale: float) -> Response:
-    name, margin = f"{part.key}_{suffix}", Margin(0.10)
-    return Response(name, f"{label}, {part.label}", "resource", unit, scale, margin, part.optional, part=part)
+    return Response(
+        f"{part.key}_{suffix}",
+        f"{label}, {part.label}",
+        "resource",
+        unit,
+        scale,
+        Margin(0.10),
+        part.optional,
+        part=part,
+        additive=unit.endswith("/request"),
+    )
 
 
 def _levels() -> list[Response]:
@@ -312,6 +328,30 @@ def applies(name: str, load: Load) -> bool:
 def default_margins() -> dict[str, Margin]:
     """The margins in force where none is declared, for every response that gets a verdict."""
     return {r.name: r.margin for r in REGISTRY.values() if r.margin is not None}
+
+
+def default_scales() -> dict[str, Scale]:
+    """Which effect carries the verdicts of each response that gets any, where nothing else is declared."""
+    return {r.name: "difference" if r.additive or r.counted else "ratio" for r in REGISTRY.values() if r.margin}
+
+
+def declared_scales(items: Iterable[str], scales: Mapping[str, Scale]) -> dict[str, Scale]:
+    """Scales with ``p50=ratio`` or ``p50=difference`` in their place.
+
+    Raises
+    ------
+    UsageError
+        Naming the item and what is allowed.
+    """
+    found = dict(scales)
+    for item in items:
+        name, _, value = (part.strip() for part in item.partition("="))
+        about = response(name)
+        if value not in get_args(Scale) or about.margin is None or (about.counted and value == "ratio"):
+            allowed = " or ".join(f"response={one}" for one in get_args(Scale))
+            raise UsageError(f"scale {item!r}: allowed is {allowed}, of a response that gets verdicts and is no count")
+        found[about.name] = value  # type: ignore[assignment]
+    return found
 
 
 def declared_margins(

@@ -17,7 +17,7 @@ from meshtrial.design.parameters import Value
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
 from meshtrial.typed import read
-from meshtrial.vocabulary import BETWEEN, Correction
+from meshtrial.vocabulary import BETWEEN, Correction, Scale
 
 NO_MESH = "none"
 TWIN_SUFFIX = "-aa"
@@ -360,6 +360,7 @@ class Study:
     alpha: float = 0.05
     contrasts: tuple[Contrast, ...] = ()
     correction: Correction = "holm"  # of plans that were sealed before there was another
+    scales: Mapping[str, Scale] = field(default_factory=dict)  # as before there was a choice: ratios
     gates: Gates = Gates()
     stopping: Mapping[str, Value] = field(default_factory=lambda: {"rule": "fixed", "n": 10})
     order: str = "randomised"
@@ -382,6 +383,9 @@ class Study:
             raise UsageError(f"study {self.name}: the loads must be distinct and at least one: {', '.join(labels)}")
         if self.correction not in get_args(Correction):
             raise UsageError(f"correction = {self.correction!r}: allowed is {' or '.join(get_args(Correction))}")
+        for name, scale in self.scales.items():
+            if scale not in get_args(Scale):
+                raise UsageError(f"scales.{name} = {scale!r}: allowed is {' or '.join(get_args(Scale))}")
         if self.order not in ORDERS:
             raise UsageError(f"order = {self.order!r}: allowed is {', '.join(ORDERS[:-1])} or {ORDERS[-1]}")
         for contrast in self.contrasts:

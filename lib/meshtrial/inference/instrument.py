@@ -46,7 +46,8 @@ def detections(data: StudyData, response: str = "latency_p50_s") -> tuple[Detect
             continue
         runs = [run for run in data.included_runs() if run.treatment == row.treatment and "relay" in run.extra]
         applied = [float(run.extra["relay"]["mean_ns"]) / 1e9 for run in runs]
-        detectable = None if row.mde is None or row.baseline_value is None else row.mde * row.baseline_value
+        typical = 1.0 if row.by_difference else row.baseline_value
+        detectable = None if row.mde is None or typical is None else row.mde * typical
         asked = _asked_s(row.treatment)
         mean = float(np.mean(applied)) if applied and asked > 0 else 0.0
         found.append(Detection(row.treatment, asked, mean, row, detectable))

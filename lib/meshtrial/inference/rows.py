@@ -160,11 +160,13 @@ def _family(
     *,
     with_twin: bool,
 ) -> stats.Family:
-    """Ratios where both have the part that is measured, differences where one lacks it altogether, and of counts."""
+    """On the declared scale; by differences where one lacks what is measured altogether, and of counts."""
     study = plan.study
     pairs = [(c.treatment, c.baseline) for c in members]
     differences = [pair for pair in pairs if _lacking(response, *(values[name] for name in pair))]
-    scale: stats.Scale = "difference" if pairs and len(differences) == len(pairs) else "ratio"
+    lacking = bool(pairs) and len(differences) == len(pairs)
+    scale = "difference" if lacking else study.scales.get(response.name, "ratio")
+    margin = study.margins.get(response.name)
     # Two treatments that both lack the part say nothing about noise.
     twin = None if not with_twin or _without(response, values[study.baseline.name]) else study.twin
     return stats.Family(
@@ -172,7 +174,7 @@ def _family(
         twin=twin.name if twin else None,
         contrasts=pairs,
         alpha=alpha,
-        margin=usable_margin(study.margins.get(response.name), scale),
+        margin=usable_margin(margin, scale) if lacking else margin,
         kind=response.kind,
         primary=response.name in study.primary,
         correction=study.correction,
@@ -231,7 +233,6 @@ def verdict_row(
     result's own.
     """
     c, verdict = result.comparison, result.verdict
-    ratio = c if c is not None and c.scale == "ratio" else None
     return VerdictRow(
         study=study,
         load=load,
@@ -244,9 +245,10 @@ def verdict_row(
         twin=result.role == "a/a",
         exploratory=exploratory,
         n_blocks=0 if c is None else c.n,
-        ratio=None if ratio is None else ratio.estimate,
-        ci_low=None if ratio is None else _finite(ratio.ci_low),
-        ci_high=None if ratio is None else _finite(ratio.ci_high),
+        scale="ratio" if c is None else c.scale,
+        ratio=None if c is None else c.ratio,
+        ci_low=None if c is None else _finite(c.ratio_low),
+        ci_high=None if c is None else _finite(c.ratio_high),
         confidence=None if c is None else c.confidence,
         difference=None if c is None else c.difference,
         difference_low=None if c is None else _finite(c.difference_low),
@@ -273,8 +275,8 @@ def verdict_row(
     )
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 def median_of(values: FloatArray) -> float | None:

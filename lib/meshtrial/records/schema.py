@@ -206,6 +206,7 @@ class VerdictRow:
     verdict: Annotated[Word, "the word of the verdict table in docs/method.md; provisional until the study is finished"]
     qualifier: Annotated[str, "of a difference material, below margin or nothing; else what it lacks to be conclusive"]
     sentence: Annotated[str, "the verdict in words"] = field(init=False, default="")
+    scale: Annotated[str, "ratio or difference: which of the two carries the verdict, the margin and the mde"]
     baseline_value: Annotated[float | None, "median over the included runs", "response"]
     treatment_value: Annotated[float | None, "median over the included runs", "response"]
     ratio: Annotated[float | None, "Hodges-Lehmann estimate of treatment over baseline; empty where a part is lacking"]
@@ -222,11 +223,11 @@ class VerdictRow:
     adjustment: Annotated[str, "max-t, holm, benjamini-hochberg (then p_adjusted is a q), or none for the twin"]
     p_material: Annotated[float | None, "one-sided test that the effect lies beyond the margin"]
     p_material_adjusted: Annotated[float | None, "corrected as p_equivalence_adjusted"]
-    margin: Annotated[float | None, "what was declared too small to matter, as a ratio minus one"]
+    margin: Annotated[float | None, "what was declared too small to matter, as a ratio minus one or as a difference"]
     margin_relative: Annotated[float | None, "its relative part, as declared"]
     margin_floor: Annotated[float | None, "its absolute floor, where that is larger and decides", "response"]
-    noise_floor: Annotated[float | None, "size of the study's own A/A contrast, as a ratio minus one"]
-    mde: Annotated[float | None, "minimum detectable effect at 80 % power, as a ratio minus one"]
+    noise_floor: Annotated[float | None, "size of the study's own A/A contrast, as margin is"]
+    mde: Annotated[float | None, "minimum detectable effect at 80 % power, as margin is"]
     blocks_needed: Annotated[int | None, "blocks of a new study that would probably settle what is open"]
     method: Annotated[str, "test and interval"]
     warnings: Annotated[tuple[Warning, ...], "what a reader must know: a code and words"] = ()
@@ -244,6 +245,11 @@ class VerdictRow:
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
+
+    @property
+    def by_difference(self) -> bool:
+        """Whether its verdict, margin and smallest effect are of the difference."""
+        return self.scale == "difference"
 
     @property
     def key(self) -> ContrastKey:

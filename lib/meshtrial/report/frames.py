@@ -185,7 +185,7 @@ def contrasts(
 
 def not_reported(data: StudyData, row: VerdictRow) -> bool:
     """Whether a row has no verdict because its response was not recorded in runs that are otherwise good."""
-    if row.n_blocks or row.ratio is not None:
+    if row.n_blocks:
         return False
     runs = data.table.filter(pl.col("included") & (pl.col("load") == row.load) & (pl.col("treatment") == row.treatment))
     return not runs.is_empty() and row.response not in runs["response"].to_list()

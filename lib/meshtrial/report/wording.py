@@ -132,8 +132,17 @@ def margin(row: VerdictRow | None, sign: str = "") -> str:
     """The margin in force: ``5 %``, or ``0.1 ms (69 %)`` where the absolute floor decides; a dash for none."""
     if row is None or row.margin is None:
         return "–"
-    share = rounded_percent(row.margin)
-    return sign + (share if row.margin_floor is None else f"{in_unit(row.response, row.margin_floor)} ({share})")
+    share = margin_share(row)
+    if row.margin_floor is None:
+        return sign + (share or in_unit(row.response, row.margin))
+    return sign + in_unit(row.response, row.margin_floor) + (f" ({share})" if share else "")
+
+
+def margin_share(row: VerdictRow) -> str:
+    """The margin in force as a share of the baseline; empty where that is zero."""
+    if row.margin is None or (row.by_difference and not row.baseline_value):
+        return ""
+    return rounded_percent(row.margin / abs(row.baseline_value or 1) if row.by_difference else row.margin)
 
 
 def within_floor(row: VerdictRow, *, brief: bool = False) -> str:
@@ -225,6 +234,23 @@ def added_interval(row: VerdictRow) -> str:
     return interval_in_unit(response_of(row), row.difference_low, row.difference_high)
 
 
+def effect(row: VerdictRow) -> str:
+    """The effect that carries the verdict: what is added, or the change."""
+    return added(row) if row.by_difference else change(row.ratio, row.ci_high)
+
+
+def effect_interval(row: VerdictRow) -> str:
+    """Its interval."""
+    return added_interval(row) if row.by_difference else change_interval(row.ci_low, row.ci_high)
+
+
+def other_effect(row: VerdictRow) -> str:
+    """The effect that stands beside it; empty where there is none."""
+    if row.by_difference:
+        return "" if row.ratio is None else change(row.ratio, row.ci_high)
+    return "" if row.difference is None else added(row)
+
+
 def treatment(row: VerdictRow) -> str:
     """Its name; the twin is called one."""
     return f"{row.treatment} (A/A twin)" if row.twin else row.treatment
@@ -271,10 +297,10 @@ def margin_text(name: str, margin: Margin | None) -> str:
 
 
 def mde_text(row: VerdictRow) -> str:
-    """Minimum detectable effect: a ratio where there is one, else in the response's unit."""
+    """Minimum detectable effect, on the scale of the verdict."""
     if row.mde is None:
         return "–"
-    return in_unit(response_of(row), row.mde) if row.ratio is None else percent(row.mde, 2)
+    return in_unit(response_of(row), row.mde) if row.by_difference else percent(row.mde, 2)
 
 
 def load_text(load: Load) -> str:

@@ -6,12 +6,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from meshtrial.vocabulary import Warning
+from meshtrial.vocabulary import Scale, Warning
 
 __all__ = ["Comparison", "Design", "Scale", "Warning"]
 
 
-Scale = Literal["ratio", "difference"]
 Design = Literal["paired", "unpaired"]
 
 
@@ -42,10 +41,12 @@ class Comparison:
         The smallest p that so many values can give.
     p_equivalence : float or None
         Two one-sided tests against the margin; None without a margin.
+    ratio, ratio_low, ratio_high : float or None
+        The effect and its interval as treatment/baseline, by the same exact test of the log ratios; None where a value
+        is not positive.
     difference, difference_low, difference_high : float
-        The effect and its interval in the response's own unit, from the differences of the values themselves and by
-        the same exact test. It is no ratio times a baseline: where that moves from session to session, what is added
-        often does not.
+        The same in the response's own unit, from the differences of the values themselves. It is no ratio times a
+        baseline: where that moves from session to session, what is added often does not.
     baseline_median : float
         Median of the baseline, in the response's unit.
     p_material : float or None
@@ -55,8 +56,9 @@ class Comparison:
     margin_relative : float or None
         The relative part as it was declared.
     margin_floor : float or None
-        The absolute floor in the response's unit where it is the larger part and decides; then both tests against the
-        margin are of differences in that unit, for a ratio would depend on this study's own baseline.
+        The absolute floor in the response's unit where it is the larger part and decides. Both tests against the margin
+        are on the scale of the part that decides, whatever `scale` is: a floor on ratios, or a share on differences,
+        would depend on this study's own baseline.
     p_sign_flip, p_paired_t : float or None
         Cross-checks of a paired contrast; they only warn.
     sd : float
@@ -97,6 +99,9 @@ class Comparison:
     p: float
     smallest_p: float
     p_equivalence: float | None
+    ratio: float | None
+    ratio_low: float | None
+    ratio_high: float | None
     difference: float
     difference_low: float
     difference_high: float
@@ -167,7 +172,7 @@ class Comparison:
         return self.ci_low > high or self.ci_high < low
 
     def widened(self, treatment: float, baseline: float) -> Comparison:
-        """The interval of a ratio with what the buckets of histograms leave open.
+        """The intervals with what the buckets of histograms leave open; those of a difference as they are.
 
         A quantile lies somewhere in its bucket, and not in the same place for both treatments: that error is the same
         in every run, so no number of runs takes it out, and no test sees it.
@@ -186,6 +191,8 @@ class Comparison:
             self,
             ci_low=low,
             ci_high=high,
+            ratio_low=low,
+            ratio_high=high,
             ci_low_open=False,
             ci_high_open=False,
             difference_low=self.difference_low - unknown,

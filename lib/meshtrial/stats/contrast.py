@@ -1,7 +1,8 @@
 """One contrast: a treatment against a baseline, over complete blocks or over runs that are not paired.
 
-The difference is d = ln(treatment/baseline), so the effect is a ratio. Where the baseline is structurally zero (the
-data-plane CPU of no mesh at all) a ratio means nothing, and the caller asks for ``scale="difference"``.
+There are two effects, each by its own exact test: the ratio, from d = ln(treatment/baseline), and what is added, from
+the differences in the response's unit. The caller says which one carries the verdict. Where a value is not positive
+(the data-plane CPU of no mesh at all) a ratio means nothing, and only ``scale="difference"`` is left.
 
 The exact Mann-Whitney test of unpaired runs treats all runs as exchangeable. It cannot know whether one treatment ran
 in the morning and the other in the afternoon; that order alone gives 28-36 % false positives, so every such result
@@ -106,39 +107,55 @@ class _AgainstMargin:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tested:
-    """What a design's own test gives, on the scale of the analysis.
+class _Effect:
+    """One of the two effects: exact interval, the one that is shown, and its one-sided test of a shift.
 
-    `ends` is the model-based interval that stands in below the floor, else None; `effect` the standardised
-    effect that so many values can find; `added` the estimate and interval of the difference in the response's unit.
+    Of ratios in logs. `sd` is the standard deviation of the difference of two runs.
+    """
+
+    exact: RankInterval
+    ends: tuple[float, float]
+    sd: float
+    p: Callable[[float, Alternative], float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tested:
+    """What a design's own test gives.
+
+    `provisional`: below the floor, so that a model's interval stands in; `effect` the standardised effect that so many
+    values can find; `ratios` is None where a value is not positive.
     """
 
     design: Design
     sizes: tuple[int, int]
-    exact: RankInterval
-    ends: tuple[float, float] | None
-    added: tuple[float, float, float]
+    ratios: _Effect | None
+    amounts: _Effect
+    provisional: bool
     smallest_p: float
     floor: int
-    sd: float
     effect: float | None
     margin: Margin | None
     against: _AgainstMargin | None
     cross_checks: tuple[float | None, float | None] = (None, None)
+
+    def judged(self, scale: Scale) -> _Effect:
+        """The effect that carries the verdict."""
+        return self.ratios if scale == "ratio" and self.ratios else self.amounts
 
 
 def _comparison(
     tested: _Tested, scale: Scale, typical: float, alpha: float, m_family: int, notes: Sequence[Warning]
 ) -> Comparison:
     """The result in a reader's terms: ratios, or the response's unit."""
-    exact, against = tested.exact, tested.against
+    against, provisional, as_ratio = tested.against, tested.provisional, scale == "ratio"
     bound = None if against is None else against.bound
-    provisional = tested.ends is not None
-    low, high = tested.ends or (exact.low, exact.high)
-    as_ratio = scale == "ratio"
-    # expm1 keeps small effects exact; the interval stays the image of the tested one
-    shown = [_exp(v) if as_ratio else v for v in (exact.estimate, low, high)]
-    mde = None if tested.effect is None or provisional else tested.effect * tested.sd
+    # the interval stays the image of the tested one
+    ratios = tested.ratios and [_exp(v) for v in (tested.ratios.exact.estimate, *tested.ratios.ends)]
+    amounts = [tested.amounts.exact.estimate, *tested.amounts.ends]
+    effect = tested.judged(scale)
+    exact, shown = effect.exact, ratios if as_ratio and ratios else amounts
+    mde = None if tested.effect is None or provisional else tested.effect * effect.sd
     return Comparison(
         design=tested.design,
         n_treatment=tested.sizes[0],
@@ -153,9 +170,12 @@ def _comparison(
         p=exact.p,
         smallest_p=tested.smallest_p,
         p_equivalence=None if against is None else against.p_equivalence,
-        difference=tested.added[0],
-        difference_low=tested.added[1],
-        difference_high=tested.added[2],
+        ratio=ratios[0] if ratios else None,
+        ratio_low=ratios[1] if ratios else None,
+        ratio_high=ratios[2] if ratios else None,
+        difference=amounts[0],
+        difference_low=amounts[1],
+        difference_high=amounts[2],
         baseline_median=typical,
         p_material=None if against is None else against.p_material,
         margin_high=None if bound is None else (_exp(bound) if as_ratio else bound),
@@ -163,7 +183,7 @@ def _comparison(
         margin_floor=None if against is None else against.floor,
         p_sign_flip=tested.cross_checks[0],
         p_paired_t=tested.cross_checks[1],
-        sd=tested.sd,
+        sd=effect.sd,
         mde=_expm1(mde) if mde is not None and as_ratio else mde,
         needed_difference=None if against is None else against.needed[0],
         needed_equivalence=None if against is None else against.needed[1],
@@ -186,11 +206,15 @@ def _expm1(value: float) -> float:
 def _check_scale(treatment: FloatArray, baseline: FloatArray, scale: Scale) -> None:
     if scale not in ("ratio", "difference"):
         raise UsageError(f"scale must be 'ratio' or 'difference', got {scale!r}")
-    if scale == "ratio" and not (treatment.min() > 0 and baseline.min() > 0):
+    if scale == "ratio" and not _positive(treatment, baseline):
         raise UsageError(
             "a ratio needs positive values in every run; where the baseline is zero by construction "
             "(data-plane CPU of no mesh), compare with scale='difference'"
         )
+
+
+def _positive(treatment: FloatArray, baseline: FloatArray) -> bool:
+    return bool(treatment.min() > 0 and baseline.min() > 0)
 
 
 def _grain(treatment: FloatArray, baseline: FloatArray) -> float:
@@ -203,11 +227,10 @@ def margin_differences(
 ) -> tuple[FloatArray, float, float]:
     """What the tests against a paired comparison's margin are of: block differences, the bound, and what is tied."""
     c = comparison
-    if c.margin_floor is not None:
-        return treatment - baseline, c.margin_floor, _grain(treatment, baseline)
-    d, atol = block_differences(treatment, baseline, c.scale)
-    high = c.margin_high or c.no_effect
-    return d, math.log(high) if c.scale == "ratio" else high, atol
+    if c.margin_floor is not None or c.ratio is None:
+        return treatment - baseline, c.margin_floor or c.margin_high or 0.0, _grain(treatment, baseline)
+    d, atol = block_differences(treatment, baseline, "ratio")
+    return d, math.log1p(c.margin_relative or 0.0), atol
 
 
 def block_differences(treatment: FloatArray, baseline: FloatArray, scale: Scale) -> tuple[FloatArray, float]:
@@ -217,36 +240,34 @@ def block_differences(treatment: FloatArray, baseline: FloatArray, scale: Scale)
     return d, RESOLUTION if scale == "ratio" else _grain(treatment, baseline)
 
 
-@dataclass(frozen=True, slots=True)
-class _Shifted:
-    """A design's one-sided test of a shift, on one scale, and the standard deviation of a difference there."""
-
-    p: Callable[[float, Alternative], float]
-    sd: float
-
-
-def _against_margin(
-    margin: Margin, typical: float, scale: Scale, tests: tuple[_Shifted, _Shifted], plan: tuple[float, int, bool, bool]
-) -> _AgainstMargin:
-    """Both tests against the margin; `tests` are on the scale of the analysis and in the response's unit.
-
-    `plan` is alpha, the size of the family, whether it is corrected jointly, and whether the estimate lies above no
-    effect.
-    """
+def _against_margin(margin: Margin, tested: _Tested, scale: Scale, typical: float, plan: _Family) -> _AgainstMargin:
+    """Both tests against the margin, on the scale of the part of it that decides."""
     bound = math.log(margin.ratio(typical)) if scale == "ratio" else margin.difference(typical)
     floor = margin.floor if margin.floor > margin.relative * abs(typical) else None
-    test, half = (tests[0], bound) if floor is None else (tests[1], floor)
-    alpha, m, jointly, upward = plan
+    if floor is None and tested.ratios:
+        effect, half = tested.ratios, math.log1p(margin.relative)
+    else:
+        effect, half = tested.amounts, margin.difference(typical)
+    upward = tested.judged(scale).exact.estimate > 0
     return _AgainstMargin(
         bound,
         floor,
-        max(test.p(-half, "greater"), test.p(half, "less")),
-        test.p(half, "greater") if upward else test.p(-half, "less"),
+        max(effect.p(-half, "greater"), effect.p(half, "less")),
+        effect.p(half, "greater") if upward else effect.p(-half, "less"),
         (
-            blocks_for_difference(test.sd, half, alpha=alpha, m=m, jointly=jointly),
-            blocks_for_equivalence(test.sd, half, alpha=alpha, m=m),
+            blocks_for_difference(effect.sd, half, alpha=plan.alpha, m=plan.m, jointly=plan.jointly),
+            blocks_for_equivalence(effect.sd, half, alpha=plan.alpha, m=plan.m),
         ),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """Error level, how many contrasts are tested together, and whether they are corrected jointly."""
+
+    alpha: float
+    m: int
+    jointly: bool = False
 
 
 def _paired_samples(
@@ -301,53 +322,52 @@ def compare_paired(
         If the samples do not match, are not finite, hold fewer than 2 blocks, or are not positive on the ratio scale.
     """
     t, b = _paired_samples(treatment, baseline, blocks)
-    n = len(t)
-    d, atol = block_differences(t, b, scale)
-    typical = middle_of(np.sort(b))
-    mean = math.fsum(d.tolist()) / n
-    rest = d - mean
-    sd = math.sqrt(float(rest @ rest) / (n - 1))
-    exact = hodges_lehmann(d, alpha, atol=atol)
-    added, grain = t - b, _grain(t, b)
-    m_floor = 1 if jointly else m_family
+    _check_scale(t, b, scale)
+    n, m_floor = len(t), 1 if jointly else m_family
     provisional = smallest_p(n) > alpha / m_floor
-    amounts = hodges_lehmann(added, alpha, atol=grain)
-    of_amounts = _paired_t_ends(added, alpha) if provisional else (amounts.low, amounts.high)
-    against = None
-    if margin is not None:
-        tests = (
-            _Shifted(lambda shift, side: signed_rank_p(d - shift, side, atol), sd),
-            _Shifted(lambda shift, side: signed_rank_p(added - shift, side, grain), float(added.std(ddof=1))),
-        )
-        against = _against_margin(margin, typical, scale, tests, (alpha, m_family, jointly, exact.estimate > 0))
+    typical = middle_of(np.sort(b))
     tested = _Tested(
         design="paired",
         sizes=(n, n),
-        exact=exact,
-        ends=paired_t_interval(mean, sd, n, alpha) if provisional else None,
-        added=(amounts.estimate, *of_amounts),
+        ratios=_paired_effect(np.log(t / b), RESOLUTION, alpha, provisional) if _positive(t, b) else None,
+        amounts=_paired_effect(t - b, _grain(t, b), alpha, provisional),
+        provisional=provisional,
         smallest_p=smallest_p(n),
         floor=smallest_n(m_floor, alpha),
-        sd=sd,
         effect=detectable_effect(n, alpha=alpha, m=m_family, jointly=jointly),
         margin=margin,
-        against=against,
-        cross_checks=(sign_flip_p(d), paired_t_p(mean, sd, n)),
+        against=None,
     )
+    if margin is not None:
+        plan = _Family(alpha, m_family, jointly)
+        tested = replace(tested, against=_against_margin(margin, tested, scale, typical, plan))
+    d, atol = block_differences(t, b, scale)
+    tested = replace(tested, cross_checks=(sign_flip_p(d), paired_t_p(_mean(d), _sd(d), n)))
     zeros = int((np.abs(d) <= atol).sum())
-    notes = _paired_warnings(tested, zeros, alpha, m_floor)
+    notes = _paired_warnings(tested, scale, zeros, alpha, m_floor)
     return replace(_comparison(tested, scale, typical, alpha, m_family, notes), jointly=jointly)
 
 
-def _paired_t_ends(d: FloatArray, alpha: float) -> tuple[float, float]:
-    return paired_t_interval(float(d.mean()), float(d.std(ddof=1)), len(d), alpha)
+def _paired_effect(d: FloatArray, atol: float, alpha: float, provisional: bool) -> _Effect:
+    exact, sd = hodges_lehmann(d, alpha, atol=atol), _sd(d)
+    ends = paired_t_interval(_mean(d), sd, len(d), alpha) if provisional else (exact.low, exact.high)
+    return _Effect(exact, ends, sd, lambda shift, side: signed_rank_p(d - shift, side, atol))
 
 
-def _paired_warnings(tested: _Tested, zeros: int, alpha: float, m_floor: int) -> list[Warning]:
+def _mean(d: FloatArray) -> float:
+    return math.fsum(d.tolist()) / len(d)
+
+
+def _sd(d: FloatArray) -> float:
+    rest = d - _mean(d)
+    return math.sqrt(float(rest @ rest) / (len(d) - 1))
+
+
+def _paired_warnings(tested: _Tested, scale: Scale, zeros: int, alpha: float, m_floor: int) -> list[Warning]:
     notes = []
-    n, p = tested.sizes[0], tested.exact.p
+    n, p = tested.sizes[0], tested.judged(scale).exact.p
     p_flip, p_t = (check or 0.0 for check in tested.cross_checks)
-    if tested.ends is not None:
+    if tested.provisional:
         text = (
             f"{n} blocks cannot go below p = {tested.smallest_p:.3g}; a family of {m_floor} needs at least "
             f"{tested.floor}: run {tested.floor - n} more"
@@ -382,44 +402,39 @@ def compare_unpaired(
     if min(len(t), len(b)) < 2:
         raise UsageError(f"{len(t)} run(s) against {len(b)}: one run shows no noise; each treatment needs at least 2")
     _check_scale(t, b, scale)
-    grain = _grain(t, b)
-    x, y, atol = (np.log(t), np.log(b), RESOLUTION) if scale == "ratio" else (t, b, grain)
     typical = middle_of(np.sort(b))
-    sd = _pooled_sd(x, y)
     least, floor = smallest_p_unpaired(len(t), len(b)), smallest_n_unpaired(m_family, alpha)
-    exact = hodges_lehmann_two(x, y, alpha, atol=atol)
     provisional = least > alpha / m_family
-    amounts = hodges_lehmann_two(t, b, alpha, atol=grain)
-    of_amounts = _welch_interval(t, b, alpha) if provisional else (amounts.low, amounts.high)
-    against = None
-    if margin is not None:
-        tests = (
-            _Shifted(lambda shift, side: rank_sum_p(x - shift, y, side, atol), sd),
-            _Shifted(lambda shift, side: rank_sum_p(t - shift, b, side, grain), _pooled_sd(t, b)),
-        )
-        against = _against_margin(margin, typical, scale, tests, (alpha, m_family, False, exact.estimate > 0))
-        against = replace(against, needed=(max(floor, against.needed[0]), max(floor, against.needed[1])))
     tested = _Tested(
         design="unpaired",
         sizes=(len(t), len(b)),
-        exact=exact,
-        ends=_welch_interval(x, y, alpha) if provisional else None,
-        added=(amounts.estimate, *of_amounts),
+        ratios=_unpaired_effect(np.log(t), np.log(b), RESOLUTION, alpha, provisional) if _positive(t, b) else None,
+        amounts=_unpaired_effect(t, b, _grain(t, b), alpha, provisional),
+        provisional=provisional,
         smallest_p=least,
         floor=floor,
-        sd=sd,
         effect=detectable_effect(max(min(len(t), len(b)), 4), alpha=alpha, m=m_family),
         margin=margin,
-        against=against,
+        against=None,
     )
+    if margin is not None:
+        against = _against_margin(margin, tested, scale, typical, _Family(alpha, m_family))
+        enough = (max(floor, against.needed[0]), max(floor, against.needed[1]))
+        tested = replace(tested, against=replace(against, needed=enough))
     notes = [ORDER_UNKNOWN]
-    if tested.ends is not None:
+    if provisional:
         text = (
             f"{len(t)} against {len(b)} runs cannot go below p = {least:.3g}; {floor} of each treatment can reach "
             f"{alpha:g} in a family of {m_family}: add runs, in randomised blocks"
         )
         notes.append(Warning("below-floor", text))
     return _comparison(tested, scale, typical, alpha, m_family, notes)
+
+
+def _unpaired_effect(x: FloatArray, y: FloatArray, atol: float, alpha: float, provisional: bool) -> _Effect:
+    exact = hodges_lehmann_two(x, y, alpha, atol=atol)
+    ends = _welch_interval(x, y, alpha) if provisional else (exact.low, exact.high)
+    return _Effect(exact, ends, _pooled_sd(x, y), lambda shift, side: rank_sum_p(x - shift, y, side, atol))
 
 
 def _pooled_sd(x: FloatArray, y: FloatArray) -> float:

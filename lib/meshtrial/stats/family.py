@@ -56,9 +56,9 @@ class Family:
         Of a primary family's tests for a difference. Its tests against the margin are corrected by Holm, and so is
         all that is not paired: no flip of a block's sign is one in several contrasts there.
     scale : {"ratio", "difference"}
-        ``"difference"`` where the baseline is zero by construction.
+        The effect that carries the verdicts.
     differences : collection of (treatment, baseline)
-        Pairs that are compared by difference though the others are not, because one of them lacks what is measured.
+        Pairs of which one lacks what is measured: compared by difference whatever the others are.
     """
 
     baseline: str
@@ -112,7 +112,7 @@ class Family:
 
     def margin_of(self, pair: Pair) -> Margin | None:
         """What a pair is tested against: a margin relative to what one of them lacks means nothing without a floor."""
-        if self.scale_of(pair) == self.scale or self.margin is None or self.margin.floor:
+        if pair not in self.differences or self.margin is None or self.margin.floor:
             return self.margin
         return None
 

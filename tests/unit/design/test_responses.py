@@ -11,7 +11,16 @@ from building import built
 from refused import refused
 
 from meshtrial.design import responses
-from meshtrial.design.responses import PERCENTILES, REGISTRY, declared_margins, default_margins, find_response, response
+from meshtrial.design.responses import (
+    PERCENTILES,
+    REGISTRY,
+    declared_margins,
+    declared_scales,
+    default_margins,
+    default_scales,
+    find_response,
+    response,
+)
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
 
@@ -74,6 +83,22 @@ def test_declared_margins_keep_what_they_do_not_give():
     assert found["latency_p50_s"] == Margin(0.03, 5e-5)
     assert found["latency_p99_s"] == Margin(0.10, 2e-4)
     assert built("ambient_vs_no_mesh", margin="p50=3%, p99=0.2ms").margins == found
+
+
+def test_what_is_added_to_a_request_is_judged_by_difference_unless_a_plan_says_otherwise():
+    scales = default_scales()
+    added = ("latency_p99_s", "latency_mean_s", "path_cpu_s_per_request", "failed_requests")
+    assert {scales[name] for name in added} == {"difference"}
+    assert {scales[name] for name in ("path_memory_bytes", "path_cpu_cores", "capacity_rps")} == {"ratio"}
+    changed = declared_scales(["p99=ratio", "path_memory_bytes=difference"], scales)
+    assert changed == scales | {"latency_p99_s": "ratio", "path_memory_bytes": "difference"}
+    assert built("mesh_comparison", scale="p50=ratio").scales == declared_scales(["p50=ratio"], scales)
+
+
+@pytest.mark.parametrize("item", ["p50", "p50=log", "achieved_rps=ratio", "failed_requests=ratio"])
+def test_a_scale_that_cannot_be_used_is_refused(item):
+    with refused(UsageError, names=["scale", item]):
+        declared_scales([item], {})
 
 
 @pytest.mark.parametrize("item", ["p50", "latency_max_s=5%", "path_cpu_cores=1ms", "p50=wide", "nothing=5%"])

@@ -47,7 +47,7 @@ def picture(html: str) -> str:
 def test_it_opens_the_sample_with_the_study_s_own_verdicts(explorer):
     assert mt.explore().study.name == "ambient_vs_no_mesh"
     html = explorer.verdicts.pane.shown.widget.value
-    assert "Forest plot of ratios to none" in html
+    assert "Forest plot against none" in html
     assert "As declared before the runs" in explorer.verdicts.state.widget.value
     assert "After the fact" not in html
 
@@ -96,7 +96,7 @@ def refuse(study: RecordedStudy, **_: object) -> RecordedStudy:
 def test_another_baseline_is_offered_for_every_treatment_but_the_twin(explorer):
     assert [value for _, value in explorer.verdicts.baseline.options] == ["", "none", "node-proxy"]
     explorer.verdicts.baseline.value = "node-proxy"
-    assert "Forest plot of ratios to node-proxy" in explorer.verdicts.pane.shown.widget.value
+    assert "Forest plot against node-proxy" in explorer.verdicts.pane.shown.widget.value
 
 
 def test_a_treatment_that_is_not_ticked_is_not_shown(explorer):
@@ -219,7 +219,7 @@ def test_a_study_that_went_on_is_read_again(explorer, tmp_path):
 def test_a_page_without_widgets_shows_the_views_as_they_stand(explorer):
     bundle = explorer._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in bundle
-    assert "Forest plot of ratios to none" in bundle["text/html"]
+    assert "Forest plot against none" in bundle["text/html"]
     assert bundle["text/plain"].startswith("Explorer of ambient_vs_no_mesh")
 
 

@@ -5,10 +5,18 @@ from types import ModuleType
 import pytest
 import unit.report.synth
 
+from meshtrial.design.responses import default_scales
+
 
 @pytest.fixture(scope="session")
 def synth() -> ModuleType:
     return unit.report.synth
+
+
+@pytest.fixture(scope="session")
+def added(synth, tmp_path_factory):
+    """A study of today: the verdicts of what is added to a request are of the difference."""
+    return synth.study_data(tmp_path_factory.mktemp("added"), synth.Shape(scales=default_scales()))
 
 
 @pytest.fixture(scope="session")

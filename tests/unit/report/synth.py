@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from meshtrial.design.study import Contrast, Load, Study, Treatment
 from meshtrial.inference import infer
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import ComponentUsage, GateResult, GeneratorRecord, Proof, RunRecord, VerdictRow
+from meshtrial.vocabulary import Scale
 
 # name: (added p50 in s, tail factor, data-plane CPU s/request, data-plane PSS)
 TREATMENTS = {
@@ -46,6 +47,7 @@ class Shape:
     verdicts: bool = True
     seed: int = 7
     contrasts: tuple[tuple[str, str], ...] = ()
+    scales: Mapping[str, Scale] = field(default_factory=dict)
 
 
 def study_data(root: Path, shape: Shape | None = None) -> StudyData:
@@ -67,6 +69,7 @@ def study_data(root: Path, shape: Shape | None = None) -> StudyData:
         blocks=shape.blocks,
         seed=shape.seed,
         contrasts=tuple(Contrast(*pair) for pair in shape.contrasts),
+        scales=shape.scales,
         options={"parameters": {"profile": "quick", **drawn, "keepalive": True, "treatments": ""}},
     )
     plan = make_plan(study)

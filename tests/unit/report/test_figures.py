@@ -15,8 +15,9 @@ from matplotlib import pyplot as plt
 from unit.report.synth import asked, changed, rewritten
 
 from meshtrial.design.study import Load
-from meshtrial.report import figures, palette
+from meshtrial.report import figures, frames, palette, wording
 from meshtrial.report.figures.ccdf import Pool
+from meshtrial.report.figures.forest import forest_of
 
 DRAW = {
     "forest": figures.forest,
@@ -212,9 +213,35 @@ def test_an_unbounded_interval_is_drawn_to_the_edge(data):
     assert "∞" in figure.alt
 
 
-def test_a_zero_baseline_gets_the_difference_in_words(data):
+def test_what_the_baseline_has_none_of_is_drawn_as_what_is_added(data):
     figure = figures.forest(asked(data, primary=("data_plane_cpu_s_per_request",)))
-    assert "none has none of it: +" in figure.svg
+    assert "added to none" in figure.svg
+    assert figure.caption.startswith("What each treatment adds to none")
+    named = {row["treatment"]: row for row in figure.table.iter_rows(named=True)}
+    row = next(
+        r for r in data.verdicts if (r.treatment, r.response) == ("sidecar+mtls", "data_plane_cpu_s_per_request")
+    )
+    assert named["sidecar+mtls"]["ratio"] is None
+    assert named["sidecar+mtls"]["difference"] == row.difference
+
+
+def test_a_verdict_of_what_is_added_is_drawn_on_its_own_axis_with_its_margin(added):
+    both = figures.forest(asked(added, primary=("latency_p50_s", "path_memory_bytes")))
+    assert both.caption.startswith("What each treatment adds to, or where there is an × its ratio to, none")
+    figure = figures.forest(added)
+    assert figure.caption.startswith("What each treatment adds to none")
+    row = next(r for r in added.verdicts if (r.treatment, r.response) == ("sidecar+mtls", "latency_p50_s"))
+    for text in (figure.alt, figures.answer(added).alt):
+        assert f"{wording.added(row)} ({wording.added_interval(row)}), slower, material" in text
+    # In milliseconds beside the axis, and no factor there.
+    assert f"0{wording.NBSP}ms" in figures.forest(asked(added, primary=("latency_p50_s",))).svg
+
+
+def test_rows_of_both_scales_share_an_axis_of_ratios(data):
+    lacking = next(r for r in data.verdicts if r.response == "data_plane_cpu_s_per_request" and r.by_difference)
+    rows = [lacking, *(dataclasses.replace(r, response=lacking.response) for r in data.verdicts[:1])]
+    figure = forest_of(dataclasses.replace(frames.contrasts(data), rows=tuple(rows)))
+    assert "has none of it: +" in figure.svg
 
 
 def test_a_response_that_was_not_reported_is_named_and_not_drawn(data):

@@ -46,7 +46,7 @@ def test_the_picture_says_which_panels_it_has_no_room_for(synth, tmp_path):
     loads = tuple(synth.Load(rate, 10, 6.0) for rate in (100, 200, 300, 400, 500, 600, 700))
     wide = synth.study_data(tmp_path, synth.Shape(loads=loads, blocks=5, requests=300))
     figure = figures.answer(wide)
-    assert "the other 9 ratios too" in figure.caption
+    assert "has the other 9 too" in figure.caption
     assert set(figure.table["load"]) == {load.label for load in loads[:6]}
 
 

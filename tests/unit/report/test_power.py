@@ -22,10 +22,20 @@ def test_it_goes_through_the_detectable_effect_of_the_study_and_falls(data):
         curve = table.filter((table["response"] == row.response) & (table["treatment"] == row.treatment))
         own = curve.filter(curve["this study"])
         assert own["blocks"].to_list() == [row.n_blocks]
-        assert own["effect / %"].item() == pytest.approx(100 * row.mde)
-        effects = curve["effect / %"].to_list()
+        assert own["unit"].item() == "%"
+        assert own["effect"].item() == pytest.approx(100 * row.mde)
+        effects = curve["effect"].to_list()
         assert effects == sorted(effects, reverse=True)
         assert len(set(effects)) == len(effects)
+
+
+def test_of_a_verdict_of_what_is_added_it_is_in_its_unit(added):
+    table = figures.power(added).table
+    row = next(r for r in added.verdicts if (r.treatment, r.response) == ("sidecar+mtls", "latency_p50_s"))
+    own = table.filter(
+        (table["response"] == row.response) & (table["treatment"] == row.treatment) & table["this study"]
+    )
+    assert (own["effect"].item(), own["unit"].item()) == (pytest.approx(1e3 * row.mde), "ms")
 
 
 def test_no_curve_begins_below_the_floor_of_the_exact_test(data):
@@ -38,4 +48,4 @@ def test_no_curve_begins_below_the_floor_of_the_exact_test(data):
 def test_without_a_known_noise_it_says_so(data):
     figure = figures.power(changed(data, mde=None))
     assert figure.nothing
-    assert "No noise of a primary ratio is known" in figure.caption
+    assert "No noise of a primary response is known" in figure.caption

@@ -170,7 +170,10 @@ def test_junit_says_the_verdict_where_it_fails(answer):
     failure = ElementTree.fromstring(summary.junit("study", outcome)).find(".//failure")
     assert failure is not None
     assert failure.attrib == {"message": "slower (--fail-on slower)", "type": "slower"}
-    assert failure.text == "a against none at l, p50 latency, typical run's: slower, +50.0 % (+20.0 to +80.0 %)."
+    assert (
+        failure.text
+        == "a against none at l, p50 latency, typical run's: slower, +50.0 % (+20.0 to +80.0 %) over 8 blocks."
+    )
 
 
 def test_junit_fails_what_is_open_where_a_verdict_is_required(answer):

@@ -88,7 +88,7 @@ def test_the_sentence_names_effect_ratio_and_class(variants):
     text = tables.headline(variants["usual"]).replace("\u00a0", " ")
     row = next(r for r in variants["usual"].verdicts if r.response == "latency_p50_s" and r.treatment == "sidecar+mtls")
     assert text.startswith("Against none, at 2\u202f000 requests a second over 10 connections: ")
-    assert f"sidecar+mtls is slower at p50 (+{row.difference * 1e3:.3f} ms, {row.ratio:.2f}×, material)" in text
+    assert f"sidecar+mtls is slower at p50 ({row.ratio:.2f}×, +{row.difference * 1e3:.3f} ms, material)" in text
     assert "uses more CPU a request of app and data plane" in text
     assert text.count(".") - len(re.findall(r"\d\.\d", text)) == 1  # one sentence
 

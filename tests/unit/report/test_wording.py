@@ -108,8 +108,28 @@ def test_a_verdict_without_a_check_of_the_studys_own_noise_says_so(row):
 
 def test_the_smallest_effect_is_a_ratio_only_where_there_is_one(row):
     assert wording.mde_text(row(ratio=1.1, mde=0.04)) == "4.0\u00a0%"
-    assert wording.mde_text(row(mde=2e-4)) == "0.200\u00a0ms"
+    assert wording.mde_text(row(ratio=1.1, mde=2e-4, scale="difference")) == "0.200\u00a0ms"
     assert wording.mde_text(row()) == "–"
+
+
+def test_the_effect_of_the_verdict_comes_first_and_the_other_beside_it(row):
+    both = {"n_blocks": 8, "ratio": 1.1, "ci_low": 1.05, "ci_high": 1.2}
+    both |= {"difference": 1e-4, "difference_low": 5e-5, "difference_high": 2e-4}
+    of_ratio, of_difference = row(**both), row(**both, scale="difference")
+    added, change = "+0.100\u00a0ms", "+10.0\u00a0%"
+    assert (wording.effect(of_ratio), wording.other_effect(of_ratio)) == (change, added)
+    assert (wording.effect(of_difference), wording.other_effect(of_difference)) == (added, change)
+    assert wording.effect_interval(of_difference) == wording.added_interval(of_difference) != ""
+
+
+def test_the_margin_of_a_difference_is_said_as_the_part_that_decides(row):
+    typical = {"scale": "difference", "baseline_value": 1e-3}
+    assert wording.margin(row(**typical, margin=1e-4, margin_relative=0.1)) == "10\u00a0%"
+    floor = row(**typical, margin=1e-4, margin_relative=0.05, margin_floor=1e-4)
+    assert wording.margin(floor) == "0.100\u00a0ms (10\u00a0%)"
+    assert (
+        wording.margin(row(scale="difference", baseline_value=0.0, margin=1e-4, margin_floor=1e-4)) == "0.100\u00a0ms"
+    )
 
 
 def test_a_warning_of_all_contrasts_is_said_once(row):

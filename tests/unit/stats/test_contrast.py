@@ -145,6 +145,41 @@ def test_where_the_floor_decides_the_margin_is_tested_in_the_responses_unit() ->
     assert shifted.p_equivalence == result.p_equivalence
 
 
+def test_both_effects_have_their_own_test_and_the_scale_says_which_one_judges() -> None:
+    t, b = noisy(10, 1.3, 0.05)
+    of_ratio, of_difference = (compare_paired(t, b, scale=scale) for scale in ("ratio", "difference"))
+    same = ("ratio", "ratio_low", "ratio_high", "difference", "difference_low", "difference_high")
+    assert [getattr(of_ratio, name) for name in same] == [getattr(of_difference, name) for name in same]
+    assert (of_ratio.estimate, of_ratio.ci_low) == (of_ratio.ratio, of_ratio.ratio_low)
+    assert (of_difference.estimate, of_difference.ci_low) == (of_ratio.difference, of_ratio.difference_low)
+    assert of_difference.p == pytest.approx(stats.wilcoxon(t - b, method="exact").pvalue)
+    assert of_difference.sd == pytest.approx(np.std(t - b, ddof=1))
+
+
+def test_a_proxy_that_adds_the_same_to_a_baseline_that_moves_is_sharp_by_difference_alone() -> None:
+    rng = np.random.default_rng(4)
+    b = rng.uniform(0.8e-4, 1.3e-4, 10)
+    result = compare_paired(b + 4e-4 + rng.normal(0, 4e-6, 10), b, scale="difference")
+    width = (result.difference_high - result.difference_low) / result.difference
+    assert width < 0.03
+    assert (result.ratio_high - result.ratio_low) / result.ratio > 5 * width
+
+
+@pytest.mark.parametrize("scale", ["ratio", "difference"])
+@pytest.mark.parametrize(("floor", "on_differences"), [(2e-5, True), (1e-7, False)])
+def test_the_part_of_the_margin_that_decides_is_tested_on_its_own_scale(scale, floor, on_differences) -> None:
+    b = np.linspace(0.8e-4, 1.2e-4, 10)
+    t = b * 1.01 + 2e-6
+    result = compare_paired(t, b, margin=Margin(0.05, floor=floor), scale=scale)
+    d, half = (t - b, floor) if on_differences else (np.log(t / b), math.log1p(0.05))
+    assert result.p_equivalence == pytest.approx(
+        max(signed_rank_p(d + half, "greater", 1e-12), signed_rank_p(d - half, "less", 1e-12))
+    )
+    typical = float(np.median(b))
+    bound = floor if on_differences else 0.05 * typical
+    assert result.margin == pytest.approx(bound if scale == "difference" else bound / typical)
+
+
 def test_material_asks_whether_the_effect_is_larger_than_the_margin() -> None:
     t, b = noisy(10, 1.3, 0.02, seed=3)
     result = compare_paired(t, b, margin=Margin(0.1))

@@ -9,7 +9,13 @@ from typing import Any
 
 from meshtrial import stats
 from meshtrial.design.parameters import Parameter, read_number_list, split_list
-from meshtrial.design.responses import declared_margins, default_margins, response
+from meshtrial.design.responses import (
+    declared_margins,
+    declared_scales,
+    default_margins,
+    default_scales,
+    response,
+)
 from meshtrial.design.shares import require_possible
 from meshtrial.design.study import PROTOCOLS, Load, Study, Treatment, with_pairs
 from meshtrial.errors import UsageError
@@ -31,6 +37,11 @@ GENERAL = (
     Parameter("treatments", "", "comma-separated; the first that is not a twin is the baseline"),
     Parameter("alpha", 0.05, "error level of a family", low=1e-6, high=0.2),
     Parameter("margin", "", "what is too small to matter, in the form the README shows; empty is the default"),
+    Parameter(
+        "scale",
+        "",
+        "what verdicts are of, in the form docs/method.md shows; empty is the default",
+    ),
     Parameter("primary", "", "at most three responses that get corrected verdicts; empty is the default of the study"),
 )
 
@@ -288,6 +299,7 @@ def study_of(
         loads=loads,
         primary=primary_of(values["primary"], primary),
         margins=margins_of(values["margin"]),
+        scales=declared_scales(split_list(values["scale"]), default_scales()),
         blocks=rule.most,
         seed=values["seed"],
         alpha=values["alpha"],

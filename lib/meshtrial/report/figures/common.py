@@ -9,7 +9,7 @@ from typing import Literal
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from meshtrial.report import svg, wording
 from meshtrial.report.figure import Figure
@@ -56,6 +56,17 @@ def factor_axis(axes: Axes, low: float, high: float, most: int = 7) -> None:
     axes.xaxis.set_major_locator(FixedLocator(tick_values(low, high, most)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}{wording.TIMES}"))
+
+
+def added_axis(axes: Axes, low: float, high: float, unit: str, most: int = 7) -> None:
+    """An axis of what is added, in its unit: −0.1 ms, 0 ms, +0.1 ms."""
+    axes.set_xlim(low, high)
+    # Its labels are longer than those of factors.
+    axes.xaxis.set_major_locator(MaxNLocator(max(2, most * 2 // 3), steps=[1, 2, 5, 10]))
+    # The last digit that a tick has is far above a float's own.
+    axes.xaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: f"{wording.signed(round(value, 9))}{wording.NBSP}{unit}".strip())
+    )
 
 
 def log_axis(axes: Axes, which: Literal["x", "y"], low: float, high: float, most: int = 6) -> None:

@@ -1,4 +1,4 @@
-"""Ratios with their intervals against the margin: the figure that a verdict can be read off, and all at a glance.
+"""Effects with their intervals against the margin: the figure that a verdict can be read off, and all at a glance.
 
 At a glance, for a first screen, a column is a response and a row a treatment, one panel below another where loads or
 baselines differ. What a mark is worth in words stands in the table of verdicts and in the forest plot; there the eye
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import polars as pl
 from matplotlib.axes import Axes
@@ -20,7 +20,7 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, palette, svg, wording
 from meshtrial.report.figure import Figure, alt_text
-from meshtrial.report.figures.common import empty, estimate, factor_axis
+from meshtrial.report.figures.common import added_axis, empty, estimate, factor_axis
 from meshtrial.report.frames import Contrasts
 from meshtrial.report.palette import INK
 from meshtrial.report.sheet import SMALL, Sheet
@@ -39,7 +39,7 @@ _TWO = (
 
 
 def forest(data: StudyData, load: str | None = None) -> Figure:
-    """Every primary contrast of a study: ratio to the baseline, interval, margin, verdict.
+    """Every primary contrast of a study: effect on the scale of its verdict, interval, margin, verdict.
 
     Parameters
     ----------
@@ -58,8 +58,8 @@ def forest_of(contrasts: Contrasts, note: str = "") -> Figure:
         return empty("No verdict of a primary response has been computed yet.")
     rows = [row for panel in shown for row in panel.rows]
     caption = (
-        f"Ratio of each treatment to {_base(contrasts)} (Hodges-Lehmann) with its interval. The shaded band is the "
-        f"margin: {_margin_words(rows)}. Right of 1 costs more."
+        f"{_what(shown)} {_base(contrasts)} (Hodges-Lehmann) with its interval. The shaded band is the margin: "
+        f"{_margin_words(rows)}. Right of the line is more."
     )
     if any(row.twin for row in rows):
         caption += f" {_DOTTED}"
@@ -71,7 +71,7 @@ def forest_of(contrasts: Contrasts, note: str = "") -> Figure:
 
 
 def two_studies(data: StudyData, other: StudyData) -> Figure:
-    """Every primary contrast of two studies: ratio to its baseline, interval, margin, verdict.
+    """Every primary contrast of two studies: effect, interval, margin, verdict.
 
     Parameters
     ----------
@@ -109,8 +109,22 @@ def _lettered(contrasts: Contrasts, name: str) -> Contrasts:
     )
 
 
+def _added(rows: Sequence[VerdictRow]) -> bool:
+    """Whether what is added is drawn of these rows: their verdicts are of it, and of no ratio."""
+    compared = [row for row in rows if row.n_blocks]
+    return bool(compared) and all(row.by_difference for row in compared)
+
+
+def _what(panels: Sequence[Contrasts]) -> str:
+    """What the panels show, on the way to the name of a baseline."""
+    kinds = {_added(panel.rows) for panel in panels}
+    if len(kinds) > 1:
+        return "What each treatment adds to, or where there is an × its ratio to,"
+    return "What each treatment adds to" if kinds == {True} else "Ratio of each treatment to"
+
+
 def _base(contrasts: Contrasts) -> str:
-    """What the ratios are to."""
+    """What treatments are compared with."""
     return contrasts.baselines[0] if len(contrasts.baselines) == 1 else "its baseline"
 
 
@@ -119,98 +133,138 @@ def _margin_words(rows: Sequence[VerdictRow]) -> str:
     return f"what {'is taken as' if any(row.after_the_fact for row in rows) else 'was declared'} too small to matter"
 
 
-def _span(rows: Sequence[VerdictRow]) -> tuple[float, float]:
-    """Ends of an axis that has room for these ratios, their intervals and margins."""
-    ends = [value for row in rows for end in (row.ci_low, row.ci_high, row.ratio) for value in _drawable(end)]
-    ends += [factor for row in rows for factor in _band(row)]
-    low, high = min([0.9, *ends]), max([1.1, *ends])
-    room = (math.log(high) - math.log(low)) * 0.05
-    return math.exp(math.log(low) - room), math.exp(math.log(high) + room)
+@dataclass(frozen=True)
+class _Drawn:
+    """A row's effect in the units of its axis; an end that the axis cannot hold is None."""
+
+    estimate: float
+    low: float | None
+    high: float | None
+
+    @property
+    def ends(self) -> tuple[float | None, float | None]:
+        return self.low, self.high
 
 
-def _background(axis: Axes, rows: Sequence[VerdictRow]) -> None:
+def _drawn(row: VerdictRow, added: bool) -> _Drawn | None:
+    """What of a row an axis can show; None where its effect is the other one, or there is none."""
+    if not row.n_blocks or row.by_difference != added:
+        return None
+    if added:
+        scale = wording.response_of(row).scale
+        values = (
+            None if end is None else end * scale for end in (row.difference, row.difference_low, row.difference_high)
+        )
+    else:
+        values = (end if end and end > 0 else None for end in (row.ratio, row.ci_low, row.ci_high))
+    middle, low, high = values
+    return None if middle is None else _Drawn(middle, low, high)
+
+
+def _axis(axis: Axes, rows: Sequence[VerdictRow], ticks: int) -> None:
+    """An axis that has room for these effects, their intervals and margins."""
+    added = _added(rows)
+    drawn = [found for row in rows if (found := _drawn(row, added))]
+    ends = [end for one in drawn for end in (one.estimate, *one.ends) if end is not None and math.isfinite(end)]
+    ends += [end for row in rows for end in _band(row, added)]
+    if not added:
+        low, high = (math.log(end) for end in (min([0.9, *ends]), max([1.1, *ends])))
+        room = (high - low) * 0.05
+        factor_axis(axis, math.exp(low - room), math.exp(high + room), ticks)
+        return
+    low, high = min([0.0, *ends]), max([0.0, *ends])
+    room = (high - low or 1.0) * 0.05
+    added_axis(axis, low - room, high + room, wording.unit(wording.response_of(rows[0])), ticks)
+
+
+def _background(axis: Axes, rows: Sequence[VerdictRow], added: bool) -> None:
     """The margin's band, the line of no change, and how far the A/A twin's interval reaches."""
-    band = next((_band(row) for row in rows if _band(row)), ())
+    band = next((ends for row in rows if (ends := _band(row, added))), ())
     if band:
         axis.axvspan(*band, color=INK, alpha=0.09, linewidth=0)
-    axis.axvline(1, color=INK, linewidth=0.9)
-    for end in (end for row in rows if row.twin for side in (row.ci_low, row.ci_high) for end in _drawable(side)):
+    axis.axvline(0 if added else 1, color=INK, linewidth=0.9)
+    twins = (found for row in rows if row.twin and (found := _drawn(row, added)))
+    for end in (end for twin in twins for end in twin.ends if end is not None):
         axis.axvline(end, color=palette.GREY, linewidth=0.9, linestyle=(0, (1, 1.8)))
 
 
 def _tip(row: VerdictRow) -> str:
     """What a mark says when a pointer rests on it."""
-    added = "" if row.difference is None else wording.added(row)
-    said = (f"{wording.treatment(row)} against {row.baseline}", _numbers(row), added, wording.verdict_text(row))
+    said = (
+        f"{wording.treatment(row)} against {row.baseline}",
+        _numbers(row),
+        wording.other_effect(row),
+        wording.verdict_text(row),
+    )
     return ", ".join(filter(None, said))
 
 
-def _drawable(value: float | None) -> list[float]:
-    """The value, where a logarithmic axis can hold it."""
-    return [value] if value is not None and math.isfinite(value) and value > 0 else []
-
-
-def _band(row: VerdictRow) -> tuple[float, ...]:
-    return () if row.margin is None or row.ratio is None else (1 / (1 + row.margin), 1 + row.margin)
+def _band(row: VerdictRow, added: bool) -> tuple[float, ...]:
+    if row.margin is None or not row.n_blocks or row.by_difference != added:
+        return ()
+    if added:
+        half = row.margin * wording.response_of(row).scale
+        return -half, half
+    return 1 / (1 + row.margin), 1 + row.margin
 
 
 def _draw(contrasts: Contrasts, panels: Sequence[Contrasts], sheet: Sheet) -> Canvas:
     figure, axes = sheet.panels([0.62 + sheet.row_in * len(panel.rows) for panel in panels])
     for axis, panel in zip(axes, panels, strict=True):
         axis.set_title(sheet.wrapped(contrasts.title(panel.rows[0], wording.typical(panel.rows[0]))))
-        factor_axis(axis, *_span(panel.rows), sheet.ticks)
-        _background(axis, panel.rows)
+        _axis(axis, panel.rows, sheet.ticks)
+        _background(axis, panel.rows, _added(panel.rows))
         # Over its row a name shares the line with the verdict.
         names = [row.treatment if sheet.narrow else wording.treatment(row) for row in panel.rows]
         sheet.rows(axis, names, [contrasts.looks[row.treatment].colour for row in panel.rows])
         for place, row in enumerate(panel.rows):
-            _row(axis, place, row, contrasts.looks[row.treatment], sheet)
+            _row(axis, place, row, _added(panel.rows), contrasts.looks[row.treatment], sheet)
         axis.spines["left"].set_visible(False)
-    axes[-1].set_xlabel(f"ratio to {_base(contrasts)} (log scale)")
+    said = "added to" if _added(panels[-1].rows) else "ratio to"
+    axes[-1].set_xlabel(f"{said} {_base(contrasts)}" + ("" if said == "added to" else " (log scale)"))
     return figure
 
 
-def _row(axis: Axes, place: int, row: VerdictRow, look: palette.Look, sheet: Sheet) -> None:
+def _row(axis: Axes, place: int, row: VerdictRow, added: bool, look: palette.Look, sheet: Sheet) -> None:
     mark, beside = row.verdict, axis.get_yaxis_transform()
     # What the floor's share would have been stands in the table.
     said = f"{mark.glyph} {wording.verdict_text(row, brief=True)}"
     numbers = _numbers(row)
     if sheet.narrow:
         said = said.replace("(a new study of about ", "(new study: ")
-        change = f"{wording.change(row.ratio, row.ci_high)}  " if row.ratio is not None else ""
+        change = f"{wording.effect(row)}  " if row.n_blocks else ""
         # How large a new study would be stands in the table too.
         text = change + (said if sheet.holds(row.treatment, change, said) else f"{mark.glyph} {mark}")
         axis.text(1, place - 0.38, text, transform=beside, ha="right", size=SMALL, gid="halo")
     else:
         text = f"{numbers}\n{said}" if numbers else said
         axis.text(1.02, place, text, transform=beside, va="center", size=SMALL, linespacing=1.15)
-    if row.ratio is None or not _drawable(row.ratio):
+    drawn = _drawn(row, added)
+    if drawn is None:
         axis.plot([0.02], [place], marker=mark.marker, color=look.colour, transform=beside, clip_on=False)
         axis.text(0.05, place, _why_not_drawn(row), transform=beside, va="center", size=SMALL, gid="halo")
         return
     left, right = axis.get_xlim()
-    ends = [(*_drawable(row.ci_low), left)[0], (*_drawable(row.ci_high), right)[0]]
+    ends = [left if drawn.low is None else drawn.low, right if drawn.high is None else drawn.high]
     for end in ends:
         axis.plot([end, end], [place - 0.13, place + 0.13], color=look.colour, linewidth=1.2)
-    estimate(axis, place, ends, row.ratio, look, marker=mark.marker, filled=mark.filled, size=7.5, said=_tip(row))
+    estimate(axis, place, ends, drawn.estimate, look, marker=mark.marker, filled=mark.filled, size=7.5, said=_tip(row))
 
 
 def _numbers(row: VerdictRow) -> str:
-    if row.ratio is None:
-        return ""
-    return f"{wording.change(row.ratio, row.ci_high)} ({wording.change_interval(row.ci_low, row.ci_high)})"
+    return f"{wording.effect(row)} ({wording.effect_interval(row)})" if row.n_blocks else ""
 
 
 def _why_not_drawn(row: VerdictRow) -> str:
     if row.verdict.standing == "stopped":
-        return f"{row.verdict}: no ratio is given"
-    if row.difference is not None:
+        return f"{row.verdict}: no effect is given"
+    if row.difference is not None and row.ratio is None:
         return f"{row.baseline} has none of it: {wording.added(row)}"
     return "not computed"
 
 
 def _alt(rows: Sequence[VerdictRow]) -> str:
-    """What a picture of these ratios shows, in numbers."""
+    """What a picture of these effects shows, in numbers."""
     parts = []
     for row in rows:
         load = f" at {row.load}" if len({one.load for one in rows}) > 1 else ""
@@ -218,11 +272,11 @@ def _alt(rows: Sequence[VerdictRow]) -> str:
         where = f"{wording.treatment(row)}{against}{load}, {wording.typical(row)}"
         parts.append(f"{where}: {_numbers(row) or _why_not_drawn(row)}, {wording.verdict_text(row)}")
     bases = wording.listing(list(dict.fromkeys(row.baseline for row in rows)))
-    return alt_text(f"Forest plot of ratios to {bases}", parts)
+    return alt_text(f"Forest plot against {bases}", parts)
 
 
 def _table(rows: Sequence[VerdictRow]) -> pl.DataFrame:
-    """A row a ratio."""
+    """A row a contrast, with both effects."""
     return pl.DataFrame(
         {
             "treatment": [wording.treatment(row) for row in rows],
@@ -232,12 +286,16 @@ def _table(rows: Sequence[VerdictRow]) -> pl.DataFrame:
             "ratio": [row.ratio for row in rows],
             "low": [row.ci_low for row in rows],
             "high": [row.ci_high for row in rows],
+            "difference": [row.difference for row in rows],
+            "difference low": [row.difference_low for row in rows],
+            "difference high": [row.difference_high for row in rows],
+            "verdict on": [row.scale for row in rows],
             "confidence / %": [None if row.confidence is None else 100 * row.confidence for row in rows],
-            "margin / %": [None if row.margin is None else 100 * row.margin for row in rows],
+            "margin": [row.margin for row in rows],
             "blocks": [row.n_blocks for row in rows],
             "verdict": [wording.verdict_text(row) for row in rows],
         },
-        schema_overrides={"ratio": pl.Float64, "low": pl.Float64, "high": pl.Float64},
+        schema_overrides=dict.fromkeys(("ratio", "low", "high", "margin"), pl.Float64),
     )
 
 
@@ -255,20 +313,25 @@ def answer(data: StudyData) -> Figure:
             break
         shown.append(group)
     drawn = [row for group in shown for row in group.rows]
+    what = _what(contrasts.panels("response"))
     caption = (
-        f"Ratio of each treatment to {_base(contrasts)} with its interval, on a logarithmic scale. Shaded: the "
-        f"margin, {_margin_words(drawn)}. Filled marks: a difference or equivalence was shown; open: it was not."
+        f"{what} {_base(contrasts)} with its interval. Shaded: the margin, {_margin_words(drawn)}. Filled marks: a "
+        "difference or equivalence was shown; open: it was not."
     )
     if any(row.twin for row in drawn):
         caption += f" {_DOTTED}"
     if len(shown) < len(groups):
         left = len(contrasts.rows) - len(drawn)
-        caption += f" The forest plot below has the other {wording.count(left)} ratios too."
+        caption += f" The forest plot below has the other {wording.count(left)} too."
     return Figure(lambda sheet: _glance(contrasts, shown, sheet), _alt(drawn), caption, _table(drawn))
 
 
+def _responses(contrasts: Contrasts) -> list[str]:
+    return list(dict.fromkeys(row.response for row in contrasts.rows))
+
+
 def _glance(contrasts: Contrasts, groups: Sequence[Contrasts], sheet: Sheet) -> Canvas:
-    responses = list(dict.fromkeys(row.response for row in contrasts.rows))
+    responses = _responses(contrasts)
     titles = [contrasts.title(group.rows[0]) for group in groups]
     row_in = 0.36 if sheet.narrow else 0.25
     heights = [
@@ -281,12 +344,12 @@ def _glance(contrasts: Contrasts, groups: Sequence[Contrasts], sheet: Sheet) -> 
         len(groups), len(responses), squeeze=False, sharex="col", gridspec_kw={"height_ratios": heights}
     )
     for column, response in enumerate(responses):
-        low, high = _span([row for group in groups for row in group.rows if row.response == response])
+        every = [row for group in groups for row in group.rows if row.response == response]
         for place, group in enumerate(groups):
             axis = axes[place][column]
-            factor_axis(axis, low, high, 2 if sheet.narrow else 5)
+            _axis(axis, every, 2 if sheet.narrow else 5)
             axis.tick_params(axis="x", labelsize=7.5, labelbottom=place == len(groups) - 1)
-            _beside(axis, group, response, sheet, first=column == 0)
+            _beside(axis, group, response, sheet, first=column == 0, added=_added(every))
         letters = int(sheet.width_in / len(responses) / _TITLE_IN)
         title = textwrap.fill(wording.short_label(response), max(8, letters))
         _over(axes[0][column], title, 18 if titles[0] else 4, size=8.5, weight="bold")
@@ -299,10 +362,10 @@ def _over(axis: Axes, title: str, points: int, *, size: float, weight: str) -> N
     axis.annotate(title, (0, 1), (0, points), "axes fraction", "offset points", size=size, weight=weight, va="bottom")
 
 
-def _beside(axis: Axes, group: Contrasts, response: str, sheet: Sheet, *, first: bool) -> None:
+def _beside(axis: Axes, group: Contrasts, response: str, sheet: Sheet, *, first: bool, added: bool) -> None:
     names = group.treatments
     rows = {row.treatment: row for row in group.rows if row.response == response}
-    _background(axis, [rows[name] for name in names if name in rows])
+    _background(axis, [rows[name] for name in names if name in rows], added)
     sheet.rows(axis, names if first else [""] * len(names), [group.looks[name].colour for name in names])
     if not sheet.narrow:
         axis.set_ylim(len(names) - 0.5, -0.5)
@@ -310,11 +373,13 @@ def _beside(axis: Axes, group: Contrasts, response: str, sheet: Sheet, *, first:
     low, high = axis.get_xlim()
     for place, row in ((place, rows[name]) for place, name in enumerate(names) if name in rows):
         mark = row.verdict
-        if row.ratio is None or not _drawable(row.ratio):
+        drawn = _drawn(row, added)
+        if drawn is None:
             axis.text(0.5, place, mark, transform=axis.get_yaxis_transform(), ha="center", va="center", size=7.5)
             continue
-        ends = [
-            min(max((*_drawable(end), edge)[0], low), high) for end, edge in ((row.ci_low, low), (row.ci_high, high))
-        ]
+        edges = zip(drawn.ends, (low, high), strict=True)
+        ends = [edge if end is None else min(max(end, low), high) for end, edge in edges]
         look = group.looks[row.treatment]
-        estimate(axis, place, ends, row.ratio, look, marker=mark.marker, filled=mark.filled, size=6, said=_tip(row))
+        estimate(
+            axis, place, ends, drawn.estimate, look, marker=mark.marker, filled=mark.filled, size=6, said=_tip(row)
+        )

@@ -62,9 +62,9 @@ def _rows(studies: Sequence[StudyData], name: str) -> pl.DataFrame:
     for data in studies:
         began = datetime.datetime.fromtimestamp(data.began_unix_s or 0.0, datetime.UTC).replace(tzinfo=None)
         for row in data.verdicts:
-            if row.response != name or (row.ratio is None and row.difference is None):
+            if row.response != name or not row.n_blocks:
                 continue
-            ratio, scale = row.ratio is not None, registered(name).scale
+            ratio, scale = not row.by_difference, registered(name).scale
             differences = (row.difference, row.difference_low, row.difference_high)
             scaled = (None if value is None else value * scale for value in differences)
             shown = (row.ratio, row.ci_low, row.ci_high) if ratio else tuple(scaled)

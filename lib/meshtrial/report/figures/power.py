@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import polars as pl
@@ -32,11 +32,21 @@ _LABELLED = (6, 10, 20, 40, 100)
 
 @dataclass(frozen=True)
 class _Curve:
-    """Detectable effects of one contrast, as ratios minus one, at numbers of blocks; and its own."""
+    """Detectable effects of one contrast at numbers of blocks, in per cent or its response's unit; and its own."""
 
     row: VerdictRow
     blocks: tuple[int, ...]
     effects: tuple[float, ...]
+
+    @property
+    def scale(self) -> float:
+        """From a stored effect to what is drawn."""
+        return wording.response_of(self.row).scale if self.row.by_difference else 100.0
+
+    @property
+    def unit(self) -> str:
+        """Of what is drawn."""
+        return wording.unit(wording.response_of(self.row)) if self.row.by_difference else "%"
 
 
 def power(data: StudyData, load: str = "") -> Figure:
@@ -59,9 +69,12 @@ def power(data: StudyData, load: str = "") -> Figure:
             jointly=data.plan.study.correction == "max-t",
         )
         found = [_curve(row, sees) for row in rows]
-        panels += [shown] if (shown := [curve for curve in found if curve]) else []
+        curves = [curve for curve in found if curve]
+        # What one side lacks is compared by difference, and has no axis in common with ratios.
+        ratios = [curve for curve in curves if not curve.row.by_difference]
+        panels += [shown] if (shown := ratios or curves) else []
     if not panels:
-        return empty("No noise of a primary ratio is known yet: too few blocks are finished.")
+        return empty("No noise of a primary response is known yet: too few blocks are finished.")
     every = [curve for curves in panels for curve in curves]
     caption = (
         "The effect that is found four times out of five at the error level of this study, by the number of blocks, "
@@ -75,13 +88,15 @@ def power(data: StudyData, load: str = "") -> Figure:
 
 def _curve(row: VerdictRow, sees: Callable[[int], float | None]) -> _Curve | None:
     own = sees(row.n_blocks)
-    if row.mde is None or row.ratio is None or own is None or row.mde <= 0:
+    if row.mde is None or own is None or row.mde <= 0:
         return None
-    noise = math.log1p(row.mde) / own
+    noise = (row.mde if row.by_difference else math.log1p(row.mde)) / own
     counts = sorted({*BLOCKS, row.n_blocks})
     standardised = [(n, sees(n)) for n in counts]
-    reached = [(n, math.expm1(noise * size)) for n, size in standardised if size is not None]
-    return _Curve(row, tuple(n for n, _ in reached), tuple(effect for _, effect in reached))
+    reached = [(n, noise * size) for n, size in standardised if size is not None]
+    ends = (size if row.by_difference else math.expm1(size) for _, size in reached)
+    curve = _Curve(row, tuple(n for n, _ in reached), ())
+    return replace(curve, effects=tuple(end * curve.scale for end in ends))
 
 
 def _draw(data: StudyData, panels: Sequence[Sequence[_Curve]], load: str, sheet: Sheet) -> Canvas:
@@ -100,20 +115,19 @@ def _draw(data: StudyData, panels: Sequence[Sequence[_Curve]], load: str, sheet:
 
 
 def _line(axis: Axes, curve: _Curve, look: palette.Look) -> None:
-    percent = [100 * effect for effect in curve.effects]
-    axis.plot(curve.blocks, percent, **look.line())
+    axis.plot(curve.blocks, curve.effects, **look.line())
     at = curve.blocks.index(curve.row.n_blocks)
-    (dot,) = axis.plot([curve.blocks[at]], [percent[at]], **look.marks(6) | {"markerfacecolor": look.colour})
+    (dot,) = axis.plot([curve.blocks[at]], [curve.effects[at]], **look.marks(6) | {"markerfacecolor": look.colour})
     svg.tip(dot, _said(curve))
 
 
 def _frame(axis: Axes, curves: Sequence[_Curve], sheet: Sheet) -> None:
-    margins = sorted({curve.row.margin for curve in curves if curve.row.margin})
+    margins = sorted({curve.row.margin * curve.scale for curve in curves if curve.row.margin})
     for margin in margins[:1]:
-        axis.axhline(100 * margin, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
-    values = [100 * effect for curve in curves for effect in curve.effects] + [100 * margin for margin in margins[:1]]
+        axis.axhline(margin, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
+    values = [effect for curve in curves for effect in curve.effects] + margins[:1]
     log_axis(axis, "y", min(values) / 1.15, max(values) * 1.15, 4)
-    axis.set_ylabel("effect / %")
+    axis.set_ylabel(f"effect / {curves[0].unit}")
     axis.set_xscale("log")
     axis.xaxis.set_major_locator(FixedLocator(_LABELLED))
     axis.xaxis.set_minor_locator(NullLocator())
@@ -122,7 +136,7 @@ def _frame(axis: Axes, curves: Sequence[_Curve], sheet: Sheet) -> None:
 
 def _said(curve: _Curve) -> str:
     row = curve.row
-    return f"{row.treatment} against {row.baseline}: {row.n_blocks} blocks find {wording.percent(row.mde or 0.0, 2)}"
+    return f"{row.treatment} against {row.baseline}: {row.n_blocks} blocks find {wording.mde_text(row)}"
 
 
 def _alt(curves: Sequence[_Curve]) -> str:
@@ -133,10 +147,18 @@ def _alt(curves: Sequence[_Curve]) -> str:
 def _table(curves: Sequence[_Curve]) -> pl.DataFrame:
     return pl.DataFrame(
         [
-            (curve.row.response, curve.row.treatment, curve.row.baseline, n, 100 * effect, n == curve.row.n_blocks)
+            (
+                curve.row.response,
+                curve.row.treatment,
+                curve.row.baseline,
+                n,
+                effect,
+                curve.unit,
+                n == curve.row.n_blocks,
+            )
             for curve in curves
             for n, effect in zip(curve.blocks, curve.effects, strict=True)
         ],
-        schema=["response", "treatment", "baseline", "blocks", "effect / %", "this study"],
+        schema=["response", "treatment", "baseline", "blocks", "effect", "unit", "this study"],
         orient="row",
     )

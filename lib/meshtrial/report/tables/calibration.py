@@ -73,8 +73,8 @@ def _table(data: StudyData, one: sweep.Sweep) -> Table:
         ColumnOf("response", lambda row: wording.short_label(row[1].response), wide=True),
         ColumnOf("generators", lambda row: f"{row[1].treatment} against {row[1].baseline}"),
         ColumnOf("median", lambda row: _median(row[1]), numeric=True),
-        ColumnOf("change", lambda row: Cell(wording.change(row[1].ratio, row[1].ci_high), row[1].ratio), numeric=True),
-        ColumnOf("interval", lambda row: wording.change_interval(row[1].ci_low, row[1].ci_high), numeric=True),
+        ColumnOf("effect", lambda row: wording.effect(row[1]), numeric=True),
+        ColumnOf("interval", lambda row: wording.effect_interval(row[1]), numeric=True),
         ColumnOf("verdict", lambda row: wording.verdict_text(row[1])),
     ]
     return Table.of(f"More generators, {one.name}", columns, rows, _NOTE)

@@ -99,8 +99,7 @@ def twin_sentences(data: StudyData) -> list[str]:
             f"{named}. At the study's error level this happens by chance now and then; read contrasts of that size "
             "with care."
         ]
-    known = [row for row in rows if row.ratio is not None]
-    said = [f"{wording.short_label(row.response)} {wording.change(row.ratio, row.ci_high)}" for row in known]
+    said = [f"{wording.short_label(row.response)} {wording.effect(row)}" for row in rows if row.n_blocks]
     return [
         f"The A/A twin {study.twin.name}, deployed exactly like {study.baseline.name}, was not called different from it"
         + (f" ({', '.join(said)})." if said and len(said) <= 6 else ".")
@@ -218,13 +217,11 @@ def _said(row: VerdictRow) -> list[Piece]:
     about = f" at {name.removesuffix(' latency')}" if row.response.startswith("latency_") else f" in {name}"
     why = wording.qualifier(row)
     if word.different:
-        added = "" if row.difference is None else wording.added(row)
-        change = "" if row.ratio is None else wording.change(row.ratio, row.ci_high)
-        why = ", ".join(filter(None, (added, change, why)))
+        why = ", ".join(filter(None, (wording.effect(row), wording.other_effect(row), why)))
     elif word is Word.EQUIVALENT and row.margin_floor is not None:
         why = wording.within_floor(row)
     elif word is Word.EQUIVALENT:
-        why = f"within {wording.rounded_percent(row.margin) if row.margin is not None else 'the margin'}"
+        why = f"within {wording.margin_share(row) or 'the margin'}"
     pieces = [
         Piece(word, "strong", f"mt-{word.tone}"),
         Piece(f" {name}" if word in directions("resource") else about),

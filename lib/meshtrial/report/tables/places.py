@@ -75,7 +75,7 @@ def _effect(data: StudyData, place: Place, row: VerdictRow) -> Cell:
         return Cell("no block")
     own, base = runs.values(names, row.response).values()
     note = f"{len(runs.blocks)} blocks"
-    if row.ratio is None:
+    if row.by_difference:
         difference = float(np.median(own - base))
         return Cell(wording.in_unit(row.response, difference, sign=True), difference, note=note)
     ratio = float(np.exp(np.median(np.log(own / base))))

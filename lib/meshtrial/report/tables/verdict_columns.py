@@ -126,8 +126,13 @@ def _change(line: Line) -> Cell:
 
 def _change_on_page(line: Line) -> Cell:
     change, row = _change(line), line.row
-    odd = row.ratio is not None and row.confidence is not None and row.confidence != line.among.confidence
-    return Cell(change.text, change.value, note=change.note + (_at(row) if odd else ""))
+    return Cell(change.text, change.value, note=change.note + ("" if row.by_difference else _odd(line)))
+
+
+def _odd(line: Line) -> str:
+    """The confidence of the judged interval, where it is not that of the others."""
+    own = line.row.confidence
+    return "" if line.row.ratio is None or own in (None, line.among.confidence) else _at(line.row)
 
 
 def _interval_of_ratio(row: VerdictRow) -> str:
@@ -139,20 +144,12 @@ def _at(row: VerdictRow) -> str:
 
 
 def _estimate(line: Line) -> str:
-    """The change: a ratio where there is one, else a difference."""
-    row = line.row
-    if row.ratio is not None:
-        return wording.change(row.ratio, row.ci_high)
-    return "" if row.difference is None else wording.added(row)
+    return wording.effect(line.row)
 
 
 def _interval(line: Line) -> str:
     row = line.row
-    if row.ratio is not None:
-        interval = _interval_of_ratio(row)
-    else:
-        interval = "" if row.difference is None else wording.added_interval(row)
-    return interval + ("" if row.confidence is None else _at(row))
+    return wording.effect_interval(row) + ("" if row.confidence is None else _at(row))
 
 
 def _corrected(line: Line) -> str:
@@ -165,15 +162,22 @@ def _added(line: Line) -> Cell:
     return Cell(wording.added(row), row.difference, note=ends)
 
 
+def _added_on_page(line: Line) -> Cell:
+    added = _added(line)
+    return Cell(added.text, added.value, note=added.note + (_odd(line) if line.row.by_difference else ""))
+
+
 def _added_alone(line: Line) -> str:
     return wording.added(line.row)
 
 
-def _added_to_ratio(line: Line) -> Cell | None:
-    """Where the change is a ratio and its unit says more."""
+def _beside(line: Line) -> Cell | None:
+    """The effect that does not carry the verdict, where it says more."""
     row = line.row
     if row.ratio is None or not wording.response_of(row).unit:
         return None
+    if row.by_difference:
+        return _change(line)
     return Cell(wording.added(row), note=wording.added_interval(row))
 
 
@@ -208,13 +212,13 @@ def _margin_on_page(line: Line) -> Cell:
     if row.margin is None or row.margin_floor is None:
         return Cell(_margin(line), row.margin, note=detectable)
     # The floor decides; what it is of the baseline goes to the line below, where the column is already wide.
-    below = "; ".join(filter(None, (wording.rounded_percent(row.margin), detectable)))
+    below = "; ".join(filter(None, (wording.margin_share(row), detectable)))
     return Cell(f"±{wording.in_unit(row.response, row.margin_floor)}", row.margin, note=below)
 
 
 def _detects(line: Line) -> str | None:
     row = line.row
-    return None if row.mde is None or row.ratio is None else wording.mde_text(row)
+    return None if row.mde is None else wording.mde_text(row)
 
 
 _DETECTS = "the smallest effect that this many blocks with this much noise would find four times out of five"
@@ -234,7 +238,8 @@ COLUMNS: list[VerdictColumn] = [
     VerdictColumn("interval", _interval, (TERMINAL,)),
     VerdictColumn("p", lambda line: wording.probability(line.row.p), (TERMINAL,)),
     VerdictColumn("{corrected}", _corrected, (TERMINAL,)),
-    VerdictColumn("added", _added, otherwise={MARKDOWN: _added_alone, BELOW: _added_to_ratio}, numeric=True),
+    VerdictColumn("added", _added, (PAGE, MARKDOWN), {PAGE: _added_on_page, MARKDOWN: _added_alone}, numeric=True),
+    VerdictColumn("besides", _beside, (BELOW,)),
     VerdictColumn("baseline → treatment", _values, (PAGE,), numeric=True),
     VerdictColumn("equivalence p", _p_equivalence, (BELOW,)),
     # A terminal says the margin in the title over the rows; a page what they detect in the margin's quieter line.

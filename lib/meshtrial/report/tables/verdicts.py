@@ -148,11 +148,10 @@ def in_words(row: VerdictRow, counted: str = "blocks") -> str:
     at = f" at {row.load}" if row.load else ""
     said = f"{row.treatment} against {row.baseline}{at}, {wording.typical(row)}: {wording.verdict_text(row)}"
     parts = [said]
-    if row.ratio is not None:
-        interval = wording.change_interval(row.ci_low, row.ci_high)
-        parts.append(f"{wording.change(row.ratio, row.ci_high)} ({interval})")
-    if row.difference is not None:
-        parts.append(f"{wording.added(row)} over {row.n_blocks} {counted}")
+    if row.n_blocks:
+        beside = wording.other_effect(row)
+        parts.append(f"{wording.effect(row)} ({wording.effect_interval(row)})" + (f", {beside}" if beside else ""))
+        parts[-1] += f" over {row.n_blocks} {counted}"
     if row.after_the_fact:
         parts.append("after the fact")
     return ", ".join(parts) + "."
