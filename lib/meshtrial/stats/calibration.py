@@ -120,6 +120,28 @@ def false_positives(rng: np.random.Generator, repetitions: int) -> tuple[CheckRe
     return tuple(rows)
 
 
+def scales(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]:
+    """What is added, judged by differences: false positives, coverage, and what that is worth where the baseline moves.
+
+    A proxy adds .4 of the baseline's median to it, while the baseline moves from block to block (sd 20 %).
+    """
+    rows = []
+    for name, logs in _noises(BLOCKS, repetitions, rng):
+        d = np.exp(logs[:, :, 1]) - np.exp(logs[:, :, 0])
+        rows.append(
+            check_row("1 false positives", f"by difference, {name}", "at most", ALPHA, signed_rank_p_rows(d) <= ALPHA)
+        )
+    shape, added = (repetitions, BLOCKS), 0.4
+    baseline = np.exp(rng.normal(0, 0.2, shape))
+    own = baseline + added + rng.normal(0, 0.02, shape)
+    exact, ratios = hodges_lehmann_rows(own - baseline, ALPHA), hodges_lehmann_rows(np.log(own / baseline), ALPHA)
+    holds = (exact.low <= added) & (added <= exact.high)
+    rows.append(check_row("2 coverage", "what is added, by difference", "at least", 1 - ALPHA, holds))
+    narrower = (exact.high - exact.low) / added < (ratios.high - ratios.low) / math.log(1 + added)
+    rows.append(check_row("2 coverage", "what is added: narrower by difference", "at least", 0.9, narrower))
+    return tuple(rows)
+
+
 def coverage(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]:
     """Check 2: intervals that hold the true effect."""
     rows = []
@@ -466,7 +488,7 @@ def gate(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]:
 
 CHECKS: tuple[Callable[[np.random.Generator, int], tuple[CheckResult, ...]], ...] = (
     false_positives, coverage, errors_at_the_margin, power, negative_control, stopping_rules, limits, agreement,
-    own_states, foreign_load, regimes, extended, planned_power, materiality, gate, families,
+    own_states, foreign_load, regimes, extended, planned_power, materiality, gate, families, scales,
 )  # fmt: skip
 
 # what takes milliseconds a study runs on this share of the repetitions: permutations of blocks, many blocks' flips
