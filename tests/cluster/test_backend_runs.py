@@ -29,7 +29,7 @@ def test_preflight_finds_nothing_missing(bed: KubernetesTestbed):
     environment = bed.environment()
     assert environment["kubernetes"].startswith("v1.34")
     assert [n["name"] for n in environment["nodes"]] == ["n1", "n2"]
-    assert 0 <= (bed.idle() or 0) <= 1
+    assert 0 <= bed.before_run().get("idle_before", 0) <= 1
 
 
 def test_none(bed: KubernetesTestbed, tmp_path: Path):

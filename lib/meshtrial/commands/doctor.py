@@ -14,7 +14,7 @@ from typing import TextIO
 
 from meshtrial import __version__, native, paths
 from meshtrial.errors import MeshtrialError
-from meshtrial.testbed.local import apps, host
+from meshtrial.testbed.local import apps, host, wakefulness
 
 PACKAGES = ("jupyterlab", "papermill", "kubernetes", "scipy", "seaborn", "polars", "statsmodels")
 
@@ -29,6 +29,7 @@ def run(_: argparse.Namespace, out: TextIO) -> int:
     missing = sum([not _say(name, partial(_package, name), out) for name in PACKAGES])
     print("\nlocal studies need", file=out)
     if _say("Linux with /proc", _host, out):
+        _say("idle cores that", wakefulness.advice, out)
         for name in ("fortio", "envoy"):
             missing += not _say(name, partial(_tool, name), out)
         print("\nsome of them need", file=out)

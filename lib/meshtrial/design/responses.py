@@ -257,6 +257,8 @@ def _others() -> list[Response]:
         Response("convergence_s", told, "quality", "ms", 1e3),
         Response("restart_s", "restart, until it serves again", "quality", "s", 1.0),
         Response("idle_before", "machine idle before the run", "quality", "%", 100.0),
+        Response("wakeup_s", "wake-up of a sleeping thread before the run", "quality", "us", 1e6),
+        Response("spin_s", "a fixed piece of work before the run", "quality", "ms", 1e3),
         Response("machine_busy", "machine busy in the run", "quality", "%", 100.0),
         Response("foreign_load", "CPU time of other programs in the run", "quality", "%", 100.0),
         Response("machine_stolen", "CPU time that the host took in the run", "quality", "%", 100.0),

@@ -113,9 +113,7 @@ class _Measured:
 
     def steps(self, testbed: Testbed) -> Generator[None]:
         """The run, pausing before each of its slices; the deployment is closed however it ends."""
-        idle = testbed.idle()
-        if idle is not None:
-            self.responses["idle_before"] = idle
+        self.responses |= testbed.before_run()
         began = time.monotonic()
         deployment = testbed.deploy(self.treatment, self.load, self.app)
         try:

@@ -144,8 +144,8 @@ class Testbed(Protocol):
     def environment(self) -> dict[str, Any]:
         """Host or cluster, versions of every binary and image, for ``environment.json``."""
 
-    def idle(self) -> float | None:
-        """Idle share of the machine over a short look, before a run; None where that has no meaning."""
+    def before_run(self) -> dict[str, float]:
+        """In what state the machine is, over a short look before a run: responses that are described only."""
 
     def used_between(self) -> MachineUse | None:
         """Use of the machine since the last call, None where it cannot be read."""

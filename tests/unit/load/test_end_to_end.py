@@ -67,8 +67,8 @@ class _Testbed:
     def __init__(self, fortio, rng):
         self._fortio, self._rng = fortio, rng
 
-    def idle(self):
-        return 1.0
+    def before_run(self):
+        return {"idle_before": 1.0}
 
     def used_between(self):
         return MachineUse(busy=0.1, stolen=0.02)

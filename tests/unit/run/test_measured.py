@@ -12,8 +12,8 @@ class Broken:
 
     name = "local"
 
-    def idle(self) -> None:
-        return None
+    def before_run(self) -> dict[str, float]:
+        return {}
 
     def deploy(self, *_: object) -> None:
         raise TestbedError("pod a: CrashLoopBackOff", {"failed-x-events.txt": "everything\nthat happened\n"})

@@ -32,6 +32,7 @@ GENERAL = (
     Parameter("run_missing", True, "false measures nothing and reports what study_dir holds"),
     Parameter("part", "", "the share of the blocks that is run here, e.g. 1/3; empty is all of them"),
     Parameter("seed", 0, "the order of all runs is drawn from it; 0 draws one and seals it", low=0, high=2**32 - 1),
+    Parameter("keep_awake", False, "true keeps this machine's idle cores awake for the study, where that is permitted"),
     Parameter("blocks", 0, "passes over all treatments; 0 is as the profile says", low=0, high=1000),
     Parameter("stopping", "fixed", "fixed, precision:0.05 (half-width of every primary interval) or two-looks"),
     Parameter("treatments", "", "comma-separated; the first that is not a twin is the baseline"),
@@ -279,6 +280,10 @@ def study_of(
         if treatment.restart and not restarts:
             raise UsageError(f"treatment {treatment.name}: restarts under load are what the study rollout is for")
     values = {**values, "seed": values["seed"] or _drawn_seed(values["part"])}
+    if values["keep_awake"] and values["backend"] != "local":
+        raise UsageError(
+            "keep_awake = True: is for the cores of this machine; on a cluster its nodes' owner decides that"
+        )
     rule = stopping_of(values["stopping"], values["blocks"] or blocks, values["alpha"])
     for load in loads:
         require_possible(load)

@@ -1,4 +1,4 @@
-"""Did the machine hold still? The baseline and its twin over time, and what a place in the block did."""
+"""Did the machine hold still? The baseline and its twin over time, what a place in the block did, and its own state."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from meshtrial.report.figure import Figure, alt_text
 from meshtrial.report.figures.common import empty
 from meshtrial.report.palette import INK
 from meshtrial.report.sheet import Sheet
+
+_PROBES = ("wakeup_s", "spin_s")
 
 
 def drift(data: StudyData, response: str | None = None) -> Figure:
@@ -41,11 +43,18 @@ def drift(data: StudyData, response: str | None = None) -> Figure:
         "far each run lies from what its treatment and its block would give, by its place in the block: a slope would "
         "mean that coming later changes the result. Randomised blocks keep both from favouring any treatment."
     )
+    state = _state(data)
+    if not state.is_empty():
+        caption += (
+            " At the bottom: how long a sleeping thread took to wake before each run, and a fixed piece of work, "
+            "relative to their own middles. Small latencies follow them, so another session in another state has other "
+            "ratios."
+        )
     if len(data.plan.study.loads) > 1:
         caption += " Values are shown relative to their load's middle, so that loads can stand on one axis."
     return Figure(
-        lambda sheet: _draw(data, rows, residuals, name, sheet),
-        _alt(data, rows, residuals, name),
+        lambda sheet: _draw(data, rows, residuals, state, name, sheet),
+        _alt(data, rows, residuals, name) + _state_said(state),
         caption,
         _table(rows, residuals, name),
     )
@@ -69,8 +78,30 @@ def _residuals(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _draw(data: StudyData, rows: pl.DataFrame, residuals: pl.DataFrame, name: str, sheet: Sheet) -> Canvas:
-    figure, (time, place) = sheet.panels([2.3, 2.0])
+def _state(data: StudyData) -> pl.DataFrame:
+    """The probes before every run, excluded ones too, with the time since the first run; none of an older study."""
+    probes = data.table.filter(pl.col("response").is_in(_PROBES)).sort("start_unix_s")
+    return probes.select(
+        "response",
+        ((pl.col("start_unix_s") - pl.col("start_unix_s").min()) / 60).alias("minutes"),
+        pl.col("value"),
+        (pl.col("value") / pl.col("value").median().over("response")).alias("relative"),
+    )
+
+
+def _state_said(state: pl.DataFrame) -> str:
+    said = []
+    for (name,), own in state.group_by("response", maintain_order=True):
+        low, middle, high = (own["value"].quantile(q, "linear") for q in (0.1, 0.5, 0.9))
+        ends = " to ".join(wording.in_unit(str(name), value) for value in (low, high))
+        said.append(f" {wording.short_label(str(name))}: median {wording.in_unit(str(name), middle)}, mostly {ends}.")
+    return "".join(said)
+
+
+def _draw(
+    data: StudyData, rows: pl.DataFrame, residuals: pl.DataFrame, state: pl.DataFrame, name: str, sheet: Sheet
+) -> Canvas:
+    figure, (time, place, *more) = sheet.panels([2.3, 2.0, *([1.6 + 0.3] if not state.is_empty() else [])])
     several = len(data.plan.study.loads) > 1
     mine = _of_baseline(data, rows)
     if several:
@@ -86,6 +117,16 @@ def _draw(data: StudyData, rows: pl.DataFrame, residuals: pl.DataFrame, name: st
     time.set_xlabel("minutes since the first run")
     sheet.key(time, looks)
     _positions(place, residuals, sheet)
+    for axis in more:
+        for marker, probe in zip("o^", _PROBES, strict=True):
+            own = state.filter(response=probe)
+            label = wording.short_label(probe)
+            axis.plot(own["minutes"], own["relative"], marker, color=INK, markersize=3.5, alpha=0.5, label=label)
+        axis.axhline(1, color=INK, linewidth=0.8)
+        axis.set_ylim(bottom=0)
+        axis.set_title(sheet.wrapped("the machine before each run, relative to its middle"))
+        axis.set_xlabel("minutes since the first run")
+        axis.legend(loc="lower left", frameon=False, fontsize=8)
     return figure
 
 

@@ -34,6 +34,7 @@ _LABELS = {
     "cpus_allowed": "cores this process may use",
     "cpu_governor": "CPU governor",
     "cpu_idle": "idle cores",
+    "keep_awake": "idle cores held awake",
     "halt_polling_ns": "halt polling / ns",
     "hypervisor": "virtual machine",
     "memory_bytes": "memory",

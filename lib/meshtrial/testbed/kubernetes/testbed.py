@@ -202,9 +202,10 @@ class KubernetesTestbed:
             return str(self.cluster.get("/api/v1/namespaces/kube-system")["metadata"]["uid"])
         return None
 
-    def idle(self) -> float | None:
+    def before_run(self) -> dict[str, float]:
         """Idle share of the nodes over the kubelets' last interval."""
-        return self._nodes.idle()
+        idle = self._nodes.idle()
+        return {} if idle is None else {"idle_before": idle}
 
     def used_between(self) -> MachineUse | None:
         """Use of the nodes since the last call; None where no new reading came meanwhile."""

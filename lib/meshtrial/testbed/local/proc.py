@@ -161,11 +161,3 @@ class MachineMeter:
             total_s=total / _TICKS,
             own_s=self._own_s - own_s,
         )
-
-
-def idle_share(look_s: float = 0.2) -> float | None:
-    """Idle share of the machine over a short look."""
-    meter = MachineMeter()
-    time.sleep(look_s)
-    used = meter.used()
-    return None if used is None else 1.0 - used.busy

@@ -12,7 +12,7 @@ from meshtrial import native
 from meshtrial.design.study import Load, Study, Treatment
 from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.testbed.base import MachineUse
-from meshtrial.testbed.local import apps, host, proc, scaleout, versions
+from meshtrial.testbed.local import apps, host, proc, scaleout, versions, wakefulness
 from meshtrial.testbed.local.dataplanes import check, data_plane, tools_of
 from meshtrial.testbed.local.deployment import LocalDeployment
 
@@ -28,6 +28,10 @@ def _missing(*asked: Callable[[], object]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(problems))
 
 
+def _wakeable() -> None:
+    wakefulness.Awake().close()
+
+
 def _version(tool: str) -> Callable[[], object]:
     return functools.partial(native.version, tool)
 
@@ -39,13 +43,14 @@ class LocalTestbed:
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         self._options: Mapping[str, Any] = (options or {}).get("parameters", {})
+        self._awake: wakefulness.Awake | None = None
 
     def recover(self, study: Study, tell: Callable[[str], None]) -> None:
         """Nothing: processes end with the session that started them."""
 
     def preflight(self, study: Study) -> tuple[str, ...]:
         """Say what is missing for this study, one line each."""
-        if problems := _missing(host.require):
+        if problems := _missing(host.require, *([_wakeable] if self._options.get("keep_awake") else [])):
             return problems
         if study.app == scaleout.APP:
             for treatment in study.treatments:
@@ -68,11 +73,13 @@ class LocalTestbed:
 
     def environment(self) -> dict[str, Any]:
         """Host and versions."""
-        return host.describe()
+        return host.describe() | {"keep_awake": bool(self._options.get("keep_awake"))}
 
-    def idle(self) -> float | None:
-        """Idle share of the machine over a fifth of a second."""
-        return proc.idle_share()
+    def before_run(self) -> dict[str, float]:
+        """How idle and how awake this machine is; from the first run on it is held awake where the plan says so."""
+        if self._options.get("keep_awake") and self._awake is None:
+            self._awake = wakefulness.Awake()
+        return wakefulness.look()
 
     def used_between(self) -> MachineUse | None:
         """Use since the last call."""
@@ -102,4 +109,7 @@ class LocalTestbed:
         return versions.read_versions(str(self._options.get("versions", "")))
 
     def close(self) -> None:
-        """Nothing is held between deployments."""
+        """Let the cores sleep again; nothing else is held between deployments."""
+        if self._awake is not None:
+            self._awake.close()
+            self._awake = None
