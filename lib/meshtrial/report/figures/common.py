@@ -61,8 +61,8 @@ def factor_axis(axes: Axes, low: float, high: float, most: int = 7) -> None:
 def added_axis(axes: Axes, low: float, high: float, unit: str, most: int = 7) -> None:
     """An axis of what is added, in its unit: −0.1 ms, 0 ms, +0.1 ms."""
     axes.set_xlim(low, high)
-    # Its labels are longer than those of factors.
-    axes.xaxis.set_major_locator(MaxNLocator(max(2, most * 2 // 3), steps=[1, 2, 5, 10]))
+    fewer = max(2, most - 1 if len(unit) <= len("ms") else most * 2 // 3)  # labels are longer than those of factors
+    axes.xaxis.set_major_locator(MaxNLocator(fewer, steps=[1, 2, 5, 10]))
     # The last digit that a tick has is far above a float's own.
     axes.xaxis.set_major_formatter(
         FuncFormatter(lambda value, _: f"{wording.signed(round(value, 9))}{wording.NBSP}{unit}".strip())
