@@ -84,9 +84,9 @@ def test_readings_wait_for_a_blinking_api_server(bed: KubernetesTestbed, cluster
 @pytest.mark.parametrize("part", ["load", "app"])
 def test_a_pod_deleted_in_a_run(bed: KubernetesTestbed, cluster: Cluster, tmp_path: Path, part: str):
     deployment = bed.deploy(NONE, LOAD, "echo")
-    label = f"meshtrial.dev/part={part}"
+    chosen = ("-n", deployment.setup.namespace, "-l", f"meshtrial.dev/part={part}")
     try:
-        thread = during_load(lambda: cluster.kubectl("-n", "faults", "delete", "pod", "-l", label, "--wait=false"))
+        thread = during_load(lambda: cluster.kubectl("delete", "pod", "--wait=false", *chosen))
         with pytest.raises(TestbedError, match=f"{part} pod .* on node n[12]"):
             deployment.generate(fortio.calls(LOAD, "measure"), tmp_path, 60)
         thread.join()
@@ -96,9 +96,8 @@ def test_a_pod_deleted_in_a_run(bed: KubernetesTestbed, cluster: Cluster, tmp_pa
 
 def test_a_node_that_goes_in_a_run(bed: KubernetesTestbed, cluster: Cluster, tmp_path: Path):
     deployment = bed.deploy(NONE, LOAD, "echo")
-    (node,) = {
-        p["spec"]["nodeName"] for p in cluster.get("-n", "faults", "pods", "-l", "meshtrial.dev/part=load")["items"]
-    }
+    pods = cluster.get("-n", deployment.setup.namespace, "pods", "-l", "meshtrial.dev/part=load")
+    (node,) = {p["spec"]["nodeName"] for p in pods["items"]}
     thread = during_load(lambda: cluster.kill_node(node))
     try:
         with pytest.raises(TestbedError, match=f"load pod .* on node {node} .*its node may be gone"):
@@ -131,11 +130,11 @@ def test_a_foreign_namespace_of_the_same_name_is_left_alone(cluster: Cluster):
 def test_another_sessions_namespace_is_refused(bed: KubernetesTestbed, cluster: Cluster):
     deployment = bed.deploy(NONE, LOAD, "echo")
     try:
-        with bed_on(cluster, namespace="faults") as other:
+        with bed_on(cluster, namespace=deployment.setup.namespace) as other:
             assert any("another session" in line for line in other.preflight(study("faults", "none")))
             with pytest.raises(TestbedError, match="belongs to another session"):
                 other.deploy(NONE, LOAD, "echo")
-        assert "faults" in owned_namespaces(cluster)
+        assert deployment.setup.namespace in owned_namespaces(cluster)
     finally:
         deployment.close()
 

@@ -183,6 +183,18 @@ def test_none_beside_an_installed_mesh_has_no_proxy(bed: KubernetesTestbed, tmp_
     assert "istio" in run.extra["policy"]["installed_meshes"]
 
 
+def test_nothing_of_the_last_deployment_is_left_when_the_next_one_is_measured(bed: KubernetesTestbed, cluster: Cluster):
+    first = bed.deploy(Treatment.parse("none"), LOAD, "echo")
+    name = first.setup.namespace
+    first.close()
+    assert cluster.get("-n", name, "pods")["items"] == []  # only the API server has something to do yet
+    second = bed.deploy(Treatment.parse("none"), LOAD, "echo")
+    try:
+        assert second.setup.namespace == name or name not in owned_namespaces(cluster)
+    finally:
+        second.close()
+
+
 def test_a_mesh_is_fresh_for_every_run(cluster: Cluster, tmp_path: Path, bed: KubernetesTestbed):
     bed.installer.uninstall("istio")
     with bed_on(cluster, mesh_reinstall="run", namespace="fresh") as fresh:

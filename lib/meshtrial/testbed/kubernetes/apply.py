@@ -89,6 +89,7 @@ class Applier:
         self._dynamic: Any = None
         # What was applied elsewhere than at home, by kind and name: the kind as the cluster has it, and the object.
         self.outside: dict[str, tuple[Any, Json]] = {}
+        self._emptied: dict[str, tuple[str, float]] = {}
 
     def namespace(
         self, name: str, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None
@@ -161,6 +162,16 @@ class Applier:
             raise self.cluster.translate(what, error) from None
         return resource, body
 
+    def leave(self, namespace: str, uid: str, patience_s: float) -> None:
+        """Note a namespace in its deletion that runs nothing any more: a cluster takes five seconds until it begins."""
+        self._emptied[namespace] = (uid, patience_s)
+
+    def wait_for_left(self) -> None:
+        """Wait until all namespaces that were left are gone; what holds one is said."""
+        for name, (uid, patience_s) in list(self._emptied.items()):
+            del self._emptied[name]
+            wait.gone(self.cluster, f"/api/v1/namespaces/{name}", uid, patience_s)
+
     def delete_outside(self, patience_s: float = 20.0) -> None:
         """Delete what was applied elsewhere than at home, last first; it does not go with the namespace.
 
@@ -216,10 +227,17 @@ def not_spared(found: Mapping[str, Json], spared: Callable[[], Collection[str]])
 
 def delete_namespace(cluster: Cluster, name: str, owner_id: str, timeout_s: float) -> None:
     """Delete a namespace of this owner, by its uid, and wait until it is gone; what holds it is said."""
+    if uid := begin_deletion(cluster, name, owner_id):
+        wait.gone(cluster, f"/api/v1/namespaces/{name}", uid, timeout_s)
+
+
+def begin_deletion(cluster: Cluster, name: str, owner_id: str) -> str:
+    """Delete a namespace of this owner, by its uid, which is returned; empty where there is none."""
     path = f"/api/v1/namespaces/{name}"
     with contextlib.suppress(NotFoundError):
         metadata = cluster.get(path)["metadata"]
         labels = metadata.get("labels") or {}
         if labels.get(MANAGED_BY) == MANAGER and labels.get(OWNER) == owner_id:
             cluster.delete(path, uid=metadata["uid"])
-            wait.gone(cluster, path, metadata["uid"], timeout_s)
+            return str(metadata["uid"])
+    return ""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from meshtrial import waiting
 from meshtrial.errors import TestbedError
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
 from meshtrial.records.schema import ComponentUsage, Proof
@@ -25,7 +26,7 @@ from meshtrial.testbed.kubernetes import (
     wait,
     waypoints,
 )
-from meshtrial.testbed.kubernetes.apply import Applier, clean_command, delete_namespace
+from meshtrial.testbed.kubernetes.apply import Applier, begin_deletion, clean_command
 from meshtrial.testbed.kubernetes.client import Json, NotFoundError
 from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.manifests import template
@@ -50,6 +51,8 @@ from meshtrial.testbed.kubernetes.workload import Rendered, Setup
 PARTS = ("app", "load", "collector")
 _LOGS_PER_COMPONENT = 5
 _LOG_BYTES = 1 << 20
+# Pods without copies end within their grace and what a kubelet takes; those of a mesh's own may be made again.
+_EMPTIED_S = 6.0
 
 
 def restartable(mesh: Mesh | None, part: str) -> tuple[str, ...]:
@@ -287,16 +290,25 @@ class KubernetesDeployment:
                         (folder / f"{pod['metadata']['name']}-{container}.log").write_text(text)
 
     def close(self) -> None:
-        """Remove everything, or leave it to the testbed when it is kept."""
+        """Remove everything, or leave it to the testbed when it is kept; an empty namespace may still be going."""
         if not self.keep:
-            self.remove()
+            self.remove(at_once=True)
 
-    def remove(self) -> None:
-        """Delete the namespace and what was applied outside of it, and wait until they are gone."""
-        name = self.setup.namespace
+    def remove(self, *, at_once: bool = False) -> None:
+        """Delete the namespace and what was applied outside of it, and wait until they are gone.
+
+        Where nothing lies outside, ``at_once`` waits for the pods alone: the next deployment takes another namespace
+        meanwhile, and is not measured before this one is gone (:meth:`Applier.wait_for_left`).
+        """
+        name, patience_s = self.setup.namespace, self.setup.options.deploy_timeout_s
         try:
             wait.force_lost_pods(self.cluster, name)
-            delete_namespace(self.cluster, name, self.applier.owner.id, self.setup.options.deploy_timeout_s)
+            uid = begin_deletion(self.cluster, name, self.applier.owner.id)
+            if at_once and uid and not self.applier.outside and self._emptied():
+                self.applier.leave(name, uid, patience_s)
+                return
+            if uid:
+                wait.gone(self.cluster, f"/api/v1/namespaces/{name}", uid, patience_s)
             # After the pods: a control plane may refuse to let go of what they still lean on (Kuma's Mesh).
             self.applier.delete_outside()
         except KeyboardInterrupt:
@@ -306,6 +318,16 @@ class KubernetesDeployment:
                 file=sys.stderr,
             )
             raise
+
+    def _emptied(self) -> bool:
+        """Whether its pods end within seconds, without copies: a namespace's own deletion would come to them late."""
+        name = self.setup.namespace
+        for item in self.rendered.objects:
+            if item["kind"] == "Deployment":
+                path = f"/apis/apps/v1/namespaces/{name}/deployments/{item['metadata']['name']}"
+                with contextlib.suppress(TestbedError):
+                    self.cluster.merge(path, {"spec": {"replicas": 0}})
+        return not waiting.until(lambda: pods_of(self.cluster, name), _EMPTIED_S, 0.1, lambda pods: not pods)
 
     def why_spoilt(self) -> str:
         """Why the run cannot be used any more; asked once, without patience."""

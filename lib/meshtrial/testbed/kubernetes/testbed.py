@@ -228,12 +228,22 @@ class KubernetesTestbed:
         self._touched = True
         self.hold()
         made, policy = self._grown(treatment, load, app, mesh) or self._anew(treatment, load, app, mesh)
+        self._after_the_last(made)
         if mesh is not None and mesh.name in self.installer.installed:
             made.installed_from = self.installer.sources(mesh)
         made.told.notes["policy"] = policy
         made.told.fresh = policy.get("app_reinstall", "run") == "run"
         self._last = made
         return made
+
+    def _after_the_last(self, made: KubernetesDeployment) -> None:
+        """Wait until the last deployment's namespace is gone: nothing of its removal may lie in the measurement."""
+        try:
+            self.applier.wait_for_left()
+        except BaseException:
+            with contextlib.suppress(TestbedError):
+                made.close()
+            raise
 
     def _anew(self, treatment: Treatment, load: Load, app: str, mesh: Mesh | None) -> tuple[KubernetesDeployment, Json]:
         """A deployment that is as fresh as the policy says; what was done for it."""
@@ -310,7 +320,7 @@ class KubernetesTestbed:
             self._let_go()
             return
         failures: list[str] = []
-        steps = [made.remove for made in self._kept.values()]
+        steps = [self.applier.wait_for_left, *(made.remove for made in self._kept.values())]
         self._kept.clear()
         steps += [lambda n=name: self.uninstall(n) for name in self.installer.standing]  # type: ignore[misc]
         steps.append(self._remove_probe)
@@ -408,6 +418,7 @@ class KubernetesTestbed:
 
     def uninstall(self, name: str) -> None:
         """Uninstall a mesh, after everything of the study that leans on it: its control plane clears finalizers."""
+        self.applier.wait_for_left()
         for key, made in list(self._kept.items()):
             if made.setup.mesh is not None and made.setup.mesh.name == name:
                 self._kept.pop(key).remove()
