@@ -54,3 +54,16 @@ def exact(
         return {}
     values = np.quantile(latencies_s, [wanted[name] for name in names])
     return {name: float(value) for name, value in zip(names, values, strict=True)}
+
+
+def upper_limit(latencies_s: NDArray[Any], q: float, confidence: float) -> float:
+    """One-sided upper confidence limit of a quantile: an order statistic, whatever the distribution.
+
+    Conover, Practical Nonparametric Statistics, section 3.2; for requests that do not depend on each other. Infinite
+    where so few cannot show one.
+    """
+    from scipy.stats import binom  # takes a moment to load, which only searches with an objective need
+
+    n = len(latencies_s)
+    rank = int(binom.ppf(confidence, n, q))  # from 0: as many lie below it with that probability, at the most
+    return float(np.partition(latencies_s, rank)[rank]) if rank < n else float("inf")

@@ -2,9 +2,11 @@
 
 The closed loop says where to look, and is a number of its own: it has no schedule, so it cannot fall behind.
 The search asks rates that double back to one that failed and one that was kept; a rate that fails is asked
-again once, as every run is. What was kept in a short step is then confirmed in a longer one, because the
-best of several noisy steps flatters; where that fails the next lower rate is tried. The capacity is the rate
-that was confirmed.
+again once, as every run is. The rates that it can ask lie on a grid whose place is drawn for every run: were it that
+of the closed loop, two treatments with one capacity and different closed loops would end on different rates in every
+block, and be called different by the grid alone. What was kept in a short step is then confirmed in a longer one,
+because the best of several noisy steps flatters; where that fails the next lower rate is tried. The capacity is the
+rate that was confirmed.
 
 A rate is kept when as many requests were served a second as were asked for: fortio sends what is overdue as soon as it
 can, so a stall costs a rate nothing that is made up for. Late sends spoil latencies, which a search does not give; how
@@ -16,7 +18,8 @@ asked again over twice as many connections, as often as that carries more. Where
 what was found is no capacity but a rate that the treatment holds at the least, and is recorded as that.
 
 With an objective (``p99<10ms``) a rate is held only if its latencies from the schedule keep that too; the capacity is
-then the highest rate under the objective.
+then the highest rate under the objective. It is confirmed by the upper limit of that percentile and not by the
+percentile itself, which lies below the objective half of the time where the true one is exactly there.
 """
 
 from __future__ import annotations
@@ -43,9 +46,10 @@ from meshtrial.testbed.base import Deployment, Testbed
 
 # An open rate is held below what a closed loop reaches, for a late answer leaves no time to catch up.
 START, HIGHEST = 0.5, 1.5
-FACTOR, RESOLUTION = 1.4, 0.1
+FACTOR, RESOLUTION = 1.4, 0.025
+CONFIDENCE = 0.95  # with which an objective is kept where a rate is confirmed
 CONFIRM_LENGTH = 2.0  # steps
-MOST_STEPS, MOST_CONFIRMING = 18, 5
+MOST_STEPS, MOST_CONFIRMING = 24, 6
 # fortio needs two requests a connection, or it silently uses fewer connections.
 REQUESTS_A_CONNECTION = 2.1
 MOST_CONNECTIONS = 128
@@ -90,6 +94,7 @@ class Capacity:
     confirmed: stage.Stage  # its gates failed where no rate could be confirmed
     steps: tuple[Step, ...]  # in the order in which they ran
     sent: int  # requests that the deployment has seen in all of it
+    dither: float = 0.0  # where its grid lay, as a share of a step of the search
 
     @property
     def responses(self) -> dict[str, float]:
@@ -149,18 +154,21 @@ class Capacity:
             "high_rps": None if above is None else above.rate_rps,
             "limited_by": [] if above is None else list(above.failed),
             "resolution": RESOLUTION,
+            "dither": self.dither,
         }
 
 
-def find(deployment: Deployment, testbed: Testbed, load: Load, gates: Gates, folder: Path) -> Capacity:
+def find(
+    deployment: Deployment, testbed: Testbed, load: Load, gates: Gates, folder: Path, dither: float = 0.0
+) -> Capacity:
     """Search the capacity of a deployment, and leave the confirming stage's files in ``folder``.
 
     The load's ``duration_s`` is the length of a step, its ``warmup_s`` that of the closed loop before everything.
-    MeshtrialError when no rate at all is kept.
+    ``dither``, from 0 to 1, is where the grid of rates lies. MeshtrialError when no rate at all is kept.
     """
     objective = Objective.parse(load.objective) if load.objective else None
     plain = replace(load, search=False, objective="", rps=0.0)
-    return _Finder(deployment, testbed, plain, gates, folder, objective, load.connections).run()
+    return _Finder(deployment, testbed, plain, gates, folder, objective, load.connections, dither).run()
 
 
 @dataclass
@@ -172,6 +180,7 @@ class _Finder:
     folder: Path
     objective: Objective | None
     connections: int  # as many as were needed so far
+    dither: float = 0.0
     steps: list[Step] = field(default_factory=list)
     sent: int = 0
     resolution_s: float = 0.0
@@ -189,12 +198,13 @@ class _Finder:
             forget(measured)
             # Each failure goes down twice as far as the last: what is wrong is seldom the last step alone.
             rate = tidy(rate / (1 + RESOLUTION) ** 2 ** (attempt - 1))
-        return Capacity(load, measured, tuple(self.steps), self.sent)
+        return Capacity(load, measured, tuple(self.steps), self.sent, self.dither)
 
     def search(self, closed_rps: float) -> float:
         """The highest rate kept in a short step."""
         lowest = REQUESTS_A_CONNECTION * self.load.connections / self.load.duration_s
-        start = max(tidy(START * closed_rps), lowest)
+        # Whole steps of the search divide into equal ones, so that a grid drawn within one of them is drawn within all.
+        start = max(tidy(START * closed_rps * FACTOR**self.dither), lowest)
         search = RateSearch(
             start, max(HIGHEST * closed_rps, start), lowest, FACTOR, RESOLUTION, self.gates.rate_tolerance
         )
@@ -250,7 +260,8 @@ class _Finder:
         measured = stage.measure(self.deployment, self.testbed, load, self.gates, inside, self.resolution_s)
         measured = replace(measured, gates=_decisive(measured, load))
         if self.objective is not None and not load.closed_loop:
-            measured = replace(measured, gates=(*measured.gates, _judged(measured, self.objective)))
+            judged = _judged(measured, self.objective, CONFIDENCE if name == "confirm" else None)
+            measured = replace(measured, gates=(*measured.gates, judged))
         if not keep:
             shutil.rmtree(inside)
         self.sent += measured.sent
@@ -268,12 +279,16 @@ def _decisive(measured: stage.Stage, load: Load) -> tuple[GateResult, ...]:
     return tuple(gate for gate in measured.gates if gate.name not in ignored)
 
 
-def _judged(measured: stage.Stage, objective: Objective) -> GateResult:
-    """The objective as a gate of a stage: its percentile of the latencies from the schedule."""
+def _judged(measured: stage.Stage, objective: Objective, confidence: float | None) -> GateResult:
+    """The objective as a gate of a stage: its percentile of the latencies from the schedule, or its upper limit."""
     latencies = successful(measured.measurement.requests, "corrected_latency_s").to_numpy()
     value = float(np.quantile(latencies, objective.q)) if len(latencies) else math.inf
+    said = "was"
+    if confidence is not None:
+        value, said = quantiles.upper_limit(latencies, objective.q, confidence), f"is at most ({confidence:.0%})"
     passed = value < objective.limit_s
-    message = f"{objective.percentile} was {1e3 * value:.3g} ms; the objective is below {1e3 * objective.limit_s:g} ms"
+    limit_ms = 1e3 * objective.limit_s
+    message = f"{objective.percentile} {said} {1e3 * value:.3g} ms; the objective is below {limit_ms:g} ms"
     known = value if math.isfinite(value) else None
     return GateResult("objective", known, objective.limit_s, passed, "" if passed else message)
 

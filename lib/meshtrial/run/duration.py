@@ -24,7 +24,7 @@ from meshtrial.run.progress import span, until
 _BESIDES_S = {"local": 1.0, "kubernetes": 30.0}
 _COPY_S = 0.1  # each copy of the application, with its proxy
 # Steps of a capacity search: a closed loop, the rates, and the confirming of twice a step's length.
-_SEARCH_STEPS = 13
+_SEARCH_STEPS = 16
 
 
 def left_s(plan: Plan, waiting: Iterable[PlannedRun], besides_s: float) -> float:

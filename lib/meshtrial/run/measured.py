@@ -135,7 +135,8 @@ class _Measured:
         """Warm up and measure, or search the capacity; how many requests the deployment has seen."""
         limits, folder = self.plan.study.gates, self.folder
         if self.load.search:
-            found = capacity.find(deployment, testbed, self.load, limits, folder)
+            drawn = np.random.default_rng([self.plan.study.seed, self.planned.sequence, self.attempt]).random()
+            found = capacity.find(deployment, testbed, self.load, limits, folder, float(drawn))
             self._keep(found.confirmed)
             self.responses |= found.responses
             self.notes += found.notes

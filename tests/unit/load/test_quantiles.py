@@ -49,3 +49,17 @@ def test_requests_needed_is_the_smallest_that_is_reportable():
 
 def test_no_requests_no_quantiles():
     assert quantiles.exact(np.array([]), 0) == {}
+
+
+def test_the_upper_limit_of_a_quantile_covers_it_as_often_as_it_says():
+    rng = np.random.default_rng(2)
+    for n, q in ((200, 0.9), (2000, 0.99)):
+        limits = [quantiles.upper_limit(rng.exponential(size=n), q, 0.95) for _ in range(2000)]
+        covered = np.mean(np.array(limits) >= -np.log(1 - q))
+        assert 0.95 - 3 * np.sqrt(0.05 * 0.95 / 2000) <= covered < 0.98
+
+
+def test_too_few_requests_show_no_upper_limit():
+    # .9^28 is more than .05: all 28 may lie below the true p90.
+    assert quantiles.upper_limit(np.arange(28.0), 0.9, 0.95) == float("inf")
+    assert quantiles.upper_limit(np.arange(29.0), 0.9, 0.95) == 28.0

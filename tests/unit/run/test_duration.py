@@ -37,7 +37,7 @@ def recorded(plan, make_record, spans):
         (LOAD, 3.0),
         (replace(LOAD, slices=4), 9.0),
         (replace(LOAD, ramp=4), 3.0),  # its steps share the seconds
-        (replace(LOAD, rps=0, search=True), 27.0),  # 13 steps of 2 s
+        (replace(LOAD, rps=0, search=True), 33.0),  # 16 steps of 2 s
     ],
 )
 def test_what_a_run_is_asked_for(load, seconds):
