@@ -287,19 +287,35 @@ def stopping_rules(rng: np.random.Generator, repetitions: int) -> tuple[CheckRes
     d = _differences(0.0, rng, repetitions, blocks=looks.second)
     spending = signed_rank_p_rows(d[:, : looks.first]) <= looks.alpha_first
     spending |= signed_rank_p_rows(d) <= looks.alpha_second
-    d = _differences(0.0, rng, repetitions, blocks=narrow.n_max)
-    going, holds = np.ones(repetitions, dtype=bool), np.zeros(repetitions, dtype=bool)
-    for n in range(narrow.n_min, narrow.n_max + 1):
+    values = simulate(np.zeros(2), narrow.n_max, repetitions, rng)
+    runs = np.exp(values)
+    kept = {
+        "ratios": _held_where_it_stops(narrow, values[:, :, 1] - values[:, :, 0], None),
+        "differences": _held_where_it_stops(narrow, runs[:, :, 1] - runs[:, :, 0], runs[:, :, 0]),
+    }
+    rule = f"half-width {narrow.target:.0%}, n from {narrow.n_min} to {narrow.n_max}"
+    least = 1 - ALPHA - 0.01
+    return (
+        check_row("stopping: false positives", "two looks, n = 10 at .01, n = 16 at .04", "at most", ALPHA, spending),
+        *(check_row("stopping: coverage", f"{rule}, {scale}", "at least", least, held) for scale, held in kept.items()),
+    )
+
+
+def _held_where_it_stops(rule: Precision, d: FloatArray, baseline: FloatArray | None) -> NDArray[np.bool_]:
+    """Whether the interval holds zero where the rule stops: of log ratios, or beside the baseline of differences."""
+    going, holds = np.ones(len(d), dtype=bool), np.zeros(len(d), dtype=bool)
+    for n in range(rule.n_min, rule.n_max + 1):
         found = hodges_lehmann_rows(d[going, :n], ALPHA)
-        stops = (np.exp((found.high - found.low) / 2) - 1 <= narrow.target) | (n == narrow.n_max)
+        half = (found.high - found.low) / 2
+        if baseline is None:
+            widths = np.expm1(half)
+        else:
+            widths = half / (np.median(baseline[going, :n], axis=1) + np.maximum(0, found.estimate))
+        stops = (widths <= rule.target) | (n == rule.n_max)
         at = np.flatnonzero(going)[stops]
         holds[at] = ((found.low <= 0) & (found.high >= 0))[stops]
         going[at] = False
-    rule = f"half-width {narrow.target:.0%}, n from {narrow.n_min} to {narrow.n_max}"
-    return (
-        check_row("stopping: false positives", "two looks, n = 10 at .01, n = 16 at .04", "at most", ALPHA, spending),
-        check_row("stopping: coverage", rule, "at least", 1 - ALPHA - 0.01, holds),
-    )
+    return holds
 
 
 def limits(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]:

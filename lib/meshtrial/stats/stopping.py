@@ -62,16 +62,19 @@ class Decision:
 
 
 def half_width(comparison: Comparison) -> float:
-    """Relative half-width of an interval: sqrt(high/low) - 1, or on the difference scale as a share of the estimate.
+    """Relative half-width of an interval: sqrt(high/low) - 1, or of a difference, as a share of the larger level.
 
-    Infinite below the floor: a provisional interval stops nothing.
+    Never as a share of the difference itself: a study would stop where chance made that large, and a fifth of those in
+    which nothing differs would call it (simulated, target 1). Infinite below the floor: a provisional interval stops
+    nothing.
     """
     c = comparison
     if c.provisional:
         return math.inf
     if c.scale == "ratio":
         return math.sqrt(c.ci_high / c.ci_low) - 1
-    return (c.ci_high - c.ci_low) / 2 / abs(c.estimate) if c.estimate else math.inf
+    level = c.baseline_median + max(0.0, c.estimate)
+    return (c.ci_high - c.ci_low) / 2 / level if level > 0 else math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,7 @@ class Precision:
     Attributes
     ----------
     target : float
-        Relative half-width, 0.03 for 3 %, of the ratio or, on the difference scale, of the difference itself.
+        Relative half-width, 0.03 for 3 %: of the ratio, or of the difference as a share of the larger level.
     n_max : int
         Stop here in any case.
     n_min : int
