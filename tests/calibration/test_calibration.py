@@ -42,8 +42,10 @@ def assert_passed(found: list[CheckResult]) -> None:
 
 def test_false_positives_in_every_kind_of_noise(rows: tuple[CheckResult, ...]) -> None:
     cells = of(rows, "1")
-    assert len(cells) == 16
     assert_passed(cells)
+    differences = [r for r in cells if r.cell.startswith("by difference")]
+    cells = [r for r in cells if r not in differences]
+    assert (len(cells), len(differences)) == (16, 6)
     # and the test is not merely conservative: the exact size at n = 10 is .0488
     assert np.mean([r.observed for r in cells]) == pytest.approx(0.0488, abs=0.004)
 

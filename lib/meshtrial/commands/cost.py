@@ -13,7 +13,7 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument("--core-hour", type=float, required=True, metavar="PRICE", help="of one core for an hour")
     command.add_argument("--gib-hour", type=float, required=True, metavar="PRICE", help="of one GiB for an hour")
     command.add_argument("--currency", default="", metavar="NAME", help="shown beside the amounts")
-    command.add_argument("--pods", type=int, metavar="N", help="at N pods, by the straight line of a scale_out study")
+    command.add_argument("--pods", type=int, metavar="N", help="at N pods, from a scale_out study")
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:

@@ -1,9 +1,9 @@
 """What treatments cost in money at a size that was not measured, from a study that scales out.
 
 In every block a straight line goes through what a treatment costs more than the baseline at each measured size; its
-value at the size that is asked for is that block's prediction, and the interval is over the blocks. So it holds what
-blocks differ in, and that the line goes on is an assumption which no interval holds: how far beyond the measured sizes
-it is, and whether the measured costs bend, is said.
+value at the size that is asked for is that block's prediction, and the interval is over the blocks. How far that holds
+depends on how surely costs do not bend (`meshtrial.stats.growth.at_size`): where the measured sizes leave it open, the
+interval is the envelope of straight lines, parabolas and power laws, and beyond twice the largest size there is none.
 
 Limit: the number of nodes does not vary within a study, so what runs once a node (agents, node proxies) is in the fixed
 part, as on the nodes of the study.
@@ -17,12 +17,12 @@ from meshtrial.errors import UsageError
 from meshtrial.inference import scaling
 from meshtrial.inference.money import GIB, HOURS_A_MONTH, Prices
 from meshtrial.records.dataset import StudyData
-from meshtrial.stats.growth import Slope, bend_p, block_slopes, slope_over_blocks
+from meshtrial.stats import growth
+from meshtrial.stats.growth import Slope
 
 CPU, MEMORY = "total_cpu_cores", "total_memory_bytes"
-# Beyond this many times the largest measured size a line through the measured ones is no argument any more.
+# Beyond this many times the largest measured size nothing that was seen there is an argument any more.
 FARTHEST = 10
-_BENDS = 0.01
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,13 @@ class AtSize:
         Those that were measured.
     rps : float or None
         The rate; None where it grows with the size.
-    month : Slope
-        Predicted at ``pods``; its interval is over the blocks.
+    blocks : int
+    month : Slope or None
+        Predicted at ``pods``; None where the measured sizes say nothing of that one.
+    bounded : bool
+        Whether curvature is shown to change the month by less than a tenth.
     hundred : Slope
-        Of a hundred pods more.
-    bend_p : float or None
-        Of the test that costs do not bend; None with two sizes.
+        Of a hundred pods more, within the measured sizes.
     """
 
     treatment: str
@@ -50,14 +51,10 @@ class AtSize:
     pods: int
     sizes: tuple[int, ...]
     rps: float | None
-    month: Slope
+    blocks: int
+    month: Slope | None
+    bounded: bool
     hundred: Slope
-    bend_p: float | None
-
-    @property
-    def bends(self) -> bool:
-        """Whether the measured costs lie on no straight line, at 1 %."""
-        return self.bend_p is not None and self.bend_p <= _BENDS
 
 
 def at_size(data: StudyData, prices: Prices, pods: int) -> tuple[AtSize, ...]:
@@ -91,17 +88,20 @@ def _predicted(data: StudyData, prices: Prices, treatment: str, pods: int) -> At
     if not ladders:
         return None
     cpu, memory, plain_cpu, plain_memory = (one.y for one in ladders)
-    hourly = prices.core_hour * (cpu - plain_cpu) + prices.gib_hour * (memory - plain_memory) / GIB
-    month, x, alpha = HOURS_A_MONTH * hourly, ladders[0].x, data.plan.study.alpha
-    slopes = block_slopes(x, month)
-    at_pods = month.mean(axis=1) + slopes * (pods - x.mean())
+    month, plain = (
+        HOURS_A_MONTH * (prices.core_hour * cores + prices.gib_hour * held / GIB)
+        for cores, held in ((cpu, memory), (plain_cpu, plain_memory))
+    )
+    x, alpha = ladders[0].x, data.plan.study.alpha
+    found = growth.at_size(x, month, plain, pods, alpha=alpha)
     return AtSize(
         treatment=treatment,
         baseline=baseline,
         pods=pods,
         sizes=ladders[0].endpoints,
         rps=rate,
-        month=slope_over_blocks(at_pods, 0.0, alpha),
-        hundred=slope_over_blocks(100 * slopes, 0.0, alpha),
-        bend_p=bend_p(x, month) if len(x) > 2 else None,
+        blocks=len(month),
+        month=found.slope,
+        bounded=found.bounded,
+        hundred=growth.marginal_cost(x / 100, month - plain, alpha=alpha),
     )

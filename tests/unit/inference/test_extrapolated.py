@@ -47,23 +47,35 @@ def test_the_line_is_the_truth_where_costs_are_one(pods):
     assert (one.treatment, one.baseline, one.sizes[0], one.sizes[-1]) == ("sidecar+mtls", "none", 30, 300)
     assert one.month.estimate == pytest.approx(monthly(pods))
     assert one.hundred.estimate == pytest.approx(monthly(200) - monthly(100))
-    assert not one.bends
+    assert one.bounded
 
 
 def test_the_interval_grows_with_the_distance_and_holds_the_truth():
-    data = recorded(blocks=10, noise=0.05)
-    near, far = (at_size(data, PRICES, pods)[0].month for pods in (150, 1500))
-    assert near.low < monthly(150) < near.high
-    assert far.low < monthly(1500) < far.high
-    assert far.high - far.low > 5 * (near.high - near.low)
+    data = recorded(blocks=10, noise=0.01)
+    near, far = (at_size(data, PRICES, pods)[0] for pods in (150, 900))
+    for one, pods in ((near, 150), (far, 900)):
+        assert one.bounded
+        assert one.month.low < monthly(pods) < one.month.high
+    assert far.month.high - far.month.low > 3 * (near.month.high - near.month.low)
 
 
-def test_costs_that_bend_are_said_and_so_is_how_far_it_is():
-    shown = money_at(recorded(blocks=10, power=1.3, noise=0.001), 0.04, 0.005, 900, "EUR").text
-    assert "The measured costs of sidecar+mtls bend" in shown
-    assert "900 is 3 times the largest size that was measured" in shown
-    assert "a month at 900 pods" in shown
-    assert "an assumption" not in money_at(recorded(), 0.04, 0.005, 90).text
+def test_costs_that_may_bend_have_an_envelope_as_far_as_twice_and_nothing_beyond():
+    data = recorded(blocks=10, power=1.3, noise=0.001)
+    shown = money_at(data, 0.04, 0.005, 600, "EUR").text
+    assert "600 is 2 times the largest size that was measured" in shown
+    assert "a month at 600 pods" in shown
+    assert "the interval is the envelope of straight lines, parabolas and power laws" in shown
+    (one,) = at_size(data, PRICES, 600)
+    truth = HOURS_A_MONTH * (0.04 * (FIXED_CORES + CORES * 600**1.3) + 0.005 * 600**1.3 / 64)
+    assert one.month.low < truth < one.month.high
+    (beyond,) = at_size(data, PRICES, 601)
+    assert (beyond.month, beyond.bounded) == (None, False)
+    assert beyond.hundred.n == 10
+    assert "say nothing of a size so far beyond" in money_at(data, 0.04, 0.005, 900).text
+
+
+def test_within_the_measured_sizes_nothing_is_said_of_distance():
+    assert "times the largest" not in money_at(recorded(), 0.04, 0.005, 90).text
 
 
 @pytest.mark.parametrize("pods", [0, -5, 3001])

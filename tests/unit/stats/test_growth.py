@@ -180,6 +180,23 @@ def test_a_straight_line_has_no_knee() -> None:
     assert [w.code for w in quiet.warnings] == ["no-knee"]
 
 
+@pytest.mark.parametrize(
+    "smooth",
+    [lambda x: x**1.5, lambda x: x / (1 + x / 800), lambda x: 1 / (1 - x / 2000), lambda x: x + x**2 / 2000],
+    ids=["power law", "levelling off", "queue", "quadratic"],
+)
+def test_smooth_growth_that_bends_has_no_knee(smooth) -> None:
+    found = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        y = smooth(RATES) * np.exp(rng.normal(0, 0.1, (8, 1)) + rng.normal(0, 0.02, (8, len(RATES))))
+        found.append(find_knee(RATES, y, rng, draws=20))
+    assert all(knee.p <= 0.05 for knee in found)
+    assert sum(knee.found for knee in found) <= 4  # 5 % of 20, and three standard errors
+    assert found[0].warnings[0].code == "no-knee"
+    assert "two lines are not shown to fit better than a smooth curve" in found[0].warnings[0].message
+
+
 def test_the_order_of_the_rungs_does_not_matter() -> None:
     y = curve(0.002)
     back = find_knee(RATES[::-1], y[:, ::-1], np.random.default_rng(3))

@@ -143,7 +143,7 @@ def money(data: StudyData, core_hour: float, gib_hour: float, currency: str = ""
 
 
 def money_at(data: StudyData, core_hour: float, gib_hour: float, pods: int, currency: str = "") -> Fragment:
-    """What treatments of a study that scales out cost more a month at a number of pods, by a straight line.
+    """What treatments of a study that scales out cost more a month at a number of pods.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def money_at(data: StudyData, core_hour: float, gib_hour: float, pods: int, curr
         ColumnOf("against", lambda one: one.baseline),
         ColumnOf(f"a month at {wording.count(pods)} pods", lambda one: _amount(one.month, currency), numeric=True),
         ColumnOf("100 pods more, a month", lambda one: _amount(one.hundred, currency), numeric=True),
-        ColumnOf("blocks", lambda one: one.month.n, numeric=True),
+        ColumnOf("blocks", lambda one: one.blocks, numeric=True),
     ]
     prices = f"at {wording.plain(core_hour)} a core-hour and {wording.plain(gib_hour)} a GiB-hour, 730 hours a month"
     note = f"Over the baseline, {prices}. {_limits(found)}"
@@ -178,22 +178,32 @@ def money_at(data: StudyData, core_hour: float, gib_hour: float, pods: int, curr
 def _limits(found: Sequence[AtSize]) -> str:
     one = found[0]
     largest = one.sizes[-1]
-    sure = wording.percent(min(of.month.confidence for of in found), 3)
     rate = (
         "a rate that grows with the pods" if one.rps is None else f"{wording.plain(one.rps)} requests a second in all"
     )
+    sure = wording.percent(min(of.hundred.confidence for of in found), 3)
     said = [
         f"App and whole mesh, at {rate}: in each block a straight line through {one.sizes[0]} to {largest} pods, and "
-        f"its interval over blocks at {sure} confidence ({one.month.method})."
+        f"its interval over blocks at {sure} confidence ({one.hundred.method})."
     ]
     if one.pods > largest:
+        times = f"{wording.count(one.pods)} is {wording.plain(round(one.pods / largest, 1))} times the largest size"
+        said.append(f"{times} that was measured.")
+    if straight := [of.treatment for of in found if of.bounded]:
         said.append(
-            f"{wording.count(one.pods)} is {wording.plain(round(one.pods / largest, 1))} times the largest size that "
-            "was measured: that the line goes on so far is an assumption, and no interval holds it."
+            f"Of {wording.listing(straight)} curvature is shown to change the month by less than a tenth; the interval "
+            "is widened by what of it stays open."
         )
-    bent = [of.treatment for of in found if of.bends]
-    if bent:
-        said.append(f"The measured costs of {wording.listing(bent)} bend: a straight line is wrong for them.")
+    if envelope := [of.treatment for of in found if not of.bounded and of.month]:
+        said.append(
+            f"Of {wording.listing(envelope)} the measured costs may bend by more: the interval is the envelope of "
+            "straight lines, parabolas and power laws."
+        )
+    if none := [of.treatment for of in found if of.month is None]:
+        said.append(
+            f"Of {wording.listing(none)} the measured costs may bend, and say nothing of a size so far beyond: measure "
+            "larger sizes, or more blocks."
+        )
     said.append("What runs once a node is in it as on the nodes of this study, and does not grow with the pods here.")
     return " ".join(said)
 
