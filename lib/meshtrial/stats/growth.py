@@ -32,6 +32,7 @@ from meshtrial.stats.multiplicity import smallest_n
 from meshtrial.stats.ranktests import FloatArray, equivalence_p, signed_rank_p
 
 _ATOL = 1e-12
+_BEND_LEVEL = 0.01
 # A prediction may be bent by this share, or it is held within an envelope that goes no further than so many times the
 # largest size.
 _BENT, _UNBOUNDED = 0.1, 2
@@ -300,7 +301,7 @@ def power_law(x: ArrayLike, y: ArrayLike, *, alpha: float = 0.05, margin: float 
         If the ladder cannot be used or a value is not positive.
     """
     sizes, table = _logs(*ladder(x, y))
-    exponent = slope_over_blocks(block_slopes(sizes, table), 1.0, alpha, _bend(sizes, table))
+    exponent = slope_over_blocks(block_slopes(sizes, table), 1.0, alpha, _bend(sizes, table, alpha))
     p_linear = None
     if margin is not None:
         p_linear = equivalence_p(np.array(exponent.blocks) - 1.0, -margin, margin, atol=_ATOL)
@@ -421,12 +422,16 @@ def _parabola(sizes: FloatArray, table: FloatArray, size: float) -> FloatArray:
     return found
 
 
-def _bend(sizes: FloatArray, table: FloatArray) -> tuple[Warning, ...]:
-    """Warn where the blocks agree that the log-log line is curved."""
-    if len(np.unique(sizes)) < 3:
+def _bend(sizes: FloatArray, table: FloatArray, alpha: float) -> tuple[Warning, ...]:
+    """Warn where the blocks agree that the log-log line is curved, and where they are too few to."""
+    n = len(table)
+    if len(np.unique(sizes)) < 3 or n < smallest_n(1, alpha):
         return ()
+    if n < smallest_n(1, _BEND_LEVEL):
+        text = f"{n} blocks are too few to see at {_BEND_LEVEL:.0%} whether growth bends: judge it by the figure"
+        return (Warning("bend-unseen", text),)
     p = bend_p(sizes, table)
-    if p > 0.01:
+    if p > _BEND_LEVEL:
         return ()
     curve = np.polyfit(sizes, table.T, 2)[0]
     way = "steeper" if float(np.median(curve)) > 0 else "flatter"

@@ -41,23 +41,26 @@ class NoiseFloor:
         Smallest and largest effect inside the A/A interval, in the same terms; low is 0 where the interval holds none.
     p : float
         Exact p-value of the A/A contrast; it should not be small.
+    level : float
+        At which its test rejects: 1 %, or the smallest p-value that six or seven blocks can give.
     """
 
     floor: float
     low: float
     upper: float
     p: float
+    level: float = SHAKEN_P
 
     def shaken(self, margin: float | None) -> bool:
         """Whether the A/A contrast shows that the run-to-run model does not hold at the size of the margin.
 
         Nothing differs between baseline and twin, so either their interval lies wholly beyond the margin, or their
-        test rejects at 1 % while effects beyond the margin are not excluded. A margin is a ratio minus one, or in the
+        test rejects at its level while effects beyond the margin are not excluded. A margin is a ratio minus one, or in the
         response's unit.
         """
         beyond = margin is not None and self.low > margin
         within = margin is not None and self.upper <= margin
-        return beyond or (self.p <= SHAKEN_P and not within)
+        return beyond or (self.p <= self.level and not within)
 
 
 def noise_floor(twin: Comparison) -> NoiseFloor:
@@ -65,7 +68,9 @@ def noise_floor(twin: Comparison) -> NoiseFloor:
     size = effect_size(twin.estimate, twin.scale)
     ends = [effect_size(twin.ci_low, twin.scale), effect_size(twin.ci_high, twin.scale)]
     low = min(ends) if twin.excludes_no_effect else 0.0
-    return NoiseFloor(size, low, max(ends), twin.p)
+    # Below the floor the interval is model-based and holds alone.
+    level = SHAKEN_P if twin.provisional else max(SHAKEN_P, twin.smallest_p)
+    return NoiseFloor(size, low, max(ends), twin.p, level)
 
 
 def effect_size(value: float, scale: str) -> float:

@@ -89,6 +89,12 @@ def test_a_bend_is_warned_of() -> None:
     assert "steeper" in power_law(SIZES, y).exponent.warnings[0].message
 
 
+def test_blocks_too_few_to_see_a_bend_are_said() -> None:
+    six, eight = (power_law(SIZES, grown(1.0, blocks=n)).exponent.warnings for n in (6, 8))
+    assert [w.code for w in six] == ["bend-unseen"]
+    assert eight == ()
+
+
 def test_bend_by_hand() -> None:
     x = np.array([1.0, 2, 3])
     assert bend_p(x, np.array([[1.0, 2, 4 + i] for i in range(6)])) == 2 / 64  # all curve upwards

@@ -15,6 +15,15 @@ def test_floor_is_the_apparent_effect_in_either_direction() -> None:
     assert up.upper == pytest.approx(0.06)
 
 
+@pytest.mark.parametrize(("blocks", "shaken"), [(5, False), (6, True), (7, True), (10, True)])
+def test_a_twin_that_is_apart_in_every_block_is_seen_by_as_few_as_can_show_it(blocks: int, shaken: bool) -> None:
+    # Up to twice the margin, and down to nearly nothing: the interval is not wholly beyond it.
+    aa = np.linspace(1.001, 1.1, blocks)
+    noise = noise_floor(compare_paired(aa, np.ones(blocks)))
+    assert noise.low < 0.05 < noise.upper
+    assert noise.shaken(0.05) is shaken
+
+
 def test_effect_size() -> None:
     assert effect_size(1.25, "ratio") == pytest.approx(0.25)
     assert effect_size(0.8, "ratio") == pytest.approx(0.25)
