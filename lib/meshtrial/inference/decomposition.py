@@ -12,7 +12,9 @@ from meshtrial.design.studies.decomposition import chain_of
 from meshtrial.design.study import Contrast
 from meshtrial.errors import UsageError
 from meshtrial.inference.values import FloatArray, included_blocks
+from meshtrial.margin import Margin
 from meshtrial.records.dataset import StudyData
+from meshtrial.stats.ranktests import signed_rank_p
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,10 @@ class Decomposition:
         In which every treatment was measured.
     confidence : float
         That the intervals achieve.
+    margin : Margin or None
+        The response's, of the baseline.
+    p_adds_up : float or None
+        Two one-sided exact tests that the remainder lies within it: that the parts add up. None without a margin.
     """
 
     response: str
@@ -58,6 +64,8 @@ class Decomposition:
     together: Piece
     whole: Piece
     remainder: Piece
+    margin: Margin | None
+    p_adds_up: float | None
 
 
 def decompose(data: StudyData, response: str) -> Decomposition:
@@ -83,6 +91,7 @@ def decompose(data: StudyData, response: str) -> Decomposition:
     differences = [(name, contrast, difference(contrast)) for name, contrast in chain.steps]
     added: FloatArray = np.sum([d for *_, d in differences], axis=0)
     all_at_once = difference(chain.whole)
+    left, margin = all_at_once - added, study.margins.get(response)
     parts = tuple(_piece(name, contrast, d, study.alpha) for name, contrast, d in differences)
     return Decomposition(
         response=response,
@@ -92,8 +101,16 @@ def decompose(data: StudyData, response: str) -> Decomposition:
         parts=parts,
         together=_piece("parts together", None, added, study.alpha),
         whole=_piece("the whole", chain.whole, all_at_once, study.alpha),
-        remainder=_piece("remainder", None, all_at_once - added, study.alpha),
+        remainder=_piece("remainder", None, left, study.alpha),
+        margin=margin,
+        p_adds_up=None if margin is None else _within(left, margin, values[study.baseline.name]),
     )
+
+
+def _within(d: FloatArray, margin: Margin, baseline: FloatArray) -> float:
+    # The margin of every block's own baseline: that of all of them would be an estimate, which no exact test holds.
+    size = np.maximum(margin.relative * np.abs(baseline), margin.floor)
+    return max(signed_rank_p(size - d, "greater"), signed_rank_p(size + d, "greater"))
 
 
 def _piece(name: str, contrast: Contrast | None, d: Sequence[float] | FloatArray, alpha: float) -> Piece:

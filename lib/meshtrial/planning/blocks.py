@@ -249,18 +249,25 @@ def _split(data: StudyData, inclusion: Inclusion, plan: LoadPlan, worst: Need, a
         )
     if not _SLICED.fullmatch(ask.response.name):
         return "slices are recorded for latencies only"
-    pair = (worst.treatment, worst.baseline)
-    runs = [run for (block, name), run in inclusion.chosen.items() if name in pair and block in inclusion.blocks]
-    deployments = [values for run in runs if len(values := _by_slice(data, run, ask.response.name)) > 1]
-    if len(deployments) < 2:
-        return "fewer than 2 deployments have the response in every slice: lengthen the slices"
-    within = stats.variance_components([np.asarray(values) for values in deployments]).within
+    kept = [
+        [
+            _by_slice(data, inclusion.chosen[block, name], ask.response.name)
+            for name in (worst.treatment, worst.baseline)
+        ]
+        for block in inclusion.blocks
+    ]
+    apart = [np.subtract(one, other) for one, other in kept if len(one) == len(other) > 1]
+    if len(apart) < 2:
+        return "fewer than 2 blocks have the response in every slice: lengthen the slices"
+    # Of differences, for what a block's deployments share from slice to slice goes out of a contrast as it came.
+    within = stats.variance_components(apart).within / 2
     # Blocks take their own part out of a difference, so the variance between deployments is the rest of it.
     between = max(0.0, worst.sd**2 / 2 - within / spec.slices)
     parts = stats.VarianceComponents(between, within)
     inner_s = spec.duration_s
     outer_s = max(0.0, plan.seconds_per_block / plan.treatments - spec.slices * inner_s)
-    best = stats.best_slices(parts, outer_s, inner_s)
+    # Further than twice the slices that were recorded would be an extrapolation.
+    best = stats.best_slices(parts, outer_s, inner_s, most=2 * spec.slices)
     options: dict[int, tuple[int, float]] = {}
     for count in sorted({1, spec.slices, best}):
         # Of a difference of two runs, each a fresh deployment.

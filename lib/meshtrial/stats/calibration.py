@@ -499,6 +499,15 @@ def gate(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]:
         values[:, :, 1] += share
         cell = f"regression of the margin, margin/s {share:g}, m = {m}, n = {n}"
         rows.append(check_row("gate: power of a plan", cell, "at least", 0.78, _worse(values)[:, 0]))
+    margin = math.log(1.05)
+    stopped = [
+        signed_rank_p_rows(_differences(margin, rng, repetitions) - margin, "greater") <= ALPHA for _ in range(3)
+    ]
+    for families in (1, 2, 3):
+        cell = f"a cost exactly at the margin in {families} primary response{'s' * (families > 1)}, slower:material"
+        rows.append(
+            check_row("gate: at the margin", cell, "at most", families * ALPHA, np.any(stopped[:families], axis=0))
+        )
     return tuple(rows)
 
 

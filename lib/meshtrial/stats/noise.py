@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike
 
 from meshtrial.errors import UsageError
 from meshtrial.stats.comparison import Comparison
+from meshtrial.stats.contrast import RESOLUTION
 
 # two blocks' worth of chance less than the usual 5 %: this test stands beside every other one of the study
 SHAKEN_P = 0.01
@@ -55,8 +56,8 @@ class NoiseFloor:
         """Whether the A/A contrast shows that the run-to-run model does not hold at the size of the margin.
 
         Nothing differs between baseline and twin, so either their interval lies wholly beyond the margin, or their
-        test rejects at its level while effects beyond the margin are not excluded. A margin is a ratio minus one, or in the
-        response's unit.
+        test rejects at its level while effects beyond the margin are not excluded. A margin is a ratio minus one, or in
+        the response's unit.
         """
         beyond = margin is not None and self.low > margin
         within = margin is not None and self.upper <= margin
@@ -123,7 +124,10 @@ def variance_components(deployments: Sequence[ArrayLike]) -> VarianceComponents:
             f"{len(groups)} deployments with {sum(sizes)} slices cannot tell the two levels apart: "
             "measure at least 2 fresh deployments, one of them at least twice"
         )
-    if all(np.ptp(g) == 0 for g in groups):  # nothing varies inside a deployment: there is nothing to fit
+    largest = max(float(np.abs(g).max()) for g in groups)
+    if all(
+        np.ptp(g) <= RESOLUTION * largest for g in groups
+    ):  # nothing varies inside a deployment: there is nothing to fit
         return VarianceComponents(float(np.var([g.mean() for g in groups], ddof=1)), 0.0)
     # statsmodels takes a second to load, which only plans with several slices need
     from statsmodels.regression.mixed_linear_model import MixedLM

@@ -29,12 +29,13 @@ def truth(treatment: str) -> float:
     return sum(ADDS[name] for name in (*stages, *features)) + extra
 
 
-def recorded(make_record, noise: float = 0.002, lost: tuple[int, str] | None = None) -> StudyData:
+def recorded(make_record, noise: float = 0.002, lost: tuple[int, str] | None = None, surplus: float = 0.0) -> StudyData:
     plan, rng = planned("decomposition"), np.random.default_rng(5)
 
     def p50(run: PlannedRun) -> dict[str, float]:
         machine = 0.3 * run.repetition  # the same for all of a block, and not small
-        return {"latency_p50_s": (truth(run.treatment) + machine + rng.normal(0, noise)) / 1e3}
+        surplus_ms = surplus if run.treatment.count("+") > 1 else 0.0
+        return {"latency_p50_s": (truth(run.treatment) + surplus_ms + machine + rng.normal(0, noise)) / 1e3}
 
     runs = [make_record(plan, run, {}) for run in plan.runs]
     return study_of(plan, p50, lambda run: lost is None or (run.repetition, run.treatment) != lost, runs)
@@ -54,6 +55,15 @@ def test_parts_sum_whole_and_remainder_are_found_through_a_machine_that_wanders(
     assert 1e3 * found.remainder.estimate == pytest.approx(TOGETHER, abs=0.008)
     assert found.remainder.low > 0
     assert found.remainder.p < 0.01
+
+
+def test_that_parts_add_up_is_shown_or_it_is_said_that_it_is_not(make_record):
+    # Within 0.1 ms: the parts of this truth cost 0.1 ms more together, and here as much less.
+    even, apart = (recorded(make_record, surplus=by) for by in (-TOGETHER, 0.0))
+    assert decompose(even, "latency_p50_s").p_adds_up == 0.5**10
+    assert decompose(apart, "latency_p50_s").p_adds_up > 0.05
+    assert "The parts add up: the remainder is shown to lie within" in tables.decomposition(even).text
+    assert "That the parts add up is not shown" in tables.decomposition(apart).text
 
 
 def test_a_block_that_lacks_a_treatment_is_not_in_it(make_record):

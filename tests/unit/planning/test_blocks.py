@@ -41,13 +41,14 @@ def requests(log_level, within):
 
 @pytest.fixture
 def record_study(tmp_path, make_study, make_record):
-    def make(blocks=BLOCKS, slices=1, within=0.0, **more):
+    def make(blocks=BLOCKS, slices=1, within=0.0, shared=False, **more):
         plan = make_plan(make_study(blocks=blocks, loads=(Load(100, 4, 2, slices=slices),), **more))
         store = StudyStore.create(tmp_path, plan, {})
         for run in plan.runs:
             found = level(run.treatment, run.repetition)
             record = make_record(plan, run, {"latency_p50_s": 0.01 * math.exp(found)})
-            frame = requests(found, within) if slices > 1 else None
+            way = 1 if shared or run.treatment == "none" else -1
+            frame = requests(found, way * within) if slices > 1 else None
             store.finish(store.begin(run.run_id, 1), dataclasses.replace(record, load=run.load), frame)
         return store.path
 
@@ -131,18 +132,18 @@ def test_one_slice_says_so(record_study, call):
 
 
 def test_slices(record_study, call, tmp_path):
-    # Slices 0.05 above and below: within = 4 * .05^2 / 3; between is what is left of sd^2 / 2.
+    # One treatment 0.05 above where the other is below: half of 4 * .1^2 / 3; between is what is left of sd^2 / 2.
     path = record_study(slices=4, within=0.05)
     _, out, _, made = call("--from", path, "--margin", "5%", "--json", tmp_path / "plan.json")
     load = made["loads"][0]
     slices = load["slices"]
-    within = 4 * 0.05**2 / 3
+    within = 4 * 0.1**2 / 3 / 2
     assert slices["within"] == pytest.approx(within)
     assert slices["between"] == pytest.approx(SD**2 / 2 - within / 4)
     assert slices["inner_s"] == 2
     assert slices["outer_s"] == pytest.approx(load["seconds_per_block"] / 3 - 8)
     ratio = slices["outer_s"] / 2 * within / slices["between"]
-    assert slices["best"] == max(1, math.ceil(math.sqrt(ratio)))
+    assert slices["best"] == min(8, max(1, math.ceil(math.sqrt(ratio))))
     # With the recorded number of slices the blocks are those of the recorded noise.
     assert slices["options"]["4"][0] == load["difference_blocks"]
     assert slices["options"]["1"][0] > load["difference_blocks"]
@@ -152,6 +153,20 @@ def test_slices(record_study, call, tmp_path):
         assert blocks == stats.blocks_for_difference(sd, math.log(1.05))
         assert seconds == pytest.approx(blocks * 3 * (slices["outer_s"] + int(count) * 2))
     assert "Slices are not replicates: they do not add to n." in out
+
+
+def test_what_deployments_share_from_slice_to_slice_is_no_reason_for_more_of_them(record_study, call, tmp_path):
+    path = record_study(slices=4, within=0.05, shared=True)
+    slices = call("--from", path, "--json", tmp_path / "plan.json")[3]["loads"][0]["slices"]
+    assert slices["within"] == pytest.approx(0, abs=1e-12)
+    assert slices["best"] == 1
+
+
+def test_no_more_than_twice_the_recorded_slices_are_advised(record_study, call, tmp_path):
+    path = record_study(slices=4, within=0.105)
+    slices = call("--from", path, "--json", tmp_path / "plan.json")[3]["loads"][0]["slices"]
+    assert slices["between"] == 0
+    assert slices["best"] == 8
 
 
 def test_bad_usage(record_study, call, tmp_path):

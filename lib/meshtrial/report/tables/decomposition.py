@@ -21,13 +21,13 @@ def decomposition(data: StudyData) -> Fragment:
     found = []
     for response in data.plan.study.primary:
         try:
-            found.append(_table(decompose(data, response)).fragment())
+            found.append(_table(decompose(data, response), data.plan.study.alpha).fragment())
         except UsageError as error:
             found.append(paragraph(f"No decomposition: {error}."))
     return join(*found)
 
 
-def _table(found: Decomposition) -> Table:
+def _table(found: Decomposition, alpha: float) -> Table:
     def shown(value: float) -> str:
         return wording.in_unit(found.response, value, sign=True)
 
@@ -49,4 +49,13 @@ def _table(found: Decomposition) -> Table:
     ]
     pieces = [*found.parts, found.together, found.whole, found.remainder]
     caption = f"Parts of {wording.short_label(found.response)}, {found.blocks} blocks"
-    return Table.of(caption, columns, pieces, _NOTE)
+    return Table.of(caption, columns, pieces, f"{_adds_up(found, alpha)} {_NOTE}".strip())
+
+
+def _adds_up(found: Decomposition, alpha: float) -> str:
+    if found.margin is None or found.p_adds_up is None:
+        return ""
+    margin, p = wording.margin_text(found.response, found.margin), wording.probability(found.p_adds_up)
+    if found.p_adds_up <= alpha:
+        return f"The parts add up: the remainder is shown to lie within {margin} of the baseline (p = {p})."
+    return f"That the parts add up is not shown: the remainder may lie beyond {margin} of the baseline (p = {p})."
