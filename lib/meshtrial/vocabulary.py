@@ -13,6 +13,8 @@ from typing import Any, Literal
 Standing = Literal["different", "equivalent", "open", "stopped", "unfinished"]
 # How the tests for a difference are corrected over a family of primary contrasts.
 Correction = Literal["holm", "max-t"]
+# What becomes of a failure that may be the treatment's own: the run is made again, or its latency ranks worst.
+OwnFailures = Literal["repeated", "ranked"]
 CORRECTIONS: dict[Correction, str] = {"holm": "Holm's correction", "max-t": "step-down max-T over whole blocks"}
 # Which of the two effects of a contrast carries its verdict: treatment/baseline, or what is added to the baseline.
 Scale = Literal["ratio", "difference"]

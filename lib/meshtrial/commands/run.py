@@ -19,7 +19,7 @@ import yaml
 from meshtrial import paths
 from meshtrial.commands import gating
 from meshtrial.design.parameters import grouped, read_parameters
-from meshtrial.design.plan import ATTEMPTS, Plan, make_plan
+from meshtrial.design.plan import Plan, make_plan
 from meshtrial.design.studies import STUDIES, study_module
 from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.inference import read_study
@@ -27,6 +27,7 @@ from meshtrial.inference.gate import declared_by
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.parts import Part
 from meshtrial.records.store import StudyStore, read_json
+from meshtrial.records.tables import include
 from meshtrial.run.progress import Lines, shown
 from meshtrial.run.trial import HANDOFF, Trial, go_on, kept
 from meshtrial.signals import interruptible
@@ -290,8 +291,9 @@ def _publish(
 
 
 def has_invalid(data: StudyData) -> bool:
-    """Whether a run stayed invalid after its repeat, or a treatment was excluded."""
-    return any(not run.valid for run in data.runs if run.attempt == ATTEMPTS)
+    """Whether a treatment or a block was excluded at a load."""
+    taken = [include(data.plan, data.runs, load.label) for load in data.plan.study.loads]
+    return any(one.excluded or one.excluded_blocks for one in taken)
 
 
 def _what_ended_it(error: BaseException) -> str:

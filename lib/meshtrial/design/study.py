@@ -17,7 +17,7 @@ from meshtrial.design.parameters import Value
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
 from meshtrial.typed import read
-from meshtrial.vocabulary import BETWEEN, Correction, Scale
+from meshtrial.vocabulary import BETWEEN, Correction, OwnFailures, Scale
 
 NO_MESH = "none"
 TWIN_SUFFIX = "-aa"
@@ -361,6 +361,7 @@ class Study:
     contrasts: tuple[Contrast, ...] = ()
     correction: Correction = "holm"  # of plans that were sealed before there was another
     scales: Mapping[str, Scale] = field(default_factory=dict)  # as before there was a choice: ratios
+    own_failures: OwnFailures = "repeated"  # as before they counted
     gates: Gates = Gates()
     stopping: Mapping[str, Value] = field(default_factory=lambda: {"rule": "fixed", "n": 10})
     order: str = "randomised"
@@ -383,6 +384,9 @@ class Study:
             raise UsageError(f"study {self.name}: the loads must be distinct and at least one: {', '.join(labels)}")
         if self.correction not in get_args(Correction):
             raise UsageError(f"correction = {self.correction!r}: allowed is {' or '.join(get_args(Correction))}")
+        if self.own_failures not in get_args(OwnFailures):
+            allowed = " or ".join(get_args(OwnFailures))
+            raise UsageError(f"own_failures = {self.own_failures!r}: allowed is {allowed}")
         for name, scale in self.scales.items():
             if scale not in get_args(Scale):
                 raise UsageError(f"scales.{name} = {scale!r}: allowed is {' or '.join(get_args(Scale))}")

@@ -75,7 +75,11 @@ def _family_rows(
     study = plan.study
     values = _values(plan, table, load, response.name, inclusion)
     medians = {name: median_of(found) for name, found in values.items()}
-    data = diagnose_family(LoadBlocks.of(table, load, inclusion.blocks), response, study, values, places)
+    blocks = LoadBlocks.of(table, load, inclusion.blocks)
+    data = (
+        *_ranked_worst(values),
+        *diagnose_family(blocks, response, study, blocks.values(list(values), response.name), places),
+    )
     return [
         verdict_row(
             result,
@@ -91,8 +95,20 @@ def _family_rows(
     ]
 
 
+def _ranked_worst(values: Mapping[str, FloatArray]) -> tuple[stats.Warning, ...]:
+    failed = {name: int(np.isinf(found).sum()) for name, found in values.items()}
+    if not any(failed.values()):
+        return ()
+    each = ", ".join(f"{count} of {name}" for name, count in failed.items() if count)
+    text = (
+        f"runs that failed by themselves rank behind every other of their block: {each}. An end of an interval that "
+        "would take their size is open"
+    )
+    return (stats.Warning("ranked-worst", text),)
+
+
 def _values(plan: Plan, table: pl.DataFrame, load: str, response: str, inclusion: Inclusion) -> dict[str, FloatArray]:
-    return LoadBlocks.of(table, load, inclusion.blocks).values([t.name for t in plan.study.treatments], response)
+    return LoadBlocks.of(table, load, inclusion.blocks).ranked([t.name for t in plan.study.treatments], response)
 
 
 def _results(
@@ -246,11 +262,11 @@ def verdict_row(
         exploratory=exploratory,
         n_blocks=0 if c is None else c.n,
         scale="ratio" if c is None else c.scale,
-        ratio=None if c is None else c.ratio,
+        ratio=None if c is None else _finite(c.ratio),
         ci_low=None if c is None else _finite(c.ratio_low),
         ci_high=None if c is None else _finite(c.ratio_high),
         confidence=None if c is None else c.confidence,
-        difference=None if c is None else c.difference,
+        difference=None if c is None else _finite(c.difference),
         difference_low=None if c is None else _finite(c.difference_low),
         difference_high=None if c is None else _finite(c.difference_high),
         baseline_value=medians.get(result.baseline),
@@ -282,4 +298,4 @@ def _finite(value: float | None) -> float | None:
 def median_of(values: FloatArray) -> float | None:
     """Median of the values that are there; None without any."""
     kept = values[~np.isnan(values)]
-    return float(np.median(kept)) if kept.size else None
+    return _finite(float(np.median(kept))) if kept.size else None

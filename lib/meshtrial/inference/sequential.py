@@ -12,7 +12,7 @@ from meshtrial import stats
 from meshtrial.design.plan import ATTEMPTS, Plan
 from meshtrial.inference.rows import primary_results
 from meshtrial.records.schema import RunRecord
-from meshtrial.records.tables import include, runs_table
+from meshtrial.records.tables import include, is_result, runs_table
 
 
 def finished_repetitions(plan: Plan, records: Iterable[RunRecord]) -> int:
@@ -24,12 +24,12 @@ def finished_repetitions(plan: Plan, records: Iterable[RunRecord]) -> int:
 def finished_blocks(plan: Plan, records: Iterable[RunRecord]) -> frozenset[int]:
     """The repetitions whose every run is recorded, wherever they stand in the plan."""
     last: dict[str, int] = {}
-    valid: set[str] = set()
+    done: set[str] = set()
     for record in records:
         last[record.run_id] = max(record.attempt, last.get(record.run_id, 0))
-        if record.valid:
-            valid.add(record.run_id)
-    open_ones = {run.repetition for run in plan.runs if run.run_id not in valid and last.get(run.run_id, 0) < ATTEMPTS}
+        if is_result(plan, record):
+            done.add(record.run_id)
+    open_ones = {run.repetition for run in plan.runs if run.run_id not in done and last.get(run.run_id, 0) < ATTEMPTS}
     return frozenset(range(1, plan.study.blocks + 1)) - open_ones
 
 

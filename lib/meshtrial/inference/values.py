@@ -43,6 +43,18 @@ class LoadBlocks:
         known = {(block, treatment): value for block, treatment, value in rows.iter_rows()}
         return {t: np.array([known.get((b, t), math.nan) for b in self.blocks], dtype=float) for t in treatments}
 
+    def ranked(self, treatments: Sequence[str], response: str) -> dict[str, FloatArray]:
+        """The values that verdicts are of: a latency of a run that failed by itself is infinite, behind every other."""
+        found = self.values(treatments, response)
+        if not response.startswith("latency_"):
+            return found
+        rows = self.runs.filter(~pl.col("valid")).select("block", "treatment").unique()
+        failed = set(rows.iter_rows())
+        for treatment, values in found.items():
+            if np.isfinite(values).any():  # else too few requests for it in any run
+                values[[(block, treatment) in failed for block in self.blocks]] = math.inf
+        return found
+
     def complete(self, treatments: Sequence[str], *responses: str) -> LoadBlocks:
         """The blocks in which each of the treatments has a value of each of the responses."""
         arrays = [array for response in responses for array in self.values(treatments, response).values()]

@@ -16,6 +16,7 @@ from meshtrial.design.plan import Plan
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.records.parts import Place, part_of
 from meshtrial.records.store import ENVIRONMENT, PLAN, StudyStore, check_checksums, write_json
+from meshtrial.records.tables import is_result
 
 
 def merge(stores: Sequence[StudyStore], target: Path) -> StudyStore:
@@ -106,7 +107,7 @@ def _damage(store: StudyStore) -> list[str]:
     foreign = sorted({record.run_id for record in records} - here)
     if foreign:
         return [f"{store.path}: holds runs of blocks that are not this part's: {', '.join(foreign[:3])}"]
-    done = {record.run_id for record in records if record.valid or record.attempt > 1}
+    done = {record.run_id for record in records if is_result(store.plan, record) or record.attempt > 1}
     if here - done:
         return [
             f"{store.path}: {len(here - done)} runs are missing; `meshtrial run {store.plan.study.name} -p "

@@ -4,6 +4,10 @@ The rule, declared before any run: a run that fails a gate or a proof is kept, f
 once inside its block. If it fails again its block leaves the inference for every treatment. A treatment that fails
 in more than half of its blocks is excluded as a whole (``saturated`` where it could not hold the rate,
 else ``invalid``), so that it does not take the other treatments with it. Outcomes play no part in either.
+
+A failure that may be the treatment's own (a rate that was not held, late sends, errors, with a sound load generator on
+a machine without foreign load) is an outcome. It is not repeated, for the first attempt that is good enough
+would be chosen by what it shows: its latency ranks behind every other of its block.
 """
 
 from __future__ import annotations
@@ -14,12 +18,15 @@ from dataclasses import dataclass
 import polars as pl
 
 from meshtrial.design.plan import Plan
+from meshtrial.design.study import Load
 from meshtrial.errors import RecordError
 from meshtrial.records.columns import RESPONSES, frame_of, run_columns
 from meshtrial.records.schema import RunRecord
 from meshtrial.typed import shortened
 
 RATE_GATES = frozenset({"rate", "late"})
+# What a slow or failing treatment fails by itself.
+OWN_GATES = RATE_GATES | {"errors"}
 # What the load generator could not do; never the treatment's failure.
 GENERATOR_GATES = frozenset({"generator CPU", "generator late"})
 
@@ -31,7 +38,7 @@ class Inclusion:
     Attributes
     ----------
     chosen : mapping of (block, treatment) to RunRecord
-        The attempt that counts: the first valid one, else the last.
+        The attempt that counts: the first that is a result, else the last.
     blocks : tuple of int
         Blocks in which every treatment that was not excluded is valid.
     excluded : mapping of str to str
@@ -55,7 +62,7 @@ def include(plan: Plan, records: Iterable[RunRecord], load: str) -> Inclusion:
     for record in sorted(records, key=lambda r: r.attempt):
         if record.load == load:
             key = (record.repetition, record.treatment)
-            if key not in chosen or not chosen[key].valid:
+            if key not in chosen or not is_result(plan, chosen[key]):
                 chosen[key] = record
     treatments = [t.name for t in plan.study.treatments]
     planned = sorted({run.repetition for run in plan.runs if run.load == load})
@@ -71,7 +78,7 @@ def include(plan: Plan, records: Iterable[RunRecord], load: str) -> Inclusion:
         bad = [
             chosen[block, treatment]
             for treatment in treatments
-            if treatment not in excluded and not chosen[block, treatment].valid
+            if treatment not in excluded and not is_result(plan, chosen[block, treatment])
         ]
         if bad:
             excluded_blocks[block] = "; ".join(f"{run.treatment}: {', '.join(run.reasons)}" for run in bad)
@@ -79,6 +86,22 @@ def include(plan: Plan, records: Iterable[RunRecord], load: str) -> Inclusion:
             blocks.append(block)
     unfinished = tuple(block for block in planned if block not in finished)
     return Inclusion(chosen, tuple(blocks), excluded, excluded_blocks, unfinished)
+
+
+def is_result(plan: Plan, run: RunRecord) -> bool:
+    """Whether a run says something of its treatment, so that it is not repeated: valid, or failed by itself."""
+    return run.valid or (plan.study.own_failures == "ranked" and ranks_worst(plan.study.load(run.load), run))
+
+
+def ranks_worst(load: Load, run: RunRecord) -> bool:
+    """Whether nothing failed but what the treatment may have failed by itself.
+
+    Where anything else befell it (a proof, a part that ended, a cluster that did not answer) that may be the cause.
+    Searches and ramps have steps that are meant to fail, and judge them by themselves.
+    """
+    failed = [gate.name for gate in run.gates if not gate.passed]
+    alone = len(failed) == len(run.reasons) and OWN_GATES.issuperset(failed)
+    return bool(failed) and alone and not (load.search or load.ramp)
 
 
 def is_saturated(run: RunRecord) -> bool:

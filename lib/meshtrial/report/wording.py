@@ -208,9 +208,9 @@ def change(ratio: float | None, high: float | None = None) -> str:
 
 
 def change_interval(low: float | None, high: float | None) -> str:
-    """An interval of ratios, both ends in one notation."""
+    """An interval of ratios, both ends in one notation; an end is None where runs that rank worst open it."""
     if low is None or high is None:
-        return "–"
+        return _open_interval(change(low), change(high))
     if high >= FACTOR_FROM:
         return f"{number(low)} to {number(high)}{TIMES}"
     return f"{change(low).removesuffix('%').strip()} to {change(high)}"
@@ -219,13 +219,19 @@ def change_interval(low: float | None, high: float | None) -> str:
 def interval_in_unit(what: str | Response, low: float | None, high: float | None) -> str:
     """An interval of differences in the response's display unit, the unit written once."""
     if low is None or high is None:
-        return "–"
+        return _open_interval(in_unit(what, low, sign=True), in_unit(what, high, sign=True))
     scale, most = _response(what).scale, decimals(what)
     return f"{signed(low * scale, most=most)} to {signed(high * scale, most=most)}{NBSP}{unit(what)}".strip()
 
 
+def _open_interval(low: str, high: str) -> str:
+    return f"at least {low}" if low != "–" else f"at most {high}" if high != "–" else "–"
+
+
 def added(row: VerdictRow) -> str:
-    """What a treatment adds, in the unit of its response."""
+    """What a treatment adds, in the unit of its response; an end of its interval where so many runs rank worst."""
+    if row.difference is None:
+        return added_interval(row)
     return in_unit(response_of(row), row.difference, sign=True)
 
 
@@ -236,7 +242,9 @@ def added_interval(row: VerdictRow) -> str:
 
 def effect(row: VerdictRow) -> str:
     """The effect that carries the verdict: what is added, or the change."""
-    return added(row) if row.by_difference else change(row.ratio, row.ci_high)
+    if row.by_difference:
+        return added(row)
+    return change_interval(row.ci_low, row.ci_high) if row.ratio is None else change(row.ratio, row.ci_high)
 
 
 def effect_interval(row: VerdictRow) -> str:

@@ -13,6 +13,7 @@ from meshtrial import signals
 from meshtrial.design.plan import ATTEMPTS, Plan, PlannedRun
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore
+from meshtrial.records.tables import is_result
 from meshtrial.run import duration
 from meshtrial.run.measured import run_interleaved, run_once
 from meshtrial.run.progress import Tell, passing, span
@@ -63,7 +64,7 @@ class _Executor:
                 # Repeats come after the block's other runs: still inside the block, and a passing
                 # disturbance of the machine has had time to pass.
                 for planned in block:
-                    if not self.records[planned.run_id, 1].valid:
+                    if not is_result(self.plan, self.records[planned.run_id, 1]):
                         self.attempt(planned, ATTEMPTS)
 
     def first_attempts(self, block: list[PlannedRun]) -> None:
@@ -93,7 +94,9 @@ class _Executor:
         self.records[planned.run_id, attempt] = record
         self.fresh += 1
         self.repeats += attempt > 1
-        if not record.valid:
+        if is_result(self.plan, record) and not record.valid:
+            self.tell(f"{planned.run_id} failed by itself, which is a result: {'; '.join(record.reasons)}")
+        elif not record.valid:
             what = "it is repeated within its block" if attempt < ATTEMPTS else "it was the repeat"
             self.tell(f"{planned.run_id} is INVALID, {what}: {'; '.join(record.reasons)}")
 

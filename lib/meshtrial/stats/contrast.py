@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from meshtrial.errors import UsageError
@@ -79,6 +79,8 @@ def paired_t_interval(mean: float, sd: float, n: int, alpha: float) -> tuple[flo
     return mean - half, mean + half
 
 
+# how many times the largest difference one of a run that ranks worst is: so far that averages with it are known by size
+_FAR = 1e6
 # no meter resolves one part in 10^12: what is closer is equal up to rounding, whatever the unit
 RESOLUTION = 1e-12
 
@@ -219,25 +221,30 @@ def _positive(treatment: FloatArray, baseline: FloatArray) -> bool:
 
 def _grain(treatment: FloatArray, baseline: FloatArray) -> float:
     """What values in the response's own unit are equal within."""
-    return RESOLUTION * float(max(np.abs(treatment).max(), np.abs(baseline).max()))
+    return RESOLUTION * max(float(np.abs(v[np.isfinite(v)]).max(initial=0.0)) for v in (treatment, baseline))
 
 
 def margin_differences(
     treatment: FloatArray, baseline: FloatArray, comparison: Comparison
 ) -> tuple[FloatArray, float, float]:
-    """What the tests against a paired comparison's margin are of: block differences, the bound, and what is tied."""
+    """What the tests against a paired comparison's margin are of: block differences, what is tied, and the bound."""
     c = comparison
     if c.margin_floor is not None or c.ratio is None:
-        return treatment - baseline, c.margin_floor or c.margin_high or 0.0, _grain(treatment, baseline)
-    d, atol = block_differences(treatment, baseline, "ratio")
-    return d, math.log1p(c.margin_relative or 0.0), atol
+        return *block_differences(treatment, baseline, "difference"), c.margin_floor or c.margin_high or 0.0
+    return *block_differences(treatment, baseline, "ratio"), math.log1p(c.margin_relative or 0.0)
 
 
 def block_differences(treatment: FloatArray, baseline: FloatArray, scale: Scale) -> tuple[FloatArray, float]:
-    """Differences by block on the scale of the analysis, and the tolerance below which two of them are tied."""
+    """Differences by block on the scale of the analysis, and the tolerance below which two of them are tied.
+
+    Where a run ranks worst (infinite) its block's difference is far beyond every other, and 0 where both do.
+    """
     _check_scale(treatment, baseline, scale)
-    d: FloatArray = treatment - baseline if scale == "difference" else np.log(treatment / baseline)
-    return d, RESOLUTION if scale == "ratio" else _grain(treatment, baseline)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        d: FloatArray = treatment - baseline if scale == "difference" else np.log(treatment / baseline)
+    d[np.isinf(treatment) & np.isinf(baseline)] = 0.0
+    far = _FAR * max(1.0 if scale == "ratio" else 0.0, float(np.abs(d[np.isfinite(d)]).max(initial=0.0))) or 1.0
+    return np.clip(d, -far, far), RESOLUTION if scale == "ratio" else _grain(treatment, baseline)
 
 
 def _against_margin(margin: Margin, tested: _Tested, scale: Scale, typical: float, plan: _Family) -> _AgainstMargin:
@@ -273,7 +280,7 @@ class _Family:
 def _paired_samples(
     treatment: ArrayLike, baseline: ArrayLike, blocks: Sequence[Hashable] | None
 ) -> tuple[FloatArray, FloatArray]:
-    t, b = as_sample(treatment, "treatment"), as_sample(baseline, "baseline")
+    t, b = as_sample(treatment, "treatment", worst=True), as_sample(baseline, "baseline", worst=True)
     if len(t) != len(b):
         raise UsageError(f"paired data need one value a block of both treatments, got {len(t)} and {len(b)}")
     if len(t) < 2:
@@ -302,7 +309,8 @@ def compare_paired(
     Parameters
     ----------
     treatment, baseline : (n,) array_like
-        One value a block, in the same order of blocks and the same (SI) unit.
+        One value a block, in the same order of blocks and the same (SI) unit. Infinite where a run's own failure ranks
+        worst: the exact test holds it, and the interval's end opens where it is needed.
     blocks : sequence, optional
         Labels of the blocks, checked to be n different ones.
     alpha : float
@@ -325,12 +333,12 @@ def compare_paired(
     _check_scale(t, b, scale)
     n, m_floor = len(t), 1 if jointly else m_family
     provisional = smallest_p(n) > alpha / m_floor
-    typical = middle_of(np.sort(b))
+    typical, worst = middle_of(np.sort(b[np.isfinite(b)])), np.isinf(t) != np.isinf(b)
     tested = _Tested(
         design="paired",
         sizes=(n, n),
-        ratios=_paired_effect(np.log(t / b), RESOLUTION, alpha, provisional) if _positive(t, b) else None,
-        amounts=_paired_effect(t - b, _grain(t, b), alpha, provisional),
+        ratios=_paired_effect(t, b, "ratio", worst, alpha, provisional) if _positive(t, b) else None,
+        amounts=_paired_effect(t, b, "difference", worst, alpha, provisional),
         provisional=provisional,
         smallest_p=smallest_p(n),
         floor=smallest_n(m_floor, alpha),
@@ -342,15 +350,30 @@ def compare_paired(
         plan = _Family(alpha, m_family, jointly)
         tested = replace(tested, against=_against_margin(margin, tested, scale, typical, plan))
     d, atol = block_differences(t, b, scale)
-    tested = replace(tested, cross_checks=(sign_flip_p(d), paired_t_p(_mean(d), _sd(d), n)))
+    if not worst.any():  # a mean of ranks that have no size says nothing
+        tested = replace(tested, cross_checks=(sign_flip_p(d), paired_t_p(_mean(d), _sd(d), n)))
     zeros = int((np.abs(d) <= atol).sum())
     notes = _paired_warnings(tested, scale, zeros, alpha, m_floor)
     return replace(_comparison(tested, scale, typical, alpha, m_family, notes), jointly=jointly)
 
 
-def _paired_effect(d: FloatArray, atol: float, alpha: float, provisional: bool) -> _Effect:
-    exact, sd = hodges_lehmann(d, alpha, atol=atol), _sd(d)
-    ends = paired_t_interval(_mean(d), sd, len(d), alpha) if provisional else (exact.low, exact.high)
+def _paired_effect(
+    treatment: FloatArray, baseline: FloatArray, scale: Scale, worst: NDArray[np.bool_], alpha: float, provisional: bool
+) -> _Effect:
+    d, atol = block_differences(treatment, baseline, scale)
+    exact, usual = hodges_lehmann(d, alpha, atol=atol), d[~worst]
+    sd = _sd(usual) if len(usual) > 1 else 0.0
+    ends = paired_t_interval(_mean(usual), sd, len(usual), alpha) if provisional and len(usual) > 1 else None
+    if worst.any():
+        far = np.abs(d[worst]).min() / 4
+        estimate, low, high = (
+            v if abs(v) < far else math.copysign(math.inf, v) for v in (exact.estimate, exact.low, exact.high)
+        )
+        exact = replace(exact, estimate=estimate, low=low, high=high)
+        if provisional:
+            low, high = ends or (-math.inf, math.inf)
+            ends = -math.inf if (d[worst] < 0).any() else low, math.inf if (d[worst] > 0).any() else high
+    ends = ends or (exact.low, exact.high)
     return _Effect(exact, ends, sd, lambda shift, side: signed_rank_p(d - shift, side, atol))
 
 
@@ -373,7 +396,7 @@ def _paired_warnings(tested: _Tested, scale: Scale, zeros: int, alpha: float, m_
             f"{tested.floor}: run {tested.floor - n} more"
         )
         notes.append(Warning("below-floor", text))
-    elif (p <= alpha) != (p_flip <= alpha) or (p <= alpha) != (p_t <= alpha):
+    elif tested.cross_checks != (None, None) and ((p <= alpha) != (p_flip <= alpha) or (p <= alpha) != (p_t <= alpha)):
         text = (
             f"signed-rank p = {p:.3g}, sign-flip p = {p_flip:.3g}, paired t p = {p_t:.3g}: a few blocks carry the "
             "mean; look at the dots by block, and measure a new, larger study before acting on this contrast"

@@ -202,7 +202,8 @@ def autocorrelation(baseline: ArrayLike) -> tuple[Warning, ...]:
 def _known_differences(treatment: ArrayLike, baseline: ArrayLike, scale: Scale) -> tuple[FloatArray, NDArray[np.bool_]]:
     """Block differences of two treatments, and which of them are known."""
     table = log_table({"treatment": treatment, "baseline": baseline}, scale)
-    d: FloatArray = table[:, 0] - table[:, 1]
+    with np.errstate(invalid="ignore"):  # two runs of a block that both rank worst
+        d: FloatArray = table[:, 0] - table[:, 1]
     return d, np.isfinite(d)
 
 
@@ -278,8 +279,10 @@ def all_dependent(treatments: Sequence[ArrayLike], scale: Scale = "ratio") -> tu
     below 8 blocks or 3 treatments.
     """
     table = log_table({str(i): t for i, t in enumerate(treatments)}, scale) if treatments else np.empty((0, 0))
+    if not np.isnan(table).any():  # a run that ranks worst has no size
+        table = table[np.isfinite(table).all(axis=1)]
     blocks, columns = table.shape
-    if blocks < 8 or columns < 3 or not np.isfinite(table).all():
+    if blocks < 8 or columns < 3 or np.isnan(table).any():
         return ()
     rest = without_blocks(table)
     rest = rest - rest.mean(axis=0)

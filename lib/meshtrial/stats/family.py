@@ -239,8 +239,8 @@ def _complete_blocks(
         raise UsageError(
             f"{n} values a treatment need {n} different block labels, got {len(labels)}; average slices first"
         )
-    if any(bool(np.isinf(v).any()) for v in values.values()):
-        raise UsageError("a value is infinite; mark a run without a value by nan")
+    if any(bool(np.isneginf(v).any()) for v in values.values()):
+        raise UsageError("a value is minus infinite; mark a run without a value by nan")
     whole = ~np.logical_or.reduce([np.isnan(v) for v in values.values()])
     kept, gone = (tuple(label for label, ok in zip(labels, mask, strict=True) if ok) for mask in (whole, ~whole))
     where = [places.get(label, "") for label in kept]
@@ -304,8 +304,9 @@ def analyse_family(
     Parameters
     ----------
     values : mapping of treatment to array_like
-        Paired: one value a block, in the same order of blocks; nan where a run has none. A block with a nan is
-        excluded for every treatment. Unpaired: one value a run; treatments may differ in length.
+        Paired: one value a block, in the same order of blocks; nan where a run has none, infinite where its own failure
+        ranks worst. A block with a nan is excluded for every treatment. Unpaired: one value a run; treatments may
+        differ in length.
     family : Family
         What was declared.
     blocks : sequence, optional

@@ -42,7 +42,7 @@ def influence(
     differs = [p * factor <= c.alpha for p in leave_one_out_p(d, "two-sided", atol)]
     equal = [False] * n
     if c.margin is not None and c.p_equivalence is not None and p_equivalence_adjusted is not None:
-        x, margin, tied = margin_differences(treatment, baseline, c)
+        x, tied, margin = margin_differences(treatment, baseline, c)
         factor = _factor(c.p_equivalence, p_equivalence_adjusted, smallest_p(n - 1, "greater"), c)
         below = leave_one_out_p(x - margin, "less", tied)
         above = leave_one_out_p(x + margin, "greater", tied)

@@ -90,13 +90,17 @@ def smallest_p(n: int, alternative: Alternative = "two-sided") -> float:
     return min(1.0, 2.0 ** (1 - n)) if alternative == "two-sided" else 2.0**-n
 
 
-def as_sample(values: ArrayLike, name: str = "differences") -> FloatArray:
-    """The values as an array; refused where they are no finite, one-dimensional sample."""
+def as_sample(values: ArrayLike, name: str = "differences", *, worst: bool = False) -> FloatArray:
+    """The values as an array; refused where they are no finite, one-dimensional sample.
+
+    With ``worst`` a value may be infinite: that of a run whose own failure ranks behind every other.
+    """
     sample = np.asarray(values, dtype=np.float64)
     if sample.ndim != 1 or len(sample) == 0:
         raise UsageError(f"{name}: expected a list of numbers, one a block, got shape {sample.shape}")
-    if not np.isfinite(sample).all():
-        bad = int((~np.isfinite(sample)).sum())
+    known = np.isfinite(sample) | (sample == np.inf) if worst else np.isfinite(sample)
+    if not known.all():
+        bad = int((~known).sum())
         raise UsageError(f"{name}: {bad} of {len(sample)} values are not finite; exclude their whole blocks")
     return sample
 

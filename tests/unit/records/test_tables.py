@@ -1,6 +1,11 @@
-import polars as pl
+from dataclasses import replace
 
-from meshtrial.records.tables import include, runs_table
+import polars as pl
+import pytest
+
+from meshtrial.design.plan import make_plan
+from meshtrial.design.study import Load
+from meshtrial.records.tables import include, is_result, runs_table
 
 LOAD = "100rps-4c"
 
@@ -55,6 +60,55 @@ def test_a_treatment_that_mostly_fails_is_set_aside_and_leaves_the_blocks_to_the
 def test_a_treatment_that_cannot_hold_the_rate_is_saturated(small_plan, make_record):
     found = records_of(small_plan, make_record, lambda b, t, a: "rate" if t == "node-proxy" else "")
     assert include(small_plan, found, LOAD).excluded == {"node-proxy": "saturated"}
+
+
+def ranked(make_study):
+    return make_plan(make_study(own_failures="ranked"))
+
+
+def test_a_failure_of_the_treatments_own_is_a_result_and_no_repeat_takes_its_place(make_study, make_record):
+    plan = ranked(make_study)
+    found = records_of(plan, make_record, lambda b, t, a: "late" if (b, t, a) == (2, "node-proxy", 1) else "")
+    taken = include(plan, found, LOAD)
+    assert taken.blocks == (1, 2, 3, 4, 5, 6)
+    assert taken.chosen[2, "node-proxy"].attempt == 1
+    rows = runs_table(plan, found).filter((pl.col("block") == 2) & (pl.col("treatment") == "node-proxy"))
+    assert rows.select("attempt", "valid", "included").rows() == [(1, False, True), (2, True, False)]
+
+
+@pytest.mark.parametrize("failed", ["foreign load", "generator CPU", "generator late", "throttling", "proof"])
+def test_what_the_instrument_failed_is_repeated(failed, make_study, make_record):
+    plan = ranked(make_study)
+    found = records_of(plan, make_record, lambda b, t, a: failed if (b, t, a) == (2, "node-proxy", 1) else "")
+    taken = include(plan, found, LOAD)
+    assert taken.chosen[2, "node-proxy"].attempt == 2
+    assert taken.chosen[2, "node-proxy"].valid
+
+
+def test_a_failure_beside_one_of_the_instrument_is_repeated(make_study, make_record):
+    plan = ranked(make_study)
+    record = make_record(plan, plan.runs[0], {}, fail="late")
+    assert is_result(plan, record)
+    (gate,) = record.gates
+    both = replace(
+        record, gates=(gate, replace(gate, name="generator CPU")), reasons=("gate late", "gate generator CPU")
+    )
+    assert not is_result(plan, both)
+    assert not is_result(plan, replace(record, reasons=(*record.reasons, "the load pod was deleted")))
+
+
+def test_a_treatment_that_fails_by_itself_in_most_blocks_is_saturated(make_study, make_record):
+    plan = ranked(make_study)
+    found = records_of(plan, make_record, lambda b, t, a: "rate" if t == "node-proxy" and b > 2 else "")
+    taken = include(plan, found, LOAD)
+    assert taken.excluded == {"node-proxy": "saturated"}
+    assert taken.blocks == (1, 2, 3, 4, 5, 6)
+
+
+@pytest.mark.parametrize("load", [Load(0, 4, 2, search=True), Load(100, 4, 2, ramp=4)], ids=["search", "ramp"])
+def test_steps_that_are_meant_to_fail_are_no_result(load, make_study, make_record):
+    plan = make_plan(make_study(own_failures="ranked", loads=(load,)))
+    assert not is_result(plan, make_record(plan, plan.runs[0], {}, fail="rate"))
 
 
 def test_a_broken_study_counts_only_finished_blocks(small_plan, make_record):

@@ -19,7 +19,7 @@ from meshtrial.design.study import Contrast, Load, Study, Treatment
 from meshtrial.inference import infer
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import ComponentUsage, GateResult, GeneratorRecord, Proof, RunRecord, VerdictRow
-from meshtrial.vocabulary import Scale
+from meshtrial.vocabulary import OwnFailures, Scale
 
 # name: (added p50 in s, tail factor, data-plane CPU s/request, data-plane PSS)
 TREATMENTS = {
@@ -43,6 +43,7 @@ class Shape:
     invalid: tuple[str, ...] = ()
     saturated: tuple[tuple[str, str], ...] = ()
     failed_blocks: tuple[int, ...] = ()
+    own_failures: OwnFailures = "repeated"
     p999: bool = False
     verdicts: bool = True
     seed: int = 7
@@ -70,6 +71,7 @@ def study_data(root: Path, shape: Shape | None = None) -> StudyData:
         seed=shape.seed,
         contrasts=tuple(Contrast(*pair) for pair in shape.contrasts),
         scales=shape.scales,
+        own_failures=shape.own_failures,
         options={"parameters": {"profile": "quick", **drawn, "keepalive": True, "treatments": ""}},
     )
     plan = make_plan(study)
@@ -81,7 +83,9 @@ def study_data(root: Path, shape: Shape | None = None) -> StudyData:
     runs: list[RunRecord] = []
     for planned in plan.runs:
         level = levels[planned.load, planned.repetition] + 0.03 * planned.sequence / len(plan.runs)
-        for attempt in (1, 2) if any(_flaws(shape, planned)) else (1,):
+        broken, *own = _flaws(shape, planned)
+        repeated = broken or (any(own) and shape.own_failures == "repeated")
+        for attempt in (1, 2) if repeated else (1,):
             runs.append(_run(path, plan, planned, shape, level, rng, attempt))
     table, rows = infer(plan, runs)
     return StudyData(path, plan, ENVIRONMENT, tuple(runs), table, tuple(rows) if shape.verdicts else ())

@@ -56,7 +56,10 @@ def test_an_estimate_and_its_interval_share_their_notation():
     assert wording.change_interval(0.954, 1.029) == "−4.6 to +2.9\u00a0%"
     assert wording.change(1.84, high=2.74) == "1.84×"
     assert wording.change_interval(1.45, 2.74) == "1.45 to 2.74×"
-    assert wording.change_interval(None, 2.0) == "–"
+    assert wording.change_interval(None, None) == "–"
+    # Runs that rank worst open an end.
+    assert wording.change_interval(None, 2.0) == "at most 2.00×"
+    assert wording.interval_in_unit("latency_p50_s", 0.001, None) == "at least +1.00\u00a0ms"
 
 
 def test_probabilities_are_never_zero():

@@ -9,6 +9,7 @@ import pytest
 
 from meshtrial.design.plan import make_plan
 from meshtrial.design.study import Load
+from meshtrial.inference.sequential import finished_repetitions
 from meshtrial.records.store import StudyStore
 from meshtrial.run import runner
 
@@ -55,6 +56,25 @@ def test_every_run_is_announced_with_the_time_that_is_left_at_the_pace_so_far(to
     assert lines[4].startswith("[3/6] 32 s left, ")
     assert lines[4].endswith(f"{first.treatment} again")
     assert lines[-1] == "[6/6] 7 runs in 56 s, 1 of them repeats"
+
+
+def test_a_failure_that_may_be_the_treatments_own_is_told_and_not_repeated(
+    make_study, make_record, monkeypatch, tmp_path
+):
+    plan = make_plan(make_study(blocks=2, own_failures="ranked"))
+
+    def run_once(store, _testbed, planned, attempt):
+        record = make_record(plan, planned, {}, attempt=attempt, fail="late" if planned == plan.runs[0] else "")
+        store.finish(store.begin(planned.run_id, attempt), record, None)
+        return record
+
+    monkeypatch.setattr(runner, "run_once", run_once)
+    store = StudyStore.create(tmp_path, plan, {})
+    lines: list[str] = []
+    runner.execute(store, None, lines.append, None, besides_s=1.0)
+    assert f"{plan.runs[0].run_id} failed by itself, which is a result: gate late: too slow" in lines
+    assert len(store.records()) == 6
+    assert finished_repetitions(plan, store.records()) == 2
 
 
 def test_what_was_recorded_before_is_not_announced_again(told):

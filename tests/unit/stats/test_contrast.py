@@ -208,6 +208,47 @@ def test_a_tie_that_rounding_hides_is_still_a_tie() -> None:
         assert result.provisional or result.excludes_no_effect == (result.p <= alpha)
 
 
+@pytest.mark.parametrize("scale", ["ratio", "difference"])
+def test_a_run_that_ranks_worst_is_held_by_the_exact_test_and_opens_the_end_that_needs_it(scale) -> None:
+    t, b = noisy(10, 1.3, 0.05)
+    whole = compare_paired(t, b, scale=scale, margin=Margin(0.05))
+    t[4] = math.inf
+    one = compare_paired(t, b, scale=scale, margin=Margin(0.05))
+    # Nine blocks on one side and one far on the same: the very p-value of ten on one side.
+    assert one.p == whole.p == 2 / 2**10
+    assert math.isfinite(one.estimate)
+    assert math.isfinite(one.ci_low)
+    assert one.p_material == whole.p_material
+    assert one.sd == pytest.approx(compare_paired(np.delete(t, 4), np.delete(b, 4), scale=scale).sd)
+    t[5:7] = math.inf
+    three = compare_paired(t, b, scale=scale)
+    assert (math.isfinite(three.ci_low), three.ci_high) == (True, math.inf)
+    # A failing baseline is the mirror image, and two that fail in a block are no difference.
+    assert compare_paired(b, t, scale=scale).ci_low == (0 if scale == "ratio" else -math.inf)
+    b[4:7] = math.inf
+    even = compare_paired(t, b, scale=scale)
+    assert math.isfinite(even.ci_high)
+    assert "zeros" in codes(even)
+
+
+def test_so_many_worst_ranks_that_no_size_is_left_have_no_estimate() -> None:
+    t, b = noisy(10, 1.0, 0.05)
+    t[:5] = math.inf
+    found = compare_paired(t, b, scale="difference")
+    assert found.estimate == math.inf
+    assert found.ci_high == math.inf
+    assert math.isfinite(found.sd)
+
+
+def test_below_the_floor_a_worst_rank_opens_its_end() -> None:
+    t, b = noisy(4, 1.3, 0.05)
+    t[0] = math.inf
+    found = compare_paired(t, b)
+    assert found.provisional
+    assert 0 < found.ci_low < math.inf
+    assert found.ci_high == math.inf
+
+
 def test_zeros_are_reported() -> None:
     b = np.ones(10)
     t = np.array([1, 1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8])

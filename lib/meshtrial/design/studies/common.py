@@ -305,6 +305,7 @@ def study_of(
         primary=primary_of(values["primary"], primary),
         margins=margins_of(values["margin"]),
         scales=declared_scales(split_list(values["scale"]), default_scales()),
+        own_failures="ranked",
         blocks=rule.most,
         seed=values["seed"],
         alpha=values["alpha"],

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import GateResult, RunRecord
+from meshtrial.records.tables import is_result
 from meshtrial.report import frames, wording
 from meshtrial.report.markup import (
     Cell,
@@ -88,6 +89,12 @@ def course_of_runs(data: StudyData) -> list[str]:
             f"{_times(len(failed), 'attempt')} failed a gate or a proof; {_times(len(mended), 'run')} held when "
             "repeated inside the block."
         )
+        if results := sum(is_result(data.plan, run) for run in failed):
+            lines.append(
+                f"{_times(results, 'failure')} may be the treatment's own (rate, late sends, errors) and "
+                f"{'is a result' if results == 1 else 'are results'}: not repeated, and ranked behind every other "
+                "latency of the block."
+            )
     else:
         lines.append("Every run passed all gates and proofs at the first attempt.")
     if done < planned:
@@ -145,14 +152,14 @@ def excluded(data: StudyData) -> list[str]:
             bad = [run for (name, _), run in final.items() if name == treatment and run is not None and not run.valid]
             if kept_blocks and treatment not in kept_treatments and bad:
                 why = _reasons(bad)
-                found.append(f"{treatment}{where}: excluded as a whole, {len(bad)} runs failed twice. {why}")
+                found.append(f"{treatment}{where}: excluded as a whole, {_times(len(bad), 'run')} failed. {why}")
         for block in sorted({block for _, block in final} - kept_blocks):
             bad = [
                 run
                 for (treatment, number), run in final.items()
                 if number == block
                 and run is not None
-                and not run.valid
+                and not is_result(data.plan, run)
                 and (treatment in kept_treatments or not kept_blocks)
             ]
             planned = {run.treatment for run in data.plan.runs if run.load == load and run.repetition == block}

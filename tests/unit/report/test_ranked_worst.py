@@ -1,0 +1,60 @@
+"""A treatment that fails by itself now and then: its latencies rank worst, and every page says so."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from meshtrial.design.responses import default_scales
+from meshtrial.report import figures, tables, wording
+from meshtrial.vocabulary import Word
+
+LAST = "sidecar+mtls"
+
+
+@pytest.fixture(scope="module", params=[2, 5], ids=["two blocks", "half of the blocks"])
+def failing(request, synth, tmp_path_factory):
+    shape = synth.Shape(
+        failed_blocks=tuple(range(1, request.param + 1)), own_failures="ranked", scales=default_scales()
+    )
+    return request.param, synth.study_data(tmp_path_factory.mktemp("failing"), shape)
+
+
+def row_of(data, response):
+    (row,) = [row for row in data.verdicts if row.response == response and row.treatment == LAST]
+    return row
+
+
+def test_its_latency_is_judged_over_all_blocks_and_an_end_is_open(failing):
+    count, data = failing
+    row = row_of(data, "latency_p50_s")
+    assert (row.verdict, row.n_blocks) == (Word.SLOWER, 10)
+    assert row.difference_low > 0
+    assert (row.difference is None) is (count == 5)
+    assert row.difference_high is None
+    assert f"rank behind every other of their block: {count} of {LAST}" in str(row.warnings)
+    assert json.loads(json.dumps(row.to_dict(), allow_nan=False))
+
+
+def test_what_it_used_is_as_measured(failing):
+    _, data = failing
+    row = row_of(data, "path_cpu_s_per_request")
+    assert row.difference_high is not None
+    assert "rank behind" not in str(row.warnings)
+
+
+def test_pages_and_figures_say_it_and_bear_the_open_end(failing):
+    count, data = failing
+    shown = tables.validity(data).text
+    assert f"{count} failures may be the treatment's own" in shown
+    assert "ranked behind every other latency of the block" in shown
+    if count == 5:
+        assert f"{LAST} is slower at p50 (at least +0." in wording.to_ascii(tables.headline(data))
+    interval = wording.effect_interval(row_of(data, "latency_p50_s"))
+    assert interval.startswith("at least +0.")
+    figure = figures.forest(data)
+    for made in (tables.headline(data), tables.verdict_table(data).text, figure.alt):
+        assert not re.search(r"\b(nan|inf)\b", made)
+    assert interval in figure.alt
