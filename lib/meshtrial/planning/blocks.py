@@ -47,20 +47,24 @@ class Need:
         The A/A contrast: the machine's own noise.
     blocks : int
         Complete blocks that the noise was taken from.
+    scale : {"ratio", "difference"}
+        Of the verdicts that are planned: the study's declared one.
     sd : float
-        Standard deviation of the block differences (logs). What it is below with a confidence of 70 % is planned with.
+        Standard deviation of the block differences: of logs, or as a share of the baseline's median. What it is below
+        with a confidence of 70 % is planned with.
     margin : float
-        The margin as a ratio minus one.
+        The margin as a share of the baseline.
     difference, equivalence : int
         Blocks that find an effect of the margin's size, or show equivalence where there is none.
     visible : float or None
-        Smallest effect, ratio minus one, found with the blocks that are there; None below the floor.
+        Smallest effect, as a share of the baseline, found with the blocks that are there; None below the floor.
     """
 
     treatment: str
     baseline: str
     twin: bool
     blocks: int
+    scale: stats.Scale
     sd: float
     margin: float
     difference: int
@@ -77,7 +81,7 @@ class Slices:
     recorded, best : int
         Slices a deployment in the study, and the cheapest number.
     between, within : float
-        Variance of logs between deployments (inside their block) and between the slices of one.
+        Variance, on the scale of the noise, between deployments (inside their block) and between the slices of one.
     outer_s, inner_s : float
         What a deployment costs beside its slices, and what a slice costs.
     options : mapping of int to (int, float)
@@ -168,18 +172,23 @@ def plan_of(data: StudyData, ask: Ask) -> tuple[LoadPlan, ...]:
 
 
 def _needs(data: StudyData, load: str, inclusion: Inclusion, ask: Ask) -> tuple[Need, ...]:
-    every = LoadBlocks.of(data.table, load, inclusion.blocks)
+    every, scale = LoadBlocks.of(data.table, load, inclusion.blocks), _scale(data.plan.study, ask)
     found = []
     for treatment, baseline, twin in _pairs(data.plan.study):
         if {treatment, baseline} & set(inclusion.excluded):
             continue
         runs = every.complete([treatment, baseline], ask.response.name)
-        d, base = _differences(*runs.values([treatment, baseline], ask.response.name).values())
-        if len(d) < 2:
+        own, base = runs.values([treatment, baseline], ask.response.name).values()
+        if len(base) < 2:
             continue
+        if not ((own > 0).all() and (base > 0).all()):
+            raise UsageError("a margin in percent needs values above 0; the data plane of no mesh at all has none")
+        typical, m = float(np.median(base)), ask.contrasts
+        margin = ask.margin.ratio(typical) - 1
+        # A floor is judged by differences and a share by ratios, whatever the verdict is of.
+        judged: stats.Scale = "difference" if ask.margin.floor > ask.margin.relative * typical else "ratio"
+        d, against = (_shown(own, typical, kind) - _shown(base, typical, kind) for kind in (scale, judged))
         sd = float(d.std(ddof=1))
-        margin = ask.margin.ratio(float(np.median(base))) - 1
-        half, m = math.log1p(margin), ask.contrasts
         effect = stats.detectable_effect(len(d), alpha=ask.alpha, m=m, power=ask.power, jointly=True)
         careful = stats.upper_sd(sd, len(d))
         found.append(
@@ -188,13 +197,20 @@ def _needs(data: StudyData, load: str, inclusion: Inclusion, ask: Ask) -> tuple[
                 baseline=baseline,
                 twin=twin,
                 blocks=len(d),
+                scale=scale,
                 sd=sd,
                 margin=margin,
                 difference=stats.blocks_for_difference(
-                    careful, half, alpha=ask.alpha, m=m, power=ask.power, jointly=True
+                    careful, _size(margin, scale), alpha=ask.alpha, m=m, power=ask.power, jointly=True
                 ),
-                equivalence=stats.blocks_for_equivalence(careful, half, alpha=ask.alpha, m=m, power=ask.power),
-                visible=None if effect is None else math.expm1(effect * sd),
+                equivalence=stats.blocks_for_equivalence(
+                    stats.upper_sd(float(against.std(ddof=1)), len(d)),
+                    _size(margin, judged),
+                    alpha=ask.alpha,
+                    m=m,
+                    power=ask.power,
+                ),
+                visible=None if effect is None else math.expm1(effect * sd) if scale == "ratio" else effect * sd,
             )
         )
     return tuple(found)
@@ -205,10 +221,18 @@ def _pairs(study: Study) -> list[tuple[str, str, bool]]:
     return pairs + ([(study.twin.name, study.baseline.name, True)] if study.twin else [])
 
 
-def _differences(treatment: FloatArray, baseline: FloatArray) -> tuple[FloatArray, FloatArray]:
-    if not ((treatment > 0).all() and (baseline > 0).all()):
-        raise UsageError("a margin in percent needs values above 0; the data plane of no mesh at all has none")
-    return np.log(treatment / baseline), baseline
+def _scale(study: Study, ask: Ask) -> stats.Scale:
+    return study.scales.get(ask.response.name, "ratio")
+
+
+def _shown(values: FloatArray, typical: float, scale: stats.Scale) -> FloatArray:
+    """Values on the scale of the analysis; of differences, as shares of what the baseline typically is."""
+    found: FloatArray = np.log(values) if scale == "ratio" else values / typical
+    return found
+
+
+def _size(margin: float, scale: stats.Scale) -> float:
+    return math.log1p(margin) if scale == "ratio" else margin
 
 
 def _load_plan(data: StudyData, load: str, inclusion: Inclusion, needs: tuple[Need, ...], ask: Ask) -> LoadPlan:
@@ -256,7 +280,9 @@ def _split(data: StudyData, inclusion: Inclusion, plan: LoadPlan, worst: Need, a
         ]
         for block in inclusion.blocks
     ]
-    apart = [np.subtract(one, other) for one, other in kept if len(one) == len(other) > 1]
+    whole = [(np.array(one), np.array(other)) for one, other in kept if len(one) == len(other) > 1]
+    typical = float(np.median([other for _, other in whole])) if whole else 1.0
+    apart = [_shown(one, typical, worst.scale) - _shown(other, typical, worst.scale) for one, other in whole]
     if len(apart) < 2:
         return "fewer than 2 blocks have the response in every slice: lengthen the slices"
     # Of differences, for what a block's deployments share from slice to slice goes out of a contrast as it came.
@@ -272,20 +298,20 @@ def _split(data: StudyData, inclusion: Inclusion, plan: LoadPlan, worst: Need, a
     for count in sorted({1, spec.slices, best}):
         # Of a difference of two runs, each a fresh deployment.
         sd = stats.upper_sd(math.sqrt(2 * parts.run_variance(count)), worst.blocks)
-        margin, m = math.log(1 + worst.margin), ask.contrasts
+        margin, m = _size(worst.margin, worst.scale), ask.contrasts
         blocks = stats.blocks_for_difference(sd, margin, alpha=ask.alpha, m=m, power=ask.power, jointly=True)
         options[count] = (blocks, blocks * plan.treatments * (outer_s + count * inner_s))
     return Slices(spec.slices, best, between, within, outer_s, inner_s, options)
 
 
 def _by_slice(data: StudyData, run: RunRecord, response: str) -> list[float]:
-    """Logs of a latency response in each slice of a run; empty where a slice lacks it."""
+    """A latency response in each slice of a run; empty where a slice lacks it."""
     requests = data.latency(run)
     found = _SLICED.fullmatch(response)
     if "slice" not in requests.columns or found is None:
         raise RecordError(f"{data.run_folder(run)}: latency.parquet has no column slice; it is of another version")
     column, what = ("corrected_latency_s" if found["corrected"] else "latency_s"), found["what"]
-    logs: list[float] = []
+    found_here: list[float] = []
     for index in requests["slice"].unique().sort():
         values = successful(requests.filter(pl.col("slice") == index), column).to_numpy()
         if what == "mean":
@@ -294,5 +320,5 @@ def _by_slice(data: StudyData, run: RunRecord, response: str) -> list[float]:
             value = exact(values, data.plan.study.gates.sample_floor, wanted={what: QUANTILES[what]}).get(what)
         if value is None or not value > 0:
             return []
-        logs.append(math.log(value))
-    return logs
+        found_here.append(value)
+    return found_here

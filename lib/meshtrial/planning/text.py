@@ -52,7 +52,7 @@ def _load(plan: LoadPlan, ask: Ask, several: bool) -> str:
         lines.append("  " + "  ".join(cells))
     lines.append(
         _wrap(
-            "noise: standard deviation of the log ratios of a block; planned with what it is below with a confidence "
+            f"noise: standard deviation of a block's {_of(plan)}; planned with what it is below with a confidence "
             f"of 70 %. smallest visible: the effect that the blocks there find with power {ask.power:g}."
         )
     )
@@ -60,6 +60,12 @@ def _load(plan: LoadPlan, ask: Ask, several: bool) -> str:
     lines.append(_wrap(f"A block of {plan.treatments} treatments takes {_time(plan.seconds_per_block)} here{repeats}."))
     lines.append(_wrap(_slices(plan)))
     return "\n".join(lines)
+
+
+def _of(plan: LoadPlan) -> str:
+    if plan.needs[0].scale == "ratio":
+        return "log ratio"
+    return "difference, as a share of the baseline, of which the study's verdicts are"
 
 
 def _slices(plan: LoadPlan) -> str:

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import re
+import statistics
 
 import polars as pl
 import pytest
@@ -124,6 +125,22 @@ def test_margins(record_study, call, tmp_path):
         code, _, err, _ = call("--from", path, f"--margin={wrong}")
         assert code == 2
         assert missing(err, ["--margin", wrong, "5%,0.2ms"]) == []
+
+
+def test_a_study_that_declared_differences_is_planned_by_them(record_study, call, tmp_path):
+    path = record_study(scales={"latency_p50_s": "difference"})
+    _, out, _, made = call("--from", path, "--margin", "5%", "--json", tmp_path / "plan.json")
+    need = made["loads"][0]["needs"][0]
+    shares = [math.exp(level("node-proxy", block)) - 1 for block in range(BLOCKS)]
+    sd = statistics.stdev(shares)
+    assert (need["scale"], need["sd"]) == ("difference", pytest.approx(sd))
+    careful = stats.upper_sd(sd, BLOCKS)
+    assert need["difference"] == stats.blocks_for_difference(careful, 0.05, jointly=True)
+    # A margin in percent is judged by ratios, whatever the verdict is of.
+    logs = stats.upper_sd(SD, BLOCKS)
+    assert need["equivalence"] == stats.blocks_for_equivalence(logs, math.log(1.05))
+    assert need["visible"] == pytest.approx(stats.detectable_effect(BLOCKS, jointly=True) * sd)
+    assert "a block's difference, as a share of the baseline" in out
 
 
 def test_one_slice_says_so(record_study, call):
