@@ -111,16 +111,23 @@ class StudyStore:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep a second process from running the same study; the lock goes with the process."""
-        with (self.path / _LOCK).open("w") as handle:
+        """Keep a second process from running the same study; the lock goes with the process.
+
+        Its file stays: were it removed, somebody who waits with the old one in hand and somebody who makes a new one
+        would both hold a lock.
+        """
+        try:
+            handle = (self.path / _LOCK).open("w")
+        except OSError as error:
+            raise RecordError(
+                f"{self.path}: cannot be written ({error.strerror}); check rights and free space"
+            ) from None
+        with handle:
             if not _lock(handle, fcntl.LOCK_EX):
                 time.sleep(0.1)  # somebody who asks whether it runs holds it for a moment
                 if not _lock(handle, fcntl.LOCK_EX):
                     raise RecordError(f"{self.path}: another process is running this study; wait for it")
-            try:
-                yield
-            finally:
-                (self.path / _LOCK).unlink(missing_ok=True)
+            yield
 
     @property
     def running(self) -> bool:

@@ -1,4 +1,5 @@
 import errno
+import fcntl
 
 import polars as pl
 import pytest
@@ -86,6 +87,24 @@ def test_two_processes_do_not_run_one_study(store):
     with store.locked(), refused(RecordError, words), store.locked():
         pass
     with store.locked():
+        pass
+
+
+def test_whoever_waited_with_the_lock_in_hand_keeps_everybody_else_out(store):
+    with store.locked():
+        waiting = (store.path / ".lock").open("w")
+    with waiting:
+        fcntl.flock(waiting, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert store.running
+        with refused(RecordError, f"{store.path}: another process is running this study; wait for it"), store.locked():
+            pass
+    assert not store.running
+
+
+def test_a_folder_that_cannot_be_written_is_not_called_locked(store):
+    (store.path / ".lock").mkdir()
+    words = f"{store.path}: cannot be written (Is a directory); check rights and free space"
+    with refused(RecordError, words), store.locked():
         pass
 
 
