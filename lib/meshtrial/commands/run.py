@@ -99,8 +99,8 @@ def read_given(study: str, file: Path | None, pairs: list[str]) -> dict[str, Any
             loaded = yaml.safe_load(file.read_text())
         except OSError as error:
             raise UsageError(f"{file}: cannot be read ({error.strerror})") from None
-        except yaml.YAMLError as error:
-            raise UsageError(f"{file}: is not YAML ({' '.join(str(error).split())})") from None
+        except (yaml.YAMLError, ValueError, RecursionError) as error:  # bytes, dates and digits that are none
+            raise UsageError(f"{file}: is not YAML ({' '.join(str(error).split())[:200]})") from None
         if not isinstance(loaded, dict):
             raise UsageError(f"{file}: holds no mapping of parameter names to values")
         given |= loaded

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import ast
 import difflib
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from meshtrial.errors import UsageError
+from meshtrial.typed import shortened
 
 # Where the notebook comes from and goes to, with `papermill --inject-paths`: no parameter of a study.
 _PAPERMILLS = "PAPERMILL_"
@@ -59,6 +61,8 @@ class Parameter:
             # bool is an int in Python, and True is no number of blocks.
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise self._refuse(value, "a number")
+            if not abs(value) < math.inf:
+                raise self._refuse(value, "a finite number")
             if kind is int and value != int(value):
                 raise self._refuse(value, "a whole number")
             if (self.low is not None and value < self.low) or (self.high is not None and value > self.high):
@@ -79,7 +83,7 @@ class Parameter:
         return f"{self.low:g} or more" if self.high is None else f"{self.low:g} to {self.high:g}"
 
     def _refuse(self, value: Any, allowed: str) -> UsageError:
-        return UsageError(f"{self.name} = {value!r}: allowed is {allowed} ({self.help})")
+        return UsageError(f"{self.name} = {shortened(value, 120)}: allowed is {allowed} ({self.help})")
 
 
 def read_parameters(declared: Iterable[Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,7 +170,7 @@ def read_number_list(name: str, text: str, check: Callable[[float], bool], allow
             number = float(item)
         except ValueError:
             raise UsageError(f"{name}: {item!r} is not a number; allowed are {allowed}") from None
-        if not check(number):
-            raise UsageError(f"{name}: {item}: allowed are {allowed}")
+        if not math.isfinite(number) or not check(number):
+            raise UsageError(f"{name}: {item[:60]}: allowed are {allowed}")
         numbers.append(number)
     return tuple(numbers)

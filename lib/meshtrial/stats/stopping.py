@@ -133,7 +133,7 @@ class Precision:
     rule: ClassVar[str] = "precision"
 
     def __post_init__(self) -> None:
-        good = self.target > 0 and 2 <= self.n_min <= self.n_max and 0 < self.alpha < 1
+        good = 0 < self.target < math.inf and 2 <= self.n_min <= self.n_max and 0 < self.alpha < 1
         _require(good, f"precision: target > 0 and 2 <= n_min <= n_max, got {self.target}, {self.n_min}, {self.n_max}")
 
     @property

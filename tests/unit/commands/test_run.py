@@ -10,7 +10,7 @@ import pytest
 from refused import refused
 
 from meshtrial.commands import run as command
-from meshtrial.commands.run import begun
+from meshtrial.commands.run import begun, read_given
 from meshtrial.design.parameters import read_parameters
 from meshtrial.design.plan import Plan, make_plan
 from meshtrial.design.studies import study_module
@@ -62,6 +62,16 @@ def test_a_drawn_seed_is_sealed_and_what_was_begun_with_it_is_gone_on_with(root)
     assert Trial(NAME, unsaid | begun(NAME, unsaid)).plan == first
     (folder / "plan.json").write_text("{")  # damaged: it cannot be gone on with, and stops nobody
     assert begun(NAME, unsaid) == {}
+
+
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe", b"blocks: 2026-02-31", b"blocks: " + b"9" * 5000], ids=["not_utf8", "no_date", "digits"]
+)
+def test_a_file_that_yaml_cannot_read_is_refused_in_one_line(content, tmp_path):
+    file = tmp_path / "given.yaml"
+    file.write_bytes(content)
+    with refused(UsageError, names=[file, "YAML"]):
+        read_given(NAME, file, [])
 
 
 def test_parts_without_a_seed_are_refused_with_one_that_they_can_share(root):

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 from building import built
 from refused import refused
@@ -38,6 +40,9 @@ def test_a_misspelt_name_is_refused_with_the_nearest_one():
         ({"blocks": "ten"}, "blocks = 'ten': allowed is a number (passes)"),
         ({"backend": "docker"}, "backend = 'docker': allowed is 'local' or 'kubernetes' (where)"),
         ({"keepalive": "yes"}, "keepalive = 'yes': allowed is true or false (reuse)"),
+        ({"blocks": math.inf}, "blocks = inf: allowed is a finite number (passes)"),
+        ({"rps": math.nan}, "rps = nan: allowed is a finite number (rate)"),
+        ({"blocks": 10**5000}, "blocks = a int that cannot be printed: allowed is 0 to 100 (passes)"),
         ({"blocks": 1000}, "blocks = 1000: allowed is 0 to 100 (passes)"),
         ({"treatments": {}}, "treatments = {}: allowed is text (treatments)"),
     ],

@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 from refused import refused
@@ -74,6 +76,7 @@ PRECISION = "precision: target > 0 and 2 <= n_min <= n_max"
         ({"rule": "fixed", "n": True}, "stopping.n is True, not a whole number"),
         ({"rule": "fixed", "n": 1}, "fixed: n >= 2 and 0 < alpha < 1, got 1 and 0.05"),
         ({"rule": "precision"}, "stopping has no target"),
+        ({"rule": "precision", "target": math.inf}, f"{PRECISION}, got inf, 8, 30"),
         ({"rule": "precision", "target": -1}, f"{PRECISION}, got -1.0, 8, 30"),
         ({"rule": "precision", "target": 0.1, "n_min": 30, "n_max": 20}, f"{PRECISION}, got 0.1, 30, 20"),
         (
