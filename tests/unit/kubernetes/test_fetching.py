@@ -74,7 +74,8 @@ def volume(store: StudyStore) -> Volume:
 
 
 def everything(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def test_a_study_that_runs_is_copied_as_far_as_it_is_and_later_the_rest(tmp_path, way, there, make_record):
