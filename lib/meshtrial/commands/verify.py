@@ -5,13 +5,18 @@ from __future__ import annotations
 import argparse
 import math
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
+
+import polars as pl
 
 from meshtrial import paths
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.inference import infer_recorded, read_runs, read_study, read_verdicts
 from meshtrial.records import packed
+from meshtrial.records.columns import verdict_frame
+from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore, check_checksums
 
 
@@ -46,11 +51,16 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 def _verify(path: Path, problems: list[str], shown: str, out: TextIO) -> int:
     store = StudyStore.open(path)
-    problems += [line for folder in sorted((path / "runs").iterdir()) for line in check_checksums(folder)]
+    # What a crash left half written is no run; the next session removes it.
+    folders = [folder for folder in sorted((path / "runs").iterdir()) if not folder.name.startswith(".")]
+    problems += [line for folder in folders for line in check_checksums(folder)]
     records = store.records()
+    problems += _misplaced(store, records, folders)
     table, rows = infer_recorded(store, records)
     if not same(read_verdicts(store), [row.to_dict() for row in rows]):
         problems.append(f"{path / 'verdicts.json'}: re-analysis of the records gives other verdicts")
+    if not same(pl.read_parquet(path / "verdicts.parquet").to_dicts(), verdict_frame(rows).to_dicts()):
+        problems.append(f"{path / 'verdicts.parquet'}: re-analysis of the records gives other verdicts")
     if not read_runs(store).equals(table):
         problems.append(f"{path / 'runs.parquet'}: the records give another table")
     if problems:
@@ -59,6 +69,19 @@ def _verify(path: Path, problems: list[str], shown: str, out: TextIO) -> int:
     said = f"; {absent} left out when it was packed" if absent else ""
     print(f"{shown}: plan sealed, {len(records)} runs intact, {len(rows)} verdicts the same again{said}", file=out)
     return 0
+
+
+def _misplaced(store: StudyStore, records: Sequence[RunRecord], folders: Sequence[Path]) -> list[str]:
+    """Runs that the plan does not have, and folders that are not those of their runs, as copies are not."""
+    planned = {run.run_id for run in store.plan.runs}
+    problems = [
+        f"{store.folder(record.run_id, record.attempt)}: its run is not in the plan"
+        for record in records
+        if record.run_id not in planned
+    ]
+    own = {store.folder(record.run_id, record.attempt).name for record in records}
+    others = [folder for folder in folders if folder.name not in own]
+    return problems + [f"{folder}: is not the folder of the run that it holds" for folder in others]
 
 
 def _folder_of(what: Path) -> tuple[Path, list[str]]:

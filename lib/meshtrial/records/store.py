@@ -143,7 +143,12 @@ class StudyStore:
         return run_folder(self.path, run_id, attempt)
 
     def begin(self, run_id: str, attempt: int) -> Path:
-        """A temporary folder for a run that starts now; what an earlier crash left there goes."""
+        """A temporary folder for a run that starts now; what an earlier crash left there goes.
+
+        RecordError where the plan went while it ran: what is measured then would belong to nothing.
+        """
+        if not (self.path / PLAN).is_file():
+            raise RecordError(f"{self.path / PLAN}: went while the study runs; put the folder back and resume")
         path = self.path / "runs" / (_TEMPORARY + self.folder(run_id, attempt).name)
         shutil.rmtree(path, ignore_errors=True)
         (path / "logs").mkdir(parents=True)

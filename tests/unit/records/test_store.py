@@ -108,6 +108,13 @@ def test_a_folder_that_cannot_be_written_is_not_called_locked(store):
         pass
 
 
+def test_nothing_is_measured_for_a_plan_that_went(store):
+    (store.path / "plan.json").unlink()
+    with refused(RecordError, f"{store.path}/plan.json: went while the study runs; put the folder back and resume"):
+        store.begin(store.plan.runs[0].run_id, 1)
+    assert list((store.path / "runs").iterdir()) == []
+
+
 def test_what_is_no_study_folder_is_said(tmp_path):
     with refused(UsageError, f"{tmp_path}/nowhere: no such study folder; `meshtrial status` lists those there are"):
         StudyStore.open(tmp_path / "nowhere")

@@ -1,0 +1,60 @@
+"""`meshtrial verify`: every kind of damage is told, and what a crash left is none."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+from commandline import meshtrial
+
+from meshtrial.inference import analyse
+from meshtrial.records.store import StudyStore
+
+
+@pytest.fixture
+def study(tmp_path: Path, small_plan, make_record) -> StudyStore:
+    store = StudyStore.create(tmp_path, small_plan, {})
+    for index, run in enumerate(small_plan.runs):
+        record = make_record(small_plan, run, {"latency_p50_s": 0.1 + 0.001 * index})
+        store.finish(store.begin(run.run_id, 1), record, None)
+    analyse(store)
+    return store
+
+
+def verify(study: StudyStore) -> tuple[int, str]:
+    code, _, err = meshtrial("verify", study.path)
+    return code, err
+
+
+def test_what_was_written_is_intact_and_what_a_crash_left_is_no_damage(study):
+    assert verify(study) == (0, "")
+    (study.begin("09-9-none", 1) / "fortio.json").write_text("{")
+    assert verify(study) == (0, "")
+
+
+def test_other_verdicts_in_parquet_are_told(study):
+    path = study.path / "verdicts.parquet"
+    pl.read_parquet(path).with_columns(ratio=pl.col("ratio") * 1.5).write_parquet(path)
+    code, err = verify(study)
+    assert code == 1
+    assert err.splitlines() == [f"meshtrial verify: {path}: re-analysis of the records gives other verdicts"]
+
+
+def test_a_run_that_is_there_twice_is_told(study):
+    run = study.plan.runs[0]
+    twice = study.folder(run.run_id, 1).with_name("99-9-none")
+    shutil.copytree(study.folder(run.run_id, 1), twice)
+    code, err = verify(study)
+    assert code == 1
+    assert f"{twice}: is not the folder of the run that it holds" in err
+
+
+def test_a_run_that_the_plan_does_not_have_is_told(study, make_record):
+    run = dataclasses.replace(study.plan.runs[0], run_id="98-1-none")
+    study.finish(study.begin(run.run_id, 1), make_record(study.plan, run, {"latency_p50_s": 0.1}), None)
+    code, err = verify(study)
+    assert code == 1
+    assert f"{study.folder(run.run_id, 1)}: its run is not in the plan" in err
