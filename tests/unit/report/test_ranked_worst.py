@@ -58,3 +58,4 @@ def test_pages_and_figures_say_it_and_bear_the_open_end(failing):
     for made in (tables.headline(data), tables.verdict_table(data).text, figure.alt):
         assert not re.search(r"\b(nan|inf)\b", made)
     assert interval in figure.alt
+    assert ("too many runs rank worst for a size" in figure.svg) is (count == 5)

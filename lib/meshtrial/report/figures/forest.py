@@ -252,12 +252,17 @@ def _row(axis: Axes, place: int, row: VerdictRow, added: bool, look: palette.Loo
 
 
 def _numbers(row: VerdictRow) -> str:
-    return f"{wording.effect(row)} ({wording.effect_interval(row)})" if row.n_blocks else ""
+    if not row.n_blocks:
+        return ""
+    effect, interval = wording.effect(row), wording.effect_interval(row)
+    return effect if effect == interval else f"{effect} ({interval})"
 
 
 def _why_not_drawn(row: VerdictRow) -> str:
     if row.verdict.standing == "stopped":
         return f"{row.verdict}: no effect is given"
+    if row.n_blocks and row.difference is None:
+        return "too many runs rank worst for a size"
     if row.difference is not None and row.ratio is None:
         return f"{row.baseline} has none of it: {wording.added(row)}"
     return "not computed"
