@@ -47,6 +47,17 @@ def test_the_same_study_gives_the_same_bytes_and_comes_back_whole(tmp_path):
     assert list((tmp_path / "root").rglob(".unpacking-*")) == []
 
 
+def test_a_link_is_refused_for_it_would_bring_what_it_points_to(tmp_path):
+    folder, secret = tmp_path / SAMPLE.parent.name / SAMPLE.name, tmp_path / "secret"
+    shutil.copytree(SAMPLE, folder)
+    secret.write_text("key")
+    link = folder / "notes.txt"
+    link.symlink_to(secret)
+    with refused(RecordError, f"{link}: is a link, and a packed study holds files alone; take it away"):
+        packed.pack(folder, tmp_path / "linked.zip")
+    assert not (tmp_path / "linked.zip").exists()
+
+
 def test_what_is_left_out_is_named_and_not_missed(tmp_path, studies):
     file = packed.pack(SAMPLE, tmp_path / "slim.zip", ["requests", "logs"])
     assert file.stat().st_size < packed.pack(SAMPLE, tmp_path / "whole.zip").stat().st_size / 2
