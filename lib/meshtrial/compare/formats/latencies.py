@@ -27,7 +27,7 @@ from meshtrial.load.result import Bucket, ExportedHistogram
 from meshtrial.load.settings import LoadSettings
 
 _LONGEST_S = 1e6  # no answer takes eleven days
-_FASTEST_RPS = 1e9
+_FASTEST_RPS = 1e8  # no generator of one machine sends more
 _SLACK = 1e-6
 
 
@@ -156,14 +156,17 @@ def of_percentiles(
     Raises
     ------
     InputFileError
-        Where a higher percentile is smaller than a lower one.
+        Where a higher percentile is smaller than a lower one, or the maximum than the mean or any of them.
     """
     if good == 0:  # what a tool prints of nothing is no latency
         return Latencies({}, {})
     known = {key: found[key] for key in QUANTILES if key in found}
     _require_sound(source, np.array([reading.value_s for reading in (*known.values(), *filter(None, (mean, largest)))]))
-    pairs = list(known.items())
-    for (low, one), (high, other) in itertools.pairwise(pairs):
+    ordered = [*itertools.pairwise(known.items())]
+    if largest is not None:  # above all of them, and above the mean
+        below = known | ({"mean": mean} if mean is not None else {})
+        ordered += [(item, ("maximum", largest)) for item in below.items()]
+    for (low, one), (high, other) in ordered:
         if other.value_s < (one.value_s - one.width_s - other.width_s) * (1 - _SLACK):
             raise InputFileError(source.path, f"its {high} is smaller than its {low}: it is damaged, or was edited")
     kept = {

@@ -70,7 +70,7 @@ def test_without_that_metric_failed_requests_are_inside(read, whole):
 
 
 def test_p99_where_it_was_asked_for(read, whole):
-    values(whole, "http_req_duration{expected_response:true}").update({"p(99)": 12.5, "p(99.9)": 13.5})
+    values(whole, "http_req_duration{expected_response:true}").update({"p(99)": 12.5, "p(99.9)": 13.5, "max": 14})
     found = read(whole, 0.1)
     assert found.responses["latency_p99_s"] == pytest.approx(12.5e-3)
     assert found.responses["latency_p999_s"] == pytest.approx(13.5e-3)

@@ -64,6 +64,14 @@ def test_a_higher_percentile_may_be_smaller_by_its_digits_alone():
         of_percentiles(SOURCE, {"p50": Reading(0.0013, 1e-4), "p90": Reading(0.0010, 1e-4)}, 100, 1.0)
 
 
+@pytest.mark.parametrize(("p99", "mean", "above"), [(0.002, 0.0031, "mean"), (0.0031, 0.001, "p99")])
+def test_nothing_is_above_the_maximum_by_more_than_its_digits(p99, mean, above):
+    found = {"p50": Reading(0.001), "p99": Reading(p99)}
+    of_percentiles(SOURCE, found, 100, 1.0, mean=Reading(mean), largest=Reading(0.003, 1e-4))
+    with refused(InputFileError, f"f: its maximum is smaller than its {above}: it is damaged, or was edited"):
+        of_percentiles(SOURCE, found, 100, 1.0, mean=Reading(mean), largest=Reading(0.003))
+
+
 @pytest.mark.parametrize(
     ("requests", "failed", "settings", "reason"),
     [
@@ -71,7 +79,7 @@ def test_a_higher_percentile_may_be_smaller_by_its_digits_alone():
         (10, 11, {}, "11 failed requests of 10"),
         (10, -1, {}, "-1 failed requests of 10"),
         (10, 0, {"actual_rps": -1.0}, "a rate of -1 a second"),
-        (10, 0, {"actual_rps": 1e12}, "a rate of 1e+12 a second"),
+        (10, 0, {"actual_rps": 1.9e8}, "a rate of 1.9e+08 a second"),
         (10, 0, {"requested_rps": math.inf}, "a number that is too large: its requested_rps would be inf"),
     ],
 )
