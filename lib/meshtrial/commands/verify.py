@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-import polars as pl
-
 from meshtrial import paths
 from meshtrial.errors import RecordError, UsageError
-from meshtrial.inference import infer_recorded, read_runs, read_study, read_verdicts
+from meshtrial.inference import infer_recorded, read_runs, read_study, read_verdict_frame, read_verdicts
 from meshtrial.records import packed
 from meshtrial.records.columns import verdict_frame
 from meshtrial.records.schema import RunRecord
@@ -59,7 +57,7 @@ def _verify(path: Path, problems: list[str], shown: str, out: TextIO) -> int:
     table, rows = infer_recorded(store, records)
     if not same(read_verdicts(store), [row.to_dict() for row in rows]):
         problems.append(f"{path / 'verdicts.json'}: re-analysis of the records gives other verdicts")
-    if not same(pl.read_parquet(path / "verdicts.parquet").to_dicts(), verdict_frame(rows).to_dicts()):
+    if not same(read_verdict_frame(store).to_dicts(), verdict_frame(rows).to_dicts()):
         problems.append(f"{path / 'verdicts.parquet'}: re-analysis of the records gives other verdicts")
     if not read_runs(store).equals(table):
         problems.append(f"{path / 'runs.parquet'}: the records give another table")

@@ -18,7 +18,7 @@ from meshtrial.errors import RecordError, UsageError
 from meshtrial.inference.diagnosis import same_versions, varying_versions
 from meshtrial.inference.rows import verdict_rows
 from meshtrial.inference.sequential import decide, ended, finished_blocks, finished_repetitions
-from meshtrial.records.columns import verdict_frame
+from meshtrial.records.columns import VERDICTS, kinds, verdict_frame
 from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
 from meshtrial.records.parts import place_of_block
 from meshtrial.records.schema import RunRecord, VerdictRow
@@ -113,7 +113,16 @@ def read_study(store: StudyStore) -> StudyData:
 
 def read_runs(store: StudyStore) -> pl.DataFrame:
     """``runs.parquet``."""
-    path = store.path / "runs.parquet"
+    return _read_table(store, "runs.parquet", RUNS_SCHEMA)
+
+
+def read_verdict_frame(store: StudyStore) -> pl.DataFrame:
+    """``verdicts.parquet``."""
+    return _read_table(store, "verdicts.parquet", kinds(VERDICTS))
+
+
+def _read_table(store: StudyStore, name: str, schema: Mapping[str, Any]) -> pl.DataFrame:
+    path = store.path / name
     try:
         table = pl.read_parquet(path)
     except (OSError, pl.exceptions.PolarsError) as error:
@@ -121,7 +130,7 @@ def read_runs(store: StudyStore) -> pl.DataFrame:
         raise RecordError(
             f"{path}: cannot be read ({reason}); `meshtrial report {store.path}` makes it again"
         ) from None
-    if table.schema != pl.Schema(RUNS_SCHEMA):
+    if table.schema != pl.Schema(schema):
         raise RecordError(f"{path}: was written by another version; `meshtrial report {store.path}` makes it again")
     return table
 

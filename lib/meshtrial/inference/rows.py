@@ -281,7 +281,7 @@ def verdict_row(
         margin=None if c is None else c.margin,
         margin_relative=None if c is None else c.margin_relative,
         margin_floor=None if c is None else c.margin_floor,
-        noise_floor=None if result.noise is None else result.noise.floor,
+        noise_floor=None if result.noise is None else _finite(result.noise.floor),
         mde=None if c is None else c.mde,
         blocks_needed=verdict.blocks,
         verdict=verdict.label,

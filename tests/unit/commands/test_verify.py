@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from commandline import meshtrial
+from refused import missing
 
 from meshtrial.inference import analyse
 from meshtrial.records.store import StudyStore
@@ -41,6 +42,17 @@ def test_other_verdicts_in_parquet_are_told(study):
     code, err = verify(study)
     assert code == 1
     assert err.splitlines() == [f"meshtrial verify: {path}: re-analysis of the records gives other verdicts"]
+
+
+@pytest.mark.parametrize("name", ["verdicts.parquet", "runs.parquet"])
+def test_a_table_that_cannot_be_read_is_told_with_what_makes_it_again(study, name):
+    path = study.path / name
+    path.write_bytes(path.read_bytes()[:100])
+    code, err = verify(study)
+    assert code == 1
+    assert missing(err, [path, study.path]) == []
+    path.unlink()
+    assert verify(study)[0] == 1
 
 
 def test_a_run_that_is_there_twice_is_told(study):

@@ -38,6 +38,17 @@ def test_its_latency_is_judged_over_all_blocks_and_an_end_is_open(failing):
     assert json.loads(json.dumps(row.to_dict(), allow_nan=False))
 
 
+def test_a_twin_that_fails_by_itself_has_no_size_of_noise(synth, tmp_path):
+    shape = synth.Shape(
+        treatments=("none", "node-proxy", "none-aa"), failed_blocks=(1, 2, 3, 4, 5), own_failures="ranked"
+    )
+    data = synth.study_data(tmp_path, shape)
+    rows = [row for row in data.verdicts if row.response == "latency_p50_s"]
+    assert {row.noise_floor for row in rows} == {None}
+    assert all(json.dumps(row.to_dict(), allow_nan=False) for row in data.verdicts)
+    assert "nan" not in tables.headline(data)
+
+
 def test_what_it_used_is_as_measured(failing):
     _, data = failing
     row = row_of(data, "path_cpu_s_per_request")
