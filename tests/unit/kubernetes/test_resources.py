@@ -5,19 +5,19 @@ from refused import refused
 
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.base import usage_between
-from meshtrial.testbed.kubernetes.kubelet import Sample
+from meshtrial.testbed.kubernetes.kubelet import ContainerSample
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.resources import Meter, Part, Pods, Reading, parts_of
+from meshtrial.testbed.kubernetes.resources import Meter, Pods, Reading, Watched, parts_of
 
 pytestmark = pytest.mark.usefixtures("clock")  # nobody waits for real
 
 APP, PROXY = ("trial", "echo-1", "echo"), ("trial", "echo-1", "istio-proxy")
-PARTS = (Part(APP, "n1", "server", "app"), Part(PROXY, "n1", "server sidecar", "data plane"))
+PARTS = (Watched(APP, "n1", "server", "app"), Watched(PROXY, "n1", "server sidecar", "data plane"))
 
 
 def reading(at: float, app: float, proxy: float, throttled: float = 0.0) -> Reading:
-    samples = {APP: Sample(at, app, 1000), PROXY: Sample(at + 0.5, proxy, 2000)}
+    samples = {APP: ContainerSample(at, app, 1000), PROXY: ContainerSample(at + 0.5, proxy, 2000)}
     return Reading(samples, {APP: throttled})
 
 

@@ -28,7 +28,7 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 @dataclass(frozen=True)
-class Sample:
+class ContainerSample:
     """One container's counters at the moment that the kubelet read them."""
 
     at: float  # the kubelet's own clock, seconds since 1970
@@ -46,15 +46,15 @@ class NodeSample:
     cores_used: float | None  # over the kubelet's last interval
 
 
-def parse_summary(data: Mapping[str, Any]) -> dict[Key, Sample]:
+def parse_summary(data: Mapping[str, Any]) -> dict[Key, ContainerSample]:
     """Containers of ``/stats/summary``; those without a CPU sample yet are left out."""
-    found: dict[Key, Sample] = {}
+    found: dict[Key, ContainerSample] = {}
     for pod in _items(data, "pods"):
         for container in _items(pod, "containers"):
             with contextlib.suppress(*SHAPE_ERRORS):  # a container without what is asked is as good as none
                 ref, cpu = pod["podRef"], container["cpu"]
                 memory = (container.get("memory") or {}).get("workingSetBytes")
-                found[str(ref["namespace"]), str(ref["name"]), str(container["name"])] = Sample(
+                found[str(ref["namespace"]), str(ref["name"]), str(container["name"])] = ContainerSample(
                     parse_time(cpu["time"]),
                     int(cpu["usageCoreNanoSeconds"]) / 1e9,
                     None if memory is None else int(memory),
@@ -79,7 +79,7 @@ def parse_node(data: Mapping[str, Any]) -> NodeSample | None:
         return None
 
 
-def parse_cadvisor(text: str) -> tuple[dict[Key, Sample], dict[Key, float]]:
+def parse_cadvisor(text: str) -> tuple[dict[Key, ContainerSample], dict[Key, float]]:
     """Containers of ``/metrics/cadvisor``, and their seconds under CFS throttling.
 
     A container without a CPU limit has no throttling series: it cannot be throttled, and is left out there.
@@ -99,7 +99,7 @@ def parse_cadvisor(text: str) -> tuple[dict[Key, Sample], dict[Key, float]]:
         # Of a restarted container both may be shown for a while: the later reading is the living one's.
         values[match["name"]][key] = max(values[match["name"]].get(key, (0.0, 0.0)), found)
     samples = {
-        key: Sample(at, cpu_s, int(values[_MEMORY][key][1]) if key in values[_MEMORY] else None)
+        key: ContainerSample(at, cpu_s, int(values[_MEMORY][key][1]) if key in values[_MEMORY] else None)
         for key, (at, cpu_s) in values[_CPU].items()
         if at > 0
     }

@@ -1,4 +1,4 @@
-"""CPU, memory and throttling of every component over the load window, from the kubelets through the API server.
+"""CPU, memory and throttling of every component over the load window, and how busy the nodes were, by their kubelets.
 
 A kubelet reads its containers every 10 to 15 s by default and says when. A snapshot waits for every container's
 next reading, so two snapshots around a load always cover it whole; ``window_s`` is the distance of the readings
@@ -8,27 +8,37 @@ different machines are never compared.
 
 from __future__ import annotations
 
-import json
-import time
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from meshtrial import waiting
 from meshtrial.errors import TestbedError
 from meshtrial.records.schema import ComponentUsage
+from meshtrial.testbed.base import MachineUse
+from meshtrial.testbed.kubernetes import preflight
 from meshtrial.testbed.kubernetes.client import Cluster, Json
-from meshtrial.testbed.kubernetes.kubelet import Key, Sample, parse_cadvisor, parse_summary
+from meshtrial.testbed.kubernetes.kubelet import (
+    ContainerSample,
+    Key,
+    NodeSample,
+    parse_cadvisor,
+    parse_node,
+    parse_summary,
+)
 from meshtrial.testbed.kubernetes.manifests import NOTE
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.pods import container_names
 
 _EVERY_S = 0.5
+_WATCHED = 20  # enough for a mean; a question to every node of a large cluster would be load of its own
 MEMORY_NOTE = "memory is the kubelet's working set of each container, not PSS"
 
 
 @dataclass(frozen=True)
-class Part:
+class Watched:
     """A container that is watched, and what it counts as."""
 
     key: Key
@@ -47,9 +57,9 @@ class Pods:
     waypoints: Sequence[Json] = ()
 
 
-def parts_of(pods: Pods, mesh: Mesh | None) -> tuple[Part, ...]:
+def parts_of(pods: Pods, mesh: Mesh | None) -> tuple[Watched, ...]:
     """Every container with its component and role; the load generator's own container is metered by its process."""
-    found: list[Part] = []
+    found: list[Watched] = []
     for pod in pods.workload:
         labels = pod["metadata"].get("labels") or {}
         part, component = labels.get(f"{NOTE}part", "app"), labels.get(f"{NOTE}component", "app")
@@ -78,17 +88,17 @@ def parts_of(pods: Pods, mesh: Mesh | None) -> tuple[Part, ...]:
     return tuple(found)
 
 
-def _part(pod: Json, container: str, component: str, role: str) -> Part:
+def _part(pod: Json, container: str, component: str, role: str) -> Watched:
     metadata = pod["metadata"]
     key = (metadata["namespace"], metadata["name"], container)
-    return Part(key, str(pod["spec"].get("nodeName", "")), component, role)
+    return Watched(key, str(pod["spec"].get("nodeName", "")), component, role)
 
 
 @dataclass(frozen=True)
 class Reading:
     """What the kubelets of some nodes said at one moment, and which nodes said nothing."""
 
-    samples: Mapping[Key, Sample]
+    samples: Mapping[Key, ContainerSample]
     throttled: Mapping[Key, float]
     silent: tuple[str, ...] = ()
     no_throttling: tuple[str, ...] = ()
@@ -98,7 +108,7 @@ def read_nodes(cluster: Cluster, nodes: Iterable[str]) -> Reading:
     """Ask the kubelets."""
     names = sorted(set(nodes))
 
-    def ask(node: str) -> tuple[dict[Key, Sample] | None, dict[Key, float] | None]:
+    def ask(node: str) -> tuple[dict[Key, ContainerSample] | None, dict[Key, float] | None]:
         base = f"/api/v1/nodes/{node}/proxy"
         try:
             samples, throttled = parse_cadvisor(cluster.text(f"{base}/metrics/cadvisor"))
@@ -107,13 +117,13 @@ def read_nodes(cluster: Cluster, nodes: Iterable[str]) -> Reading:
         if samples:
             return samples, throttled
         try:
-            return parse_summary(json.loads(cluster.text(f"{base}/stats/summary"))), None
-        except (TestbedError, ValueError, KeyError):
+            return parse_summary(cluster.get(f"{base}/stats/summary")), None
+        except (TestbedError, ValueError):
             return None, None
 
     with ThreadPoolExecutor(max_workers=8) as pool:
         answers = dict(zip(names, pool.map(ask, names), strict=True))
-    samples: dict[Key, Sample] = {}
+    samples: dict[Key, ContainerSample] = {}
     throttled: dict[Key, float] = {}
     for found, more in answers.values():
         samples.update(found or {})
@@ -129,7 +139,7 @@ class Meter:
     def __init__(
         self,
         cluster: Cluster,
-        parts: Sequence[Part],
+        parts: Sequence[Watched],
         patience_s: float,
         read: Callable[..., Reading] = read_nodes,
     ) -> None:
@@ -147,11 +157,10 @@ class Meter:
         """Counters of every component at each container's next reading; one that went back is a TestbedError."""
         nodes = [part.node for part in self._parts]
         first = self._read(self._cluster, nodes)
-        deadline = time.monotonic() + self._patience_s
-        samples: dict[Key, Sample] = {}
+        samples: dict[Key, ContainerSample] = {}
         throttled: dict[Key, float] = {}
-        while True:
-            time.sleep(_EVERY_S)
+
+        def look() -> Reading:
             reading = self._read(self._cluster, nodes)
             for part in self._parts:
                 # Each container's first new reading counts: a later one is further from the load's edge.
@@ -159,9 +168,11 @@ class Meter:
                     samples[part.key] = reading.samples[part.key]
                     if part.key in reading.throttled:
                         throttled[part.key] = reading.throttled[part.key]
-            stale = [part for part in self._parts if part.key not in samples]
-            if not stale or time.monotonic() > deadline:
-                break
+            return reading
+
+        parts = {part.key for part in self._parts}
+        reading = waiting.until(look, self._patience_s, _EVERY_S, lambda _: parts <= set(samples))
+        stale = [part for part in self._parts if part.key not in samples]
         self._say(stale, reading)
         for part in stale:
             if part.key in reading.samples:
@@ -171,7 +182,7 @@ class Meter:
         self.windows.append(self._window(samples))
         return self._sum(samples, throttled)
 
-    def _sum(self, samples: Mapping[Key, Sample], throttled: Mapping[Key, float]) -> dict[str, ComponentUsage]:
+    def _sum(self, samples: Mapping[Key, ContainerSample], throttled: Mapping[Key, float]) -> dict[str, ComponentUsage]:
         found: dict[str, ComponentUsage] = {}
         for component in dict.fromkeys(part.component for part in self._parts):
             parts = [p for p in self._parts if p.component == component and p.key in samples]
@@ -192,7 +203,7 @@ class Meter:
             )
         return found
 
-    def _check(self, samples: Mapping[Key, Sample]) -> None:
+    def _check(self, samples: Mapping[Key, ContainerSample]) -> None:
         for part in self._parts:
             sample = samples.get(part.key)
             if sample is None:
@@ -201,7 +212,7 @@ class Meter:
                 raise TestbedError(f"container {'/'.join(part.key)} was restarted during the run: its CPU counter fell")
             self._last[part.key] = sample.cpu_s
 
-    def _say(self, stale: Sequence[Part], reading: Reading) -> None:
+    def _say(self, stale: Sequence[Watched], reading: Reading) -> None:
         lines = [f"node {node}: its kubelet's metrics cannot be read (right nodes/proxy?)" for node in reading.silent]
         lines += [f"node {node}: no throttling counters (/metrics/cadvisor)" for node in reading.no_throttling]
         missing = [p for p in stale if p.key not in reading.samples and p.node not in reading.silent]
@@ -210,7 +221,7 @@ class Meter:
         lines += [f"{'/'.join(p.key)}: no fresh CPU sample within {self._patience_s:g} s" for p in late]
         self.notes += [line for line in lines if line not in self.notes]
 
-    def _window(self, samples: Mapping[Key, Sample]) -> dict[str, Any]:
+    def _window(self, samples: Mapping[Key, ContainerSample]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for node in dict.fromkeys(part.node for part in self._parts):
             times = [samples[p.key].at for p in self._parts if p.node == node and p.key in samples]
@@ -219,5 +230,59 @@ class Meter:
         return found
 
 
-def _newer(before: Sample | None, after: Sample | None) -> bool:
+def _newer(before: ContainerSample | None, after: ContainerSample | None) -> bool:
     return after is not None and (before is None or after.at > before.at)
+
+
+class NodeWatch:
+    """Idle and busy shares, as the mean over the nodes."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._cores: dict[str, float] = {}
+        self._last: dict[str, NodeSample] = {}
+
+    def idle(self) -> float | None:
+        """Idle share over the kubelets' last interval."""
+        samples = self.read()
+        busy = [s.cores_used / self._cores[n] for n, s in samples.items() if s.cores_used is not None]
+        return None if not busy else max(0.0, 1.0 - sum(busy) / len(busy))
+
+    def used_between(self) -> MachineUse | None:
+        """Use since the last call; None where no new reading came meanwhile. Stolen time kubelets do not tell."""
+        before, self._last = self._last, self.read()
+        shares = [
+            (sample.cpu_s - before[name].cpu_s) / (sample.at - before[name].at) / self._cores[name]
+            for name, sample in self._last.items()
+            if name in before and sample.at > before[name].at
+        ]
+        return MachineUse(busy=min(1.0, sum(shares) / len(shares))) if shares else None
+
+    def read(self, names: list[str] | None = None) -> dict[str, NodeSample]:
+        """The nodes' counters; a node that does not answer is left out."""
+        if names is None:
+            if not self._cores:
+                self._cores = {n.name: n.cpu for n in preflight.nodes(self._cluster)[:_WATCHED]}
+            names = list(self._cores)
+        found = {}
+        for name in names:
+            with contextlib.suppress(TestbedError, ValueError):
+                sample = parse_node(self._cluster.get(f"/api/v1/nodes/{name}/proxy/stats/summary"))
+                if sample is not None:
+                    found[name] = sample
+        return found
+
+
+def describe(item: Json) -> dict[str, Any]:
+    """A node for ``environment.json``."""
+    info, labels = item["status"]["nodeInfo"], item["metadata"].get("labels") or {}
+    return {
+        "name": item["metadata"]["name"],
+        "kubelet": info.get("kubeletVersion"),
+        "kernel": info.get("kernelVersion"),
+        "os": info.get("osImage"),
+        "runtime": info.get("containerRuntimeVersion"),
+        "architecture": info.get("architecture"),
+        "instance_type": labels.get("node.kubernetes.io/instance-type", ""),
+        "capacity": {k: item["status"]["capacity"].get(k) for k in ("cpu", "memory", "pods")},
+    }

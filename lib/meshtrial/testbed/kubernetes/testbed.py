@@ -32,10 +32,10 @@ from meshtrial.testbed.kubernetes.lease import DURATION_S, SessionLease, running
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.meshes import MeshInstaller
 from meshtrial.testbed.kubernetes.meshread import find_meshes
-from meshtrial.testbed.kubernetes.nodewatch import NodeWatch, describe
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.pods import pod_ref
 from meshtrial.testbed.kubernetes.quantities import cpu_millis
+from meshtrial.testbed.kubernetes.resources import NodeWatch, describe
 
 # A Lease that was renewed just before its session died, and clocks that are read a moment apart.
 _AFTER_LEASE_S = 20.0
@@ -140,7 +140,6 @@ class KubernetesTestbed:
 
     def _use_for(self, study: Study) -> None:
         if study.name != self.applier.owner.study and self._probe is None:
-            self.applier.close()
             # The id stays: it is the study's as much as the session's, so that going on after a crash finds its own.
             self._use(replace(self.applier.owner, study=study.name))
 
@@ -347,7 +346,6 @@ class KubernetesTestbed:
         if self._lease is not None:
             self._lease.release()
         self.charts.close()
-        self.applier.close()
 
     def mesh_for(self, treatment: Treatment) -> Mesh | None:
         """The mesh that a treatment asks for, None for none; a UsageError where there is no such mesh or feature."""
