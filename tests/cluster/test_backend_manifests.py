@@ -70,7 +70,6 @@ def test_the_api_server_takes_every_manifest_as_it_lies(cluster: Cluster, api: A
             cluster.kubectl("create", "serviceaccount", name)
         applier.apply(objects, dry_run=True)
     finally:
-        applier.close()
         for name in accounts if pods else ():
             cluster.kubectl("delete", "serviceaccount", name)
 
@@ -155,4 +154,3 @@ def test_scale_out_of_600_pods(cluster: Cluster, kwok: Kwok, api: Api):
         assert {p["spec"]["nodeName"] for p in pods} <= set(kwok.names)
     finally:
         delete_namespace(api, "kwok600", owner.id, 180)
-        applier.close()

@@ -90,6 +90,8 @@ class FakeApi(Cluster):
             return json.dumps(self.add(f"{path}/{name}", body)).encode()
         if method == "GET" and path not in self.objects:
             return json.dumps({"items": self._below(path, query)}).encode() if self._is_list(path) else self._missing()
+        if content_type == "application/apply-patch+yaml" and path not in self.objects:
+            self.add(path, body)
         if path not in self.objects:
             self._missing()
         if method == "PATCH":

@@ -52,13 +52,25 @@ MESHES = "/apis/kuma.io/v1alpha1/meshes"
 LATE = 'admission webhook "v.kuma.io" denied the request: there are still some dataplanes attached'
 
 
-class Meshes:
-    """A kind without a namespace, as the dynamic client has it."""
-
-    namespaced = False
-
-    def path(self, name: str, namespace: str | None) -> str:
-        return f"{MESHES}/{name}"
+def test_an_object_is_applied_where_its_kind_lies_and_goes_by_itself_where_that_is_not_at_home():
+    api = FakeApi()
+    resources = [{"name": name, "kind": "Service", "namespaced": True} for name in ("services", "services/status")]
+    api.add("/api/v1", {"resources": resources})
+    applier = Applier(api, OWNER)
+    mesh = {"apiVersion": "kuma.io/v1alpha1", "kind": "Mesh", "metadata": {"name": "trial", "namespace": "trial"}}
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "echo", "namespace": "trial"}}
+    words = "apply Mesh trial: this cluster does not know kuma.io/v1alpha1 Mesh; its CRD is not installed"
+    with refused(TestbedError, words):
+        applier.apply([mesh])
+    api.add("/apis/kuma.io/v1alpha1", {"resources": [{"name": "meshes", "kind": "Mesh", "namespaced": False}]})
+    applier.apply([mesh, service], home="trial")
+    applied = {path: item["metadata"] for path, item in api.objects.items() if "resources" not in item}
+    assert applied.keys() == {f"{MESHES}/trial", "/api/v1/namespaces/trial/services/echo"}
+    assert "namespace" not in applied[f"{MESHES}/trial"]
+    assert all(OWNER.labels.items() <= metadata["labels"].items() for metadata in applied.values())
+    applier.delete_outside()
+    assert "/api/v1/namespaces/trial/services/echo" in api.objects
+    assert f"{MESHES}/trial" not in api.objects
 
 
 def guarded(times: int, words: str) -> tuple[FakeApi, Callable[[float], None]]:
@@ -66,7 +78,7 @@ def guarded(times: int, words: str) -> tuple[FakeApi, Callable[[float], None]]:
     api = FakeApi()
     api.add(f"{MESHES}/trial")
     applier = Applier(api, OWNER)
-    applier.outside["Mesh /trial"] = (Meshes(), {"metadata": {"name": "trial"}})
+    applier.outside = [f"{MESHES}/trial"]
     good, left = api.request, [None] * times
 
     def request(method: str, path: str, *rest: object, **more: object) -> bytes:

@@ -10,23 +10,16 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
-import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
-from typing import Any
-
-from kubernetes import dynamic as _untyped_dynamic
-from kubernetes.dynamic.exceptions import DynamicApiError, ResourceNotFoundError
 
 from meshtrial import waiting
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes import manifests, wait
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 
-_dynamic: Any = _untyped_dynamic
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "meshtrial"
 STUDY = f"{manifests.NOTE}study"
@@ -85,10 +78,8 @@ class Applier:
     def __init__(self, cluster: Cluster, owner: Owner) -> None:
         self.cluster = cluster
         self.owner = owner
-        self._folder = tempfile.TemporaryDirectory(prefix="meshtrial-discovery-")
-        self._dynamic: Any = None
-        # What was applied elsewhere than at home, by kind and name: the kind as the cluster has it, and the object.
-        self.outside: dict[str, tuple[Any, Json]] = {}
+        self.outside: list[str] = []  # paths of what was applied elsewhere than at home
+        self._kinds: dict[str, dict[str, Json]] = {}  # by API version and kind, as this cluster has them
         self._emptied: dict[str, tuple[str, float]] = {}
 
     def namespace(
@@ -124,43 +115,12 @@ class Applier:
         What lands outside of ``home`` is remembered, for :meth:`delete_outside`. In a dry run the server judges the
         objects and keeps none.
         """
+        query = {"fieldManager": MANAGER, "force": "true"} | ({"dryRun": "All"} if dry_run else {})
         for item in manifests.patched(objects, manifests.labelled(self.owner.labels)):
-            resource, body = self._apply(item, dry_run)
-            where = body["metadata"].get("namespace", "") if resource.namespaced else ""
-            if home and where != home:
-                self.outside[f"{item['kind']} {where}/{item['metadata']['name']}"] = (resource, body)
-
-    def close(self) -> None:
-        """Remove the discovery cache."""
-        self._folder.cleanup()
-
-    def _apply(self, item: Json, dry_run: bool) -> tuple[Any, Json]:
-        kind, name = item["kind"], item["metadata"]["name"]
-        what = f"apply {kind} {name}"
-        resource = self._resource(what, item)
-        body = item
-        if not resource.namespaced:
-            metadata = {k: v for k, v in item["metadata"].items() if k != "namespace"}
-            body = {**item, "metadata": metadata}
-        more: Json = {"dry_run": "All"} if dry_run else {}
-
-        def send() -> None:
-            self._client().server_side_apply(
-                resource,
-                body=body,
-                name=name,
-                namespace=body["metadata"].get("namespace", "default") if resource.namespaced else None,
-                field_manager=MANAGER,
-                force_conflicts=True,
-                serialize=False,
-                **more,
-            )
-
-        try:
-            self.cluster.call(what, send)
-        except DynamicApiError as error:
-            raise self.cluster.translate(what, error) from None
-        return resource, body
+            path, where = self._place(item)
+            self.cluster.apply(f"apply {item['kind']} {item['metadata']['name']}", path, item, query)
+            if home and where != home and path not in self.outside:
+                self.outside.append(path)
 
     def leave(self, namespace: str, uid: str, patience_s: float) -> None:
         """Note a namespace in its deletion that runs nothing any more: a cluster takes five seconds until it begins."""
@@ -182,36 +142,27 @@ class Applier:
         def may_pass(error: Exception) -> bool:
             return isinstance(error, TestbedError) and bool(_WEBHOOK.search(str(error)))
 
-        for key, (resource, body) in reversed(list(self.outside.items())):
-            where = body["metadata"].get("namespace", "") if resource.namespaced else ""
-            self.outside.pop(key)
-            path = resource.path(name=body["metadata"]["name"], namespace=where or None)
-            path = path if path.startswith("/") else f"/{path}"
+        while self.outside:
+            path = self.outside.pop()
             waiting.retried(partial(self.cluster.delete, path), may_pass, deadline - time.monotonic())
 
-    def _resource(self, what: str, item: Json) -> Any:
-        def look() -> Any:
-            return self._client().resources.get(api_version=item["apiVersion"], kind=item["kind"])
-
-        try:
-            return self.cluster.call(what, look)
-        except ResourceNotFoundError:
-            self._dynamic = None  # a CRD may have come since the discovery
-            for cached in Path(self._folder.name).iterdir():
-                cached.unlink()
-        try:
-            return self.cluster.call(what, look)
-        except ResourceNotFoundError:
-            raise TestbedError(
-                f"{what}: this cluster does not know {item['apiVersion']} {item['kind']}; its CRD is not installed"
-            ) from None
-
-    def _client(self) -> Any:
-        if self._dynamic is None:
-            # A cache file of our own: the default one in /tmp outlives the cluster that it describes.
-            cache = Path(self._folder.name) / f"{secrets.token_hex(4)}.json"
-            self._dynamic = _dynamic.DynamicClient(self.cluster.new_client(), cache_file=str(cache))
-        return self._dynamic
+    def _place(self, item: Json) -> tuple[str, str]:
+        """Where an object is in the API, and its namespace, which is taken out of one whose kind has none."""
+        version, kind, metadata = item["apiVersion"], item["kind"], item["metadata"]
+        base = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        if kind not in self._kinds.get(version, {}):  # asked again: its CRD may have come meanwhile
+            with contextlib.suppress(NotFoundError):
+                resources = self.cluster.get(base)["resources"]
+                self._kinds[version] = {one["kind"]: one for one in resources if "/" not in one["name"]}
+        resource = self._kinds.get(version, {}).get(kind)
+        if resource is None:
+            lacks = f"this cluster does not know {version} {kind}; its CRD is not installed"
+            raise TestbedError(f"apply {kind} {metadata['name']}: {lacks}")
+        where = str(metadata.pop("namespace", "default"))
+        if not resource["namespaced"]:
+            return f"{base}/{resource['name']}/{metadata['name']}", ""
+        metadata["namespace"] = where
+        return f"{base}/namespaces/{where}/{resource['name']}/{metadata['name']}", where
 
 
 def owner_of(item: Json) -> str:

@@ -89,25 +89,6 @@ class Cluster:
         timeout: tuple[float, float] = _TIMEOUT,
     ) -> bytes:
         """One request, no second try; raises what the client raises."""
-        data: bytes = self._answer(method, path, query, body, content_type, timeout).read()
-        return data
-
-    def server_time(self) -> float:
-        """The API server's own clock, in seconds since 1970: clocks of other machines may differ from it."""
-        found = self.call("get /version", lambda: self._answer("GET", "/version").getheader("Date"))
-        if not found:
-            raise TestbedError(f"{self.server} ({self.where()}) does not say what time it is (no Date in its answers)")
-        return email.utils.parsedate_to_datetime(str(found)).timestamp()
-
-    def _answer(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, Any] | None = None,
-        body: Any = None,
-        content_type: str = "application/json",
-        timeout: tuple[float, float] = _TIMEOUT,
-    ) -> Any:
         client = self.client()
         parts = client.param_serialize(
             method,
@@ -118,10 +99,18 @@ class Cluster:
             auth_settings=["BearerToken"],
         )
         answer = client.call_api(*parts, _request_timeout=timeout)
-        answer.read()
+        data: bytes = answer.read()
         if not 200 <= answer.status <= 299:
             raise ApiException(status=answer.status, reason=answer.reason, http_resp=answer)
-        return answer
+        self._local.date = answer.getheader("Date")
+        return data
+
+    def server_time(self) -> float:
+        """The API server's own clock, in seconds since 1970: clocks of other machines may differ from it."""
+        self.get("/version")
+        if not self._local.date:
+            raise TestbedError(f"{self.server} ({self.where()}) does not say what time it is (no Date in its answers)")
+        return email.utils.parsedate_to_datetime(str(self._local.date)).timestamp()
 
     def call(self, what: str, work: Callable[[], T], patience_s: float | None = None) -> T:
         """Do something that may be done twice; wait for a blinking API server; translate errors."""
@@ -167,6 +156,11 @@ class Cluster:
         """Merge-patch an object."""
         kind = "application/merge-patch+json"
         self.call(f"patch {path}", lambda: self.request("PATCH", path, None, body, kind))
+
+    def apply(self, what: str, path: str, body: Json, query: Mapping[str, str]) -> None:
+        """Server-side apply of an object, for whom the query says."""
+        kind = "application/apply-patch+yaml"
+        self.call(what, lambda: self.request("PATCH", path, query, body, kind))
 
     def delete(self, path: str, *, grace_s: int | None = None, uid: str = "") -> bool:
         """Delete an object, only the one with this uid where one is given; False when it was not there."""
