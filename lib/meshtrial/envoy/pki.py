@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 TRUST_DOMAIN = "meshtrial.test"
-_LIFETIME = datetime.timedelta(days=2)
+_LIFETIME = datetime.timedelta(days=7)  # a mesh that is installed once has its keys for a whole study
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,29 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivate
         .not_valid_before(now - datetime.timedelta(minutes=5))
         .not_valid_after(now + _LIFETIME)
     )
+
+
+def issuer_chain() -> dict[str, str]:
+    """A root and an issuing authority under it, as PEM: ``ca_pem``, ``issuer_crt``, ``issuer_key``; no file is written.
+
+    Names and extensions are those that Linkerd's documentation asks for:
+    https://linkerd.io/2-edge/tasks/generate-certificates/
+    """
+    root_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    root, issuer = (
+        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{part}.linkerd.cluster.local")])
+        for part in ("root", "identity")
+    )
+    usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+
+    def authority(subject: x509.Name, own_key: ec.EllipticCurvePrivateKey, depth: int) -> str:
+        made = _builder(subject, root, own_key).add_extension(usage, critical=True)
+        made = made.add_extension(x509.BasicConstraints(ca=True, path_length=depth), critical=True)
+        return _pem(made.sign(root_key, hashes.SHA256())).decode()
+
+    form = serialization.PrivateFormat.TraditionalOpenSSL
+    secret = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()
+    return {"ca_pem": authority(root, root_key, 1), "issuer_crt": authority(issuer, key, 0), "issuer_key": secret}
 
 
 def _pem(certificate: x509.Certificate) -> bytes:

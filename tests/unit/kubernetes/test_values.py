@@ -1,8 +1,8 @@
 import pytest
 from refused import refused
 
+from meshtrial.envoy.pki import issuer_chain
 from meshtrial.errors import UsageError
-from meshtrial.testbed.kubernetes.issuer import issuer_chain
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions

@@ -16,8 +16,8 @@ from typing import Any
 
 import yaml
 
+from meshtrial.envoy.pki import issuer_chain
 from meshtrial.errors import UsageError
-from meshtrial.testbed.kubernetes.issuer import issuer_chain
 from meshtrial.testbed.kubernetes.manifests import LOADER, Json
 from meshtrial.testbed.kubernetes.meshdata import Choice, Mesh, Release
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
