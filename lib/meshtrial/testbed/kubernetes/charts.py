@@ -6,14 +6,14 @@ one by path is used as it lies.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import io
 import re
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -134,80 +134,58 @@ class Charts:
 def read_chart(path: Path, source: str, where: str) -> Chart:
     """A chart by its folder or archive; a TestbedError when it is not one."""
     try:
-        files = dict(_files(path))
-        about = yaml.load(files["Chart.yaml"], Loader=LOADER)
-        values = _defaults(files)
+        with _folder_of(path) as folder:
+            about, values = _yaml(folder / "Chart.yaml"), _defaults(folder)
         name, version = str(about["name"]), str(about["version"])
-    except (OSError, tarfile.TarError, yaml.YAMLError, KeyError, TypeError) as error:
-        missing = "it has no readable Chart.yaml" if isinstance(error, KeyError | TypeError) else str(error)
+    except (OSError, tarfile.TarError, yaml.YAMLError, StopIteration, AttributeError, KeyError, TypeError) as error:
+        readable = isinstance(error, OSError | tarfile.TarError | yaml.YAMLError)
+        missing = str(error) if readable else "it has no readable Chart.yaml"
         raise TestbedError(
             f"{where}: {source} is not a Helm chart ({' '.join(missing.split())[:200]}); give a chart's folder or .tgz"
         ) from None
     return Chart(name, version, str(about.get("appVersion", "")), source, _digest(path), path, values)
 
 
-def _files(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Chart.yaml, values.yaml and the same of the charts inside, by their path from the chart's root."""
-    if path.is_dir():
-        for file in sorted(path.rglob("*")):
-            inside = file.relative_to(path)
-            if file.is_file() and _tells(PurePosixPath(inside)):
-                yield inside.as_posix(), file.read_bytes()
-    else:
-        yield from _archived(path.read_bytes())
+@contextlib.contextmanager
+def _folder_of(chart: Path) -> Iterator[Path]:
+    """A chart's folder; an archive is unpacked for as long."""
+    if chart.is_dir():
+        yield chart
+        return
+    with tempfile.TemporaryDirectory(prefix="meshtrial-chart-") as folder:
+        with tarfile.open(chart) as archive:
+            archive.extractall(folder, filter="data")
+        yield next(Path(folder).iterdir())
 
 
-def _archived(data: bytes) -> Iterator[tuple[str, bytes]]:
-    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-        for member in archive:
-            inside = PurePosixPath(*PurePosixPath(member.name).parts[1:])
-            file = archive.extractfile(member) if member.isfile() and _tells(inside) else None
-            if file is not None:
-                yield inside.as_posix(), file.read()
+def _yaml(file: Path) -> Json:
+    """What a file of a chart says; nothing where it is not there."""
+    found: Json = (yaml.load(file.read_bytes(), Loader=LOADER) if file.is_file() else None) or {}
+    return found
 
 
-def _tells(path: PurePosixPath) -> bool:
-    """Whether a file says which values there are: of the chart itself or of one inside, a folder or an archive."""
-    *folders, name = path.parts or ("",)
-    if any(part != "charts" for part in folders[::2]):
-        return False
-    return name.endswith(".tgz") if len(folders) % 2 else name in ("Chart.yaml", "values.yaml")
-
-
-def _defaults(files: Mapping[str, bytes]) -> Json:
+def _defaults(chart: Path) -> Json:
     """The values that a chart lists: its own, those of the charts inside below their names, and the global ones."""
-    found: Json = yaml.load(files.get("values.yaml", b""), Loader=LOADER) or {}
+    found = _yaml(chart / "values.yaml")
     inner = found.pop(_ISTIO_DEFAULTS, None)
     if isinstance(inner, dict):
         found = merged(inner, found)
-    about = yaml.load(files["Chart.yaml"], Loader=LOADER)
-    dependencies = about.get("dependencies") or []
-    for below in _inside(files).values():
-        name = str(yaml.load(below["Chart.yaml"], Loader=LOADER)["name"])
-        known = _defaults(below)
+    dependencies = _yaml(chart / "Chart.yaml").get("dependencies") or []
+    for path in sorted((chart / "charts").glob("*")):
+        if path.suffix != ".tgz" and not (path / "Chart.yaml").is_file():
+            continue
+        with _folder_of(path) as below:
+            name, known = str(_yaml(below / "Chart.yaml")["name"]), _defaults(below)
         # A chart may be there twice, by other names.
         for alias in [str(d["alias"]) for d in dependencies if d.get("name") == name and d.get("alias")] or [name]:
             found[alias] = merged(known, found.get(alias) or {})
         found["global"] = merged(known.get("global") or {}, found.get("global") or {})
     for dependency in dependencies:
-        for path in str(dependency.get("condition") or "").split(","):
-            if path.strip() and not _known_at(found, path.strip()):
-                put(found, path.strip(), None)
+        for switch in str(dependency.get("condition") or "").split(","):
+            if switch.strip() and not _known_at(found, switch.strip()):
+                put(found, switch.strip(), None)
         if dependency.get("tags"):
             found.setdefault("tags", {})
-    return found
-
-
-def _inside(files: Mapping[str, bytes]) -> dict[str, dict[str, bytes]]:
-    found: dict[str, dict[str, bytes]] = {}
-    for path, data in files.items():
-        parts = path.split("/")
-        if parts[0] != "charts":
-            continue
-        if len(parts) == 2:
-            found[path] = dict(_archived(data))
-        else:
-            found.setdefault(parts[1], {})["/".join(parts[2:])] = data
     return found
 
 
