@@ -108,25 +108,33 @@ def reason(cluster: Cluster, namespaces: Iterable[str]) -> str:
     return f"last warning: {who}: {newest.get('reason')}: {one_line(newest.get('message'))[:300]}"
 
 
-def trouble(pod: Json) -> str:
-    """What is wrong with a pod, in its own words; empty where nothing is."""
-    name, status = pod["metadata"]["name"], pod.get("status", {})
-    if status.get("phase") == "Failed" and status.get("reason"):
-        return f"pod {name}: {status['reason']}: {one_line(status.get('message'))}"
+def symptoms(pod: Json) -> Iterator[tuple[str, str]]:
+    """What a pod says of itself: a reason as Kubernetes names it (none for a container that ended), and words."""
+    status = pod.get("status", {})
+    failed = status.get("phase") == "Failed"
+    if failed and status.get("reason"):
+        yield "Failed", f"{status['reason']}: {one_line(status.get('message')) or 'no message'}"
     for container in statuses(pod):
-        state = container.get("state") or {}
+        name, state = container["name"], container.get("state") or {}
         waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
         crashed = (container.get("lastState") or {}).get("terminated") or {}
-        if waiting.get("reason") and waiting["reason"] not in _NORMAL:
-            return f"pod {name}: container {container['name']}: {waiting['reason']}: {one_line(waiting.get('message'))}"
+        if waiting.get("reason"):
+            yield waiting["reason"], f"container {name}: {waiting['reason']}: {one_line(waiting.get('message'))}"
         bad = ended if ended.get("exitCode") else crashed if not container.get("ready") else {}
         if bad.get("exitCode"):
             code = f"{bad.get('reason', 'ended')}, exit {bad['exitCode']}"
-            return f"pod {name}: container {container['name']}: {code} {one_line(bad.get('message'))}".rstrip()
+            yield "", f"container {name}: {code} {one_line(bad.get('message'))}".rstrip()
     for condition in status.get("conditions") or []:
         if condition.get("reason") == "Unschedulable":
-            return f"pod {name}: unschedulable: {one_line(condition.get('message'))}"
-    return ""
+            yield "Unschedulable", f"unschedulable: {one_line(condition.get('message'))}"
+    if failed and not status.get("reason"):
+        yield "Failed", "failed: no message"
+
+
+def trouble(pod: Json) -> str:
+    """What is wrong with a pod, in its own words; empty where nothing is."""
+    words = next((words for reason, words in symptoms(pod) if reason not in _NORMAL), "")
+    return f"pod {pod['metadata']['name']}: {words}" if words else ""
 
 
 def last_words(cluster: Cluster, pod: Json, lines: int = 3) -> str:

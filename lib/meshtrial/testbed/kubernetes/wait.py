@@ -9,7 +9,7 @@ from meshtrial import waiting
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes import evidence
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
-from meshtrial.testbed.kubernetes.pods import is_ready, live_pods, pods_of, statuses
+from meshtrial.testbed.kubernetes.pods import is_ready, live_pods, pods_of
 
 # Reasons after which no waiting helps, and what to do next.
 _HOPELESS = {
@@ -21,9 +21,14 @@ _HOPELESS = {
     "CreateContainerConfigError": "a ConfigMap or Secret that it names is missing",
     "CreateContainerError": "the container runtime refused it",
     "RunContainerError": "the container runtime refused it",
+    "Unschedulable": "",
+    "Failed": "",
 }
-_AS_ROOT = "set runAsUser in its manifest or its chart's values, or take an image that names its user"
-
+# What to do next where the words name the cause.
+_CAUSES = {
+    "runAsNonRoot": "set runAsUser in its manifest or its chart's values, or take an image that names its user",
+    "anti-affinity": "give generators and application nodes of their own: load_node_selector, app_node_selector",
+}
 _UNSCHEDULABLE = "unschedulable: "
 # A scheduler may still count pods that have just been deleted (its view lags, most of all when the API server was
 # away), so a pod that finds no node is given this long; everything else in the list above is final.
@@ -111,28 +116,11 @@ def _pods(
 def first_problem(pods: Iterable[Json], settle: Sequence[str] = ()) -> str:
     """The first thing that waiting will not mend; empty when there is none."""
     for pod in pods:
-        problem = _problem(pod, settle)
-        if problem:
-            return f"pod {pod['metadata']['name']}: {problem}"
-    return ""
-
-
-def _problem(pod: Json, settle: Sequence[str]) -> str:
-    status = pod.get("status", {})
-    if status.get("phase") == "Failed":
-        return f"{status.get('reason', 'failed')}: {status.get('message', 'no message')}"
-    for condition in status.get("conditions") or []:
-        if condition.get("reason") == "Unschedulable" and "Unschedulable" not in settle:
-            message = str(condition.get("message", ""))
-            pools = "give generators and application nodes of their own: load_node_selector, app_node_selector"
-            return _UNSCHEDULABLE + message + (f" ({pools})" if "anti-affinity" in message else "")
-    for container in statuses(pod):
-        state = container.get("state", {}).get("waiting") or {}
-        reason = state.get("reason", "")
-        if reason in _HOPELESS and reason not in settle:
-            message = str(state.get("message", ""))
-            next_step = _AS_ROOT if "runAsNonRoot" in message else _HOPELESS[reason]
-            return f"container {container['name']}: {reason}: {message} ({next_step})"
+        for reason, words in evidence.symptoms(pod):
+            if reason in _HOPELESS and reason not in settle:
+                told = (step for cause, step in _CAUSES.items() if cause in words)
+                next_step = next(told, _HOPELESS[reason])
+                return f"pod {pod['metadata']['name']}: {words}" + (f" ({next_step})" if next_step else "")
     return ""
 
 
