@@ -33,7 +33,7 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 HELMS = "meta.helm.sh/release-namespace"  # annotation: of what a release of that namespace lists
 
 
-def look(cluster: Cluster, kinds: Iterable[str] = KINDS, selector: str = "") -> dict[str, Json]:
+def look(cluster: Cluster, kinds: Iterable[str] = (*KINDS, CRDS), selector: str = "") -> dict[str, Json]:
     """Path to object; kinds that this cluster does not have are left out.
 
     A kind that cannot be listed is an error: what is not seen before a mesh comes would be taken for the mesh's own.
@@ -51,6 +51,8 @@ def belongs(path: str, item: Json, mesh: Mesh) -> bool:
     """Whether an object's own words tie it to a mesh."""
     metadata = item["metadata"]
     notes, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
+    if path.startswith(CRDS):
+        return bool(item["spec"]["group"].endswith(mesh.crd_groups))
     if notes.get(HELMS):
         return notes[HELMS] in mesh.namespaces
     releases = {release.name for release in mesh.releases}
@@ -75,19 +77,20 @@ def own(cluster: Cluster, mesh: Mesh, owner: Owner, before: Mapping[str, Json]) 
     body = {"metadata": {"labels": {OWNER: owner.id, STUDY: label(owner.study)}}}
     for path, item in _appeared(cluster, before).items():
         metadata = item["metadata"]
-        helms = HELMS in (metadata.get("annotations") or {})
+        # Of a release's CRDs Helm leaves those that are not its templates', or are to be kept.
+        helms = HELMS in (metadata.get("annotations") or {}) and not path.startswith(CRDS)
         ours = (metadata.get("labels") or {}).get(OWNER) == owner.id
         if not helms and not ours and belongs(path, item, mesh):
             cluster.merge(path, body)
 
 
 def remove(cluster: Cluster, mesh: Mesh, before: Mapping[str, Json]) -> tuple[list[str], list[str]]:
-    """Delete what came with a mesh and is still there.
+    """Delete what came with a mesh and is still there, but for CRDs, which go last.
 
     What was deleted, and what appeared meanwhile and is not the mesh's: it is left alone.
     """
     removed, foreign = [], []
-    for path, item in _appeared(cluster, before).items():
+    for path, item in _appeared(cluster, before, KINDS).items():
         if not belongs(path, item, mesh):
             foreign.append(shown(path))
         elif cluster.delete(path, uid=item["metadata"]["uid"]):
@@ -119,9 +122,9 @@ def shown(path: str) -> str:
     return " ".join(path.rsplit("/", 2)[1:])
 
 
-def _appeared(cluster: Cluster, before: Mapping[str, Json]) -> dict[str, Json]:
+def _appeared(cluster: Cluster, before: Mapping[str, Json], kinds: Iterable[str] = (*KINDS, CRDS)) -> dict[str, Json]:
     known = {item["metadata"]["uid"] for item in before.values()}
-    return {path: item for path, item in look(cluster).items() if item["metadata"]["uid"] not in known}
+    return {path: item for path, item in look(cluster, kinds).items() if item["metadata"]["uid"] not in known}
 
 
 def _places(item: Json) -> set[str]:

@@ -16,7 +16,7 @@ import yaml
 
 from meshtrial.errors import MissingToolError, TestbedError, UsageError
 from meshtrial.testbed.kubernetes import clusterwide, evidence, helm, meshversions, wait
-from meshtrial.testbed.kubernetes.apply import MESH, OWNER, STUDY, Applier, delete_namespace, label, verdict
+from meshtrial.testbed.kubernetes.apply import MESH, Applier, delete_namespace, verdict
 from meshtrial.testbed.kubernetes.charts import Charts
 from meshtrial.testbed.kubernetes.cleanup import remove_crds
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
@@ -60,16 +60,16 @@ class MeshInstaller:
             self._check_existing(mesh)
             return
         began = time.monotonic()
-        crds, earlier = self._crds(mesh), self.standing.get(mesh.name)
+        earlier = self.standing.get(mesh.name)
         # Of one that did not go whole, what was there before it counts.
         before = earlier.before if earlier else clusterwide.look(self.cluster)
         self.standing[mesh.name] = Standing(mesh, before)
         try:
             with evidence.kept(self.cluster, mesh.namespaces):
-                values = self._install(mesh, crds)
+                values = self._install(mesh)
         except BaseException:
             with contextlib.suppress(TestbedError):
-                self._own(mesh, crds)  # of a release that was cut short
+                self._own(mesh)  # of a release that was cut short
                 self.uninstall(mesh.name)
             raise
         pods = tuple(pod for part in (*mesh.control_plane, *mesh.agents) for pod in members(self.cluster, part))
@@ -77,7 +77,7 @@ class MeshInstaller:
         self.installed[mesh.name] = time.time()
         self.install_s[mesh.name] = time.monotonic() - began
 
-    def _install(self, mesh: Mesh, crds: Mapping[str, Json]) -> dict[str, str]:
+    def _install(self, mesh: Mesh) -> dict[str, str]:
         digests = {}
         for name in mesh.namespaces:
             self.applier.namespace(name, {}, {MESH: mesh.name})
@@ -90,10 +90,10 @@ class MeshInstaller:
                 digests[f"values {release.name}"] = f"sha256:{values.digest(release)}"
                 with self._explained(mesh) as watch:
                     helm.install_release(self.cluster, self.options, mesh, release, chart, own, watch)
-                self._own(mesh, crds)
-        self._own(mesh, crds)
+                self._own(mesh)
+        self._own(mesh)
         self._wait(mesh)
-        self._own(mesh, crds)  # what the control plane made meanwhile
+        self._own(mesh)  # what the control plane made meanwhile
         return digests
 
     def broken(self, name: str) -> str:
@@ -201,21 +201,8 @@ class MeshInstaller:
                 self.cluster, part.namespace, part.selector, count, self.options.mesh_timeout_s, mesh.settle
             )
 
-    def _crds(self, mesh: Mesh) -> dict[str, Json]:
-        if not mesh.crd_groups:
-            return {}
-        found = self.cluster.items(CRDS)
-        ours = [c for c in found if c["spec"]["group"].endswith(tuple(mesh.crd_groups))]
-        return {item["metadata"]["name"]: item for item in ours}
-
-    def _own(self, mesh: Mesh, crds: Mapping[str, Json]) -> None:
-        owner = self.applier.owner
-        clusterwide.own(self.cluster, mesh, owner, self.standing[mesh.name].before)
-        for name, item in self._crds(mesh).items():
-            labels = item["metadata"].get("labels") or {}
-            if name not in crds and labels.get(OWNER) != owner.id:
-                body = {"metadata": {"labels": {OWNER: owner.id, STUDY: label(owner.study)}}}
-                self.cluster.merge(f"{CRDS}/{name}", body)
+    def _own(self, mesh: Mesh) -> None:
+        clusterwide.own(self.cluster, mesh, self.applier.owner, self.standing[mesh.name].before)
 
     def problems(self, mesh: Mesh) -> list[str]:
         """What stands in the way of an installation, one line each."""
