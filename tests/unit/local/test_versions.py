@@ -56,7 +56,7 @@ def test_a_file_may_change_filters_bootstrap_and_flags(tmp_path):
     found = versions.read_versions(f"slow={file}")["slow"]
     assert found.envoy is None
     assert found.http_filters[0]["name"] == "envoy.filters.http.fault"
-    assert found.flags == ("--concurrency", "2")
+    assert found.flags == ("--concurrency", 2)
     assert found.digest == hashlib.sha256(SLOW.encode()).hexdigest()
     assert found.described() == f"configuration (sha256 {found.digest[:12]})"
     base = {"node": {"id": "x"}, "overload_manager": {"actions": []}}
@@ -68,12 +68,13 @@ def test_a_file_may_change_filters_bootstrap_and_flags(tmp_path):
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        ("[1, 2]", "must be a mapping with http_filters, bootstrap, flags"),
-        ("", "must be a mapping with http_filters, bootstrap, flags"),
+        ("[1, 2]", "it is [1, 2], not a mapping"),
+        ("", "changes nothing; it may hold http_filters, bootstrap, flags"),
         ("filters: []", "'filters' is not known; known are http_filters, bootstrap, flags"),
-        ("http_filters: {}", "http_filters must be a list"),
-        ("http_filters: [x]", "each of http_filters is a mapping with a name, as Envoy takes it"),
-        ("bootstrap: []", "bootstrap must be a mapping"),
+        ("http_filters: {}", "http_filters is {}, not a list"),
+        ("http_filters: [x]", "http_filters[0] is 'x', not a mapping"),
+        ("http_filters: [{a: 1}]", "each of http_filters has a name, as Envoy takes it"),
+        ("bootstrap: []", "bootstrap is [], not a mapping"),
     ],
 )
 def test_a_file_that_says_something_else_is_refused(tmp_path, content, why):
@@ -135,6 +136,6 @@ def test_a_treatment_says_how_it_was_understood(tmp_path):
 
 @pytest.mark.linux
 def test_another_program_is_found_out():
-    proof = versions.Version("x", "0" * 64, envoy=Path("/bin/sh")).prove(os.getpid(), "proxy", "before")
+    proof = versions.Version(name="x", digest="0" * 64, envoy=Path("/bin/sh")).prove(os.getpid(), "proxy", "before")
     assert not proof.passed
     assert proof.observed.startswith("another program, python")

@@ -23,23 +23,28 @@ from meshtrial.design.study import APPS, Treatment
 from meshtrial.envoy.bootstrap import Json
 from meshtrial.errors import UsageError
 from meshtrial.records.schema import Proof
-from meshtrial.typed import shortened
+from meshtrial.typed import read
 
-_KEYS = {"http_filters": list, "bootstrap": dict, "flags": list}
 # Data planes that are made of Envoys, and those of them that read HTTP.
 VERSIONED, FILTERED = ("sidecar", "node-proxy", "tcp-pair"), ("sidecar",)
 
 
-@dataclass(frozen=True)
-class Version:
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """What a file changes."""
+
+    http_filters: tuple[Json, ...] = ()
+    bootstrap: Json = field(default_factory=dict)
+    flags: tuple[str | int | float, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Version(Change):
     """One version."""
 
     name: str
     digest: str  # SHA-256 of the file that it is, so that a record says which
     envoy: Path | None = None  # the program; None for the usual one
-    http_filters: tuple[Json, ...] = ()  # what its file changes
-    bootstrap: Mapping[str, Any] = field(default_factory=dict)
-    flags: tuple[str, ...] = ()
 
     def described(self) -> str:
         """For the record of a run."""
@@ -60,16 +65,16 @@ class Version:
 
 def read_versions(text: str) -> dict[str, Version]:
     """The declared versions by name; UsageError naming the item and what is wrong with it."""
-    found: dict[str, Version] = {}
+    declared: dict[str, Version] = {}
     for item in split_list(text):
         name, separator, where = (part.strip() for part in item.partition("="))
         if not separator or not name or not where:
             raise UsageError(f"versions: {item!r} is not NAME=PATH")
-        if name in found or name in APPS:
-            why = "is declared twice" if name in found else "is what an application is called; take another name"
+        if name in declared or name in APPS:
+            why = "is declared twice" if name in declared else "is what an application is called; take another name"
             raise UsageError(f"versions: {name} {why}")
-        found[name] = _version(name, Path(where).expanduser())
-    return found
+        declared[name] = _version(name, Path(where).expanduser())
+    return declared
 
 
 def of(treatment: Treatment, declared: Mapping[str, Version]) -> Version | None:
@@ -96,11 +101,11 @@ def of(treatment: Treatment, declared: Mapping[str, Version]) -> Version | None:
 
 def merged(base: Json, change: Mapping[str, Any]) -> Json:
     """``base`` with ``change`` in it, mapping by mapping."""
-    found = dict(base)
+    whole = dict(base)
     for key, value in change.items():
-        both = isinstance(value, Mapping) and isinstance(found.get(key), dict)
-        found[key] = merged(found[key], value) if both else value
-    return found
+        both = isinstance(value, Mapping) and isinstance(whole.get(key), dict)
+        whole[key] = merged(whole[key], value) if both else value
+    return whole
 
 
 def _version(name: str, path: Path) -> Version:
@@ -112,29 +117,19 @@ def _version(name: str, path: Path) -> Version:
     if path.suffix in (".yaml", ".yml", ".json"):
         return _changed(name, path, content, digest)
     native.version_of("envoy", path)  # says what is wrong with a file that is no Envoy
-    return Version(name, digest, envoy=path.resolve())
+    return Version(name=name, digest=digest, envoy=path.resolve())
 
 
 def _changed(name: str, path: Path, content: bytes, digest: str) -> Version:
     try:
-        data = yaml.safe_load(content)
+        data = yaml.safe_load(content) or {}
+        change = read(Change, data)
+    except UsageError as error:
+        raise UsageError(f"versions: {name}={path}: {error}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"versions: {name}={path}: is not YAML: {' '.join(str(error).split())[:200]}") from None
-    if not isinstance(data, dict) or not data:
-        raise UsageError(f"versions: {name}={path}: must be a mapping with {', '.join(_KEYS)}")
-    for key, value in data.items():
-        if key not in _KEYS:
-            raise UsageError(f"versions: {name}={path}: {shortened(key)} is not known; known are {', '.join(_KEYS)}")
-        if not isinstance(value, _KEYS[key]):
-            kind = "a mapping" if _KEYS[key] is dict else "a list"
-            raise UsageError(f"versions: {name}={path}: {key} must be {kind}")
-    filters = data.get("http_filters", [])
-    if not all(isinstance(item, dict) and "name" in item for item in filters):
-        raise UsageError(f"versions: {name}={path}: each of http_filters is a mapping with a name, as Envoy takes it")
-    return Version(
-        name,
-        digest,
-        http_filters=tuple(filters),
-        bootstrap=data.get("bootstrap", {}),
-        flags=tuple(str(flag) for flag in data.get("flags", [])),
-    )
+    if not data:
+        raise UsageError(f"versions: {name}={path}: changes nothing; it may hold http_filters, bootstrap, flags")
+    if not all("name" in item for item in change.http_filters):
+        raise UsageError(f"versions: {name}={path}: each of http_filters has a name, as Envoy takes it")
+    return Version(name=name, digest=digest, **vars(change))
