@@ -86,7 +86,7 @@ def _decision_prover(admin: tuple[str, int], log: Path | None) -> Prover:
 
     def counts() -> dict[tuple[str, str], int]:
         lines = 0 if log is None or not log.exists() else log.read_bytes().count(b"\n")
-        decided = (int(wire.get_json(*admin, "/stats")["allowed"]), lines)
+        decided = (int(wire.ask_json("policy server", admin, "/stats")["allowed"]), lines)
         return {(name, "policy server"): count for name, count in zip(asked, decided, strict=False)}
 
     return growth_prover(counts, lambda requests: dict.fromkeys(asked, requests), WRITTEN_S)

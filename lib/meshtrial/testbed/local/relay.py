@@ -56,7 +56,7 @@ def _prover(deployment: LocalDeployment, entry: Endpoint, admin: Endpoint, delay
         if phase == "before":
             wire.http_get(*entry, deployment.app.path)
             requests = 1
-        applied = wire.get_json(*admin, "/stats")["applied"]
+        applied = wire.ask_json("relay", admin, "/stats")["applied"]
         deployment.told.notes["relay"] = applied
         grown, seen = int(applied["count"]) - seen, int(applied["count"])
         passed = grown >= requests > 0

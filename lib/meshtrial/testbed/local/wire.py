@@ -11,6 +11,7 @@ import http.client
 import json
 import socket
 import ssl
+import urllib.error
 import urllib.request
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 from meshtrial.envoy.pki import Identity
 from meshtrial.errors import TestbedError
 
+Json = dict[str, Any]
 _H2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 _TIMEOUT_S = 3.0
 # Not compressed, length 0 (gRPC over HTTP/2, "Length-Prefixed-Message").
@@ -97,15 +99,25 @@ def grpc_call(
     return replace(answer, status=int(status), detail=f"gRPC status {status}")
 
 
-def get_json(address: str, port: int, path: str) -> dict[str, Any]:
-    """A JSON object from one of our own components' admin interfaces; TestbedError when it does not answer."""
-    url = f"http://{address}:{port}{path}"
+def ask_json(
+    who: str,
+    at: tuple[str, int],
+    path: str,
+    method: str = "GET",
+    body: Json | None = None,
+    timeout_s: float = _TIMEOUT_S,
+) -> Json:
+    """A JSON object from one of our own components; TestbedError when it refuses or is silent."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"http://{at[0]}:{at[1]}{path}", data, method=method)
     try:
-        with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:
-            found: dict[str, Any] = json.load(answer)
-            return found
+        with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+            told: Json = json.load(answer)
+            return told
+    except urllib.error.HTTPError as error:
+        raise TestbedError(f"{who}: {method} {path}: {error.read().decode(errors='replace')}") from None
     except (OSError, ValueError) as error:
-        raise TestbedError(f"{url}: does not answer ({error})") from None
+        raise TestbedError(f"{who}: {method} {path} does not answer ({error})") from None
 
 
 def _client_context(identity: Identity, present: bool) -> ssl.SSLContext:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from meshtrial.errors import TestbedError
+from meshtrial.testbed.local import wire
+from meshtrial.testbed.local.wire import Json
 
-Json = dict[str, Any]
 _PATIENCE_S = 2.0
 _PUSH_S = 60.0
 
@@ -32,20 +29,11 @@ class ControlPlane:
     """The admin interface of ``xds-server``."""
 
     def __init__(self, admin: tuple[str, int]) -> None:
-        self._url = f"http://{admin[0]}:{admin[1]}"
+        self._admin = admin
 
     def ask(self, path: str, method: str = "GET", body: Json | None = None) -> Json:
         """One request; TestbedError with what it said when it refused."""
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self._url + path, data, method=method)
-        try:
-            with urllib.request.urlopen(request, timeout=_PUSH_S + 10) as answer:
-                found: Json = json.load(answer)
-                return found
-        except urllib.error.HTTPError as error:
-            raise TestbedError(f"control plane: {method} {path}: {error.read().decode(errors='replace')}") from None
-        except (OSError, ValueError) as error:
-            raise TestbedError(f"control plane: {method} {path} does not answer ({error})") from None
+        return wire.ask_json("control plane", self._admin, path, method, body, _PUSH_S + 10)
 
     def stats(self) -> Json:
         """Its counters."""
