@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from meshtrial import cli
 from meshtrial.design.parameters import read_parameters
 from meshtrial.design.plan import make_plan
 from meshtrial.design.studies import study_module
@@ -107,12 +105,6 @@ def executed(study: Study, testbed: LocalTestbed | None = None) -> StudyStore:
 def recorded(study: Study) -> StudyData:
     """Run it in the test's folder and analyse it."""
     return analyse(executed(study))
-
-
-def meshtrial(*argv: str) -> tuple[int, str, str]:
-    """A command in this process: its exit code, and what it printed and complained of."""
-    out, err = io.StringIO(), io.StringIO()
-    return cli.main(argv, out, err), out.getvalue(), err.getvalue()
 
 
 def short(**more: object) -> list[str]:

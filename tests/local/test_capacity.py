@@ -6,12 +6,10 @@ import math
 import shutil
 from dataclasses import replace
 
-import numpy as np
 import pytest
-from local.studies import PATIENT, closed_loop_rps, exercise, recorded, study_of, told, without_twin
+from local.studies import PATIENT, closed_loop_rps, recorded, study_of, without_twin
 
 from meshtrial.design.study import Load, Treatment
-from meshtrial.load.accesslog import read_access_log
 from meshtrial.records.tables import include
 from meshtrial.report import figures, tables
 from meshtrial.run import capacity
@@ -88,16 +86,6 @@ def test_a_generator_at_its_limit_fails_its_gate_and_the_report_says_which():
     for run in last:  # what the first attempt used is a number of its own
         (reason,) = run.reasons
         assert reason.partition(";")[0] in repr(tables.validity(data))
-
-
-def test_two_generators_merged_are_their_concatenated_requests(tmp_path):
-    done = exercise("none", tmp_path, Load(400, 4, 1.0, generators=2))
-    logs = [read_access_log(output.access_log_path) for output in done.outputs]
-    assert [log.height for log in logs] == told(done.outputs)
-    assert all(0 < log.height <= 200 for log in logs)
-    latencies = np.concatenate([log["latency_s"].to_numpy() for log in logs])
-    for q, share in {"p50": 0.5, "p90": 0.9, "p99": 0.99}.items():
-        assert done.measured.responses[f"latency_{q}_s"] == np.quantile(latencies, share)
 
 
 @pytest.mark.skipif(shutil.which("ruby") is None, reason="needs ruby with webrick")

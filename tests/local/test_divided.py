@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from local.studies import SHORT, meshtrial, only, short
+from commandline import meshtrial
+from local.studies import SHORT, only, short
 
 from meshtrial.commands.run import INVALID_RUNS
 from meshtrial.inference import read_study

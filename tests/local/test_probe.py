@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
+from commandline import meshtrial
 
-from meshtrial import cli
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import MeshtrialError, MissingToolError
 from meshtrial.records.mechanism import READS, WRITES, read_mechanism, write_mechanism
@@ -37,9 +35,9 @@ def test_every_component_reads_and_writes_each_request():
 
 @pytest.mark.skipif(not allowed(), reason="strace is missing or may not trace")
 def test_the_command_prints_a_table_a_treatment():
-    out, err = io.StringIO(), io.StringIO()
-    assert cli.main(["probe", "none", "--duration", "0.3"], out, err) == 0, err.getvalue()
-    assert "syscalls/request" in out.getvalue()
+    code, out, err = meshtrial("probe", "none", "--duration", "0.3")
+    assert code == 0, err
+    assert "syscalls/request" in out
 
 
 @pytest.mark.skipif(not allowed(), reason="strace is missing or may not trace")

@@ -9,7 +9,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 from browser import opening
-from local.studies import meshtrial, only, short
+from commandline import meshtrial
+from local.studies import only, short
 
 from meshtrial import paths
 from meshtrial.commands.run import INVALID_RUNS

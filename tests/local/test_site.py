@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import zipfile
 from pathlib import Path, PurePosixPath
 
 import pytest
+from commandline import meshtrial
 
-from meshtrial import cli, paths
+from meshtrial import paths
 from meshtrial.report.html import report_seal
 
 
@@ -45,14 +45,12 @@ def flat(value: object, at: str = "") -> dict[str, object]:
     return {at: value}
 
 
-def test_a_study_without_a_report_gets_one_and_leaves_nothing_behind(tmp_path, monkeypatch):
-    monkeypatch.setenv("MESHTRIAL_REPORTS", str(tmp_path / "reports"))
-    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path / "studies"))
+def test_a_study_without_a_report_gets_one_and_leaves_nothing_behind(tmp_path):
     packed = next((paths.CHECKOUT / "data" / "sample").glob("ambient_vs_no_mesh-*.zip"))
     for name in ("one", "two"):
-        out, err = io.StringIO(), io.StringIO()
-        assert cli.main(["site", str(tmp_path / name), str(packed)], out, err) == 0, err.getvalue()
-        assert "making the report" in out.getvalue()
+        code, out, err = meshtrial("site", tmp_path / name, packed)
+        assert code == 0, err
+        assert "making the report" in out
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
     (folder,) = (tmp_path / "one").glob("studies/*/*/")
     assert report_seal(folder / "report.html")["records"].startswith("data/studies/ambient_vs_no_mesh/")

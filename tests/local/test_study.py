@@ -7,10 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-from local.studies import PATIENCE_S, SHORT, meshtrial, only, short
+from commandline import meshtrial
+from local.studies import PATIENCE_S, SHORT, only, short
+from waiting import wait_for
 
 from meshtrial import cli, paths
 from meshtrial.commands.run import INVALID_RUNS
@@ -32,11 +33,8 @@ def started(log: Path, *given: str) -> subprocess.Popen[bytes]:
 
 
 def wait_until_said(words: str, log: Path, child: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while words not in log.read_text():
-        assert child.poll() is None, log.read_text()
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.05)
+    wait_for(lambda: words in log.read_text() or child.poll() is not None, PATIENCE_S)
+    assert words in log.read_text(), log.read_text()
 
 
 def firsts(folder: Path) -> dict[str, float]:

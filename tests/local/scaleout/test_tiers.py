@@ -8,20 +8,24 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from local.studies import PATIENCE_S
+from waiting import wait_for
 
+from meshtrial import native
 from meshtrial.design.study import Gates, Load, Treatment
+from meshtrial.envoy.bootstrap import Proxy
 from meshtrial.errors import TestbedError, UsageError
 from meshtrial.load import failures
 from meshtrial.run import stage
 from meshtrial.testbed.local import wire
 from meshtrial.testbed.local.scaleout import TiersDeployment, deploy
+from meshtrial.testbed.local.scaleout.controlplane import ControlPlane
+from meshtrial.testbed.local.scaleout.fleet import envoy_command
 from meshtrial.testbed.local.scaleout.proofs import inbound_counts
-from meshtrial.testbed.local.scaleout.topology import INBOUND
+from meshtrial.testbed.local.scaleout.topology import ADMIN, INBOUND, OUTBOUND, Layout
 from meshtrial.testbed.local.testbed import LocalTestbed
 
 LOAD = Load(12, 6, 2, warmup_s=1, replicas=3)
@@ -72,6 +76,58 @@ def test_a_mesh_end_to_end(treatment, spread, tmp_path):
     assert extra["responses"]["config_bytes"] > 9 * 1000
     assert not folder.exists()
     assert not Path(f"/proc/{launcher}").exists()
+
+
+def sent(deployment: TiersDeployment, requests: int) -> dict[str, int]:
+    """Codes of so many requests to the first endpoint of the first tier."""
+    entry = "http://{}:{}/".format(*deployment.layout.all("load-generator", OUTBOUND)[0])
+    asked = ("-quiet", "-qps", "100", "-c", "2", "-n", str(requests), "-json", "-")
+    command = (native.find("fortio"), "load", *asked, entry)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE_S)
+    codes: dict[str, int] = json.loads(done.stdout)["RetCodes"]
+    return codes
+
+
+@pytest.mark.parametrize(("treatment", "spread", "concerned"), [("sidecar+mtls", 2, 9), ("sidecar+mtls+scoped", 0, 3)])
+def test_an_added_endpoint_reaches_all_and_takes_traffic(treatment, spread, concerned):
+    deployment = made(treatment, spread=spread)
+    try:
+        host, port = deployment.child("control-plane").argv[-1].split(":")
+        plane = ControlPlane((host, int(port)))
+        stats = plane.stats()
+        assert (stats["connected"], stats["configured"], stats["nacks"]) == (9, 9, 0)
+        # Round robin over both hops: every replica gets its share, and nothing fails.
+        assert sent(deployment, 90) == {"200": 90}
+        for tier in ("client", "server"):
+            shares = inbound_counts(deployment.layout, tier)
+            # one more than was counted: fortio's first request of each connection is a trial
+            assert 90 <= sum(shares) <= 92
+            assert min(shares) >= 25
+        deployment.prove("before", 0)  # a member of the mesh that is not the caller was refused by its name
+        first = (deployment.layout.address("server", 1), ADMIN)
+        refused = Proxy("server sidecar", first).stats(f"^listener.{first[0]}_{INBOUND}.ssl.fail_verify_san$")
+        assert sum(refused.values()) >= 1
+
+        # First only known, so that nothing fails while its sidecar starts; then in use.
+        grown = Layout(4, deployment.layout.network)
+        late = grown.nodes()[-1]
+        added = plane.ask("/endpoints", "POST", late | {"no_traffic": True})
+        assert (added["version"], added["awaited"], added["endpoints"]) == (2, concerned, 4)
+        pushed = plane.ask("/converged?version=2&wait=30s")
+        assert pushed["converged"]
+        assert 0 < pushed["first_s"] <= pushed["median_s"] <= pushed["converged_s"]
+        assert sent(deployment, 20) == {"200": 20}
+        assert plane.ask(f"/endpoints?id={late['id']}", "DELETE")["endpoints"] == 3
+        plane.ask("/endpoints", "POST", late)
+        bootstrap = deployment.folder / "late.json"
+        bootstrap.write_text(json.dumps(plane.ask(f"/bootstrap?node={late['id']}")))
+        own = [(grown.address("server", 4), port) for port in (ADMIN, INBOUND)]
+        deployment.spawn("late sidecar", "data plane", envoy_command(late["id"], bootstrap)[1:], own)
+        assert plane.ask("/converged?version=4&wait=30s")["converged"]
+        assert sent(deployment, 60) == {"200": 60}
+        assert inbound_counts(grown, "server")[-1] >= 10
+    finally:
+        deployment.close()
 
 
 def test_a_scoped_configuration_is_smaller(tmp_path):
@@ -169,10 +225,7 @@ def test_an_interruption_leaves_no_process(number, tmp_path):
         process.kill()
         process.stdin.close()
         process.stdout.close()
-    deadline = time.monotonic() + PATIENCE_S
-    while left := [pid for pid in said["pids"] if _runs(pid)]:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
+    wait_for(lambda: not any(map(_runs, said["pids"])), PATIENCE_S)
     if number == signal.SIGKILL:
         # nobody was left to remove it
         shutil.rmtree(said["folder"])
