@@ -180,30 +180,16 @@ def _router() -> Json:
 
 @dataclass
 class Proxy:
-    """One Envoy to be: its listeners, clusters and the rest of its bootstrap.
+    """One Envoy to be: its listeners, clusters and the rest of its bootstrap."""
 
-    Attributes
-    ----------
-    name : str
-        Component name, e.g. ``client sidecar``.
-    admin : tuple of (str, int)
-        Loopback address of the admin interface.
-    flags : tuple of str
-        Command-line flags besides those that every Envoy here gets.
-    changed : callable
-        What a version makes of the whole configuration; by itself a copy.
-    starts : int
-        How often it was started; with each start its counters begin at zero.
-    """
-
-    name: str
-    admin: tuple[str, int]
+    name: str  # of the component, e.g. ``client sidecar``
+    admin: tuple[str, int]  # loopback address of its admin interface
     listeners: list[Json] = field(default_factory=list)
     clusters: list[Json] = field(default_factory=list)
     extra: Json = field(default_factory=dict)
-    flags: tuple[str, ...] = ()
-    starts: int = 1
-    changed: Callable[[Json], Json] = dict
+    flags: tuple[str, ...] = ()  # besides those that every Envoy here gets
+    starts: int = 1  # how often it was started; with each start its counters begin at zero
+    changed: Callable[[Json], Json] = dict  # what a version makes of the whole configuration; by itself a copy
 
     def bootstrap(self) -> Json:
         """The whole static configuration."""
@@ -229,13 +215,7 @@ class Proxy:
         return {row["name"]: int(row["value"]) for row in rows if isinstance(row.get("value"), int)}
 
     def told(self, path: str, key: str) -> list[Json]:
-        """A list that the admin interface has under a key of its answer.
-
-        Raises
-        ------
-        TestbedError
-            When it does not answer.
-        """
+        """A list that the admin interface has under a key of its answer; TestbedError when it does not answer."""
         try:
             with urllib.request.urlopen(f"http://{self.admin[0]}:{self.admin[1]}{path}", timeout=5) as answer:
                 rows: list[Json] = json.load(answer)[key]

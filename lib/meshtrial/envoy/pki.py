@@ -43,15 +43,7 @@ def write_private(path: Path, data: bytes) -> Path:
 
 
 class Authority:
-    """A certificate authority of one deployment.
-
-    Parameters
-    ----------
-    folder : Path
-        Where keys and certificates are written.
-    name : str
-        Prefix of the files, so that a second, foreign authority can live beside the first.
-    """
+    """A certificate authority of one deployment; its name begins its files, so a foreign one can live beside it."""
 
     def __init__(self, folder: Path, name: str = "ca") -> None:
         self._folder = folder

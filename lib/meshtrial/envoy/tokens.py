@@ -17,21 +17,13 @@ _LIFETIME_S = 2 * 24 * 3600
 
 @dataclass(frozen=True)
 class Tokens:
-    """One signing key and the tokens made with it, and with a stranger's.
+    """One signing key and the tokens made with it, and with a stranger's."""
 
-    Attributes
-    ----------
-    jwks : mapping
-        The public key set (RFC 7517).
-    good, expired, forged, foreign : str
-        Accepted; out of date; signed by another key under the same key id; meant for another audience.
-    """
-
-    jwks: dict[str, Any]
+    jwks: dict[str, Any]  # the public key set (RFC 7517)
     good: str = field(repr=False)
     expired: str = field(repr=False)
-    forged: str = field(repr=False)
-    foreign: str = field(repr=False)
+    forged: str = field(repr=False)  # signed by another key under the same key id
+    foreign: str = field(repr=False)  # meant for another audience
 
     @property
     def headers(self) -> tuple[tuple[str, str], ...]:

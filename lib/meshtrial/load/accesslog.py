@@ -45,15 +45,8 @@ _GO_ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{2}|U[0-9a-fA-F]{8}|[\s\S])")
 def read_access_log(path: Path | str) -> pl.DataFrame:
     """Read a JSON or influx access log, gzip or plain, sorted by thread and iteration.
 
-    Returns
-    -------
-    polars.DataFrame
-        Columns :data:`SCHEMA`; ``ok`` is true where a version did not write it.
-
-    Raises
-    ------
-    InputFileError
-        With the file, the line and the reason.
+    Its columns are :data:`SCHEMA`; ``ok`` is true where a version did not write it. InputFileError with the file, the
+    line and the reason.
     """
     path = Path(path)
     data = read_bytes(path)

@@ -13,32 +13,20 @@ from meshtrial.load.merge import successful
 
 
 def responses(requests: pl.DataFrame, begin_s: float, length_s: float, sample_floor: float) -> dict[str, float]:
-    """Responses of a run around a moment.
+    """``failed_requests`` of the whole run; ``longest_gap_s`` and ``latency_around_*_s`` of a window of it.
 
-    Parameters
-    ----------
-    requests : polars.DataFrame
-        Columns :data:`meshtrial.load.merge.COLUMNS`, of one slice.
-    begin_s, length_s : float
-        Start of the window, in the clock of ``actual_start_s``, and its length.
-    sample_floor : float
-        See ``Gates.sample_floor``; it is the window's requests that count.
-
-    Returns
-    -------
-    dict
-        ``failed_requests`` of the whole run; ``longest_gap_s`` and ``latency_around_*_s`` of the window.
+    ``begin_s`` is in the clock of ``actual_start_s``. It is the window's requests that count towards the floor.
     """
     failed = requests.filter(~pl.col("ok").fill_null(True)).height
     due = pl.coalesce("scheduled_start_s", "actual_start_s")
     inside = requests.filter(due.is_between(begin_s, begin_s + length_s, closed="left"))
     answered = successful(inside).len()
     latencies = successful(inside, "corrected_latency_s").to_numpy()
-    found = quantiles.exact(latencies, sample_floor, count=answered)
+    percentiles = quantiles.exact(latencies, sample_floor, count=answered)
     return {
         "failed_requests": float(failed),
         "longest_gap_s": longest_gap(requests, begin_s, length_s),
-        **{f"latency_around_{q}_s": value for q, value in found.items()},
+        **{f"latency_around_{q}_s": value for q, value in percentiles.items()},
     }
 
 

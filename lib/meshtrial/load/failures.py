@@ -61,14 +61,14 @@ def explained(log: pl.DataFrame, text: str, timeout_s: float) -> pl.DataFrame:
         matched = lines[-own.height :] if len(lines) - own.height in (0, 1) else [""] * own.height
         kinds |= dict(zip(own["row"].to_list(), map(kind_of, matched), strict=True))
         kinds |= {row: kind_of(code) for row, code in rows.filter(pl.col("code") != SOCKET_ERROR)["row", "code"].rows()}
-    found = pl.DataFrame(
+    by_row = pl.DataFrame(
         {"row": list(kinds), "kind": list(kinds.values())}, schema={"row": pl.UInt32, "kind": pl.String}
     )
     silent = (pl.col("kind") == NO_ANSWER) & (pl.col("latency_s") >= 0.99 * timeout_s)
     kind = pl.when(silent).then(pl.lit(TIME_OUT)).otherwise("kind")
     return (
         log.with_row_index("row")
-        .join(found, on="row", how="left", maintain_order="left")
+        .join(by_row, on="row", how="left", maintain_order="left")
         .with_columns(pl.coalesce(kind, "code").alias("code"))
         .drop("row", "kind")
     )
@@ -80,14 +80,14 @@ def count(requests: pl.DataFrame) -> dict[str, int]:
     return dict(sorted(Counter(failed.to_list()).items(), key=lambda item: (-item[1], item[0])))
 
 
-def in_words(found: Mapping[str, int]) -> str:
+def in_words(counts: Mapping[str, int]) -> str:
     """``503: 12, time-out: 3``."""
-    return ", ".join(f"{kind}: {number}" for kind, number in found.items())
+    return ", ".join(f"{kind}: {number}" for kind, number in counts.items())
 
 
 def _logged(text: str) -> dict[int, list[str]]:
     """The errors that fortio logged, by thread, in the order in which they happened."""
-    found: dict[int, list[tuple[float, str]]] = {}
+    errors: dict[int, list[tuple[float, str]]] = {}
     for line in text.splitlines():
         if not line.startswith("{") or '"thread"' not in line:
             continue
@@ -97,5 +97,5 @@ def _logged(text: str) -> dict[int, list[str]]:
         except (ValueError, TypeError, KeyError, RecursionError):
             continue
         if item.get("level") == "err":
-            found.setdefault(thread, []).append((moment, f"{item.get('msg', '')}: {item.get('err', '')}"))
-    return {thread: [said for _, said in sorted(lines, key=lambda line: line[0])] for thread, lines in found.items()}
+            errors.setdefault(thread, []).append((moment, f"{item.get('msg', '')}: {item.get('err', '')}"))
+    return {thread: [said for _, said in sorted(lines, key=lambda line: line[0])] for thread, lines in errors.items()}

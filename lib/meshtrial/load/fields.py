@@ -21,20 +21,11 @@ _LARGEST = 2**63
 
 @dataclass(frozen=True)
 class Fields:
-    """An object of a file.
-
-    Attributes
-    ----------
-    data : mapping
-    path : Path
-        The file, for messages.
-    what : str
-        What the file should be, as in ``fortio result``.
-    """
+    """An object of a file."""
 
     data: Mapping[str, Any]
-    path: Path
-    what: str
+    path: Path  # for messages
+    what: str  # what the file should be, as in ``fortio result``
 
     def broken(self, reason: str) -> InputFileError:
         """The error that says what is wrong with the file; to be raised."""

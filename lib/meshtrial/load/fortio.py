@@ -37,24 +37,12 @@ _FAST_CLIENT_BUFFER_KIB = 128
 def calls(
     load: Load, phase: str, *, slice_index: int = 0, resolution_s: float = DEFAULT_RESOLUTION_S
 ) -> tuple[GeneratorCall, ...]:
-    """Arguments for every generator of one phase.
+    """Arguments for every generator of one phase; a warm-up of 0 s makes no call.
 
-    Parameters
-    ----------
-    load : Load
-        Connections are split as evenly as they go, the rate in the same proportion, so that every
-        connection sends at the same rate. ``duration_s`` is the length of each slice.
-    phase : str
-        One of :data:`PHASES`. A warm-up of 0 s makes no call.
-    slice_index : int
-        From 0, of a slice or of a ramp's step; part of the names, which are unique within the run.
-    resolution_s : float
-        ``-r``; take it from :func:`resolution_for`.
-
-    Raises
-    ------
-    UsageError
-        Where fortio would silently lower the number of connections, or cannot do what is asked.
+    Connections are split as evenly as they go, the rate in the same proportion, so that every connection sends at the
+    same rate. ``load.duration_s`` is the length of each slice. ``slice_index``, from 0, of a slice or of a ramp's step
+    is part of the names, which are unique within the run. ``resolution_s`` is ``-r``, from :func:`resolution_for`.
+    UsageError where fortio would silently lower the number of connections, or cannot do what is asked.
     """
     if phase not in PHASES:
         raise UsageError(f"phase {phase!r}: allowed is {' or '.join(PHASES)}")

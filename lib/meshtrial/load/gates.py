@@ -20,48 +20,22 @@ _WHOLE = 0.98
 
 @dataclass(frozen=True)
 class Machine:
-    """What the machine's counters said of a run; None where they could not be read.
+    """What the machine's counters said of a run; None where they could not be read."""
 
-    Attributes
-    ----------
-    generator_cpu_s : float or None
-        CPU seconds of all generators in the window.
-    window_s : float
-        Length of that window in seconds.
-    cpus : float
-        Cores that the generators may use.
-    throttled_s : float or None
-        Seconds the app spent under CFS throttling.
-    foreign_load : float or None
-        Share of the machine's CPU time that programs other than the run's own used.
-    """
-
-    generator_cpu_s: float | None
-    window_s: float
-    cpus: float
-    throttled_s: float | None = None
-    foreign_load: float | None = None
+    generator_cpu_s: float | None  # CPU seconds of all generators in the window
+    window_s: float  # length of that window
+    cpus: float  # cores that the generators may use
+    throttled_s: float | None = None  # time the app spent under CFS throttling
+    foreign_load: float | None = None  # share of the machine's CPU time that programs used, the run's own left out
 
 
 def evaluate(
     measurement: Measurement, load: Load, gates: Gates, machine: Machine, *, disturbed: bool = False
 ) -> tuple[GateResult, ...]:
-    """Hold one run against the declared thresholds.
+    """Hold one run against the declared thresholds; a closed loop has no rate and late gate, for it has no schedule.
 
-    Parameters
-    ----------
-    measurement : Measurement
-    load : Load
-    gates : Gates
-    machine : Machine
-    disturbed : bool
-        A part was restarted on purpose, or the rate rises until something gives: failures, broken connections and what
-        they make late are the outcome, and no gate takes a run away for them.
-
-    Returns
-    -------
-    tuple of GateResult
-        Closed loops have no rate and late gate: they have no schedule.
+    ``disturbed``: a part was restarted on purpose, or the rate rises until something gives. Failures, broken
+    connections and what they make late are then the outcome, and no gate takes a run away for them.
     """
     instrument = (
         _generator_cpu(gates, machine.generator_cpu_s, machine.window_s, machine.cpus),

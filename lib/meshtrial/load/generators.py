@@ -11,23 +11,12 @@ from meshtrial.records.schema import ComponentUsage
 
 @dataclass(frozen=True)
 class Target:
-    """What the generators call.
+    """What the generators call."""
 
-    Attributes
-    ----------
-    url : str
-        ``http://address:port/path``, or ``address:port`` where the load is gRPC alone.
-    headers : tuple of (str, str)
-        Sent with every request (a token, for instance).
-    grpc : str
-        ``address:port`` of the gRPC calls of a mixed load; empty elsewhere.
-    copies : tuple of str
-        Further addresses that take turns with ``url``, generator by generator, where nothing else balances.
-    """
-
-    url: str
-    headers: tuple[tuple[str, str], ...] = ()
-    grpc: str = ""
+    url: str  # ``http://address:port/path``, or ``address:port`` where the load is gRPC alone
+    headers: tuple[tuple[str, str], ...] = ()  # sent with every request (a token, for instance)
+    grpc: str = ""  # ``address:port`` of the gRPC calls of a mixed load; empty elsewhere
+    # Further addresses that take turns with `url`, generator by generator, where nothing else balances.
     copies: tuple[str, ...] = ()
 
     def asking(self, response_bytes: int) -> Target:
@@ -49,21 +38,11 @@ class Target:
 
 @dataclass(frozen=True)
 class GeneratorCall:
-    """One fortio invocation to be made: its arguments behind the program name, without file names.
+    """One fortio invocation to be made: its arguments behind the program name, without file names."""
 
-    Attributes
-    ----------
-    arguments : tuple of str
-        Everything but ``-json``, ``-access-log-file`` and the target, which the testbed adds.
-    name : str
-        Unique within the run; names the files.
-    number : int
-        The generator's, from 1.
-    """
-
-    arguments: tuple[str, ...]
-    name: str
-    number: int = 1
+    arguments: tuple[str, ...]  # all but ``-json``, ``-access-log-file`` and the target, which the testbed adds
+    name: str  # unique within the run; names the files
+    number: int = 1  # the generator's, from 1
 
     @property
     def grpc(self) -> bool:

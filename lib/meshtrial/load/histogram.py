@@ -194,11 +194,11 @@ def crosscheck(result: FortioResult, log: pl.DataFrame, resolution_s: float | No
         counted = rebuild(result.latency, resolution_s, name=str(result.path.name))
     except UsageError as error:
         return (f"the histogram could not be checked against the access log: {error}",)
-    found = [f"histogram and access log disagree: {d}" for d in agrees_with(counted, log["latency_s"].to_numpy())]
+    differences = [f"histogram and access log disagree: {d}" for d in agrees_with(counted, log["latency_s"].to_numpy())]
     failed = int((~log["ok"]).sum())
     if failed != result.error_count:
-        found.append(f"the access log holds {failed} failed requests, the result says {result.error_count}")
-    return tuple(found)
+        differences.append(f"the access log holds {failed} failed requests, the result says {result.error_count}")
+    return tuple(differences)
 
 
 def agrees_with(histogram: Histogram, latencies_s: NDArray[Any]) -> tuple[str, ...]:
@@ -207,9 +207,9 @@ def agrees_with(histogram: Histogram, latencies_s: NDArray[Any]) -> tuple[str, .
     The log is rounded to 1 us and an edge may lie inside that microsecond, so the cumulated count at an
     edge must lie between the log's counts half a microsecond below and above it.
     """
-    found = []
+    differences = []
     if histogram.count != len(latencies_s):
-        found.append(f"the histogram holds {histogram.count} requests, the access log {len(latencies_s)}")
+        differences.append(f"the histogram holds {histogram.count} requests, the access log {len(latencies_s)}")
     ordered = np.sort(np.asarray(latencies_s, dtype=np.float64))
     edges = np.array(EDGES, dtype=np.float64) * histogram.resolution_s
     slack = CLOCK_S / 2 + 1e-9
@@ -217,10 +217,10 @@ def agrees_with(histogram: Histogram, latencies_s: NDArray[Any]) -> tuple[str, .
     high = np.searchsorted(ordered, edges + slack, side="right")
     cumulated = np.cumsum(histogram.counts[: len(EDGES)])
     for i in np.flatnonzero((cumulated < low) | (cumulated > high))[:1]:
-        found.append(
+        differences.append(
             f"up to {edges[i]:g} s the histogram counts {cumulated[i]} requests, the access log {low[i]} to {high[i]}"
         )
-    return tuple(found)
+    return tuple(differences)
 
 
 def _inner_edges(histogram: ExportedHistogram) -> list[float]:
@@ -233,7 +233,7 @@ def _indices(histogram: ExportedHistogram, resolution_s: float) -> list[int] | N
     """Canonical bucket of every exported one, or None where one does not fit this resolution."""
     edges = np.array(EDGES, dtype=np.float64) * resolution_s
     slack = _RELATIVE * np.maximum(edges, resolution_s)
-    found: list[int] = []
+    indices: list[int] = []
     last = len(histogram.buckets) - 1
     for position, bucket in enumerate(histogram.buckets):
         if position < last:
@@ -252,7 +252,7 @@ def _indices(histogram: ExportedHistogram, resolution_s: float) -> list[int] | N
                 return None
         elif bucket.start_s < start - below:
             return None
-        if found and i <= found[-1]:
+        if indices and i <= indices[-1]:
             return None
-        found.append(i)
-    return found
+        indices.append(i)
+    return indices

@@ -37,28 +37,14 @@ from meshtrial.records.schema import GeneratorRecord
 
 @dataclass(frozen=True)
 class Measurement:
-    """One run's load as it was measured.
+    """One run's load as it was measured."""
 
-    Attributes
-    ----------
-    requests : polars.DataFrame
-        A row a request, columns :data:`meshtrial.load.merge.COLUMNS`; starts are seconds after the start of the
-        earliest generator of the slice.
-    generators : tuple of GeneratorRecord
-        One a call; of several slices, slice after slice.
-    responses : mapping of str to float
-        Names of ``responses.REGISTRY``, SI base units; a quantile only where the sample floor allows.
-    bounds : mapping of str to float
-        Resolution in seconds of each quantile: the access log's microsecond.
-    notes : tuple of str
-        What a reader should know; nothing here fails a run.
-    """
-
+    # A row a request, columns `merge.COLUMNS`; starts are seconds after that of the slice's earliest generator.
     requests: pl.DataFrame
-    generators: tuple[GeneratorRecord, ...]
-    responses: Mapping[str, float]
-    bounds: Mapping[str, float]
-    notes: tuple[str, ...]
+    generators: tuple[GeneratorRecord, ...]  # one a call; of several slices, slice after slice
+    responses: Mapping[str, float]  # by names of the registry, in SI base units; quantiles where the floor allows
+    bounds: Mapping[str, float]  # resolution in seconds of each quantile: the access log's microsecond
+    notes: tuple[str, ...]  # what a reader should know; nothing here fails a run
 
     @property
     def start_unix_s(self) -> float:
@@ -80,11 +66,8 @@ class _Part:
 def ingest(outputs: Sequence[GeneratorOutput], load: Load, sample_floor: float) -> Measurement:
     """Read what all generators of one measured call left.
 
-    Raises
-    ------
-    RecordError
-        Where a file is missing, damaged, or of another run than its neighbour: a run with part of its
-        requests is not measured.
+    RecordError where a file is missing, damaged, or of another run than its neighbour: a run with part of its requests
+    is not measured.
     """
     return ingest_slices([outputs], load, sample_floor)
 
@@ -129,11 +112,11 @@ def _result_of(output: GeneratorOutput) -> FortioResult:
         return read_result(output.json_path)
     except InputFileError as error:
         raise RecordError(
-            f"generator {output.name} (exit code {output.exit_code}): {error}. {_said(output)}"
+            f"generator {output.name} (exit code {output.exit_code}): {error}. {_last_words(output)}"
         ) from error
 
 
-def _said(output: GeneratorOutput) -> str:
+def _last_words(output: GeneratorOutput) -> str:
     lines = [line for line in output.text.splitlines() if line.strip()]
     return f"It said: {' | '.join(lines[-3:])}" if lines else "It said nothing."
 
@@ -148,7 +131,7 @@ def _part(output: GeneratorOutput, result: FortioResult, start_ns: int, origin_n
     try:
         log = read_access_log(output.access_log_path)
     except InputFileError as error:
-        raise RecordError(f"generator {output.name}: {error}. {_said(output)}") from error
+        raise RecordError(f"generator {output.name}: {error}. {_last_words(output)}") from error
     if log.height != result.latency.count:
         raise RecordError(
             f"generator {output.name}: {output.access_log_path} holds {log.height} requests, "
@@ -161,7 +144,7 @@ def _part(output: GeneratorOutput, result: FortioResult, start_ns: int, origin_n
     log = failures.explained(log, output.text, timeout_s)
     frame = with_schedule(log, schedule, start_ns, origin_ns)
     if output.exit_code != 0:
-        notes.append(f"the generator ended with exit code {output.exit_code}. {_said(output)}")
+        notes.append(f"the generator ended with exit code {output.exit_code}. {_last_words(output)}")
     if "falling behind" in output.text:
         line = next(line for line in output.text.splitlines() if "falling behind" in line)
         notes.append(f"fortio said: {line.strip()}; see the late share and the corrected latencies")
@@ -215,19 +198,19 @@ def _latencies(requests: pl.DataFrame, sample_floor: float) -> tuple[dict[str, f
 
 def _by_protocol(parts: Sequence[_Part], sample_floor: float) -> dict[str, float]:
     """Quantiles of a mixed load's protocols apart: those of the mixture may fall between the two."""
-    found: dict[str, float] = {}
+    responses: dict[str, float] = {}
     for protocol in ("http", "grpc"):
         of_it = [part.frame for part in parts if ("-grpc" in part.record.argv) == (protocol == "grpc")]
         values = np.concatenate([successful(frame).to_numpy() for frame in of_it])
-        found |= {f"latency_{protocol}_{q}_s": value for q, value in quantiles.exact(values, sample_floor).items()}
-    return found
+        responses |= {f"latency_{protocol}_{q}_s": value for q, value in quantiles.exact(values, sample_floor).items()}
+    return responses
 
 
 def qualities(parts: Sequence[_Part], load: Load, slices: int = 1) -> dict[str, float]:
     """What is described of a run and never judged: requests, failures, rates, lateness."""
     sent = sum(part.record.requests for part in parts)
     achieved = math.fsum(part.record.achieved_rps for part in parts) / slices
-    found = {
+    described = {
         "requests": float(sent),
         "error_ratio": sum(part.record.errors for part in parts) / sent if sent else 1.0,
         "achieved_rps": achieved,
@@ -235,32 +218,32 @@ def qualities(parts: Sequence[_Part], load: Load, slices: int = 1) -> dict[str, 
     sockets = [part.record.sockets for part in parts]
     if load.keepalive and sockets and None not in sockets:
         connections, failed = (sum(getattr(p.record, name) for p in parts) for name in ("connections", "errors"))
-        found["reconnects"] = float(max(0, sum(s or 0 for s in sockets) - connections - failed))
+        described["reconnects"] = float(max(0, sum(s or 0 for s in sockets) - connections - failed))
     if load.closed_loop and load.protocol == "tcp":
-        found["throughput_bytes_s"] = achieved * (1 - found["error_ratio"]) * load.payload_bytes
+        described["throughput_bytes_s"] = achieved * (1 - described["error_ratio"]) * load.payload_bytes
     if not load.closed_loop:
-        found["achieved_ratio"] = achieved / load.mean_rps
+        described["achieved_ratio"] = achieved / load.mean_rps
         # Imputed sends are late sends too; both stand in the denominator: every send that was due.
         due = sum(part.frame.height for part in parts if part.schedule)
-        found["late_ratio"] = sum(part.late.target for part in parts) / due if due else 1.0
-        found["generator_late_ratio"] = sum(part.late.generator for part in parts) / due if due else 0.0
-    return found
+        described["late_ratio"] = sum(part.late.target for part in parts) / due if due else 1.0
+        described["generator_late_ratio"] = sum(part.late.generator for part in parts) / due if due else 0.0
+    return described
 
 
 def _notes(
     parts: Sequence[_Part], load: Load, responses: Mapping[str, float], sample_floor: float, requests: pl.DataFrame
 ) -> list[str]:
-    found = []
+    notes = []
     withheld = [q for q in QUANTILES if f"latency_{q}_s" not in responses]
     if withheld:
         needed = quantiles.requests_needed(QUANTILES[withheld[0]], sample_floor)
-        found.append(
+        notes.append(
             f"not reported for too few requests: {', '.join(withheld)} "
             f"({withheld[0]} needs {needed}, there are {successful(requests).len()})"
         )
     imputed = int(requests["imputed"].sum())
     if imputed:
-        found.append(f"{imputed} sends never left and are imputed in the corrected latencies")
+        notes.append(f"{imputed} sends never left and are imputed in the corrected latencies")
     if not load.closed_loop and any(part.schedule is None for part in parts):
-        found.append("the schedule of a generator is not known: lateness and corrected latencies leave it out")
-    return found
+        notes.append("the schedule of a generator is not known: lateness and corrected latencies leave it out")
+    return notes

@@ -32,21 +32,10 @@ def requests_needed(q: float, sample_floor: float) -> int:
 def exact(
     latencies_s: NDArray[Any], sample_floor: float, *, count: int | None = None, wanted: Mapping[str, float] = QUANTILES
 ) -> dict[str, float]:
-    """Quantiles that the sample floor allows.
+    """Quantiles in seconds that the sample floor allows, by name (``p50``).
 
-    Parameters
-    ----------
-    latencies_s : array
-        Seconds, in any order.
-    sample_floor : float
-    count : int, optional
-        Requests that really happened, where ``latencies_s`` also holds imputed ones: those do not
-        count towards the floor.
-
-    Returns
-    -------
-    dict
-        Quantile name (``p50``) to seconds.
+    ``count`` is of requests that really happened, where the latencies also hold imputed ones: those do not count
+    towards the floor.
     """
     real = len(latencies_s) if count is None else count
     names = [name for name, q in wanted.items() if len(latencies_s) and reportable(real, q, sample_floor)]

@@ -25,31 +25,16 @@ from meshtrial.load.settings import LoadSettings
 
 @dataclass(frozen=True)
 class Recorded:
-    """One file, read as one run.
-
-    Attributes
-    ----------
-    path : Path
-    kind : str
-        ``fortio``, ``nighthawk``, ``access log``, or another generator's form.
-    responses, bounds : mapping of str to float
-        As in :class:`meshtrial.load.ingest.Measurement`.
-    settings : LoadSettings or None
-        The load, of fortio its whole result; None for an access log, which has none.
-    start_unix_s : float or None
-        When it began, where the file says it.
-    notes : tuple of str
-    further : str
-        How a file of this kind comes to hold further percentiles; empty where it holds all that its requests allow.
-    """
+    """One file, read as one run."""
 
     path: Path
-    kind: str
-    responses: Mapping[str, float]
+    kind: str  # ``fortio``, ``nighthawk``, ``access log``, or another generator's form
+    responses: Mapping[str, float]  # these and their bounds as in ``ingest.Measurement``
     bounds: Mapping[str, float]
-    settings: LoadSettings | None
-    start_unix_s: float | None = None
+    settings: LoadSettings | None  # the load, of fortio its whole result; None for an access log, which has none
+    start_unix_s: float | None = None  # when it began, where the file says it
     notes: tuple[str, ...] = ()
+    # How a file of this kind comes to hold further percentiles; empty where it holds all that its requests allow.
     further: str = ""
 
 
@@ -66,13 +51,7 @@ class Difference:
 
 
 def read_recorded(path: Path | str, sample_floor: float) -> Recorded:
-    """Read a result or an access log, told apart by how it starts.
-
-    Raises
-    ------
-    InputFileError
-        With the file and the reason.
-    """
+    """Read a result or an access log, told apart by how it starts; InputFileError with the file and the reason."""
     path = Path(path)
     start = read_bytes(path)[:64].lstrip()
     if start.startswith((b"latency,", b'{"latency"')):
@@ -82,27 +61,19 @@ def read_recorded(path: Path | str, sample_floor: float) -> Recorded:
 
 def differences(results: Sequence[LoadSettings]) -> tuple[Difference, ...]:
     """Settings that are not the same in all files; what a file does not say is not held against it."""
-    found = []
+    differing = []
     for setting in (field for field in fields(LoadSettings) if field.metadata):
         values = list(dict.fromkeys(v for v in (getattr(r, setting.name) for r in results) if v is not None))
         if len(values) > 1:
             blocking = setting.metadata["blocking"]
-            found.append(Difference(setting.metadata["label"], tuple(_shown(v) for v in values), blocking))
-    return tuple(sorted(found, key=lambda difference: not difference.blocking))
+            differing.append(Difference(setting.metadata["label"], tuple(_in_words(v) for v in values), blocking))
+    return tuple(sorted(differing, key=lambda difference: not difference.blocking))
 
 
 def merge_results(results: Sequence[FortioResult], sample_floor: float) -> tuple[dict[str, float], dict[str, float]]:
-    """Pooled quantiles of several generators of ONE run: counts summed, then the quantile.
+    """Pooled quantiles of several generators of ONE run, and their bounds: counts summed, then the quantile.
 
-    Returns
-    -------
-    tuple of dict
-        Responses and their bounds.
-
-    Raises
-    ------
-    UsageError
-        Where the histograms' resolutions differ.
+    UsageError where the histograms' resolutions differ.
     """
     names = [str(result.path) for result in results]
     merged = histogram.merge([r.latency for r in results], [r.resolution_s for r in results], names)
@@ -156,13 +127,13 @@ def histogram_quantiles(data: ExportedHistogram, sample_floor: float) -> tuple[d
     bounds: dict[str, float] = {}
     for name, q in QUANTILES.items():
         if quantiles.reportable(data.count, q, sample_floor):
-            found = histogram.quantile(data, q)
-            responses[f"latency_{name}_s"] = found.value_s
-            bounds[f"latency_{name}_s"] = found.width_s
+            estimate = histogram.quantile(data, q)
+            responses[f"latency_{name}_s"] = estimate.value_s
+            bounds[f"latency_{name}_s"] = estimate.width_s
     return responses, bounds
 
 
-def _shown(value: object) -> str:
+def _in_words(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)

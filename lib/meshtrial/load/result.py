@@ -31,19 +31,10 @@ class Bucket:
 
 @dataclass(frozen=True)
 class ExportedHistogram:
-    """A histogram as it stands in the file, in seconds, empty buckets left out.
-
-    Attributes
-    ----------
-    count : int
-    min_s, max_s, mean_s : float
-        0 where ``count`` is 0.
-    sum_s, stddev_s : float or None
-    buckets : tuple of Bucket
-    """
+    """A histogram as it stands in the file, in seconds, empty buckets left out."""
 
     count: int
-    min_s: float
+    min_s: float  # it, the largest and the mean are 0 where there is none
     max_s: float
     mean_s: float
     sum_s: float | None
@@ -53,28 +44,13 @@ class ExportedHistogram:
 
 @dataclass(frozen=True, kw_only=True)
 class FortioResult(LoadSettings):
-    """One run of fortio, as it tells it: the load, and what was measured.
-
-    Attributes
-    ----------
-    path : Path
-        Where it was read.
-    closed_loop : bool
-    threads : int
-        fortio may have lowered what was asked.
-    latency : ExportedHistogram
-        All requests, failed ones INCLUDED.
-    errors : ExportedHistogram or None
-        The failed ones; None in versions that do not write it (before 1.17).
-    sockets : int or None
-        Sockets opened, including those of fortio's own warm-up call; None for gRPC.
-    """
+    """One run of fortio, as it tells it: the load, and what was measured."""
 
     path: Path
     closed_loop: bool
-    threads: int
-    latency: ExportedHistogram
-    errors: ExportedHistogram | None
+    threads: int  # fortio may have lowered what was asked
+    latency: ExportedHistogram  # all requests, failed ones INCLUDED
+    errors: ExportedHistogram | None  # the failed ones; None in versions that do not write it (before 1.17)
     return_codes: Mapping[str, int] = field(default_factory=dict)
     addresses: Mapping[str, int] = field(default_factory=dict)
 
@@ -170,23 +146,23 @@ class _Reader(Fields):
         )
 
     def histogram(self, name: str) -> ExportedHistogram:
-        found = self.inside(name)
+        exported = self.inside(name)
         buckets: list[Bucket] = []
-        for item in found.objects("Data"):
+        for item in exported.objects("Data"):
             start, end, count = item.number("Start"), item.number("End"), item.integer("Count")
             if start is None or end is None or count is None:
                 raise self.broken(f"a bucket of {name} lacks a field")
             self.sound(name, buckets[-1] if buckets else None, Bucket(start, end, count))
             buckets.append(Bucket(start, end, count))
         total = sum(bucket.count for bucket in buckets)
-        count = found.integer("Count")
+        count = exported.integer("Count")
         if count is None:
             raise self.broken(f"{name} has no Count")
         if count != total:
             raise InputFileError(
                 self.path, f"{name} does not add up: its buckets hold {total} requests, its Count is {count}"
             )
-        low, high, mean = (found.number(key) or 0.0 for key in ("Min", "Max", "Avg"))
+        low, high, mean = (exported.number(key) or 0.0 for key in ("Min", "Max", "Avg"))
         if count and not low - _SLACK * abs(low) <= mean <= high + _SLACK * abs(high):
             raise InputFileError(self.path, f"{name}: the Avg {mean:g} is not between Min {low:g} and Max {high:g}")
         return ExportedHistogram(
@@ -194,8 +170,8 @@ class _Reader(Fields):
             min_s=low,
             max_s=high,
             mean_s=mean,
-            sum_s=found.number("Sum"),
-            stddev_s=found.number("StdDev"),
+            sum_s=exported.number("Sum"),
+            stddev_s=exported.number("StdDev"),
             buckets=tuple(buckets),
         )
 

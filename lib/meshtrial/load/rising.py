@@ -18,22 +18,13 @@ _BEYOND = 10  # requests that must lie beyond a step's quantile, which describes
 
 @dataclass(frozen=True)
 class RampStep:
-    """One step of a ramp.
+    """One step of a ramp."""
 
-    Attributes
-    ----------
-    asked_rps, achieved_rps : float
-        Over all generators.
-    requests, failed : int
-    p50_s, p99_s : float or None
-        From the schedule, of the step's successful requests; None where too few lie beyond.
-    """
-
-    asked_rps: float
+    asked_rps: float  # over all generators, as is what was achieved
     achieved_rps: float
     requests: int
     failed: int
-    p50_s: float | None
+    p50_s: float | None  # it and p99 from the schedule, of successful requests; None where too few lie beyond
     p99_s: float | None
 
     def kept(self, gates: Gates) -> bool:
@@ -44,7 +35,7 @@ class RampStep:
 
 def steps(measurement: Measurement, load: Load) -> tuple[RampStep, ...]:
     """The steps of a run whose load is a ramp, in their order."""
-    found = []
+    ramp = []
     for index in range(load.ramp):
         own = measurement.generators[index * load.generators : (index + 1) * load.generators]
         mine = measurement.requests.filter(pl.col("slice") == index)
@@ -52,8 +43,8 @@ def steps(measurement: Measurement, load: Load) -> tuple[RampStep, ...]:
         of_step = quantiles.exact(latencies, _BEYOND)
         achieved = math.fsum(record.achieved_rps for record in own)
         requests, failed = (sum(getattr(record, name) for record in own) for name in ("requests", "errors"))
-        found.append(RampStep(load.part(index).rps, achieved, requests, failed, of_step.get("p50"), of_step.get("p99")))
-    return tuple(found)
+        ramp.append(RampStep(load.part(index).rps, achieved, requests, failed, of_step.get("p50"), of_step.get("p99")))
+    return tuple(ramp)
 
 
 def responses(ramp: Sequence[RampStep], gates: Gates) -> dict[str, float]:

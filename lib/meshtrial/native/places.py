@@ -71,8 +71,8 @@ def find(name: str) -> Path:
         if reason is None:
             return path
         refused.append(f"{path} was passed over: {reason}")
-    found = "; ".join(refused) or "not in .build/bin and not on PATH"
-    raise MissingToolError(f"{name} is missing ({found}); {SETUP}, or set {variable} to the program")
+    why = "; ".join(refused) or "not in .build/bin and not on PATH"
+    raise MissingToolError(f"{name} is missing ({why}); {SETUP}, or set {variable} to the program")
 
 
 def _candidates(name: str) -> Iterator[Path]:

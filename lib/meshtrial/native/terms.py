@@ -44,8 +44,8 @@ def linked_modules(go: Go, programs: Sequence[Path]) -> list[Licence]:
         for part in map(str.split, listing.splitlines())
         if len(part) >= 4 and part[0] in ("dep", "mod")
     }
-    found = [Licence(path, tag, _licence_in(_module_folder(cache, path, tag))) for path, tag in sorted(modules)]
-    return [Licence("go (standard library)", go.version, "BSD-3-Clause"), *found]
+    linked = [Licence(path, tag, _licence_in(_module_folder(cache, path, tag))) for path, tag in sorted(modules)]
+    return [Licence("go (standard library)", go.version, "BSD-3-Clause"), *linked]
 
 
 def _module_folder(cache: Path, path: str, tag: str) -> Path:

@@ -96,35 +96,19 @@ class Deployment(Protocol):
 
 @dataclass(frozen=True)
 class MachineUse:
-    """What became of the CPU time of the machine (or of the nodes, in the mean) over a while.
+    """What became of the CPU time of the machine (or of the nodes, in the mean) over a while."""
 
-    Attributes
-    ----------
-    busy : float
-        Share that was not idle, 0 to 1; what the host took is in it.
-    stolen : float or None
-        Share that a virtual machine's host gave to others while a CPU had work here; None where nobody tells.
-    programs_s, total_s : float or None
-        CPU seconds that programs ran, all of them together, and that there were over all cores; None where the total
-        of a node holds its own daemons too, so that it says nothing of other people's programs.
-    own_s : float
-        CPU seconds of this very process, which is part of the instrument.
-    """
-
-    busy: float
+    busy: float  # share that was not idle, 0 to 1; what the host took is in it
+    # Share that a virtual machine's host gave to others while a CPU had work here; None where nobody tells.
     stolen: float | None = None
+    # CPU seconds that programs ran, all of them together, and that there were over all cores; None where the total of
+    # a node holds its own daemons too, so that it says nothing of other people's programs.
     programs_s: float | None = None
     total_s: float | None = None
-    own_s: float = 0.0
+    own_s: float = 0.0  # CPU seconds of this very process, which is part of the instrument
 
     def foreign_s(self, components_s: float) -> float | None:
-        """CPU seconds of programs that are neither the run's components nor this process.
-
-        Parameters
-        ----------
-        components_s : float
-            CPU seconds of all components in the same while, load generators among them.
-        """
+        """CPU seconds of programs that are neither this process nor the components of the run, which used so much."""
         return None if self.programs_s is None else max(0.0, self.programs_s - components_s - self.own_s)
 
 

@@ -41,23 +41,23 @@ def data_plane(treatment: Treatment) -> DataPlane:
             f"treatment {treatment.name!r}: the local backend has no data plane {treatment.dataplane!r}; "
             f"allowed are {known}; real meshes need backend=kubernetes"
         )
-    found = _DATA_PLANES[treatment.dataplane]
+    plane = _DATA_PLANES[treatment.dataplane]
     for feature in treatment.features:
-        if not any(re.fullmatch(pattern, feature) for pattern in found.features):
-            allowed = ", ".join(found.features) or "none"
+        if not any(re.fullmatch(pattern, feature) for pattern in plane.features):
+            allowed = ", ".join(plane.features) or "none"
             raise UsageError(
                 f"treatment {treatment.name!r}: {treatment.dataplane} has no feature {feature!r}; allowed: {allowed}"
             )
-    return found
+    return plane
 
 
 def check(treatment: Treatment, load: Load) -> None:
     """UsageError for a treatment that this backend cannot build, or not for this load, before anything is deployed."""
-    found = data_plane(treatment)
-    if treatment.restart and treatment.restart not in found.restarts:
-        named = ", ".join(f"restart-{part}" for part in found.restarts)
+    plane = data_plane(treatment)
+    if treatment.restart and treatment.restart not in plane.restarts:
+        named = ", ".join(f"restart-{part}" for part in plane.restarts)
         raise UsageError(f"treatment {treatment.name}: nothing here is its {treatment.restart}; allowed: {named}")
-    found.check(treatment, load)
+    plane.check(treatment, load)
 
 
 def tools_of(treatment: Treatment) -> tuple[str, ...]:

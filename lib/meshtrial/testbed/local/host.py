@@ -12,13 +12,7 @@ from meshtrial.errors import MissingToolError
 
 
 def require() -> None:
-    """Refuse a machine on which nothing local can be measured.
-
-    Raises
-    ------
-    MissingToolError
-        In one line, with what works there.
-    """
+    """MissingToolError, with what works there, on a machine on which nothing local can be measured."""
     if not Path("/proc/self/stat").exists():
         raise MissingToolError(
             f"backend=local needs Linux with /proc, and this is {platform.system()} on {platform.machine()}"
@@ -59,8 +53,8 @@ def _cpu_field(name: str) -> str:
 def _idle_driver() -> str:
     folder = "/sys/devices/system/cpu/cpuidle"
     names = {"driver": "current_driver", "governor": "current_governor_ro"}
-    found = {what: _read(f"{folder}/{name}") for what, name in names.items()}
-    return ", ".join(f"{what} {value}" for what, value in found.items() if value)
+    drivers = {what: _read(f"{folder}/{name}") for what, name in names.items()}
+    return ", ".join(f"{what} {value}" for what, value in drivers.items() if value)
 
 
 def _os_name() -> str:

@@ -94,13 +94,13 @@ def _prover(pair: Pair, logs: dict[str, Path], scraper: Scraper, share: float) -
     sides = {side: proxies for side, proxies in (("client", pair.clients), ("server", pair.servers)) if proxies}
 
     def counts() -> dict[tuple[str, str], int]:
-        found = {("scrapes", "scraper"): scraper.scrapes}
+        counted = {("scrapes", "scraper"): scraper.scrapes}
         for side, proxies in sides.items():
             for proxy in proxies:
                 log = logs[proxy.name]
-                found[f"{side} log lines", proxy.name] = log.read_bytes().count(b"\n") if log.exists() else 0
-                found[f"{side} spans", proxy.name] = proxy.stats(f"^{_SPANS}$").get(_SPANS, 0)
-        return found
+                counted[f"{side} log lines", proxy.name] = log.read_bytes().count(b"\n") if log.exists() else 0
+                counted[f"{side} spans", proxy.name] = proxy.stats(f"^{_SPANS}$").get(_SPANS, 0)
+        return counted
 
     def wanted(requests: int) -> dict[str, int]:
         # Four standard deviations below the binomial mean of a sampled share.

@@ -64,12 +64,12 @@ def counter_prover(counters: Mapping[str, tuple[Sequence[Proxy], Sequence[str]]]
     """Counters, summed over proxies and names, that must grow by ``per_request`` for every request, or more."""
 
     def counts() -> dict[tuple[str, str], int]:
-        found: dict[tuple[str, str], int] = {}
+        counted: dict[tuple[str, str], int] = {}
         for name, (proxies, summed) in counters.items():
             pattern = f"^({'|'.join(map(re.escape, summed))})$"
             # A proxy that was restarted counts from zero again.
-            found |= {(name, f"{p.name} {p.starts}"): sum(p.stats(pattern).values()) for p in proxies}
-        return found
+            counted |= {(name, f"{p.name} {p.starts}"): sum(p.stats(pattern).values()) for p in proxies}
+        return counted
 
     return growth_prover(counts, lambda requests: dict.fromkeys(counters, per_request * requests))
 
@@ -92,13 +92,13 @@ def growth_prover(
         least = wanted(requests)
 
         def grown() -> dict[str, int]:
-            found = dict.fromkeys(least, 0)
+            growth = dict.fromkeys(least, 0)
             for (name, counter), value in counts().items():
-                if name in found:
-                    found[name] += value - before.get((name, counter), 0)
-            return found
+                if name in growth:
+                    growth[name] += value - before.get((name, counter), 0)
+            return growth
 
-        seen = waiting.until(grown, settle_s, 0.2, lambda found: all(found[name] >= least[name] for name in least))
+        seen = waiting.until(grown, settle_s, 0.2, lambda growth: all(growth[name] >= least[name] for name in least))
         return [
             Proof(name, phase, seen[name] >= number > 0, f"at least {number}", str(seen[name]))
             for name, number in least.items()

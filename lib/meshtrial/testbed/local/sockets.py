@@ -68,10 +68,10 @@ def wait_listening(
 
 def _listening() -> dict[Endpoint, str]:
     """Socket inode by address."""
-    found = {}
+    inodes = {}
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()
         if fields[3] == _LISTEN:
             address, _, port = fields[1].partition(":")
-            found[socket.inet_ntoa(bytes.fromhex(address)[::-1]), int(port, 16)] = fields[9]
-    return found
+            inodes[socket.inet_ntoa(bytes.fromhex(address)[::-1]), int(port, 16)] = fields[9]
+    return inodes

@@ -26,13 +26,10 @@ _WORK = bytes(2**20)
 
 
 def look() -> dict[str, float]:
-    """Idle share of the machine, wake-up time and the time of a fixed piece of work, over a fifth of a second.
+    """How idle and how fast the machine is, looked at for a fifth of a second.
 
-    Returns
-    -------
-    dict
-        ``idle_before``, a share, where it can be read; ``wakeup_s``, the median delay with which a sleeping thread
-        runs; ``spin_s``, the median time of hashing a mebibyte.
+    ``idle_before``, a share, where it can be read; ``wakeup_s``, the median delay with which a sleeping thread runs;
+    ``spin_s``, the median time of hashing a mebibyte.
     """
     meter = proc.MachineMeter()
     late = []
@@ -42,8 +39,8 @@ def look() -> dict[str, float]:
             time.sleep(_NAP_S)
             late.append(time.monotonic() - began - _NAP_S)
     used = meter.used()
-    found = {} if used is None else {"idle_before": 1.0 - used.busy}
-    return found | {"wakeup_s": statistics.median(late), "spin_s": statistics.median(_work_s() for _ in range(5))}
+    idle = {} if used is None else {"idle_before": 1.0 - used.busy}
+    return idle | {"wakeup_s": statistics.median(late), "spin_s": statistics.median(_work_s() for _ in range(5))}
 
 
 def _work_s() -> float:
@@ -67,13 +64,7 @@ def _exact_timers() -> Iterator[None]:
 
 
 class Awake:
-    """Holds all cores out of their sleep states, from its making to :meth:`close`.
-
-    Raises
-    ------
-    MissingToolError
-        Where that is not permitted.
-    """
+    """Holds all cores out of their sleep states, from its making to :meth:`close`; MissingToolError where it cannot."""
 
     def __init__(self) -> None:
         try:

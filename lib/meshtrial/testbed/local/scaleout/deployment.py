@@ -142,20 +142,20 @@ class TiersDeployment(LocalDeployment):
 
     def prove(self, phase: str, requests: int) -> tuple[Proof, ...]:
         """Proofs of the treatment; afterwards that every endpoint was reached."""
-        found = super().prove(phase, requests)
+        proofs = super().prove(phase, requests)
         if self.fleet is not None and phase == "after":
-            found += tuple(prove_traffic(self.layout, requests))
-        return found
+            proofs += tuple(prove_traffic(self.layout, requests))
+        return proofs
 
     def snapshot(self) -> Mapping[str, ComponentUsage]:
         """Counters of every component; the sidecars by tier, their memory from the second reading on."""
-        found = dict(super().snapshot())
+        used = dict(super().snapshot())
         self._reads += 1
         # All CPU before any memory, which takes longer and would stretch the later ones' windows.
-        found |= {tier.component: proc.counters(tier) for tier in self._sidecars}
+        used |= {tier.component: proc.counters(tier) for tier in self._sidecars}
         if self._reads > 1:
-            found |= {t.component: proc.with_memory(found[t.component], t.pids) for t in self._sidecars}
-        return found
+            used |= {t.component: proc.with_memory(used[t.component], t.pids) for t in self._sidecars}
+        return used
 
     def sample(self) -> Mapping[str, tuple[float, int | None]]:
         """Of the sidecars too, tier by tier."""

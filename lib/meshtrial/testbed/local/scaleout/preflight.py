@@ -58,9 +58,9 @@ def shortfalls(load: Load, wanted: Resources, there: Resources) -> tuple[str, ..
         ("MiB of memory", _mib(wanted.memory_bytes), _mib(there.memory_bytes), "use a larger machine"),
     )
     return tuple(
-        f"{size}: {needed} {what} are needed and {found} are there; {mend}, or leave this size out of `sizes`"
-        for what, needed, found, mend in checks
-        if needed is not None and found is not None and found < needed
+        f"{size}: {needed} {what} are needed and {left} are there; {mend}, or leave this size out of `sizes`"
+        for what, needed, left, mend in checks
+        if needed is not None and left is not None and left < needed
     )
 
 
@@ -80,8 +80,8 @@ def problems(study: Study) -> tuple[str, ...]:
                 "a multiple of the replicas, so that every endpoint gets the same share"
             )
     there = machine()
-    found = [line for load in study.loads for line in shortfalls(load, needs(load, sidecars), there)]
-    return tuple(dict.fromkeys(found))
+    lacking = [line for load in study.loads for line in shortfalls(load, needs(load, sidecars), there)]
+    return tuple(dict.fromkeys(lacking))
 
 
 def machine() -> Resources:
@@ -146,6 +146,6 @@ def _cgroup_left(controller: str, limit: str, used: str) -> int | None:
 
 def _inactive_file(stat: Path) -> int:
     with suppress(OSError, ValueError):
-        found = dict(line.split() for line in stat.read_text().splitlines())
-        return int(found.get("total_inactive_file", found.get("inactive_file", "0")))
+        counted = dict(line.split() for line in stat.read_text().splitlines())
+        return int(counted.get("total_inactive_file", counted.get("inactive_file", "0")))
     return 0

@@ -38,29 +38,29 @@ class Identities:
 
 def prove_hops(identities: Identities, layout: Layout, phase: str) -> list[Proof]:
     """Mutual TLS between the tiers, at the first and the last endpoint of each hop."""
-    found = []
+    proofs = []
     for caller, called in pairwise(TIERS):
         keys = identities.hop(caller, called)
         for replica in sorted({1, layout.replicas}):
             at = (layout.address(called, replica), INBOUND)
-            found += [replace(proof, name=f"{proof.name}, {called} {replica}") for proof in prove_mtls(keys, at, phase)]
-    return found
+            proofs += [replace(one, name=f"{one.name}, {called} {replica}") for one in prove_mtls(keys, at, phase)]
+    return proofs
 
 
 def prove_traffic(layout: Layout, requests: int) -> list[Proof]:
     """Every endpoint of the two called tiers was reached, and together they saw every request."""
-    found = []
+    proofs = []
     for tier in TIERS[1:]:
         counts = inbound_counts(layout, tier)
         quiet = sum(1 for count in counts if count == 0)
         reached = f"{len(counts) - quiet} of {len(counts)}"
-        found.append(Proof(f"traffic at every {tier} endpoint", "after", quiet == 0, "all reached", reached))
+        proofs.append(Proof(f"traffic at every {tier} endpoint", "after", quiet == 0, "all reached", reached))
         total = sum(counts)
         passed = total >= requests > 0
-        found.append(
+        proofs.append(
             Proof(f"requests through the {tier} sidecars", "after", passed, f"at least {requests}", str(total))
         )
-    return found
+    return proofs
 
 
 def inbound_counts(layout: Layout, tier: str) -> list[int]:
@@ -72,12 +72,12 @@ def inbound_counts(layout: Layout, tier: str) -> list[int]:
 
 def prove_direct(client_pid: int, listeners: Sequence[Endpoint], phase: str) -> list[Proof]:
     """The application itself answers at the first and the last address, without a proxy's headers."""
-    found = []
+    proofs = []
     for at in dict.fromkeys((listeners[0], listeners[-1])):
         answer = wire.http_get(*at, "/")
         seen = ", ".join(proxy_traces(answer)) or answer.detail
         if foreign(client_pid, [at]):
             seen = "another process listens"
         passed = seen == "HTTP 200"
-        found.append(Proof(f"no proxy before {at[0]}", phase, passed, "HTTP 200 from the app itself", seen))
-    return found
+        proofs.append(Proof(f"no proxy before {at[0]}", phase, passed, "HTTP 200 from the app itself", seen))
+    return proofs

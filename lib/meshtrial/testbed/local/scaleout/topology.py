@@ -67,12 +67,12 @@ class Layout:
 
     def proxy_listeners(self) -> list[tuple[str, int]]:
         """Everything that the sidecars will listen on."""
-        found = []
+        listeners = []
         for tier in TIERS:
-            found += self.all(tier, ADMIN)
-            found += self.all(tier, INBOUND) if tier != TIERS[0] else []
-            found += self.all(tier, OUTBOUND) if CALLS[tier] else []
-        return found
+            listeners += self.all(tier, ADMIN)
+            listeners += self.all(tier, INBOUND) if tier != TIERS[0] else []
+            listeners += self.all(tier, OUTBOUND) if CALLS[tier] else []
+        return listeners
 
 
 def topology(layout: Layout, identities: Mapping[str, Identity], *, scoped: bool, spread: int) -> dict[str, Any]:
