@@ -50,21 +50,8 @@ def numbered(name: str, copy: int) -> str:
 class LocalDeployment:
     """What one run stands on. Data planes and features add their parts to it; ``close`` removes them all.
 
-    Parameters
-    ----------
-    treatment : Treatment
-    load : Load
-    app : str
-        Application name, unless the treatment carries one of its own.
-    options : mapping, optional
-        The study's parameters, for features that have some.
-    version : Version, optional
-        What the treatment's version is; none for the usual Envoy.
-
-    Attributes
-    ----------
-    folder : Path
-        Private temporary folder: bootstraps, keys, logs.
+    ``app`` is taken unless the treatment carries one of its own; ``options`` are the study's parameters, for features
+    that have some; without a ``version`` it is the usual Envoy.
     """
 
     def __init__(
@@ -80,7 +67,7 @@ class LocalDeployment:
         self.options = options or {}
         self.app = apps.app(treatment.app or app)
         self.version = version
-        self.folder = Path(tempfile.mkdtemp(prefix="meshtrial-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="meshtrial-"))  # private: bootstraps, keys, logs
         self.target = Target("")
         self.versions: dict[str, str] = {}
         self.provers: list[Prover] = []
@@ -105,12 +92,12 @@ class LocalDeployment:
 
     def _last_words(self) -> dict[str, str]:
         """File name to text: what became of every component, and the end of its output."""
-        found = {_STATES: self._states()} if self.children else {}
+        texts = {_STATES: self._states()} if self.children else {}
         for child in self.children:
             text = child.log.read_text(errors="replace") if child.log.exists() else ""
             if text:
-                found[f"failed-{child.log.name}"] = text[-_LONGEST_LOG:]
-        return found
+                texts[f"failed-{child.log.name}"] = text[-_LONGEST_LOG:]
+        return texts
 
     def _states(self) -> str:
         return "".join(f"{child.name}: {child.state()}\n" for child in self.children)
@@ -162,7 +149,7 @@ class LocalDeployment:
         if version is None:
             return None
         self.versions[f"version {version.name}"] = version.described()
-        proxy.flags = (*proxy.flags, *version.flags)
+        proxy.flags = (*proxy.flags, *map(str, version.flags))
         proxy.changed = functools.partial(merged, change=version.bootstrap)
         self.provers.append(lambda phase, _: [version.prove(self.child(proxy.name).pid, proxy.name, phase)])
         return version.envoy
@@ -197,8 +184,8 @@ class LocalDeployment:
         """Say what the generators call: one entry for each protocol, or one that takes them all; and further copies."""
         grpc = "{}:{}".format(*entries[-1])
         first, *others = (self._url(of) for of in (entries, *copies))
-        found = Target(first, headers, grpc if self.load.protocol == "mixed" else "", tuple(others))
-        self.target = found.asking(self.load.response_bytes)
+        target = Target(first, headers, grpc if self.load.protocol == "mixed" else "", tuple(others))
+        self.target = target.asking(self.load.response_bytes)
 
     def _url(self, entries: Sequence[Endpoint]) -> str:
         if self.load.protocols == ("grpc",):
@@ -222,12 +209,32 @@ class LocalDeployment:
         return tuple(component.watched for component in self._components)
 
     def prove(self, phase: str, requests: int) -> tuple[Proof, ...]:
-        """Run every proof of the data plane and its features."""
-        found = [proof for prover in self.provers for proof in prover(phase, requests)]
-        for child in self.children:
-            if not child.alive():
-                found.append(Proof(f"{child.name} alive", phase, False, "running", f"{child.state()}: {child.why()}"))
-        return tuple(found)
+        """Run every proof of the data plane and its features; where a component has ended, that alone is the reason."""
+        if ended := self._ended(phase):
+            return ended
+        try:
+            proofs = tuple(proof for prover in self.provers for proof in prover(phase, requests))
+        except TestbedError:
+            if ended := self._ended(phase):
+                return ended
+            raise
+        return (*proofs, *self._ended(phase), *self._paused(phase))
+
+    def _ended(self, phase: str) -> tuple[Proof, ...]:
+        return tuple(
+            Proof(f"{child.name} alive", phase, False, "running", f"{child.state()}: {child.why()}")
+            for child in self.children
+            if not child.alive()
+        )
+
+    def _paused(self, phase: str) -> tuple[Proof, ...]:
+        """What somebody stopped for a while was slow for a reason that is not the treatment."""
+        seen = "stopped and continued by a signal"
+        return tuple(
+            Proof(f"{child.name} ran on", phase, False, "never stopped", seen)
+            for child in self.children
+            if child.paused()
+        )
 
     def snapshot(self) -> Mapping[str, ComponentUsage]:
         """Cumulative counters of every component."""
@@ -235,19 +242,16 @@ class LocalDeployment:
 
     def sample(self) -> Mapping[str, tuple[float, int | None]]:
         """CPU seconds so far and resident bytes of every component."""
-        found = {}
+        samples = {}
         for watched in self.watched:
             cpu_s, memory_bytes = proc.sample(watched.pids)
-            found[watched.component] = (watched.ended_cpu_s + cpu_s, memory_bytes)
-        return found
+            samples[watched.component] = (watched.ended_cpu_s + cpu_s, memory_bytes)
+        return samples
 
     def restart(self, part: str) -> tuple[Proof, ...]:
         """Stop the processes of a part and start them again at the same addresses, one after another.
 
-        Raises
-        ------
-        TestbedError
-            When the part has no process here, or one does not come back.
+        TestbedError when the part has no process here, or one does not come back.
         """
         role = RESTARTED_ROLES.get(part)
         which = [number for number, component in enumerate(self._components) if component.watched.role == role]

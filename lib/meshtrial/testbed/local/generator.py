@@ -43,6 +43,8 @@ def _collect(name: str, child: Child, started: float, timeout_s: float) -> Gener
     code, cpu_s, switches = child.reap(max(0.1, started + timeout_s - time.monotonic()))
     if code is None:
         raise TestbedError(f"load generator {name}: did not end within {timeout_s:g} s; {child.tail()}")
+    if child.was_paused:
+        raise TestbedError(f"load generator {name}: was stopped by a signal and continued, so it measured itself")
     if code != 0 or not json_path.exists():
         raise TestbedError(f"load generator {name}: ended with code {code}: {child.tail()}")
     usage = ComponentUsage(name, "load generator", time.monotonic() - started, cpu_s, None, count=1, switches=switches)

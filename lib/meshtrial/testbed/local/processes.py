@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from meshtrial import waiting
 from meshtrial.errors import TestbedError
@@ -36,17 +37,9 @@ _LASTING = ThreadPoolExecutor(1, thread_name_prefix="starter")
 
 
 class Child:
-    """A process in a session of its own, with its output in a file.
+    """A process in a session of its own, with its output, standard and error, in the file ``log``.
 
-    Parameters
-    ----------
-    name : str
-        For messages, e.g. ``client sidecar``.
-    argv : sequence of str
-    log : Path
-        Gets standard output and standard error.
-    cwd : Path, optional
-        Where it runs; else where this process does.
+    ``name`` is for messages, e.g. ``client sidecar``; without ``cwd`` it runs where this process does.
     """
 
     def __init__(self, name: str, argv: Sequence[str], log: Path, cwd: Path | None = None) -> None:
@@ -54,6 +47,7 @@ class Child:
         self.argv = tuple(argv)
         self.log = log
         self._cwd = cwd
+        self.was_paused = False  # seen while it was waited for
         try:
             if threading.current_thread() is threading.main_thread():
                 self._start()
@@ -91,6 +85,13 @@ class Child:
         """Whether it still runs."""
         return self._popen.poll() is None
 
+    def paused(self) -> bool:
+        """Whether it is stopped, or was since this was asked last; the kernel keeps one such news of a child."""
+        asked = os.WSTOPPED | os.WCONTINUED | os.WNOHANG
+        with suppress(ChildProcessError):
+            return os.waitid(os.P_PID, self.pid, asked) is not None
+        return False
+
     def state(self) -> str:
         """In words: running, or how it ended."""
         code = self._popen.poll()
@@ -110,7 +111,12 @@ class Child:
 
         The kernel counts both for the whole process, threads that ended before it included.
         """
-        ended = waiting.until(lambda: os.wait4(self.pid, os.WNOHANG), timeout_s, 0.01, operator.itemgetter(0))
+
+        def look() -> tuple[int, int, Any]:
+            self.was_paused = self.paused() or self.was_paused
+            return os.wait4(self.pid, os.WNOHANG)
+
+        ended = waiting.until(look, timeout_s, 0.01, operator.itemgetter(0))
         pid, status, used = ended
         if not pid:
             return None, 0.0, 0
@@ -130,17 +136,17 @@ class Child:
 
     def tail(self, lines: int = 3) -> str:
         """The last lines of its output, for a message."""
-        return _joined(self._said()[-lines:])
+        return _joined(self._output()[-lines:])
 
     def why(self, lines: int = 3) -> str:
         """The last lines of its output that it calls an error, else its last ones.
 
         Envoy shows a whole configuration behind the error that it has found in it, so that it ends in brackets.
         """
-        said = self._said()
+        said = self._output()
         return _joined(([line for line in said if _ERROR.search(line)] or said)[-lines:])
 
-    def _said(self) -> list[str]:
+    def _output(self) -> list[str]:
         try:
             return self.log.read_text(errors="replace").strip().splitlines()
         except OSError:
