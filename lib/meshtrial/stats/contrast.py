@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -277,27 +277,10 @@ class _Family:
     jointly: bool = False
 
 
-def _paired_samples(
-    treatment: ArrayLike, baseline: ArrayLike, blocks: Sequence[Hashable] | None
-) -> tuple[FloatArray, FloatArray]:
-    t, b = as_sample(treatment, "treatment", worst=True), as_sample(baseline, "baseline", worst=True)
-    if len(t) != len(b):
-        raise UsageError(f"paired data need one value a block of both treatments, got {len(t)} and {len(b)}")
-    if len(t) < 2:
-        raise UsageError("one block shows no noise: at least 2 complete blocks are needed to compare anything")
-    if blocks is not None and (len(blocks) != len(t) or len(set(blocks)) != len(blocks)):
-        raise UsageError(
-            f"{len(t)} values need {len(t)} different blocks, got {len(blocks)} labels, {len(set(blocks))} different; "
-            "average the slices of a run first: the run is the unit"
-        )
-    return t, b
-
-
 def compare_paired(
     treatment: ArrayLike,
     baseline: ArrayLike,
     *,
-    blocks: Sequence[Hashable] | None = None,
     alpha: float = 0.05,
     margin: Margin | None = None,
     scale: Scale = "ratio",
@@ -311,8 +294,6 @@ def compare_paired(
     treatment, baseline : (n,) array_like
         One value a block, in the same order of blocks and the same (SI) unit. Infinite where a run's own failure ranks
         worst: the exact test holds it, and the interval's end opens where it is needed.
-    blocks : sequence, optional
-        Labels of the blocks, checked to be n different ones.
     alpha : float
         Nominal error rate; the interval is at 1 - alpha.
     margin : Margin, optional
@@ -329,7 +310,11 @@ def compare_paired(
     UsageError
         If the samples do not match, are not finite, hold fewer than 2 blocks, or are not positive on the ratio scale.
     """
-    t, b = _paired_samples(treatment, baseline, blocks)
+    t, b = as_sample(treatment, "treatment", worst=True), as_sample(baseline, "baseline", worst=True)
+    if len(t) != len(b):
+        raise UsageError(f"paired data need one value a block of both treatments, got {len(t)} and {len(b)}")
+    if len(t) < 2:
+        raise UsageError("one block shows no noise: at least 2 complete blocks are needed to compare anything")
     _check_scale(t, b, scale)
     n, m_floor = len(t), 1 if jointly else m_family
     provisional = smallest_p(n) > alpha / m_floor

@@ -304,13 +304,16 @@ def signed_rank_p_rows(d: FloatArray, alternative: Alternative = "two-sided", *,
 
 @dataclass(frozen=True, slots=True)
 class IntervalRows:
-    """Estimates, intervals and p-values as in `RankInterval`, a sample an element, and whether zero lies outside."""
+    """Estimates, intervals and p-values as in `RankInterval`, a sample an element."""
 
     estimate: FloatArray
     low: FloatArray
     high: FloatArray
     p: FloatArray
-    excludes_null: NDArray[np.bool_]
+
+    def holds(self, value: float) -> NDArray[np.bool_]:
+        """Which intervals hold a value."""
+        return np.asarray((self.low <= value) & (value <= self.high))
 
 
 def hodges_lehmann_rows(d: FloatArray, alpha: float = 0.05, *, atol: float = 0.0) -> IntervalRows:
@@ -325,10 +328,9 @@ def hodges_lehmann_rows(d: FloatArray, alpha: float = 0.05, *, atol: float = 0.0
     low = averages[:, k].copy() if k >= 0 else np.full(rows, -math.inf)
     high = averages[:, count - 1 - k].copy() if k >= 0 else np.full(rows, math.inf)
     p = signed_rank_p_rows(d, atol=atol)
-    excludes = (low > 0) | (high < 0)
     # zeros, equal values and equal sizes need the scalar function's edge convention
     sizes = np.sort(np.abs(d), axis=1)
     for row in np.flatnonzero((sizes[:, 0] <= atol) | (np.diff(sizes, axis=1) <= atol).any(axis=1)):
         one = hodges_lehmann(d[row], alpha, atol=atol)
-        estimate[row], low[row], high[row], excludes[row] = one.estimate, one.low, one.high, one.excludes(0.0)
-    return IntervalRows(estimate, low, high, p, excludes)
+        estimate[row], low[row], high[row] = one.estimate, one.low, one.high
+    return IntervalRows(estimate, low, high, p)

@@ -23,29 +23,25 @@ _EXACT_BLOCKS = 17
 _DRAWN = 2**16
 
 
-def _family(p: ArrayLike, m: int | None) -> FloatArray:
-    """The p-values of the whole family: a contrast without one shows nothing, and counts as one that never rejects."""
+def _family(p: ArrayLike) -> FloatArray:
     values = np.asarray(p, dtype=np.float64)
     if values.ndim != 1 or not ((values >= 0) & (values <= 1)).all():
         raise UsageError("p-values must be a list of numbers between 0 and 1")
-    absent = 0 if m is None else m - len(values)
-    if absent < 0:
-        raise UsageError(f"a family of {m} contrasts cannot hold {len(values)} p-values")
-    return np.concatenate((values, np.ones(absent)))
+    return values
 
 
-def holm(p: ArrayLike, m: int | None = None) -> FloatArray:
-    """Step-down adjusted p-values of a family of m (Holm 1979): family-wise error under any dependence.
+def holm(p: ArrayLike) -> FloatArray:
+    """Step-down adjusted p-values of a family (Holm 1979): family-wise error under any dependence.
 
     Equals ``statsmodels.stats.multitest.multipletests(p, method="holm")``, which runs Python's whole garbage collector
     on every call: 75 ms, where a calibration corrects 8000 families.
     """
-    values = _family(p, m)
+    values = _family(p)
     order = np.argsort(values, kind="stable")
     steps = values[order] * np.arange(len(values), 0, -1)
     adjusted = np.empty_like(values)
     adjusted[order] = np.minimum(1.0, np.maximum.accumulate(steps))
-    return adjusted[: np.size(p)]
+    return adjusted
 
 
 @lru_cache(maxsize=8)
@@ -108,13 +104,13 @@ def step_down_max_t(differences: Sequence[FloatArray], atol: Sequence[float]) ->
     return adjusted
 
 
-def benjamini_hochberg(p: ArrayLike, m: int | None = None) -> FloatArray:
-    """Step-up adjusted p-values of m hypotheses (Benjamini & Hochberg 1995): false discovery rate."""
+def benjamini_hochberg(p: ArrayLike) -> FloatArray:
+    """Step-up adjusted p-values (Benjamini & Hochberg 1995): false discovery rate."""
     # statsmodels takes a moment to load, which commands that test nothing need not wait for
     from statsmodels.stats.multitest import fdrcorrection
 
-    adjusted: FloatArray = fdrcorrection(_family(p, m))[1]
-    return adjusted[: np.size(p)]
+    adjusted: FloatArray = fdrcorrection(_family(p))[1]
+    return adjusted
 
 
 def _check(m: int, alpha: float) -> None:

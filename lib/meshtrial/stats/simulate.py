@@ -120,16 +120,12 @@ def bootstrap(
     blocks: int,
     repetitions: int,
     rng: np.random.Generator,
-    *,
-    stretch: int = 1,
 ) -> FloatArray:
     """Draw studies from the residuals of a recorded A/A study instead of from a model.
 
-    Whole blocks are drawn with replacement, in stretches of neighbours, so that what a block shares and how
-    neighbours resemble each other is kept. Within a drawn block its runs are dealt to the treatments in random order;
-    where there are more treatments than recorded runs, with replacement. `recorded` holds natural logs of identical
-    treatments (``none`` and ``none-aa``), one row a block in order of time; `stretch` is the number of neighbours drawn
-    together (circular block bootstrap, Politis & Romano 1992). Otherwise as `simulate`.
+    Whole blocks are drawn with replacement, which keeps what a block shares. Within a drawn block its runs are dealt to
+    the treatments in random order; where there are more treatments than recorded runs, with replacement. `recorded`
+    holds natural logs of identical treatments (``none`` and ``none-aa``), one row a block. Otherwise as `simulate`.
     """
     source = np.asarray(recorded, dtype=np.float64)
     effect = np.asarray(effects, dtype=np.float64)
@@ -137,14 +133,10 @@ def bootstrap(
         raise UsageError(
             f"an A/A record is at least 2 blocks by 2 identical treatments, finite; got shape {source.shape}"
         )
-    if not 1 <= stretch <= len(source):
-        raise UsageError(f"stretch must lie between 1 and the {len(source)} recorded blocks, got {stretch}")
     width, treatments = source.shape[1], len(effect)
     # a treatment mean is no noise: leave the treatments without a systematic difference
     source = source - source.mean(axis=0) + source.mean()
-    pieces = -(-blocks // stretch)
-    starts = rng.integers(0, len(source), (repetitions, pieces))
-    rows = ((starts[:, :, None] + np.arange(stretch)) % len(source)).reshape(repetitions, -1)[:, :blocks]
+    rows = rng.integers(0, len(source), (repetitions, blocks))
     if treatments <= width:
         columns = rng.random((repetitions, blocks, width)).argsort(axis=2)[:, :, :treatments]
     else:

@@ -78,7 +78,16 @@ def half_width(comparison: Comparison) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class FixedN:
+class _Rule:
+    rule: ClassVar[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain form for the plan file."""
+        return {"rule": self.rule, **asdict(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class FixedN(_Rule):
     """Stop after n blocks.
 
     Attributes
@@ -105,13 +114,9 @@ class FixedN:
         """Stop at n blocks, complete or not."""
         return Decision(progress.run >= self.n, self.alpha, f"{progress.run} of {self.n} blocks run")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain form for the plan file."""
-        return {"rule": self.rule, **asdict(self)}
-
 
 @dataclass(frozen=True, slots=True)
-class Precision:
+class Precision(_Rule):
     """Stop when every primary interval's half-width is below a target.
 
     Attributes
@@ -153,13 +158,9 @@ class Precision:
         done = widest <= self.target
         return Decision(done, self.alpha, f"widest half-width {widest:.3g} ({name}), target {self.target:.3g}")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain form for the plan file."""
-        return {"rule": self.rule, **asdict(self)}
-
 
 @dataclass(frozen=True, slots=True)
-class TwoLooks:
+class TwoLooks(_Rule):
     """Look at `first` blocks, and if anything is open again at `second`.
 
     Attributes
@@ -205,10 +206,6 @@ class TwoLooks:
             )
         following = self.first if progress.run < self.first else self.second
         return Decision(False, self.alpha_first, f"{progress.run} blocks run, no look before {following}")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain form for the plan file."""
-        return {"rule": self.rule, **asdict(self)}
 
 
 StoppingRule = FixedN | Precision | TwoLooks

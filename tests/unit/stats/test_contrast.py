@@ -114,15 +114,10 @@ def test_difference_scale_for_a_baseline_of_zero() -> None:
     assert result.excludes_no_effect
 
 
-def test_minimum_detectable_effect_is_a_ratio() -> None:
-    t, b = noisy(10, 1.0, 0.1, seed=2)
-    result = compare_paired(t, b)
-    assert result.mde == pytest.approx(math.expm1((detectable_effect(10) or 0.0) * result.sd), rel=1e-12)
-
-
-def test_blocks_needed_are_those_of_the_plan() -> None:
+def test_blocks_needed_and_smallest_effect_are_those_of_the_plan() -> None:
     t, b = noisy(10, 1.0, 0.1, seed=2)
     result = compare_paired(t, b, margin=Margin(0.1))
+    assert result.mde == pytest.approx(math.expm1((detectable_effect(10) or 0.0) * result.sd), rel=1e-12)
     assert result.needed_equivalence == blocks_for_equivalence(result.sd, math.log(1.1))
     assert compare_paired(t, b).needed_equivalence is None
     five = compare_paired(t, b, margin=Margin(0.1), m_family=5)
@@ -235,8 +230,7 @@ def test_so_many_worst_ranks_that_no_size_is_left_have_no_estimate() -> None:
     t, b = noisy(10, 1.0, 0.05)
     t[:5] = math.inf
     found = compare_paired(t, b, scale="difference")
-    assert found.estimate == math.inf
-    assert found.ci_high == math.inf
+    assert (found.estimate, found.ci_high) == (math.inf, math.inf)
     assert math.isfinite(found.sd)
 
 
@@ -247,19 +241,6 @@ def test_below_the_floor_a_worst_rank_opens_its_end() -> None:
     assert found.provisional
     assert 0 < found.ci_low < math.inf
     assert found.ci_high == math.inf
-
-
-def test_zeros_are_reported() -> None:
-    b = np.ones(10)
-    t = np.array([1, 1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8])
-    assert "zeros" in codes(compare_paired(t, b))
-
-
-def test_frozen() -> None:
-    result = compare_paired([1.0, 2], [1, 3])
-    with pytest.raises(AttributeError):
-        result.p = 0.0  # type: ignore[misc]
-    assert isinstance(result, Comparison)
 
 
 NOT_POSITIVE = (
@@ -276,13 +257,6 @@ NOT_POSITIVE = (
         ([1, 2], [0, 1], {}, NOT_POSITIVE),
         ([1, -2], [1, 1], {}, NOT_POSITIVE),
         ([1, math.nan], [1, 1], {}, "treatment: 1 of 2 values are not finite; exclude their whole blocks"),
-        (
-            [1, 2, 3],
-            [1, 1, 1],
-            {"blocks": [1, 1, 2]},
-            "3 values need 3 different blocks, got 3 labels, 2 different; average the slices of a run first: the run "
-            "is the unit",
-        ),
         ([1, 2], [1, 1], {"scale": "log"}, "scale must be 'ratio' or 'difference', got 'log'"),
         (
             [1, 2],
@@ -306,7 +280,7 @@ def test_six_against_six_completely_apart() -> None:
     # 36 ratios; U <= 5 rejects at .05 (sizes 2/924 .. 26/924 = .028), U = 6 has 36/924 = .039, U = 7 has 50/924 = .054
     assert result.confidence == pytest.approx(1 - 38 / 924)
     assert result.ci_low > 1
-    assert [w.code for w in result.warnings] == ["order-unknown"]
+    assert codes(result) == ["order-unknown"]
 
 
 def test_the_table_of_mann_and_whitney() -> None:
@@ -322,7 +296,7 @@ def test_three_against_three_cannot_say() -> None:
     result = compare_unpaired([2, 3, 4], [0.2, 0.3, 0.41])
     assert result.p == result.smallest_p == 0.1
     assert result.provisional
-    assert [w.code for w in result.warnings] == ["order-unknown", "below-floor"]
+    assert codes(result) == ["order-unknown", "below-floor"]
     assert "0.1" in result.warnings[1].message
     reference = stats.ttest_ind(np.log([2, 3, 4]), np.log([0.2, 0.3, 0.41]), equal_var=False).confidence_interval()
     assert (result.ci_low, result.ci_high) == pytest.approx((np.exp(reference.low), np.exp(reference.high)))

@@ -85,6 +85,12 @@ def test_a_treatment_that_is_out_keeps_its_blocks_to_itself_and_counts(label: st
     assert a.p_adjusted == pytest.approx(3 * 2 / 1024)
 
 
+def test_a_contrast_without_a_p_still_counts() -> None:
+    # Holm: 5 * .01, 4 * .02; Benjamini and Hochberg: 4 * .01
+    assert Family("none").corrected([0.01, 0.02, None, None, None])[:3] == [0.05, 0.08, None]
+    assert Family("none", primary=False).corrected([0.01, None, None, None])[:2] == [0.04, None]
+
+
 def test_too_few_blocks_left() -> None:
     values = study(n=3, a=1.2)
     values["a"][:2] = math.nan

@@ -37,26 +37,6 @@ def test_same_as_statsmodels(little_garbage: None, p: list[float]) -> None:
     assert np.allclose(benjamini_hochberg(p), multipletests(p, method="fdr_bh")[1])
 
 
-@given(p_lists, st.integers(0, 5))
-def test_the_definitions_also_where_some_gave_no_p(p: list[float], absent: int) -> None:
-    m = len(p) + absent
-    ranked = sorted(range(len(p)), key=lambda i: p[i])
-    for place, i in enumerate(ranked):
-        # Holm: the largest of (m - rank + 1) p over all up to this one; Benjamini-Hochberg: the smallest of m p / rank
-        # over all from this one on
-        step_down = max((m - rank) * p[j] for rank, j in enumerate(ranked[: place + 1]))
-        step_up = min(m * p[j] / (rank + 1) for rank, j in enumerate(ranked) if rank >= place)
-        assert holm(p, m)[i] == pytest.approx(min(1.0, step_down))
-        assert benjamini_hochberg(p, m)[i] == pytest.approx(min(1.0, step_up))
-
-
-def test_a_contrast_without_a_p_still_counts() -> None:
-    assert holm([0.01, 0.02], m=5).tolist() == [0.05, 0.08]  # 5 * .01, 4 * .02
-    assert benjamini_hochberg([0.01], m=4).tolist() == [0.04]
-    with pytest.raises(UsageError):
-        holm([0.1, 0.2], m=1)
-
-
 def by_every_pattern(d: list[list[float]]) -> list[float]:
     """Step-down max-T by its definition: all patterns of signs, ranks by scipy, ties by the size of t."""
     n = len(d[0])

@@ -72,13 +72,6 @@ def test_bootstrap_deals_whole_blocks() -> None:
     assert set(np.round(values.ravel() - values.min(), 6)) == {0.0, 10.0, 20.0}
 
 
-def test_bootstrap_keeps_stretches_of_neighbours() -> None:
-    recorded = np.stack([np.arange(8.0)] * 2, axis=1)
-    values = bootstrap(recorded, [0.0, 0.0], 8, 100, np.random.default_rng(0), stretch=4)
-    steps = np.diff(values[:, :, 0], axis=1)[:, [0, 1, 2, 4, 5, 6]]
-    assert set(np.round(steps.ravel()) % 8) == {1.0}
-
-
 def test_bootstrap_deals_more_treatments_than_were_recorded() -> None:
     recorded = np.random.default_rng(1).normal(0, 1, (6, 2))
     values = bootstrap(recorded, [0.0, 0.0, 5.0], 4, 50, np.random.default_rng(2))
