@@ -13,7 +13,7 @@ import polars as pl
 from meshtrial.design.plan import Plan, make_plan
 from meshtrial.design.responses import REGISTRY, default_margins
 from meshtrial.design.study import Load, Study, Treatment
-from meshtrial.inference.rows import verdict_rows
+from meshtrial.inference.rows import LoadFamilies
 from meshtrial.records.dataset import RUNS_SCHEMA
 from meshtrial.records.tables import Inclusion
 
@@ -63,7 +63,7 @@ def main() -> bool:
     values = table(made, names)
     inclusion = Inclusion({}, tuple(range(1, BLOCKS + 1)), {}, {}, ())
     began, cpu = time.perf_counter(), time.process_time()
-    rows = verdict_rows(made, values, made.study.loads[0].label, inclusion, 0.05)
+    rows = LoadFamilies(made, values, made.study.loads[0].label, inclusion, 0.05).verdict_rows()
     wall, used = time.perf_counter() - began, time.process_time() - cpu
     print(
         f"{len(made.runs)} runs x {len(names)} responses x {len(TREATMENTS)} treatments: "

@@ -16,15 +16,14 @@ import polars as pl
 from meshtrial.design.plan import Plan
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.inference.diagnosis import same_versions, varying_versions
-from meshtrial.inference.rows import verdict_rows
+from meshtrial.inference.rows import LoadFamilies
 from meshtrial.inference.sequential import decide, ended, finished_blocks, finished_repetitions
-from meshtrial.records.columns import VERDICTS, kinds, verdict_frame
+from meshtrial.records.columns import VERDICTS, kinds, read_frame, verdict_frame
 from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
 from meshtrial.records.parts import place_of_block
 from meshtrial.records.schema import RunRecord, VerdictRow
 from meshtrial.records.store import StudyStore, write_json
 from meshtrial.records.tables import include, runs_table
-from meshtrial.typed import shortened
 from meshtrial.vocabulary import Word
 
 
@@ -67,7 +66,8 @@ def judge(
     mixed = (*varying_versions(records), *same_versions(records))
     rows: list[VerdictRow] = []
     for load in asked.study.loads:
-        rows += verdict_rows(asked, table, load.label, include(plan, records, load.label), alpha, places or {})
+        taken = include(plan, records, load.label)
+        rows += LoadFamilies(asked, table, load.label, taken, alpha, places or {}).verdict_rows()
     rows = [replace(row, warnings=(*row.warnings, *mixed)) for row in rows]
     if ended(plan, records):
         return rows
@@ -122,16 +122,10 @@ def read_verdict_frame(store: StudyStore) -> pl.DataFrame:
 
 
 def _read_table(store: StudyStore, name: str, schema: Mapping[str, Any]) -> pl.DataFrame:
-    path = store.path / name
-    try:
-        table = pl.read_parquet(path)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        reason = shortened(str(error).partition("\n")[0], 120)
-        raise RecordError(
-            f"{path}: cannot be read ({reason}); `meshtrial report {store.path}` makes it again"
-        ) from None
+    path, again = store.path / name, f"`meshtrial report {store.path}` makes it again"
+    table = read_frame(path, again)
     if table.schema != pl.Schema(schema):
-        raise RecordError(f"{path}: was written by another version; `meshtrial report {store.path}` makes it again")
+        raise RecordError(f"{path}: was written by another version; {again}")
     return table
 
 

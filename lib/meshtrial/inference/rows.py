@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -21,78 +23,100 @@ from meshtrial.records.tables import Inclusion
 CAPACITY = "capacity_rps"
 
 
-def verdict_rows(
-    plan: Plan,
-    table: pl.DataFrame,
-    load: str,
-    inclusion: Inclusion,
-    alpha: float,
-    places: Mapping[int, str] | None = None,
-) -> list[VerdictRow]:
-    """Every response that gets a verdict at one load, primary first; ``places`` says where a block was run."""
-    study = plan.study
-    measured = set(table.filter(pl.col("load") == load)["response"].unique().to_list())
-    names = primary_names(plan, load)
-    asked = plan.study.load(load)
-    names += [
-        name
-        for name in REGISTRY
-        if name in study.margins and name in measured and name not in names and applies(name, asked)
-    ]
-    rows: list[VerdictRow] = []
-    for name in names:
-        rows += _family_rows(plan, table, load, REGISTRY[name], inclusion, alpha, places or {})
-    return rows
-
-
-def primary_results(
-    plan: Plan, table: pl.DataFrame, load: str, inclusion: Inclusion, alpha: float
-) -> list[tuple[str, stats.ContrastResult]]:
-    """Results of the primary families at one load, without the twin: what a stopping rule may look at."""
-    found: list[tuple[str, stats.ContrastResult]] = []
-    for name in primary_names(plan, load):
-        values = _values(plan, table, load, name, inclusion)
-        for _, result in _results(plan, REGISTRY[name], inclusion, values, alpha):
-            if result.role != "a/a":
-                found.append((name, result))
-    return found
-
-
 def primary_names(plan: Plan, load: str) -> list[str]:
     """The primary responses that apply at one load, as declared."""
     return [name for name in plan.study.primary if applies(name, plan.study.load(load))]
 
 
-def _family_rows(
-    plan: Plan,
-    table: pl.DataFrame,
-    load: str,
-    response: Response,
-    inclusion: Inclusion,
-    alpha: float,
-    places: Mapping[int, str],
-) -> list[VerdictRow]:
-    study = plan.study
-    values = _values(plan, table, load, response.name, inclusion)
-    medians = {name: median_of(found) for name, found in values.items()}
-    blocks = LoadBlocks.of(table, load, inclusion.blocks)
-    data = (
-        *_ranked_worst(values),
-        *diagnose_family(blocks, response, study, blocks.values(list(values), response.name), places),
-    )
-    return [
-        verdict_row(
-            result,
-            response,
-            medians,
-            study=study.name,
-            load=load,
-            family=family,
-            exploratory=response.name not in study.primary,
-            warnings=data,
-        )
-        for family, result in _results(plan, response, inclusion, values, alpha, places)
-    ]
+@dataclass(frozen=True)
+class LoadFamilies:
+    """The families of contrasts at one load: what their runs say, and how they are judged."""
+
+    plan: Plan
+    table: pl.DataFrame  # of all runs
+    load: str
+    inclusion: Inclusion
+    alpha: float
+    places: Mapping[int, str] = field(default_factory=dict)  # where each block was run, of a study over several places
+
+    @cached_property
+    def runs(self) -> LoadBlocks:
+        """The included runs, by block."""
+        return LoadBlocks.of(self.table, self.load, self.inclusion.blocks)
+
+    def verdict_rows(self) -> list[VerdictRow]:
+        """Every response that gets a verdict, primary first."""
+        study, names = self.plan.study, primary_names(self.plan, self.load)
+        measured = {*self.table.filter(pl.col("load") == self.load)["response"].unique()} & {*study.margins}
+        others = [n for n in REGISTRY if n in measured and n not in names and applies(n, study.load(self.load))]
+        return [row for name in (*names, *others) for row in self._rows(REGISTRY[name])]
+
+    def primary_results(self) -> list[tuple[str, stats.ContrastResult]]:
+        """Results of the primary families without the twin: what a stopping rule may look at."""
+        return [
+            (name, result)
+            for name in primary_names(self.plan, self.load)
+            for _, result in self._results(REGISTRY[name], self._values(name))
+            if result.role != "a/a"
+        ]
+
+    def _values(self, response: str) -> dict[str, FloatArray]:
+        return self.runs.ranked([treatment.name for treatment in self.plan.study.treatments], response)
+
+    def _rows(self, response: Response) -> list[VerdictRow]:
+        study, values = self.plan.study, self._values(response.name)
+        medians = {name: median_of(found) for name, found in values.items()}
+        measured = self.runs.values(list(values), response.name)
+        data = (*_ranked_worst(values), *diagnose_family(self.runs, response, study, measured, self.places))
+        return [
+            verdict_row(
+                result,
+                response,
+                medians,
+                study=study.name,
+                load=self.load,
+                family=family,
+                exploratory=response.name not in study.primary,
+                warnings=data,
+            )
+            for family, result in self._results(response, values)
+        ]
+
+    def _results(
+        self, response: Response, values: Mapping[str, FloatArray]
+    ) -> Iterator[tuple[str, stats.ContrastResult]]:
+        """The contrasts of one response, each with its family's name; the twin with the first."""
+        stopped = self._stopped(response, values)
+        lacking = described_only(self.plan.study, response, values)
+        for index, (name, declared) in enumerate(self.plan.study.families().items()):
+            members = [one for one in declared if not lacking & {one.treatment, one.baseline}]
+            if lacking and not members:
+                continue
+            family = _family(self.plan.study, response, values, members, self.alpha, with_twin=index == 0)
+            for result in stats.analyse_family(
+                values,
+                family,
+                blocks=self.inclusion.blocks,
+                invalid=stopped["invalid"],
+                saturated=stopped["saturated"],
+                places=self.places,
+            ):
+                yield name, result
+
+    def _stopped(self, response: Response, values: Mapping[str, FloatArray]) -> dict[str, dict[str, str]]:
+        """Treatments whose contrasts are not tested, and why."""
+        stopped: dict[str, dict[str, str]] = {"invalid": {}, "saturated": {}}
+        excluded, unmeasured = self.inclusion.excluded, _not_measured(self.plan.study, response)
+        for treatment, state in excluded.items():
+            stopped[state][treatment] = _why(self.inclusion, treatment)
+        for treatment, found in values.items():
+            # A treatment without this response (too few requests for its quantile) must not take the others' blocks.
+            if treatment not in excluded and (found.size == 0 or np.isnan(found).all()):
+                stopped["invalid"][treatment] = unmeasured if found.size else "no complete block"
+            elif response.name == CAPACITY and np.isnan(found).any():
+                # Blocks whose search met the generator's limit must not leave by that outcome: nothing is compared.
+                stopped["invalid"][treatment] = unmeasured
+        return stopped
 
 
 def _ranked_worst(values: Mapping[str, FloatArray]) -> tuple[stats.Warning, ...]:
@@ -107,39 +131,6 @@ def _ranked_worst(values: Mapping[str, FloatArray]) -> tuple[stats.Warning, ...]
     return (stats.Warning("ranked-worst", text),)
 
 
-def _values(plan: Plan, table: pl.DataFrame, load: str, response: str, inclusion: Inclusion) -> dict[str, FloatArray]:
-    return LoadBlocks.of(table, load, inclusion.blocks).ranked([t.name for t in plan.study.treatments], response)
-
-
-def _results(
-    plan: Plan,
-    response: Response,
-    inclusion: Inclusion,
-    values: Mapping[str, FloatArray],
-    alpha: float,
-    places: Mapping[int, str] | None = None,
-) -> list[tuple[str, stats.ContrastResult]]:
-    """The contrasts of one response, each with its family's name; the twin with the first."""
-    stopped = _stopped(plan, response, inclusion, values)
-    found: list[tuple[str, stats.ContrastResult]] = []
-    lacking = described_only(plan.study, response, values)
-    for index, (name, declared) in enumerate(plan.study.families().items()):
-        members = [one for one in declared if not lacking & {one.treatment, one.baseline}]
-        if lacking and not members:
-            continue
-        family = _family(plan, response, values, members, alpha, with_twin=index == 0)
-        results = stats.analyse_family(
-            values,
-            family,
-            blocks=inclusion.blocks,
-            invalid=stopped["invalid"],
-            saturated=stopped["saturated"],
-            places=places,
-        )
-        found += [(name, result) for result in results]
-    return found
-
-
 def described_only(study: Study, response: Response, values: Mapping[str, FloatArray]) -> set[str]:
     """Treatments without any value because they have no such part: contrasts with them would say nothing.
 
@@ -150,25 +141,8 @@ def described_only(study: Study, response: Response, values: Mapping[str, FloatA
     return bare & absent if response.structural_zero and len(absent) < len(values) else set()
 
 
-def _stopped(
-    plan: Plan, response: Response, inclusion: Inclusion, values: Mapping[str, FloatArray]
-) -> dict[str, dict[str, str]]:
-    """Treatments whose contrasts are not tested, and why."""
-    stopped: dict[str, dict[str, str]] = {"invalid": {}, "saturated": {}}
-    for treatment, state in inclusion.excluded.items():
-        stopped[state][treatment] = _why(inclusion, treatment)
-    for treatment, found in values.items():
-        # A treatment without this response (too few requests for its quantile) must not take the others' blocks.
-        if treatment not in inclusion.excluded and (found.size == 0 or np.isnan(found).all()):
-            stopped["invalid"][treatment] = _not_measured(plan, response) if found.size else "no complete block"
-        elif response.name == CAPACITY and np.isnan(found).any():
-            # Blocks whose search met the generator's limit must not leave by that outcome: nothing is compared at all.
-            stopped["invalid"][treatment] = _not_measured(plan, response)
-    return stopped
-
-
 def _family(
-    plan: Plan,
+    study: Study,
     response: Response,
     values: Mapping[str, FloatArray],
     members: Sequence[Contrast],
@@ -177,7 +151,6 @@ def _family(
     with_twin: bool,
 ) -> stats.Family:
     """On the declared scale; by differences where one lacks what is measured altogether, and of counts."""
-    study = plan.study
     pairs = [(c.treatment, c.baseline) for c in members]
     differences = [pair for pair in pairs if _lacking(response, *(values[name] for name in pair))]
     lacking = bool(pairs) and len(differences) == len(pairs)
@@ -216,8 +189,8 @@ def usable_margin(margin: Margin | None, scale: stats.Scale) -> Margin | None:
     return margin if margin is not None and (scale == "ratio" or margin.floor) else None
 
 
-def _not_measured(plan: Plan, response: Response) -> str:
-    floor = plan.study.gates.sample_floor
+def _not_measured(study: Study, response: Response) -> str:
+    floor = study.gates.sample_floor
     if response.name.startswith("latency_"):
         return (
             f"not reported: fewer than {floor:g} requests lie beyond this quantile; measure longer or at a higher rate"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from meshtrial import stats
 from meshtrial.design.plan import ATTEMPTS, Plan
-from meshtrial.inference.rows import primary_results
+from meshtrial.inference.rows import LoadFamilies
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.tables import include, is_result, runs_table
 
@@ -54,7 +54,7 @@ def decide(plan: Plan, records: Sequence[RunRecord], repetitions: int) -> stats.
     for load in plan.study.loads:
         inclusion = include(plan, seen, load.label)
         complete = min(complete, len(inclusion.blocks))
-        for response, result in primary_results(plan, table, load.label, inclusion, alpha):
+        for response, result in LoadFamilies(plan, table, load.label, inclusion, alpha).primary_results():
             conclusive &= result.verdict.label.conclusive
             if result.comparison is not None:
                 key = f"{load.label} {response} {result.treatment}/{result.baseline}"

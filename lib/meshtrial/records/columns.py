@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import polars as pl
 
+from meshtrial.errors import RecordError
 from meshtrial.records.schema import RunRecord, VerdictRow
+from meshtrial.typed import shortened
 from meshtrial.vocabulary import Warning, Word
 
 
@@ -127,3 +130,12 @@ def frame_of(rows: Sequence[Mapping[str, Any]], described: Mapping[str, Column])
 def verdict_frame(rows: Sequence[VerdictRow]) -> pl.DataFrame:
     """Verdict rows as a frame of all their columns."""
     return frame_of([row.to_dict() for row in rows], VERDICTS)
+
+
+def read_frame(path: Path, next_step: str = "restore it from a backup") -> pl.DataFrame:
+    """A Parquet file; RecordError with its name, the reason and what to do next where it cannot be read."""
+    try:
+        return pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        reason = shortened(str(error).partition("\n")[0], 120)
+        raise RecordError(f"{path}: cannot be read ({reason}); {next_step}") from None

@@ -12,7 +12,7 @@ import polars as pl
 from meshtrial.design.plan import Plan
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.records import packed, series
-from meshtrial.records.columns import RESPONSES, kinds
+from meshtrial.records.columns import RESPONSES, kinds, read_frame
 from meshtrial.records.schema import RunRecord, VerdictRow, run_folder
 
 RUNS_SCHEMA = kinds(RESPONSES)
@@ -67,10 +67,7 @@ class StudyData:
         path = self.run_folder(run) / "latency.parquet"
         if "requests" in packed.left_out(self.path) and not path.exists():
             raise RecordError(f"{self.path.name}: its requests were left out when it was packed")
-        try:
-            return pl.read_parquet(path)
-        except (OSError, pl.exceptions.PolarsError) as error:
-            raise RecordError(f"{path}: cannot be read ({error}); restore it from a backup") from error
+        return read_frame(path)
 
     def series(self, run: RunRecord) -> pl.DataFrame:
         """The run's course, second by second: columns :data:`meshtrial.records.series.COLUMNS`.
@@ -78,14 +75,12 @@ class StudyData:
         Of a run that was recorded without one it is made from the requests; without these it is empty.
         """
         path = self.run_folder(run) / series.FILE
+        if path.exists():
+            return read_frame(path)
         try:
-            if path.exists():
-                return pl.read_parquet(path)
             return series.of_requests(self.latency(run))
         except RecordError:
             return series.empty()
-        except (OSError, pl.exceptions.PolarsError) as error:
-            raise RecordError(f"{path}: cannot be read ({error}); restore it from a backup") from error
 
     def logs(self, run: RunRecord) -> dict[str, Path]:
         """The logs that were kept of a run, by name.

@@ -12,7 +12,7 @@ from unit.inference.recorded import planned, study_of
 from meshtrial.design.plan import PlannedRun
 from meshtrial.inference.described import described
 from meshtrial.inference.ranking import Ranking, rankings
-from meshtrial.inference.rows import verdict_rows
+from meshtrial.inference.rows import LoadFamilies
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.tables import Inclusion
 from meshtrial.vocabulary import BETWEEN, Word
@@ -35,7 +35,7 @@ def study(blocks: int = 6, **given: object) -> StudyData:
 
     data = study_of(plan, responses)
     inclusion = Inclusion({}, tuple(range(1, blocks + 1)), {}, {}, ())
-    rows = verdict_rows(plan, data.table, plan.study.loads[0].label, inclusion, plan.study.alpha)
+    rows = LoadFamilies(plan, data.table, plan.study.loads[0].label, inclusion, plan.study.alpha).verdict_rows()
     return replace(data, verdicts=tuple(rows))
 
 
@@ -135,6 +135,6 @@ def test_a_mesh_that_was_not_measured_is_invalid_and_not_left_out(data):
     name = "control_plane_cpu_cores"
     table = data.table.filter((pl.col("response") != name) | (pl.col("treatment") != "kuma"))
     inclusion = Inclusion({}, tuple(range(1, 7)), {}, {}, ())
-    rows = verdict_rows(data.plan, table, data.plan.study.loads[0].label, inclusion, 0.05)
+    rows = LoadFamilies(data.plan, table, data.plan.study.loads[0].label, inclusion, 0.05).verdict_rows()
     kuma = [row for row in rows if row.response == name and "kuma" in (row.treatment, row.baseline)]
     assert {row.verdict for row in kuma} == {Word.INVALID}

@@ -8,7 +8,7 @@ import pytest
 
 from meshtrial.design.plan import make_plan
 from meshtrial.design.study import Contrast
-from meshtrial.inference.rows import verdict_rows
+from meshtrial.inference.rows import LoadFamilies
 from meshtrial.records.dataset import RUNS_SCHEMA
 from meshtrial.records.tables import Inclusion
 
@@ -32,7 +32,7 @@ def rows(make_study):
         found.append((*head, True, True, "data_plane_cpu_s_per_request", value, None))
     table = pl.DataFrame(found, schema=RUNS_SCHEMA, orient="row")
     blocks = tuple(range(1, 9))
-    made = verdict_rows(plan, table, plan.study.loads[0].label, Inclusion({}, blocks, {}, {}, ()), 0.05)
+    made = LoadFamilies(plan, table, plan.study.loads[0].label, Inclusion({}, blocks, {}, {}, ()), 0.05).verdict_rows()
     return {(row.treatment, row.baseline): row for row in made if row.response == "data_plane_cpu_s_per_request"}
 
 
