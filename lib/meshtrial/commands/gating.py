@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 from meshtrial.errors import GateError, UsageError
 
 if TYPE_CHECKING:
-    from meshtrial.inference.gate import Declared, Outcome, Rules
+    from meshtrial.inference.gate import Declared, GateOutcome, Rules
     from meshtrial.report.frames import Contrasts
 
 
@@ -79,7 +79,7 @@ class Gate:
         if self.rules:
             print(outcome.line, file=out)
 
-    def _write(self, contrasts: Contrasts, outcome: Outcome, title: str, out: TextIO) -> None:
+    def _write(self, contrasts: Contrasts, outcome: GateOutcome, title: str, out: TextIO) -> None:
         from meshtrial.report import summary
 
         if self.summary is not None:

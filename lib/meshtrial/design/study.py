@@ -382,16 +382,15 @@ class Study:
         labels = [load.label for load in self.loads]
         if not labels or len(set(labels)) != len(labels):
             raise UsageError(f"study {self.name}: the loads must be distinct and at least one: {', '.join(labels)}")
-        if self.correction not in get_args(Correction):
-            raise UsageError(f"correction = {self.correction!r}: allowed is {' or '.join(get_args(Correction))}")
-        if self.own_failures not in get_args(OwnFailures):
-            allowed = " or ".join(get_args(OwnFailures))
-            raise UsageError(f"own_failures = {self.own_failures!r}: allowed is {allowed}")
-        for name, scale in self.scales.items():
-            if scale not in get_args(Scale):
-                raise UsageError(f"scales.{name} = {scale!r}: allowed is {' or '.join(get_args(Scale))}")
-        if self.order not in ORDERS:
-            raise UsageError(f"order = {self.order!r}: allowed is {', '.join(ORDERS[:-1])} or {ORDERS[-1]}")
+        chosen: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+            ("correction", self.correction, get_args(Correction)),
+            ("own_failures", self.own_failures, get_args(OwnFailures)),
+            ("order", self.order, ORDERS),
+            *((f"scales.{name}", scale, get_args(Scale)) for name, scale in self.scales.items()),
+        )
+        for name, value, (*others, last) in chosen:
+            if value not in (*others, last):
+                raise UsageError(f"{name} = {value!r}: allowed is {', '.join(others)} or {last}")
         for contrast in self.contrasts:
             for name in (contrast.treatment, contrast.baseline):
                 if name not in names:

@@ -26,7 +26,7 @@ FARTHEST = 10
 
 
 @dataclass(frozen=True)
-class AtSize:
+class MonthAtSize:
     """What a treatment costs more than the baseline in a month, app and whole mesh together.
 
     Attributes
@@ -57,7 +57,7 @@ class AtSize:
     hundred: Slope
 
 
-def at_size(data: StudyData, prices: Prices, pods: int) -> tuple[AtSize, ...]:
+def at_size(data: StudyData, prices: Prices, pods: int) -> tuple[MonthAtSize, ...]:
     """Every treatment but the twin against the baseline.
 
     Raises
@@ -81,7 +81,7 @@ def _metered(data: StudyData) -> bool:
     return {CPU, MEMORY} <= set(data.table["response"].unique())
 
 
-def _predicted(data: StudyData, prices: Prices, treatment: str, pods: int) -> AtSize | None:
+def _predicted(data: StudyData, prices: Prices, treatment: str, pods: int) -> MonthAtSize | None:
     baseline, rate = data.plan.study.baseline.name, scaling.rates(data)[-1]
     wanted = [(name, part) for name in (treatment, baseline) for part in (CPU, MEMORY)]
     ladders = scaling.in_common([scaling.ladder(data, name, part, rate) for name, part in wanted])
@@ -94,7 +94,7 @@ def _predicted(data: StudyData, prices: Prices, treatment: str, pods: int) -> At
     )
     x, alpha = ladders[0].x, data.plan.study.alpha
     found = growth.at_size(x, month, plain, pods, alpha=alpha)
-    return AtSize(
+    return MonthAtSize(
         treatment=treatment,
         baseline=baseline,
         pods=pods,

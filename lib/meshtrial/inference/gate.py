@@ -6,7 +6,7 @@ open verdict does is therefore the user's choice. An unfinished study passes no 
 a primary contrast: nothing was judged there.
 
 Limit: every primary response at every load is a family with an error rate of its own, and a gate looks at all of them.
-`Outcome.false_alarms` is the bound that follows; few primary responses, or a smaller alpha, keep it low.
+`GateOutcome.false_alarms` is the bound that follows; few primary responses, or a smaller alpha, keep it low.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class GateOutcome:
     """What a gate came to: every primary contrast, as declared; `alpha` is the error level of a family."""
 
     rules: Rules
@@ -199,7 +199,7 @@ def declared_by(plan: Plan) -> tuple[Declared, ...]:
     )
 
 
-def judge(rows: Sequence[VerdictRow], declared: Sequence[Declared], rules: Rules, alpha: float) -> Outcome:
+def judge(rows: Sequence[VerdictRow], declared: Sequence[Declared], rules: Rules, alpha: float) -> GateOutcome:
     """Hold every declared primary contrast against the rules.
 
     Rows of the twin and exploratory ones are passed over. A declared contrast without a row is invalid, and never
@@ -207,7 +207,7 @@ def judge(rows: Sequence[VerdictRow], declared: Sequence[Declared], rules: Rules
     """
     primary = {row.key: row for row in rows if not row.twin and not row.exploratory}
     judged = (Judged(one, primary.get(one.key), _broken(primary.get(one.key), rules)) for one in declared)
-    return Outcome(rules, tuple(judged), alpha)
+    return GateOutcome(rules, tuple(judged), alpha)
 
 
 def _broken(row: VerdictRow | None, rules: Rules) -> str:

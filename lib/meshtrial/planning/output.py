@@ -1,12 +1,16 @@
-"""A plan of blocks as text for a terminal."""
+"""A plan of blocks as text for a terminal, and as plain data for ``meshtrial plan --json``."""
 
 from __future__ import annotations
 
+import dataclasses
 import textwrap
+from typing import Any
 
 from meshtrial import paths, stats
 from meshtrial.planning.blocks import Ask, LoadPlan
 from meshtrial.records.dataset import StudyData
+
+SCHEMA = "meshtrial.planning/1"
 
 
 def report(data: StudyData, ask: Ask, plans: tuple[LoadPlan, ...]) -> str:
@@ -15,14 +19,8 @@ def report(data: StudyData, ask: Ask, plans: tuple[LoadPlan, ...]) -> str:
 
 
 def _head(data: StudyData, ask: Ask) -> str:
-    sized = " or ".join(
-        text
-        for text in (
-            f"{100 * ask.margin.relative:g} %" * bool(ask.margin.relative),
-            f"{ask.margin.floor * 1e3:g} ms" * bool(ask.margin.floor),
-        )
-        if text
-    )
+    relative, floor = ask.margin.relative, ask.margin.floor
+    sized = " or ".join(filter(None, (f"{100 * relative:g} %" * bool(relative), f"{floor * 1e3:g} ms" * bool(floor))))
     floor_e = stats.smallest_n(ask.contrasts, ask.alpha, "equivalence")
     return _wrap(
         f"{ask.response.label}, margin {sized}, alpha {ask.alpha:g} over {ask.contrasts} contrast"
@@ -99,3 +97,27 @@ def _time(seconds: float) -> str:
 
 def _wrap(text: str) -> str:
     return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)
+
+
+def to_dict(data: StudyData, ask: Ask, plans: tuple[LoadPlan, ...]) -> dict[str, Any]:
+    """Plain data: the request, and what every load needs."""
+    return {
+        "schema": SCHEMA,
+        "study": str(paths.shown(data.path)),
+        "plan_sha256": data.plan.sha256,
+        "response": ask.response.name,
+        "margin": dataclasses.asdict(ask.margin),
+        "alpha": ask.alpha,
+        "power": ask.power,
+        "contrasts": ask.contrasts,
+        "loads": [
+            dataclasses.asdict(plan)
+            | {
+                "difference_blocks": plan.difference,
+                "equivalence_blocks": plan.equivalence,
+                "difference_s": plan.seconds(plan.difference),
+                "equivalence_s": plan.seconds(plan.equivalence),
+            }
+            for plan in plans
+        ],
+    }

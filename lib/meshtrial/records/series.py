@@ -22,7 +22,7 @@ _BEYOND = 5
 
 
 @dataclass(frozen=True)
-class Sample:
+class UsageSample:
     """What a component had used at one moment.
 
     Attributes
@@ -81,7 +81,7 @@ def of_requests(requests: pl.DataFrame) -> pl.DataFrame:
     return _tidy(pl.concat([long, kinds.select(long.columns)]).with_columns(pl.lit("").alias("component")))
 
 
-def of_samples(samples: Mapping[str, Sequence[Sample]], slice_index: int = 0) -> pl.DataFrame:
+def of_samples(samples: Mapping[str, Sequence[UsageSample]], slice_index: int = 0) -> pl.DataFrame:
     """CPU and memory of every component between one sample and the next.
 
     Returns

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from meshtrial.inference.gate import Judged, Outcome
+from meshtrial.inference.gate import GateOutcome, Judged
 from meshtrial.report import wording
 from meshtrial.report.frames import Contrasts
 from meshtrial.report.markup import TEMPLATES, cell
@@ -64,7 +64,7 @@ def _environment() -> Environment:
     return Environment(loader=FileSystemLoader(TEMPLATES), finalize=_text, undefined=StrictUndefined, trim_blocks=True)
 
 
-def markdown(title: str, contrasts: Contrasts, outcome: Outcome) -> str:
+def markdown(title: str, contrasts: Contrasts, outcome: GateOutcome) -> str:
     """The primary contrasts, the A/A twin's among them, as a Markdown table with the gate's answer on top.
 
     Without rules it is the verdicts alone.
@@ -100,7 +100,7 @@ def markdown(title: str, contrasts: Contrasts, outcome: Outcome) -> str:
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
-def rule_sentences(outcome: Outcome) -> list[str]:
+def rule_sentences(outcome: GateOutcome) -> list[str]:
     """The rules, and how often chance calls a difference that fires."""
     if not outcome.rules:
         return []
@@ -122,7 +122,7 @@ def _cell(column: VerdictColumn, value: object) -> _Escaped:
     return _Escaped(text + (f" ({_text(shown.note)})" if shown.note else ""))
 
 
-def _absent(one: Judged, outcome: Outcome) -> dict[str, str]:
+def _absent(one: Judged, outcome: GateOutcome) -> dict[str, str]:
     """What is known of a declared contrast without a row, by column."""
     declared = one.declared
     return {
@@ -134,11 +134,11 @@ def _absent(one: Judged, outcome: Outcome) -> dict[str, str]:
     }
 
 
-def _answer(one: Judged, outcome: Outcome) -> str:
+def _answer(one: Judged, outcome: GateOutcome) -> str:
     return one.broken or ("passes" if outcome.rules else "–")
 
 
-def junit(name: str, outcome: Outcome, counted: str = "blocks") -> str:
+def junit(name: str, outcome: GateOutcome, counted: str = "blocks") -> str:
     """A test case a primary contrast: failed where the gate fires, skipped where nothing was settled.
 
     ``counted`` is what the rows' ``n_blocks`` counts: blocks, or runs.

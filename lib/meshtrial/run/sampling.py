@@ -34,7 +34,7 @@ class Sampler:
         self._clock = clock
         self._slice = slice_index
         self._every_s = every_s
-        self._samples: dict[str, list[series.Sample]] = defaultdict(list)
+        self._samples: dict[str, list[series.UsageSample]] = defaultdict(list)
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
         self._began = 0.0
@@ -67,4 +67,4 @@ class Sampler:
         with suppress(MeshtrialError, OSError):
             at_s = self._clock() - self._began
             for component, (cpu_s, memory_bytes) in self._deployment.sample().items():
-                self._samples[component].append(series.Sample(at_s, cpu_s, memory_bytes))
+                self._samples[component].append(series.UsageSample(at_s, cpu_s, memory_bytes))

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from meshtrial.records import series
-from meshtrial.records.series import Sample
+from meshtrial.records.series import UsageSample
 
 
 def requests(rows):
@@ -48,7 +48,7 @@ def test_slices_are_kept_apart():
 
 
 def test_components_between_two_looks():
-    looks = [Sample(0.0, 1.0, 100), Sample(1.0, 1.5, 200), Sample(2.1, 1.5, None)]
+    looks = [UsageSample(0.0, 1.0, 100), UsageSample(1.0, 1.5, 200), UsageSample(2.1, 1.5, None)]
     found = series.of_samples({"app": looks}, slice_index=2)
     assert value(found, 0, "cpu_cores", "app") == 0.5
     assert value(found, 0, "memory_bytes", "app") == 200
@@ -57,7 +57,9 @@ def test_components_between_two_looks():
     assert found["slice"].unique().to_list() == [2]
 
 
-@pytest.mark.parametrize("samples", [{}, {"app": [Sample(0, 1, 1)]}, {"app": [Sample(0, 1, 1), Sample(0, 2, 1)]}])
+@pytest.mark.parametrize(
+    "samples", [{}, {"app": [UsageSample(0, 1, 1)]}, {"app": [UsageSample(0, 1, 1), UsageSample(0, 2, 1)]}]
+)
 def test_what_cannot_be_told_is_an_empty_table_of_the_same_shape(samples):
     assert series.of_samples(samples).equals(series.empty())
     assert series.of_requests(requests([])).schema == pl.Schema(series.COLUMNS)

@@ -104,7 +104,7 @@ def test_resources_are_those_of_the_record(data, run):
 
 
 def test_components_are_drawn_second_by_second(data, run, tmp_path):
-    samples = {"proxy": [series.Sample(n, 0.5 * n, 2**20 * (10 + n)) for n in range(5)]}
+    samples = {"proxy": [series.UsageSample(n, 0.5 * n, 2**20 * (10 + n)) for n in range(5)]}
     folder = tmp_path / "runs" / run.run_id
     folder.mkdir(parents=True)
     series.of_samples(samples).write_parquet(folder / series.FILE)

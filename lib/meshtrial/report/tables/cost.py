@@ -13,7 +13,7 @@ from functools import partial
 from statistics import median
 
 from meshtrial.design.responses import PARTS, PATH_ROLES
-from meshtrial.inference.extrapolated import AtSize, at_size
+from meshtrial.inference.extrapolated import MonthAtSize, at_size
 from meshtrial.inference.money import Amount, Bill, Prices, bills
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
@@ -163,7 +163,7 @@ def money_at(data: StudyData, core_hour: float, gib_hour: float, pods: int, curr
     found = at_size(data, Prices(core_hour, gib_hour), pods)
     if not found:
         return paragraph("No treatment has its CPU and memory recorded at two sizes, in two blocks.")
-    columns: list[ColumnOf[AtSize]] = [
+    columns: list[ColumnOf[MonthAtSize]] = [
         ColumnOf("treatment", lambda one: one.treatment),
         ColumnOf("against", lambda one: one.baseline),
         ColumnOf(f"a month at {wording.count(pods)} pods", lambda one: _amount(one.month, currency), numeric=True),
@@ -175,7 +175,7 @@ def money_at(data: StudyData, core_hour: float, gib_hour: float, pods: int, curr
     return Table.of("Cost in money by size", columns, found, note).fragment()
 
 
-def _limits(found: Sequence[AtSize]) -> str:
+def _limits(found: Sequence[MonthAtSize]) -> str:
     one = found[0]
     largest = one.sizes[-1]
     rate = (
