@@ -25,26 +25,16 @@ Value: TypeAlias = str | int | float | bool
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter.
-
-    Attributes
-    ----------
-    name : str
-    default : str, int, float or bool
-        Its type is the parameter's type. Empty text and 0 mean: as the profile says.
-    help : str
-        One line, shown by ``papermill --help-notebook`` (behind the name of its group, for papermill knows no
-        groups) and by ``meshtrial run STUDY --help``.
-    allowed : tuple of str
-        The only values, where there are such.
-    low, high : float or None
-        Inclusive bounds of a number.
-    """
+    """One parameter."""
 
     name: str
+    # Its type is the parameter's type. Empty text and 0 mean: as the profile says.
     default: Value
+    # One line, shown by `papermill --help-notebook` (behind the name of its group, for papermill knows no groups) and
+    # by `meshtrial run STUDY --help`
     help: str
-    allowed: tuple[str, ...] = ()
+    allowed: tuple[str, ...] = ()  # the only values, where there are such
+    # Inclusive bounds of a number
     low: float | None = None
     high: float | None = None
 

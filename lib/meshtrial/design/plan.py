@@ -27,26 +27,14 @@ ATTEMPTS = 2
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One fresh deployment to be made.
+    """One fresh deployment to be made."""
 
-    Attributes
-    ----------
-    run_id : str
-        Folder name: load (where there are several), block, position, treatment.
-    repetition : int
-        From 1; the block's number within its load.
-    position : int
-        From 1; the place of the run within its block.
-    sequence : int
-        From 0; the place of the run in the whole plan.
-    """
-
-    run_id: str
-    repetition: int
+    run_id: str  # folder name: load (where there are several), block, position, treatment
+    repetition: int  # from 1; the block's number within its load
     load: str
-    position: int
+    position: int  # from 1; the place of the run within its block
     treatment: str
-    sequence: int
+    sequence: int  # from 0; the place of the run in the whole plan
 
 
 @dataclass(frozen=True)

@@ -24,24 +24,13 @@ SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
 @dataclass(frozen=True)
 class Percentile:
-    """A percentile of a run's latencies.
+    """A percentile of a run's latencies."""
 
-    Attributes
-    ----------
-    q : float
-        The quantile, 0.99 for p99.
-    margin : float
-        Default relative margin.
-    marked : bool
-        Marked in the figure of the distribution, and named in a report where the runs were too short for it.
-    beyond_holds : bool
-        Reported beyond the application's own waiting times too, in studies that scale out.
-    """
-
-    q: float
-    margin: float
+    q: float  # the quantile, 0.99 for p99
+    margin: float  # default relative margin
+    # Marked in the figure of the distribution, and named in a report where the runs were too short for it
     marked: bool = False
-    beyond_holds: bool = True
+    beyond_holds: bool = True  # reported beyond the application's own waiting times too, in studies that scale out
 
     @property
     def label(self) -> str:
@@ -71,27 +60,13 @@ MARKED = tuple(found for found in PERCENTILES.values() if found.marked)
 
 @dataclass(frozen=True)
 class SystemPart:
-    """A part of the system whose CPU and memory are counted.
+    """A part of the system whose CPU and memory are counted."""
 
-    Attributes
-    ----------
-    role : str
-        As records name it; ``path`` is app, data plane and policy server together.
-    label : str
-        What a reader sees.
-    optional : bool
-        A treatment may have no such part at all: then the difference is compared, not the ratio.
-    counts_switches : bool
-        Context switches are counted too.
-    members : tuple of str
-        The roles that it sums up; its own alone by default.
-    """
-
-    role: str
-    label: str
-    optional: bool = False
-    counts_switches: bool = False
-    members: tuple[str, ...] = ()
+    role: str  # as records name it; `path` is app, data plane and policy server together
+    label: str  # what a reader sees
+    optional: bool = False  # a treatment may have no such part at all: then the difference is compared, not the ratio
+    counts_switches: bool = False  # context switches are counted too
+    members: tuple[str, ...] = ()  # the roles that it sums up; its own alone by default
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "members", self.members or (self.role,))
@@ -118,43 +93,25 @@ PATH_ROLES = PARTS["path"].members
 
 @dataclass(frozen=True)
 class Response:
-    """One response.
+    """One response."""
 
-    Attributes
-    ----------
-    name : str
-        With its unit, e.g. ``latency_p50_s``.
-    label : str
-        What a reader sees, e.g. ``p50 latency``.
-    kind : str
-        ``latency`` (slower, faster), ``resource`` (more, less), ``level`` and ``throughput`` (higher, lower; a level is
-        what a search found) or ``quality`` (described, never judged).
-    unit, scale : str, float
-        Display unit and what the stored value is multiplied by to get there.
-    margin : Margin or None
-        Default equivalence margin; None where no verdict is given.
-    structural_zero : bool
-        May be zero because the treatment has no such part; then the difference is compared, not the ratio.
-    percentile : Percentile or None
-        Which percentile of a run's latencies it is.
-    part : SystemPart or None
-        Which part of the system it is counted for.
-    additive : bool
-        Work that is added to each request: unless a plan says otherwise, its verdicts are those of the difference.
-    counted : bool
-        A number of events, of which none is as good a number as any: always compared by difference.
-    """
-
+    # With its unit, e.g. `latency_p50_s`.
     name: str
+    # What a reader sees, e.g. `p50 latency`.
     label: str
+    # `latency` (slower, faster), `resource` (more, less), `level` and `throughput` (higher, lower; a level is
+    # what a search found) or `quality` (described, never judged)
     kind: str
+    # Display unit and what the stored value is multiplied by to get there
     unit: str
     scale: float
-    margin: Margin | None = None
+    margin: Margin | None = None  # default equivalence margin; None where no verdict is given
+    # May be zero because the treatment has no such part; then the difference is compared, not the ratio
     structural_zero: bool = False
-    percentile: Percentile | None = None
-    part: SystemPart | None = None
-    counted: bool = False
+    percentile: Percentile | None = None  # which percentile of a run's latencies it is
+    part: SystemPart | None = None  # which part of the system it is counted for
+    counted: bool = False  # a number of events, of which none is as good a number as any: always compared by difference
+    # Work that is added to each request: unless a plan says otherwise, its verdicts are those of the difference
     additive: bool = False
 
     @property
@@ -279,6 +236,8 @@ _SHORT_NAME = re.compile(
 def find_response(name: str, unit: str = "") -> tuple[Response, float | None]:
     """A response by any of its names (``p50``, ``p99.9_ms``, ``mean``), and what a value is multiplied by to be stored.
 
+    UsageError if the unit of a latency is no time.
+
     Parameters
     ----------
     name : str
@@ -291,11 +250,6 @@ def find_response(name: str, unit: str = "") -> tuple[Response, float | None]:
         The registered response, or a stand-in of kind ``level`` for one that is not known. The factor is None for a
         latency without a unit: an absolute margin of 0.1 ms on seconds taken for milliseconds would decide the verdict
         in silence.
-
-    Raises
-    ------
-    UsageError
-        If the unit of a latency is no time.
     """
     found = _SHORT_NAME.fullmatch(name.strip())
     if found:
@@ -340,10 +294,7 @@ def default_scales() -> dict[str, Scale]:
 def declared_scales(items: Iterable[str], scales: Mapping[str, Scale]) -> dict[str, Scale]:
     """Scales with ``p50=ratio`` or ``p50=difference`` in their place.
 
-    Raises
-    ------
-    UsageError
-        Naming the item and what is allowed.
+    UsageError naming the item and what is allowed.
     """
     found = dict(scales)
     for item in items:
@@ -361,6 +312,8 @@ def declared_margins(
 ) -> dict[str, Margin]:
     """Margins with ``p50=5%`` or ``p50=0.2ms`` in their place; what an item does not give stays as it was.
 
+    UsageError naming the item and what is allowed.
+
     Parameters
     ----------
     items : iterable of str
@@ -369,11 +322,6 @@ def declared_margins(
         Those in force otherwise.
     find : callable
         From a name to its response.
-
-    Raises
-    ------
-    UsageError
-        Naming the item and what is allowed.
     """
     found = dict(margins)
     for item in items:

@@ -43,29 +43,15 @@ class Treatment:
 
     A lone name behind an @ is an application where it is one of :data:`APPS`, else a version: ``none@details``,
     ``sidecar@new``. An application of the user's own is written ``none@@mine``.
-
-    Attributes
-    ----------
-    dataplane : str
-        ``none``, ``sidecar``, ``node-proxy``, ``istio``, ...
-    features : tuple of str
-        In the order written; ``delay-50us`` carries its size in its name.
-    app : str
-        The application behind it where treatments differ in it; empty means the study's own.
-    twin : bool
-        The A/A twin: deployed and measured like every other treatment, identical to the baseline.
-    version : str
-        Which of several declared versions of the data plane; empty is the usual one.
-    restart : str
-        One of :data:`RESTARTS`, restarted while it is under load; written like a feature, ``sidecar+restart-app``.
     """
 
-    dataplane: str
-    features: tuple[str, ...] = ()
-    app: str = ""
-    twin: bool = False
+    dataplane: str  # `none`, `sidecar`, `node-proxy`, `istio`, ..
+    features: tuple[str, ...] = ()  # in the order written; `delay-50us` carries its size in its name
+    app: str = ""  # the application behind it where treatments differ in it; empty means the study's own
+    twin: bool = False  # the A/A twin: deployed and measured like every other treatment, identical to the baseline
+    # One of `RESTARTS`, restarted while it is under load; written like a feature, `sidecar+restart-app`
     restart: str = ""
-    version: str = ""
+    version: str = ""  # which of several declared versions of the data plane; empty is the usual one
 
     @classmethod
     def parse(cls, text: str) -> Treatment:
@@ -152,68 +138,34 @@ class Objective:
 
 @dataclass(frozen=True)
 class Load:
-    """What the generators ask for. Rates are open (scheduled) unless ``rps`` is 0: closed loop, as fast as possible.
+    """What the generators ask for. Rates are open (scheduled) unless ``rps`` is 0: closed loop, as fast as possible."""
 
-    Attributes
-    ----------
-    rps : float
-        Requests a second over all connections and generators.
-    connections : int
-        Connections over all generators; each is one fortio thread.
-    duration_s, warmup_s : float
-        Measured and discarded seconds.
-    payload_bytes : int
-        Body that is sent and echoed; 0 sends GET.
-    response_bytes : int
-        Body that is asked for in the answer, whatever is sent; 0 leaves it to the application.
-    headers : int
-        Further request headers of 64 bytes each.
-    keepalive : bool
-        False closes the connection after every request.
-    catchup : bool
-        False is fortio's ``-nocatchup``: sends that are overdue are skipped, not made up for.
-    timeout_s : float
-        How long the client waits for an answer.
-    protocol : str
-        One of :data:`PROTOCOLS`; ``mixed`` is HTTP/1.1 and gRPC at once, from generators that take turns; ``tcp``
-        sends bytes and waits for their echo.
-    generators : int
-        Load-generator processes or pods that share rate and connections.
-    generators_vary : bool
-        Other loads of the study differ in them alone, so the label says how many.
-    replicas : int
-        Copies of the application; in studies that scale out, endpoints a role.
-    slices : int
-        Interleaved measurements of one deployment: their requests are the run's, so they add nothing to n.
-    search : bool
-        The run searches the highest rate kept, in steps of ``duration_s``; ``rps`` then is 0.
-    objective : str
-        What a rate must keep besides in such a search, e.g. ``p99<10ms``; empty is nothing.
-    ramp : int
-        Steps of equal length in which the rate rises to ``rps`` within ``duration_s``; 0 is one rate all along.
-    restart_at_s, around_s : float
-        When treatments that restart a part begin with it, in seconds after the first send, and how many seconds from
-        then on count as around it, with a restart and without; 0 and 0 where nothing is restarted.
-    """
-
-    rps: float
-    connections: int
+    rps: float  # requests a second over all connections and generators
+    connections: int  # connections over all generators; each is one fortio thread
+    # Measured and discarded seconds
     duration_s: float
     warmup_s: float = 1.0
-    payload_bytes: int = 0
-    response_bytes: int = 0
-    headers: int = 0
-    keepalive: bool = True
+    payload_bytes: int = 0  # body that is sent and echoed; 0 sends GET
+    response_bytes: int = 0  # body that is asked for in the answer, whatever is sent; 0 leaves it to the application
+    headers: int = 0  # further request headers of 64 bytes each
+    keepalive: bool = True  # false closes the connection after every request
+    # One of `PROTOCOLS`; `mixed` is HTTP/1.1 and gRPC at once, from generators that take turns; `tcp` sends
+    # bytes and waits for their echo
     protocol: str = "http1"
-    catchup: bool = True
-    timeout_s: float = 5.0
-    generators: int = 1
-    generators_vary: bool = False
-    replicas: int = 1
+    catchup: bool = True  # false is fortio's `-nocatchup`: sends that are overdue are skipped, not made up for
+    timeout_s: float = 5.0  # how long the client waits for an answer
+    generators: int = 1  # load-generator processes or pods that share rate and connections
+    generators_vary: bool = False  # other loads of the study differ in them alone, so the label says how many
+    replicas: int = 1  # copies of the application; in studies that scale out, endpoints a role
+    # Interleaved measurements of one deployment: their requests are the run's, so they add nothing to n
     slices: int = 1
-    search: bool = False
+    search: bool = False  # the run searches the highest rate kept, in steps of `duration_s`; `rps` then is 0
+    # What a rate must keep besides in such a search, e.g. `p99<10ms`; empty is nothing.
     objective: str = ""
+    # Steps of equal length in which the rate rises to `rps` within `duration_s`; 0 is one rate all along
     ramp: int = 0
+    # When treatments that restart a part begin with it, in seconds after the first send, and how many seconds from then
+    # on count as around it, with a restart and without; 0 and 0 where nothing is restarted
     restart_at_s: float = 0.0
     around_s: float = 0.0
 
@@ -312,32 +264,18 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Gates:
-    """Thresholds every run is held to before any statistic is computed.
+    """Thresholds every run is held to before any statistic is computed."""
 
-    Attributes
-    ----------
-    rate_tolerance : float
-        Allowed distance of achieved/requested rate from 1, open-rate loads only.
-    error_ratio : float
-        Largest share of failed requests.
-    late_ratio : float
-        Largest share of sends that left later than their schedule by more than one
-        interval of their connection (at least 1 ms): the next send was already due. Held up by
-        late answers they are the treatment's, on a free connection the generator's.
-    generator_cpu : float
-        Largest share of the CPU the load generator may use that it did use.
-    foreign_load : float or None
-        Largest share of the machine's CPU time that programs other than the run's own used; None in a plan that was
-        sealed before there was this gate.
-    sample_floor : float
-        A quantile q is reported only where N (1 - q) reaches this.
-    """
-
-    rate_tolerance: float = 0.02
-    error_ratio: float = 0.01
+    rate_tolerance: float = 0.02  # allowed distance of achieved/requested rate from 1, open-rate loads only
+    error_ratio: float = 0.01  # largest share of failed requests
+    # Largest share of sends that left later than their schedule by more than one interval of their connection (at least
+    # 1 ms): the next send was already due. Held up by late answers they are the treatment's, on a free connection the
+    # generator's.
     late_ratio: float = 0.05
-    generator_cpu: float = 0.70
-    sample_floor: float = 100.0
+    generator_cpu: float = 0.70  # largest share of the CPU the load generator may use that it did use
+    sample_floor: float = 100.0  # a quantile q is reported only where N (1 - q) reaches this
+    # Largest share of the machine's CPU time that programs other than the run's own used; None in a plan that was
+    # sealed before there was this gate
     foreign_load: float | None = 0.10
 
 

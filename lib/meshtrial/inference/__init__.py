@@ -39,26 +39,14 @@ def infer(
 
 
 def judge(
+    # What was sealed: it says how far the study is, and at which share of the error rate its stopping rule ended it
     plan: Plan,
-    asked: Plan,
+    asked: Plan,  # the same treatments, loads and runs
     records: Sequence[RunRecord],
-    table: pl.DataFrame,
-    places: Mapping[int, str] | None = None,
+    table: pl.DataFrame,  # their tidy table
+    places: Mapping[int, str] | None = None,  # as in `infer`
 ) -> list[VerdictRow]:
-    """The rows of a sealed plan's records under the margins, error rate and contrasts of another, or of itself.
-
-    Parameters
-    ----------
-    plan : Plan
-        What was sealed: it says how far the study is, and at which share of the error rate its stopping rule ended it.
-    asked : Plan
-        The same treatments, loads and runs.
-    records : sequence of RunRecord
-    table : polars.DataFrame
-        Their tidy table.
-    places : mapping of block to str, optional
-        As in :func:`infer`.
-    """
+    """The rows of a sealed plan's records under the margins, error rate and contrasts of another, or of itself."""
     finished = finished_repetitions(plan, records)
     alpha = decide(plan, records, finished).alpha
     if asked.study.alpha != plan.study.alpha:
@@ -93,10 +81,7 @@ def infer_recorded(store: StudyStore, records: Sequence[RunRecord]) -> tuple[pl.
 def read_study(store: StudyStore) -> StudyData:
     """A study as it was last analysed, without computing anything.
 
-    Raises
-    ------
-    RecordError
-        When it was never analysed, or by another version.
+    RecordError when it was never analysed, or by another version.
     """
     path = store.path / "verdicts.json"
     if not path.exists():

@@ -37,45 +37,28 @@ _OF_ITS_OWN = ("seed", "study_dir", "run_missing", "kubeconfig", "context", "nam
 
 @dataclass(frozen=True)
 class Effect:
-    """What one study says of a contrast, or of a baseline's own level.
+    """What one study says of a contrast, or of a baseline's own level."""
 
-    Attributes
-    ----------
-    study : int
-        Its place in the list of studies.
-    values : array
-        One a block: ratios, differences, or levels.
-    mean, error : float
-        Of their logarithms, or of the differences; standard error of the mean.
-    """
-
-    study: int
-    values: FloatArray
+    study: int  # its place in the list of studies
+    values: FloatArray  # one a block: ratios, differences, or levels
+    # Of their logarithms, or of the differences; standard error of the mean
     mean: float
     error: float
 
 
 @dataclass(frozen=True)
 class OverDays:
-    """An effect over several studies.
+    """An effect over several studies."""
 
-    Attributes
-    ----------
-    estimate, low, high : float
-        A ratio, or a difference in the response's unit.
-    between_sd : float
-        Standard deviation between the studies, of logarithms where it is a ratio; 0 where the studies differ by no more
-        than their own noise explains.
-    sd_low, sd_high : float or None
-        Its interval (Viechtbauer, Statistics in Medicine 26, 2007, section 2.2: the Q-profile); None of two studies,
-        from which no spread can be told.
-    confidence : float
-    """
-
+    # A ratio, or a difference in the response's unit
     estimate: float
     low: float
     high: float
+    # Standard deviation between the studies, of logarithms where it is a ratio; 0 where the studies differ by no more
+    # than their own noise explains
     between_sd: float
+    # Its interval (Viechtbauer, Statistics in Medicine 26, 2007, section 2.2: the Q-profile); None of two studies, from
+    # which no spread can be told
     sd_low: float | None
     sd_high: float | None
     confidence: float
@@ -83,30 +66,17 @@ class OverDays:
 
 @dataclass(frozen=True)
 class Between:
-    """One contrast, or a baseline's level, in all studies that have it.
+    """One contrast, or a baseline's level, in all studies that have it."""
 
-    Attributes
-    ----------
-    load, response, treatment, baseline : str
-        An empty baseline: the level of the treatment itself.
-    scale : str
-        ``ratio`` or ``difference``.
-    effects : tuple of Effect
-    against_first : tuple of ContrastResult
-        Each further study against the first that has it.
-    added : tuple of ContrastResult
-        Of a ratio the same of the amounts, treatment minus baseline.
-    over_days : OverDays or None
-    """
-
+    # An empty baseline: the level of the treatment itself
     load: str
     response: str
     treatment: str
     baseline: str
-    scale: stats.Scale
+    scale: stats.Scale  # `ratio` or `difference`
     effects: tuple[Effect, ...]
-    against_first: tuple[stats.ContrastResult, ...]
-    added: tuple[stats.ContrastResult, ...]
+    against_first: tuple[stats.ContrastResult, ...]  # each further study against the first that has it
+    added: tuple[stats.ContrastResult, ...]  # of a ratio the same of the amounts, treatment minus baseline
     over_days: OverDays | None
 
     def word(self, result: stats.ContrastResult) -> str:
@@ -117,10 +87,7 @@ class Between:
 def compare(studies: Sequence[StudyData]) -> tuple[Between, ...]:
     """Every primary contrast, and the baseline's level, that two of the studies have at one load.
 
-    Raises
-    ------
-    UsageError
-        Where they ask different questions, or have no load and no contrast in common.
+    UsageError where they ask different questions, or have no load and no contrast in common.
     """
     if len(studies) < 2:
         raise UsageError("one study: name two or more of the same question")

@@ -19,62 +19,38 @@ from meshtrial.stats.ranktests import signed_rank_p
 
 @dataclass(frozen=True)
 class Piece:
-    """One line of a decomposition, in the response's stored unit.
-
-    Attributes
-    ----------
-    name : str
-    contrast : Contrast or None
-        None for the sum and the remainder.
-    estimate, low, high : float
-        Hodges-Lehmann estimate over the blocks and its interval.
-    p : float
-        Exact two-sided p-value of nothing; not corrected.
-    """
+    """One line of a decomposition, in the response's stored unit."""
 
     name: str
-    contrast: Contrast | None
+    contrast: Contrast | None  # none for the sum and the remainder
+    # Hodges-Lehmann estimate over the blocks and its interval
     estimate: float
     low: float
     high: float
-    p: float
+    p: float  # exact two-sided p-value of nothing; not corrected
 
 
 @dataclass(frozen=True)
 class Decomposition:
-    """A response's parts, their sum, the whole, and what is left between the two.
-
-    Attributes
-    ----------
-    blocks : int
-        In which every treatment was measured.
-    confidence : float
-        That the intervals achieve.
-    margin : Margin or None
-        The response's, of the baseline.
-    p_adds_up : float or None
-        Two one-sided exact tests that the remainder lies within it: that the parts add up. None without a margin.
-    """
+    """A response's parts, their sum, the whole, and what is left between the two."""
 
     response: str
     load: str
-    blocks: int
-    confidence: float
+    blocks: int  # in which every treatment was measured
+    confidence: float  # that the intervals achieve
     parts: tuple[Piece, ...]
     together: Piece
     whole: Piece
     remainder: Piece
-    margin: Margin | None
+    margin: Margin | None  # the response's, of the baseline
+    # Two one-sided exact tests that the remainder lies within it: that the parts add up. None without a margin.
     p_adds_up: float | None
 
 
 def decompose(data: StudyData, response: str) -> Decomposition:
     """Differences within each block; a sum is one of differences of the same block, so the machine's state cancels.
 
-    Raises
-    ------
-    UsageError
-        Where fewer than two blocks have every treatment.
+    UsageError where fewer than two blocks have every treatment.
     """
     study, load = data.plan.study, data.plan.study.loads[0].label
     chain = chain_of(study.treatments)

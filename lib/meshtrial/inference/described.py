@@ -19,24 +19,16 @@ from meshtrial.stats.intervals import median_ranks
 
 @dataclass(frozen=True)
 class Described:
-    """What one treatment uses of a part that others lack.
-
-    Attributes
-    ----------
-    median, low, high : float
-        Median over its included runs and an interval of it by order statistics, in the response's stored unit.
-    confidence : float
-        What the interval reaches; below 1 - alpha where so few runs cannot reach more.
-    runs : int
-    """
+    """What one treatment uses of a part that others lack."""
 
     load: str
     response: Response
     treatment: str
+    # Median over its included runs and an interval of it by order statistics, in the response's stored unit
     median: float
     low: float
     high: float
-    confidence: float
+    confidence: float  # what the interval reaches; below 1 - alpha where so few runs cannot reach more
     runs: int
 
 

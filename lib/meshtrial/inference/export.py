@@ -77,6 +77,9 @@ FORMATS: Mapping[str, Callable[[StudyData, Path], Iterator[Path]]] = {
 def export(data: StudyData, folder: Path, formats: tuple[str, ...] = ()) -> tuple[Path, ...]:
     """Write a study's verdicts and runs.
 
+    UsageError for a format that is not known. RecordError where the study has no verdicts, or the folder cannot be
+    written.
+
     Parameters
     ----------
     data : StudyData
@@ -90,13 +93,6 @@ def export(data: StudyData, folder: Path, formats: tuple[str, ...] = ()) -> tupl
     -------
     tuple of Path
         What was written.
-
-    Raises
-    ------
-    UsageError
-        For a format that is not known.
-    RecordError
-        Where the study has no verdicts, or the folder cannot be written.
     """
     for name in formats:
         if name not in FORMATS:

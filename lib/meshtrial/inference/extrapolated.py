@@ -27,43 +27,23 @@ FARTHEST = 10
 
 @dataclass(frozen=True)
 class MonthAtSize:
-    """What a treatment costs more than the baseline in a month, app and whole mesh together.
-
-    Attributes
-    ----------
-    pods : int
-        The size that was asked for.
-    sizes : tuple of int
-        Those that were measured.
-    rps : float or None
-        The rate; None where it grows with the size.
-    blocks : int
-    month : Slope or None
-        Predicted at ``pods``; None where the measured sizes say nothing of that one.
-    bounded : bool
-        Whether curvature is shown to change the month by less than a tenth.
-    hundred : Slope
-        Of a hundred pods more, within the measured sizes.
-    """
+    """What a treatment costs more than the baseline in a month, app and whole mesh together."""
 
     treatment: str
     baseline: str
-    pods: int
-    sizes: tuple[int, ...]
-    rps: float | None
+    pods: int  # the size that was asked for
+    sizes: tuple[int, ...]  # those that were measured
+    rps: float | None  # the rate; None where it grows with the size
     blocks: int
-    month: Slope | None
-    bounded: bool
-    hundred: Slope
+    month: Slope | None  # predicted at `pods`; None where the measured sizes say nothing of that one
+    bounded: bool  # whether curvature is shown to change the month by less than a tenth
+    hundred: Slope  # of a hundred pods more, within the measured sizes
 
 
 def at_size(data: StudyData, prices: Prices, pods: int) -> tuple[MonthAtSize, ...]:
     """Every treatment but the twin against the baseline.
 
-    Raises
-    ------
-    UsageError
-        For a study of one size, and for a size that is none or too far beyond the measured ones.
+    UsageError for a study of one size, and for a size that is none or too far beyond the measured ones.
     """
     study = data.plan.study
     sizes = sorted({scaling.endpoints_of(load) for load in study.loads})

@@ -19,23 +19,14 @@ from meshtrial.records.tables import include, runs_table
 
 @dataclass(frozen=True)
 class Detection:
-    """One injected delay, and what was made of it.
-
-    Attributes
-    ----------
-    asked_s, applied_s : float
-        The delay asked of the relay, and the mean that it says it added, over the included runs.
-    row : VerdictRow
-        The contrast of p50 with the relay at delay 0.
-    detectable_s : float or None
-        The contrast's minimum detectable effect, in seconds at the baseline's median.
-    """
+    """One injected delay, and what was made of it."""
 
     treatment: str
+    # The delay asked of the relay, and the mean that it says it added, over the included runs
     asked_s: float
     applied_s: float
-    row: VerdictRow
-    detectable_s: float | None
+    row: VerdictRow  # the contrast of p50 with the relay at delay 0
+    detectable_s: float | None  # the contrast's minimum detectable effect, in seconds at the baseline's median
 
 
 def detections(data: StudyData, response: str = "latency_p50_s") -> tuple[Detection, ...]:

@@ -25,14 +25,9 @@ _HOUR_S = 3600.0
 
 @dataclass(frozen=True)
 class Prices:
-    """What an hour costs, in any currency.
+    """What an hour costs, in any currency."""
 
-    Attributes
-    ----------
-    core_hour, gib_hour : float
-        Of one core and of one GiB of memory.
-    """
-
+    # Of one core and of one GiB of memory
     core_hour: float
     gib_hour: float
 
@@ -56,26 +51,18 @@ class Amount:
 
 @dataclass(frozen=True)
 class Bill:
-    """What a treatment costs more than the baseline at one load.
-
-    Attributes
-    ----------
-    month : Amount
-        CPU and memory of app and data plane (node agents and policy servers among it) over a month at this load.
-    control_plane : Amount or None
-        The same of the control plane, which does not grow with this application; None where none was metered.
-    million : Amount
-        CPU of app and data plane for a million requests.
-    """
+    """What a treatment costs more than the baseline at one load."""
 
     load: str
     treatment: str
     baseline: str
     blocks: int
     confidence: float
+    # CPU and memory of app and data plane (node agents and policy servers among it) over a month at this load
     month: Amount
+    # The same of the control plane, which does not grow with this application; None where none was metered
     control_plane: Amount | None
-    million: Amount
+    million: Amount  # CPU of app and data plane for a million requests
 
 
 def bills(data: StudyData, prices: Prices) -> tuple[Bill, ...]:

@@ -18,23 +18,14 @@ from meshtrial.vocabulary import BETWEEN, Word, directions
 
 @dataclass(frozen=True)
 class Place:
-    """Where a treatment stands among the others.
-
-    Attributes
-    ----------
-    treatment : str
-    value : float or None
-        Median of the response, in its stored unit; None where it was not compared.
-    best, worst : int
-        First and last place that the pairs leave it, 1 being the best.
-    better_than, worse_than : tuple of str
-        Those it was shown to be better or worse than.
-    """
+    """Where a treatment stands among the others."""
 
     treatment: str
-    value: float | None
+    value: float | None  # median of the response, in its stored unit; None where it was not compared
+    # First and last place that the pairs leave it, 1 being the best
     best: int
     worst: int
+    # Those it was shown to be better or worse than
     better_than: tuple[str, ...]
     worse_than: tuple[str, ...]
 

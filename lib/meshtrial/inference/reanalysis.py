@@ -25,17 +25,10 @@ _NBSP = "\u00a0"
 
 @dataclass(frozen=True)
 class Reanalysis:
-    """A study as another analysis sees it.
+    """A study as another analysis sees it."""
 
-    Attributes
-    ----------
-    data : StudyData
-        The same runs; plan and verdicts are those of the other analysis.
-    said : str
-        What was chosen and what was declared instead; empty where both are the same, and then so are all numbers.
-    """
-
-    data: StudyData
+    data: StudyData  # the same runs; plan and verdicts are those of the other analysis
+    # What was chosen and what was declared instead; empty where both are the same, and then so are all numbers
     said: str
 
 
@@ -43,6 +36,8 @@ def reanalyse(
     data: StudyData, *, margin: str = "", alpha: float | None = None, baseline: str = "", pairs: bool = False
 ) -> Reanalysis:
     """Judge the recorded runs again.
+
+    UsageError for a margin, level or treatment that cannot be.
 
     Parameters
     ----------
@@ -57,11 +52,6 @@ def reanalyse(
         study's own baseline, which it equals.
     pairs : bool, optional
         All pairs of the treatments beside the contrasts that were declared, corrected by max-T.
-
-    Raises
-    ------
-    UsageError
-        For a margin, level or treatment that cannot be.
     """
     declared = data.plan.study
     asked = declared

@@ -39,29 +39,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Ladder:
-    """One response of one treatment on all its sizes.
-
-    Attributes
-    ----------
-    rps : float or None
-        The rate, None where it grows with the size.
-    endpoints : tuple of int
-        Sizes, ascending.
-    blocks : tuple of int
-        Blocks in which every size was measured.
-    y : (blocks, sizes) array
-        The response in its stored unit.
-    missing : tuple of int
-        Planned sizes at which this treatment has no included run.
-    """
+    """One response of one treatment on all its sizes."""
 
     treatment: str
     response: str
-    rps: float | None
-    endpoints: tuple[int, ...]
-    blocks: tuple[int, ...]
-    y: FloatArray
-    missing: tuple[int, ...]
+    rps: float | None  # the rate, None where it grows with the size
+    endpoints: tuple[int, ...]  # sizes, ascending
+    blocks: tuple[int, ...]  # blocks in which every size was measured
+    y: FloatArray  # (blocks, sizes): the response in its stored unit
+    missing: tuple[int, ...]  # planned sizes at which this treatment has no included run
 
     @property
     def x(self) -> FloatArray:
@@ -77,25 +63,13 @@ class Ladder:
 
 @dataclass(frozen=True)
 class Growth:
-    """How a response grows; what cannot be computed is None, and ``why`` says so.
-
-    Attributes
-    ----------
-    law : PowerLaw or None
-        The exponent against endpoints, judged against 1.
-    cost : Slope or None
-        Of one more endpoint, in the stored unit.
-    knee : Knee or None
-        Where growth bends.
-    curve : Curve or None
-        The straight line or the power law, whichever lies closer: what is drawn and predicted with.
-    """
+    """How a response grows; what cannot be computed is None, and ``why`` says so."""
 
     ladder: Ladder
-    law: PowerLaw | None
-    cost: Slope | None
-    knee: Knee | None
-    curve: Curve | None
+    law: PowerLaw | None  # the exponent against endpoints, judged against 1
+    cost: Slope | None  # of one more endpoint, in the stored unit
+    knee: Knee | None  # where growth bends
+    curve: Curve | None  # the straight line or the power law, whichever lies closer: what is drawn and predicted with
     why: tuple[str, ...]
 
     def predict(self, endpoints: float, alpha: float) -> Slope | None:
@@ -108,21 +82,13 @@ class Growth:
 
 @dataclass(frozen=True)
 class SlopeContrast:
-    """Two treatments' growth of one response, paired by block.
-
-    Attributes
-    ----------
-    exponent : Slope or None
-        Difference of the exponents; None where a value is not positive.
-    cost : Slope
-        Difference of the cost of one more endpoint.
-    """
+    """Two treatments' growth of one response, paired by block."""
 
     treatment: str
     baseline: str
     response: str
-    exponent: Slope | None
-    cost: Slope
+    exponent: Slope | None  # difference of the exponents; None where a value is not positive
+    cost: Slope  # difference of the cost of one more endpoint
 
 
 def endpoints_of(load: Load) -> int:

@@ -21,33 +21,19 @@ LEAST_IDLE = 0.10
 
 @dataclass(frozen=True)
 class Limit:
-    """One treatment at one size and rate, over every run that was made of it, the repeated ones too.
-
-    Attributes
-    ----------
-    idle : float or None
-        Median idle share of the machine in the measured window.
-    achieved : float or None
-        Smallest achieved/requested rate.
-    failed : mapping of str to int
-        Failed requests by kind, all runs together.
-    throttled_s : float
-        Longest time that an application was throttled.
-    gates : tuple of str
-        Gates that failed, each with how often.
-    """
+    """One treatment at one size and rate, over every run that was made of it, the repeated ones too."""
 
     treatment: str
     endpoints: int
     rps: float
     runs: int
     valid: int
-    idle: float | None
-    achieved: float | None
+    idle: float | None  # median idle share of the machine in the measured window
+    achieved: float | None  # smallest achieved/requested rate
     requests: int
-    failed: dict[str, int]
-    throttled_s: float
-    gates: tuple[str, ...]
+    failed: dict[str, int]  # failed requests by kind, all runs together
+    throttled_s: float  # longest time that an application was throttled
+    gates: tuple[str, ...]  # gates that failed, each with how often
 
     @property
     def by_machine(self) -> bool:

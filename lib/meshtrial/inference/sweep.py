@@ -15,15 +15,9 @@ from meshtrial.records.schema import VerdictRow
 
 @dataclass(frozen=True)
 class Sweep:
-    """One load from different numbers of generators.
+    """One load from different numbers of generators."""
 
-    Attributes
-    ----------
-    loads : tuple of Load
-        From the fewest generators to the most.
-    """
-
-    loads: tuple[Load, ...]
+    loads: tuple[Load, ...]  # from the fewest generators to the most
 
     @property
     def name(self) -> str:

@@ -18,18 +18,10 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class LoadBlocks:
-    """The included runs of one load, by block.
+    """The included runs of one load, by block."""
 
-    Attributes
-    ----------
-    runs : polars.DataFrame
-        Their rows of ``runs.parquet``.
-    blocks : tuple of int
-        In the order of every array.
-    """
-
-    runs: pl.DataFrame
-    blocks: tuple[int, ...]
+    runs: pl.DataFrame  # their rows of `runs.parquet`
+    blocks: tuple[int, ...]  # in the order of every array
 
     @classmethod
     def of(cls, table: pl.DataFrame, load: str, blocks: Sequence[int] | None = None) -> LoadBlocks:

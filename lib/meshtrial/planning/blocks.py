@@ -38,62 +38,38 @@ _SLICED = re.compile(r"latency_(?P<corrected>corrected_)?(?P<what>p\d+|mean)_s")
 
 @dataclass(frozen=True)
 class Need:
-    """What one contrast needs.
-
-    Attributes
-    ----------
-    treatment, baseline : str
-    twin : bool
-        The A/A contrast: the machine's own noise.
-    blocks : int
-        Complete blocks that the noise was taken from.
-    scale : {"ratio", "difference"}
-        Of the verdicts that are planned: the study's declared one.
-    sd : float
-        Standard deviation of the block differences: of logs, or as a share of the baseline's median. What it is below
-        with a confidence of 70 % is planned with.
-    margin : float
-        The margin as a share of the baseline.
-    difference, equivalence : int
-        Blocks that find an effect of the margin's size, or show equivalence where there is none.
-    visible : float or None
-        Smallest effect, as a share of the baseline, found with the blocks that are there; None below the floor.
-    """
+    """What one contrast needs."""
 
     treatment: str
     baseline: str
-    twin: bool
-    blocks: int
-    scale: stats.Scale
+    twin: bool  # the A/A contrast: the machine's own noise
+    blocks: int  # complete blocks that the noise was taken from
+    scale: stats.Scale  # of the verdicts that are planned: the study's declared one
+    # Standard deviation of the block differences: of logs, or as a share of the baseline's median. What it is below
+    # with a confidence of 70 % is planned with.
     sd: float
-    margin: float
+    margin: float  # the margin as a share of the baseline
+    # Blocks that find an effect of the margin's size, or show equivalence where there is none
     difference: int
     equivalence: int
+    # Smallest effect, as a share of the baseline, found with the blocks that are there; None below the floor
     visible: float | None
 
 
 @dataclass(frozen=True)
 class Slices:
-    """How to split a deployment's time.
+    """How to split a deployment's time."""
 
-    Attributes
-    ----------
-    recorded, best : int
-        Slices a deployment in the study, and the cheapest number.
-    between, within : float
-        Variance, on the scale of the noise, between deployments (inside their block) and between the slices of one.
-    outer_s, inner_s : float
-        What a deployment costs beside its slices, and what a slice costs.
-    options : mapping of int to (int, float)
-        Slices to the blocks that they would need and the seconds that these would take.
-    """
-
+    # Slices a deployment in the study, and the cheapest number
     recorded: int
     best: int
+    # Variance, on the scale of the noise, between deployments (inside their block) and between the slices of one
     between: float
     within: float
+    # What a deployment costs beside its slices, and what a slice costs
     outer_s: float
     inner_s: float
+    # Slices to the blocks that they would need and the seconds that these would take
     options: Mapping[int, tuple[int, float]]
 
 
@@ -152,10 +128,7 @@ def read(path: Path) -> StudyData:
 def plan_of(data: StudyData, ask: Ask) -> tuple[LoadPlan, ...]:
     """The plan of every load that the study recorded.
 
-    Raises
-    ------
-    UsageError
-        Where no load has two complete blocks with the response.
+    UsageError where no load has two complete blocks with the response.
     """
     found = []
     for load in data.plan.study.loads:

@@ -17,18 +17,10 @@ from meshtrial.vocabulary import Warning, Word
 
 @dataclass(frozen=True)
 class Column:
-    """One column.
+    """One column."""
 
-    Attributes
-    ----------
-    kind : polars data type
-    unit : str
-        Empty where there is none; ``response`` where it is that of the row's response.
-    meaning : str
-    """
-
-    kind: Any
-    unit: str
+    kind: Any  # polars data type
+    unit: str  # empty where there is none; `response` where it is that of the row's response
     meaning: str
 
 

@@ -20,38 +20,21 @@ RUNS_SCHEMA = kinds(RESPONSES)
 
 @dataclass(frozen=True)
 class StudyData:
-    """Everything that one study recorded.
+    """Everything that one study recorded."""
 
-    Attributes
-    ----------
-    path : Path
-        The study's folder.
-    plan : Plan
-    environment : mapping
-        ``environment.json``.
-    runs : tuple of RunRecord
-        Every attempt of every run, in the order in which they ran.
-    table : polars.DataFrame
-        ``runs.parquet``: a row a run and response, columns :data:`RUNS_SCHEMA`. ``included`` says whether
-        the row's block takes part in the inference.
-    verdicts : tuple of VerdictRow
-        ``verdicts.json``; empty before the analysis.
-    """
-
-    path: Path
+    path: Path  # the study's folder
     plan: Plan
-    environment: Mapping[str, Any]
-    runs: tuple[RunRecord, ...]
+    environment: Mapping[str, Any]  # `environment.json`
+    runs: tuple[RunRecord, ...]  # every attempt of every run, in the order in which they ran
+    # `runs.parquet`: a row a run and response, columns `RUNS_SCHEMA`. `included` says whether the row's block
+    # takes part in the inference.
     table: pl.DataFrame
-    verdicts: tuple[VerdictRow, ...] = ()
+    verdicts: tuple[VerdictRow, ...] = ()  # `verdicts.json`; empty before the analysis
 
     def find_run(self, run_id: str, attempt: int = 1) -> RunRecord:
         """One attempt of a run.
 
-        Raises
-        ------
-        UsageError
-            When there is none.
+        UsageError when there is none.
         """
         for run in self.runs:
             if (run.run_id, run.attempt) == (run_id, attempt):
@@ -85,10 +68,7 @@ class StudyData:
     def logs(self, run: RunRecord) -> dict[str, Path]:
         """The logs that were kept of a run, by name.
 
-        Raises
-        ------
-        RecordError
-            When they were left out of a packed study.
+        RecordError when they were left out of a packed study.
         """
         folder = self.run_folder(run) / "logs"
         if "logs" in packed.left_out(self.path) and not folder.is_dir():
@@ -110,16 +90,13 @@ class StudyData:
 def subset(data: StudyData, treatments: Sequence[str] = (), loads: Sequence[str] = ()) -> StudyData:
     """The rows, runs and verdicts of some treatments and loads, to be looked at; what is judged is always the whole.
 
+    UsageError for one that the study does not have.
+
     Parameters
     ----------
     data : StudyData
     treatments, loads : sequence of str, optional
         None is all of them. What the treatments are compared with stays, and so do the study's baseline and its twin.
-
-    Raises
-    ------
-    UsageError
-        For one that the study does not have.
     """
     study = data.plan.study
     named = [treatment.name for treatment in study.treatments]

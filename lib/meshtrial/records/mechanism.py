@@ -18,21 +18,12 @@ WRITES = ("write", "writev", "sendto", "sendmsg", "pwrite64")
 
 @dataclass(frozen=True)
 class ComponentCalls:
-    """What one component did.
-
-    Attributes
-    ----------
-    component, role : str
-    calls : mapping of str to int
-        System calls by name.
-    switches : int or None
-        Context switches, counted by the kernel in an untraced stage of the same load.
-    """
+    """What one component did."""
 
     component: str
     role: str
-    calls: Mapping[str, int]
-    switches: int | None
+    calls: Mapping[str, int]  # system calls by name
+    switches: int | None  # context switches, counted by the kernel in an untraced stage of the same load
 
     def of(self, names: tuple[str, ...]) -> int:
         """How many calls of these names."""
@@ -41,18 +32,11 @@ class ComponentCalls:
 
 @dataclass(frozen=True)
 class Mechanism:
-    """What was counted of one treatment.
-
-    Attributes
-    ----------
-    load : str
-        Label of the load under which it was counted: how many calls a request takes depends on the rate.
-    traced, untraced : int
-        Requests in the traced stage, and in the one before it in which context switches were counted.
-    """
+    """What was counted of one treatment."""
 
     treatment: str
-    load: str
+    load: str  # label of the load under which it was counted: how many calls a request takes depends on the rate
+    # Requests in the traced stage, and in the one before it in which context switches were counted
     traced: int
     untraced: int
     components: tuple[ComponentCalls, ...]
@@ -66,10 +50,7 @@ def write_mechanism(folder: Path, found: tuple[Mechanism, ...]) -> None:
 def read_mechanism(folder: Path) -> tuple[Mechanism, ...]:
     """Read it back; empty where a study counted nothing.
 
-    Raises
-    ------
-    RecordError
-        Where the file is not whole.
+    RecordError where the file is not whole.
     """
     path = folder / FILE
     if not path.is_file():

@@ -22,19 +22,15 @@ from meshtrial.records.tables import is_result
 def merge(stores: Sequence[StudyStore], target: Path) -> StudyStore:
     """Write the whole study into a new folder.
 
+    UsageError where these are not the parts of one study. RecordError where a part is damaged or lacks runs, or the
+    folder is there already.
+
     Parameters
     ----------
     stores : sequence of StudyStore
         Its parts, in any order.
     target : Path
         The folder; it must not be there.
-
-    Raises
-    ------
-    UsageError
-        Where these are not the parts of one study.
-    RecordError
-        Where a part is damaged or lacks runs, or the folder is there already.
     """
     parts = sorted(map(_read, stores), key=lambda one: one[1].blocks)
     first = parts[0][0] if parts else None

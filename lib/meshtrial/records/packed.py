@@ -77,17 +77,14 @@ def pack(folder: Path, target: Path, without: Sequence[str] = ()) -> Path:
 def unpack(file: Path, root: Path | None = None) -> Path:
     """Unpack a study beside those that were recorded here, and return its folder; once is enough.
 
+    RecordError when it is no packed study, is damaged, or another study lies where it would go.
+
     Parameters
     ----------
     file : Path
         What :func:`pack` wrote.
     root : Path, optional
         Instead of ``data/studies``.
-
-    Raises
-    ------
-    RecordError
-        When it is no packed study, is damaged, or another study lies where it would go.
     """
     root = paths.studies_root() if root is None else root
     damaged = f"{file}: is not a whole packed study"

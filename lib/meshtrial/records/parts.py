@@ -80,10 +80,7 @@ def described(part: Part, plan: Plan) -> dict[str, Any]:
 def part_of(plan: Plan, environment: Mapping[str, Any]) -> Part | None:
     """The part that a folder holds; None where it holds all blocks.
 
-    Raises
-    ------
-    RecordError
-        Where what it says of itself is not a part of this plan.
+    RecordError where what it says of itself is not a part of this plan.
     """
     found = environment.get("part")
     if found is None:

@@ -24,22 +24,13 @@ ROLES = (*(part.role for part in PARTS.values() if part.members == (part.role,))
 
 @dataclass(frozen=True)
 class Proof:
-    """One demonstration that the treatment is what its label says.
+    """One demonstration that the treatment is what its label says."""
 
-    Attributes
-    ----------
-    name : str
-        What is proven, e.g. ``plaintext refused``.
-    phase : str
-        ``before`` or ``after`` the load.
-    passed : bool
-    expected, observed : str
-        In words or numbers, for the report.
-    """
-
+    # What is proven, e.g. `plaintext refused`.
     name: str
-    phase: str
+    phase: str  # `before` or `after` the load
     passed: bool
+    # In words or numbers, for the report
     expected: str
     observed: str
 
@@ -57,37 +48,19 @@ class GateResult:
 
 @dataclass(frozen=True)
 class ComponentUsage:
-    """What one component used over the load window.
+    """What one component used over the load window."""
 
-    Attributes
-    ----------
-    component : str
-        e.g. ``client sidecar``.
-    role : str
-        One of :data:`ROLES`.
-    window_s, cpu_s : float
-        Length of the window and CPU seconds used in it.
-    pss_bytes : int or None
-        Proportional set size at its end; None where it could not be read.
-    throttled_s : float or None
-        Time under CFS throttling in the window; None where there is no such counter.
-    count : int
-        Processes or containers summed here.
-    switches : int or None
-        Context switches in the window, voluntary and not.
-    largest_bytes : int or None
-        Memory of the largest of the processes or containers.
-    """
-
+    # E.g. `client sidecar`.
     component: str
-    role: str
+    role: str  # one of `ROLES`
+    # Length of the window and CPU seconds used in it
     window_s: float
     cpu_s: float
-    pss_bytes: int | None
-    throttled_s: float | None = None
-    count: int = 1
-    switches: int | None = None
-    largest_bytes: int | None = None
+    pss_bytes: int | None  # proportional set size at its end; None where it could not be read
+    throttled_s: float | None = None  # time under CFS throttling in the window; None where there is no such counter
+    count: int = 1  # processes or containers summed here
+    switches: int | None = None  # context switches in the window, voluntary and not
+    largest_bytes: int | None = None  # memory of the largest of the processes or containers
 
 
 @dataclass(frozen=True)
@@ -112,25 +85,9 @@ class GeneratorRecord:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """``run.json``.
+    """``run.json``."""
 
-    Attributes
-    ----------
-    run_id : str
-        Planned run; ``attempt`` 2 is its one repeat inside the block.
-    valid : bool
-        All gates and proofs passed. ``reasons`` says what did not.
-    responses : mapping of str to float
-        Response name to value in SI base units; only what the sample floor allows.
-    bounds : mapping of str to float
-        Resolution of a quantile in seconds where it came from a histogram or a coarse clock.
-    failures : mapping of str to int
-        Failed requests by kind: an HTTP status, gRPC's name, or ``time-out``, ``refused``, ``reset``, ``no answer``.
-    extra : mapping
-        What a study adds (scale-out: control-plane push times; saturation: search steps).
-    """
-
-    run_id: str
+    run_id: str  # planned run; `attempt` 2 is its one repeat inside the block
     plan_sha256: str
     study: str
     backend: str
@@ -153,12 +110,15 @@ class RunRecord:
     gates: tuple[GateResult, ...]
     usage: tuple[ComponentUsage, ...]
     versions: Mapping[str, str]
-    responses: Mapping[str, float]
-    bounds: Mapping[str, float]
+    responses: Mapping[str, float]  # response name to value in SI base units; only what the sample floor allows
+    bounds: Mapping[str, float]  # resolution of a quantile in seconds where it came from a histogram or a coarse clock
+    # All gates and proofs passed. `reasons` says what did not.
     valid: bool
     reasons: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    # Failed requests by kind: an HTTP status, gRPC's name, or `time-out`, `refused`, `reset`, `no answer`
     failures: Mapping[str, int] = field(default_factory=dict)
+    # What a study adds (scale-out: control-plane push times; saturation: search steps)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:

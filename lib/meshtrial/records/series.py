@@ -23,21 +23,11 @@ _BEYOND = 5
 
 @dataclass(frozen=True)
 class UsageSample:
-    """What a component had used at one moment.
+    """What a component had used at one moment."""
 
-    Attributes
-    ----------
-    at_s : float
-        Seconds after the start of the slice.
-    cpu_s : float
-        CPU seconds so far.
-    memory_bytes : int or None
-        Resident memory now.
-    """
-
-    at_s: float
-    cpu_s: float
-    memory_bytes: int | None
+    at_s: float  # seconds after the start of the slice
+    cpu_s: float  # CPU seconds so far
+    memory_bytes: int | None  # resident memory now
 
 
 def empty() -> pl.DataFrame:

@@ -213,10 +213,7 @@ def write_text(path: Path, text: str) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object.
 
-    Raises
-    ------
-    RecordError
-        Naming the file and the reason.
+    RecordError naming the file and the reason.
     """
     try:
         data = json.loads(path.read_text())

@@ -33,27 +33,15 @@ GENERATOR_GATES = frozenset({"generator CPU", "generator late"})
 
 @dataclass(frozen=True)
 class Inclusion:
-    """Which runs take part, at one load.
+    """Which runs take part, at one load."""
 
-    Attributes
-    ----------
-    chosen : mapping of (block, treatment) to RunRecord
-        The attempt that counts: the first that is a result, else the last.
-    blocks : tuple of int
-        Blocks in which every treatment that was not excluded is valid.
-    excluded : mapping of str to str
-        Treatment to ``saturated`` or ``invalid``.
-    excluded_blocks : mapping of int to str
-        Block to the reason why it left the inference.
-    unfinished : tuple of int
-        Planned blocks that have not been run to their end.
-    """
-
-    chosen: Mapping[tuple[int, str], RunRecord]
-    blocks: tuple[int, ...]
-    excluded: Mapping[str, str]
-    excluded_blocks: Mapping[int, str]
-    unfinished: tuple[int, ...]
+    chosen: Mapping[
+        tuple[int, str], RunRecord
+    ]  # by block and treatment: the first attempt that is a result, else the last
+    blocks: tuple[int, ...]  # blocks in which every treatment that was not excluded is valid
+    excluded: Mapping[str, str]  # treatment to `saturated` or `invalid`
+    excluded_blocks: Mapping[int, str]  # block to the reason why it left the inference
+    unfinished: tuple[int, ...]  # planned blocks that have not been run to their end
 
 
 def include(plan: Plan, records: Iterable[RunRecord], load: str) -> Inclusion:

@@ -32,34 +32,17 @@ Rule = Literal["at most", "at least", "more than", "about", "exactly"]
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One measured error rate, coverage or power.
+    """One measured error rate, coverage or power."""
 
-    Attributes
-    ----------
-    check : str
-        Number and name of the check.
-    cell : str
-        The simulated situation.
-    rule : str
-        How `observed` must stand to `nominal`.
-    nominal, observed : float
-        Shares of studies.
-    mc_se : float
-        Monte-Carlo standard error at the nominal value.
-    repetitions : int
-        Simulated studies.
-    passed : bool
-        Whether the rule holds, three standard errors allowed.
-    """
-
-    check: str
-    cell: str
-    rule: Rule
+    check: str  # number and name of the check
+    cell: str  # the simulated situation
+    rule: Rule  # how `observed` must stand to `nominal`
+    # Shares of studies
     nominal: float
     observed: float
-    mc_se: float
-    repetitions: int
-    passed: bool
+    mc_se: float  # Monte-Carlo standard error at the nominal value
+    repetitions: int  # simulated studies
+    passed: bool  # whether the rule holds, three standard errors allowed
 
 
 # power is compared with a rounded figure, and the sizes of two parts of the noise were chosen to match it

@@ -16,113 +16,66 @@ Design = Literal["paired", "unpaired"]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A treatment against a baseline.
+    """A treatment against a baseline."""
 
-    Attributes
-    ----------
-    design : {"paired", "unpaired"}
-        Paired by block: exact signed-rank test. Unpaired runs: exact Mann-Whitney test.
-    n_treatment, n_baseline : int
-        Values compared: complete blocks (the same number twice), or runs of each treatment.
-    scale : {"ratio", "difference"}
-        Scale of `estimate`, `ci_low`, `ci_high`, `margin_high` and `mde`.
-    estimate : float
-        Hodges-Lehmann estimate: treatment/baseline, or treatment - baseline in the response's unit.
-    ci_low, ci_high : float
-        Interval at 1 - alpha nominal.
-    ci_low_open, ci_high_open : bool
-        An end that equals "no effect" exactly and is rejected by the test (only with ties or zeros in the data).
-    confidence : float
-        Confidence the interval actually achieves.
-    p : float
-        Exact two-sided p-value, not corrected for the family. p <= alpha exactly where the interval excludes "no
-        effect" (`excludes_no_effect`), except for a provisional interval.
-    smallest_p : float
-        The smallest p that so many values can give.
-    p_equivalence : float or None
-        Two one-sided tests against the margin; None without a margin.
-    ratio, ratio_low, ratio_high : float or None
-        The effect and its interval as treatment/baseline, by the same exact test of the log ratios; None where a value
-        is not positive.
-    difference, difference_low, difference_high : float
-        The same in the response's own unit, from the differences of the values themselves. It is no ratio times a
-        baseline: where that moves from session to session, what is added often does not.
-    baseline_median : float
-        Median of the baseline, in the response's unit.
-    p_material : float or None
-        One-sided test, in the direction of the estimate, that the effect is no larger than the margin.
-    margin_high : float or None
-        Upper one of the effective equivalence bounds; the lower is its mirror image.
-    margin_relative : float or None
-        The relative part as it was declared.
-    margin_floor : float or None
-        The absolute floor in the response's unit where it is the larger part and decides. Both tests against the margin
-        are on the scale of the part that decides, whatever `scale` is: a floor on ratios, or a share on differences,
-        would depend on this study's own baseline.
-    p_sign_flip, p_paired_t : float or None
-        Cross-checks of a paired contrast; they only warn.
-    sd : float
-        Standard deviation of the difference of two runs: of the block differences where paired, else sqrt(2) times
-        the pooled one; of the log ratios, or in the response's unit.
-    mde : float or None
-        Minimum detectable effect at power 0.8 and alpha/m_family: ratio - 1, or the response's unit. None below the
-        floor.
-    needed_difference, needed_equivalence : int or None
-        Blocks, or runs of each treatment, that would find an effect the size of the margin (power 0.8), or show
-        equivalence if there is no effect.
-    floor_n : int
-        Fewest blocks, or runs of each treatment, that can reach alpha in this family.
-    alpha : float
-        Nominal error rate.
-    m_family : int
-        Contrasts of the family.
-    jointly : bool
-        Whether they are corrected in a way that does not raise the floor with their number.
-    method : str
-        How the interval was made.
-    warnings : tuple of Warning
-        What a reader must know.
-    coarse : bool
-        Whether the interval was widened by the buckets of histograms.
-    """
-
+    # Paired by block: exact signed-rank test. Unpaired runs: exact Mann-Whitney test.
     design: Design
+    # Values compared: complete blocks (the same number twice), or runs of each treatment
     n_treatment: int
     n_baseline: int
-    scale: Scale
-    estimate: float
+    scale: Scale  # of `estimate`, `ci_low`, `ci_high`, `margin_high` and `mde`
+    estimate: float  # Hodges-Lehmann estimate: treatment/baseline, or treatment - baseline in the response's unit
+    # Interval at 1 - alpha nominal
     ci_low: float
     ci_high: float
+    # An end that equals "no effect" exactly and is rejected by the test (only with ties or zeros in the data)
     ci_low_open: bool
     ci_high_open: bool
-    confidence: float
+    confidence: float  # that the interval achieves
+    # Exact two-sided p-value, not corrected for the family. p <= alpha exactly where the interval excludes "no effect"
+    # (`excludes_no_effect`), except for a provisional interval.
     p: float
-    smallest_p: float
-    p_equivalence: float | None
+    smallest_p: float  # the smallest p that so many values can give
+    p_equivalence: float | None  # two one-sided tests against the margin; None without a margin
+    # The effect and its interval as treatment/baseline, by the same exact test of the log ratios; None where a value is
+    # not positive
     ratio: float | None
     ratio_low: float | None
     ratio_high: float | None
+    # The same in the response's own unit, from the differences of the values themselves. It is no ratio times a
+    # baseline: where that moves from session to session, what is added often does not.
     difference: float
     difference_low: float
     difference_high: float
-    baseline_median: float
+    baseline_median: float  # median of the baseline, in the response's unit
+    # One-sided test, in the direction of the estimate, that the effect is no larger than the margin
     p_material: float | None
-    margin_high: float | None
-    margin_relative: float | None
+    margin_high: float | None  # upper one of the effective equivalence bounds; the lower is its mirror image
+    margin_relative: float | None  # the relative part as it was declared
+    # The absolute floor in the response's unit where it is the larger part and decides. Both tests against the margin
+    # are on the scale of the part that decides, whatever `scale` is: a floor on ratios, or a share on differences,
+    # would depend on this study's own baseline.
     margin_floor: float | None
+    # Cross-checks of a paired contrast; they only warn
     p_sign_flip: float | None
     p_paired_t: float | None
+    # Standard deviation of the difference of two runs: of the block differences where paired, else sqrt(2) times the
+    # pooled one; of the log ratios, or in the response's unit
     sd: float
+    # Minimum detectable effect at power 0.8 and alpha/m_family: ratio - 1, or the response's unit. None below the
+    # floor.
     mde: float | None
+    # Blocks, or runs of each treatment, that would find an effect the size of the margin (power 0.8), or show
+    # equivalence if there is no effect
     needed_difference: int | None
     needed_equivalence: int | None
-    floor_n: int
-    alpha: float
-    m_family: int
-    method: str
-    warnings: tuple[Warning, ...]
-    jointly: bool = False
-    coarse: bool = False
+    floor_n: int  # fewest blocks, or runs of each treatment, that can reach alpha in this family
+    alpha: float  # nominal error rate
+    m_family: int  # contrasts of the family
+    method: str  # how the interval was made
+    warnings: tuple[Warning, ...]  # what a reader must know
+    jointly: bool = False  # whether they are corrected in a way that does not raise the floor with their number
+    coarse: bool = False  # whether the interval was widened by the buckets of histograms
 
     @property
     def n(self) -> int:

@@ -278,37 +278,23 @@ class _Family:
 
 
 def compare_paired(
+    # One value a block, in the same order of blocks and the same (SI) unit. Infinite where a run's own failure ranks
+    # worst: the exact test holds it, and the interval's end opens where it is needed.
     treatment: ArrayLike,
     baseline: ArrayLike,
     *,
-    alpha: float = 0.05,
+    alpha: float = 0.05,  # nominal error rate; the interval is at 1 - alpha
+    # Equivalence margin; without one there is no equivalence test and no number of blocks to plan for
     margin: Margin | None = None,
-    scale: Scale = "ratio",
-    m_family: int = 1,
+    scale: Scale = "ratio",  # scale of the effect
+    m_family: int = 1,  # contrasts tested together; sets the floor, the minimum detectable effect and the blocks needed
+    # Whether they are corrected so that one contrast can have the floor of a family of one, as by max-T
     jointly: bool = False,
 ) -> Comparison:
     """Compare two treatments over complete blocks.
 
-    Parameters
-    ----------
-    treatment, baseline : (n,) array_like
-        One value a block, in the same order of blocks and the same (SI) unit. Infinite where a run's own failure ranks
-        worst: the exact test holds it, and the interval's end opens where it is needed.
-    alpha : float
-        Nominal error rate; the interval is at 1 - alpha.
-    margin : Margin, optional
-        Equivalence margin; without one there is no equivalence test and no number of blocks to plan for.
-    scale : {"ratio", "difference"}
-        Scale of the effect.
-    m_family : int
-        Contrasts tested together; sets the floor, the minimum detectable effect and the blocks needed.
-    jointly : bool
-        Whether they are corrected so that one contrast can have the floor of a family of one, as by max-T.
-
-    Raises
-    ------
-    UsageError
-        If the samples do not match, are not finite, hold fewer than 2 blocks, or are not positive on the ratio scale.
+    UsageError if the samples do not match, are not finite, hold fewer than 2 blocks, or are not positive on the ratio
+    scale.
     """
     t, b = as_sample(treatment, "treatment", worst=True), as_sample(baseline, "baseline", worst=True)
     if len(t) != len(b):

@@ -373,26 +373,15 @@ def previous_treatments(positions: Mapping[str, ArrayLike]) -> dict[str, list[st
 
 
 def diagnose(
-    values: Mapping[str, ArrayLike],
-    baseline: str,
+    values: Mapping[str, ArrayLike],  # the response; nan where a run is missing
+    baseline: str,  # the control treatment
     *,
+    # Place in the block; seconds since the study began
     positions: Mapping[str, ArrayLike] | None = None,
     times: Mapping[str, ArrayLike] | None = None,
-    twin: str | None = None,
+    twin: str | None = None,  # the baseline's A/A twin
 ) -> tuple[Warning, ...]:
-    """All diagnostics that only warn, of one response at one load, as far as its order of runs allows.
-
-    Parameters
-    ----------
-    values : mapping of treatment to (blocks,) array_like
-        The response; nan where a run is missing.
-    baseline : str
-        The control treatment.
-    positions, times : mapping of treatment to (blocks,) array_like, optional
-        Place in the block; seconds since the study began.
-    twin : str, optional
-        The baseline's A/A twin.
-    """
+    """All diagnostics that only warn, of one response at one load, as far as its order of runs allows."""
     if baseline not in values:
         raise UsageError(f"no treatment {baseline!r}; there are {', '.join(sorted(values))}")
     counts = np.isfinite(log_table(values)).sum(axis=0)

@@ -32,45 +32,21 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What is declared of a family of contrasts before its values are seen.
+    """What is declared of a family of contrasts before its values are seen."""
 
-    Attributes
-    ----------
-    baseline : str
-        The control treatment.
-    twin : str, optional
-        The baseline's A/A twin: analysed by itself, never corrected, never in the family.
-    contrasts : sequence of (treatment, baseline), optional
-        The declared pairs; by default every treatment against the baseline.
-    design : {"paired", "unpaired"}
-        One value a block, in the same blocks for every treatment; or runs that are not paired.
-    alpha : float
-        Family-wise error rate.
-    margin : Margin, optional
-        Equivalence margin of this response.
-    kind : str
-        Of the response: ``latency``, ``resource`` or another; chooses the words for the direction.
-    primary : bool
-        Of a declared primary response; any other is exploratory, Benjamini-Hochberg.
-    correction : {"holm", "max-t"}
-        Of a primary family's tests for a difference. Its tests against the margin are corrected by Holm, and so is
-        all that is not paired: no flip of a block's sign is one in several contrasts there.
-    scale : {"ratio", "difference"}
-        The effect that carries the verdicts.
-    differences : collection of (treatment, baseline)
-        Pairs of which one lacks what is measured: compared by difference whatever the others are.
-    """
-
-    baseline: str
-    twin: str | None = None
-    contrasts: Sequence[Pair] | None = None
-    design: Design = "paired"
-    alpha: float = 0.05
-    margin: Margin | None = None
-    kind: str = "latency"
-    primary: bool = True
+    baseline: str  # the control treatment
+    twin: str | None = None  # the baseline's A/A twin: analysed by itself, never corrected, never in the family
+    contrasts: Sequence[Pair] | None = None  # the declared pairs; by default every treatment against the baseline
+    design: Design = "paired"  # one value a block, in the same blocks for every treatment; or runs that are not paired
+    alpha: float = 0.05  # family-wise error rate
+    margin: Margin | None = None  # equivalence margin of this response
+    kind: str = "latency"  # of the response: `latency`, `resource` or another; chooses the words for the direction
+    primary: bool = True  # of a declared primary response; any other is exploratory, Benjamini-Hochberg
+    # Of a primary family's tests for a difference. Its tests against the margin are corrected by Holm, and so is all
+    # that is not paired: no flip of a block's sign is one in several contrasts there.
     correction: Correction = "holm"
-    scale: Scale = "ratio"
+    scale: Scale = "ratio"  # the effect that carries the verdicts
+    # Pairs of which one lacks what is measured: compared by difference whatever the others are
     differences: Collection[Pair] = ()
 
     def pairs(self, names: Sequence[str]) -> list[Pair]:
@@ -125,47 +101,24 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class ContrastResult:
-    """One contrast of a family, judged.
+    """One contrast of a family, judged."""
 
-    Attributes
-    ----------
-    treatment, baseline : str
-        The pair.
-    role : {"primary", "exploratory", "a/a"}
-        What the verdict counts for.
-    comparison : Comparison or None
-        None where the treatment is invalid or saturated, or fewer than 2 complete blocks are left.
-    p_adjusted : float or None
-        Corrected by `adjustment`.
-    p_equivalence_adjusted, p_material_adjusted : float or None
-        Each corrected by Holm, of an exploratory response by Benjamini and Hochberg.
-    m_family : int
-        Contrasts corrected together.
-    adjustment : {"holm", "max-t", "benjamini-hochberg", "none"}
-        None for the twin.
-    verdict : Verdict
-        What may be said.
-    noise : NoiseFloor or None
-        Noise floor of this response and load, where a paired family has a twin.
-    excluded : tuple
-        Labels of the blocks that are excluded for every treatment.
-    warnings : tuple of Warning
-        Of the comparison and of the family.
-    """
-
+    # The pair
     treatment: str
     baseline: str
-    role: Role
+    role: Role  # what the verdict counts for
+    # None where the treatment is invalid or saturated, or fewer than 2 complete blocks are left
     comparison: Comparison | None
-    p_adjusted: float | None
+    p_adjusted: float | None  # corrected by `adjustment`
+    # Each corrected by Holm, of an exploratory response by Benjamini and Hochberg
     p_equivalence_adjusted: float | None
     p_material_adjusted: float | None
-    m_family: int
-    adjustment: Adjustment
-    verdict: Verdict
-    noise: NoiseFloor | None
-    excluded: tuple[Hashable, ...]
-    warnings: tuple[Warning, ...]
+    m_family: int  # contrasts corrected together
+    adjustment: Adjustment  # none for the twin
+    verdict: Verdict  # what may be said
+    noise: NoiseFloor | None  # noise floor of this response and load, where a paired family has a twin
+    excluded: tuple[Hashable, ...]  # labels of the blocks that are excluded for every treatment
+    warnings: tuple[Warning, ...]  # of the comparison and of the family
 
 
 _PValues = tuple[float | None, float | None, float | None]
@@ -290,45 +243,31 @@ def _twin_warnings(sample: _Sample, twin: Comparison | None, noise: NoiseFloor |
 
 
 def analyse_family(
+    # Paired: one value a block, in the same order of blocks; nan where a run has none, infinite where its own failure
+    # ranks worst. A block with a nan is excluded for every treatment. Unpaired: one value a run; treatments may differ
+    # in length.
     values: Mapping[str, ArrayLike],
-    family: Family,
+    family: Family,  # what was declared
     *,
-    blocks: Sequence[Hashable] | None = None,
+    blocks: Sequence[Hashable] | None = None,  # labels of the blocks
+    # Treatments whose gates or proofs failed as a whole, or that did not keep up with the load. They get that verdict,
+    # do not take their blocks from the others, and still count in the family.
     invalid: Mapping[str, str] | None = None,
     saturated: Mapping[str, str] | None = None,
+    # Where each block was run, of a study over several places. Neighbours are then blocks of one place, and a contrast
+    # that is not the same in all of them says so.
     places: Mapping[Any, str] | None = None,
+    # Of a quantile that is known to a bucket only: the bucket's width as a share of it. Intervals are widened by it.
     resolution: Mapping[str, float] | None = None,
 ) -> tuple[ContrastResult, ...]:
     """Compare, correct and judge all contrasts of one response at one load.
 
-    Parameters
-    ----------
-    values : mapping of treatment to array_like
-        Paired: one value a block, in the same order of blocks; nan where a run has none, infinite where its own failure
-        ranks worst. A block with a nan is excluded for every treatment. Unpaired: one value a run; treatments may
-        differ in length.
-    family : Family
-        What was declared.
-    blocks : sequence, optional
-        Labels of the blocks.
-    invalid, saturated : mapping of treatment to reason, optional
-        Treatments whose gates or proofs failed as a whole, or that did not keep up with the load. They get that
-        verdict, do not take their blocks from the others, and still count in the family.
-    places : mapping of block to str, optional
-        Where each block was run, of a study over several places. Neighbours are then blocks of one place, and a
-        contrast that is not the same in all of them says so.
-    resolution : mapping of treatment to share, optional
-        Of a quantile that is known to a bucket only: the bucket's width as a share of it. Intervals are widened by it.
+    UsageError if names, shapes or values cannot be used.
 
     Returns
     -------
     tuple of ContrastResult
         In the order of the family, the twin last.
-
-    Raises
-    ------
-    UsageError
-        If names, shapes or values cannot be used.
     """
     invalid, saturated = invalid or {}, saturated or {}
     pairs = family.pairs(list(values))

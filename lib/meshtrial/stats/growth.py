@@ -44,38 +44,19 @@ _EXPONENTS = np.concatenate([-np.geomspace(4, 0.1, 12), np.linspace(0.1, 2, 20),
 
 @dataclass(frozen=True, slots=True)
 class Slope:
-    """A slope with the block as the unit.
+    """A slope with the block as the unit."""
 
-    Attributes
-    ----------
-    estimate, low, high : float
-        Hodges-Lehmann estimate of the block slopes and its interval.
-    confidence : float
-        Confidence the interval achieves.
-    p : float
-        Exact p-value against `null`.
-    null : float
-        Slope that the test is against.
-    n : int
-        Blocks.
-    blocks : tuple of float
-        The slope of every block.
-    method : str
-        How the interval was made.
-    warnings : tuple of Warning
-        What a reader must know.
-    """
-
+    # Hodges-Lehmann estimate of the block slopes and its interval
     estimate: float
     low: float
     high: float
-    confidence: float
-    p: float
-    null: float
-    n: int
-    blocks: tuple[float, ...]
-    method: str
-    warnings: tuple[Warning, ...]
+    confidence: float  # that the interval achieves
+    p: float  # exact p-value against `null`
+    null: float  # slope that the test is against
+    n: int  # blocks
+    blocks: tuple[float, ...]  # the slope of every block
+    method: str  # how the interval was made
+    warnings: tuple[Warning, ...]  # what a reader must know
 
 
 def ladder(x: ArrayLike, y: ArrayLike, *, fewest: int = 2) -> tuple[FloatArray, FloatArray]:
@@ -124,34 +105,21 @@ _GRID = 200
 
 @dataclass(frozen=True, slots=True)
 class Knee:
-    """A change of slope.
+    """A change of slope."""
 
-    Attributes
-    ----------
-    at, low, high : float
-        Size at which the slope changes, and its bootstrap interval.
-    before, after : float
-        Slopes on both sides, in the response's unit a unit of size.
-    p : float
-        Exact p-value that growth does not bend.
-    p_smooth : float
-        One-sided p-value that smooth growth lies as close to the blocks as two lines do. Blocks shape each other's
-        curves, so it is not exact.
-    found : bool
-        Whether neither is above alpha; otherwise `at` means nothing.
-    warnings : tuple of Warning
-        What a reader must know.
-    """
-
+    # Size at which the slope changes, and its bootstrap interval
     at: float
     low: float
     high: float
+    # Slopes on both sides, in the response's unit a unit of size
     before: float
     after: float
-    p: float
+    p: float  # exact p-value that growth does not bend
+    # One-sided p-value that smooth growth lies as close to the blocks as two lines do. Blocks shape each other's
+    # curves, so it is not exact.
     p_smooth: float
-    found: bool
-    warnings: tuple[Warning, ...]
+    found: bool  # whether neither is above alpha; otherwise `at` means nothing
+    warnings: tuple[Warning, ...]  # what a reader must know
 
 
 def _projectors(sizes: FloatArray, grid: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -168,6 +136,8 @@ def _projectors(sizes: FloatArray, grid: FloatArray) -> tuple[FloatArray, FloatA
 def find_knee(x: ArrayLike, y: ArrayLike, rng: np.random.Generator, *, alpha: float = 0.05, draws: int = 1000) -> Knee:
     """Locate a change of slope on a ladder of at least five sizes.
 
+    UsageError with fewer than five sizes: a bend between too few points can always be fitted.
+
     Parameters
     ----------
     x : (k,) array_like
@@ -180,11 +150,6 @@ def find_knee(x: ArrayLike, y: ArrayLike, rng: np.random.Generator, *, alpha: fl
         One minus the confidence.
     draws : int
         Resampled studies.
-
-    Raises
-    ------
-    UsageError
-        With fewer than five sizes: a bend between too few points can always be fitted.
     """
     sizes, table = ladder(x, y, fewest=5)
     if len(sizes) != len(np.unique(sizes)):
@@ -257,22 +222,12 @@ def _fit(
 
 @dataclass(frozen=True, slots=True)
 class PowerLaw:
-    """y proportional to x^exponent, judged against 1.
+    """y proportional to x^exponent, judged against 1."""
 
-    Attributes
-    ----------
-    exponent : Slope
-        Log-log slope; p against 1.
-    verdict : str
-        ``"superlinear"``, ``"sublinear"``, ``"about linear"`` (shown to lie within the margin of 1) or
-        ``"inconclusive"``.
-    p_linear : float or None
-        Two one-sided tests that the exponent lies within the margin of 1; None without a margin.
-    """
-
-    exponent: Slope
+    exponent: Slope  # log-log slope; p against 1
+    # `"superlinear"`, `"sublinear"`, `"about linear"` (shown to lie within the margin of 1) or `"inconclusive"`
     verdict: Literal["superlinear", "sublinear", "about linear", "inconclusive"]
-    p_linear: float | None
+    p_linear: float | None  # two one-sided tests that the exponent lies within the margin of 1; None without a margin
 
 
 def _logs(sizes: FloatArray, table: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -284,6 +239,8 @@ def _logs(sizes: FloatArray, table: FloatArray) -> tuple[FloatArray, FloatArray]
 def power_law(x: ArrayLike, y: ArrayLike, *, alpha: float = 0.05, margin: float | None = None) -> PowerLaw:
     """Exponent of growth, and whether it is more or less than linear; warns where the log-log line bends.
 
+    UsageError if the ladder cannot be used or a value is not positive.
+
     Parameters
     ----------
     x : (k,) array_like
@@ -294,11 +251,6 @@ def power_law(x: ArrayLike, y: ArrayLike, *, alpha: float = 0.05, margin: float 
         Error rate.
     margin : float, optional
         Exponents within 1 - margin and 1 + margin count as linear.
-
-    Raises
-    ------
-    UsageError
-        If the ladder cannot be used or a value is not positive.
     """
     sizes, table = _logs(*ladder(x, y))
     exponent = slope_over_blocks(block_slopes(sizes, table), 1.0, alpha, _bend(sizes, table, alpha))
@@ -316,22 +268,13 @@ def power_law(x: ArrayLike, y: ArrayLike, *, alpha: float = 0.05, margin: float 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A line through every block: straight, or straight on logarithmic axes.
-
-    Attributes
-    ----------
-    form : str
-        ``"straight line"`` or ``"power law"``.
-    slopes, at_middle : (blocks,) ndarray
-        Of each block, and its height at the mean of the sizes; logarithms for a power law.
-    middle : float
-        That mean.
-    """
+    """A line through every block: straight, or straight on logarithmic axes."""
 
     form: Literal["straight line", "power law"]
+    # (blocks,): of each block, and its height at the mean of the sizes; logarithms for a power law
     slopes: FloatArray
     at_middle: FloatArray
-    middle: float
+    middle: float  # that mean
 
     def at(self, size: float) -> FloatArray:
         """Every block's value at a size."""
@@ -372,29 +315,20 @@ def _law(sizes: FloatArray, table: FloatArray) -> Curve | None:
 
 @dataclass(frozen=True, slots=True)
 class AtSize:
-    """How much more a treatment takes than its baseline at a size that need not have been measured.
+    """How much more a treatment takes than its baseline at a size that need not have been measured."""
 
-    Attributes
-    ----------
-    slope : Slope or None
-        The estimate and its interval over blocks; None where the measured sizes say nothing of one so far away.
-    bounded : bool
-        Whether curvature is shown to move a straight line by less than a tenth there. The interval is then the line's,
-        widened by the curvature that the blocks leave open; else it is the envelope of straight lines, parabolas and
-        power laws.
-    """
-
+    # The estimate and its interval over blocks; None where the measured sizes say nothing of one so far away
     slope: Slope | None
+    # Whether curvature is shown to move a straight line by less than a tenth there. The interval is then the line's,
+    # widened by the curvature that the blocks leave open; else it is the envelope of straight lines, parabolas and
+    # power laws.
     bounded: bool
 
 
 def at_size(x: ArrayLike, treatment: ArrayLike, baseline: ArrayLike, size: float, *, alpha: float = 0.05) -> AtSize:
     """Predict a difference at a size, from blocks (b, k) of both at the sizes (k,).
 
-    Raises
-    ------
-    UsageError
-        If the ladders cannot be used.
+    UsageError if the ladders cannot be used.
     """
     (sizes, t), (_, b) = ladder(x, treatment), ladder(x, baseline)
     straight, laws = _line(sizes, t - b).at(size), [_law(sizes, table) for table in (t, b)]
@@ -447,6 +381,8 @@ def marginal_cost(x: ArrayLike, y: ArrayLike, *, alpha: float = 0.05) -> Slope:
 def marginal_costs(sizes: Mapping[str, ArrayLike], y: ArrayLike, *, alpha: float = 0.05) -> dict[str, Slope]:
     """Costs of several sizes that vary together, each with the others held.
 
+    UsageError if the sizes rise in step, so that their costs cannot be told apart.
+
     Parameters
     ----------
     sizes : mapping of name to (k,) array_like
@@ -455,11 +391,6 @@ def marginal_costs(sizes: Mapping[str, ArrayLike], y: ArrayLike, *, alpha: float
         The response.
     alpha : float
         Error rate.
-
-    Raises
-    ------
-    UsageError
-        If the sizes rise in step, so that their costs cannot be told apart.
     """
     names = list(sizes)
     columns = [ladder(sizes[name], y)[0] for name in names]

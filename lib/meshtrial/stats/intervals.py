@@ -52,32 +52,19 @@ from meshtrial.stats.ranktests import (
 
 @dataclass(frozen=True, slots=True)
 class RankInterval:
-    """A Hodges-Lehmann estimate with its inverted interval and the p-value of the same test.
+    """A Hodges-Lehmann estimate with its inverted interval and the p-value of the same test."""
 
-    Attributes
-    ----------
-    estimate, low, high : float
-        In the unit of the data; the ends are infinite where no shift can be rejected at `alpha`.
-    confidence : float
-        The confidence actually achieved, at least 1 - alpha; 1.0 for an unbounded interval.
-    p : float
-        Exact two-sided p-value at the null value.
-    n : int
-        Observations (pairs, or both samples together).
-    alpha, null : float
-        What the interval was asked for.
-    low_open, high_open : bool
-        The end equals the null value, and the test rejects it (see the module's edge convention).
-    """
-
+    # In the unit of the data; the ends are infinite where no shift can be rejected at `alpha`
     estimate: float
     low: float
     high: float
-    confidence: float
-    p: float
-    n: int
+    confidence: float  # the confidence actually achieved, at least 1 - alpha; 1.0 for an unbounded interval
+    p: float  # exact two-sided p-value at the null value
+    n: int  # observations (pairs, or both samples together)
+    # What the interval was asked for
     alpha: float
     null: float
+    # The end equals the null value, and the test rejects it (see the module's edge convention)
     low_open: bool = False
     high_open: bool = False
 
@@ -174,6 +161,8 @@ def hodges_lehmann(
 ) -> RankInterval:
     """Median of the Walsh averages, with the interval of the exact signed-rank test.
 
+    UsageError if the sample is empty or not finite.
+
     Parameters
     ----------
     differences : (n,) array_like
@@ -189,11 +178,6 @@ def hodges_lehmann(
     -------
     RankInterval
         ``result.excludes(null) == (result.p <= alpha)``, ties and zeros included.
-
-    Raises
-    ------
-    UsageError
-        If the sample is empty or not finite.
     """
     d = as_sample(differences)
     n = len(d)
@@ -253,27 +237,16 @@ def hodges_lehmann_two(x: ArrayLike, y: ArrayLike, alpha: float = 0.05, *, atol:
 
 @dataclass(frozen=True, slots=True)
 class MedianRanks:
-    """Order statistics that enclose a median.
+    """Order statistics that enclose a median."""
 
-    Attributes
-    ----------
-    rank : int
-        The interval reaches from the `rank`-th smallest value to the `rank`-th largest, counted from 1.
-    confidence : float
-        What it achieves; below what was asked for where even the whole range cannot reach that.
-    """
-
-    rank: int
-    confidence: float
+    rank: int  # the interval reaches from the `rank`-th smallest value to the `rank`-th largest, counted from 1
+    confidence: float  # what it achieves; below what was asked for where even the whole range cannot reach that
 
 
 def median_ranks(n: int, alpha: float) -> MedianRanks:
     """The narrowest pair for `n` values with a confidence of at least 1 - `alpha`, else their whole range.
 
-    Raises
-    ------
-    UsageError
-        Without values.
+    UsageError without values.
     """
     if n < 1:
         raise UsageError("an interval of a median needs at least one value")

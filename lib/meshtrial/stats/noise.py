@@ -32,25 +32,14 @@ _NOTHING = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class NoiseFloor:
-    """What the study's own A/A contrast shows.
+    """What the study's own A/A contrast shows."""
 
-    Attributes
-    ----------
-    floor : float
-        Size of the apparent effect: max(ratio, 1/ratio) - 1, or |difference| in the response's unit.
-    low, upper : float
-        Smallest and largest effect inside the A/A interval, in the same terms; low is 0 where the interval holds none.
-    p : float
-        Exact p-value of the A/A contrast; it should not be small.
-    level : float
-        At which its test rejects: 1 %, or the smallest p-value that six or seven blocks can give.
-    """
-
-    floor: float
+    floor: float  # size of the apparent effect: max(ratio, 1/ratio) - 1, or |difference| in the response's unit
+    # Smallest and largest effect inside the A/A interval, in the same terms; low is 0 where the interval holds none
     low: float
     upper: float
-    p: float
-    level: float = SHAKEN_P
+    p: float  # exact p-value of the A/A contrast; it should not be small
+    level: float = SHAKEN_P  # at which its test rejects: 1 %, or the smallest p-value that six or seven blocks can give
 
     def shaken(self, margin: float | None) -> bool:
         """Whether the A/A contrast shows that the run-to-run model does not hold at the size of the margin.
@@ -85,15 +74,10 @@ def effect_size(value: float, scale: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class VarianceComponents:
-    """Nested variance of a response: fresh deployments, and slices measured within one.
+    """Nested variance of a response: fresh deployments, and slices measured within one."""
 
-    Attributes
-    ----------
-    between, within : float
-        Variances between deployments and between the slices of one, in the square of the data's unit (log data:
-        relative variances).
-    """
-
+    # Variances between deployments and between the slices of one, in the square of the data's unit (log data: relative
+    # variances)
     between: float
     within: float
 
@@ -105,15 +89,12 @@ class VarianceComponents:
 def variance_components(deployments: Sequence[ArrayLike]) -> VarianceComponents:
     """Restricted maximum likelihood for slices nested in deployments (statsmodels' ``MixedLM``).
 
+    UsageError with fewer than two deployments, or no deployment with two slices.
+
     Parameters
     ----------
     deployments : sequence of (slices,) array_like
         The slices of each deployment, on the scale of the analysis (logs for ratios).
-
-    Raises
-    ------
-    UsageError
-        With fewer than two deployments, or no deployment with two slices.
     """
     groups = [np.asarray(values, dtype=np.float64) for values in deployments]
     if any(g.ndim != 1 or len(g) == 0 or not np.isfinite(g).all() for g in groups):

@@ -117,6 +117,8 @@ def blocks_for_difference(
 ) -> int:
     """Blocks with which a true effect of `margin` is found with `power`; at least the floor.
 
+    UsageError if sd is negative or margin is not positive.
+
     Parameters
     ----------
     sd : float
@@ -125,11 +127,6 @@ def blocks_for_difference(
         The effect to be found, on the same scale: ln(1.05) for 5 %.
     alpha, m, power, jointly
         As in `detectable_effect`.
-
-    Raises
-    ------
-    UsageError
-        If sd is negative or margin is not positive.
     """
     fewest = smallest_n(1 if jointly else m, alpha)
     return max(fewest, _blocks(_effect(sd, margin), alpha / m / 2, power, _reach(alpha, m, jointly)))
@@ -140,6 +137,8 @@ def blocks_for_equivalence(
 ) -> int:
     """Blocks with which two treatments are shown to be equivalent with `power`; at least the floor.
 
+    UsageError if sd is negative, margin not positive, or the effect not inside the margin.
+
     Parameters
     ----------
     sd, margin : float
@@ -149,11 +148,6 @@ def blocks_for_equivalence(
     alpha, m, power
         As in `detectable_effect`. With no effect both one-sided tests must succeed, so each has the power
         (1 + power)/2: .9 at .8.
-
-    Raises
-    ------
-    UsageError
-        If sd is negative, margin not positive, or the effect not inside the margin.
     """
     if abs(effect) >= margin:
         raise UsageError(

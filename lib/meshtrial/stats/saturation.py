@@ -20,21 +20,11 @@ from meshtrial.stats.intervals import median_ranks
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One run at one rate.
+    """One run at one rate."""
 
-    Attributes
-    ----------
-    rate : float
-        Requests a second asked for.
-    kept : float
-        Achieved over requested rate.
-    ok : bool
-        Whether the other gates passed (errors, late sends).
-    """
-
-    rate: float
-    kept: float
-    ok: bool = True
+    rate: float  # requests a second asked for
+    kept: float  # achieved over requested rate
+    ok: bool = True  # whether the other gates passed (errors, late sends)
 
     def __post_init__(self) -> None:
         if not (self.rate > 0 and math.isfinite(self.rate) and self.kept >= 0):
@@ -47,47 +37,24 @@ class Rung:
 
 @dataclass(frozen=True, slots=True)
 class Bracket:
-    """What one ladder shows: capacity lies in [low, high).
+    """What one ladder shows: capacity lies in [low, high)."""
 
-    Attributes
-    ----------
-    low : float
-        Highest rate kept below every failed one; 0 where even the lowest failed.
-    high : float
-        Lowest rate that failed; infinite where none did.
-    """
-
-    low: float
-    high: float
+    low: float  # highest rate kept below every failed one; 0 where even the lowest failed
+    high: float  # lowest rate that failed; infinite where none did
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Median capacity over repeats.
+    """Median capacity over repeats."""
 
-    Attributes
-    ----------
-    estimate : float
-        Median over the repeats of the highest rate kept, requests a second.
-    low, high : float
-        Interval; 0 or infinite where the ladders ended first.
-    confidence : float
-        Confidence that the interval achieves.
-    n : int
-        Repeats.
-    brackets : tuple of Bracket
-        One a repeat.
-    warnings : tuple of Warning
-        What a reader must know.
-    """
-
-    estimate: float
+    estimate: float  # median over the repeats of the highest rate kept, requests a second
+    # Interval; 0 or infinite where the ladders ended first
     low: float
     high: float
-    confidence: float
-    n: int
-    brackets: tuple[Bracket, ...]
-    warnings: tuple[Warning, ...]
+    confidence: float  # confidence that the interval achieves
+    n: int  # repeats
+    brackets: tuple[Bracket, ...]  # one a repeat
+    warnings: tuple[Warning, ...]  # what a reader must know
 
 
 def rates(history: Sequence[Rung], tolerance: float) -> dict[float, bool | None]:
@@ -114,6 +81,8 @@ def bracket(history: Sequence[Rung], *, tolerance: float = 0.02) -> Bracket:
 def capacity(repeats: Sequence[Sequence[Rung]], *, alpha: float = 0.05, tolerance: float = 0.02) -> Capacity:
     """Median capacity with its interval over repeated ladders.
 
+    UsageError without repeats.
+
     Parameters
     ----------
     repeats : sequence of sequences of Rung
@@ -123,11 +92,6 @@ def capacity(repeats: Sequence[Sequence[Rung]], *, alpha: float = 0.05, toleranc
         confidence that this achieves (three repeats: 75 %).
     tolerance : float
         Largest missing share of the rate.
-
-    Raises
-    ------
-    UsageError
-        Without repeats.
     """
     if not repeats:
         raise UsageError("capacity needs at least one ladder")
@@ -156,25 +120,15 @@ class RateSearch:
     """Adaptive search for the capacity: double until it fails, then halve the bracket on the log scale.
 
     A pure state machine: the next rate depends on the history alone, so a broken search goes on where it stopped.
-
-    Attributes
-    ----------
-    start, lowest, highest : float
-        First rate to try, and the rates not to leave, requests a second.
-    factor : float
-        Step while no bracket is known.
-    resolution : float
-        Relative width of the bracket to stop at, 0.05 for 5 %.
-    tolerance : float
-        Largest missing share of the rate.
     """
 
+    # First rate to try, and the rates not to leave, requests a second
     start: float
     highest: float
     lowest: float = 1.0
-    factor: float = 2.0
-    resolution: float = 0.05
-    tolerance: float = 0.02
+    factor: float = 2.0  # step while no bracket is known
+    resolution: float = 0.05  # relative width of the bracket to stop at, 0.05 for 5 %
+    tolerance: float = 0.02  # largest missing share of the rate
 
     def __post_init__(self) -> None:
         if not (0 < self.lowest <= self.start <= self.highest and self.factor > 1 and self.resolution > 0):

@@ -23,26 +23,13 @@ _BURN_IN = 40  # 0.8^40 = 1e-4 of the start is left
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """Noise of single runs, in natural log units (0.08 is about 8 %).
+    """Noise of single runs, in natural log units (0.08 is about 8 %)."""
 
-    Attributes
-    ----------
-    rho : float
-        Autocorrelation of neighbouring runs in time.
-    ar_sd : float
-        Stationary standard deviation of the AR(1) part.
-    drift : float
-        Linear change from the first run to the last.
-    tail_sd : float
-        Standard deviation of the t noise with 3 degrees of freedom.
-    shock_rate, shock_mean : float
-        Share of the runs that are hit, and the mean of the exponential shock.
-    """
-
-    rho: float = 0.8
-    ar_sd: float = 0.08
-    drift: float = 0.15
-    tail_sd: float = 0.055
+    rho: float = 0.8  # autocorrelation of neighbouring runs in time
+    ar_sd: float = 0.08  # stationary standard deviation of the AR(1) part
+    drift: float = 0.15  # linear change from the first run to the last
+    tail_sd: float = 0.055  # standard deviation of the t noise with 3 degrees of freedom
+    # Share of the runs that are hit, and the mean of the exponential shock
     shock_rate: float = 0.05
     shock_mean: float = 0.25
 
@@ -54,32 +41,24 @@ class Noise:
 
 
 def simulate(
+    # Log effect of each treatment; `ln 1.2` for +20 %. The first is the baseline.
     effects: ArrayLike,
     blocks: int,
     repetitions: int,
     rng: np.random.Generator,
     *,
     noise: Noise | None = None,
+    # Randomised complete blocks; or all runs of the first treatment, then all of the next: the order that gives false
+    # positives
     order: Order = "randomised",
+    # Factor on each treatment's own t3 noise, 1 by default; 4 for a treatment four times noisier
     scales: ArrayLike | None = None,
+    # Factor on the machine's AR(1) wander as each treatment feels it, 1 by default. Where a treatment feels it more
+    # than its baseline does, block differences inherit its autocorrelation, and no test for exchangeable blocks is
+    # exact.
     sensitivities: ArrayLike | None = None,
 ) -> FloatArray:
-    """Draw whole studies: natural logs of the responses, (repetitions, blocks, treatments).
-
-    Parameters
-    ----------
-    effects : (treatments,) array_like
-        Log effect of each treatment; ``ln 1.2`` for +20 %. The first is the baseline.
-    order : {"randomised", "sequential"}
-        Randomised complete blocks; or all runs of the first treatment, then all of the next: the order that gives false
-        positives.
-    scales : (treatments,) array_like, optional
-        Factor on each treatment's own t3 noise, 1 by default; 4 for a treatment four times noisier.
-    sensitivities : (treatments,) array_like, optional
-        Factor on the machine's AR(1) wander as each treatment feels it, 1 by default. Where a treatment feels it
-        more than its baseline does, block differences inherit its autocorrelation, and no test for exchangeable
-        blocks is exact.
-    """
+    """Draw whole studies: natural logs of the responses, (repetitions, blocks, treatments)."""
     noise = noise or Noise()
     effect = np.asarray(effects, dtype=np.float64)
     treatments = len(effect)

@@ -22,43 +22,24 @@ from meshtrial.typed import read
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a rule may know of a running study.
+    """What a rule may know of a running study."""
 
-    Attributes
-    ----------
-    run : int
-        Blocks that were run.
-    complete : int
-        Blocks that are complete for every treatment.
-    half_widths : mapping of str to float
-        Relative half-width of every primary interval (`half_width`), by contrast; for the precision rule.
-    conclusive : bool
-        Whether every primary contrast is settled at the level of the present look; for two looks.
-    """
-
-    run: int
-    complete: int
+    run: int  # blocks that were run
+    complete: int  # blocks that are complete for every treatment
+    # Relative half-width of every primary interval (`half_width`), by contrast; for the precision rule
     half_widths: Mapping[str, float] = field(default_factory=dict)
+    # Whether every primary contrast is settled at the level of the present look; for two looks
     conclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Go on or stop.
+    """Go on or stop."""
 
-    Attributes
-    ----------
-    stop : bool
-        Whether no further block is run.
-    alpha : float
-        Error rate of the analysis at this point: that of the final one where `stop`, of the interim look where not.
-    reason : str
-        Why, with the numbers.
-    """
-
-    stop: bool
+    stop: bool  # whether no further block is run
+    # Error rate of the analysis at this point: that of the final one where `stop`, of the interim look where not
     alpha: float
-    reason: str
+    reason: str  # why, with the numbers
 
 
 def half_width(comparison: Comparison) -> float:
@@ -88,18 +69,10 @@ class _Rule:
 
 @dataclass(frozen=True, slots=True)
 class FixedN(_Rule):
-    """Stop after n blocks.
+    """Stop after n blocks."""
 
-    Attributes
-    ----------
-    n : int
-        Blocks.
-    alpha : float
-        Family-wise error rate.
-    """
-
-    n: int = 10
-    alpha: float = 0.05
+    n: int = 10  # blocks
+    alpha: float = 0.05  # family-wise error rate
     rule: ClassVar[str] = "fixed"
 
     def __post_init__(self) -> None:
@@ -117,24 +90,13 @@ class FixedN(_Rule):
 
 @dataclass(frozen=True, slots=True)
 class Precision(_Rule):
-    """Stop when every primary interval's half-width is below a target.
+    """Stop when every primary interval's half-width is below a target."""
 
-    Attributes
-    ----------
-    target : float
-        Relative half-width, 0.03 for 3 %: of the ratio, or of the difference as a share of the larger level.
-    n_max : int
-        Stop here in any case.
-    n_min : int
-        First look; at least the floor of the family.
-    alpha : float
-        Family-wise error rate.
-    """
-
+    # Relative half-width, 0.03 for 3 %: of the ratio, or of the difference as a share of the larger level
     target: float
-    n_max: int = 30
-    n_min: int = 8
-    alpha: float = 0.05
+    n_max: int = 30  # stop here in any case
+    n_min: int = 8  # first look; at least the floor of the family
+    alpha: float = 0.05  # family-wise error rate
     rule: ClassVar[str] = "precision"
 
     def __post_init__(self) -> None:
@@ -161,18 +123,12 @@ class Precision(_Rule):
 
 @dataclass(frozen=True, slots=True)
 class TwoLooks(_Rule):
-    """Look at `first` blocks, and if anything is open again at `second`.
+    """Look at `first` blocks, and if anything is open again at `second`."""
 
-    Attributes
-    ----------
-    first, second : int
-        Complete blocks at the looks.
-    alpha_first, alpha_second : float
-        Family-wise error rates spent; their sum bounds the whole.
-    """
-
+    # Complete blocks at the looks
     first: int = 10
     second: int = 16
+    # Family-wise error rates spent; their sum bounds the whole
     alpha_first: float = 0.01
     alpha_second: float = 0.04
     rule: ClassVar[str] = "two-looks"
@@ -215,16 +171,13 @@ _RULES: dict[str, type[StoppingRule]] = {r.rule: r for r in (FixedN, Precision, 
 def stopping_rule(data: Mapping[str, Any]) -> StoppingRule:
     """Read a rule back from its plain form.
 
+    UsageError if the rule, one of its options or a value is not known.
+
     Parameters
     ----------
     data : mapping
         ``{"rule": "fixed", "n": 10}``, ``{"rule": "precision", "target": 0.03, "n_max": 30}`` or ``{"rule":
         "two-looks"}``.
-
-    Raises
-    ------
-    UsageError
-        If the rule, one of its options or a value is not known.
     """
     options = dict(data)
     name = options.pop("rule", None)

@@ -21,28 +21,17 @@ DEPENDENT_SDS = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What may be said of one contrast.
-
-    Attributes
-    ----------
-    label : Word
-    qualifier : str
-        Of a difference ``"material"`` (shown to be larger than the margin), ``"below margin"`` (equivalence is shown
-        too) or nothing; else what the verdict lacks to be conclusive.
-    reason : str
-        The rule that decided, with its numbers.
-    blocks : int or None
-        Blocks (or runs of each treatment) of a new study that would probably settle an open contrast. Never blocks to
-        be added to this one: adding until it is significant has 8 to 11 % false positives.
-    mde : float or None
-        Minimum detectable effect, to be printed beside an inconclusive verdict.
-    """
+    """What may be said of one contrast."""
 
     label: Word
+    # Of a difference `"material"` (shown to be larger than the margin), `"below margin"` (equivalence is shown too)
+    # or nothing; else what the verdict lacks to be conclusive
     qualifier: str
-    reason: str
+    reason: str  # the rule that decided, with its numbers
+    # Blocks (or runs of each treatment) of a new study that would probably settle an open contrast. Never blocks to be
+    # added to this one: adding until it is significant has 8 to 11 % false positives.
     blocks: int | None = None
-    mde: float | None = None
+    mde: float | None = None  # minimum detectable effect, to be printed beside an inconclusive verdict
 
     @property
     def text(self) -> str:
@@ -51,38 +40,21 @@ class Verdict:
 
 
 def decide(
-    comparison: Comparison | None,
+    comparison: Comparison | None,  # none where too few blocks are left to compare
     *,
+    # Each corrected for the family (Holm, or Benjamini-Hochberg for what is exploratory)
     p_adjusted: float | None,
     p_equivalence_adjusted: float | None = None,
     p_material_adjusted: float | None = None,
-    noise: NoiseFloor | None = None,
+    noise: NoiseFloor | None = None,  # of the same response and load
+    # Whether block differences were found to depend on each other, which no exact test survives
     dependent: bool = False,
-    kind: str = "latency",
+    kind: str = "latency",  # of the response; chooses the words for the direction
+    # Why the gates or proofs failed, or that the treatment did not keep up with the load
     invalid: str | None = None,
     saturated: str | None = None,
 ) -> Verdict:
-    """Apply the verdict table to one contrast.
-
-    Parameters
-    ----------
-    comparison : Comparison or None
-        None where too few blocks are left to compare.
-    p_adjusted, p_equivalence_adjusted, p_material_adjusted : float or None
-        Each corrected for the family (Holm, or Benjamini-Hochberg for what is exploratory).
-    noise : NoiseFloor, optional
-        Of the same response and load.
-    dependent : bool
-        Whether block differences were found to depend on each other, which no exact test survives.
-    kind : str
-        Of the response; chooses the words for the direction.
-    invalid, saturated : str, optional
-        Why the gates or proofs failed, or that the treatment did not keep up with the load.
-
-    Returns
-    -------
-    Verdict
-    """
+    """Apply the verdict table to one contrast."""
     if invalid is not None:
         return Verdict(Word.INVALID, "", invalid)
     if saturated is not None:

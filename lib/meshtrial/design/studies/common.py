@@ -246,10 +246,7 @@ def primary_of(text: str, default: tuple[str, ...]) -> tuple[str, ...]:
 def _drawn_seed(part: str) -> int:
     """A seed from the machine's entropy: what one order does to a study then shows between studies.
 
-    Raises
-    ------
-    UsageError
-        Of a part: all parts of a study have one plan, and so one seed that somebody gave them.
+    UsageError of a part: all parts of a study have one plan, and so one seed that somebody gave them.
     """
     drawn = secrets.randbelow(2**32 - 1) + 1
     if part:

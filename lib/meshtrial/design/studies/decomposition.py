@@ -38,16 +38,9 @@ BYTES, PLAIN = "tcp-pair", "sidecar"
 
 @dataclass(frozen=True)
 class Chain:
-    """Which treatments the parts are differences of.
+    """Which treatments the parts are differences of."""
 
-    Attributes
-    ----------
-    steps : tuple of (str, Contrast)
-        A name for people, and what is compared with what.
-    whole : Contrast
-    """
-
-    steps: tuple[tuple[str, Contrast], ...]
+    steps: tuple[tuple[str, Contrast], ...]  # a name for people, and what is compared with what
     whole: Contrast
 
 
