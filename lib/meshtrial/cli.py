@@ -85,6 +85,13 @@ def main(argv: Sequence[str], out: TextIO, err: TextIO) -> int:
         # The reader of a pipe has gone (`| head`): nothing is wrong and nobody is left to be told.
         sys.stderr.close()
         return 0
+    except (OSError, MemoryError) as error:
+        from meshtrial.commands import limits
+
+        if (refused := limits.refusal(error)) is None:
+            raise
+        print(f"meshtrial {argv[0]}: {refused}", file=err)
+        return MeshtrialError.exit_code
 
 
 def entry() -> None:

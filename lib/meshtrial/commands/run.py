@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import logging
 import os
 import shlex
 import sys
-import tempfile
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any, TextIO
 import yaml
 
 from meshtrial import paths
-from meshtrial.commands import gating
+from meshtrial.commands import gating, limits
 from meshtrial.design.parameters import grouped, read_parameters
 from meshtrial.design.plan import Plan, make_plan
 from meshtrial.design.studies import STUDIES, study_module
@@ -31,6 +31,7 @@ from meshtrial.records.tables import include
 from meshtrial.run.progress import Lines, shown
 from meshtrial.run.trial import HANDOFF, Trial, go_on, kept
 from meshtrial.signals import interruptible
+from meshtrial.temporary import PrivateFolder
 
 INVALID_RUNS = 3
 # How long an interrupted kernel may take to remove what it deployed, before it is killed: processes die with it anyway,
@@ -84,6 +85,7 @@ def _parameters_cell(study: str) -> str:
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
+    limits.require()
     gate = gating.read(arguments)
     given = read_given(arguments.study, arguments.file, arguments.pairs)
     if arguments.resume:
@@ -171,20 +173,29 @@ def run_notebook(
     if announced:
         print(announced, file=out)
         print(f"meanwhile: `meshtrial status`, and {paths.shown(paths.studies_root() / study)}", file=out, flush=True)
-    notebook = new_notebook(study, reports or paths.reports_root())
+    folder, store = reports or paths.reports_root(), None
     try:
-        error, store = _execute(study, notebook, given, out)
-    finally:
-        if not notebook.stat().st_size:
-            notebook.unlink()  # it did not come to its first cell
-    if error is not None and notebook.exists():
-        _say_at_its_top(notebook, error, store, study, given)
-    data = _publish(study, notebook, store, error, out)
+        notebook = new_notebook(study, folder)
+        try:
+            error, store = _execute(study, notebook, given, out)
+        finally:
+            if notebook.exists() and not notebook.stat().st_size:
+                notebook.unlink()  # it did not come to its first cell
+        if isinstance(error, OSError):
+            raise error
+        if error is not None and notebook.exists():
+            _say_at_its_top(notebook, error, store, study, given)
+        data = _publish(study, notebook, store, error, out)
+    except OSError as unwritten:
+        why = f"{paths.shown(folder)}: the report cannot be written ({unwritten.strerror or unwritten})"
+        left = "nothing was recorded" if store is None else f"{kept(store)}; `{go_on(store)}` goes on"
+        raise MeshtrialError(f"{why}; {left}") from None
     # matplotlib takes a second to load, which other commands need not wait for.
     from meshtrial.report import frames
 
     gate.judge(frames.contrasts(data), declared_by(data.plan), data.plan.study.alpha, study, out)
-    return INVALID_RUNS if has_invalid(data) else 0
+    told = has_verdicts(data) or not given.get("run_missing", True)
+    return 0 if told and not has_invalid(data) else INVALID_RUNS
 
 
 def new_notebook(study: str, folder: Path) -> Path:
@@ -207,10 +218,10 @@ def _execute(
 ) -> tuple[BaseException | None, StudyStore | None]:
     """Run the notebook; what ended it early, and the study's records where it came so far."""
     source = paths.NOTEBOOKS / f"{study}.ipynb"
-    with tempfile.TemporaryDirectory(prefix="meshtrial-run-") as private, interruptible():
-        handoff = Path(private) / "handoff.json"
+    with closing(PrivateFolder("meshtrial-run-")) as private, interruptible():
+        handoff = private.path / "handoff.json"
         # What the kernel puts into its temporary folder goes with ours, even when the kernel is killed outright.
-        changed = {HANDOFF: str(handoff), "TMPDIR": private}
+        changed = {HANDOFF: str(handoff), "TMPDIR": str(private.path)}
         with shown(out) as tell, closing(Lines(tell)) as lines:
             error = _papermill(source, notebook, given, changed, lines)
         return error, StudyStore.open(Path(read_json(handoff)["study_dir"])) if handoff.exists() else None
@@ -228,6 +239,8 @@ def _papermill(
     # has left its file.
     kept = dict(os.environ)
     os.environ.update(environment)
+    # nbclient leaves tasks behind where it is interrupted, and asyncio would tell of each.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     try:
         papermill.execute_notebook(
             str(source),
@@ -242,10 +255,12 @@ def _papermill(
             extra_arguments=["--log-level=CRITICAL"],
             config=Config({"KernelManager": {"shutdown_wait_time": GRACE_S[_backend(given)]}}),
         )
-    except (papermill.PapermillExecutionError, KeyboardInterrupt) as error:
+    except (papermill.PapermillExecutionError, KeyboardInterrupt, OSError) as error:
         return error
     except DeadKernelError:
         return MeshtrialError("the notebook's kernel died: it was killed, or found no memory")
+    except RuntimeError as error:  # jupyter_client's, before the kernel's first reply
+        return MeshtrialError(f"the notebook's kernel did not come up: {error}")
     finally:
         os.environ.clear()
         os.environ.update(kept)
@@ -294,6 +309,11 @@ def has_invalid(data: StudyData) -> bool:
     """Whether a treatment or a block was excluded at a load."""
     taken = [include(data.plan, data.runs, load.label) for load in data.plan.study.loads]
     return any(one.excluded or one.excluded_blocks for one in taken)
+
+
+def has_verdicts(data: StudyData) -> bool:
+    """Whether anything is told: a study that came to its end with none is not done."""
+    return any(row.verdict != "provisional" for row in data.verdicts)
 
 
 def _what_ended_it(error: BaseException) -> str:

@@ -49,8 +49,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 def _verify(path: Path, problems: list[str], shown: str, out: TextIO) -> int:
     store = StudyStore.open(path)
-    # What a crash left half written is no run; the next session removes it.
-    folders = [folder for folder in sorted((path / "runs").iterdir()) if not folder.name.startswith(".")]
+    folders = store.run_folders()
     problems += [line for folder in folders for line in check_checksums(folder)]
     records = store.records()
     problems += _misplaced(store, records, folders)

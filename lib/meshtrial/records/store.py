@@ -11,6 +11,7 @@ import datetime
 import fcntl
 import hashlib
 import json
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -173,16 +174,39 @@ class StudyStore:
 
     def discard_incomplete(self) -> list[str]:
         """Remove what a crash left half written; the names of those runs."""
-        left = [path for path in (self.path / "runs").iterdir() if path.name.startswith(_TEMPORARY)]
+        left = [path for path in self._runs().iterdir() if path.name.startswith(_TEMPORARY)]
         for path in left:
             shutil.rmtree(path, ignore_errors=True)
         return [path.name.removeprefix(_TEMPORARY) for path in left]
 
+    @contextmanager
+    def written(self) -> Iterator[None]:
+        """RecordError where the machine lets nothing more be written, whatever a writer makes of it."""
+        try:
+            yield
+        except (OSError, pl.exceptions.PolarsError) as error:
+            # Polars' own words for a full disk: "parquet: File out of specification: underlying IO error: ..."
+            told = re.search(r"IO error: (.*?)(?: \(os error|$)", str(error))
+            why = error.strerror if isinstance(error, OSError) else told and told[1]
+            if not why:
+                raise
+            raise RecordError(f"{self.path}: cannot be written ({why}); what is whole is kept") from None
+
+    def run_folders(self) -> list[Path]:
+        """What lies among the runs; what a crash left half written is none, and the next session removes it."""
+        return sorted(path for path in self._runs().iterdir() if not path.name.startswith("."))
+
+    def _runs(self) -> Path:
+        runs = self.path / "runs"
+        if not runs.is_dir():
+            raise RecordError(f"{runs}: is missing; restore it from a backup, or start a new study")
+        return runs
+
     def records(self) -> tuple[RunRecord, ...]:
         """Every whole run, in the order in which they ran."""
         found = []
-        for path in sorted((self.path / "runs").iterdir()):
-            if path.is_dir() and not path.name.startswith(_TEMPORARY):
+        for path in self.run_folders():
+            if path.is_dir():
                 record = RunRecord.from_dict(read_json(path / "run.json"), str(path / "run.json"))
                 if record.plan_sha256 != self.plan.sha256:
                     raise RecordError(f"{path}: belongs to another plan ({record.plan_sha256[:8]}); move it away")

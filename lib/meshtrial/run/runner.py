@@ -31,7 +31,7 @@ def execute(
     ``enough`` is the plan's stopping rule, asked after every whole repetition with the records and its number. A run is
     expected to take ``besides_s`` besides its load: the time that is left goes by it, and by how the runs go.
     """
-    with store.locked():
+    with store.locked(), store.written():
         store.discard_incomplete()
         _Executor(store, testbed, tell, besides_s).run(enough)
 

@@ -131,3 +131,29 @@ def test_json_is_whole_and_has_no_nan(tmp_path):
     with refused(ValueError, "Out of range float values are not JSON compliant: nan"):
         write_json(path, {"a": float("nan")})
     assert read_json(path) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (OSError(30, "Read-only file system"), "Read-only file system"),
+        (
+            pl.exceptions.ComputeError(
+                "parquet: File out of specification: underlying IO error: No space left on device (os error 28)"
+            ),
+            "No space left on device",
+        ),
+    ],
+)
+def test_what_the_machine_does_not_let_be_written_is_said_in_its_own_words(store, error, why):
+    with refused(RecordError, f"{store.path}: cannot be written ({why}); what is whole is kept"), store.written():
+        raise error
+    with pytest.raises(pl.exceptions.ComputeError, match="another"), store.written():
+        raise pl.exceptions.ComputeError("another")
+
+
+def test_a_study_without_its_runs_says_so_wherever_it_is_asked(store):
+    (store.path / "runs").rmdir()
+    for ask in (store.records, store.run_folders, store.discard_incomplete):
+        with refused(RecordError, f"{store.path / 'runs'}: is missing; restore it from a backup, or start a new study"):
+            ask()

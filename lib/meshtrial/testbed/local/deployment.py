@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import secrets
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -17,6 +16,7 @@ from meshtrial.envoy.bootstrap import Json, Proxy
 from meshtrial.errors import MeshtrialError, TestbedError
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
 from meshtrial.records.schema import ComponentUsage, Proof
+from meshtrial.temporary import PrivateFolder
 from meshtrial.testbed.base import Facts
 from meshtrial.testbed.local import apps, proc
 from meshtrial.testbed.local.generator import run_generators
@@ -67,7 +67,8 @@ class LocalDeployment:
         self.options = options or {}
         self.app = apps.app(treatment.app or app)
         self.version = version
-        self.folder = Path(tempfile.mkdtemp(prefix="meshtrial-"))  # private: bootstraps, keys, logs
+        self._private = PrivateFolder("meshtrial-run-")  # bootstraps, keys, logs
+        self.folder = self._private.path
         self.target = Target("")
         self.versions: dict[str, str] = {}
         self.provers: list[Prover] = []
@@ -305,4 +306,4 @@ class LocalDeployment:
         finally:
             # Proxies first in the list stop together with the app: one grace period for all.
             stop_all(self.children)
-            shutil.rmtree(self.folder, ignore_errors=True)
+            self._private.close()
