@@ -1,12 +1,19 @@
-"""What the documentation says of the verdict table, made from the columns that are declared in the code.
+"""The parts of the documentation that the code and the records say, made from them.
 
-``PYTHONPATH=lib:tests .venv/bin/python -m documents`` writes it anew after a change of a column or a word.
+``PYTHONPATH=lib:tests .venv/bin/python -m documents`` writes them anew after a change of a column, a parameter, a
+command or a word; with ``calibration`` behind it the measured error rates too. A table is written below its heading,
+the last part of a page from a heading on.
 """
 
 from __future__ import annotations
 
+import argparse
+import inspect
 import json
 import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -35,7 +42,28 @@ TYPES: dict[Any, dict[str, Any]] = {
         },
     },
 }
-TABLE = re.compile(r"(?<=### verdicts\.json\n\n)(?:\|.*\n)+")
+SAMPLES = paths.CHECKOUT / "data" / "sample"
+MESHES = "mesh_comparison-20261122T214750Z-013fcc24"
+FEATURES = ("feature_impact-20261123T012808Z-e8ea5955", "feature_impact-20261123T015810Z-83604425")
+DETAILS = "ambient_vs_no_mesh-20261122T233140Z-ec330a28"
+QUOTED = ("latency_p50_s", "path_cpu_s_per_request")
+CALIBRATION = Path("docs", "explanation", "calibration.md")
+
+
+def under(text: str, heading: str, rows: Iterable[Sequence[str]]) -> str:
+    """A page with these rows in the first table below a heading; the table's own head stays."""
+    mark = f"{heading}\n"
+    start = text.index(mark) + len(mark)
+    before, after = text[:start], text[start:]
+    made = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    found, count = re.subn(r"(?m)^(\|(?:-+\|)+\n)(?:\|.*\n)*", lambda head: head[1] + made, after, count=1)
+    assert count, f"no table below {heading!r}"
+    return before + found
+
+
+def plain(text: str) -> str:
+    """Words of the reports with the blanks of a text file."""
+    return text.replace("\u00a0", " ").replace("\u202f", " ")
 
 
 def schema(text: str) -> str:
@@ -55,14 +83,286 @@ def schema(text: str) -> str:
 def page(text: str) -> str:
     """The description of the data, with the table of the verdicts' columns as they are declared."""
     units = {"": "", "response": "; in the response's stored unit"}
-    rows = [f"| `{name}` | {one.meaning}{units[one.unit]} |\n" for name, one in VERDICTS.items()]
-    return TABLE.sub("".join(["| column | meaning |\n", "|---|---|\n", *rows]), text)
+    rows = [(f"`{name}`", f"{one.meaning}{units[one.unit]}") for name, one in VERDICTS.items()]
+    return under(text, "### verdicts.json", rows)
 
 
-MADE = {SCHEMA: schema, PAGE: page}
+def words() -> list[tuple[str, str]]:
+    """The verdicts and their meanings; words of one meaning but for a direction share a row."""
+    rows: dict[str, list[str]] = {}
+    for word in Word:
+        rows.setdefault(word.standing if word.different else word.meaning, []).append(f"`{word}`")
+    said = {"different": "a difference was shown at the study's error level"}
+    return [(", ".join(names), said.get(meaning, meaning)) for meaning, names in rows.items()]
+
+
+def readme(text: str) -> str:
+    """The first page, with the verdicts."""
+    return under(text, "## Reading a verdict", words())
+
+
+def verdicts(text: str) -> str:
+    """The reference of the verdicts."""
+    return under(text, "# Verdicts", words())
+
+
+def _modules() -> dict[str, Any]:
+    from meshtrial.design.studies import STUDIES
+
+    return dict(STUDIES)
+
+
+def _built(study: str, **given: object) -> Any:
+    from meshtrial.design.parameters import read_parameters
+
+    module = _modules()[study]
+    return module.build(read_parameters(module.PARAMETERS, {"seed": 1, **given}))
+
+
+def _value(value: object) -> str:
+    if value == "":
+        return "empty"
+    return (
+        f"`{str(value).lower()}`"
+        if isinstance(value, bool)
+        else f"`{value:g}`"
+        if isinstance(value, float)
+        else f"`{value}`"
+    )
+
+
+def parameters(text: str) -> str:
+    """All parameters, and what each profile makes of those that are left out."""
+    found: dict[tuple[str, object, str], list[str]] = {}
+    for study, module in _modules().items():
+        for one in module.PARAMETERS:
+            allowed = " | ".join(f"`{value}`" for value in one.allowed if value)
+            said = one.help.replace("|", "\\|") + (f"; {allowed}".replace(" | ", ", ") if allowed else "")
+            found.setdefault((one.name, one.default, said), []).append(study)
+    rows = [
+        (f"`{name}`", _value(default), said, "all" if len(studies) == len(_modules()) else ", ".join(studies))
+        for (name, default, said), studies in found.items()
+    ]
+    text = under(text, "## All parameters", rows)
+    heading = "## Values by profile\n"
+    opening, _, after = text.partition(heading)
+    prose = after.strip().split("\n\n")[0]
+    return f"{opening}{heading}\n{prose}\n" + "".join(map(_profiles, _modules()))
+
+
+def _profiles(study: str) -> str:
+    from meshtrial.design.studies.common import PROFILES
+
+    built = {profile: _built(study, profile=profile) for profile in PROFILES}
+    lines: dict[str, list[str]] = {"blocks": [], "loads": [], "measured seconds of a run": [], "warm-up seconds": []}
+    lines |= {"slices": [], "treatments": [], "primary responses": []}
+    for made in built.values():
+        loads = [load for load in made.loads if not load.search] or list(made.loads)
+        lines["blocks"].append(str(made.blocks))
+        lines["loads"].append(", ".join(dict.fromkeys(load.label for load in made.loads)))
+        lines["measured seconds of a run"].append(f"{loads[0].duration_s * loads[0].slices:g}")
+        lines["warm-up seconds"].append(f"{loads[0].warmup_s:g}")
+        lines["slices"].append(str(loads[0].slices))
+        lines["treatments"].append(", ".join(f"`{one.name}`" for one in made.treatments))
+        lines["primary responses"].append(", ".join(f"`{name}`" for name in made.primary))
+    where = {parameter.name for parameter in _modules()[study].PARAMETERS}
+    if "context" in where:
+        lines["treatments on a cluster"] = [
+            ", ".join(f"`{one.name}`" for one in _built(study, profile=profile, backend="kubernetes").treatments)
+            for profile in PROFILES
+        ]
+    head = f"\n### {study}\n\n| | {' | '.join(PROFILES)} |\n|---|{'---|' * len(PROFILES)}\n"
+    return head + "".join(f"| {name} | {' | '.join(values)} |\n" for name, values in lines.items())
+
+
+def responses(text: str) -> str:
+    """Every response with its margin."""
+    from meshtrial.design.responses import REGISTRY, default_scales
+    from meshtrial.report import wording
+
+    scales, rows = {"difference": "what is added", "ratio": "the ratio"}, []
+    for one in REGISTRY.values():
+        margin = "described only" if one.margin is None else wording.margin_text(one.name, one.margin).removeprefix("±")
+        of = scales[default_scales()[one.name]] if one.margin else ""
+        rows.append((f"`{one.name}`", one.label, wording.unit(one), plain(margin), of))
+    return under(text, "# Responses and margins", rows)
+
+
+def command_line(text: str) -> str:
+    """Every command with its options."""
+    from meshtrial import cli
+
+    made = [text.partition("\n## ")[0].rstrip() + "\n"]
+    for name, about in cli.COMMANDS.items():
+        (verbs,) = [a for a in cli.parser(name)._actions if isinstance(a, argparse._SubParsersAction)]
+        command = verbs.choices[name]
+        made.append(f"\n## meshtrial {name}\n\n{about[0].upper()}{about[1:]}.\n")
+        rows = [_option(action) for action in command._actions if "--help" not in action.option_strings]
+        if rows:
+            made.append("\n| option | meaning |\n|---|---|\n" + "".join(f"| {a} | {b} |\n" for a, b in rows))
+    return "".join(made)
+
+
+def _option(action: argparse.Action) -> tuple[str, str]:
+    takes = action.nargs != 0
+    name = action.option_strings[-1] if action.option_strings else ""
+    value = action.metavar or ("" if action.choices else action.dest.upper())
+    value = " ".join(value) if isinstance(value, tuple) else value
+    if not action.option_strings:
+        name = value or action.dest.upper()
+    elif takes and value:
+        name = f"{name} {value}"
+    said = (action.help or "").replace("%%", "%").replace("|", "\\|")
+    chosen = ", ".join(f"`{one}`" for one in action.choices) if action.choices else ""
+    return f"`{name}`", "; ".join(filter(None, (said, chosen))) or "see the tutorial"
+
+
+def python(text: str) -> str:
+    """Every public name with the first line of its docstring."""
+    import meshtrial as mt
+
+    made = [text.partition("\n## ")[0].rstrip() + "\n"]
+    classes = [name for name in mt.__all__ if inspect.isclass(getattr(mt, name))]
+    functions = [name for name in mt.__all__ if inspect.isfunction(getattr(mt, name))]
+    made.append(_names("Functions", "mt.", [(name, getattr(mt, name)) for name in functions]))
+    for name in classes:
+        members = inspect.getmembers(getattr(mt, name))
+        public = [
+            (key, one)
+            for key, one in members
+            if not key.startswith("_") and (callable(one) or isinstance(one, property))
+        ]
+        if name != "MeshtrialError":
+            made.append(_names(name, ".", public))
+    for name in ("tables", "figures", "sections"):
+        module = getattr(mt, name)
+        listed = getattr(module, "__all__", None) or [k for k, one in vars(module).items() if inspect.isfunction(one)]
+        public = [(key, getattr(module, key)) for key in sorted(listed) if not key.startswith("_")]
+        made.append(_names(f"mt.{name}", f"mt.{name}.", public))
+    return "".join(made)
+
+
+def _names(title: str, prefix: str, members: Iterable[tuple[str, Any]]) -> str:
+    rows = []
+    for name, one in members:
+        said = (inspect.getdoc(one) or "").partition("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+        call = "" if isinstance(one, property) else "()"
+        rows.append(f"| `{prefix}{name}{call}` | {said} |\n")
+    return f"\n## {title}\n\n| name | what it is |\n|---|---|\n" + "".join(rows) if rows else ""
+
+
+def durations(text: str) -> str:
+    """How long every study takes, from its plans."""
+    from meshtrial.design.plan import make_plan
+    from meshtrial.design.studies.common import PROFILES
+    from meshtrial.run import duration
+
+    rows = []
+    for study, module in _modules().items():
+        clusters = "context" in {parameter.name for parameter in module.PARAMETERS}
+        for profile in PROFILES:
+            cells = []
+            for backend in ("local", "kubernetes"):
+                if backend == "kubernetes" and not clusters:
+                    cells.append("–")
+                    continue
+                plan = make_plan(_built(study, profile=profile, backend=backend))
+                besides = duration.expected_besides_s(plan, (), Path("nowhere"))
+                cells.append(f"{len(plan.runs)} runs, {_span(duration.left_s(plan, plan.runs, besides))}")
+            rows.append((f"`{study}`", profile, *cells))
+    return under(text, "## How long a study takes", rows)
+
+
+def _span(seconds: float) -> str:
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 36 * 3600 else f"{seconds / 86400:.1f} days"
+
+
+def _recorded(sample: str, use: Callable[[Any], list[tuple[str, ...]]]) -> list[tuple[str, ...]]:
+    from meshtrial.inference import read_study
+    from meshtrial.records import packed
+    from meshtrial.records.store import StudyStore
+
+    with tempfile.TemporaryDirectory() as folder:
+        return use(read_study(StudyStore.open(packed.unpack(SAMPLES / f"{sample}.zip", Path(folder)))))
+
+
+def found_of(row: VerdictRow) -> str:
+    """An effect as a cell: ratio, interval, verdict."""
+    from meshtrial.report import wording
+
+    ratio = f"{wording.change(row.ratio, row.ci_high)} ({wording.change_interval(row.ci_low, row.ci_high)}), "
+    return plain(f"{'' if row.ratio is None else ratio}{wording.verdict_text(row)}")
+
+
+def _against_none(data: Any) -> list[tuple[str, ...]]:
+    loads = [load.label for load in data.plan.study.loads]
+    rows = {(row.treatment, row.load, row.response): row for row in data.verdicts}
+    return [
+        (f"`{one.name}`", *(found_of(rows[one.name, load, response]) for load in loads for response in QUOTED))
+        for one in data.plan.study.treatments
+        if one != data.plan.study.baseline
+    ]
+
+
+def _places(data: Any) -> list[tuple[str, ...]]:
+    from meshtrial.inference.ranking import rankings
+    from meshtrial.inference.reanalysis import reanalyse
+
+    loads = [load.label for load in data.plan.study.loads]
+    of = {(one.load, one.response.name): one for one in rankings(reanalyse(data, pairs=True).data)}
+    columns = [{p.treatment: p.places for p in of[load, name].places} for load in loads for name in QUOTED]
+    first = [place.treatment for place in of[loads[0], QUOTED[0]].places]
+    return [(f"`{name}`", *(column[name] for column in columns)) for name in first]
+
+
+def _each_contrast(data: Any) -> list[tuple[str, ...]]:
+    rows = {(row.treatment, row.baseline, row.response): row for row in data.verdicts}
+    pairs = dict.fromkeys((row.treatment, row.baseline) for row in data.verdicts if row.response in QUOTED)
+    own = [pair for pair in pairs if not (pair[1] == "none" and "+" in pair[0])]
+    own.sort(key=lambda pair: not rows[*pair, QUOTED[0]].twin)
+    return [(f"`{a}`", f"`{b}`", *(found_of(rows[a, b, response]) for response in QUOTED)) for a, b in own]
+
+
+def results(text: str) -> str:
+    """What the recorded studies found."""
+    text = under(text, "## Meshes against none", _recorded(MESHES, _against_none))
+    text = under(text, "## Meshes against each other", _recorded(MESHES, _places))
+    text = under(text, "## What each feature adds", [row for one in FEATURES for row in _recorded(one, _each_contrast)])
+    return under(text, "## Ambient and the details application", _recorded(DETAILS, _each_contrast))
+
+
+def rate(row: Any) -> tuple[str, ...]:
+    """A measured error rate, coverage or power as a row."""
+    must = "exactly 0" if row.rule == "exactly" else f"{row.rule} {100 * row.nominal:.3g} %"
+    measured = f"{100 * row.observed:.1f} % ({100 * row.mc_se:.1f})"
+    return f"{row.check.lstrip('0123456789 ')}: {row.cell}", must, measured, f"{row.repetitions:,}"
+
+
+def calibration(text: str) -> str:
+    """The error rates, measured now."""
+    from meshtrial import stats
+    from meshtrial.commands.calibrate import FULL
+
+    return under(text, "# Error rates", map(rate, stats.run_all(1, FULL)))
+
+
+MADE: dict[Path, Callable[[str], str]] = {
+    SCHEMA: schema,
+    PAGE: page,
+    Path("README.md"): readme,
+    Path("docs", "reference", "verdicts.md"): verdicts,
+    Path("docs", "reference", "parameters.md"): parameters,
+    Path("docs", "reference", "responses.md"): responses,
+    Path("docs", "reference", "command-line.md"): command_line,
+    Path("docs", "reference", "python.md"): python,
+    Path("docs", "how-to", "cost.md"): durations,
+    Path("docs", "explanation", "results.md"): results,
+}
 
 
 if __name__ == "__main__":
-    for path, made in MADE.items():
+    for path, made in (MADE | ({CALIBRATION: calibration} if "calibration" in sys.argv[1:] else {})).items():
         where = paths.CHECKOUT / path
         where.write_text(made(where.read_text()))

@@ -18,7 +18,7 @@ from meshtrial.vocabulary import Word
 
 FOLDER = paths.CHECKOUT / "docs" / "ci"
 GITHUB, GITLAB = FOLDER / "github-actions.yml", FOLDER / "gitlab-ci.yml"
-PAGE = (paths.CHECKOUT / "docs" / "gate.md").read_text()
+PAGE = (paths.CHECKOUT / "docs" / "how-to" / "gate.md").read_text()
 TARGETS = re.findall(r"^([a-z-]+):", (paths.CHECKOUT / "Makefile").read_text(), re.M)
 
 

@@ -5,20 +5,31 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
+import shlex
 import tomllib
 from pathlib import Path
 
+import documents
 import pytest
 import yaml
 
-from meshtrial import __version__, paths, stats
+from meshtrial import __version__, cli, paths, stats
+from meshtrial.commands.run import read_given
 from meshtrial.design.responses import REGISTRY, default_margins
 from meshtrial.design.studies import STUDIES
 from meshtrial.design.study import Gates
 from meshtrial.records.schema import RunRecord
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
-PAGES = [*sorted(paths.CHECKOUT.glob("*.md")), *sorted(paths.CHECKOUT.glob("docs/*.md")), paths.MANIFESTS / "README.md"]
+PAGES = [
+    *sorted(paths.CHECKOUT.glob("*.md")),
+    *sorted(paths.CHECKOUT.glob("docs/**/*.md")),
+    paths.CHECKOUT / "data" / "README.md",
+    paths.MANIFESTS / "README.md",
+]
+DOCS = paths.CHECKOUT / "docs"
+README = (paths.CHECKOUT / "README.md").read_text()
+LOG = (paths.CHECKOUT / "tests" / "fixtures" / "documents" / "make-study.log").read_text()
 LIBRARY = Path(paths.__file__).parent
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 METHOD = " ".join((paths.CHECKOUT / "docs" / "method.md").read_text().split())
@@ -27,6 +38,13 @@ METHOD = " ".join((paths.CHECKOUT / "docs" / "method.md").read_text().split())
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(paths.CHECKOUT)))
 def test_links_lead_somewhere(page: Path):
     assert [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()] == []
+
+
+def test_every_page_is_in_the_index_and_the_first_page_is_short():
+    index = (DOCS / "README.md").read_text()
+    linked = {(DOCS / link).resolve() for link in LINK.findall(index)}
+    assert {path for path in DOCS.glob("**/*.md") if path.resolve() not in linked} == {DOCS / "README.md"}
+    assert len(README.splitlines()) <= 130
 
 
 COVERAGE = (paths.CHECKOUT / "docs" / "coverage.md").read_text()
@@ -119,3 +137,105 @@ def test_the_rooms_import_what_the_architecture_says():
     for place, (name, allowed) in enumerate(rows):
         above = {"all of the above": set(listed[:place]), "everything": set(listed)}.get(allowed.strip())
         assert imported(LIBRARY / name) <= (set(re.findall(r"`(\w+)`", allowed)) if above is None else above), name
+
+
+CALL = r"(?m)^%s((?:\.venv/bin/)?meshtrial (?:.*\\\n)*.*)$"
+PLACEHOLDER = re.compile(r"\.\.\.|\bSTUDY\b")
+
+
+def called_in(page: Path) -> list[str]:
+    """Calls of meshtrial in a page's code: indented, or fenced as a shell's."""
+    text = page.read_text()
+    fenced = "\n".join(re.findall(r"^ *```sh\n(.*?)^ *```$", text, flags=re.S | re.M))
+    return re.findall(CALL % " {4,}", text) + re.findall(CALL % "", fenced)
+
+
+def commands() -> list[tuple[str, str]]:
+    """Every call that names no placeholder; the recipes have a test of their own."""
+    calls = [
+        (str(page.relative_to(paths.CHECKOUT)), call.replace("\\\n", " ").split("  #")[0].strip())
+        for page in PAGES
+        if page.name != "adding.md"
+        for call in called_in(page)
+    ]
+    return [(page, call) for page, call in calls if not PLACEHOLDER.search(call)]
+
+
+@pytest.mark.parametrize(("page", "command"), commands())
+def test_every_command_of_a_page_is_one_that_meshtrial_takes(page: str, command: str):
+    words = shlex.split(command)[1:]
+    arguments = cli.parser(words[0]).parse_args(words)
+    if words[0] == "run":
+        read_given(arguments.study, arguments.file, [pair for pair in arguments.pairs if "study_dir" not in pair])
+
+
+def test_there_are_commands_to_hold():
+    assert len(commands()) > 20
+
+
+def test_the_printed_output_is_real():
+    quoted = re.search(r"It printed, on two cores:\n\n((?:    .*\n|\n)+)", README)
+    assert quoted is not None
+    lines = [line[4:] for line in quoted[1].splitlines() if line.strip() not in ("", "...")]
+    assert len(lines) >= 5
+    for line in lines:
+        assert documents.plain(line).removesuffix(" ...") in documents.plain(LOG), line
+
+
+def test_the_first_page_quotes_the_recorded_study():
+    """The picture's caption: estimate and interval of ambient and of the twin, as the results have them."""
+    results = (DOCS / "explanation" / "results.md").read_text().partition("\n## Meshes against each other\n")[0]
+    rows = {cells[1].strip(): cells for cells in (line.split("|") for line in results.splitlines()) if len(cells) == 7}
+    for name in ("`none-aa`", "`istio-ambient`"):
+        for cell in rows[name][4:6]:
+            effect = re.match(r"\S+(?: %)? \([^)]*\)", cell.strip())
+            assert effect is not None
+            assert effect[0] in " ".join(README.split()), effect[0]
+
+
+def measured(text: str) -> list[float]:
+    """Percentages of the page of error rates, of rows that begin so."""
+    page = (DOCS / "explanation" / "calibration.md").read_text()
+    return [float(n) for n in re.findall(rf"^\| {re.escape(text)}.*\| ([\d.]+) % \([\d.]+\) \|", page, re.M)]
+
+
+def test_the_first_page_quotes_the_error_rates_as_measured():
+    said = " ".join(README.split())
+    false, covered = measured("false positives: rho"), measured("coverage: effect")
+    assert (len(false), len(covered)) == (16, 4)
+    assert f"false positives {min(false)} to {max(false)} % over sixteen kinds" in said
+    assert f"95 % interval {min(covered)} to {max(covered)} %" in said
+    (sequential,) = measured("negative control: sequential order")
+    share, of = sequential / 100, 4000
+    half = 100 * 1.96 * (share * (1 - share) / of) ** 0.5
+    assert f"call {sequential:.0f} % of equal treatments different" in said
+    assert f"95 % interval {sequential - half:.1f} to {sequential + half:.1f} %" in said
+
+
+def table(page: Path) -> list[list[str]]:
+    lines = [line for line in page.read_text().splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def test_the_options_of_a_cluster_are_all_there_with_their_defaults():
+    listed = {cells[0].strip("`| "): cells[1] for cells in table(DOCS / "reference" / "cluster-file.md")}
+    listed.pop("option")
+    defaults = {}
+    for field in dataclasses.fields(KubernetesOptions):
+        value = getattr(KubernetesOptions(), field.name)
+        shown = str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else value
+        defaults[field.name] = f"`{shown}`" if shown else "empty"
+    assert listed == defaults
+
+
+def test_the_run_checks_have_their_thresholds():
+    gates, page = Gates(), (DOCS / "reference" / "gates.md").read_text()
+    for said in (
+        f"within {gates.rate_tolerance:.0%} of the requested rate",
+        f"at most {gates.late_ratio:.0%} of the sends",
+        f"at most {gates.error_ratio:.0%} of the requests",
+        f"less than {gates.generator_cpu:.0%} of the CPU",
+        f"at most {gates.foreign_load:.0%} of the machine's CPU",
+    ):
+        assert said.replace("%", " %") in page, said
+    assert f"with {gates.sample_floor:.0f} requests beyond it" in page

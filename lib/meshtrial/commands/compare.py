@@ -27,10 +27,10 @@ examples:
 
 Inputs are files, plain or gzip, each one run: fortio results (version 1.3 on) and access logs; wrk2 and wrk with
 --latency; k6 summaries and --out json; vegeta (report -type=json or hist, encode); oha, hey, ghz, Locust (--csv or
---json) and Nighthawk; docs/formats.md says what each carries and what it lacks. Or one table (CSV or Parquet) with the
-columns run, block, treatment, response, value and, where wanted, unit. A block makes the runs paired; files are paired
-only by --pair-by. Folders of recorded studies (or packed ones) of one question are compared study by study, with the
-spread between their days."""
+--json) and Nighthawk; docs/reference/formats.md says what each carries and what it lacks. Or one table (CSV or
+Parquet) with the columns run, block, treatment, response, value and, where wanted, unit. A block makes the runs
+paired; files are paired only by --pair-by. Folders of recorded studies (or packed ones) of one question are compared
+study by study, with the spread between their days."""
 
 
 def add(command: argparse.ArgumentParser) -> None:

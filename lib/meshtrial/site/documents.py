@@ -33,6 +33,7 @@ from meshtrial.site.head import Head
 
 START, LAST = "README.md", "CHANGELOG.md"
 _FOLDER = "docs"
+_FIRST = (PurePosixPath("."), PurePosixPath(_FOLDER))
 _MARKDOWN = ".md"
 _LAST_LEVEL = 3  # deeper headings are not in the contents
 
@@ -88,7 +89,8 @@ def write_documents(checkout: Path, root: Path, base_url: str = "") -> tuple[Pat
                 address=document.address,
             ),
             document=document,
-            documents=documents,
+            # Those beside it and those of the first two folders: the rest is in the index, which is one of them.
+            documents=[one for one in documents if one.source.parent in (*_FIRST, document.source.parent)],
             version=__version__,
         )
         (root / document.address).parent.mkdir(parents=True, exist_ok=True)
@@ -102,7 +104,7 @@ def write_documents(checkout: Path, root: Path, base_url: str = "") -> tuple[Pat
 
 def _read_all(checkout: Path) -> list[Document]:
     """Every page that README.md and docs/ lead to, README.md first and those of docs/ before the others."""
-    first = (checkout / START, *sorted((checkout / _FOLDER).glob(f"*{_MARKDOWN}")), checkout / LAST)
+    first = (checkout / START, *sorted((checkout / _FOLDER).rglob(f"*{_MARKDOWN}")), checkout / LAST)
     waiting = [PurePosixPath(path.relative_to(checkout).as_posix()) for path in first]
     documents: dict[PurePosixPath, Document] = {}
     for source in waiting:

@@ -108,7 +108,7 @@ def test_a_file_that_cannot_be_written_is_found_before_anything_is_done(verb, id
 def test_the_help_of_each_has_the_same_group(verb, capsys):
     call(verb, "--help")
     shown = capsys.readouterr().out
-    assert "docs/gate.md" in " ".join(shown.split())
+    assert "docs/how-to/gate.md" in " ".join(shown.split())
     assert re.findall(r"^  (--fail-on|--require|--summary|--junit)\b", shown, re.M) == [
         "--fail-on",
         "--require",
@@ -172,14 +172,14 @@ def test_an_unfinished_study_passes_no_gate(sample, notebook):
 
 
 def section(title: str) -> str:
-    """A section of the README."""
-    text = (paths.CHECKOUT / "README.md").read_text()
+    """A section of the page about gates."""
+    text = (paths.CHECKOUT / "docs" / "how-to" / "gate.md").read_text()
     return re.split(r"^## ", text.split(f"\n## {title}\n")[1], maxsplit=1, flags=re.M)[0]
 
 
-def test_the_readme_leads_to_a_passing_and_to_a_failing_gate(tmp_path, monkeypatch):
-    commands = re.findall(r"^    (\.venv/bin/meshtrial (?:[^\n]*\\\n)*[^\n]*)", section("A gate for CI"), re.M)
-    said = [int(code) for code in re.findall(r"exit code (\d)", section("A gate for CI"))]
+def test_the_page_leads_to_a_passing_and_to_a_failing_gate(tmp_path, monkeypatch):
+    commands = re.findall(r"^    (\.venv/bin/meshtrial (?:[^\n]*\\\n)*[^\n]*)", section("Try it"), re.M)
+    said = [int(code) for code in re.findall(r"exit code (\d)", section("Try it"))]
     monkeypatch.chdir(tmp_path)
     codes = []
     for command in commands:

@@ -119,7 +119,7 @@ def test_anchors_are_those_of_the_repository_viewer(heading, anchor):
 
 def test_every_link_of_our_own_pages_leads_somewhere(tmp_path):
     pages = write_documents(paths.CHECKOUT, tmp_path)
-    assert {"README.html", "docs/method.html", "docs/publishing.html", "CONTRIBUTING.html"} <= {
+    assert {"README.html", "docs/method.html", "docs/how-to/publishing.html", "CONTRIBUTING.html"} <= {
         path.relative_to(tmp_path).as_posix() for path in pages
     }
     made_elsewhere = {tmp_path / name for name in ("index.html", "verdicts.json", "feed.xml")}
@@ -135,3 +135,20 @@ def test_every_link_of_our_own_pages_leads_somewhere(tmp_path):
             elif anchor and f'id="{anchor}"' not in path.read_text():
                 wrong.append(f"{page.name}: {link} (no such anchor)")
     assert wrong == []
+
+
+def test_pages_in_folders_below_list_their_neighbours_and_the_first_pages(checkout, tmp_path):
+    for name in ("how-to/one", "how-to/two", "reference/three"):
+        path = checkout / "docs" / f"{name}.md"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"# {name}\n\n[method](../method.md#same)\n")
+    write_documents(checkout, tmp_path / "site")
+    text = (tmp_path / "site" / "docs" / "how-to" / "one.html").read_text()
+    (listed,) = re.findall(r'<nav class="documents".*?</nav>', text, re.S)
+    assert re.findall(r'href="([^"]+)"', listed) == [
+        "../../README.html",
+        "../../docs/how-to/one.html",
+        "../../docs/how-to/two.html",
+        "../../docs/method.html",
+    ]
+    assert 'href="../method.html#same"' in text

@@ -1,4 +1,4 @@
-"""Files of load generators that somebody already has, each form in a module of its own; docs/formats.md lists them.
+"""Files of load generators that somebody already has, each form in a module of its own (docs/reference/formats.md).
 
 Opinion: a file is one run of one treatment. What a form does not carry is said and not guessed; what carries too
 little is refused with what is missing and the command that makes it. Facts come from the tools' own sources, which each

@@ -72,7 +72,9 @@ def read_mesh(folder: Path) -> Mesh:
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
     except SHAPE_ERRORS as error:
-        raise UsageError(f"{path}: is not a mesh's data ({shortened(error, 120)}); see manifests/README.md") from None
+        raise UsageError(
+            f"{path}: is not a mesh's data ({shortened(error, 120)}); see docs/reference/mesh-yaml.md"
+        ) from None
 
 
 def _mesh(data: dict[str, Any], folder: Path) -> Mesh:
