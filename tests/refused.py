@@ -13,15 +13,10 @@ import pytest
 def refused(
     kind: type[Exception], words: str | None = None, *, names: Iterable[object] = ()
 ) -> Iterator[pytest.ExceptionInfo[Exception]]:
-    """The block ends in an error of just this kind, which is one line.
+    """The block ends in an error of just this kind, which is one line: these words, where they are given.
 
-    Parameters
-    ----------
-    words : str, optional
-        The whole line. The same message is elsewhere asked for by what it names.
-    names : iterable
-        Values that stand in the line, each as a whole: a parameter, a number, a path, what is allowed. They are what
-        the program knows and rewording does not change, so none is longer than a word.
+    The same message is elsewhere asked for by what it names: values that stand in the line, each as a whole. They are
+    what the program knows and rewording does not change (a parameter, a number, a path), none longer than a word.
     """
     with pytest.raises(kind) as caught:
         yield caught

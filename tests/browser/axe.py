@@ -23,13 +23,7 @@ class NotHereError(Exception):
 
 
 def source() -> str:
-    """The script to put into a page; from the registry where the cache does not hold it.
-
-    Raises
-    ------
-    NotHereError
-        Without npm, or where npm finds no registry.
-    """
+    """The script to put into a page; from the registry where the cache does not hold it."""
     if not KEPT.is_file():
         _fetch()
     return KEPT.read_text(encoding="utf-8")

@@ -29,30 +29,16 @@ QUIET = (
 
 @dataclass(frozen=True)
 class Setting:
-    """How a reader looks at a page.
-
-    Attributes
-    ----------
-    name : str
-    width, height : int
-        Of the window, in CSS pixels.
-    scheme : str
-        ``light`` or ``dark``.
-    media : str
-        ``screen`` or ``print``.
-    phone : bool
-        A touch screen with its own idea of a viewport.
-    rules : dict or None
-        Rules of axe-core that are asked here; None asks nothing. What was asked in one setting and cannot come out
-        otherwise in another is not asked again: it takes seconds a page.
-    """
+    """How a reader looks at a page."""
 
     name: str
-    width: int
+    width: int  # of the window, in CSS pixels
     height: int
-    scheme: str = "light"
-    media: str = "screen"
-    phone: bool = False
+    scheme: str = "light"  # light or dark
+    media: str = "screen"  # screen or print
+    phone: bool = False  # a touch screen with its own idea of a viewport
+    # Rules of axe-core that are asked here; None asks nothing. What was asked in one setting and cannot come out
+    # otherwise in another is not asked again: it takes seconds a page.
     rules: dict[str, Any] | None = None
 
 
@@ -71,30 +57,16 @@ SETTINGS = {
 
 @dataclass
 class Seen:
-    """What one visit found.
+    """What one visit found."""
 
-    Attributes
-    ----------
-    console : list of str
-        Errors and warnings of the console, the content security policy's among them.
-    requests : list of str
-        Addresses that were asked for, without the page's own file and ``data:``.
-    layout : list of str
-        Text that cannot be read, as the page opens and with every fold opened.
-    violations : list of str
-        Of axe-core, serious or critical.
-    nameless : list of str
-        Drawings and pictures without alternative text.
-    height : int
-        Of the page as it opens, in CSS pixels.
-    """
-
-    console: list[str] = field(default_factory=list)
+    console: list[str] = field(default_factory=list)  # errors and warnings, the content security policy's among them
+    # Addresses that were asked for, without the page's own file and `data:`.
     requests: list[str] = field(default_factory=list)
+    # Text that cannot be read, as the page opens and with every fold opened.
     layout: list[str] = field(default_factory=list)
-    violations: list[str] = field(default_factory=list)
-    nameless: list[str] = field(default_factory=list)
-    height: int = 0
+    violations: list[str] = field(default_factory=list)  # of axe-core, serious or critical
+    nameless: list[str] = field(default_factory=list)  # drawings and pictures without alternative text
+    height: int = 0  # of the page as it opens, in CSS pixels
 
     def wrong(self) -> list[str]:
         """All of it."""
@@ -133,17 +105,7 @@ def opened(started: Browser, setting: Setting, **options: Any) -> Iterator[Page]
 
 
 def look(started: Browser, path: Path, setting: Setting, checker: str = "") -> Seen:
-    """Open a page and write down what is wrong with it.
-
-    Parameters
-    ----------
-    started : Browser
-    path : Path
-        The page's file.
-    setting : Setting
-    checker : str, optional
-        Source of axe-core; without it nothing is said of accessibility.
-    """
+    """Open a page and write down what is wrong with it; of accessibility nothing without the source of axe-core."""
     seen = Seen()
     # The page's policy lets no script in but its own; the checkers come from outside the page.
     with opened(started, setting) as page:

@@ -22,21 +22,9 @@ def samples() -> list[Path]:
 
 
 def make(study: Path, folder: Path, **environment: str) -> Path:
-    """Make a study's report by ``meshtrial report`` in a folder of its own; records outside of it are not touched.
+    """Make a report of a study, a folder or packed, by ``meshtrial report``, and return the page.
 
-    Parameters
-    ----------
-    study : Path
-        A study's folder, or a packed study.
-    folder : Path
-        Gets the records and the report; made here.
-    **environment : str
-        Further variables for the command.
-
-    Returns
-    -------
-    Path
-        The page.
+    The folder, made here, gets records and report; records outside of it are not touched.
     """
     records, reports = folder / "studies", folder / "reports"
     records.mkdir(parents=True)

@@ -25,28 +25,14 @@ SENTENCES = published.FOLDER / "claims.yaml.j2"
 
 @dataclass(frozen=True)
 class Claim:
-    """One printed sentence.
+    """One printed sentence."""
 
-    Attributes
-    ----------
-    words, place : str
-        As printed, or in sense where they are not quoted, and where.
-    numbers : str
-        What the printed numbers say.
-    arithmetic : bool or None
-        Whether they say what the words say; None where no arithmetic can tell.
-    inference : str
-        Whether it was shown, and why not.
-    quoted : bool
-        Whether the words are the article's own; others are its sense, or what its comparison rests on.
-    """
-
-    words: str
+    words: str  # as printed, or in sense where they are not quoted
     place: str
-    numbers: str
-    arithmetic: bool | None
-    inference: str
-    quoted: bool = True
+    numbers: str  # what the printed numbers say
+    arithmetic: bool | None  # whether they say what the words say; None where no arithmetic can tell
+    inference: str  # whether it was shown, and why not
+    quoted: bool = True  # others are its sense, or what its comparison rests on
 
     @property
     def stands(self) -> str:

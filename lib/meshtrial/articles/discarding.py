@@ -49,33 +49,17 @@ RULES = (Rule(8, 0), Rule(8, 3), Rule(5, 0), Rule(5, 2))
 
 @dataclass(frozen=True)
 class RuleEffect:
-    """What one rule does under one order.
-
-    Attributes
-    ----------
-    identical : (repetitions,) array
-        Ratio of the two means where the treatments are identical.
-    called : float
-        Share of identical pairs that Welch's t test on the kept runs calls different at 0.05.
-    exact : float or None
-        The same by the exact signed-rank test on blocks; None where there are no blocks to test.
-    spread : float
-        Standard deviation of the kept runs over that of all, in the median.
-    slower : float
-        Estimated change, in the median, of a treatment that is slower by :data:`SLOWER`.
-    stalls, stalls_truth : float
-        Estimated change, in the median, of a treatment that stalls, and the change of its mean over many runs.
-    """
+    """What one rule does under one order; changes are estimates, in the median."""
 
     rule: Rule
     order: Order
-    identical: FloatArray
-    called: float
-    exact: float | None
-    spread: float
-    slower: float
-    stalls: float
-    stalls_truth: float
+    identical: FloatArray  # ratio of the two means where the treatments are identical, a comparison each
+    called: float  # share of identical pairs that Welch's t test on the kept runs calls different at 0.05
+    exact: float | None  # the same by the exact signed-rank test; None where there are no blocks to test
+    spread: float  # standard deviation of the kept runs over that of all, in the median
+    slower: float  # of a treatment that is slower by `SLOWER`
+    stalls: float  # of a treatment that stalls
+    stalls_truth: float  # of its mean over many runs
 
     def winners(self, printed: float) -> float:
         """Share of identical pairs whose means differ by more than this, either way."""
@@ -85,16 +69,9 @@ class RuleEffect:
 def outcomes(
     rules: Sequence[Rule] = RULES, *, repetitions: int = 4000, seed: int = 1, orders: Sequence[Order] = ORDERS
 ) -> tuple[RuleEffect, ...]:
-    """Simulate every rule under every order.
+    """Simulate every rule under every order, so many comparisons a cell.
 
-    Parameters
-    ----------
-    rules : sequence of Rule
-    repetitions : int
-        Comparisons a cell.
-    seed : int
-    orders : sequence of {"sequential", "randomised"}
-        All runs of one treatment and then the other's, as published comparisons were run; or in blocks.
+    All runs of one treatment and then the other's, as published comparisons were run (``sequential``); or in blocks.
     """
     if repetitions < 100:
         raise UsageError(f"repetitions = {repetitions}: allowed is 100 or more, or a share says nothing")

@@ -34,18 +34,10 @@ METRICS = "p50,p99,mean,p75,p90"
 
 @dataclass(frozen=True)
 class Settings:
-    """What the re-analysis is held to.
+    """What the re-analysis is held to."""
 
-    Attributes
-    ----------
-    alpha : float
-        Error level of a family.
-    margin : float
-        Relative margin of every response; no absolute floor, because the articles argue about per cent.
-    """
-
-    alpha: float = 0.05
-    margin: float = 0.05
+    alpha: float = 0.05  # error level of a family
+    margin: float = 0.05  # relative, of every response; no absolute floor, because the articles argue about per cent
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 0.5 or not 0 < self.margin < 1:
@@ -56,41 +48,21 @@ class Settings:
 
 @dataclass(frozen=True)
 class Needed:
-    """What a repeated response would have needed.
-
-    Attributes
-    ----------
-    experiment, response : str
-    n : int
-        Pairs printed.
-    ratio : float
-        Hodges-Lehmann estimate of ambient over none.
-    sd : float
-        Standard deviation of the log ratios, from n pairs only.
-    for_estimate, for_margin, for_equivalence : int or None
-        Pairs that find an effect as large as the estimate, as large as the margin, or show equivalence within it where
-        there is none; None where the estimate is 1.
-    """
+    """What a repeated response would have needed: pairs to find such an effect, or to show equivalence."""
 
     experiment: str
     response: str
-    n: int
-    ratio: float
-    sd: float
-    for_estimate: int | None
-    for_margin: int
-    for_equivalence: int
+    n: int  # pairs printed
+    ratio: float  # Hodges-Lehmann estimate of ambient over none
+    sd: float  # standard deviation of the log ratios, from n pairs only
+    for_estimate: int | None  # an effect as large as the estimate; None where that is 1
+    for_margin: int  # as large as the margin
+    for_equivalence: int  # within the margin
 
 
 @dataclass(frozen=True)
 class Single:
-    """A number printed without a replicate, beside its baseline's.
-
-    Attributes
-    ----------
-    experiment, response, treatment, baseline, unit, statistic, source : str
-    value, baseline_value, ratio : float
-    """
+    """A number printed without a replicate, beside its baseline's."""
 
     experiment: str
     response: str

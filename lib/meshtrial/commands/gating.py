@@ -33,41 +33,19 @@ def add(command: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Gate:
-    """What was asked for.
-
-    Attributes
-    ----------
-    rules : Rules
-    summary, junit : Path or None
-        Files to write.
-    """
+    """What was asked for."""
 
     rules: Rules
-    summary: Path | None = None
+    summary: Path | None = None  # files to write
     junit: Path | None = None
 
     def __bool__(self) -> bool:
         return bool(self.rules or self.summary or self.junit)
 
     def judge(self, contrasts: Contrasts, declared: Sequence[Declared], alpha: float, title: str, out: TextIO) -> None:
-        """Write the files, say that the gate passes, or raise why it does not.
+        """Write the files, say that the gate passes, or raise why it does not, in one line.
 
-        Parameters
-        ----------
-        contrasts : Contrasts
-            Every verdict row.
-        declared : sequence of Declared
-            The primary contrasts that were declared.
-        alpha : float
-            Error level of a family.
-        title : str
-            What was studied or compared.
-        out : TextIO
-
-        Raises
-        ------
-        GateError
-            With the reason in one line.
+        It goes by every verdict row, the primary contrasts that were declared, and the error level of a family.
         """
         if not self:
             return
@@ -101,13 +79,7 @@ def _file(what: str, path: Path, text: str, out: TextIO) -> None:
 
 
 def read(arguments: argparse.Namespace) -> Gate:
-    """The checked options; their folders are made.
-
-    Raises
-    ------
-    UsageError
-        For a word that is no verdict, or a file that could not be written in the end.
-    """
+    """The checked options, before anything is measured; the folders of the files are made."""
     from meshtrial.inference.gate import read_rules
 
     rules = read_rules(arguments.fail_on, arguments.require)

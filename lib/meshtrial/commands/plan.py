@@ -46,13 +46,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 
 def ask_of(arguments: argparse.Namespace, data: StudyData) -> Ask:
-    """The checked request.
-
-    Raises
-    ------
-    UsageError
-        Naming the option and what is allowed.
-    """
+    """The checked request; an option that cannot be is named with what is allowed."""
     from meshtrial.design.responses import find_response
     from meshtrial.planning.blocks import Ask
 

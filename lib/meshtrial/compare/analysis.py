@@ -32,31 +32,15 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a comparison came to.
-
-    Attributes
-    ----------
-    sample : Sample
-    limits : tuple of str
-        The smallest possible p, to be said first.
-    metrics : tuple of Response
-        Those that could be compared.
-    rows : tuple of VerdictRow
-        A row a metric and treatment; the A/A twin's stand last in their metric.
-    findings : tuple of Finding
-        Of the sample, and why a metric is not reported.
-    alpha : float
-    primary : tuple of Declared
-        The contrasts of the first metrics, also of those that could not be compared.
-    """
+    """What a comparison came to."""
 
     sample: Sample
-    limits: tuple[str, ...]
-    metrics: tuple[Response, ...]
-    rows: tuple[VerdictRow, ...]
-    findings: tuple[Finding, ...]
+    limits: tuple[str, ...]  # the smallest possible p, to be said first
+    metrics: tuple[Response, ...]  # those that could be compared
+    rows: tuple[VerdictRow, ...]  # a row a metric and treatment; the A/A twin's stand last in their metric
+    findings: tuple[Finding, ...]  # of the sample, and why a metric is not reported
     alpha: float
-    primary: tuple[Declared, ...] = ()
+    primary: tuple[Declared, ...] = ()  # the contrasts of the first metrics, also of those that could not be compared
 
 
 def analyse(
@@ -67,21 +51,9 @@ def analyse(
     alpha: float = 0.05,
     sample_floor: float = 0.0,
 ) -> Outcome:
-    """Judge every metric of every treatment.
+    """Judge every metric of every treatment; where none is left, or a value cannot be compared, that is refused.
 
-    Parameters
-    ----------
-    sample : Sample
-    metrics : sequence of Response
-    margins : mapping of str to Margin
-    alpha : float
-    sample_floor : float
-        Only for the message about a quantile that was not reported.
-
-    Raises
-    ------
-    UsageError
-        Where no metric is left, or a value cannot be compared.
+    ``sample_floor`` is only for the message about a quantile that was not reported.
     """
     twin = sample.baseline + TWIN_SUFFIX
     twin = twin if twin in sample.by_treatment and len(sample.treatments) > 1 else ""
@@ -221,15 +193,7 @@ def smallest_p_of(sample: Sample, treatment: str) -> float:
 
 
 def limit_sentences(sample: Sample, family: Sequence[str], alpha: float) -> list[str]:
-    """The floor of every contrast, one sentence for those of equal size.
-
-    Parameters
-    ----------
-    sample : Sample
-    family : sequence of str
-        Treatments that are corrected together.
-    alpha : float
-    """
+    """The floor of every contrast of treatments that are corrected together, one sentence for those of equal size."""
     m = max(1, len(family))
     groups: dict[tuple[int, int], list[str]] = {}
     for name in family:

@@ -25,12 +25,7 @@ _FEWEST_NUMBERS = 6
 
 
 def require_replicates(by_treatment: Mapping[str, Sequence[Run]]) -> None:
-    """Refuse a treatment of one run, whatever the user insists on.
-
-    Raises
-    ------
-    UsageError
-    """
+    """Refuse a treatment of one run, whatever the user insists on."""
     sizes = {name: len(runs) for name, runs in by_treatment.items()}
     if min(sizes.values()) < 2:
         listed = " against ".join(f"{n} run{'s' * (n != 1)} of {name}" for name, n in sizes.items())

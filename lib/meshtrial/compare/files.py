@@ -32,23 +32,10 @@ _SHARED = ("rate (rps)", "connections")
 def read_treatment(
     name: str, patterns: Sequence[str], sample_floor: float, *, merge: bool, fallback: str
 ) -> tuple[str, list[Run]]:
-    """The name and the runs of a treatment.
+    """The name and the runs of a treatment; a folder stands for the files in it.
 
-    Parameters
-    ----------
-    name : str
-        Empty is the name of the files' common folder.
-    patterns : sequence of str
-        A folder stands for the files in it.
-    merge : bool
-        The files of one folder are the generators of one run.
-    fallback : str
-        The treatment's name where neither the user nor the files' common folder gives one.
-
-    Raises
-    ------
-    InputFileError, UsageError
-        With the file and the reason.
+    Without a name it is that of the files' common folder, and without such a folder the fallback. ``merge``: the files
+    of one folder are the generators of one run.
     """
     files = [file for pattern in patterns for file in _expand(pattern)]
     if len(set(files)) < len(files):

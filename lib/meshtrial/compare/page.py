@@ -19,15 +19,7 @@ from meshtrial.report.tables.verdicts import contrast_tables
 
 
 def write(path: Path, outcome: Outcome, command: str) -> None:
-    """Write the page.
-
-    Parameters
-    ----------
-    path : Path
-    outcome : Outcome
-    command : str
-        What makes it again.
-    """
+    """Write the page; the command is what makes it again."""
     sections = (
         Section("", (limits(outcome).html,)),
         Section("Verdicts", (verdicts(outcome).html, ratios(outcome).html)),

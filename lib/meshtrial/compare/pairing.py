@@ -18,25 +18,11 @@ WAYS = ("order", "label", "name")
 
 
 def pair(by_treatment: Mapping[str, Sequence[Run]], how: str) -> tuple[dict[str, list[Run]], tuple[str, ...], str]:
-    """Give every run a block.
+    """Give every run a block: the treatments with their blocks, the blocks in order, and the pairing in words.
 
-    Parameters
-    ----------
-    by_treatment : mapping of str to sequence of Run
-    how : {"order", "label", "name"}
-        ``order``: the k-th run of each treatment, by its start where all files say it, else as listed. ``label``:
-        fortio's ``Labels``; ``name``: the file's (or folder's, or run's) name; in both the treatment's own name is
-        ignored.
-
-    Returns
-    -------
-    tuple
-        The treatments with their blocks, the blocks in order, and the pairing in words.
-
-    Raises
-    ------
-    UsageError
-        Naming the run that has no counterpart, or two that claim the same place.
+    ``order``: the k-th run of each treatment, by its start where all files say it, else as listed. ``label``: fortio's
+    ``Labels``; ``name``: the file's (or folder's, or run's) name; in both the treatment's own name is ignored. A run
+    that has no counterpart, or two that claim the same place, are refused by name.
     """
     if how == "order":
         return _by_order(by_treatment)
@@ -53,10 +39,7 @@ def pair(by_treatment: Mapping[str, Sequence[Run]], how: str) -> tuple[dict[str,
 def blocks_of_table(by_treatment: Mapping[str, Sequence[Run]]) -> tuple[str, ...]:
     """The blocks of a table in their order; empty where it has none.
 
-    Raises
-    ------
-    UsageError
-        Where some runs have a block and others have none, or a treatment has two runs in one.
+    Refused where some runs have a block and others have none, or a treatment has two runs in one.
     """
     runs = [run for treatment in by_treatment.values() for run in treatment]
     without = [run for run in runs if run.block is None]

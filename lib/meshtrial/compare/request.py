@@ -20,56 +20,27 @@ DEFAULT_METRICS = "p50,p99"
 
 @dataclass(frozen=True)
 class Named:
-    """A treatment, and where its runs are.
+    """A treatment, and where its runs are."""
 
-    Attributes
-    ----------
-    name : str
-        Empty is the name of the folder that its files share.
-    patterns : tuple of str
-        Files, folders or patterns; none for a treatment of a table.
-    """
-
-    name: str
-    patterns: tuple[str, ...] = ()
+    name: str  # empty is the name of the folder that its files share
+    patterns: tuple[str, ...] = ()  # files, folders or patterns; none for a treatment of a table
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be compared, and how.
-
-    Attributes
-    ----------
-    baseline, treatments : Named
-        No treatments are all others of the table.
-    table, where
-        One table instead of files, and columns with the values of the rows that are meant.
-    pair_by : str
-        ``order``, ``label``, ``name``, or empty.
-    merge : bool
-        The files of one folder are the generators of one run.
-    responses : str
-        Empty is ``p50,p99``, and with a table all that it holds.
-    force : bool
-        Compare what must not be compared all the same, and name it.
-
-    Raises
-    ------
-    UsageError
-        For a value that is not allowed.
-    """
+    """What is to be compared, and how; a value that is not allowed is refused."""
 
     baseline: Named
-    treatments: tuple[Named, ...] = ()
-    table: Path | None = None
-    where: tuple[tuple[str, str], ...] = ()
-    pair_by: str = ""
-    merge: bool = False
-    responses: str = ""
+    treatments: tuple[Named, ...] = ()  # none are all others of the table
+    table: Path | None = None  # one, instead of files
+    where: tuple[tuple[str, str], ...] = ()  # columns with the values of the table's rows that are meant
+    pair_by: str = ""  # order, label, name, or empty
+    merge: bool = False  # the files of one folder are the generators of one run
+    responses: str = ""  # empty is p50,p99, and with a table all that it holds
     margins: tuple[str, ...] = ()
     alpha: float = 0.05
     sample_floor: float = 100.0
-    force: bool = False
+    force: bool = False  # compare what must not be compared all the same, and name it
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 0.5:
@@ -83,10 +54,7 @@ class Request:
 def judge(request: Request) -> Outcome:
     """Read all treatments, refuse what cannot be compared, pair what the user or the table pairs, and judge it.
 
-    Raises
-    ------
-    UsageError
-        With every reason; ``force`` turns those that can be forced into warnings.
+    What is refused is told with every reason; ``force`` turns those that can be forced into warnings.
     """
     blocks: tuple[str, ...] = ()
     by_treatment: Mapping[str, list[Run]]
@@ -145,13 +113,7 @@ def _from_table(request: Request, table: Path) -> tuple[Mapping[str, list[Run]],
 
 
 def metrics_of(text: str) -> tuple[Response, ...]:
-    """Responses of ``p50,p99``, each once.
-
-    Raises
-    ------
-    UsageError
-        For one that is described only and never judged, or a list without any.
-    """
+    """Responses of ``p50,p99``, each once; one that is described only is refused, and a list without any."""
     found = [find_response(item)[0] for item in split_list(text)]
     for response in found:
         if response.kind == "quality":

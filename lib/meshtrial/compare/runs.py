@@ -13,44 +13,21 @@ from meshtrial.vocabulary import Warning
 
 @dataclass(frozen=True)
 class Run:
-    """One run.
-
-    Attributes
-    ----------
-    treatment, name : str
-        The treatment, and what the user knows the run by: its file (or folder), or the table's column ``run``.
-    kind : str
-        ``fortio``, ``nighthawk``, ``access log``, ``table``, or another generator's form.
-    values : mapping of str to float
-        Response to value; SI base units for registered responses.
-    bounds : mapping of str to float
-        Resolution in seconds of a quantile: its histogram bucket, or the log's microsecond.
-    sources : mapping of Path to str
-        Files read, with their SHA-256.
-    settings : LoadSettings or None
-        The load as it was asked for; None where the input does not say.
-    block : str or None
-        What it is paired by.
-    start_unix_s : float or None
-    requests : int or None
-        Successful ones decide how far into the tail a quantile may be reported.
-    notes : tuple of str
-    further : str
-        How a file of this kind comes to hold further percentiles; empty where its requests decide.
-    """
+    """One run."""
 
     treatment: str
-    name: str
-    kind: str
-    values: Mapping[str, float]
+    name: str  # what the user knows it by: its file (or folder), or the table's column `run`
+    kind: str  # fortio, nighthawk, access log, table, or another generator's form
+    values: Mapping[str, float]  # response to value; SI base units for registered responses
+    # Resolution in seconds of a quantile: its histogram bucket, or the log's microsecond.
     bounds: Mapping[str, float] = field(default_factory=dict)
-    sources: Mapping[Path, str] = field(default_factory=dict)
-    settings: LoadSettings | None = None
-    block: str | None = None
+    sources: Mapping[Path, str] = field(default_factory=dict)  # files read, with their SHA-256
+    settings: LoadSettings | None = None  # the load as it was asked for; None where the input does not say
+    block: str | None = None  # what it is paired by
     start_unix_s: float | None = None
-    requests: int | None = None
+    requests: int | None = None  # successful ones decide how far into the tail a quantile may be reported
     notes: tuple[str, ...] = ()
-    further: str = ""
+    further: str = ""  # how a file of this kind comes to hold further percentiles; empty where its requests decide
 
 
 @dataclass(frozen=True)
@@ -62,30 +39,16 @@ class Finding(Warning):
 
 @dataclass(frozen=True)
 class Sample:
-    """The runs of all treatments.
+    """The runs of all treatments."""
 
-    Attributes
-    ----------
-    by_treatment : mapping of str to sequence of Run
-        The baseline first.
-    baseline : str
-    blocks : tuple of str
-        Labels of the pairs, in order; empty where the runs are not paired.
-    pairing : str
-        In words, how the pairs were formed; empty where they are not.
-    findings : tuple of Finding
-    saturated : mapping of str to str
-        Treatments that did not deliver the asked rate in most of their runs, with the reason.
-    invalid : mapping of str to str
-        Treatments whose requests failed in most of their runs, with the reason.
-    """
-
-    by_treatment: Mapping[str, Sequence[Run]]
+    by_treatment: Mapping[str, Sequence[Run]]  # the baseline first
     baseline: str
-    blocks: tuple[str, ...] = ()
-    pairing: str = ""
+    blocks: tuple[str, ...] = ()  # labels of the pairs, in order; empty where the runs are not paired
+    pairing: str = ""  # in words, how the pairs were formed; empty where they are not
     findings: tuple[Finding, ...] = ()
+    # Treatments that did not deliver the asked rate in most of their runs, with the reason.
     saturated: Mapping[str, str] = field(default_factory=dict)
+    # Treatments whose requests failed in most of their runs, with the reason.
     invalid: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -105,13 +68,7 @@ class Sample:
 
 
 def refuse(findings: Sequence[Finding], force: bool) -> None:
-    """Stop at what forbids the comparison, all of it at once, unless the user insists.
-
-    Raises
-    ------
-    UsageError
-        Every reason, one a line.
-    """
+    """Stop at what forbids the comparison, all of it at once, one reason a line, unless the user insists."""
     reasons = [finding.message for finding in findings if finding.blocking]
     if reasons and not force:
         listed = "\n".join(f"  - {reason}" for reason in reasons)

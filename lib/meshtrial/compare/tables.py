@@ -23,19 +23,9 @@ NEEDED = ("run", "treatment", "response", "value")
 
 
 def read_table(path: Path, where: Sequence[tuple[str, str]] = ()) -> tuple[dict[str, list[Run]], dict[str, Response]]:
-    """The runs of every treatment, and the responses that the table holds.
+    """The runs of every treatment, and the responses that the table (CSV, gzip or plain, or Parquet) holds.
 
-    Parameters
-    ----------
-    path : Path
-        CSV (gzip or plain) or Parquet.
-    where : sequence of (column, value)
-        Only these rows.
-
-    Raises
-    ------
-    InputFileError, UsageError
-        With the file and the reason.
+    ``where`` chooses rows by their value in a column.
     """
     frame = _shaped(_read(path), path, where)
     by_treatment: dict[str, dict[str, dict[str, float]]] = {}
@@ -75,7 +65,7 @@ def _read(path: Path) -> pl.DataFrame:
         raise InputFileError(path, f"is neither a CSV nor a Parquet table, or is damaged ({reason})") from None
 
 
-def _shown(column: str) -> str:
+def _column_name(column: str) -> str:
     """A column's name as a message shows it: a table without a header has data for names."""
     return column if column.isprintable() and len(column) <= 40 else shortened(column, 40)
 
@@ -85,13 +75,13 @@ def _shaped(frame: pl.DataFrame, path: Path, where: Sequence[tuple[str, str]]) -
         frame = frame.rename({"run_id": "run"})
     missing = [column for column in NEEDED if column not in frame.columns]
     if missing:
-        has = ", ".join(_shown(column) for column in frame.columns[:8])
+        has = ", ".join(_column_name(column) for column in frame.columns[:8])
         raise InputFileError(path, f"lacks {', '.join(missing)}; a tidy table has {', '.join(NEEDED)} (this has {has})")
     if "included" in frame.columns:
         frame = frame.filter(pl.col("included").cast(pl.String).str.to_lowercase() == "true")
     for column, value in where:
         if column not in frame.columns:
-            has = ", ".join(map(_shown, frame.columns[:20]))
+            has = ", ".join(map(_column_name, frame.columns[:20]))
             raise UsageError(f"where {column}={value}: {path} has no such column; it has {has}")
         frame = frame.filter(pl.col(column).cast(pl.String) == value)
     if frame.is_empty():

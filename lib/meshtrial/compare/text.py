@@ -70,7 +70,7 @@ def _metric(outcome: Outcome, metric: Response) -> str:
     table += [[_cell(column, line) for column in columns] for line in lines]
     shown = [_title(rows)]
     beside = in_line(table, [not column.name for column in columns])
-    for told, below in zip(beside, ["", "", *map(_said, lines)], strict=True):
+    for told, below in zip(beside, ["", "", *map(_below, lines)], strict=True):
         shown.append(f"  {told}")
         if below:
             shown.append(wrap(below, "    ", "      "))
@@ -84,7 +84,7 @@ def _cell(column: VerdictColumn, line: Line) -> str:
     return text if column.name else to_ascii(text)
 
 
-def _said(line: Line) -> str:
+def _below(line: Line) -> str:
     """The columns below a row's own line, without what is not there; a verdict needs no heading."""
     shown = [(column, column.shows(BELOW, line)) for column in columns_of(BELOW)]
     parts = [

@@ -24,18 +24,10 @@ LEVELS = (0.2, 0.1, 0.05, 0.025, 0.01, 0.001)
 
 
 class Tab(Quiet, ABC):
-    """A page of the explorer.
-
-    Attributes
-    ----------
-    title : str
-    SHOWN : tuple of (str, str or Call)
-        What it can show: a name for people, and the public function.
-    page : widget
-    """
+    """A page of the explorer."""
 
     title: str
-    SHOWN: tuple[tuple[str, str | Call], ...]
+    SHOWN: tuple[tuple[str, str | Call], ...]  # a name for people, and the public function
     page: Widget
 
     def __init__(self) -> None:

@@ -23,18 +23,7 @@ OPENED = 8  # studies that are kept open; going back to one is quick
 
 @dataclass(frozen=True)
 class Chosen:
-    """A study, what is asked of it after the fact, and what of it is shown.
-
-    Attributes
-    ----------
-    path : Path
-    treatments, loads : tuple of str
-        Empty is all of them.
-    margin : str
-        Empty is as declared, as with the two that follow.
-    alpha : float or None
-    baseline : str
-    """
+    """A study, what is asked of it after the fact, and what of it is shown; empty is all of it, as it was declared."""
 
     path: Path
     treatments: tuple[str, ...] = ()
@@ -111,7 +100,7 @@ class View:
 
     def html(self) -> str:
         """The view; where it cannot be made, the one sentence that says why."""
-        return _shown(self)
+        return _html_of(self)
 
     def code(self) -> str:
         """The lines of Python that make it, at most three and one for each further call; ``mt`` is ``meshtrial``."""
@@ -121,7 +110,7 @@ class View:
 
 
 @lru_cache(maxsize=64)
-def _shown(view: View) -> str:
+def _html_of(view: View) -> str:
     try:
         study = view.chosen.study()
         return "\n".join(str(call.made(study)._repr_html_()) for call in view.calls)
@@ -131,7 +120,7 @@ def _shown(view: View) -> str:
 
 def forget() -> None:
     """Read every study again."""
-    for kept in (opened, _made, _shown):
+    for kept in (opened, _made, _html_of):
         kept.cache_clear()
 
 

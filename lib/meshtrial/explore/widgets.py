@@ -72,12 +72,7 @@ class Pane:
 
 
 class Choice:
-    """A line of names that can be ticked; what all others rest on stays.
-
-    Attributes
-    ----------
-    row : widget
-    """
+    """A line of names that can be ticked; what all others rest on stays."""
 
     def __init__(self, title: str, changed: Callable[[], None]) -> None:
         self.row = row()

@@ -36,32 +36,18 @@ _UNKNOWN = ("?", "mt-open")
 
 @dataclass(frozen=True)
 class Entry:
-    """What the index knows of one report.
-
-    Attributes
-    ----------
-    status : str
-        ``whole``, ``failed`` or ``interrupted``; ``message`` says why.
-    date : str
-        ISO 8601, UTC: start of the first run, or the time of writing.
-    blocks, blocks_planned : int
-        Taking part in the inference, and planned.
-    headlines : tuple of str
-        A sentence a load.
-    html, notebook, data : str
-        Relative to the entry's folder; empty where there is none.
-    """
+    """What the index knows of one report; files are named as seen from its folder, empty where there is none."""
 
     study: str
     title: str
-    status: str
-    date: str
+    status: str  # whole, failed or interrupted; `message` says why
+    date: str  # ISO 8601, UTC: start of the first run, or the time of writing
     message: str = ""
     treatments: tuple[str, ...] = ()
     loads: tuple[str, ...] = ()
-    blocks: int = 0
+    blocks: int = 0  # taking part in the inference
     blocks_planned: int = 0
-    headlines: tuple[str, ...] = ()
+    headlines: tuple[str, ...] = ()  # a sentence a load
     html: str = ""
     notebook: str = ""
     data: str = ""
@@ -111,23 +97,10 @@ def write_entry(
     data_dir: Path | None = None,
     message: str = "",
 ) -> Path:
-    """Write ``<stem>.json`` beside a report.
+    """Write ``<stem>.json`` beside a report, whether that could be written or not.
 
-    Parameters
-    ----------
-    html_path : Path
-        The report, whether it could be written or not.
-    study : str
-        The notebook's name.
-    status : {"whole", "failed", "interrupted"}
-    notebook : Path, optional
-        Beside the HTML under the same stem without it.
-    data : StudyData, optional
-        With it everything else is known.
-    plan, data_dir : optional
-        What is known of a study that did not come far enough to be read back.
-    message : str
-        The reason, where the status is not ``whole``.
+    A study that was read back says all of it; of one that did not come so far `plan` and `data_dir` are what is known.
+    `message` is the reason where the status is not ``whole``; the notebook lies beside the report, if nowhere else.
     """
     if status not in STATUSES:
         raise UsageError(f"status = {status!r}: allowed is {', '.join(STATUSES)}")
@@ -159,13 +132,7 @@ def write_entry(
 
 
 def read_entry(path: Path) -> Entry:
-    """Read one back.
-
-    Raises
-    ------
-    UsageError
-        With the reason, in words for the index.
-    """
+    """Read one back; a `UsageError` says why it cannot be, in words for the index."""
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -212,19 +179,7 @@ class _Listed:
 
 
 def write_index(runs_dir: Path, studies_dir: Path | None = None) -> Path:
-    """Write ``index.html`` over every report of a folder, newest first.
-
-    Parameters
-    ----------
-    runs_dir : Path
-        Where executed notebooks, reports and their entries lie.
-    studies_dir : Path, optional
-        Where records lie; studies there without a report are listed too.
-
-    Returns
-    -------
-    Path
-    """
+    """Write ``index.html`` over every report of a folder, newest first, and over recorded studies that have none."""
     runs_dir.mkdir(parents=True, exist_ok=True)
     found = reports(runs_dir)
     spoken_of = {report.records for report in found}

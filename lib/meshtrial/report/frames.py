@@ -97,30 +97,15 @@ def verdicts(
 
 @dataclass(frozen=True)
 class Contrasts:
-    """Verdict rows with what a figure or a table of them needs to know, of a study or of a comparison.
+    """Verdict rows with what a figure or a table of them needs to know, of a study or of a comparison."""
 
-    Attributes
-    ----------
-    rows : tuple of VerdictRow
-        In the order in which they are shown.
-    looks : Looks
-        Of every treatment, in the order in which figures list them.
-    loads : tuple of str
-        Labels of the loads, in order.
-    unreported : frozenset of (load, response, treatment)
-        Contrasts without a verdict because the response was not recorded in runs that are otherwise good.
-    sample_floor : float
-        Requests of a run that must lie beyond a percentile.
-    counted : str
-        What ``n_blocks`` counts: blocks, or runs.
-    """
-
-    rows: tuple[VerdictRow, ...]
-    looks: palette.Looks
-    loads: tuple[str, ...]
+    rows: tuple[VerdictRow, ...]  # in the order in which they are shown
+    looks: palette.Looks  # of every treatment, in the order in which figures list them
+    loads: tuple[str, ...]  # labels, in order
+    # Load, response and treatment of what has no verdict because good runs did not record it.
     unreported: frozenset[tuple[str, str, str]] = frozenset()
-    sample_floor: float = 0.0
-    counted: str = "blocks"
+    sample_floor: float = 0.0  # requests of a run that must lie beyond a percentile
+    counted: str = "blocks"  # what `n_blocks` counts: blocks, or runs
 
     def where(self, wanted: Callable[[VerdictRow], bool]) -> Contrasts:
         """Only the rows that are wanted."""

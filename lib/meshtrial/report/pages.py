@@ -28,19 +28,10 @@ from meshtrial.report.tables.between import between as table
 
 @dataclass(frozen=True)
 class Script:
-    """A script as a page holds it.
+    """A script as a page holds it."""
 
-    Attributes
-    ----------
-    source : Markup
-        What stands between the tags, to the byte.
-    digest : str
-        For the page's policy: ``sha256-`` and the base64 of the SHA-256 of `source`
-        (https://www.w3.org/TR/CSP3/#grammardef-hash-source).
-    """
-
-    source: Markup
-    digest: str
+    source: Markup  # what stands between the tags, to the byte
+    digest: str  # for the page's policy: `sha256-`, base64 (https://www.w3.org/TR/CSP3/#grammardef-hash-source)
 
 
 @cache
@@ -79,16 +70,7 @@ def write_page(path: Path, title: str, sections: Sequence[Section]) -> None:
 
 
 def write_history(path: Path, studies: Sequence[StudyData], response: str) -> None:
-    """Write the page of studies of one question: an effect over time, and studies compared where there are two.
-
-    Parameters
-    ----------
-    path : Path
-    studies : sequence of StudyData
-        Of one question.
-    response : str
-        What is drawn.
-    """
+    """Write the page of studies of one question: an effect over time, and studies compared where there are two."""
     if len(studies) > 1:
         shown = table(studies, between.compare(studies), between.differences(studies))
     else:

@@ -28,12 +28,7 @@ _ROOMY_IN = 5.0
 
 @dataclass(frozen=True)
 class Sheet:
-    """Something to draw on.
-
-    Attributes
-    ----------
-    width_in : float
-    """
+    """Something to draw on."""
 
     width_in: float
 

@@ -81,14 +81,7 @@ def style() -> Any:
 
 
 def to_svg(figure: Canvas, alt: str) -> str:
-    """Write a drawing as an SVG element for a page.
-
-    Parameters
-    ----------
-    figure : matplotlib.figure.Figure
-    alt : str
-        What it shows, for those who do not see it.
-    """
+    """Write a drawing as an SVG element for a page; ``alt`` says what it shows to those who do not see it."""
     buffer = io.StringIO()
     with style():
         # Drawn once, with its layout: savefig would draw it all twice.

@@ -40,23 +40,13 @@ _LAST_LEVEL = 3  # deeper headings are not in the contents
 
 @dataclass(frozen=True)
 class Document:
-    """A Markdown file as HTML.
+    """A Markdown file as HTML."""
 
-    Attributes
-    ----------
-    source : PurePosixPath
-        As seen from the checkout.
-    headings : sequence of (level, anchor, text)
-        Of the second and third level.
-    linked : sequence of PurePosixPath
-        Files of the checkout that it links or shows.
-    """
-
-    source: PurePosixPath
+    source: PurePosixPath  # as seen from the checkout
     title: str
     html: Markup
-    headings: Sequence[tuple[int, str, Markup]]
-    linked: Sequence[PurePosixPath]
+    headings: Sequence[tuple[int, str, Markup]]  # level, anchor and text, of the second and third level
+    linked: Sequence[PurePosixPath]  # files of the checkout that it links or shows
 
     @property
     def address(self) -> str:
@@ -70,13 +60,7 @@ class Document:
 
 
 def write_documents(checkout: Path, root: Path, base_url: str = "") -> tuple[Path, ...]:
-    """Write the pages of the documentation that lies in a checkout, and what they link, into a site's folder.
-
-    Returns
-    -------
-    tuple of Path
-        The pages; none where the checkout has no documentation.
-    """
+    """Write the pages of a checkout's documentation, and what they link, into a site's folder; return the pages."""
     documents = _read_all(checkout)
     for document in documents:
         page = render(

@@ -16,32 +16,16 @@ _MOST_DESCRIPTION = 300
 
 @dataclass(frozen=True)
 class Head:
-    """Head of one page.
-
-    Attributes
-    ----------
-    depth : int
-        Folders between the site's root and the page.
-    base_url : str
-        Where the site will be served, with a slash at its end; empty where nobody said so. A feed needs it.
-    address : str
-        Of the page, as seen from the root.
-    picture : str
-        Likewise of the picture that a preview shows; empty for none.
-    picture_says : str
-        The picture in words.
-    script : Script or None
-        What the page holds, and lets run by its digest.
-    """
+    """Head of one page."""
 
     title: str
     description: str
-    depth: int = 0
-    base_url: str = ""
-    address: str = ""
-    picture: str = ""
-    picture_says: str = ""
-    script: Script | None = None
+    depth: int = 0  # folders between the site's root and the page
+    base_url: str = ""  # where the site will be served, with a slash at its end, or empty; a feed needs it
+    address: str = ""  # of the page, as seen from the root
+    picture: str = ""  # likewise of what a preview shows; empty for none
+    picture_says: str = ""  # the picture in words
+    script: Script | None = None  # what the page holds, and lets run by its digest
 
     @property
     def root(self) -> str:

@@ -42,29 +42,16 @@ class Asked:
 
 @dataclass(frozen=True)
 class Published:
-    """A study as the site lists it.
+    """A study as the site lists it."""
 
-    Attributes
-    ----------
-    recorded : str
-        ISO 8601, UTC: start of the first run.
-    blocks, blocks_planned : int
-        Taking part in the inference, and planned.
-    headlines : tuple of tuple of str
-        The verdict, a load each: how the sentence begins, and a clause a treatment.
-    study : Asked
-    verdicts : tuple of mapping
-        Rows as ``verdicts.json`` of a study has them.
-    address : str
-        Of the page's folder as seen from the site's root, with a slash at its end; known from where the file lies.
-    """
-
-    recorded: str
-    blocks: int
+    recorded: str  # ISO 8601, UTC: start of the first run
+    blocks: int  # taking part in the inference
     blocks_planned: int
+    # The verdict, a load each: how the sentence begins, and a clause a treatment.
     headlines: tuple[tuple[str, ...], ...]
     study: Asked
-    verdicts: tuple[Mapping[str, Any], ...]
+    verdicts: tuple[Mapping[str, Any], ...]  # rows as `verdicts.json` of a study has them
+    # Of the page's folder as seen from the site's root, with a slash at its end; known from where it lies.
     address: str = ""
 
     @classmethod
@@ -136,13 +123,7 @@ def all_published(root: Path) -> tuple[list[Published], list[tuple[str, str]]]:
 
 
 def read_published(path: Path) -> Published:
-    """Read one back; where it lies is for the caller to say.
-
-    Raises
-    ------
-    RecordError
-        Naming the file and the reason.
-    """
+    """Read one back; where it lies is for the caller to say."""
     raw = read_json(path)
     if raw.get("schema") != SCHEMA:
         raise RecordError(f"{path}: is not of the form {SCHEMA}; publish the study again")

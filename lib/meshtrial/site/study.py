@@ -32,13 +32,7 @@ _WHAT = {
 
 
 def address(data: StudyData) -> str:
-    """Where a study's page lies in every site: by its name, the start of its first run, and its plan's digest.
-
-    Raises
-    ------
-    RecordError
-        For a study without a run, or one whose name or time can be no folder.
-    """
+    """Where a study's page lies in every site: by its name, the start of its first run, and its plan's digest."""
     name, began = data.plan.study.name, data.began_unix_s
     if began is None:
         raise RecordError(f"{data.path}: holds no run yet; there is nothing to publish")
@@ -64,23 +58,9 @@ def kept_report(data: StudyData, root: Path) -> Path | None:
 
 
 def publish(data: StudyData, report: Path, root: Path, base_url: str = "") -> Published:
-    """Write a study's folder: page, report, data, records, picture.
+    """Write a study's folder: page, report, data, records, picture; without ``base_url`` the page names no picture.
 
-    Parameters
-    ----------
-    data : StudyData
-        Analysed.
-    report : Path
-        Its report; copied as it is. One that lies there and says other verdicts stays under another name.
-    root : Path
-        The site's folder.
-    base_url : str, optional
-        Where the site will be served; without it the page names no picture, which needs a whole address.
-
-    Returns
-    -------
-    Published
-        As the index lists it.
+    The report is copied as it is; one that lies there and says other verdicts stays under another name.
     """
     published = Published.of(data, address(data))
     folder = root / published.address

@@ -56,13 +56,7 @@ _TOO_LITTLE = (
 
 
 def read_file(path: Path, sample_floor: float) -> Recorded:
-    """Read a file of any form that is known: fortio's results and access logs, and those of :data:`FORMATS`.
-
-    Raises
-    ------
-    InputFileError
-        With the file and the reason.
-    """
+    """Read a file of any form that is known: fortio's results and access logs, and those of :data:`FORMATS`."""
     source = Source.read(path)
     for known in FORMATS:
         if known.recognises(source):

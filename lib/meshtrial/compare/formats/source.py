@@ -25,25 +25,14 @@ _HEAD_BYTES = 4096
 
 @dataclass(frozen=True)
 class Source:
-    """A file's bytes, unpacked, and what they look like.
-
-    Attributes
-    ----------
-    path : Path
-    data : bytes
-    """
+    """A file's bytes, unpacked, and what they look like."""
 
     path: Path
     data: bytes
 
     @classmethod
     def read(cls, path: Path) -> Source:
-        """Read it, gzip or plain.
-
-        Raises
-        ------
-        InputFileError
-        """
+        """Read it, gzip or plain."""
         return cls(path, read_bytes(path))
 
     @cached_property
@@ -53,13 +42,7 @@ class Source:
 
     @cached_property
     def text(self) -> str:
-        """The whole as text.
-
-        Raises
-        ------
-        InputFileError
-            Where it is not UTF-8.
-        """
+        """The whole as text; what is not UTF-8 is refused."""
         try:
             return self.data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
@@ -86,13 +69,7 @@ class Source:
         return Fields(self.document, self.path, what)
 
     def lines(self, what: str, holding: bytes = b"") -> Iterator[Fields]:
-        """The objects of its lines, of those that hold some bytes.
-
-        Raises
-        ------
-        InputFileError
-            Naming the line that is no object.
-        """
+        """The objects of its lines, of those that hold some bytes; a line that is no object is refused by number."""
         for number, line in enumerate(self.data.splitlines(), start=1):
             if holding in line and line.strip():
                 item = _value(line)
@@ -103,18 +80,9 @@ class Source:
             raise InputFileError(self.path, f"line {number} is truncated: the {what} was cut off, measure again")
 
     def rows(self, what: str, names: tuple[str, ...] = ()) -> Iterator[Fields]:
-        """The rows of its table.
+        """The rows of its table; one that has too few or too many values is refused by its number.
 
-        Parameters
-        ----------
-        what : str
-        names : tuple of str
-            The columns, where the file has no line of its own for them; more columns may follow.
-
-        Raises
-        ------
-        InputFileError
-            Naming the row that has too few or too many values.
+        ``names`` are the columns where the file has no line of its own for them; more columns may follow.
         """
         if names and not self.data.endswith(b"\n"):
             raise InputFileError(self.path, f"its last row is truncated: the {what} was cut off, measure again")
@@ -134,20 +102,11 @@ class Source:
 
 @dataclass(frozen=True)
 class Format:
-    """One form of one load generator.
+    """One form of one load generator."""
 
-    Attributes
-    ----------
-    name : str
-        What a reader calls it: ``k6 summary``.
-    recognises : callable
-        Whether a file is of this form; never raises.
-    read : callable
-        The run, with the sample floor; raises `InputFileError` with what is missing, and how to get it.
-    """
-
-    name: str
-    recognises: Callable[[Source], bool]
+    name: str  # what a reader calls it: k6 summary
+    recognises: Callable[[Source], bool]  # never raises
+    # The run, with the sample floor; refuses with what is missing, and how to get it.
     read: Callable[[Source, float], Recorded]
 
 

@@ -33,15 +33,7 @@ _SCHEMA = {
 
 
 def history(studies: Sequence[StudyData], name: str) -> Figure:
-    """One response of several studies over time, a panel a load.
-
-    Parameters
-    ----------
-    studies : sequence of StudyData
-        Of one question; the order does not matter.
-    name : str
-        The response.
-    """
+    """One response of several studies of one question over time, a panel a load."""
     about = registered(name)
     rows = _rows(studies, about.name)
     if rows.is_empty():
