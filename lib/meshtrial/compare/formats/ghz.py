@@ -71,14 +71,8 @@ def _of_summary(source: Source, whole: Fields, good: int, sample_floor: float) -
         if share is not None and latency is not None:
             found[f"p{share}"] = Reading(latency * _NS)
     # Its average is over failed calls too, so it is left out.
-    return of_percentiles(
-        source,
-        found,
-        good,
-        sample_floor,
-        largest=reading(whole, "slowest", _NS),
-        failed_inside=False,
-    )
+    slowest = reading(whole, "slowest", _NS)
+    return of_percentiles(source, found, good, sample_floor, largest=slowest, failed_inside=False)
 
 
 FORMAT = Format("ghz", holding("latencyDistribution", "statusCodeDistribution", "count"), _read)

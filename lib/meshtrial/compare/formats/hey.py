@@ -79,19 +79,12 @@ def _read_table(source: Source, sample_floor: float) -> Recorded:
         good.append(status is None or status < 400)
         if offset is not None:
             ends.append(offset + latency)
-    if not latencies:
-        raise InputFileError(source.path, "is a CSV of hey without a request")
     lasted = max(ends, default=0.0)
     settings = LoadSettings(generator="hey", actual_rps=len(latencies) / lasted if lasted > 0 else None)
-    return recorded(
-        source,
-        "hey CSV",
-        of_requests(source, latencies, good, sample_floor, _STEP_S),
-        settings,
-        requests=len(latencies),
-        failed=good.count(False) if coded else None,
-        notes=(f"latencies known to 0.1 ms; requests without an answer are not in hey's CSV; {_LOOP}",),
-    )
+    told = of_requests(source, latencies, good, sample_floor, _STEP_S)
+    failed = good.count(False) if coded else None
+    note = f"latencies known to 0.1 ms; requests without an answer are not in hey's CSV; {_LOOP}"
+    return recorded(source, "hey CSV", told, settings, requests=len(latencies), failed=failed, notes=(note,))
 
 
 def _number(source: Source, text: str) -> float:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from meshtrial.compare.formats.latencies import of_percentiles, of_requests, reading, readings, recorded
+from meshtrial.compare.formats.latencies import of_percentiles, reading, readings, recorded, recorded_requests
 from meshtrial.compare.formats.source import Format, Source
 from meshtrial.load.fields import Fields
 from meshtrial.load.files import InputFileError
@@ -70,6 +70,9 @@ def _read_summary(source: Source, sample_floor: float) -> Recorded:
     median = reading(trend, "med", _MS)
     found |= {} if median is None else {"p50": median}
     ended = parse_time_ns(whole.inside("metadata").text("generated_at") or "")
+    mean, largest = reading(trend, "avg", _MS), reading(trend, "max", _MS)
+    good = None if requests is None else requests - (failed or 0)
+    told = of_percentiles(source, found, good, sample_floor, mean=mean, largest=largest, failed_inside=not apart)
     settings = LoadSettings(
         generator="k6",
         client="grpc" if name == _TRENDS[1] else None,
@@ -84,15 +87,7 @@ def _read_summary(source: Source, sample_floor: float) -> Recorded:
     return recorded(
         source,
         "k6 summary",
-        of_percentiles(
-            source,
-            found,
-            None if requests is None else requests - (failed or 0),
-            sample_floor,
-            mean=reading(trend, "avg", _MS),
-            largest=reading(trend, "max", _MS),
-            failed_inside=not apart,
-        ),
+        told,
         settings,
         requests=requests,
         failed=failed,
@@ -180,15 +175,7 @@ def _read_stream(source: Source, sample_floor: float) -> Recorded:
         h2=protocols == {"HTTP/2.0"} if len(protocols) == 1 and None not in protocols else None,
         sent_share=_share(_points(source, "dropped_iterations"), _points(source, "iterations")),
     )
-    return recorded(
-        source,
-        "k6 samples",
-        of_requests(source, latencies, good, sample_floor, 1e-9),
-        settings,
-        requests=len(latencies),
-        failed=good.count(False),
-        notes=(_LOOP,),
-    )
+    return recorded_requests(source, "k6 samples", latencies, good, settings, sample_floor, 1e-9, _LOOP)
 
 
 def _is_good(tags: Mapping[str, Any], *, grpc: bool) -> bool:

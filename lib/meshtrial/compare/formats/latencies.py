@@ -33,21 +33,11 @@ _SLACK = 1e-6
 
 @dataclass(frozen=True)
 class Latencies:
-    """Of one run.
+    """Of one run."""
 
-    Attributes
-    ----------
-    values : mapping of str to float
-        Response to seconds.
-    bounds : mapping of str to float
-        Resolution in seconds.
-    failed_inside : bool
-        Failed requests are among those that were counted.
-    """
-
-    values: Mapping[str, float]
-    bounds: Mapping[str, float]
-    failed_inside: bool = False
+    values: Mapping[str, float]  # response to seconds
+    bounds: Mapping[str, float]  # resolution in seconds
+    failed_inside: bool = False  # failed requests are among those that were counted
 
 
 @dataclass(frozen=True)
@@ -73,13 +63,7 @@ def readings(fields: Fields, called: str, unit_s: float) -> dict[str, Reading]:
 def of_requests(
     source: Source, latencies_s: Sequence[float], good: Sequence[bool], sample_floor: float, resolution_s: float
 ) -> Latencies:
-    """Exact quantiles of the good requests; none of them where none was good.
-
-    Raises
-    ------
-    InputFileError
-        Where a latency cannot be.
-    """
+    """Exact quantiles of the good requests; none of them where none was good."""
     every: NDArray[Any] = np.asarray(latencies_s, dtype=np.float64)
     _require_sound(source, every)
     kept = every[np.asarray(good, dtype=bool)]
@@ -93,22 +77,10 @@ def of_requests(
 def of_counts(
     source: Source, ends_s: Sequence[float], counts: Sequence[int], sample_floor: float, first_s: float | None = None
 ) -> Latencies:
-    """Quantiles of counts in buckets that follow each other.
+    """Quantiles of counts in buckets that follow each other, by where each ends.
 
-    Parameters
-    ----------
-    source : Source
-    ends_s : sequence of float
-        Where each ends; the last may be infinite, and no quantile is taken from it then.
-    counts : sequence of int
-    sample_floor : float
-    first_s : float, optional
-        Where the first begins; it is one value, its end, without it.
-
-    Raises
-    ------
-    InputFileError
-        Where ends or counts cannot be.
+    The last may be endless, and no quantile is taken from it then. The first begins at ``first_s``; without it, it is
+    one value, its end.
     """
     endless = bool(ends_s) and math.isinf(ends_s[-1])
     _require_sound(source, np.asarray(ends_s[:-1] if endless else ends_s, dtype=np.float64))
@@ -140,23 +112,10 @@ def of_percentiles(
     largest: Reading | None = None,
     failed_inside: bool = True,
 ) -> Latencies:
-    """Percentiles as the tool computed them, those that the sample floor allows.
+    """Percentiles as the tool computed them (``p50``, ``p999``), those that the sample floor allows.
 
-    Parameters
-    ----------
-    source : Source
-    found : mapping of str to Reading
-        By ``p50``, ``p999``; others are left out.
-    good : int or None
-        Requests behind them; None where the file does not say: then all are taken.
-    sample_floor : float
-    mean, largest : Reading, optional
-    failed_inside : bool, optional
-
-    Raises
-    ------
-    InputFileError
-        Where a higher percentile is smaller than a lower one, or the maximum than the mean or any of them.
+    ``good`` are the requests behind them; where the file does not say, all are taken. What contradicts itself is
+    refused: a higher percentile that is smaller than a lower one, a maximum below the mean or any of them.
     """
     if good == 0:  # what a tool prints of nothing is no latency
         return Latencies({}, {})
@@ -183,6 +142,22 @@ def of_percentiles(
     return Latencies(values, bounds, failed_inside)
 
 
+def recorded_requests(
+    source: Source,
+    kind: str,
+    latencies_s: Sequence[float],
+    good: Sequence[bool],
+    settings: LoadSettings,
+    sample_floor: float,
+    resolution_s: float,
+    *notes: str,
+) -> Recorded:
+    """The run of which a file holds every request."""
+    latencies = of_requests(source, latencies_s, good, sample_floor, resolution_s)
+    requests, failed = len(latencies_s), list(good).count(False)
+    return recorded(source, kind, latencies, settings, requests=requests, failed=failed, notes=notes)
+
+
 def recorded(
     source: Source,
     kind: str,
@@ -194,25 +169,9 @@ def recorded(
     notes: Sequence[str] = (),
     further: str = "",
 ) -> Recorded:
-    """The run.
+    """The run, unless it made no requests or a count cannot be; requests and failed are None where the file is silent.
 
-    Parameters
-    ----------
-    source : Source
-    kind : str
-    latencies : Latencies
-    settings : LoadSettings
-    requests, failed : int or None
-        Sent, and those of them that failed; None where the file does not say.
-    notes : sequence of str
-        What its latencies are.
-    further : str, optional
-        How to get further percentiles.
-
-    Raises
-    ------
-    InputFileError
-        Where it made no requests, or a count cannot be.
+    ``notes`` say what its latencies are, ``further`` how to get further percentiles.
     """
     if requests is not None and requests <= 0:
         raise InputFileError(source.path, f"holds {requests} requests: the run made none")

@@ -46,6 +46,7 @@ def _read_table(source: Source, sample_floor: float) -> Recorded:
         for key, q in PERCENTILES.items()
         if (rounded := _rounded(total, f"{q.label.removeprefix('p')}%")) is not None
     }
+    mean, largest = reading(total, "Average Response Time", _MS), reading(total, "Max Response Time", _MS)
     settings = LoadSettings(
         generator="locust",
         closed_loop=True,
@@ -55,14 +56,7 @@ def _read_table(source: Source, sample_floor: float) -> Recorded:
     return recorded(
         source,
         "Locust table",
-        of_percentiles(
-            source,
-            found,
-            requests - failed,
-            sample_floor,
-            mean=reading(total, "Average Response Time", _MS),
-            largest=reading(total, "Max Response Time", _MS),
-        ),
+        of_percentiles(source, found, requests - failed, sample_floor, mean=mean, largest=largest),
         settings,
         requests=requests,
         failed=failed,

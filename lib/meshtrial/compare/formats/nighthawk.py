@@ -39,7 +39,7 @@ def _read(source: Source, sample_floor: float) -> Recorded:
     everything = next((result for result in results if result.text("name") == "global"), None)
     if everything is None:
         raise whole.broken("there is no result named global")
-    statistic = next((found for found in everything.objects("statistics") if found.text("id") == _ID), None)
+    statistic = _statistic(everything, "request_to_response")
     if statistic is None:
         raise whole.broken(f"global has no statistic {_ID}")
     workers = max(1, len(results) - 1)
@@ -56,14 +56,7 @@ def _read(source: Source, sample_floor: float) -> Recorded:
     rate, connections = options.number("requests_per_second"), options.integer("connections")
     http2 = options.flag("h2") or options.inside("protocol").text("value") == "HTTP2"
     open_loop = options.flag("open_loop")
-    body = next(
-        (
-            found
-            for found in everything.objects("statistics")
-            if found.text("id") == "benchmark_http_client.response_body_size"
-        ),
-        None,
-    )
+    body = _statistic(everything, "response_body_size")
     settings = LoadSettings(
         generator="nighthawk",
         labels=" ".join(map(str, labels)) if isinstance(labels := options.data.get("labels"), list) else None,
@@ -95,6 +88,11 @@ def _read(source: Source, sample_floor: float) -> Recorded:
         failed=answered + resets - good,
         notes=(f"percentiles inside the buckets that Nighthawk prints; latency runs from the send, {sends}",),
     )
+
+
+def _statistic(result: Fields, name: str) -> Fields | None:
+    wanted = f"benchmark_http_client.{name}"
+    return next((found for found in result.objects("statistics") if found.text("id") == wanted), None)
 
 
 def _latencies(source: Source, statistic: Fields, sample_floor: float) -> Latencies:

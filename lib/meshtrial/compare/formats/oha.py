@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import re
 
-from meshtrial.compare.formats.latencies import of_percentiles, of_requests, reading, readings, recorded
+from meshtrial.compare.formats.latencies import of_percentiles, reading, readings, recorded, recorded_requests
 from meshtrial.compare.formats.source import Format, Source, beginning, holding
-from meshtrial.load.files import InputFileError
 from meshtrial.load.recorded import Recorded
 from meshtrial.load.settings import LoadSettings
 
@@ -41,23 +40,11 @@ def _read_summary(source: Source, sample_floor: float) -> Recorded:
         body_bytes=summary.number("sizePerRequest"),
     )
     mean, largest = reading(summary, "average", 1.0), reading(summary, "slowest", 1.0)
-    return recorded(
-        source,
-        "oha",
-        of_percentiles(
-            source,
-            readings(listed, "p{}", 1.0),
-            good,
-            sample_floor,
-            mean=mean,
-            largest=largest,
-            failed_inside=not apart and good < answered,
-        ),
-        settings,
-        requests=answered + lost,
-        failed=answered - good + lost,
-        notes=(f"oha's own percentiles; {_LOOP}",),
-    )
+    inside, found = not apart and good < answered, readings(listed, "p{}", 1.0)
+    told = of_percentiles(source, found, good, sample_floor, mean=mean, largest=largest, failed_inside=inside)
+    requests, failed = answered + lost, answered - good + lost
+    note = f"oha's own percentiles; {_LOOP}"
+    return recorded(source, "oha", told, settings, requests=requests, failed=failed, notes=(note,))
 
 
 def _read_table(source: Source, sample_floor: float) -> Recorded:
@@ -70,19 +57,10 @@ def _read_table(source: Source, sample_floor: float) -> Recorded:
         latencies.append(latency)
         good.append(status < 400)
         ends.append(start + latency)
-    if not latencies:
-        raise InputFileError(source.path, "is a CSV of oha without a request")
-    lasted = max(ends)
+    lasted = max(ends, default=0.0)
     settings = LoadSettings(generator="oha", actual_rps=len(latencies) / lasted if lasted > 0 else None)
-    return recorded(
-        source,
-        "oha CSV",
-        of_requests(source, latencies, good, sample_floor, 1e-9),
-        settings,
-        requests=len(latencies),
-        failed=good.count(False),
-        notes=(f"requests without an answer are not in oha's CSV; {_LOOP}",),
-    )
+    note = f"requests without an answer are not in oha's CSV; {_LOOP}"
+    return recorded_requests(source, "oha CSV", latencies, good, settings, sample_floor, 1e-9, note)
 
 
 SUMMARY = Format("oha", holding("summary", "latencyPercentiles", "statusCodeDistribution"), _read_summary)

@@ -13,13 +13,12 @@ import re
 from meshtrial.compare.formats.latencies import (
     of_counts,
     of_percentiles,
-    of_requests,
     reading,
     readings,
     recorded,
+    recorded_requests,
 )
 from meshtrial.compare.formats.source import Format, Source, beginning, holding
-from meshtrial.load.fields import Fields
 from meshtrial.load.files import InputFileError
 from meshtrial.load.gotime import parse_duration_s, parse_time_ns
 from meshtrial.load.recorded import Recorded
@@ -68,15 +67,9 @@ def _read_report(source: Source, sample_floor: float) -> Recorded:
     )
 
 
-def _read_stream(source: Source, sample_floor: float) -> Recorded:
-    return _of_requests(source, list(source.lines("stream of vegeta")), sample_floor)
-
-
-def _read_table(source: Source, sample_floor: float) -> Recorded:
-    return _of_requests(source, list(source.rows("CSV of vegeta", _COLUMNS)), sample_floor)
-
-
-def _of_requests(source: Source, rows: list[Fields], sample_floor: float) -> Recorded:
+def _read_requests(source: Source, sample_floor: float) -> Recorded:
+    stream = _is_stream(source)
+    rows = list(source.lines("stream of vegeta") if stream else source.rows("CSV of vegeta", _COLUMNS))
     latencies, good, starts, sizes = [], [], [], []
     for row in rows:
         latency, code = row.number("latency"), row.integer("code")
@@ -99,15 +92,7 @@ def _of_requests(source: Source, rows: list[Fields], sample_floor: float) -> Rec
         actual_rps=len(latencies) / lasted if lasted > 0 else None,
         body_bytes=math.fsum(sizes) / len(sizes),
     )
-    return recorded(
-        source,
-        "vegeta requests",
-        of_requests(source, latencies, good, sample_floor, _NS),
-        settings,
-        requests=len(latencies),
-        failed=good.count(False),
-        notes=(_OPEN,),
-    )
+    return recorded_requests(source, "vegeta requests", latencies, good, settings, sample_floor, _NS, _OPEN)
 
 
 def _read_histogram(source: Source, sample_floor: float) -> Recorded:
@@ -134,6 +119,6 @@ def _read_histogram(source: Source, sample_floor: float) -> Recorded:
 
 
 REPORT = Format("vegeta report", holding("latencies", "requests", "status_codes"), _read_report)
-STREAM = Format("vegeta requests", _is_stream, _read_stream)
-TABLE = Format("vegeta CSV", beginning(_ROW), _read_table)
+STREAM = Format("vegeta requests", _is_stream, _read_requests)
+TABLE = Format("vegeta CSV", beginning(_ROW), _read_requests)
 HISTOGRAM = Format("vegeta histogram", beginning(_BUCKETS), _read_histogram)
