@@ -9,8 +9,8 @@ from meshtrial.api.articles import published_articles as published_articles
 from meshtrial.api.comparison import Comparison as Comparison
 from meshtrial.api.comparison import compare as compare
 from meshtrial.api.comparison import compare_table as compare_table
-from meshtrial.api.schema import columns as columns
 from meshtrial.api.study import RecordedStudy as RecordedStudy
+from meshtrial.api.study import columns as columns
 from meshtrial.api.study import open_study as open_study
 from meshtrial.api.study import recorded_studies as recorded_studies
 from meshtrial.api.study import run as run

@@ -26,7 +26,7 @@ from meshtrial.records import columns as schema
 from meshtrial.report import figures, tables
 
 MODULES = sorted(f"meshtrial.api.{found.name}" for found in pkgutil.iter_modules(api.__path__))
-WITH_EXAMPLES = ("articles", "comparison", "figures", "schema", "sections", "study", "tables")
+WITH_EXAMPLES = ("articles", "comparison", "figures", "sections", "study", "tables")
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +35,10 @@ def study() -> mt.RecordedStudy:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_the_examples_are_true(name, monkeypatch):
+def test_the_examples_are_true(name, monkeypatch, study):
     monkeypatch.chdir(paths.CHECKOUT)
-    failed, tried = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+    given = {"mt": mt, "study": study}
+    failed, tried = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS, extraglobs=given)
     assert failed == 0
     assert (tried > 0) == (name.rpartition(".")[2] in WITH_EXAMPLES)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from meshtrial.api.comparison import Comparison
-from meshtrial.articles import best_of_n as shown
 from meshtrial.articles import discarding, published
 from meshtrial.articles import tables as made
 from meshtrial.articles.published import Settings
@@ -89,11 +88,11 @@ class BestOfN:
 
     def table(self) -> Fragment:
         """What each rule does to treatments of known truth."""
-        return shown.outcome_table(self.outcomes)
+        return made.outcome_table(self.outcomes)
 
     def figure(self) -> Figure:
         """How far apart the means of identical treatments come to lie."""
-        return shown.outcome_figure(self.outcomes)
+        return made.outcome_figure(self.outcomes)
 
 
 def best_of_n(*, repetitions: int = 4000, seed: int = 1) -> BestOfN:

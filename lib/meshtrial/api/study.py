@@ -1,4 +1,4 @@
-"""A recorded study as an object: opened, or measured now."""
+"""A recorded study as an object: opened, or measured now; and what the columns of its frames mean."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 
 import polars as pl
 
+from meshtrial.errors import UsageError
 from meshtrial.inference import read_study
 from meshtrial.inference.reanalysis import reanalyse
-from meshtrial.records.columns import REQUESTS, RESPONSES, RUNS, frame_of, run_columns, verdict_frame
+from meshtrial.records.columns import FRAMES, REQUESTS, RESPONSES, RUNS, frame_of, run_columns, verdict_frame
 from meshtrial.records.dataset import StudyData, subset
 from meshtrial.records.listing import listing
 from meshtrial.records.store import StudyStore
@@ -22,7 +23,8 @@ from meshtrial.run.trial import Trial
 class RecordedStudy:
     """A study that was measured and analysed.
 
-    ``mt.columns("verdicts")`` and so on say what the columns of its frames mean.
+    ``mt.columns("verdicts")`` and so on say what the columns of its frames mean. The examples of its methods are of the
+    ``study`` that is opened here.
 
     Attributes
     ----------
@@ -83,8 +85,6 @@ class RecordedStudy:
 
         Examples
         --------
-        >>> import meshtrial as mt
-        >>> study = mt.open_study("data/sample/ambient_vs_no_mesh/20261121T211720Z-77c58730")
         >>> found = study.verdicts().row(0, named=True)
         >>> found["treatment"], found["response"], found["verdict"]
         ('node-proxy', 'latency_p50_s', 'slower')
@@ -118,8 +118,6 @@ class RecordedStudy:
 
         Examples
         --------
-        >>> import meshtrial as mt
-        >>> study = mt.open_study("data/sample/ambient_vs_no_mesh/20261121T211720Z-77c58730")
         >>> wide = study.reanalyse(margin="p50=200%")
         >>> [one.verdicts().row(0, named=True)["sentence"] for one in (study, wide)]
         ['slower (material)', 'slower (below margin)']
@@ -147,8 +145,6 @@ class RecordedStudy:
 
         Examples
         --------
-        >>> import meshtrial as mt
-        >>> study = mt.open_study("data/sample/ambient_vs_no_mesh/20261121T211720Z-77c58730")
         >>> study.only(treatments=["none"]).verdicts()["treatment"].unique().to_list()
         ['none-aa']
         """
@@ -159,8 +155,6 @@ class RecordedStudy:
 
         Examples
         --------
-        >>> import meshtrial as mt
-        >>> study = mt.open_study("data/sample/ambient_vs_no_mesh/20261121T211720Z-77c58730")
         >>> study.runs().group_by("treatment").len().sort("treatment").rows()
         [('node-proxy', 8), ('none', 8), ('none-aa', 8)]
         """
@@ -183,9 +177,7 @@ class RecordedStudy:
 
         Examples
         --------
-        >>> import meshtrial as mt
         >>> import polars as pl
-        >>> study = mt.open_study("data/sample/ambient_vs_no_mesh/20261121T211720Z-77c58730")
         >>> p50 = study.responses().filter(pl.col("included"), pl.col("response") == "latency_p50_s")
         >>> p50.group_by("treatment").agg(pl.col("value").median() * 1e3).sort("value")["treatment"].to_list()[-1]
         'node-proxy'
@@ -204,8 +196,6 @@ class RecordedStudy:
 
         Examples
         --------
-        >>> import meshtrial as mt
-        >>> study = mt.open_study("data/sample/ambient_vs_no_mesh/20261121T211720Z-77c58730")
         >>> study.requests("01-1-none").height
         300
         """
@@ -223,8 +213,6 @@ class RecordedStudy:
 
         Examples
         --------
-        >>> import meshtrial as mt
-        >>> study = mt.open_study("data/sample/ambient_vs_no_mesh/20261121T211720Z-77c58730")
         >>> study.series("01-1-none").filter(measure="sent")["value"].sum()
         300.0
         """
@@ -235,8 +223,6 @@ class RecordedStudy:
 
         Examples
         --------
-        >>> import meshtrial as mt
-        >>> study = mt.open_study("data/sample/ambient_vs_no_mesh/20261121T211720Z-77c58730")
         >>> study.logs("01-1-none")
         ('app.log', 'fortio.txt')
         """
@@ -333,3 +319,31 @@ def run_notebook(name: str) -> RecordedStudy:
         The study.
     """
     return RecordedStudy(Trial.from_notebook(name).run())
+
+
+def columns(frame: str) -> pl.DataFrame:
+    """What the columns of a frame mean.
+
+    Parameters
+    ----------
+    frame : str
+        ``verdicts``, ``runs``, ``responses``, ``requests`` or ``series``: the method that returns it.
+
+    Returns
+    -------
+    polars.DataFrame
+        Columns ``name``, ``type``, ``unit`` and ``meaning``.
+
+    Examples
+    --------
+    >>> import meshtrial as mt
+    >>> mt.columns("runs").filter(name="deploy_s").row(0)
+    ('deploy_s', 'Float64', 's', 'from nothing to ready')
+    """
+    if frame not in FRAMES:
+        raise UsageError(f"columns({frame!r}): is no frame; there are {', '.join(FRAMES)}")
+    return pl.DataFrame(
+        [(name, str(one.kind), one.unit, one.meaning) for name, one in FRAMES[frame].items()],
+        schema=["name", "type", "unit", "meaning"],
+        orient="row",
+    )

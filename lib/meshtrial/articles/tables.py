@@ -1,17 +1,36 @@
-"""The tables of the notebook ``published``."""
+"""What the notebooks ``published`` and ``best_of_n`` show: the printed numbers, and the simulated rules."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
+
+import numpy as np
+import polars as pl
+import seaborn as sns
+from matplotlib.figure import Figure as Canvas
 
 from meshtrial.articles import published
 from meshtrial.articles.claims import Claim, claims
+from meshtrial.articles.discarding import PRINTED, SLOWER, RuleEffect
 from meshtrial.articles.published import Needed, Settings, Single
-from meshtrial.report import Fragment, wording
+from meshtrial.report import Figure, Fragment, frames, wording
+from meshtrial.report.figures.common import factor_axis
 from meshtrial.report.markup import Cell, ColumnOf, Table, part
+from meshtrial.report.palette import HUES, INK
+from meshtrial.report.sheet import Sheet
+from meshtrial.stats.simulate import Order
 
 # Beyond this a number of pairs only says: out of reach.
 MOST = 1000
+_NAMES = {"sequential": "one treatment after the other", "randomised": "in randomised blocks"}
+_DIFFER = "identical, means differ by more than {}"
+_NOTE = (
+    "Welch's t test is asked of the runs that were kept, at 0.05; the exact signed-rank test of whole blocks, of which "
+    "it needs six. The treatment that stalls does so in every fourth run, which then takes twice as long: its mean "
+    "over many runs is 25 % above the other's."
+)
 
 
 def sources_table() -> Fragment:
@@ -53,7 +72,10 @@ def singles_table(*names: str) -> Fragment:
     """What these files, or all, print without a replicate, as arithmetic."""
     columns: list[ColumnOf[Single]] = [
         ColumnOf("response", lambda one: f"{one.response}, {one.treatment}"),
-        ColumnOf("baseline → treatment", _from_to),
+        ColumnOf(
+            "baseline → treatment",
+            lambda one: f"{one.baseline} {wording.plain(one.baseline_value)} → {wording.plain(one.value)} {one.unit}",
+        ),
         ColumnOf("quotient", lambda one: Cell(f"{one.ratio:.2f}{wording.TIMES}", one.ratio), numeric=True),
         ColumnOf("what it is", lambda one: one.statistic),
         ColumnOf("can be tested", lambda _: "no: it has no replicate"),
@@ -64,14 +86,14 @@ def singles_table(*names: str) -> Fragment:
     return Table.of("Printed once, or as a mean", columns, found, note, groups=groups).fragment()
 
 
-def _from_to(one: Single) -> str:
-    return f"{one.baseline} {wording.plain(one.baseline_value)} → {wording.plain(one.value)} {one.unit}"
-
-
 def claims_table(settings: Settings) -> Fragment:
     """Which printed sentences stand."""
     columns: list[ColumnOf[Claim]] = [
-        ColumnOf("claim", _claimed, wide=True),
+        ColumnOf(
+            "claim",
+            lambda claim: Cell(f"“{claim.words}”" if claim.quoted else claim.words, note=claim.place),
+            wide=True,
+        ),
         ColumnOf("the printed numbers", lambda claim: claim.numbers, wide=True),
         ColumnOf("stands", lambda claim: claim.stands),
         ColumnOf("shown?", lambda claim: claim.inference, wide=True),
@@ -79,5 +101,81 @@ def claims_table(settings: Settings) -> Fragment:
     return Table.of("Printed claims", columns, claims(settings)).fragment()
 
 
-def _claimed(claim: Claim) -> Cell:
-    return Cell(f"“{claim.words}”" if claim.quoted else claim.words, note=claim.place)
+def outcome_table(found: Sequence[RuleEffect]) -> Fragment:
+    """What each rule does: winners where there is none, and estimates beside the truth."""
+    columns: list[ColumnOf[RuleEffect]] = [
+        ColumnOf("rule", lambda one: one.rule.label),
+        *(ColumnOf(_DIFFER.format(wording.declared_percent(p)), partial(_winners, p), numeric=True) for p in PRINTED),
+        ColumnOf("identical, called by Welch's t", lambda one: _share(one.called), numeric=True),
+        ColumnOf("identical, called by the exact test", lambda one: _share(one.exact), numeric=True),
+        ColumnOf("spread that is left", lambda one: _share(one.spread), numeric=True),
+        ColumnOf(f"estimate, truth +{100 * SLOWER:.0f} %", lambda one: _change(one.slower), numeric=True),
+        ColumnOf("estimate where it stalls, truth +25 %", lambda one: _change(one.stalls), numeric=True),
+    ]
+    return Table.of("Best of n", columns, found, _NOTE, groups=[_NAMES[one.order] for one in found]).fragment()
+
+
+def outcome_figure(found: Sequence[RuleEffect]) -> Figure:
+    """Ratios of the means of identical treatments, a row a rule."""
+    orders = list(dict.fromkeys(one.order for one in found))
+    rows = [
+        {"order": _NAMES[one.order], "rule": one.rule.label}
+        | {f"{100 * q:g} %": float(np.quantile(one.identical, q)) for q in (0.05, 0.25, 0.5, 0.75, 0.95)}
+        for one in found
+    ]
+    alt = "; ".join(
+        f"{row['rule']}, {row['order']}: nine of ten ratios between {row['5 %']:.2f} and {row['95 %']:.2f}"
+        for row in rows
+    )
+    caption = (
+        "Ratio of the mean of one treatment to that of another that is identical to it, over many simulated "
+        "comparisons, as a density with its quarters. The dotted line is where they are the same. Dropping "
+        "runs makes the shapes hardly narrower, and the order of the runs matters more than the rule."
+    )
+    return Figure(lambda sheet: _draw(found, orders, sheet), alt, caption, pl.DataFrame(rows))
+
+
+def _draw(found: Sequence[RuleEffect], orders: Sequence[Order], sheet: Sheet) -> Canvas:
+    figure, panels = sheet.panels([2.0] * len(orders), sharex=True)
+    limits = [float(np.quantile(one.identical, q)) for one in found for q in (0.02, 0.98)]
+    for axes, order, colour in zip(panels, orders, HUES, strict=False):
+        mine = [one for one in found if one.order == order]
+        values = pl.DataFrame(
+            {
+                "place": np.repeat(np.arange(len(mine)), [one.identical.size for one in mine]),
+                "ratio": np.concatenate([one.identical for one in mine]),
+            }
+        )
+        sns.violinplot(
+            data=frames.for_seaborn(values),
+            x="ratio",
+            y="place",
+            orient="h",
+            inner="quart",
+            cut=0,
+            width=0.7,
+            color=colour,
+            fill=False,
+            linewidth=1.2,
+            ax=axes,
+        )
+        axes.axvline(1, color=INK, linewidth=0.8, linestyle=":")
+        sheet.rows(axes, [one.rule.label for one in mine], [INK] * len(mine))
+        axes.set_title(_NAMES[order], loc="left")
+        axes.set_ylabel("")
+        axes.set_xlabel("")
+        factor_axis(axes, min(limits), max(limits), sheet.ticks)
+    panels[-1].set_xlabel("ratio of the means of two identical treatments")
+    return figure
+
+
+def _winners(differing_by: float, one: RuleEffect) -> Cell | None:
+    return _share(one.winners(differing_by))
+
+
+def _share(value: float | None) -> Cell | None:
+    return None if value is None else Cell(wording.percent(value), value)
+
+
+def _change(value: float) -> Cell:
+    return Cell(wording.change(1 + value), value)

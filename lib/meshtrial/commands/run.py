@@ -163,11 +163,6 @@ def run_notebook(
     """Run a study's notebook, write HTML, its entry and the index, print what it says and where it lies; then the gate.
 
     The executed notebook is a new file, always, in the folder of all reports where no other is given.
-
-    Raises
-    ------
-    GateError
-        When the gate fires.
     """
     announced = Trial(study, given).announced()
     if announced:
@@ -326,14 +321,14 @@ def _what_ended_it(error: BaseException) -> str:
 def _say_at_its_top(
     notebook: Path, error: BaseException, store: StudyStore | None, study: str, given: Mapping[str, Any]
 ) -> None:
-    from meshtrial.report import unfinished
+    from meshtrial.report.html import say_not_whole
 
     if store is None:
         parts = [part for name, value in given.items() for part in ("-p", f"{name}={value}")]
         command = shlex.join(["meshtrial", "run", study, *parts])
-        unfinished.say_so(notebook, _what_ended_it(error), "Nothing was recorded", command)
+        say_not_whole(notebook, _what_ended_it(error), "Nothing was recorded", command)
     else:
-        unfinished.say_so(notebook, _what_ended_it(error), kept(store), go_on(store))
+        say_not_whole(notebook, _what_ended_it(error), kept(store), go_on(store))
 
 
 def _from_notebook(error: Any, notebook: Path) -> MeshtrialError:

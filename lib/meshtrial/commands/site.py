@@ -50,8 +50,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 def _publish(root: Path, chosen: list[Path], base: str, out: TextIO) -> int:
     from meshtrial.records.listing import samples
     from meshtrial.site.documents import write_documents
-    from meshtrial.site.feed import FEED, checked_base, write_feed
-    from meshtrial.site.index import refuse_foreign, write_site_index
+    from meshtrial.site.index import FEED, checked_base, refuse_foreign, write_feed, write_site_index
     from meshtrial.site.published import all_published
 
     base_url = checked_base(base) if base else ""

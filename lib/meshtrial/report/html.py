@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import itertools
 import re
+import textwrap
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,12 +19,15 @@ from markupsafe import Markup
 from meshtrial import __version__
 from meshtrial.errors import RecordError
 from meshtrial.records.store import write_text
-from meshtrial.report import svg, unfinished
+from meshtrial.report import svg
 from meshtrial.report.markup import TEMPLATES, part, style_sheet
 from meshtrial.report.pages import script
 
+NOT_WHOLE = "not-whole"
+# papermill's own words: at the top a link to the cell that failed, and a mark before that cell.
+PAPERMILL_TAG = "papermill-error-cell-tag"
 # What papermill puts into a failed notebook, and what we do, is the page's banner.
-_BANNER_TAGS = {unfinished.PAPERMILL_TAG, unfinished.TAG}
+_BANNER_TAGS = {PAPERMILL_TAG, NOT_WHOLE}
 LOG_LINES = 8  # printed output beyond this is folded
 # Sections that a reader of the page wants last: what was given, and how the run went.
 _LAST_TAGS = {"parameters", "injected-parameters", "progress"}
@@ -35,32 +39,32 @@ _HIDE_INPUT_TAGS = {"remove_input", "remove-input"}
 
 
 def notebook_to_html(ipynb_path: Path, html_path: Path, *, index: str = "") -> Path:
-    """Write an executed notebook as one HTML file that needs nothing else.
-
-    Parameters
-    ----------
-    ipynb_path, html_path : Path
-    index : str, optional
-        Relative address of the index over all reports, linked in the page's head.
-
-    Returns
-    -------
-    Path
-        ``html_path``.
-
-    Raises
-    ------
-    RecordError
-        When the notebook cannot be read.
-    """
+    """Write an executed notebook as one HTML file that needs nothing else; ``index`` is the page over all reports."""
     notebook = _read(ipynb_path)
-    stopped = [cell.source for cell in notebook.cells if unfinished.TAG in cell.metadata.get("tags", ())]
+    stopped = [cell.source for cell in notebook.cells if NOT_WHOLE in _tags(cell)]
     _prepare(notebook)
     page = _export(notebook, index, ipynb_path.stem)
     page = _finish(page, _errors(notebook), "\n\n".join(stopped))
     html_path.parent.mkdir(parents=True, exist_ok=True)
     write_text(html_path, page)
     return html_path
+
+
+def say_not_whole(path: Path, what: str, kept: str, command: str) -> None:
+    """Put a cell before all others of an executed notebook: its study did not come to its end.
+
+    It says what ended the study, how much is kept and where, and the command that makes what is missing. On the page it
+    becomes the banner. papermill's cell gives way to it, and what an earlier call put there.
+    """
+    notebook = _read(path)
+    cells = [cell for cell in notebook.cells if NOT_WHOLE not in _tags(cell)]
+    if cells and PAPERMILL_TAG in _tags(cells[0]):
+        del cells[0]
+    # Indented, so that nothing in a message is taken for markup.
+    what, command = (textwrap.indent(text, "    ", lambda _: True) for text in (what, command))
+    text = f"**This study did not come to its end.**\n\n{what}\n\n{kept}. To go on:\n\n{command}"
+    notebook.cells = [_cells().new_markdown_cell(text, metadata={"tags": [NOT_WHOLE]}), *cells]
+    write_text(path, _cells().writes(notebook) + "\n")
 
 
 def report_seal(html_path: Path) -> dict[str, str]:
@@ -104,6 +108,10 @@ def _cells() -> Any:
     return v4
 
 
+def _tags(cell: Any) -> set[str]:
+    return set(cell.metadata.get("tags", ()))
+
+
 def _prepare(notebook: Any) -> None:
     """Drop what the page does not show, name what it folds, and put what a reader need not read first at the end."""
     from nbconvert.preprocessors import CoalesceStreamsPreprocessor
@@ -113,7 +121,7 @@ def _prepare(notebook: Any) -> None:
     kept = []
     whole = not _errors(notebook)
     for cell in notebook.cells:
-        tags = set(cell.metadata.get("tags", ()))
+        tags = _tags(cell)
         if tags & (_BANNER_TAGS | _HIDE_TAGS):
             continue
         if tags & _HIDE_INPUT_TAGS:
@@ -176,7 +184,7 @@ def _verdict_first(cells: list[Any]) -> list[Any]:
             sections.append([])
         sections[-1].append(cell)
     opening, *rest = sections
-    last = [part for part in rest if any(_LAST_TAGS & set(cell.metadata.get("tags", ())) for cell in part)]
+    last = [part for part in rest if any(_LAST_TAGS & _tags(cell) for cell in part)]
     first = [part for part in rest if part not in last]
     return [cell for part in (opening, *first, *last) for cell in part]
 

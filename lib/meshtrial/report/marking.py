@@ -32,14 +32,7 @@ def sentence(said: str) -> str:
 
 
 def marked(shown: _T, said: str) -> _T:
-    """The same with the mark; what is neither figure, table nor text is returned as it is.
-
-    Parameters
-    ----------
-    shown : Figure, Fragment or str
-    said : str
-        What was chosen after the runs and what was declared instead; empty leaves everything as it is.
-    """
+    """The same with the mark of what was chosen after the runs: a figure, a table or a text; others as they are."""
     if not said:
         return shown
     text = sentence(said)
@@ -69,14 +62,7 @@ def _stamped(canvas: Canvas, text: str, sheet: Sheet) -> Canvas:
 def moved(declared: StudyData, later: StudyData, said: str) -> Fragment:
     """A row a primary contrast whose verdict is another one after the fact, or that was not declared.
 
-    Parameters
-    ----------
-    declared : StudyData
-        The study's own verdicts.
-    later : StudyData
-        The same runs, judged otherwise.
-    said : str
-        What was chosen after the runs; empty for nothing.
+    ``said`` is what was chosen after the runs; empty for nothing.
     """
     words = sentence(said) if said else ""
     primary = set(declared.plan.study.primary)
@@ -85,7 +71,9 @@ def moved(declared: StudyData, later: StudyData, said: str) -> Fragment:
     changed = [row for row in rows if row.key not in own or _called(own[row.key]) != _called(row)]
     if not changed:
         return paragraph(f"{words} None of the {len(rows)} verdicts of primary responses moves.".strip())
-    columns: list[ColumnOf[VerdictRow]] = [ColumnOf("treatment", _contrast)]
+    columns: list[ColumnOf[VerdictRow]] = [
+        ColumnOf("treatment", lambda row: Cell(wording.treatment(row), note=f"against {row.baseline}"))
+    ]
     if len(later.plan.study.loads) > 1:
         columns.append(ColumnOf("load", lambda row: row.load))
     columns += [
@@ -101,10 +89,6 @@ def moved(declared: StudyData, later: StudyData, said: str) -> Fragment:
 def _called(row: VerdictRow) -> tuple[str, str]:
     """The verdict without the numbers behind it: a new study's size changes with every margin."""
     return row.verdict, row.qualifier if row.verdict.different else ""
-
-
-def _contrast(row: VerdictRow) -> Cell:
-    return Cell(wording.treatment(row), note=f"against {row.baseline}")
 
 
 def _verdict(row: VerdictRow) -> Cell:

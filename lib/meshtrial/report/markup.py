@@ -112,6 +112,12 @@ def badge(glyph: str, word: str, tone: str) -> Markup:
     return part("badge", glyph, word, tone)
 
 
+def passed_of(passed: int, total: int, note: str = "") -> Cell:
+    """How many of all passed; marked where some did not."""
+    text = f"{passed}/{total}"
+    return Cell(text, html=None if passed == total else badge("✕", text, "stopped"), note=note)
+
+
 def verdict_badge(word: Word) -> Markup:
     """A verdict's word."""
     return badge(word.glyph, word, word.tone)
@@ -128,24 +134,13 @@ class Piece:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a table.
-
-    Attributes
-    ----------
-    text : str
-        What is read.
-    value : object
-        The stored number behind it, kept in the page so that every figure can be followed to its row.
-    html : Markup or None
-        Where the text alone is not enough.
-    note : str
-        A second, quieter line.
-    """
+    """One cell of a table."""
 
     text: str
+    # The stored number behind it, kept in the page so that every figure can be followed to its row.
     value: object = None
-    html: Markup | None = None
-    note: str = ""
+    html: Markup | None = None  # where the text alone is not enough
+    note: str = ""  # a second, quieter line
 
     @property
     def line(self) -> str:
@@ -187,29 +182,17 @@ class ColumnOf(Column, Generic[Row]):
 
 @dataclass(frozen=True)
 class Table:
-    """A table with a caption; its first column heads its rows.
-
-    Attributes
-    ----------
-    note : str
-        Read below the table.
-    keys : tuple of str
-        What identifies each row in the records, e.g. ``load|response|treatment``.
-    groups : tuple of str
-        A heading for each row; where it changes, it stands over the rows that share it.
-    sortable : bool
-        Whether a page lets a reader sort the rows, within each group; not where their order is what the table says.
-    """
+    """A table with a caption; its first column heads its rows."""
 
     caption: str
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
-    note: str = ""
-    keys: Sequence[str] = ()
-    groups: Sequence[str] = ()
+    note: str = ""  # read below the table
+    keys: Sequence[str] = ()  # what identifies each row in the records: load|response|treatment
+    groups: Sequence[str] = ()  # a heading for each row; where it changes, it stands over the rows that share it
     show_caption: bool = True
     css: str = ""
-    sortable: bool = True
+    sortable: bool = True  # within each group; not where the order of the rows is what the table says
 
     @classmethod
     def of(

@@ -42,7 +42,7 @@ def picture(data: StudyData) -> bytes:
         left = _PAD_IN * dots / WIDTH
         title = textwrap.fill(data.plan.study.title, int(WIDTH / dots / _TITLE_IN))
         canvas.suptitle(title, x=left, ha="left", size=_TITLE, weight="bold")
-        said = _said(data, len(kept), len(all_of_it.rows))
+        said = _last_line(data, len(kept), len(all_of_it.rows))
         canvas.supxlabel(said, x=1 - left, ha="right", size=_LAST_LINE, color=INK)
         buffer = io.BytesIO()
         canvas.savefig(buffer, format="png", dpi=dots, facecolor="white", metadata={"Software": None})
@@ -67,7 +67,7 @@ def _rows(dots: int) -> int:
     return int((HEIGHT / dots - _ABOVE_AND_BELOW_IN) / Sheet(WIDTH / dots).row_in)
 
 
-def _said(data: StudyData, kept: int, of: int) -> str:
+def _last_line(data: StudyData, kept: int, of: int) -> str:
     blocks, planned = frames.blocks_of(data)
     load = data.plan.study.loads[0].label
     parts = [load, f"{blocks} of {planned} blocks", f"plan {data.plan.sha256[:8]}", "meshtrial"]

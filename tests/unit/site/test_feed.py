@@ -8,7 +8,7 @@ import pytest
 from refused import refused
 
 from meshtrial.errors import UsageError
-from meshtrial.site.feed import checked_base, write_feed
+from meshtrial.site.index import checked_base, write_feed
 from meshtrial.site.published import Published
 from meshtrial.site.study import address
 

@@ -40,7 +40,7 @@ def added_latency(data: StudyData) -> Figure:
             "lie beyond or because it was not asked for."
         )
     parts = [
-        f"{_said(row)}{f' over {row.baseline}' if len(found.baselines) > 1 else ''}"
+        f"{_effect(row)}{f' over {row.baseline}' if len(found.baselines) > 1 else ''}"
         f"{f' at {row.load}' if len({one.load for one in rows}) > 1 else ''}"
         for row in rows
     ]
@@ -69,7 +69,7 @@ def _draw(contrasts: Contrasts, sheet: Sheet) -> Canvas:
             shift = (names.index(row.treatment) - (len(names) - 1) / 2) * min(0.2, 0.7 / len(names))
             middle, *ends = _ms(row)
             place, look = shown.index(_percentile(row)) + shift, panel.looks[row.treatment]
-            estimate(axis, place, ends, middle, look, upright=True, filled=not row.exploratory, said=_said(row))
+            estimate(axis, place, ends, middle, look, upright=True, filled=not row.exploratory, said=_effect(row))
         axis.axhline(0, color=INK, linewidth=0.9)
         axis.set_xticks(range(len(shown)), [PERCENTILES[name].label for name in shown])
         axis.set_xlim(-0.5, len(shown) - 0.5)
@@ -81,7 +81,7 @@ def _draw(contrasts: Contrasts, sheet: Sheet) -> Canvas:
     return figure
 
 
-def _said(row: VerdictRow) -> str:
+def _effect(row: VerdictRow) -> str:
     label = PERCENTILES[_percentile(row)].label
     return f"{row.treatment}, {label}: {wording.added(row)} ({wording.added_interval(row)})"
 

@@ -228,7 +228,7 @@ def _draw_strips(data: StudyData, rows: pl.DataFrame, ends: tuple[float, float],
     handles = [
         Patch(
             facecolor=(*to_rgb(HEAT), _strength(level)),
-            label=f"{wording.number(_value(level, ends), 2)}{wording.TIMES}",
+            label=f"{wording.number(ends[0] * (ends[1] / ends[0]) ** level, 2)}{wording.TIMES}",
         )
         for level in levels
     ]
@@ -240,10 +240,6 @@ def _draw_strips(data: StudyData, rows: pl.DataFrame, ends: tuple[float, float],
 
 def _strength(level: float) -> float:
     return FAINTEST + (1 - FAINTEST) * level
-
-
-def _value(level: float, ends: tuple[float, float]) -> float:
-    return math.exp(math.log(ends[0]) + level * (math.log(ends[1]) - math.log(ends[0])))
 
 
 def _strips(axis: Axes, mine: pl.DataFrame, longest: int, ends: tuple[float, float]) -> None:

@@ -118,7 +118,7 @@ def _line(axis: Axes, curve: _Curve, look: palette.Look) -> None:
     axis.plot(curve.blocks, curve.effects, **look.line())
     at = curve.blocks.index(curve.row.n_blocks)
     (dot,) = axis.plot([curve.blocks[at]], [curve.effects[at]], **look.marks(6) | {"markerfacecolor": look.colour})
-    svg.tip(dot, _said(curve))
+    svg.tip(dot, _finds(curve))
 
 
 def _frame(axis: Axes, curves: Sequence[_Curve], sheet: Sheet) -> None:
@@ -134,13 +134,13 @@ def _frame(axis: Axes, curves: Sequence[_Curve], sheet: Sheet) -> None:
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def _said(curve: _Curve) -> str:
+def _finds(curve: _Curve) -> str:
     row = curve.row
     return f"{row.treatment} against {row.baseline}: {row.n_blocks} blocks find {wording.mde_text(row)}"
 
 
 def _alt(curves: Sequence[_Curve]) -> str:
-    found = [f"{_said(curve)} at {wording.short_label(curve.row.response)}" for curve in curves]
+    found = [f"{_finds(curve)} at {wording.short_label(curve.row.response)}" for curve in curves]
     return alt_text("Effects that are found four times out of five, falling with the number of blocks", found)
 
 

@@ -5,11 +5,7 @@ from meshtrial.report.tables.between import between as between
 from meshtrial.report.tables.calibration import aa_table as aa_table
 from meshtrial.report.tables.calibration import generators as generators
 from meshtrial.report.tables.calibration import simulation_checks as simulation_checks
-from meshtrial.report.tables.cost import cost as cost
-from meshtrial.report.tables.cost import money as money
-from meshtrial.report.tables.cost import money_at as money_at
 from meshtrial.report.tables.decomposition import decomposition as decomposition
-from meshtrial.report.tables.described import described as described
 from meshtrial.report.tables.design import design as design
 from meshtrial.report.tables.failures import restarts as restarts
 from meshtrial.report.tables.growth import costs_of_endpoints_and_rate as costs_of_endpoints_and_rate
@@ -20,7 +16,8 @@ from meshtrial.report.tables.headline import headlines as headlines
 from meshtrial.report.tables.headline import verdict_sentence as verdict_sentence
 from meshtrial.report.tables.limits import doubts as doubts
 from meshtrial.report.tables.limits import method_and_limits as method_and_limits
-from meshtrial.report.tables.mechanism import mechanism as mechanism
+from meshtrial.report.tables.money import money as money
+from meshtrial.report.tables.money import money_at as money_at
 from meshtrial.report.tables.one_run import run_facts as run_facts
 from meshtrial.report.tables.one_run import run_gates as run_gates
 from meshtrial.report.tables.one_run import run_log as run_log
@@ -32,6 +29,9 @@ from meshtrial.report.tables.provenance import recorded_at as recorded_at
 from meshtrial.report.tables.provenance import reproduce_command as reproduce_command
 from meshtrial.report.tables.provenance import verdicts_sha256 as verdicts_sha256
 from meshtrial.report.tables.ranks import ranks as ranks
+from meshtrial.report.tables.resources import cost as cost
+from meshtrial.report.tables.resources import described as described
+from meshtrial.report.tables.resources import mechanism as mechanism
 from meshtrial.report.tables.validity import validity as validity
 from meshtrial.report.tables.verdicts import exploratory_table as exploratory_table
 from meshtrial.report.tables.verdicts import verdict_table as verdict_table

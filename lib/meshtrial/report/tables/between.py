@@ -44,17 +44,13 @@ def between(studies: Sequence[StudyData], found: Sequence[Between], differ: Sequ
     """
     listed = [f"{letter(i)}: {_named(data)}" for i, data in enumerate(studies)]
     said = [f"Differs between them: {line}" for line in differ] or ["The same parameters and versions in all of them."]
-    said += [_unfinished(i) for i, data in enumerate(studies) if _early(data)]
+    said += [
+        f"{letter(i)} is not finished: what it says here is an early look, and may be read for no verdict."
+        for i, data in enumerate(studies)
+        if any(row.verdict is Word.PROVISIONAL for row in data.verdicts)
+    ]
     said += _scales(found)
     return join(bullets(listed), bullets(said), _table(len(studies), found).fragment(), paragraph(CAVEAT))
-
-
-def _early(data: StudyData) -> bool:
-    return any(row.verdict is Word.PROVISIONAL for row in data.verdicts)
-
-
-def _unfinished(place: int) -> str:
-    return f"{letter(place)} is not finished: what it says here is an early look, and may be read for no verdict."
 
 
 def _scales(found: Sequence[Between]) -> list[str]:
@@ -91,9 +87,8 @@ def _table(studies: int, found: Sequence[Between]) -> Table:
         columns.append(ColumnOf("against the first", _tally))
     else:
         columns += [ColumnOf(letter(i), partial(_of_study, i), numeric=True) for i in range(studies)]
-        columns.append(ColumnOf("against the first", _against_first))
-    if studies <= _EACH:
-        columns.append(ColumnOf("added, against the first", _added))
+        columns.append(ColumnOf("against the first", lambda one: _against_each(one, one.against_first)))
+        columns.append(ColumnOf("added, against the first", lambda one: _against_each(one, one.added) or None))
     columns += [ColumnOf("over the days", _over_days, numeric=True), ColumnOf("spread", _spread, numeric=True)]
     several = len({one.load for one in found}) > 1
     groups = [one.load for one in found] if several else ()
@@ -109,7 +104,7 @@ def _contrast(one: Between) -> Cell:
 def _among(q: float, one: Between) -> Cell:
     means = np.array([effect.mean for effect in one.effects])
     value = float(np.quantile(np.exp(means) if one.scale == "ratio" else means, q))
-    return Cell(_shown(one, value), value)
+    return Cell(_amount(one, value), value)
 
 
 def _tally(one: Between) -> Cell:
@@ -122,15 +117,11 @@ def _of_study(place: int, one: Between) -> Cell | None:
     if effect is None:
         return None
     mean = float(np.exp(effect.mean)) if one.scale == "ratio" else effect.mean
-    return Cell(_shown(one, mean), mean, note=f"{len(effect.values)} blocks")
+    return Cell(_amount(one, mean), mean, note=f"{len(effect.values)} blocks")
 
 
-def _against_first(one: Between) -> str:
-    return "; ".join(_against(one, result) for result in one.against_first)
-
-
-def _added(one: Between) -> str | None:
-    return "; ".join(_against(one, result) for result in one.added) or None
+def _against_each(one: Between, results: Sequence[stats.ContrastResult]) -> str:
+    return "; ".join(_against(one, result) for result in results)
 
 
 def _against(one: Between, result: stats.ContrastResult) -> str:
@@ -150,7 +141,9 @@ def _over_days(one: Between) -> Cell | None:
     over = one.over_days
     if over is None:
         return None
-    return Cell(_shown(one, over.estimate), over.estimate, note=f"{_shown(one, over.low)} to {_shown(one, over.high)}")
+    return Cell(
+        _amount(one, over.estimate), over.estimate, note=f"{_amount(one, over.low)} to {_amount(one, over.high)}"
+    )
 
 
 def _spread(one: Between) -> Cell | None:
@@ -166,7 +159,7 @@ def _spread(one: Between) -> Cell | None:
     return Cell(shown(over.between_sd), over.between_sd, note=f"{shown(over.sd_low)} to {shown(over.sd_high)}")
 
 
-def _shown(one: Between, value: float) -> str:
+def _amount(one: Between, value: float) -> str:
     if not one.baseline or one.scale == "difference":
         return wording.in_unit(one.response, value, sign=bool(one.baseline))
     return wording.change(value, value)

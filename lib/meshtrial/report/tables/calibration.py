@@ -25,17 +25,17 @@ def simulation_checks(rows: Sequence[stats.CheckResult]) -> Fragment:
         ColumnOf("check", lambda row: row.check, wide=True),
         ColumnOf("situation", lambda row: row.cell, wide=True),
         ColumnOf("should be", lambda row: f"{row.rule} {row.nominal:.3g}"),
-        ColumnOf("observed", _observed, numeric=True),
+        ColumnOf(
+            "observed",
+            lambda row: Cell(f"{row.observed:.4f}", row.observed, note=f"standard error {row.mc_se:.4f}"),
+            numeric=True,
+        ),
         ColumnOf("studies", lambda row: row.repetitions, numeric=True),
         ColumnOf("holds", lambda row: "yes" if row.passed else "NO"),
     ]
     failed = sum(not row.passed for row in rows)
     note = "Three Monte-Carlo standard errors are allowed. " + (f"{failed} do not hold." if failed else "All hold.")
     return Table.of("Simulated studies with known truth", columns, rows, note).fragment()
-
-
-def _observed(row: stats.CheckResult) -> Cell:
-    return Cell(f"{row.observed:.4f}", row.observed, note=f"standard error {row.mc_se:.4f}")
 
 
 def aa_table(data: StudyData, size: int = 6) -> Fragment:

@@ -208,11 +208,11 @@ def _listed(lead: str, rows: list[VerdictRow]) -> list[Piece]:
     pieces: list[Piece] = []
     for index, row in enumerate(rows):
         pieces.append(Piece(lead if index == 0 else " and " if index == len(rows) - 1 else ", "))
-        pieces += _said(row)
+        pieces += _of_row(row)
     return pieces
 
 
-def _said(row: VerdictRow) -> list[Piece]:
+def _of_row(row: VerdictRow) -> list[Piece]:
     name, word = wording.short_label(row.response), row.verdict
     about = f" at {name.removesuffix(' latency')}" if row.response.startswith("latency_") else f" in {name}"
     why = wording.qualifier(row)

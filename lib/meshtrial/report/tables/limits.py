@@ -48,7 +48,7 @@ def method_and_limits(data: StudyData) -> Fragment:
 
 def _method(data: StudyData) -> list[str]:
     study = data.plan.study
-    load = study.loads[0]
+    load, kind = study.loads[0], "size of one deployment" if study.order == "growing" else "fresh deployment"
     order = {
         "randomised": "Each block is one pass over all treatments in a random order of its own",
         "ascending": "Each block is one pass over all treatments; the loads were run in ascending order, so that "
@@ -58,7 +58,7 @@ def _method(data: StudyData) -> list[str]:
         "sequential": "The treatments ran in one fixed order: a negative control, in which drift looks like an effect",
     }[study.order]
     lines = [
-        f"{order}. A run is {_deployment(study)} of client, server and proxies, warmed up for "
+        f"{order}. A run is a {kind} of client, server and proxies, warmed up for "
         f"{wording.duration(load.warmup_s)} and then measured. The run is the unit: thousands of requests inside it do "
         "not make it more than one.",
         f"Within each block a treatment is compared with {_bases(study)}: the logarithm of the ratio (the difference "
@@ -118,7 +118,3 @@ def _absent(data: StudyData) -> list[str]:
     if not recorded:
         return []
     return [marked.label for marked in MARKED if f"latency_{marked.key}_s" not in recorded]
-
-
-def _deployment(study: Study) -> str:
-    return "a size of one deployment" if study.order == "growing" else "a fresh deployment"

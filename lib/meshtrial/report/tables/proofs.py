@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import Proof
 from meshtrial.report import frames, wording
-from meshtrial.report.markup import Cell, ColumnOf, Table, badge
+from meshtrial.report.markup import ColumnOf, Table, passed_of
 
 _NUMBER = re.compile(r"\d+")
 _LONGEST = 140  # characters of an observation; more of it stands in the record
@@ -38,7 +38,7 @@ def proofs(data: StudyData) -> Table:
     listed = sorted(grouped.items(), key=lambda named: places[named[0][0]])
     columns: list[ColumnOf[list[Proof]]] = [
         ColumnOf("proof", lambda mine: mine[0].name),
-        ColumnOf("passed", _passed, numeric=True),
+        ColumnOf("passed", lambda mine: passed_of(len(mine) - len(_failed(mine)), len(mine)), numeric=True),
         ColumnOf("expected", lambda mine: together(proof.expected for proof in _failed(mine) or mine), middle=True),
         ColumnOf(
             "observed", lambda mine: together(in_words(proof.observed) for proof in _failed(mine) or mine), wide=True
@@ -55,11 +55,6 @@ def proofs(data: StudyData) -> Table:
 
 def _failed(proofs: list[Proof]) -> list[Proof]:
     return [proof for proof in proofs if not proof.passed]
-
-
-def _passed(mine: list[Proof]) -> Cell:
-    passed = f"{len(mine) - len(_failed(mine))}/{len(mine)}"
-    return Cell(passed, html=badge("✕", passed, "stopped") if _failed(mine) else None)
 
 
 def holds(data: StudyData) -> str:

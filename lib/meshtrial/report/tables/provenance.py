@@ -119,8 +119,8 @@ def _machine_table(data: StudyData) -> Table:
     flat = {name.removeprefix("testbed "): value for name, value in _flatten(data.environment)}
     for name, label in _LABELS.items():
         if name in flat:
-            rows.append((label, _shown(name, flat.pop(name))))
-    rows += [(name, _shown(name, value)) for name, value in flat.items() if name not in _SAID_ELSEWHERE]
+            rows.append((label, _as_text(name, flat.pop(name))))
+    rows += [(name, _as_text(name, value)) for name, value in flat.items() if name not in _SAID_ELSEWHERE]
     rows += [(f"{name} (in the runs)", text) for name, text in _run_versions(data)]
     return _pairs("The machine and the versions", rows)
 
@@ -179,7 +179,7 @@ def _flatten(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield full, value
 
 
-def _shown(name: str, value: object) -> str:
+def _as_text(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if name.endswith("_bytes") and isinstance(value, int | float):
@@ -205,13 +205,7 @@ def _is_hash(text: str) -> bool:
 
 @cache
 def software() -> Mapping[str, Any]:
-    """CITATION.cff: of the installed package, or of the checkout.
-
-    Raises
-    ------
-    MeshtrialError
-        Where neither has it.
-    """
+    """CITATION.cff: of the installed package, or of the checkout."""
     for folder in (Path(paths.__file__).parent, paths.CHECKOUT):
         try:
             found = yaml.safe_load((folder / FILE).read_text(encoding="utf-8"))

@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import polars as pl
-from markupsafe import Markup
 
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import GateResult, RunRecord
@@ -19,13 +18,13 @@ from meshtrial.report.markup import (
     ColumnOf,
     Fragment,
     Table,
-    badge,
     box,
     bullets,
     fold,
     heading,
     join,
     paragraph,
+    passed_of,
 )
 from meshtrial.report.tables import proofs
 from meshtrial.report.tables.failures import failed_requests
@@ -190,7 +189,7 @@ def _gates(data: StudyData) -> Table:
     several = len(frames.loads(data)) > 1
     rows, keys, groups = [], [], []
     for load in frames.loads(data):
-        held = (_fraction(valid[load, name], attempts[load, name]) for name in treatments)
+        held = (passed_of(valid[load, name], attempts[load, name]) for name in treatments)
         rows.append([Cell("valid attempts"), Cell("–"), *held])
         for name in names:
             results = {treatment: grouped.get((load, treatment, name), []) for treatment in treatments}
@@ -203,15 +202,6 @@ def _gates(data: StudyData) -> Table:
     columns = [Column("gate"), *(Column(head, numeric=True) for head in heads)]
     note = "Each cell: the worst value of all attempts; where a gate failed, how many passed it."
     return Table("Gates, by treatment", columns, rows, note, keys, groups if several else (), show_caption=False)
-
-
-def _fraction(passed: int, total: int) -> Cell:
-    text = f"{passed}/{total}"
-    return Cell(text) if passed == total else Cell(text, html=_failure(text))
-
-
-def _failure(text: str) -> Markup:
-    return badge("✕", text, "stopped")
 
 
 def gate_value(name: str, value: float) -> str:
@@ -228,10 +218,7 @@ def _gate_cell(name: str, gates: list[GateResult]) -> Cell:
     measured = [gate.value for gate in failed or gates if gate.value is not None]
     worst = max(measured, default=None)
     text = "not measured" if worst is None else gate_value(name, worst)
-    if not failed:
-        return Cell(text, worst)
-    passed = f"{len(gates) - len(failed)}/{len(gates)}"
-    return Cell(passed, html=_failure(passed), note=text)
+    return passed_of(len(gates) - len(failed), len(gates), text) if failed else Cell(text, worst)
 
 
 def _failed_runs(data: StudyData) -> Fragment:

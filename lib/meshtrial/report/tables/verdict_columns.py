@@ -35,30 +35,14 @@ Said = Callable[[Line], object]
 
 @dataclass(frozen=True)
 class VerdictColumn:
-    """What every output says of a verdict row in one place.
+    """What every output says of a verdict row in one place."""
 
-    Attributes
-    ----------
-    heading : str
-        May name ``{counted}`` and ``{corrected}``: blocks or runs, a p of Holm or a q.
-    said : callable
-        From a line to any value that `markup.cell` takes.
-    outputs : sequence of Output
-        Where it stands; by default in all three, in a terminal below the row.
-    otherwise : mapping of Output to callable
-        What an output says instead.
-    meaning : str
-        What the legend says of it, where its heading does not say enough.
-    name : bool
-        Whether it is a name out of the records, which Markdown writes as code and a terminal as it is.
-    """
-
-    heading: str
-    said: Said
-    outputs: Sequence[Output] = (PAGE, MARKDOWN, BELOW)
-    otherwise: Mapping[Output, Said] = field(default_factory=dict)
-    meaning: str = ""
-    name: bool = False
+    heading: str  # may name {counted} and {corrected}: blocks or runs, a p of Holm or a q
+    said: Said  # from a line to any value that `markup.cell` takes
+    outputs: Sequence[Output] = (PAGE, MARKDOWN, BELOW)  # by default all three, in a terminal below the row
+    otherwise: Mapping[Output, Said] = field(default_factory=dict)  # what an output says instead
+    meaning: str = ""  # what the legend says of it, where its heading does not say enough
+    name: bool = False  # a name out of the records, which Markdown writes as code and a terminal as it is
     numeric: bool = False
     middle: bool = False
 
@@ -70,10 +54,6 @@ class VerdictColumn:
 def columns_of(output: Output) -> list[VerdictColumn]:
     """The columns of an output, in their order."""
     return [column for column in COLUMNS if output in column.outputs]
-
-
-def _treatment(line: Line) -> Cell:
-    return Cell(line.row.treatment, note="A/A twin" if line.row.twin else "")
 
 
 def _treatment_on_page(line: Line) -> Cell:
@@ -91,10 +71,6 @@ def _value(line: Line) -> str:
 def _verdict(line: Line) -> str:
     reported = line.among.reported(line.row)
     return wording.verdict_text(line.row) if reported else f"{Word.INVALID}: not reported"
-
-
-def _sentence(line: Line) -> str:
-    return line.row.sentence
 
 
 def _verdict_on_page(line: Line) -> Cell:
@@ -121,7 +97,7 @@ def _verdict_on_page(line: Line) -> Cell:
 def _change(line: Line) -> Cell:
     row = line.row
     change = wording.change(row.ratio, row.ci_high)
-    return Cell(change) if row.ratio is None else Cell(change, row.ratio, note=_interval_of_ratio(row))
+    return Cell(change, row.ratio, note="" if row.ratio is None else wording.change_interval(row.ci_low, row.ci_high))
 
 
 def _change_on_page(line: Line) -> Cell:
@@ -135,25 +111,13 @@ def _odd(line: Line) -> str:
     return "" if line.row.ratio is None or own in (None, line.among.confidence) else _at(line.row)
 
 
-def _interval_of_ratio(row: VerdictRow) -> str:
-    return wording.change_interval(row.ci_low, row.ci_high)
-
-
 def _at(row: VerdictRow) -> str:
     return f" at {wording.percent(row.confidence)}"
-
-
-def _estimate(line: Line) -> str:
-    return wording.effect(line.row)
 
 
 def _interval(line: Line) -> str:
     row = line.row
     return wording.effect_interval(row) + ("" if row.confidence is None else _at(row))
-
-
-def _corrected(line: Line) -> str:
-    return "" if line.row.twin else wording.probability(line.row.p_adjusted)
 
 
 def _added(line: Line) -> Cell:
@@ -165,10 +129,6 @@ def _added(line: Line) -> Cell:
 def _added_on_page(line: Line) -> Cell:
     added = _added(line)
     return Cell(added.text, added.value, note=added.note + (_odd(line) if line.row.by_difference else ""))
-
-
-def _added_alone(line: Line) -> str:
-    return wording.added(line.row)
 
 
 def _beside(line: Line) -> Cell | None:
@@ -224,21 +184,41 @@ def _detects(line: Line) -> str | None:
 _DETECTS = "the smallest effect that this many blocks with this much noise would find four times out of five"
 # In the order in which every output has them.
 COLUMNS: list[VerdictColumn] = [
-    VerdictColumn("treatment", _treatment, (PAGE, MARKDOWN, TERMINAL), {PAGE: _treatment_on_page}, name=True),
+    VerdictColumn(
+        "treatment",
+        lambda line: Cell(line.row.treatment, note="A/A twin" if line.row.twin else ""),
+        (PAGE, MARKDOWN, TERMINAL),
+        {PAGE: _treatment_on_page},
+        name=True,
+    ),
     # A page says these two in a line of the treatment and over its rows, a terminal over its rows.
     VerdictColumn("against", lambda line: line.row.baseline, (MARKDOWN,), name=True),
     VerdictColumn("response", lambda line: wording.typical(line.row), (MARKDOWN,)),
     VerdictColumn("{counted}", lambda line: line.runs, (TERMINAL,)),
     VerdictColumn("median", _value, (TERMINAL,)),
-    VerdictColumn("verdict", _verdict, otherwise={PAGE: _verdict_on_page, BELOW: _sentence}, middle=True),
     VerdictColumn(
-        "change", _change, (PAGE, MARKDOWN, TERMINAL), {PAGE: _change_on_page, TERMINAL: _estimate}, numeric=True
+        "verdict", _verdict, otherwise={PAGE: _verdict_on_page, BELOW: lambda line: line.row.sentence}, middle=True
+    ),
+    VerdictColumn(
+        "change",
+        _change,
+        (PAGE, MARKDOWN, TERMINAL),
+        {PAGE: _change_on_page, TERMINAL: lambda line: wording.effect(line.row)},
+        numeric=True,
     ),
     # A page has its interval in the quieter line of the change, and the corrected p in that of the verdict.
     VerdictColumn("interval", _interval, (TERMINAL,)),
     VerdictColumn("p", lambda line: wording.probability(line.row.p), (TERMINAL,)),
-    VerdictColumn("{corrected}", _corrected, (TERMINAL,)),
-    VerdictColumn("added", _added, (PAGE, MARKDOWN), {PAGE: _added_on_page, MARKDOWN: _added_alone}, numeric=True),
+    VerdictColumn(
+        "{corrected}", lambda line: "" if line.row.twin else wording.probability(line.row.p_adjusted), (TERMINAL,)
+    ),
+    VerdictColumn(
+        "added",
+        _added,
+        (PAGE, MARKDOWN),
+        {PAGE: _added_on_page, MARKDOWN: lambda line: wording.added(line.row)},
+        numeric=True,
+    ),
     VerdictColumn("besides", _beside, (BELOW,)),
     VerdictColumn("baseline → treatment", _values, (PAGE,), numeric=True),
     VerdictColumn("equivalence p", _p_equivalence, (BELOW,)),

@@ -31,21 +31,18 @@ def verdict_table(data: StudyData) -> Fragment:
     )
     words = bullets(map(in_words, found.rows))
     pairs = found.where(lambda row: row.family == BETWEEN)
-    holds = "each treatment against each other: estimate, interval, margin"
+    holds, warned = "each treatment against each other: estimate, interval, margin", wording.warnings(pairs.rows)
+    apart = [fold(f"All {len(pairs.rows)} pairs", holds, *_fragments(pairs), bullets(warned))] if pairs.rows else []
     return join(
-        *(table.fragment() for table in contrast_tables(found.where(lambda row: row.family != BETWEEN), note)),
-        *([fold(f"All {len(pairs.rows)} pairs", holds, *_fragments(pairs), _warned(pairs))] if pairs.rows else []),
+        *_fragments(found.where(lambda row: row.family != BETWEEN), note),
+        *apart,
         _legend(found.rows),
         fold("The same in words", "a sentence a row, to be quoted or read aloud", words),
     )
 
 
-def _warned(contrasts: Contrasts) -> Fragment:
-    return bullets(wording.warnings(contrasts.rows))
-
-
-def _fragments(contrasts: Contrasts) -> list[Fragment]:
-    return [table.fragment() for table in contrast_tables(contrasts)]
+def _fragments(contrasts: Contrasts, note: str = "") -> list[Fragment]:
+    return [table.fragment() for table in contrast_tables(contrasts, note)]
 
 
 def exploratory_table(data: StudyData) -> Fragment:

@@ -1,0 +1,125 @@
+"""What a treatment costs in money over the baseline, with intervals, at a user's prices: `meshtrial cost` prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from meshtrial.inference.extrapolated import MonthAtSize, at_size
+from meshtrial.inference.money import Amount, Bill, Prices, bills
+from meshtrial.records.dataset import StudyData
+from meshtrial.report import wording
+from meshtrial.report.markup import Cell, ColumnOf, Fragment, Table, paragraph
+from meshtrial.stats.growth import Slope
+
+
+def money(data: StudyData, core_hour: float, gib_hour: float, currency: str = "") -> Fragment:
+    """A row a treatment and load: a month, the control plane's month, a million requests.
+
+    Parameters
+    ----------
+    data : StudyData
+    core_hour, gib_hour : float
+        What an hour of a core and of a GiB costs.
+    currency : str, optional
+        Shown beside the amounts.
+
+    Raises
+    ------
+    UsageError
+        For prices below 0, or none at all.
+    """
+    prices = Prices(core_hour, gib_hour)
+    found = bills(data, prices)
+    if not found:
+        return paragraph("No run that takes part in the inference has its CPU and memory recorded.")
+    columns: list[ColumnOf[Bill]] = [
+        ColumnOf("treatment", lambda one: one.treatment),
+        ColumnOf("against", lambda one: one.baseline),
+        ColumnOf("a month at this load", lambda one: _amount(one.month, currency), numeric=True),
+        ColumnOf("control plane, a month", lambda one: _amount(one.control_plane, currency), numeric=True),
+        ColumnOf("CPU for a million requests", lambda one: _amount(one.million, currency), numeric=True),
+        ColumnOf("blocks", lambda one: one.blocks, numeric=True),
+    ]
+    sure = wording.percent(min(one.confidence for one in found), 3)
+    note = (
+        f"Over the baseline, at {wording.plain(core_hour)} a core-hour and {wording.plain(gib_hour)} a GiB-hour, 730 "
+        f"hours a month; with each amount its interval over blocks at {sure} confidence, not corrected. A month is "
+        "that of the app and its data plane at the measured rate: CPU goes with the requests, memory does not, so it "
+        "cannot be scaled to other rates. The control plane is apart: it serves more than this application."
+    )
+    return Table.of("Cost in money", columns, found, note, groups=[one.load for one in found]).fragment()
+
+
+def money_at(data: StudyData, core_hour: float, gib_hour: float, pods: int, currency: str = "") -> Fragment:
+    """What treatments of a study that scales out cost more a month at a number of pods.
+
+    Parameters
+    ----------
+    data : StudyData
+    core_hour, gib_hour : float
+        What an hour of a core and of a GiB costs.
+    pods : int
+        Pods of all tiers together.
+    currency : str, optional
+        Shown beside the amounts.
+
+    Raises
+    ------
+    UsageError
+        For prices below 0, a study of one size, or a size too far beyond the measured ones.
+    """
+    found = at_size(data, Prices(core_hour, gib_hour), pods)
+    if not found:
+        return paragraph("No treatment has its CPU and memory recorded at two sizes, in two blocks.")
+    columns: list[ColumnOf[MonthAtSize]] = [
+        ColumnOf("treatment", lambda one: one.treatment),
+        ColumnOf("against", lambda one: one.baseline),
+        ColumnOf(f"a month at {wording.count(pods)} pods", lambda one: _amount(one.month, currency), numeric=True),
+        ColumnOf("100 pods more, a month", lambda one: _amount(one.hundred, currency), numeric=True),
+        ColumnOf("blocks", lambda one: one.blocks, numeric=True),
+    ]
+    prices = f"at {wording.plain(core_hour)} a core-hour and {wording.plain(gib_hour)} a GiB-hour, 730 hours a month"
+    note = f"Over the baseline, {prices}. {_limits(found)}"
+    return Table.of("Cost in money by size", columns, found, note).fragment()
+
+
+def _limits(found: Sequence[MonthAtSize]) -> str:
+    one = found[0]
+    largest = one.sizes[-1]
+    rate = (
+        "a rate that grows with the pods" if one.rps is None else f"{wording.plain(one.rps)} requests a second in all"
+    )
+    sure = wording.percent(min(of.hundred.confidence for of in found), 3)
+    said = [
+        f"App and whole mesh, at {rate}: in each block a straight line through {one.sizes[0]} to {largest} pods, and "
+        f"its interval over blocks at {sure} confidence ({one.hundred.method})."
+    ]
+    if one.pods > largest:
+        times = f"{wording.count(one.pods)} is {wording.plain(round(one.pods / largest, 1))} times the largest size"
+        said.append(f"{times} that was measured.")
+    if straight := [of.treatment for of in found if of.bounded]:
+        said.append(
+            f"Of {wording.listing(straight)} curvature is shown to change the month by less than a tenth; the interval "
+            "is widened by what of it stays open."
+        )
+    if envelope := [of.treatment for of in found if not of.bounded and of.month]:
+        said.append(
+            f"Of {wording.listing(envelope)} the measured costs may bend by more: the interval is the envelope of "
+            "straight lines, parabolas and power laws."
+        )
+    if none := [of.treatment for of in found if of.month is None]:
+        said.append(
+            f"Of {wording.listing(none)} the measured costs may bend, and say nothing of a size so far beyond: measure "
+            "larger sizes, or more blocks."
+        )
+    said.append("What runs once a node is in it as on the nodes of this study, and does not grow with the pods here.")
+    return " ".join(said)
+
+
+def _amount(amount: Amount | Slope | None, currency: str) -> Cell | None:
+    def shown(value: float) -> str:
+        return f"{wording.signed(value, most=4)}{wording.NBSP}{currency}".strip()
+
+    if amount is None:
+        return None
+    return Cell(shown(amount.estimate), amount.estimate, note=f"{shown(amount.low)} to {shown(amount.high)}")
