@@ -161,14 +161,18 @@ def test_nighthawk_counts_as_strings(bench, make_result):
     assert answer.record["verdicts"][0]["p"] == pytest.approx(2 / 70)
 
 
-def test_access_logs_are_exact_and_their_settings_unknown(bench):
-    for treatment, latency in (("none", 0.001), ("istio", 0.002)):
+def access_logs(bench, apart_ns: int) -> None:
+    """Four a side, one after another by this much."""
+    for begin, (treatment, latency) in enumerate((("none", 0.001), ("istio", 0.002))):
         for k in range(4):
-            lines = (
-                {"latency": latency + k * 1e-5, "timestamp": 10**18 + i * 10**7, "thread": 0, "iter": i, "ok": True}
-                for i in range(200)
-            )
+            request = {"latency": latency + k * 1e-5, "thread": 0, "ok": True}
+            start = 10**18 + (4 * begin + k) * apart_ns
+            lines = (request | {"timestamp": start + i * 10**7, "iter": i} for i in range(200))
             bench.write(f"{treatment}/{k}.log", "".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_access_logs_are_exact_and_their_settings_unknown(bench):
+    access_logs(bench, 0)
     answer = bench.compare("--baseline", "none/*.log", "--treatment", "istio/*.log", "--metrics", "p50")
     assert answer.code == 0
     assert "settings-unknown" in answer.out
@@ -181,14 +185,7 @@ def test_access_logs_are_exact_and_their_settings_unknown(bench):
 
 
 def test_access_logs_say_when_they_began(bench):
-    for begin, (treatment, latency) in enumerate((("none", 0.001), ("istio", 0.002))):
-        for k in range(4):
-            start = 10**18 + (4 * begin + k) * 10**11
-            lines = (
-                {"latency": latency + k * 1e-5, "timestamp": start + i * 10**7, "thread": 0, "iter": i, "ok": True}
-                for i in range(200)
-            )
-            bench.write(f"{treatment}/{k}.log", "".join(json.dumps(line) + "\n" for line in lines))
+    access_logs(bench, 10**11)
     answer = bench.compare("--baseline", "none", "--treatment", "istio", "--metrics", "p50")
     assert missing(answer.warned("sequential-order"), ["none", "istio"]) == []
 

@@ -19,12 +19,6 @@ from meshtrial.explore.app import Explorer
 VERDICTS, ALL_RUNS, ONE_RUN, TWO = range(4)
 
 
-@pytest.fixture(autouse=True)
-def studies(tmp_path, monkeypatch):
-    """Packed samples are unpacked into the test's own folder."""
-    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path))
-
-
 @pytest.fixture
 def explorer() -> Explorer:
     return mt.explore(SAMPLE)

@@ -35,12 +35,6 @@ OFFERED = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def studies(tmp_path, monkeypatch):
-    """Packed samples are unpacked into the test's own folder."""
-    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path))
-
-
 def shown_by(code: str) -> str:
     """What a cell with these lines shows."""
     *before, last = code.splitlines()

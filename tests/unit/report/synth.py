@@ -51,6 +51,29 @@ class Shape:
     scales: Mapping[str, Scale] = field(default_factory=dict)
 
 
+TWO_LOADS = (Load(200, 10, 6.0), Load(0, 10, 6.0))
+# What studies may be like, and what of them a page must bear.
+VARIANTS = {
+    "usual": Shape(requests=300),
+    "no verdicts": Shape(requests=300, verdicts=False, blocks=3),
+    "invalid": Shape(requests=300, invalid=("node-proxy",), failed_blocks=(3, 7)),
+    "p999": Shape(requests=300, p999=True),
+    "saturated": Shape(requests=300, loads=TWO_LOADS, saturated=((TWO_LOADS[1].label, "sidecar+mtls"),), blocks=5),
+    "two baselines": Shape(
+        requests=300,
+        treatments=("none", "none-aa", "sidecar", "sidecar+mtls"),
+        contrasts=(("sidecar", "none"), ("sidecar+mtls", "sidecar")),
+    ),
+    "no twin": Shape(requests=300, treatments=("none", "sidecar+mtls")),
+}
+
+
+def row_of(data: StudyData, treatment: str, response: str = "latency_p50_s") -> VerdictRow:
+    """The one verdict of a treatment and response."""
+    (row,) = [row for row in data.verdicts if (row.treatment, row.response) == (treatment, response)]
+    return row
+
+
 def study_data(root: Path, shape: Shape | None = None) -> StudyData:
     """Write a study's raw data below ``root`` and return it as it would be read back."""
     shape = shape or Shape()

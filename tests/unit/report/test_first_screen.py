@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from unit.report.synth import changed
+from unit.report.synth import changed, row_of
 
 from meshtrial.report import figures, wording
 from meshtrial.report.first_screen import first_screen, how_sure
@@ -52,7 +52,7 @@ def test_the_picture_says_which_panels_it_has_no_room_for(synth, tmp_path):
 
 def test_marks_say_their_numbers_under_the_pointer(data):
     figure = figures.answer(data)
-    row = next(row for row in data.verdicts if row.treatment == "sidecar+mtls" and row.response == "latency_p50_s")
+    row = row_of(data, "sidecar+mtls")
     assert f"<title>sidecar+mtls against none, {wording.change(row.ratio, row.ci_high)}" in figure.svg
     assert "tip:" not in figure.svg
 

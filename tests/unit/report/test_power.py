@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from unit.report.synth import changed
+from unit.report.synth import changed, row_of
 
 from meshtrial import stats
 from meshtrial.report import figures
@@ -31,7 +31,7 @@ def test_it_goes_through_the_detectable_effect_of_the_study_and_falls(data):
 
 def test_of_a_verdict_of_what_is_added_it_is_in_its_unit(added):
     table = figures.power(added).table
-    row = next(r for r in added.verdicts if (r.treatment, r.response) == ("sidecar+mtls", "latency_p50_s"))
+    row = row_of(added, "sidecar+mtls")
     own = table.filter(
         (table["response"] == row.response) & (table["treatment"] == row.treatment) & table["this study"]
     )

@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+from unit.report.synth import row_of
 
 from meshtrial.design.responses import default_scales
 from meshtrial.report import figures, tables, wording
@@ -22,14 +23,9 @@ def failing(request, synth, tmp_path_factory):
     return request.param, synth.study_data(tmp_path_factory.mktemp("failing"), shape)
 
 
-def row_of(data, response):
-    (row,) = [row for row in data.verdicts if row.response == response and row.treatment == LAST]
-    return row
-
-
 def test_its_latency_is_judged_over_all_blocks_and_an_end_is_open(failing):
     count, data = failing
-    row = row_of(data, "latency_p50_s")
+    row = row_of(data, LAST, "latency_p50_s")
     assert (row.verdict, row.n_blocks) == (Word.SLOWER, 10)
     assert row.difference_low > 0
     assert (row.difference is None) is (count == 5)
@@ -51,7 +47,7 @@ def test_a_twin_that_fails_by_itself_has_no_size_of_noise(synth, tmp_path):
 
 def test_what_it_used_is_as_measured(failing):
     _, data = failing
-    row = row_of(data, "path_cpu_s_per_request")
+    row = row_of(data, LAST, "path_cpu_s_per_request")
     assert row.difference_high is not None
     assert "rank behind" not in str(row.warnings)
 
@@ -63,7 +59,7 @@ def test_pages_and_figures_say_it_and_bear_the_open_end(failing):
     assert "ranked behind every other latency of the block" in shown
     if count == 5:
         assert f"{LAST} is slower at p50 (at least +0." in wording.to_ascii(tables.headline(data))
-    interval = wording.effect_interval(row_of(data, "latency_p50_s"))
+    interval = wording.effect_interval(row_of(data, LAST, "latency_p50_s"))
     assert interval.startswith("at least +0.")
     figure = figures.forest(data)
     for made in (tables.headline(data), tables.verdict_table(data).text, figure.alt):

@@ -7,9 +7,9 @@ import shlex
 import statistics
 
 import pytest
-from unit.report.synth import asked, changed
+from unit.report.synth import VARIANTS, asked, changed, row_of
 
-from meshtrial.design.study import Load, Treatment
+from meshtrial.design.study import Treatment
 from meshtrial.records.schema import Proof
 from meshtrial.report import tables
 from meshtrial.report.tables.proofs import together
@@ -22,29 +22,6 @@ FORBIDDEN = (
     *("no difference", "no impact", "no effect", "identical", "significan", "average p", "mean p9", "averaged p"),
     *("istio", "linkerd", "ztunnel"),
 )
-VARIANTS = {
-    "usual": {},
-    "no verdicts": {"verdicts": False, "blocks": 3},
-    "invalid": {"invalid": ("node-proxy",), "failed_blocks": (3, 7)},
-    "p999": {"p999": True},
-    "saturated": {
-        "loads": (Load(200, 10, 6.0), Load(8000, 40, 6.0)),
-        "saturated": ((Load(8000, 40, 6.0).label, "sidecar+mtls"),),
-    },
-    "two baselines": {
-        "treatments": ("none", "none-aa", "sidecar", "sidecar+mtls"),
-        "contrasts": (("sidecar", "none"), ("sidecar+mtls", "sidecar")),
-    },
-    "no twin": {"treatments": ("none", "sidecar+mtls")},
-}
-
-
-@pytest.fixture(scope="module")
-def variants(synth, tmp_path_factory):
-    return {
-        name: synth.study_data(tmp_path_factory.mktemp("variant"), synth.Shape(requests=300, **shape))
-        for name, shape in VARIANTS.items()
-    }
 
 
 def visible(text: str) -> str:
@@ -86,7 +63,7 @@ def test_numbers_stand_to_the_right(data):
 
 def test_the_sentence_names_effect_ratio_and_class(variants):
     text = tables.headline(variants["usual"]).replace("\u00a0", " ")
-    row = next(r for r in variants["usual"].verdicts if r.response == "latency_p50_s" and r.treatment == "sidecar+mtls")
+    row = row_of(variants["usual"], "sidecar+mtls")
     assert text.startswith("Against none, at 2\u202f000 requests a second over 10 connections: ")
     assert f"sidecar+mtls is slower at p50 ({row.ratio:.2f}×, +{row.difference * 1e3:.3f} ms, material)" in text
     assert "uses more CPU a request of app and data plane" in text

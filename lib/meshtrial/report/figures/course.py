@@ -57,10 +57,8 @@ def course(data: StudyData, load: str = "") -> Figure:
     """
     load = load or frames.last_asked(data)
     rows = _rows(data, load)
-    if rows.is_empty():
-        return empty("The runs' course over time was not recorded, and their requests are not here to make it from.")
-    if rows["second"].max() == 0:
-        return empty("No run kept its course over more than a second.")
+    if why := _without_course(rows):
+        return empty(why)
     drawn = [
         rows.filter(measure=measure).with_columns(pl.lit(title).alias("what"), pl.col("value") * scale)
         for measure, title, scale in _PANELS
@@ -79,6 +77,13 @@ def course(data: StudyData, load: str = "") -> Figure:
     if asked.around_s:
         caption += " Shaded: what counts as around the restart."
     return Figure(lambda sheet: _draw(data, drawn, table, asked, sheet), _alt(table), caption, table)
+
+
+def _without_course(rows: pl.DataFrame) -> str:
+    """Why there is nothing to draw; empty where there is."""
+    if rows.is_empty():
+        return "The runs' course over time was not recorded, and their requests are not here to make it from."
+    return "" if rows["second"].max() else "No run kept its course over more than a second."
 
 
 def _rows(data: StudyData, load: str) -> pl.DataFrame:
@@ -170,10 +175,8 @@ def strip(data: StudyData, load: str = "") -> Figure:
     runs = [run for run in data.included_runs() if run.load == load]
     found = ((label, _seconds(data, runs, measure)) for measure, label in _STRIPPED)
     label, rows = next(((label, rows) for label, rows in found if not rows.is_empty()), ("", pl.DataFrame()))
-    if rows.is_empty():
-        return empty("The runs' course over time was not recorded, and their requests are not here to make it from.")
-    if rows["second"].max() == 0:
-        return empty("No run kept its course over more than a second.")
+    if why := _without_course(rows):
+        return empty(why)
     low, high = (float(rows["times"].quantile(q, "nearest") or 0.0) for q in (0.01, 0.99))
     high = max(high, low * 1.05)
     caption = (

@@ -28,6 +28,12 @@ def fixture_text() -> Callable[[str], str]:
 
 
 @pytest.fixture
+def whole(request: pytest.FixtureRequest) -> Any:
+    """The document of the fixture that a module's ``WHOLE`` names, to be changed."""
+    return json.loads((FIXTURES / request.module.WHOLE).read_text())
+
+
+@pytest.fixture
 def read(tmp_path: Path) -> Callable[..., Recorded]:
     """Read a fixture by its name, or content under a name that says nothing."""
 

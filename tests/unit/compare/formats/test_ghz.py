@@ -1,14 +1,9 @@
 """ghz's JSON: every call where it has them all, else its percentiles; nanoseconds."""
 
-import json
-
 import pytest
 from refused import missing
 
-
-@pytest.fixture
-def whole(fixture_text):
-    return json.loads(fixture_text("ghz.json"))
+WHOLE = "ghz.json"
 
 
 def test_every_call(read):

@@ -5,10 +5,7 @@ import json
 import pytest
 from refused import missing
 
-
-@pytest.fixture
-def whole(fixture_text):
-    return json.loads(fixture_text("k6-handle-summary.json"))
+WHOLE = "k6-handle-summary.json"
 
 
 def values(whole, name):

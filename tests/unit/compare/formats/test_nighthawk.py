@@ -1,16 +1,11 @@
 """Nighthawk's own JSON: durations as text, counts as text, buckets up to each percentile."""
 
-import json
-
 import pytest
 from refused import missing
 
 from meshtrial.load.files import InputFileError
 
-
-@pytest.fixture
-def whole(fixture_text):
-    return json.loads(fixture_text("nighthawk.json"))
+WHOLE = "nighthawk.json"
 
 
 def latency(whole):

@@ -1,14 +1,9 @@
 """oha's JSON and CSV, in seconds; what the end of a run by time cut off is no failure."""
 
-import json
-
 import pytest
 from refused import missing
 
-
-@pytest.fixture
-def whole(fixture_text):
-    return json.loads(fixture_text("oha.json"))
+WHOLE = "oha.json"
 
 
 def test_percentiles_as_oha_computed_them(read, whole):
