@@ -161,6 +161,34 @@ def test_many_runs_go_by_the_normal_limit_and_it_is_close_where_both_can_be_had(
             assert limit == pytest.approx(reference, abs=1e-9)
 
 
+@pytest.mark.parametrize("alternative", ALTERNATIVES)
+def test_many_blocks_with_ties_go_by_the_normal_limit_and_it_is_close_where_both_can_be_had(
+    alternative: Alternative, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(5)
+    for shift in (0.0, 0.1, 0.3):
+        d = rng.normal(shift, 1, 110).round(1)
+        exact = signed_rank_p(d, alternative)
+        monkeypatch.setattr(ranktests, "EXACT_RUNS", 50)
+        assert signed_rank_p(d, alternative) == pytest.approx(exact, abs=2e-3)
+        reference = stats.wilcoxon(d, alternative=alternative, method="asymptotic", correction=True).pvalue
+        assert signed_rank_p(d, alternative) == pytest.approx(reference, abs=1e-9)
+        expected = [signed_rank_p(np.delete(d, i), alternative) for i in range(len(d))]
+        assert leave_one_out_p(d, alternative) == pytest.approx(expected)
+        monkeypatch.undo()
+
+
+def test_more_blocks_than_anybody_runs_cost_no_more_than_a_moment() -> None:
+    d = np.random.default_rng(1).normal(0.03, 1, 1200)
+    assert signed_rank_p(d) == pytest.approx(stats.wilcoxon(d, method="asymptotic").pvalue, rel=0.01)
+    assert critical_count(1200, 0.05) == pytest.approx(critical_count(1000, 0.05) * 1.2**2, rel=0.02)
+
+
+def test_no_p_is_above_1_by_rounding() -> None:
+    ones = [signed_rank_p(-np.arange(1.0, n) // k, "greater") for n in range(30, 110) for k in (1, 2, 3, 5)]
+    assert max(ones) == 1.0
+
+
 def test_by_hand_of_equivalence() -> None:
     # every difference well inside: both one-sided tests reach 2^-5
     assert equivalence_p([0.01, -0.02, 0.03, 0.0, -0.01], -0.1, 0.1) == 1 / 32
