@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 from pathlib import Path
 
 from meshtrial.errors import RecordError, UsageError
 
 _GZIP_MAGIC = b"\x1f\x8b"
+# A log of requests shrinks to a tenth or a thirtieth; what grows by more when it is read is no result of anything.
+_MOST_BYTES, _MOST_TIMES = 4 * 2**30, 200
+_FEW_BYTES = 2**26  # so much is never too much
 
 
 class InputFileError(RecordError, UsageError):
@@ -32,10 +36,14 @@ def read_bytes(path: Path) -> bytes:
     except OSError as error:
         raise InputFileError(path, f"cannot be read ({error.strerror or error})") from error
     if data.startswith(_GZIP_MAGIC):
+        most = max(_FEW_BYTES, min(_MOST_BYTES, _MOST_TIMES * len(data)))
         try:
-            data = gzip.decompress(data)
+            with gzip.open(io.BytesIO(data)) as packed:
+                data = packed.read(most + 1)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise InputFileError(path, f"the gzip data is damaged or truncated ({error})") from error
+        if len(data) > most:
+            raise InputFileError(path, f"unpacks to more than {most} bytes: no generator writes such a file; unpack it")
     if not data or data.isspace():
         raise InputFileError(path, "the file is empty")
     return data

@@ -7,6 +7,7 @@ folder in which the study was recorded can show that both are the same. Records 
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 import zipfile
 import zlib
@@ -19,6 +20,8 @@ from meshtrial.errors import RecordError, UsageError
 SCHEMA = "meshtrial.packed/1"
 SUFFIX = ".zip"
 NOTE = "packed.json"
+# What says by digest what a study is: its plan is sealed, and SHA256SUMS names every file of a run.
+SEALING = ("plan.json", "environment.json", "runs/[!.]*/SHA256SUMS")
 # What can be left out, and which files of a run that is. Verdicts and most figures need neither.
 PARTS: dict[str, Callable[[str], bool]] = {
     "requests": "latency.parquet".__eq__,
@@ -28,8 +31,11 @@ PARTS: dict[str, Callable[[str], bool]] = {
 _DATE = (1980, 1, 1, 0, 0, 0)
 # What zipfile raises for a file that is cut, altered, encrypted or compressed in a way that it does not know.
 DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
-# More than the largest study has; a file that says it holds more was not made here.
-_MOST_BYTES = 64 * 2**30
+# More than the largest study has, and more than its files shrink by; a file that says it holds more was not made here.
+# zipfile reads no more of a file than the zip says that there is.
+_MOST_BYTES, _MOST_TIMES = 64 * 2**30, 100
+_FEW_BYTES = 2**28  # so much is never too much
+_MOST_READ = 2**26  # of a file that is read whole
 
 
 def pack(folder: Path, target: Path, without: Sequence[str] = ()) -> Path:
@@ -65,7 +71,10 @@ def pack(folder: Path, target: Path, without: Sequence[str] = ()) -> Path:
                 inside = PurePosixPath(path.relative_to(folder).as_posix())
                 of_run = str(PurePosixPath(*inside.parts[2:])) if inside.parts[0] == "runs" else ""
                 if str(inside) not in (NOTE, ".lock") and not is_left_out(of_run, absent):
-                    made.writestr(_entry(home / inside), path.read_bytes())
+                    entry = _entry(home / inside)
+                    entry.file_size = path.stat().st_size
+                    with path.open("rb") as source, made.open(entry, "w") as packed:
+                        shutil.copyfileobj(source, packed)
         partial.replace(target)
     except OSError as error:
         raise RecordError(f"{target}: cannot be written ({error.strerror}); check rights and free space") from None
@@ -74,7 +83,7 @@ def pack(folder: Path, target: Path, without: Sequence[str] = ()) -> Path:
     return target
 
 
-def unpack(file: Path, root: Path | None = None) -> Path:
+def unpack(file: Path, root: Path | None = None, check: Callable[[Path], Sequence[str]] = lambda run: ()) -> Path:
     """Unpack a study beside those that were recorded here, and return its folder; once is enough.
 
     RecordError when it is no packed study, is damaged, or another study lies where it would go.
@@ -85,23 +94,31 @@ def unpack(file: Path, root: Path | None = None) -> Path:
         What :func:`pack` wrote.
     root : Path, optional
         Instead of ``data/studies``.
+    check : callable, optional
+        What is wrong with a run's folder; a study with any such is not unpacked.
     """
     root = paths.studies_root() if root is None else root
     damaged = f"{file}: is not a whole packed study"
     try:
         with zipfile.ZipFile(file) as packed:
-            home = _home(packed, damaged)
+            home = _home(packed, file, damaged)
             target = root.joinpath(*home.parts)
-            plan = packed.read(str(home / "plan.json"))
             if target.exists():
-                if (target / "plan.json").read_bytes() != plan:
-                    raise RecordError(f"{target}: is another study than the one in {file}; move it away")
+                _require_same(packed, home, target, file)
                 return target
             target.parent.mkdir(parents=True, exist_ok=True)
+            size, free = _size(packed), shutil.disk_usage(target.parent).free
+            if size > free:
+                raise RecordError(f"{file}: takes {size} bytes, and {target.parent} has {free} left; make room")
             with tempfile.TemporaryDirectory(dir=target.parent, prefix=".unpacking-") as private:
                 packed.extractall(private)
+                folder = Path(private).joinpath(*home.parts)
+                wrong = [line for run in sorted(folder.glob("runs/[!.]*")) for line in check(run)]
+                if wrong:
+                    more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+                    raise RecordError(f"{file}: is not what was recorded: {wrong[0].replace(f'{private}/', '')}{more}")
                 try:
-                    Path(private).joinpath(*home.parts).rename(target)
+                    folder.rename(target)
                 except OSError:  # another process was first
                     if not target.is_dir():
                         raise
@@ -117,14 +134,21 @@ def unpack(file: Path, root: Path | None = None) -> Path:
 def left_out(folder: Path) -> tuple[str, ...]:
     """Parts of :data:`PARTS` that a study's folder lacks because it was packed without them."""
     try:
-        note = json.loads((folder / NOTE).read_text())
+        return _left_out_of((folder / NOTE).read_bytes(), f"{folder / NOTE}")
     except FileNotFoundError:
         return ()
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise RecordError(f"{folder / NOTE}: cannot be read ({error}); unpack the study again") from None
+
+
+def _left_out_of(data: bytes, called: str) -> tuple[str, ...]:
+    try:
+        note = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{called}: cannot be read ({error}); unpack the study again") from None
     found = note.get("left_out") if isinstance(note, dict) and note.get("schema") == SCHEMA else None
-    if not isinstance(found, list) or not all(name in PARTS for name in found):
-        raise RecordError(f"{folder / NOTE}: is not of the form {SCHEMA}; unpack the study again")
+    if not isinstance(found, list) or not all(isinstance(name, str) and name in PARTS for name in found):
+        raise RecordError(f"{called}: is not of the form {SCHEMA}; unpack the study again")
     return tuple(found)
 
 
@@ -140,16 +164,46 @@ def _entry(name: PurePosixPath) -> zipfile.ZipInfo:
     return info
 
 
-def _home(packed: zipfile.ZipFile, damaged: str) -> PurePosixPath:
+def _require_same(packed: zipfile.ZipFile, home: PurePosixPath, target: Path, file: Path) -> None:
+    """Refuse a folder that holds other records than the file: what names a study's runs says their digests too."""
+    held = {name: packed.read(str(home / name)) for name in _sealing(packed, home)}
+    there = [path for pattern in SEALING for path in target.glob(pattern)]
+    if held != {path.relative_to(target).as_posix(): path.read_bytes() for path in there}:
+        raise RecordError(f"{target}: is another study than the one in {file}; move it away")
+    absent = set(left_out(target)) - set(_left_out_of(packed.read(str(home / NOTE)), f"{file}: its {NOTE}"))
+    if absent:
+        named = " and ".join(sorted(absent))
+        raise RecordError(f"{target}: was unpacked without {named}, which {file} has; move it away")
+
+
+def _sealing(packed: zipfile.ZipFile, home: PurePosixPath) -> list[str]:
+    """The files of the study that say by digest what it is."""
+    names = [PurePosixPath(info.filename).relative_to(home) for info in packed.infolist()]
+    patterns = [PurePosixPath(pattern) for pattern in SEALING]
+    return [str(n) for n in names if any(n.match(str(p)) and len(n.parts) == len(p.parts) for p in patterns)]
+
+
+def _size(packed: zipfile.ZipFile) -> int:
+    return sum(info.file_size for info in packed.infolist())
+
+
+def _home(packed: zipfile.ZipFile, file: Path, damaged: str) -> PurePosixPath:
     """The one folder ``<study>/<UTC>-<hash>`` that holds everything."""
     names = [PurePosixPath(info.filename) for info in packed.infolist()]
     homes = {PurePosixPath(*name.parts[:2]) for name in names}
     unsafe = any(name.is_absolute() or ".." in name.parts for name in names)
     if len(homes) != 1 or unsafe or any(len(name.parts) < 3 for name in names):
         raise RecordError(f"{damaged} (its files are not all in one study's folder)")
-    if sum(info.file_size for info in packed.infolist()) > _MOST_BYTES:
+    size = _size(packed)
+    if size > _MOST_BYTES:
         raise RecordError(f"{damaged} (it would unpack to more than {_MOST_BYTES // 2**30} GiB)")
+    if size > max(_FEW_BYTES, _MOST_TIMES * file.stat().st_size):
+        raise RecordError(f"{damaged} (it would unpack to {_MOST_TIMES} times its size and more)")
     (home,) = homes
+    whole = {str(home / NOTE), *(str(home / name) for name in _sealing(packed, home))}
+    large = next((info for info in packed.infolist() if info.filename in whole and info.file_size > _MOST_READ), None)
+    if large is not None:
+        raise RecordError(f"{damaged} ({large.filename} would be {large.file_size} bytes)")
     for needed in (NOTE, "plan.json"):
         if home / needed not in names:
             raise RecordError(f"{damaged} (there is no {needed})")

@@ -62,7 +62,7 @@ class StudyStore:
     def open(cls, path: Path, root: Path | None = None) -> StudyStore:
         """Open a recorded or broken study; a packed one is unpacked under ``root`` for it. Its plan must be intact."""
         if path.suffix == packed.SUFFIX and not path.is_dir():
-            path = packed.unpack(path, root)
+            path = packed.unpack(path, root, check_checksums)
         if not path.is_dir():
             raise UsageError(f"{path}: no such study folder; `meshtrial status` lists those there are")
         return cls(path, Plan.from_dict(read_json(path / PLAN), str(path / PLAN)))

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from commandline import SAMPLE, meshtrial
@@ -199,3 +200,59 @@ def test_a_note_that_cannot_be_read_is_told(tmp_path):
     (tmp_path / "packed.json").write_text(json.dumps({"schema": "meshtrial.packed/1", "left_out": ["runs"]}))
     with refused(RecordError, f"{tmp_path}/packed.json: is not of the form meshtrial.packed/1; unpack the study again"):
         packed.left_out(tmp_path)
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    return packed.pack(SAMPLE, tmp_path / "study.zip")
+
+
+HOME = f"{SAMPLE.parent.name}/{SAMPLE.name}"
+
+
+def test_a_run_that_was_altered_is_not_unpacked(file, tmp_path, studies):
+    with zipfile.ZipFile(file) as old:
+        text = old.read(f"{HOME}/runs/01-1-none/run.json").replace(b'"valid": true', b'"valid":  true')
+    altered = rewritten(file, tmp_path / "altered.zip", {f"{HOME}/runs/01-1-none/run.json": text})
+    said = f"{altered}: is not what was recorded: {HOME}/runs/01-1-none/run.json: was altered after it was recorded"
+    with refused(RecordError, said):
+        StudyStore.open(altered)
+    assert not studies.exists() or list(studies.rglob("*.json")) == []
+
+
+def test_two_packings_of_one_plan_are_told_apart_by_the_digests_of_their_runs(file, tmp_path, studies):
+    other = tmp_path / "other.zip"
+    rewritten(file, other, {f"{HOME}/runs/01-1-none/{name}": None for name in ("SHA256SUMS", "run.json")})
+    folder = packed.unpack(file)
+    with refused(RecordError, f"{folder}: is another study than the one in {other}; move it away"):
+        packed.unpack(other)
+    assert packed.unpack(file) == folder
+
+
+def test_what_was_unpacked_without_requests_does_not_stand_for_a_file_that_has_them(file, tmp_path, studies):
+    slim = packed.pack(SAMPLE, tmp_path / "slim.zip", ["requests", "logs"])
+    folder = packed.unpack(slim)
+    with refused(RecordError, f"{folder}: was unpacked without logs and requests, which {file} has; move it away"):
+        packed.unpack(file)
+    shutil.rmtree(folder)
+    assert packed.unpack(file) == packed.unpack(slim) == folder
+
+
+def test_a_file_that_would_fill_the_memory_or_the_disk_is_refused_before_it_is_unpacked(file, tmp_path, monkeypatch):
+    many = rewritten(file, tmp_path / "many.zip", {})
+    with zipfile.ZipFile(many, "a", zipfile.ZIP_DEFLATED) as made:
+        for number in range(5):
+            made.writestr(f"{HOME}/zeros-{number}", bytes(2**26))
+    with refused(RecordError, f"{many}: is not a whole packed study (it would unpack to 100 times its size and more)"):
+        packed.unpack(many, tmp_path / "root")
+    plan = tmp_path / "plan.zip"
+    with zipfile.ZipFile(plan, "w", zipfile.ZIP_DEFLATED) as made:
+        made.writestr(f"{HOME}/packed.json", "{}")
+        made.writestr(f"{HOME}/plan.json", b" " * (2**26 + 1))
+    with refused(RecordError, names=[plan, 2**26 + 1]):
+        packed.unpack(plan, tmp_path / "root")
+    assert not (tmp_path / "root").exists()
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
+    with refused(RecordError, names=[file, 1000, tmp_path / "root" / SAMPLE.parent.name]):
+        packed.unpack(file, tmp_path / "root")
+    assert list((tmp_path / "root").rglob("*.*")) == []
