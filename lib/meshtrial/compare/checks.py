@@ -81,7 +81,7 @@ def _nonsense(runs: Sequence[Run]) -> Iterator[Finding]:
     for run in runs:
         settings = run.settings
         # Of generators that were merged the settings hold the first one's requests.
-        if settings is None or settings.requests is None or not settings.actual_duration_s or len(run.sources) > 1:
+        if settings is None or settings.requests is None or settings.actual_duration_s is None or len(run.sources) > 1:
             continue
         count, lasted = settings.requests, settings.actual_duration_s
         if settings.actual_rps is not None and abs(settings.actual_rps * lasted - count) > _APART * max(count, 1) + 1:

@@ -17,6 +17,7 @@ from meshtrial.compare.runs import Run
 from meshtrial.design.responses import Response, find_response
 from meshtrial.errors import UsageError
 from meshtrial.load.files import InputFileError, read_bytes
+from meshtrial.load.recorded import impossible
 from meshtrial.typed import shortened
 
 NEEDED = ("run", "treatment", "response", "value")
@@ -43,6 +44,8 @@ def read_table(path: Path, where: Sequence[tuple[str, str]] = ()) -> tuple[dict[
                 "first), or choose the rows that belong together, where COLUMN=VALUE",
             )
         values[response.name] = value
+        if why := impossible(values, {}):
+            raise InputFileError(path, f"run {key[1]} of {key[0]}: {why}")
         if blocks.setdefault(key, row["block"]) != row["block"]:
             raise InputFileError(path, f"run {key[1]} of {key[0]} stands in two blocks")
     return {

@@ -8,6 +8,7 @@ failed requests (a note says so).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -18,14 +19,21 @@ from meshtrial.design.responses import QUANTILES
 from meshtrial.errors import UsageError
 from meshtrial.load import histogram, quantiles
 from meshtrial.load.accesslog import CLOCK_S, read_access_log
-from meshtrial.load.files import read_bytes
+from meshtrial.load.files import InputFileError, read_bytes
 from meshtrial.load.result import ExportedHistogram, FortioResult, read_result
 from meshtrial.load.settings import LoadSettings
+
+LONGEST_S = 1e6  # no answer takes eleven days
+_LONGEST_RUN_S = 1e8  # no run takes three years
+_FASTEST_RPS = 1e8  # no generator of one machine sends more
+_SLACK = 1e-6
+# Below 0 none of them says anything.
+_COUNTED = ("actual_duration_s", "requested_rps", "requested_duration_s", "requests", "threads", "users", "body_bytes")
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """One file, read as one run."""
+    """One file, read as one run; numbers that no run has, or that contradict each other, are refused."""
 
     path: Path
     kind: str  # ``fortio``, ``nighthawk``, ``access log``, or another generator's form
@@ -36,6 +44,42 @@ class Recorded:
     notes: tuple[str, ...] = ()
     # How a file of this kind comes to hold further percentiles; empty where it holds all that its requests allow.
     further: str = ""
+
+    def __post_init__(self) -> None:
+        if why := impossible(self.responses, self.bounds) or (_of_no_run(self.settings) if self.settings else ""):
+            raise InputFileError(self.path, why)
+
+
+def impossible(responses: Mapping[str, float], bounds: Mapping[str, float]) -> str:
+    """Why these are not the numbers of one run, by what each is known to; empty where they may be."""
+    for name, value in responses.items():
+        if name.startswith("latency_") and not 0 <= value <= LONGEST_S:
+            return f"holds a latency of {value:g} s"
+    requests, failed, rate = (responses.get(name) for name in ("requests", "error_ratio", "achieved_rps"))
+    if failed is not None and not 0 <= failed <= 1:
+        return f"holds failed requests as {failed:g} times all of them"
+    if rate is not None and not 0 <= rate <= _FASTEST_RPS:
+        return f"holds a rate of {rate:g} a second"
+    if requests and rate and requests / rate > _LONGEST_RUN_S:
+        return f"holds {requests:g} requests at {rate:g} a second: such a run takes years"
+    largest = responses.get("latency_max_s", math.inf)
+    for key in (*QUANTILES, "mean"):
+        name = f"latency_{key}_s"
+        known_to = bounds.get(name, 0.0) + bounds.get("latency_max_s", 0.0)
+        if largest < (responses.get(name, 0.0) - known_to) * (1 - _SLACK):
+            return f"its maximum is smaller than its {key}: it is damaged, or was edited"
+    return ""
+
+
+def _of_no_run(settings: LoadSettings) -> str:
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"holds a number that is too large: its {field.name} would be {value}"
+        if field.name in _COUNTED and value is not None and value < 0:
+            return f"holds {value:g} as its {field.name}"
+    lasted = settings.actual_duration_s
+    return f"lasted {lasted:g} s, it says" if lasted is not None and lasted > _LONGEST_RUN_S else ""
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,7 @@ def read_result(path: Path | str) -> FortioResult:
 
 # Rounding of printed numbers, and nanoseconds that fall to either side of an edge: nonsense is wrong by more.
 _SLACK = 1e-3
+_LONGEST_S = 1e6  # eleven days
 
 
 def _is_ok(code: str) -> bool:
@@ -163,6 +164,8 @@ class _Reader(Fields):
                 self.path, f"{name} does not add up: its buckets hold {total} requests, its Count is {count}"
             )
         low, high, mean = (exported.number(key) or 0.0 for key in ("Min", "Max", "Avg"))
+        if low < 0:
+            raise InputFileError(self.path, f"{name}: the Min is {low:g}")
         if count and not low - _SLACK * abs(low) <= mean <= high + _SLACK * abs(high):
             raise InputFileError(self.path, f"{name}: the Avg {mean:g} is not between Min {low:g} and Max {high:g}")
         return ExportedHistogram(
@@ -182,6 +185,8 @@ class _Reader(Fields):
             raise InputFileError(self.path, f"{shown} holds {bucket.count} requests")
         if bucket.end_s < bucket.start_s * (1 - _SLACK) or bucket.start_s < 0:
             raise InputFileError(self.path, f"{shown} is reversed or negative")
+        if bucket.end_s > _LONGEST_S:
+            raise InputFileError(self.path, f"{shown}: no answer takes so long")
         if before is not None and bucket.start_s < before.end_s - _SLACK * abs(before.end_s):
             raise InputFileError(self.path, f"{shown} overlaps the one before, which ends at {before.end_s:g}")
 

@@ -249,6 +249,7 @@ def test_a_treatment_whose_requests_failed_gets_no_verdict_but_the_reason(bench)
     [
         ({"ActualQPS": 0.0}, "400 requests are not 0 a second for 4 s"),
         ({"ActualQPS": 200.0}, "400 requests are not 200 a second for 4 s"),
+        ({"ActualDuration": 0}, "400 requests are not 100 a second for 0 s"),
         ({"ActualDuration": 40_000_000_000, "ActualQPS": 10.0}, "lasted 40 s of the asked 4 s"),
         ({"Sizes": {"Count": 400, "Avg": 2_000_000.0}}, "that is not the same service"),
     ],

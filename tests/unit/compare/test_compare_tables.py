@@ -99,6 +99,8 @@ def test_any_response_with_a_margin_of_its_own(bench):
         (table(response="p50"), "p50 has no unit: call it p50_ms"),
         (table().replace("1.100", "fast", 1), "run n1 of none: p50_ms is 'fast', not a number"),
         (table() + "n1,1,none,p50_ms,1.1\n", "has latency_p50_s twice"),
+        (table().replace("1.100", "1e30", 1), "run n1 of none: holds a latency of 1e+27 s"),
+        (table() + "n1,1,none,latency_max_s,0.0005\n", "run n1 of none: its maximum is smaller than its p50"),
         (table() + "n9,1,none,p50_ms,1.1\n", "none has two runs in block 1"),
         (table() + "n9,,none,p50_ms,1.1\n", "has no block, others have"),
         (table().replace("1.100", "0", 1), "a ratio needs values above 0"),

@@ -1,11 +1,12 @@
 import dataclasses
+import json
 
 import pytest
 from refused import refused
 
 from meshtrial.errors import UsageError
 from meshtrial.load.files import InputFileError
-from meshtrial.load.recorded import differences, merge_results, read_recorded
+from meshtrial.load.recorded import differences, impossible, merge_results, read_recorded
 from meshtrial.load.result import read_result
 
 
@@ -85,3 +86,53 @@ def test_a_foreign_file(tmp_path):
         InputFileError, f"{tmp_path}/k6.json: is not a fortio result: no DurationHistogram (it holds metrics)"
     ):
         read_recorded(path, 10)
+
+
+HISTOGRAM, EDITED = "DurationHistogram", "it is damaged, or was edited"
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({HISTOGRAM: {"Max": 0.0021}}, ["maximum", "p90"]),
+        ({HISTOGRAM: {"Min": -1}}, [HISTOGRAM, -1]),
+        ({"ActualQPS": 1e12}, ["1e+12"]),
+        ({"ActualQPS": -5}, [-5]),
+        ({"ActualQPS": 1e-9}, [500, "1e-09"]),
+        ({"ActualDuration": -5}, ["-5e-09", "actual_duration_s"]),
+        ({"ActualDuration": 1e30}, ["1e+21"]),
+        ({"NumThreads": -4}, [-4, "threads"]),
+    ],
+)
+def test_a_result_of_no_run_is_refused(fixtures, tmp_path, changes, names):
+    data = json.loads((fixtures / "fortio-1.3.json").read_text())
+    for name, change in changes.items():
+        data[name] = data[name] | change if isinstance(change, dict) else change
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(data))
+    with refused(InputFileError, names=[path, *names]):
+        read_recorded(path, 5)
+
+
+def test_a_latency_that_no_answer_takes_is_refused_wherever_its_bucket_lies(fixtures, tmp_path):
+    data = json.loads((fixtures / "fortio-1.3.json").read_text())
+    data[HISTOGRAM]["Data"][-1]["End"] = 1e30
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(data))
+    with refused(InputFileError, names=[path, HISTOGRAM, "1e+30"]):
+        read_recorded(path, 5)
+
+
+@pytest.mark.parametrize(
+    ("responses", "why"),
+    [
+        ({"latency_p50_s": 0.001, "latency_max_s": 0.001, "requests": 5.0, "error_ratio": 1.0}, ""),
+        ({"latency_p50_s": 0.00105, "latency_max_s": 0.001}, ""),  # what both are known to
+        ({"latency_p50_s": 0.0012, "latency_max_s": 0.001}, f"its maximum is smaller than its p50: {EDITED}"),
+        ({"latency_mean_s": 1e30}, "holds a latency of 1e+30 s"),
+        ({"latency_p50_s": -1.0}, "holds a latency of -1 s"),
+        ({"error_ratio": 1.5}, "holds failed requests as 1.5 times all of them"),
+    ],
+)
+def test_numbers_that_no_run_has_are_told_apart_from_those_that_are_coarse(responses, why):
+    assert impossible(responses, {"latency_p50_s": 1e-4}) == why

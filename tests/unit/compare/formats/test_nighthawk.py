@@ -62,6 +62,12 @@ def test_what_is_not_whole(refused, whole):
     assert refused(whole) == f"{what}: there is no result named global"
 
 
+@pytest.mark.parametrize(("changes", "below"), [({"mean": "5s"}, "mean"), ({"max": "0.0003s"}, "p99")])
+def test_nothing_is_above_its_maximum(refused, whole, changes, below):
+    latency(whole).update(changes)
+    assert missing(refused(whole), ["maximum", below]) == []
+
+
 def test_numbers_that_are_too_large(refused, whole):
     whole["options"]["requests_per_second"] = 1e308
     assert missing(refused(whole), ["requested_rps", "inf"]) == []
