@@ -68,10 +68,11 @@ lab: setup ## JupyterLab on loopback, with the sample open in notebooks/explore.
 lock: setup ## requirements.lock again after a change in pyproject.toml; versions stay where they can
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --extra dev --no-header -o requirements.lock pyproject.toml
 
-lint: setup ## ruff and mypy
+lint: setup ## ruff, mypy and the spelling
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/codespell
 
 # testmon knows which test ran which function; the first call runs all of them and takes some minutes.
 check: setup lint ## lint, types and the unit tests that a change touches: what a coffee is too long for

@@ -15,13 +15,15 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from meshtrial import paths
+from meshtrial.design.studies import STUDIES
 from meshtrial.records.columns import VERDICTS
 from meshtrial.records.schema import VerdictRow
-from meshtrial.vocabulary import Warning, Word
+from meshtrial.vocabulary import BETWEEN, Warning, Word
 
+Made = TypeVar("Made")
 SCHEMA = Path("docs", "schema", "export.schema.json")
 PAGE = Path("data", "README.md")
 TEXT = {"type": "string"}
@@ -106,16 +108,10 @@ def verdicts(text: str) -> str:
     return under(text, "# Verdicts", words())
 
 
-def _modules() -> dict[str, Any]:
-    from meshtrial.design.studies import STUDIES
-
-    return dict(STUDIES)
-
-
 def _built(study: str, **given: object) -> Any:
     from meshtrial.design.parameters import read_parameters
 
-    module = _modules()[study]
+    module = STUDIES[study]
     return module.build(read_parameters(module.PARAMETERS, {"seed": 1, **given}))
 
 
@@ -134,23 +130,31 @@ def _value(value: object) -> str:
 def parameters(text: str) -> str:
     """All parameters, and what each profile makes of those that are left out."""
     found: dict[tuple[str, object, str], list[str]] = {}
-    for study, module in _modules().items():
+    for study, module in STUDIES.items():
         for one in module.PARAMETERS:
             allowed = " | ".join(f"`{value}`" for value in one.allowed if value)
             said = one.help.replace("|", "\\|") + (f"; {allowed}".replace(" | ", ", ") if allowed else "")
             found.setdefault((one.name, one.default, said), []).append(study)
     rows = [
-        (f"`{name}`", _value(default), said, "all" if len(studies) == len(_modules()) else ", ".join(studies))
+        (f"`{name}`", _value(default), said, "all" if len(studies) == len(STUDIES) else ", ".join(studies))
         for (name, default, said), studies in found.items()
     ]
     text = under(text, "## All parameters", rows)
     heading = "## Values by profile\n"
     opening, _, after = text.partition(heading)
     prose = after.strip().split("\n\n")[0]
-    return f"{opening}{heading}\n{prose}\n" + "".join(map(_profiles, _modules()))
+    return f"{opening}{heading}\n{prose}\n" + "".join(map(_profiles, STUDIES))
 
 
 def _profiles(study: str) -> str:
+    from meshtrial.design.studies.common import PROFILES
+
+    head = f"\n### {study}\n\n| | {' | '.join(PROFILES)} |\n|---|{'---|' * len(PROFILES)}\n"
+    return head + "".join(f"| {name} | {' | '.join(values)} |\n" for name, values in _set_by(study).items())
+
+
+def _set_by(study: str) -> dict[str, list[str]]:
+    """What each profile makes of the parameters that are left out, by what it is."""
     from meshtrial.design.studies.common import PROFILES
 
     built = {profile: _built(study, profile=profile) for profile in PROFILES}
@@ -165,14 +169,13 @@ def _profiles(study: str) -> str:
         lines["slices"].append(str(loads[0].slices))
         lines["treatments"].append(", ".join(f"`{one.name}`" for one in made.treatments))
         lines["primary responses"].append(", ".join(f"`{name}`" for name in made.primary))
-    where = {parameter.name for parameter in _modules()[study].PARAMETERS}
+    where = {parameter.name for parameter in STUDIES[study].PARAMETERS}
     if "context" in where:
         lines["treatments on a cluster"] = [
             ", ".join(f"`{one.name}`" for one in _built(study, profile=profile, backend="kubernetes").treatments)
             for profile in PROFILES
         ]
-    head = f"\n### {study}\n\n| | {' | '.join(PROFILES)} |\n|---|{'---|' * len(PROFILES)}\n"
-    return head + "".join(f"| {name} | {' | '.join(values)} |\n" for name, values in lines.items())
+    return lines
 
 
 def responses(text: str) -> str:
@@ -226,14 +229,9 @@ def python(text: str) -> str:
     functions = [name for name in mt.__all__ if inspect.isfunction(getattr(mt, name))]
     made.append(_names("Functions", "mt.", [(name, getattr(mt, name)) for name in functions]))
     for name in classes:
-        members = inspect.getmembers(getattr(mt, name))
-        public = [
-            (key, one)
-            for key, one in members
-            if not key.startswith("_") and (callable(one) or isinstance(one, property))
-        ]
-        if name != "MeshtrialError":
-            made.append(_names(name, ".", public))
+        own = [(key, one) for key, one in vars(getattr(mt, name)).items() if not key.startswith("_")]
+        public = [(key, one) for key, one in own if inspect.isfunction(one) or isinstance(one, property)]
+        made.append(_names(name, ".", public))
     for name in ("tables", "figures", "sections"):
         module = getattr(mt, name)
         listed = getattr(module, "__all__", None) or [k for k, one in vars(module).items() if inspect.isfunction(one)]
@@ -246,6 +244,7 @@ def _names(title: str, prefix: str, members: Iterable[tuple[str, Any]]) -> str:
     rows = []
     for name, one in members:
         said = (inspect.getdoc(one) or "").partition("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+        said = re.sub(r":\w+:`([^`]*)`", r"`\1`", said)
         call = "" if isinstance(one, property) else "()"
         rows.append(f"| `{prefix}{name}{call}` | {said} |\n")
     return f"\n## {title}\n\n| name | what it is |\n|---|---|\n" + "".join(rows) if rows else ""
@@ -258,7 +257,7 @@ def durations(text: str) -> str:
     from meshtrial.run import duration
 
     rows = []
-    for study, module in _modules().items():
+    for study, module in STUDIES.items():
         clusters = "context" in {parameter.name for parameter in module.PARAMETERS}
         for profile in PROFILES:
             cells = []
@@ -279,13 +278,18 @@ def _span(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 36 * 3600 else f"{seconds / 86400:.1f} days"
 
 
-def _recorded(sample: str, use: Callable[[Any], list[tuple[str, ...]]]) -> list[tuple[str, ...]]:
+def _recorded(sample: str, use: Callable[[Any], Made]) -> Made:
     from meshtrial.inference import read_study
     from meshtrial.records import packed
     from meshtrial.records.store import StudyStore
 
     with tempfile.TemporaryDirectory() as folder:
-        return use(read_study(StudyStore.open(packed.unpack(SAMPLES / f"{sample}.zip", Path(folder)))))
+        where = SAMPLES / sample
+        return use(
+            read_study(
+                StudyStore.open(where if where.is_dir() else packed.unpack(SAMPLES / f"{sample}.zip", Path(folder)))
+            )
+        )
 
 
 def found_of(row: VerdictRow) -> str:
@@ -333,6 +337,60 @@ def results(text: str) -> str:
     return under(text, "## Ambient and the details application", _recorded(DETAILS, _each_contrast))
 
 
+def picture(text: str) -> str:
+    """The forest plot of the first page, for light and dark pages."""
+    del text
+    return _recorded(MESHES, _forest)
+
+
+def _forest(data: Any) -> str:
+    from meshtrial.report import palette
+    from meshtrial.report.figures.forest import forest
+
+    light, dark = palette.variables(dark=False), palette.variables(dark=True)
+    style = (
+        f"svg{{{light}color:#1c2128;background:#fff;font-family:system-ui,sans-serif}}"
+        f"@media(prefers-color-scheme:dark){{svg{{{dark}--mt-paper:#12161b;color:#e4e8ed;background:#12161b}}}}"
+    )
+    drawn = forest(data, "500rps-10c").svg
+    return re.sub(r"^(<svg[^>]*>)", lambda head: f"{head[1]}<style>{style}</style>", drawn, count=1) + "\n"
+
+
+# Which recorded study shows what a study's result looks like, and at which load.
+EXAMPLES = {"mesh_comparison": (MESHES, "500rps-10c"), "feature_impact": (FEATURES[0], "300rps-8c")}
+SMALL = ("ambient_vs_no_mesh/20261121T211720Z-77c58730", "300rps-4c")
+
+
+def notebook(study: str) -> Callable[[str], str]:
+    """A study's notebook, with what its profiles set and an example of a result before its parameters."""
+
+    def made(text: str) -> str:
+        whole = json.loads(text)
+        place = next(n for n, cell in enumerate(whole["cells"]) if "parameters" in cell["metadata"].get("tags", []))
+        before = whole["cells"][place - 1]
+        source = "".join(before["source"]) + "\n"
+        source = under(
+            source, "### What the profiles set", [(name, *values) for name, values in _set_by(study).items()]
+        )
+        sample, load = EXAMPLES.get(study, SMALL)
+        source = under(source, "### What a result looks like", _recorded(sample, lambda data: _example(data, load)))
+        before["source"] = source.removesuffix("\n").splitlines(keepends=True)
+        return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
+
+    return made
+
+
+def _example(data: Any, load: str) -> list[tuple[str, ...]]:
+    baseline = data.plan.study.baseline.name
+    rows = [
+        row
+        for row in data.verdicts
+        if (row.load, row.response, row.baseline) == (load, QUOTED[0], baseline) and row.family != BETWEEN
+    ]
+    rows.sort(key=lambda row: not row.twin)
+    return [(f"`{row.treatment}`, p50", found_of(row)) for row in rows]
+
+
 def rate(row: Any) -> tuple[str, ...]:
     """A measured error rate, coverage or power as a row."""
     must = "exactly 0" if row.rule == "exactly" else f"{row.rule} {100 * row.nominal:.3g} %"
@@ -359,6 +417,8 @@ MADE: dict[Path, Callable[[str], str]] = {
     Path("docs", "reference", "python.md"): python,
     Path("docs", "how-to", "cost.md"): durations,
     Path("docs", "explanation", "results.md"): results,
+    Path("docs", "meshes.svg"): picture,
+    **{Path("notebooks", f"{study}.ipynb"): notebook(study) for study in STUDIES},
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import json
 import re
 import shlex
 import tomllib
@@ -174,7 +175,7 @@ def test_there_are_commands_to_hold():
 
 
 def test_the_printed_output_is_real():
-    quoted = re.search(r"It printed, on two cores:\n\n((?:    .*\n|\n)+)", README)
+    quoted = re.search(r"printed, on two cores:\n\n((?:    .*\n|\n)+)", README)
     assert quoted is not None
     lines = [line[4:] for line in quoted[1].splitlines() if line.strip() not in ("", "...")]
     assert len(lines) >= 5
@@ -212,6 +213,14 @@ def test_the_first_page_quotes_the_error_rates_as_measured():
     assert f"95 % interval {sequential - half:.1f} to {sequential + half:.1f} %" in said
 
 
+def test_the_notebooks_say_the_power_that_was_measured():
+    (ten,), (twenty,) = measured("power: n = 10, effect +10%"), measured("power: n = 10, effect +20%")
+    said = f"ten blocks find an effect of +10 % in {ten:.0f} % of studies and one of +20 % in {twenty:.0f} %"
+    assert [
+        name for name in STUDIES if said not in " ".join((paths.NOTEBOOKS / f"{name}.ipynb").read_text().split())
+    ] == []
+
+
 def table(page: Path) -> list[list[str]]:
     lines = [line for line in page.read_text().splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
@@ -239,3 +248,41 @@ def test_the_run_checks_have_their_thresholds():
     ):
         assert said.replace("%", " %") in page, said
     assert f"with {gates.sample_floor:.0f} requests beyond it" in page
+
+
+# Where the words are the subject: what verdicts do not say, and what articles said.
+SUBJECT = {"no difference": ("README.md", "docs/method.md", "docs/explanation/limits.md", "docs/reference/verdicts.md")}
+
+
+def prose() -> dict[str, str]:
+    """What is read as text: pages without their code and the list itself, and the notebooks' markdown."""
+    found = {}
+    for page in PAGES:
+        text = re.sub(r"(?ms)^ *```.*?^ *```$", "", page.read_text())
+        if page.name == "CONTRIBUTING.md":
+            text = re.sub(r"(?s)\n### Words\n.*?\n\nWhat numpy", "", text)
+        if page.name != "CHANGELOG.md":
+            found[str(page.relative_to(paths.CHECKOUT))] = text
+    for path in paths.NOTEBOOKS.glob("*.ipynb"):
+        cells = json.loads(path.read_text())["cells"]
+        texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
+        found[str(path.relative_to(paths.CHECKOUT))] = "\n\n".join(texts)
+    return found
+
+
+def unused() -> list[str]:
+    text = (paths.CHECKOUT / "CONTRIBUTING.md").read_text().partition("\n### Words\n")[2].partition("\n\nWhat numpy")[0]
+    rows = [line.split("|") for line in text.splitlines() if line.startswith("| ")][1:]
+    assert all(len(row) == 5 and all(cell.strip() for cell in row[1:4]) for row in rows)
+    return [words.strip() for row in rows for words in row[1].split(",")]
+
+
+def test_words_that_are_not_used_are_few_and_not_used():
+    listed = unused()
+    assert 10 <= len(listed) <= 25
+    wrong = []
+    for name, text in prose().items():
+        flat = " ".join(text.split()).lower()
+        wrong += [f"{name}: {word}" for word in listed if word in flat and name not in SUBJECT.get(word, ())]
+        wrong += [f"{name}: {one}" for one in re.findall(r"\ba (?:row|dot|line|file|panel|column) an? \w+", flat)]
+    assert wrong == []

@@ -37,7 +37,7 @@ class Comparison:
         return tuple(metric.name for metric in self.outcome.metrics)
 
     def verdicts(self) -> pl.DataFrame:
-        """A row a response and treatment; the columns are those of a study's verdicts."""
+        """One row per response and treatment; the columns are those of a study's verdicts."""
         return verdict_frame(self.outcome.rows)
 
     def limits(self) -> Fragment:
@@ -49,7 +49,7 @@ class Comparison:
         return page.verdicts(self.outcome)
 
     def forest(self) -> Figure:
-        """Ratio to the baseline with interval and margin, a line a contrast."""
+        """Ratio to the baseline with interval and margin, one line per contrast."""
         return page.ratios(self.outcome)
 
     def every_run(self, response: str = "") -> Figure:

@@ -81,7 +81,7 @@ class RecordedStudy:
         return self.data.plan.study.primary
 
     def verdicts(self) -> pl.DataFrame:
-        """A row a contrast, response and load: what was decided, with estimate, interval and tests.
+        """One row per contrast, response and load: what was decided, with estimate, interval and tests.
 
         Examples
         --------
@@ -151,7 +151,7 @@ class RecordedStudy:
         return RecordedStudy(subset(self.data, treatments, loads), self.after_the_fact, self.recorded)
 
     def runs(self) -> pl.DataFrame:
-        """A row a run and attempt, valid or not, in the order in which they ran.
+        """One row per run and attempt, valid or not, in the order in which they ran.
 
         Examples
         --------
@@ -173,7 +173,7 @@ class RecordedStudy:
         return frame_of(rows, RUNS)
 
     def responses(self) -> pl.DataFrame:
-        """A row a run and response, in the units in which they are stored: what the verdicts are computed from.
+        """One row per run and response, in the units in which they are stored: what the verdicts are computed from.
 
         Examples
         --------
@@ -185,7 +185,7 @@ class RecordedStudy:
         return self.data.table.select(pl.col(name).cast(one.kind) for name, one in RESPONSES.items())
 
     def requests(self, run_id: str, attempt: int = 1) -> pl.DataFrame:
-        """A row a request of one run.
+        """One row per request of one run.
 
         Parameters
         ----------

@@ -60,7 +60,7 @@ def _stamped(canvas: Canvas, text: str, sheet: Sheet) -> Canvas:
 
 
 def moved(declared: StudyData, later: StudyData, said: str) -> Fragment:
-    """A row a primary contrast whose verdict is another one after the fact, or that was not declared.
+    """One row per primary contrast whose verdict is another one after the fact, or that was not declared.
 
     ``said`` is what was chosen after the runs; empty for nothing.
     """

@@ -37,11 +37,11 @@ GENERAL = (
     Parameter("stopping", "fixed", "fixed, precision:0.05 (half-width of every primary interval) or two-looks"),
     Parameter("treatments", "", "comma-separated; the first that is not a twin is the baseline"),
     Parameter("alpha", 0.05, "error level of a family", low=1e-6, high=0.2),
-    Parameter("margin", "", "what is too small to matter, in the form the README shows; empty is the default"),
+    Parameter("margin", "", "what is too small to matter (docs/reference/parameters.md); empty is the default"),
     Parameter(
         "scale",
         "",
-        "what verdicts are of, in the form docs/method.md shows; empty is the default",
+        "which effect carries verdicts (docs/reference/parameters.md); empty is the default",
     ),
     Parameter("primary", "", "at most three responses that get corrected verdicts; empty is the default of the study"),
 )
@@ -80,9 +80,7 @@ LOAD = (
     ),
 )
 
-VERSIONS = Parameter(
-    "versions", "", "versions of the local proxies as treatments, in the form the README shows; empty is none"
-)
+VERSIONS = Parameter("versions", "", "versions of the local proxies (docs/reference/parameters.md); empty is none")
 RAMP = Parameter("ramp", 0, "steps in which the rate rises to what is asked for; 0 is one rate", low=0, high=100)
 
 # Studies whose loads may differ in these take a list; each number of them is a load of its own.

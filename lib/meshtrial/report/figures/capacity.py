@@ -92,7 +92,7 @@ def _steps(run: RunRecord) -> list[Mapping[str, Any]]:
 
 
 def _points(data: StudyData, searches: Sequence[RunRecord]) -> pl.DataFrame:
-    """A row a held step or a run at a fixed rate: treatment, share of the capacity, quantile, milliseconds."""
+    """One row per held step or a run at a fixed rate: treatment, share of the capacity, quantile, milliseconds."""
     capacities = {(run.repetition, run.treatment): float(run.extra["search"]["low_rps"]) for run in searches}
     rows: list[tuple[str, float, str, float]] = []
     for run in searches:
@@ -194,7 +194,7 @@ def _table(found: Sequence[_Carried]) -> pl.DataFrame:
 
 
 def ramp(data: StudyData, load: str = "") -> Figure:
-    """Every included run of a rising rate, a dot a step, and the median over the runs.
+    """Every included run of a rising rate, one dot per step, and the median over the runs.
 
     Parameters
     ----------

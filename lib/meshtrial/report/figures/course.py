@@ -195,7 +195,7 @@ def strip(data: StudyData, load: str = "") -> Figure:
 
 
 def _seconds(data: StudyData, runs: list[RunRecord], measure: str) -> pl.DataFrame:
-    """A row a run and second; slices of a run follow one another."""
+    """One row per run and second; slices of a run follow one another."""
     found = []
     for run in runs:
         every = data.series(run)
@@ -272,7 +272,7 @@ def _alt_of_strips(data: StudyData, rows: pl.DataFrame, label: str) -> str:
 
 
 def _slowest_seconds(rows: pl.DataFrame, label: str) -> pl.DataFrame:
-    """A row a run: its own seconds' range, and which was the slowest."""
+    """One row per run: its own seconds' range, and which was the slowest."""
     return (
         rows.sort("ms", descending=True)
         .group_by("run", "treatment", "block", maintain_order=True)

@@ -1,6 +1,6 @@
 """Effects with their intervals against the margin: the figure that a verdict can be read off, and all at a glance.
 
-At a glance, for a first screen, a column is a response and a row a treatment, one panel below another where loads or
+At a glance, for a first screen, columns are responses and rows are treatments, one panel below another where loads or
 baselines differ. What a mark is worth in words stands in the table of verdicts and in the forest plot; there the eye
 compares treatments.
 """
@@ -51,7 +51,7 @@ def forest(data: StudyData, load: str | None = None) -> Figure:
 
 
 def forest_of(contrasts: Contrasts, note: str = "") -> Figure:
-    """The same of any verdict rows, a panel a response, load and baseline; ``note`` ends its caption."""
+    """The same of any verdict rows, one panel per response, load and baseline; ``note`` ends its caption."""
     panels = contrasts.panels("load", "response", "baseline")
     shown = [panel for panel in panels if any(map(contrasts.reported, panel.rows))]
     if not shown:
@@ -281,7 +281,7 @@ def _alt(rows: Sequence[VerdictRow]) -> str:
 
 
 def _table(rows: Sequence[VerdictRow]) -> pl.DataFrame:
-    """A row a contrast, with both effects."""
+    """One row per contrast, with both effects."""
     return pl.DataFrame(
         {
             "treatment": [wording.treatment(row) for row in rows],

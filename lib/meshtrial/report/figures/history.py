@@ -33,7 +33,7 @@ _SCHEMA = {
 
 
 def history(studies: Sequence[StudyData], name: str) -> Figure:
-    """One response of several studies of one question over time, a panel a load."""
+    """One response of several studies of one question over time, one panel per load."""
     about = registered(name)
     rows = _rows(studies, about.name)
     if rows.is_empty():

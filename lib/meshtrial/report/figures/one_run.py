@@ -46,7 +46,7 @@ def requests_over_time(data: StudyData, run_id: str, attempt: int = 1) -> Figure
     dots = thinned(found)
     fewer = "" if dots.height == found.height else f" Drawn are {wording.count(dots.height)}: the slowest and a sample."
     caption = (
-        "A dot a request: when it was sent, and how long its answer took. Lines: percentiles of this one run, where at "
+        "One dot per request: when it was sent, and how long its answer took. Lines: percentiles of this run, where at "
         "least five requests lie beyond. A column of dots is a stall that several connections met. The table sums up "
         "each second; study.requests has every request."
         + (f" Crosses: {wording.count(failed)} failed." if failed else "")

@@ -114,7 +114,7 @@ def _line(axis: Axes, one: Growth, response: Response, look: palette.Look, alpha
 
 
 def slopes_table(found: Sequence[Growth]) -> pl.DataFrame:
-    """A row a treatment and response: exponent, verdict against 1, cost of an endpoint, knee, and a prediction."""
+    """One row per treatment and response: exponent, verdict against 1, cost of an endpoint, knee, and a prediction."""
     return pl.DataFrame([_row(one) for one in found], infer_schema_length=None)
 
 

@@ -30,7 +30,7 @@ _AROUND = (
 
 
 def failed_requests(data: StudyData) -> Fragment:
-    """A row a treatment and load that had any; one sentence where no request failed."""
+    """One row per treatment and load that had any; one sentence where no request failed."""
     with_kinds = [run for run in data.runs if run.failures]
     without = [run for run in data.runs if not run.failures and run.responses.get("error_ratio", 0.0) > 0]
     if not with_kinds and not any(map(_reconnects, data.runs)):
@@ -81,7 +81,7 @@ def _touched(run: RunRecord) -> bool:
 
 
 def restarts(data: StudyData) -> Fragment:
-    """A row a treatment; one sentence where no run of the study restarted anything."""
+    """One row per treatment; one sentence where no run of the study restarted anything."""
     runs = [run for run in data.included_runs() if "failed_requests" in run.responses]
     if not any("restart" in run.extra for run in runs):
         return paragraph("No run that takes part in the inference restarted anything.")

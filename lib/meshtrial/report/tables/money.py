@@ -13,7 +13,7 @@ from meshtrial.stats.growth import Slope
 
 
 def money(data: StudyData, core_hour: float, gib_hour: float, currency: str = "") -> Fragment:
-    """A row a treatment and load: a month, the control plane's month, a million requests.
+    """One row per treatment and load: a month, the control plane's month, a million requests.
 
     Parameters
     ----------

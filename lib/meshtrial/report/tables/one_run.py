@@ -55,7 +55,7 @@ def run_facts(data: StudyData, run_id: str, attempt: int = 1) -> Fragment:
 
 
 def run_gates(data: StudyData, run_id: str, attempt: int = 1) -> Fragment:
-    """A row a gate of one run: the measured value against its threshold; arguments as of `run_facts`."""
+    """One row per gate of one run: the measured value against its threshold; arguments as of `run_facts`."""
     run = data.find_run(run_id, attempt)
     columns: list[ColumnOf[GateResult]] = [
         ColumnOf("gate", lambda gate: gate.name),
@@ -72,7 +72,7 @@ def _gate_cell(name: str, value: float | None) -> Cell | None:
 
 
 def run_proofs(data: StudyData, run_id: str, attempt: int = 1) -> Fragment:
-    """A row a proof of one run, before and after its load: what was expected and seen; arguments as of `run_facts`."""
+    """One row per proof of a run, before and after its load: expected and seen; arguments as of `run_facts`."""
     run = data.find_run(run_id, attempt)
     columns: list[ColumnOf[Proof]] = [
         ColumnOf("proof", lambda proof: proof.name),
@@ -86,7 +86,7 @@ def run_proofs(data: StudyData, run_id: str, attempt: int = 1) -> Fragment:
 
 
 def run_resources(data: StudyData, run_id: str, attempt: int = 1) -> Fragment:
-    """A row a component of one run: CPU, memory, throttling, context switches; arguments as of `run_facts`."""
+    """One row per component of one run: CPU, memory, throttling, context switches; arguments as of `run_facts`."""
     run = data.find_run(run_id, attempt)
     requests = run.responses.get("requests", 0.0)
     columns: list[ColumnOf[ComponentUsage]] = [

@@ -29,7 +29,7 @@ _IDENTITY = re.compile(r"(X-Forwarded-Client-Cert): .*?\bURI=([^;,\s]+).*", re.D
 
 
 def proofs(data: StudyData) -> Table:
-    """A row a treatment and proof: what was expected and seen, the failures' own words where it failed."""
+    """One row per treatment and proof: what was expected and seen, the failures' own words where it failed."""
     grouped: dict[tuple[str, str], list[Proof]] = defaultdict(list)
     for run in data.runs:
         for proof in run.proofs:

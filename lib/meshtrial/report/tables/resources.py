@@ -147,7 +147,7 @@ def _cell(cells: dict[tuple[str, str], Described], response: str, treatment: str
 
 
 def mechanism(data: StudyData) -> Fragment:
-    """A row a treatment and component; nothing where the study counted nothing."""
+    """One row per treatment and component; nothing where the study counted nothing."""
     found = read_mechanism(data.path)
     if not found:
         return join()

@@ -175,7 +175,7 @@ def _reasons(runs: list[RunRecord]) -> str:
 
 
 def _gates(data: StudyData) -> Table:
-    """A row a gate, a column a treatment: the worst value seen, and how many attempts failed."""
+    """One row per gate, one column per treatment: the worst value seen, and how many attempts failed."""
     grouped: dict[tuple[str, str, str], list[GateResult]] = defaultdict(list)
     attempts: Counter[tuple[str, str]] = Counter()
     valid: Counter[tuple[str, str]] = Counter()

@@ -70,7 +70,7 @@ def _tally(rows: Sequence[VerdictRow]) -> str:
 
 
 def _called_table(contrasts: Contrasts) -> Table:
-    """Where something was called different: a row a treatment, a column a family of responses."""
+    """Where something was called different: one row per treatment, one column per family of responses."""
     counted: dict[tuple[str, str], dict[str, Counter[Word]]] = {}
     for row in contrasts.rows:
         if not row.twin:
