@@ -234,7 +234,7 @@ def test_a_study_goes_on_when_a_part_of_its_mesh_is_killed(
 
     def fault(child: subprocess.Popen[str]) -> None:
         remove = ("-n", namespace, "delete", "pod", "-l", selector, "--wait=false")
-        _when_load_runs(child, lambda: cluster.kubectl(*remove))
+        when_load_runs(child, lambda: cluster.kubectl(*remove))
 
     given = {"treatments": treatment, "rates": "50", "capacity": "false", "duration_s": 8}
     done = run_study(cluster, tmp_path, "mesh_comparison", during=fault, **(SHORT | given))
@@ -273,8 +273,8 @@ def test_a_study_goes_on_after_what_befell_its_runs(cluster: Cluster, tmp_path: 
     """In the first run the API server is killed and restarted, in the second the load pod is deleted."""
 
     def fault(child: subprocess.Popen[str]) -> None:
-        for strike in (_blink, _delete_load_pod):
-            _when_load_runs(child, lambda strike=strike: strike(cluster))
+        for strike in (blink, delete_load_pods):
+            when_load_runs(child, lambda strike=strike: strike(cluster))
 
     done = run_study(
         cluster,
@@ -309,7 +309,7 @@ def test_an_interrupted_study_leaves_nothing_on_the_cluster(cluster: Cluster, tm
     more = SHORT | {"duration_s": 20}
     child = start(cluster, tmp_path, "mesh_comparison", treatments="none", rates="50", capacity="false", **more)
     try:
-        _when_load_runs(child, lambda: child.send_signal(number))
+        when_load_runs(child, lambda: child.send_signal(number))
         said, _ = child.communicate(timeout=200)
     finally:
         child.kill()
@@ -318,7 +318,7 @@ def test_an_interrupted_study_leaves_nothing_on_the_cluster(cluster: Cluster, tm
     assert owned_namespaces(cluster) == []
 
 
-def _when_load_runs(child: subprocess.Popen[str], strike: Callable[[], None]) -> None:
+def when_load_runs(child: subprocess.Popen[str], strike: Callable[[], None]) -> None:
     """Strike two seconds into a measured load; the generators' processes are seen from the machine itself."""
     since = 0.0
     while child.poll() is None:
@@ -334,12 +334,12 @@ def _when_load_runs(child: subprocess.Popen[str], strike: Callable[[], None]) ->
         time.sleep(0.1)
 
 
-def _blink(cluster: Cluster) -> None:
+def blink(cluster: Cluster) -> None:
     with cluster.api_server_down():
         time.sleep(2)
 
 
-def _delete_load_pod(cluster: Cluster) -> None:
+def delete_load_pods(cluster: Cluster) -> None:
     cluster.kubectl("delete", "pod", "-A", "-l", "meshtrial.dev/part=load", "--wait=false")
 
 

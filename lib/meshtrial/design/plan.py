@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -52,6 +52,18 @@ class Plan:
     def treatment_of(self, run: PlannedRun) -> Treatment:
         """The treatment of a planned run."""
         return Treatment.parse(run.treatment)
+
+    def drawn_for(self, run: PlannedRun) -> np.random.Generator:
+        """What is drawn for a run's block beside its order, the same for all of its runs: the seed has sealed it."""
+        labels = [load.label for load in self.study.loads]
+        # Deployments that grow go through all loads, each on the nodes where it began.
+        load = 0 if self.study.order == "growing" else labels.index(run.load)
+        return np.random.default_rng([self.study.seed, run.repetition, load])
+
+    def turns(self, together: Sequence[PlannedRun]) -> list[list[int]]:
+        """The order in which slices of runs that stand at once are taken, round after round, by their places here."""
+        drawn = self.drawn_for(together[0])
+        return [drawn.permutation(len(together)).tolist() for _ in range(self.load_of(together[0]).parts)]
 
     def to_dict(self) -> dict[str, Any]:
         """What ``plan.json`` holds."""

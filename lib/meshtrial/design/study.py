@@ -24,6 +24,8 @@ TWIN_SUFFIX = "-aa"
 PROTOCOLS = ("http1", "h2", "grpc", "mixed", "tcp")
 RESTARTS = ("app", "proxies", "control-plane")
 ORDERS = ("randomised", "ascending", "growing", "sequential")
+# How many deployments stand at once: those of a block, as far as they may, or one; empty in plans sealed before.
+STANDING = ("", "block", "run")
 _RESTART = "restart-"
 # Applications that come with the project: what stands behind a lone @ is one of these, or else a version.
 APPS = ("echo", "counter-api", "details", "details-nodelay", "tiers", "bookinfo", "emojivoto")
@@ -159,6 +161,8 @@ class Load:
     replicas: int = 1  # copies of the application; in studies that scale out, endpoints a role
     # Interleaved measurements of one deployment: their requests are the run's, so they add nothing to n
     slices: int = 1
+    slice_warmup_s: float = 0.0  # of load before each slice that is no part of it: connections are new, caches cold
+    trickle_rps: float = 0.0  # requests a second that keep a deployment warm between its slices; 0 is none
     search: bool = False  # the run searches the highest rate kept, in steps of `duration_s`; `rps` then is 0
     # What a rate must keep besides in such a search, e.g. `p99<10ms`; empty is nothing.
     objective: str = ""
@@ -188,6 +192,8 @@ class Load:
             (1 <= self.generators <= self.connections, "generators", "1 to the number of connections"),
             (self.replicas >= 1, "replicas", "1 or more"),
             (self.slices >= 1, "slices", "1 or more"),
+            (self.slice_warmup_s >= 0, "slice_warmup_s", "0 or more"),
+            (0 <= self.trickle_rps <= 1000, "trickle_rps", "0 to 1000"),
             (
                 self.ramp == 0 or (self.ramp > 1 and self.rps > 0 and self.slices == 1 and not self.around_s),
                 "ramp",
@@ -219,6 +225,11 @@ class Load:
     def parts(self) -> int:
         """Calls of the generators that make up a run: steps of a ramp, slices, or one."""
         return self.ramp or self.slices
+
+    @property
+    def call_s(self) -> float:
+        """Seconds for which the generators are called in one of the parts: what is measured, and what comes before."""
+        return self.slice_warmup_s + self.duration_s
 
     def part(self, index: int) -> Load:
         """What is asked of the generators in one of them, from 0."""
@@ -300,6 +311,7 @@ class Study:
     correction: Correction = "holm"  # of plans that were sealed before there was another
     scales: Mapping[str, Scale] = field(default_factory=dict)  # as before there was a choice: ratios
     own_failures: OwnFailures = "repeated"  # as before they counted
+    standing: str = ""  # one of STANDING
     gates: Gates = Gates()
     stopping: Mapping[str, Value] = field(default_factory=lambda: {"rule": "fixed", "n": 10})
     order: str = "randomised"
@@ -324,6 +336,7 @@ class Study:
             ("correction", self.correction, get_args(Correction)),
             ("own_failures", self.own_failures, get_args(OwnFailures)),
             ("order", self.order, ORDERS),
+            ("standing", self.standing, STANDING),
             *((f"scales.{name}", scale, get_args(Scale)) for name, scale in self.scales.items()),
         )
         for name, value, (*others, last) in chosen:
@@ -356,6 +369,12 @@ class Study:
     def load(self, label: str) -> Load:
         """The load with this label."""
         return next(load for load in self.loads if load.label == label)
+
+    def take_turns(self, load: Load) -> bool:
+        """Whether a block's deployments stand at once, as far as they may, and their slices go round among them."""
+        # Before it was declared, those of one machine did and those of a cluster did not.
+        standing = self.standing or ("block" if self.backend == "local" else "run")
+        return standing == "block" and load.slices > 1
 
     def all_contrasts(self) -> tuple[Contrast, ...]:
         """Declared contrasts; without any, every treatment but the twin against the baseline."""

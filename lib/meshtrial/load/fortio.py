@@ -32,6 +32,7 @@ FINEST_RESOLUTION_S = 1e-6  # the access log's own
 COARSEST_RESOLUTION_S = 1.0
 HEADER_BYTES = 64
 _FAST_CLIENT_BUFFER_KIB = 128
+_FOR_EVER_S = 86_400.0
 
 
 def calls(
@@ -48,7 +49,7 @@ def calls(
         raise UsageError(f"phase {phase!r}: allowed is {' or '.join(PHASES)}")
     shares.require_possible(load)
     parts, load = load.parts, load.part(slice_index)
-    duration = load.warmup_s if phase == "warmup" else load.duration_s
+    duration = load.warmup_s if phase == "warmup" else load.call_s
     if duration == 0:
         return ()
     stem = phase if parts == 1 else f"{phase}-{slice_index + 1}"
@@ -63,6 +64,14 @@ def calls(
         )
         for number, connections in enumerate(shares.split_connections(load), start=1)
     )
+
+
+def trickle(load: Load) -> GeneratorCall | None:
+    """A few requests a second over one connection until it is stopped, so that what stands stays warm; None of none."""
+    if not load.trickle_rps:
+        return None
+    few = replace(load, rps=load.trickle_rps, connections=1, generators=1, protocol=load.protocols[0])
+    return GeneratorCall(_arguments(few, "warmup", _FOR_EVER_S, 1, DEFAULT_RESOLUTION_S, "trickle"), "trickle")
 
 
 def resolution_for(latencies_s: ArrayLike) -> float:

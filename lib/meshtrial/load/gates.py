@@ -88,7 +88,7 @@ def _generator_late(measurement: Measurement, load: Load, gates: Gates) -> GateR
 
 def _errors(measurement: Measurement, gates: Gates) -> GateResult:
     value = measurement.responses["error_ratio"]
-    said = failures.in_words(failures.count(measurement.requests))
+    said = failures.in_words(measurement.failures)
     message = f"{value:.2%} of the requests failed ({said}); see the components' logs"
     return _result("errors", value, gates.error_ratio, message)
 
@@ -129,7 +129,7 @@ def _throttling(throttled_s: float | None) -> GateResult:
 
 def _ended(measurement: Measurement, load: Load) -> GateResult:
     # An open rate that is cut short fails the rate; a closed loop has only its duration to tell.
-    stopped = [load.closed_loop and r.duration_s < _WHOLE * load.duration_s for r in measurement.generators]
+    stopped = [load.closed_loop and r.duration_s < _WHOLE * load.call_s for r in measurement.generators]
     codes = [record.exit_code for record in measurement.generators]
     value = float(sum(code != 0 or early for code, early in zip(codes, stopped, strict=True)))
     lasted = ", ".join(f"{record.duration_s:.3g}" for record in measurement.generators)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
@@ -39,12 +39,15 @@ from meshtrial.records.schema import GeneratorRecord
 class Measurement:
     """One run's load as it was measured."""
 
-    # A row a request, columns `merge.COLUMNS`; starts are seconds after that of the slice's earliest generator.
+    # A row a request, columns `merge.COLUMNS`; starts are seconds after that of the slice's earliest generator. None was
+    # due in a slice's `slice_warmup_s`.
     requests: pl.DataFrame
     generators: tuple[GeneratorRecord, ...]  # one a call; of several slices, slice after slice
     responses: Mapping[str, float]  # by names of the registry, in SI base units; quantiles where the floor allows
     bounds: Mapping[str, float]  # resolution in seconds of each quantile: the access log's microsecond
     notes: tuple[str, ...]  # what a reader should know; nothing here fails a run
+    # Failed requests by kind, of whole slices: gates hold them whole, what warms them up included.
+    failures: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def start_unix_s(self) -> float:
@@ -76,23 +79,39 @@ def ingest_slices(slices: Sequence[Sequence[GeneratorOutput]], load: Load, sampl
     """Read several interleaved slices of one deployment: one run, whose requests are those of all its slices.
 
     A quantile is that of the requests of the whole run, so it is a percentile and no mean of percentiles, and the
-    sample floor is the run's. Rates are means over the slices, for these follow each other in time.
+    sample floor is the run's. Rates are means over the slices, for these follow each other in time; they, failures and
+    lateness are those of whole slices, latencies those of what was due after ``slice_warmup_s``.
     """
     if not slices:
         raise RecordError("no slice was measured: there is nothing to read")
     taken = [_parts(outputs, load.timeout_s) for outputs in slices]
     parts = [part for one in taken for part in one]
-    requests = pl.concat([merge_requests([part.frame for part in one], slice_index=i) for i, one in enumerate(taken)])
+    everything = pl.concat([merge_requests([part.frame for part in one], slice_index=i) for i, one in enumerate(taken)])
+    requests = _warm(everything, load)
     responses, bounds = _latencies(requests, sample_floor)
     if len(load.protocols) > 1:
-        responses |= _by_protocol(parts, sample_floor)
+        responses |= _by_protocol(parts, load, sample_floor)
     responses |= qualities(parts, load, len(slices))
     several = len(slices) > 1
     notes = [
         f"slice {i + 1}: {note}" if several else note for i, one in enumerate(taken) for p in one for note in p.notes
     ]
     notes += _notes(parts, load, responses, sample_floor, requests)
-    return Measurement(requests, tuple(part.record for part in parts), responses, bounds, tuple(notes))
+    return Measurement(
+        requests,
+        tuple(part.record for part in parts),
+        responses,
+        bounds,
+        tuple(notes),
+        failures.count(everything),
+    )
+
+
+def _warm(requests: pl.DataFrame, load: Load) -> pl.DataFrame:
+    """Without what was due (of a closed loop: sent) while its slice was still warming up."""
+    if not load.slice_warmup_s:
+        return requests
+    return requests.filter(pl.coalesce("scheduled_start_s", "actual_start_s") >= load.slice_warmup_s)
 
 
 def _parts(outputs: Sequence[GeneratorOutput], timeout_s: float) -> list[_Part]:
@@ -196,12 +215,12 @@ def _latencies(requests: pl.DataFrame, sample_floor: float) -> tuple[dict[str, f
     return responses, bounds
 
 
-def _by_protocol(parts: Sequence[_Part], sample_floor: float) -> dict[str, float]:
+def _by_protocol(parts: Sequence[_Part], load: Load, sample_floor: float) -> dict[str, float]:
     """Quantiles of a mixed load's protocols apart: those of the mixture may fall between the two."""
     responses: dict[str, float] = {}
     for protocol in ("http", "grpc"):
         of_it = [part.frame for part in parts if ("-grpc" in part.record.argv) == (protocol == "grpc")]
-        values = np.concatenate([successful(frame).to_numpy() for frame in of_it])
+        values = np.concatenate([successful(_warm(frame, load)).to_numpy() for frame in of_it])
         responses |= {f"latency_{protocol}_{q}_s": value for q, value in quantiles.exact(values, sample_floor).items()}
     return responses
 

@@ -263,7 +263,7 @@ def _split(data: StudyData, inclusion: Inclusion, plan: LoadPlan, worst: Need, a
     # Blocks take their own part out of a difference, so the variance between deployments is the rest of it.
     between = max(0.0, worst.sd**2 / 2 - within / spec.slices)
     parts = stats.VarianceComponents(between, within)
-    inner_s = spec.duration_s
+    inner_s = spec.call_s
     outer_s = max(0.0, plan.seconds_per_block / plan.treatments - spec.slices * inner_s)
     # Further than twice the slices that were recorded would be an extrapolation.
     best = stats.best_slices(parts, outer_s, inner_s, most=2 * spec.slices)

@@ -43,7 +43,7 @@ def asked_s(load: Load) -> float:
     """Seconds of load that a run asks for, its warm-up among them."""
     if load.search:
         return load.warmup_s + _SEARCH_STEPS * load.duration_s
-    return load.warmup_s + (load.duration_s if load.ramp else load.slices * load.duration_s)
+    return load.warmup_s + (load.duration_s if load.ramp else load.slices * load.call_s)
 
 
 def expected_besides_s(plan: Plan, records: Sequence[RunRecord], root: Path) -> float:

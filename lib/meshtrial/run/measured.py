@@ -1,4 +1,8 @@
-"""One run, from its deployment to its record; several at once where their slices take turns.
+"""Runs, from their deployments to their records: one that stands alone, or several that stand at once.
+
+Deployments that stand at once are stood up, proven and removed beside each other. Their slices go round, one at a time,
+in the order that the plan has sealed; meanwhile the others idle, kept warm by a few requests a second. One that fails
+stands idle until the end, for its removal would disturb the others.
 
 What fails in a run is recorded as its reason, not raised; an interruption is raised, and leaves nothing behind.
 """
@@ -8,8 +12,9 @@ from __future__ import annotations
 import datetime
 import shutil
 import time
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,7 +23,7 @@ import polars as pl
 
 from meshtrial.design.plan import Plan, PlannedRun
 from meshtrial.errors import MeshtrialError, TestbedError
-from meshtrial.load import failures, ingest
+from meshtrial.load import ingest
 from meshtrial.load.generators import GeneratorOutput
 from meshtrial.records.schema import Proof, RunRecord
 from meshtrial.records.store import StudyStore
@@ -29,47 +34,95 @@ from meshtrial.testbed.base import Deployment, Testbed
 _LONGEST_LOG = 1_000_000  # characters of a generator's text that a run keeps
 
 
-def run_once(store: StudyStore, testbed: Testbed, planned: PlannedRun, attempt: int) -> RunRecord:
-    """Make one run and record it whole; what fails in it is recorded as its reason, not raised.
+def carry_out(store: StudyStore, testbed: Testbed, together: Sequence[PlannedRun], attempt: int) -> list[RunRecord]:
+    """Make runs of one block whose deployments stand at once, and record them whole.
 
-    Interruption (Ctrl-C, a signal) is raised: the run then leaves nothing behind.
+    What fails in one of them is recorded as its reason, and the others go on. Interruption (Ctrl-C, a signal) is
+    raised: they then leave nothing behind.
     """
-    temporary = store.begin(planned.run_id, attempt)
-    try:
-        measured = _Measured(store.plan, planned, attempt, temporary)
-        steps = measured.steps(testbed)
-        while measured.advance(steps):
-            pass
-        return measured.finish(store, testbed)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def run_interleaved(store: StudyStore, testbed: Testbed, block: Sequence[PlannedRun]) -> list[RunRecord]:
-    """Deploy all runs of a block, take their slices in turn, each turn in a random order, and record them all.
-
-    A treatment that fails on the way is recorded with its reason; the others go on.
-    """
+    plan, first = store.plan, together[0]
+    drawn = plan.drawn_for(first) if plan.study.standing else None
     with ExitStack() as stack:
-        running: list[tuple[_Measured, Iterator[None]]] = []
-        for planned in block:
-            temporary = store.begin(planned.run_id, 1)
-            stack.callback(shutil.rmtree, temporary, ignore_errors=True)
-            measured = _Measured(store.plan, planned, 1, temporary)
-            steps = measured.steps(testbed)
-            # Closing a generator that was interrupted runs its finally: the deployment goes.
-            stack.callback(steps.close)
-            running.append((measured, steps))
-        alive = list(range(len(running)))
-        rng = np.random.default_rng([store.plan.study.seed, block[0].sequence]) if block else None
-        while alive and rng is not None:
-            order = [alive[int(i)] for i in rng.permutation(len(alive))]
-            ended = {i for i in order if not running[i][0].advance(running[i][1])}
-            alive = [i for i in alive if i not in ended]
-        return [measured.finish(store, testbed) for measured, _ in running]
+        runs: list[_Run] = []
+        for planned in together:
+            folder = store.begin(planned.run_id, attempt)
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            runs.append(_Run(plan, planned, attempt, folder))
+        looked = testbed.before_run()
+        with _closing(runs):
+            try:
+                testbed.make_ready([run.treatment for run in runs], plan.load_of(first), plan.study.app, drawn)
+            except MeshtrialError as error:
+                for run in runs:
+                    run.fail(error)
+            names = [run.treatment.name for run in runs]
+            _beside(
+                runs, lambda run: run.stand(testbed, looked, [name for name in names if name != run.treatment.name])
+            )
+            _load(runs, testbed, plan.turns(together))
+            _beside(runs, _Run.conclude)
+        return [run.finish(store, testbed) for run in runs]
 
 
-class _Measured:
+@contextmanager
+def _closing(runs: Sequence[_Run]) -> Iterator[None]:
+    """Remove all that stands at the end, however it comes."""
+    try:
+        yield
+    finally:
+        _beside(runs, _Run.close, failed_too=True)
+
+
+def _beside(runs: Sequence[_Run], work: Callable[[_Run], object], *, failed_too: bool = False) -> None:
+    """Do something for all that have not failed at once, each in a thread, and wait for all; for one, right here.
+
+    Whatever was begun has ended when this is left, by an interruption too: what stands is then known, and removed.
+    """
+    left = [run for run in runs if failed_too or not run.reasons]
+    if len(left) == 1:
+        left[0].attempt_to(work)
+    elif left:
+        with ThreadPoolExecutor(len(left)) as pool:
+            for begun in [pool.submit(run.attempt_to, work) for run in left]:
+                begun.result()
+
+
+def _load(runs: Sequence[_Run], testbed: Testbed, turns: Sequence[Sequence[int]]) -> None:
+    """Warm up and measure: one that stands alone in one go, several slice by slice."""
+    if len(runs) == 1:
+        _beside(runs, lambda run: run.measure(testbed))
+        return
+    for run in runs:
+        _beside([run], lambda run: run.warm_up(testbed))
+    for run in runs:
+        _beside([run], lambda run: run.slices.rest())
+    last: _Run | None = None
+    testbed.used_between()
+    for run in (runs[place] for turn in turns for place in turn):
+        _change(last, run, testbed)
+        _beside([run], lambda run: run.slices.run())
+        last = run
+    _change(last, None, testbed)
+
+
+def _change(last: _Run | None, following: _Run | None, testbed: Testbed) -> None:
+    """Read the counters behind one slice and before the next at the same time: a kubelet takes seconds for its own."""
+
+    def turn(run: _Run) -> None:
+        if run is last:
+            run.slices.end()
+        if run is following:
+            run.slices.begin()
+        else:
+            run.slices.rest()
+
+    _beside([run for run in dict.fromkeys((last, following)) if run is not None], turn)
+    used = testbed.used_between()
+    if last is not None and not last.reasons:
+        last.slices.note(used)
+
+
+class _Run:
     """What one run has produced so far; a failure on the way leaves the rest empty."""
 
     def __init__(self, plan: Plan, planned: PlannedRun, attempt: int, folder: Path) -> None:
@@ -87,88 +140,123 @@ class _Measured:
         self.versions: dict[str, str] = {}
         self.proofs: list[Proof] = []
         self.stage: stage.Stage | None = None
+        self.sent = 0  # requests that the deployment has seen, or must show in its counters
         self.responses: dict[str, float] = {}
         self.extra: dict[str, object] = {}
         self.reasons: list[str] = []
         self.notes: list[str] = []
+        self._deployment: Deployment | None = None
+        self._slices: stage.Slices | None = None
 
-    def advance(self, steps: Iterator[None]) -> bool:
-        """Take the next step; False when there is none, or when it failed."""
+    @property
+    def deployment(self) -> Deployment:
+        """What it stands on."""
+        assert self._deployment is not None
+        return self._deployment
+
+    @property
+    def slices(self) -> stage.Slices:
+        """What is measured of it, once it is warm."""
+        assert self._slices is not None
+        return self._slices
+
+    def attempt_to(self, work: Callable[[_Run], object]) -> None:
+        """Do something of the run; what fails is its reason."""
         try:
-            next(steps)
-        except StopIteration:
-            return False
+            work(self)
         except MeshtrialError as error:
-            self.reasons.append(str(error))
-            for name, text in error.evidence.items():
-                (self.folder / "logs" / name).write_text(text)
-            return False
-        return True
+            self.fail(error)
+
+    def fail(self, error: MeshtrialError) -> None:
+        """Keep why it failed, and the evidence."""
+        self.reasons.append(str(error))
+        for name, text in error.evidence.items():
+            (self.folder / "logs" / name).write_text(text)
 
     def finish(self, store: StudyStore, testbed: Testbed) -> RunRecord:
+        """Put its record into the study."""
         record, measured = self.record(testbed), self.stage
         requests, course = (measured.measurement.requests, measured.course) if measured else (None, None)
         store.finish(self.folder, record, requests, course)
         return record
 
-    def steps(self, testbed: Testbed) -> Generator[None]:
-        """The run, pausing before each of its slices; the deployment is closed however it ends."""
-        self.responses |= testbed.before_run()
+    def stand(self, testbed: Testbed, looked: Mapping[str, float], beside: Sequence[str]) -> None:
+        """Deploy it, and prove that it is what its label says."""
+        self.responses |= looked
+        if beside:
+            self.extra["neighbours"] = list(beside)
         began = time.monotonic()
-        deployment = testbed.deploy(self.treatment, self.load, self.app)
-        try:
-            self.deploy_s = time.monotonic() - began
-            self.target = deployment.target.url
-            self.proofs += deployment.prove("before", 0)
-            sent = yield from self._load(deployment, testbed)
-            self.proofs += deployment.prove("after", sent)
-            facts = deployment.facts()
-            self.extra |= {"deploy": {"ready_s": self.deploy_s}} | facts.to_dict()
-            self.responses |= facts.added_responses(self.responses, self.deploy_s)
-        finally:
-            self.versions = dict(deployment.versions)
-            with suppress(OSError, MeshtrialError):
-                deployment.collect_logs(self.folder / "logs")
-            deployment.close()
+        self._deployment = testbed.deploy(self.treatment, self.load, self.app)
+        self.deploy_s = time.monotonic() - began
+        self.target = self.deployment.target.url
+        self.proofs += self.deployment.prove("before", 0)
 
-    def _load(self, deployment: Deployment, testbed: Testbed) -> Generator[None, None, int]:
-        """Warm up and measure, or search the capacity; how many requests the deployment has seen."""
-        limits, folder = self.plan.study.gates, self.folder
-        if self.load.search:
-            drawn = np.random.default_rng([self.plan.study.seed, self.planned.sequence, self.attempt]).random()
-            found = capacity.find(deployment, testbed, self.load, limits, folder, float(drawn))
-            self._keep(found.confirmed)
-            self.responses |= found.responses
-            self.notes += found.notes
-            self.extra["search"] = found.to_dict()
-            return found.sent
-        sent, resolution = stage.warm_up(deployment, self.load, folder)
-        slices = stage.Slices(deployment, testbed, self.load, limits, folder, resolution, self.treatment.restart)
-        for _ in range(self.load.parts):
-            yield
-            slices.take()
-        measured = slices.finish()
+    def warm_up(self, testbed: Testbed) -> None:
+        """Load it without measuring, so that its slices can be taken."""
+        self.sent, resolution_s = stage.warm_up(self.deployment, self.load, self.folder)
+        gates, restart = self.plan.study.gates, self.treatment.restart
+        self._slices = stage.Slices(self.deployment, testbed, self.load, gates, self.folder, resolution_s, restart)
+
+    def measure(self, testbed: Testbed) -> None:
+        """Warm it up and take all its slices, or search its capacity: it stands alone."""
+        if not self.load.search:
+            self.warm_up(testbed)
+            for _ in range(self.load.parts):
+                self.slices.take()
+            return
+        drawn = np.random.default_rng([self.plan.study.seed, self.planned.sequence, self.attempt]).random()
+        gates = self.plan.study.gates
+        found = capacity.find(self.deployment, testbed, self.load, gates, self.folder, float(drawn))
+        self._keep(found.confirmed)
+        self.responses |= found.responses
+        self.notes += found.notes
+        self.extra["search"] = found.to_dict()
+        self.sent = found.sent
+
+    def read(self) -> None:
+        """Read what its generators left, and hold it to the gates."""
+        if self._slices is None:
+            return
+        measured = self.slices.finish()
         self._keep(measured)
         self.responses |= measured.responses
         if measured.ramp:
             self.extra["ramp"] = [asdict(step) for step in measured.ramp]
+        self.sent += measured.sent
         if measured.restarted is not None:
-            return self._restarted(measured.restarted, measured.measurement)
-        return sent + measured.sent
+            self._note_restart(measured.restarted, measured.measurement)
 
-    def _restarted(self, restarted: Restarted, measurement: ingest.Measurement) -> int:
-        """Keep when it happened and that it did; how many requests were answered since, which counters must show."""
+    def conclude(self) -> None:
+        """Read what was measured, prove once more what the label says, and ask the deployment for its facts."""
+        self.read()
+        self.proofs += self.deployment.prove("after", self.sent)
+        facts = self.deployment.facts()
+        self.extra |= {"deploy": {"ready_s": self.deploy_s}} | facts.to_dict()
+        self.responses |= facts.added_responses(self.responses, self.deploy_s)
+
+    def close(self) -> None:
+        """Keep the logs, and remove the deployment where it stands."""
+        if self._deployment is None:
+            return
+        try:
+            self.versions = dict(self.deployment.versions)
+            with suppress(OSError, MeshtrialError):
+                self.deployment.collect_logs(self.folder / "logs")
+        finally:
+            self.deployment.close()
+
+    def _note_restart(self, restarted: Restarted, measurement: ingest.Measurement) -> None:
+        """Keep when it happened and that it did; what was sent since is what counters must show."""
         start = measurement.start_unix_s
         began_s, ended_s = restarted.began_unix_s - start, restarted.ended_unix_s - start
         self.proofs += restarted.proofs
         self.extra["restart"] = {"part": self.treatment.restart, "began_s": began_s, "ended_s": ended_s}
-        since = measurement.requests.filter(pl.col("ok"), pl.col("actual_start_s") > ended_s).height
-        if not since:
+        self.sent = measurement.requests.filter(pl.col("ok"), pl.col("actual_start_s") > ended_s).height
+        if not self.sent:
             raise TestbedError(
                 f"restart of {self.treatment.restart}: took {ended_s - began_s:.3g} s, and no request was answered "
                 "after it; lengthen duration_s"
             )
-        return since
 
     def _keep(self, measured: stage.Stage) -> None:
         self.stage = measured
@@ -206,7 +294,7 @@ class _Measured:
             valid=not reasons and measurement is not None,
             reasons=tuple(reasons),
             notes=tuple(self.notes),
-            failures=failures.count(measurement.requests) if measurement else {},
+            failures=measurement.failures if measurement else {},
             extra=self.extra,
         )
 

@@ -7,7 +7,7 @@ whole or not at all, and the same plan started again goes on where it stopped.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from meshtrial import signals
 from meshtrial.design.plan import ATTEMPTS, Plan, PlannedRun
@@ -15,7 +15,7 @@ from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore
 from meshtrial.records.tables import is_result
 from meshtrial.run import duration
-from meshtrial.run.measured import run_interleaved, run_once
+from meshtrial.run.measured import carry_out
 from meshtrial.run.progress import Tell, passing, span
 from meshtrial.testbed.base import Testbed
 
@@ -60,35 +60,31 @@ class _Executor:
             if enough is not None and repetition > 1 and enough(tuple(self.records.values()), repetition - 1):
                 return
             for block in _together(self.plan, runs):
-                self.first_attempts(block)
+                self.attempt(block, 1)
                 # Repeats come after the block's other runs: still inside the block, and a passing
                 # disturbance of the machine has had time to pass.
-                for planned in block:
-                    if not is_result(self.plan, self.records[planned.run_id, 1]):
-                        self.attempt(planned, ATTEMPTS)
+                again = [planned for planned in block if not is_result(self.plan, self.records[planned.run_id, 1])]
+                self.attempt(again, ATTEMPTS)
 
-    def first_attempts(self, block: list[PlannedRun]) -> None:
-        # Slices of one deployment lie between those of the block's others, so that what drifts within a block
-        # drifts through all of them. A cluster holds one mesh at a time, so there they follow one another.
-        if self.plan.study.backend == "local" and self.plan.load_of(block[0]).slices > 1:
+    def attempt(self, block: Sequence[PlannedRun], attempt: int) -> None:
+        """Make what is not recorded of these runs of a block: those at once that may stand at once."""
+        waiting = [planned for planned in block if (planned.run_id, attempt) not in self.records]
+        for together in self.groups(waiting):
             signals.check()
-            waiting = [planned for planned in block if (planned.run_id, 1) not in self.records]
-            if waiting:
-                self.say(waiting[0], f"{len(waiting)} treatments in turn")
-            for planned, record in zip(waiting, run_interleaved(self.store, self.testbed, waiting), strict=True):
-                self.note(planned, 1, record)
-            return
-        for planned in block:
-            self.attempt(planned, 1)
-
-    def attempt(self, planned: PlannedRun, attempt: int) -> None:
-        if (planned.run_id, attempt) not in self.records:
-            signals.check()
+            what = f"{len(together)} treatments in turn" if len(together) > 1 else together[0].treatment
             if attempt == 1:
-                self.say(planned, planned.treatment)
+                self.say(together[0], what)
             else:
-                self.say(planned, f"{planned.treatment} again", again=planned.run_id)
-            self.note(planned, attempt, run_once(self.store, self.testbed, planned, attempt))
+                self.say(together[0], f"{what} again", [planned.run_id for planned in together])
+            for planned, record in zip(together, carry_out(self.store, self.testbed, together, attempt), strict=True):
+                self.note(planned, attempt, record)
+
+    def groups(self, block: Sequence[PlannedRun]) -> list[list[PlannedRun]]:
+        """Runs of a block whose deployments stand at once; one by one where no slices go round."""
+        if not block or not self.plan.study.take_turns(self.plan.load_of(block[0])):
+            return [[planned] for planned in block]
+        runs = {self.plan.treatment_of(planned): planned for planned in block}
+        return [[runs[treatment] for treatment in group] for group in self.testbed.together(list(runs))]
 
     def note(self, planned: PlannedRun, attempt: int, record: RunRecord) -> None:
         self.records[planned.run_id, attempt] = record
@@ -100,7 +96,7 @@ class _Executor:
             what = "it is repeated within its block" if attempt < ATTEMPTS else "it was the repeat"
             self.tell(f"{planned.run_id} is INVALID, {what}: {'; '.join(record.reasons)}")
 
-    def say(self, planned: PlannedRun, what: str, again: str = "") -> None:
+    def say(self, planned: PlannedRun, what: str, again: Collection[str] = ()) -> None:
         """What is made now, and how long all that is left takes at the pace of the runs so far."""
         left_s, made_s = self.expect(again), self.expected_s - self.expect()
         if made_s > 0:
@@ -112,9 +108,9 @@ class _Executor:
     def done(self) -> int:
         return sum(1 for _, attempt in self.records if attempt == 1)
 
-    def expect(self, again: str = "") -> float:
-        """Seconds of all runs that are not made, and of one that is repeated, as expected beforehand."""
-        made = {run_id for run_id, _ in self.records} - {again}
+    def expect(self, again: Collection[str] = ()) -> float:
+        """Seconds of all runs that are not made, and of those that are repeated, as expected beforehand."""
+        made = {run_id for run_id, _ in self.records} - set(again)
         return duration.left_s(self.plan, [run for run in self.planned if run.run_id not in made], self.besides_s)
 
 

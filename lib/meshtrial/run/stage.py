@@ -7,7 +7,7 @@ here, so that a rate counts as held by the same gates everywhere.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ def warm_up(deployment: Deployment, load: Load, folder: Path) -> tuple[int, floa
     inside = folder / "warm-up"
     inside.mkdir()
     outputs = deployment.generate(calls, inside, _limit_s(load.warmup_s))
-    warm = ingest.ingest(outputs, replace(load, duration_s=load.warmup_s), 0)
+    warm = ingest.ingest(outputs, replace(load, duration_s=load.warmup_s, slice_warmup_s=0.0), 0)
     shutil.rmtree(inside)
     sent = sum(generator.requests for generator in warm.generators)
     return sent, fortio.resolution_for(warm.requests["latency_s"].to_numpy())
@@ -80,7 +80,11 @@ def measure(
 
 @dataclass
 class Slices:
-    """The slices of one deployment, taken one at a time, so that other deployments' can come in between."""
+    """The slices of one deployment, taken one at a time, so that other deployments' can come in between.
+
+    A slice is :meth:`begin`, :meth:`run` and :meth:`end`; the first and the last read counters and may be called from
+    any thread. Between two slices it may :meth:`rest`, which keeps the deployment warm.
+    """
 
     deployment: Deployment
     testbed: Testbed
@@ -89,27 +93,49 @@ class Slices:
     folder: Path
     resolution_s: float
     restart: str = ""
+    used: list[MachineUse] = field(default_factory=list)  # of the machine, slice by slice
+    _before: Mapping[str, ComponentUsage] = field(default_factory=dict)
     _restarted: Restarted | None = None
     _outputs: list[tuple[GeneratorOutput, ...]] = field(default_factory=list)
     _usage: list[tuple[ComponentUsage, ...]] = field(default_factory=list)
-    _used: list[MachineUse] = field(default_factory=list)
     _sampled: list[pl.DataFrame] = field(default_factory=list)
 
     def take(self) -> None:
-        """Measure the next slice between two snapshots of every component's counters."""
-        calls = fortio.calls(self.load, "measure", slice_index=len(self._outputs), resolution_s=self.resolution_s)
+        """Measure the next slice, of a deployment that stands alone."""
         self.testbed.used_between()
-        before = self.deployment.snapshot()
-        length_s = self.load.part(len(self._outputs)).duration_s
+        self.begin()
+        self.run()
+        self.end()
+        self.note(self.testbed.used_between())
+
+    def begin(self) -> None:
+        """Read every component's counters before the next slice; from here on nothing but the slice is sent."""
+        if self.load.trickle_rps:
+            self.deployment.keep_warm(None)
+        self._before = self.deployment.snapshot()
+
+    def run(self) -> None:
+        """Load it for one slice."""
+        calls = fortio.calls(self.load, "measure", slice_index=len(self._outputs), resolution_s=self.resolution_s)
+        length_s = self.load.part(len(self._outputs)).call_s
         restarting = Restarting(self.deployment, self.restart, self.load.restart_at_s)
         with Sampler(self.deployment, len(self._outputs)) as sampler, restarting:
             self._outputs.append(self.deployment.generate(calls, self.folder, _limit_s(length_s)))
         self._restarted = restarting.result()
         self._sampled.append(sampler.table())
-        self._usage.append(usage_between(before, self.deployment.snapshot()))
-        used = self.testbed.used_between()
+
+    def end(self) -> None:
+        """Read the counters behind the slice."""
+        self._usage.append(usage_between(self._before, self.deployment.snapshot()))
+
+    def note(self, used: MachineUse | None) -> None:
+        """Keep how the machine was used around the last slice."""
         if used is not None:
-            self._used.append(used)
+            self.used.append(used)
+
+    def rest(self) -> None:
+        """Keep the deployment warm until its next slice."""
+        self.deployment.keep_warm(fortio.trickle(self.load))
 
     def finish(self) -> Stage:
         """Read what the generators left, and hold it to the gates."""
@@ -118,7 +144,7 @@ class Slices:
         usage = (*summed(self._usage), *(output.usage for output in outputs))
         measurement = ingest.ingest_slices(self._outputs, load, gates.sample_floor)
         responses = dict(measurement.responses)
-        responses |= machine_responses(self._used, sum(part.cpu_s for part in usage))
+        responses |= machine_responses(self.used, sum(part.cpu_s for part in usage))
         responses |= half_medians(measurement.requests)
         sampled = pl.concat(self._sampled)
         # Where pods were replaced nobody knows what their predecessors used: then there is nothing to sum up.

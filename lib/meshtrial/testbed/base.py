@@ -1,7 +1,9 @@
 """The protocol both backends keep. A testbed knows nothing of statistics; the runner nothing of processes.
 
-One run is: ``deploy`` (a fresh application, proxies, keys), ``prove("before")``, a discarded warm-up
-through ``generate``, the measured ``generate`` between two ``snapshot`` calls, ``prove("after")``, ``close``.
+One run is: ``make_ready`` for the deployments that stand at once, ``deploy`` (a fresh application, proxies, keys),
+``prove("before")``, a discarded warm-up through ``generate``, the measured ``generate`` between two ``snapshot`` calls,
+``prove("after")``, ``close``. Deployments that stand at once are deployed, proven and closed from threads of their own;
+one at a time is loaded, and the others are kept warm.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
+
+import numpy as np
 
 from meshtrial.design.responses import QUANTILES, REGISTRY
 from meshtrial.design.study import Load, Study, Treatment
@@ -81,6 +85,9 @@ class Deployment(Protocol):
     def generate(self, calls: Sequence[GeneratorCall], folder: Path, timeout_s: float) -> tuple[GeneratorOutput, ...]:
         """Make the calls at the same moment and wait for all of them."""
 
+    def keep_warm(self, call: GeneratorCall | None) -> None:
+        """Make a call that goes on until another one, or None, is asked for; nothing of it is kept."""
+
     def restart(self, part: str) -> tuple[Proof, ...]:
         """Restart a part (see ``study.RESTARTS``) while others call; returns when it serves again."""
 
@@ -136,6 +143,18 @@ class Testbed(Protocol):
 
     def generator_cpus(self) -> float:
         """How many cores the load generator may use."""
+
+    def together(self, treatments: Sequence[Treatment]) -> list[list[Treatment]]:
+        """Which of these may stand at once: groups that follow each other, as few as they can be."""
+
+    def make_ready(
+        self, treatments: Sequence[Treatment], load: Load, app: str, drawn: np.random.Generator | None
+    ) -> None:
+        """Prepare for deployments that stand at once: what they share, whether there is room, and where they stand.
+
+        What has to be drawn for that is ``drawn``, the same for all of a block; None leaves places to the testbed.
+        TestbedError where they cannot stand.
+        """
 
     def deploy(self, treatment: Treatment, load: Load, app: str) -> Deployment:
         """Make a fresh deployment and wait until it serves; on failure leave nothing and raise TestbedError."""

@@ -104,7 +104,8 @@ def test_its_decisions_are_counted_where_it_stands(text: str, pods: str):
 def test_a_waypoint_is_counted_in_the_room_that_a_deployment_needs():
     without, found = render("istio-ambient"), mesh()
     plain, waypoint = requested(without.objects, found), requested(render("istio-ambient+waypoint").objects, found)
-    assert [round(b - a, 9) for a, b in zip(plain, waypoint, strict=True)] == [0.1, 128 * 2**20, 1]
+    more = waypoint - plain
+    assert (round(more.cpu, 9), more.memory_bytes, more.pods) == (0.1, 128 * 2**20, 1)
 
 
 def test_a_policy_server_in_a_waypoint_is_not_counted_as_data_plane():

@@ -78,7 +78,7 @@ def guarded(times: int, words: str) -> tuple[FakeApi, Callable[[float], None]]:
     api = FakeApi()
     api.add(f"{MESHES}/trial")
     applier = Applier(api, OWNER)
-    applier.outside = [f"{MESHES}/trial"]
+    applier.outside = {f"{MESHES}/trial": {"home"}}
     good, left = api.request, [None] * times
 
     def request(method: str, path: str, *rest: object, **more: object) -> bytes:
@@ -88,7 +88,7 @@ def guarded(times: int, words: str) -> tuple[FakeApi, Callable[[float], None]]:
         return good(method, path, *rest, **more)  # type: ignore[arg-type]
 
     api.request = request  # type: ignore[method-assign]
-    return api, applier.delete_outside
+    return api, lambda patience_s: applier.delete_outside(["home"], patience_s)
 
 
 @pytest.mark.parametrize("words", [LATE, 'Internal error: failed calling webhook "v.kuma.io": connection refused'])
@@ -104,3 +104,16 @@ def test_any_other_refusal_is_told_at_once(words: str, patience_s: float):
     with refused(TestbedError, f"delete {MESHES}/trial: the API server answers 400: {words}"):
         delete(patience_s)
     assert f"{MESHES}/trial" in api.objects
+
+
+def test_what_several_namespaces_lean_on_goes_with_the_last_of_them():
+    api = FakeApi()
+    api.add(f"{MESHES}/trial")
+    applier = Applier(api, OWNER)
+    applier.outside = {f"{MESHES}/trial": {"one", "other"}}
+    assert applier.homes == {"one", "other"}
+    applier.delete_outside(["one"])
+    assert f"{MESHES}/trial" in api.objects
+    assert applier.homes == {"other"}
+    applier.delete_outside(["other"])
+    assert api.objects == {}

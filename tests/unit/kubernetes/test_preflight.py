@@ -5,6 +5,7 @@ from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.preflight import (
     Node,
+    Room,
     load_hosts,
     placement_problems,
     requested,
@@ -15,7 +16,7 @@ from meshtrial.testbed.kubernetes.quantities import memory
 
 
 def node(name: str, labels: dict | None = None, taints: tuple = (), cpu: float = 8) -> Node:
-    return Node(name, labels or {}, taints, cpu, 2**34, 110)
+    return Node(name, labels or {}, taints, Room(cpu, 2**34, 110))
 
 
 def test_selectors_and_taints():
@@ -47,7 +48,7 @@ def test_requests_are_summed_over_replicas():
         "metadata": {"name": "d"},
         "spec": {"replicas": 4, "template": {"spec": {"containers": [container]}}},
     }
-    assert requested([item, {"kind": "Service", "metadata": {"name": "s"}}], None) == (1.0, 4 * 64 * 2**20, 4)
+    assert requested([item, {"kind": "Service", "metadata": {"name": "s"}}], None) == Room(1.0, 4 * 64 * 2**20, 4)
 
 
 @pytest.mark.parametrize(

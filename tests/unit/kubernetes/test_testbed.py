@@ -1,17 +1,20 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from refused import refused
 from unit.kubernetes.conftest import Clock
 from unit.kubernetes.fakeapi import FakeApi
 
-from meshtrial.design.study import Treatment
+from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import TestbedError, UsageError
 from meshtrial.testbed.kubernetes import testbed
 from meshtrial.testbed.kubernetes.apply import MESH, Owner
 from meshtrial.testbed.kubernetes.lease import SessionLease, running
 from meshtrial.testbed.kubernetes.meshes import Standing
+from meshtrial.testbed.kubernetes.placement import Place
 from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 
 SPACES = "/api/v1/namespaces"
@@ -118,9 +121,9 @@ def test_two_versions_never_stand_side_by_side(versioned: KubernetesTestbed, mon
     for name in ("istio@1.30", "kuma"):
         versioned.installer.standing[name] = Standing(versioned.meshes[name], {})
         versioned.installer.installed[name] = 0.0
-    versioned.remove_meshes(versioned.meshes["istio@1.30"], False)
+    versioned.remove_meshes([versioned.meshes["istio@1.30"]], False)
     assert removed == []
-    versioned.remove_meshes(versioned.meshes["istio@1.31"], False)
+    versioned.remove_meshes([versioned.meshes["istio@1.31"]], False)
     assert removed == ["istio@1.30"]
 
 
@@ -166,7 +169,7 @@ def test_a_mesh_that_is_half_there_goes_before_anything_else_runs(
     for name in ("istio", "kuma"):
         bed.installer.standing[name] = Standing(bed.meshes[name], {})
     bed.installer.installed["istio"] = 0.0
-    bed.remove_meshes(None, True)
+    bed.remove_meshes([], True)
     assert removed == ["kuma"]
 
 
@@ -232,3 +235,73 @@ def test_a_new_study_removes_nothing(bed: KubernetesTestbed, make_study):
     before = set(api.objects)
     bed.recover(make_study(name="mesh_comparison"), print)
     assert set(api.objects) == before
+
+
+@pytest.mark.parametrize(
+    ("asked", "groups"),
+    [
+        # Feature treatments share their mesh's control plane; two meshes at once are the user's to allow.
+        ("none none-aa istio istio+mtls istio+mtls+jwt sidecar+mtls", [6]),
+        ("none istio+mtls linkerd none-aa istio+mtls+opa", [4, 1]),
+        ("istio istio-ambient", [1, 1]),
+        # Kuma has one Mesh for all, with mutual TLS or without; Consul joins services of one name.
+        ("none kuma kuma+mtls kuma-aa kuma+mtls+jwt", [3, 2]),
+        ("none consul+l7 consul+l7-aa", [2, 1]),
+    ],
+)
+def test_what_may_stand_at_once(bed: KubernetesTestbed, asked: str, groups: list[int]):
+    treatments = [Treatment.parse(text) for text in asked.replace("consul+l7-aa", "consul-aa+l7").split()]
+    found = bed.together(treatments)
+    assert [len(group) for group in found] == groups
+    assert sorted(t.name for group in found for t in group) == sorted(t.name for t in treatments)
+
+
+def test_meshes_side_by_side_stand_at_once_but_for_those_of_one_namespace(versioned: KubernetesTestbed):
+    names = ("istio@1.30", "linkerd", "istio@1.31", "none", "istio-ambient")
+    found = versioned.together([Treatment.parse(name) for name in names])
+    assert [[t.name for t in group] for group in found] == [
+        ["istio@1.30", "linkerd", "none"],
+        ["istio@1.31"],
+        ["istio-ambient"],
+    ]
+
+
+def nodes_of(api: FakeApi, cpu: str, pods: int = 110) -> None:
+    for name in ("a", "b"):
+        room = {"cpu": cpu, "memory": "16Gi", "pods": pods}
+        status = {"allocatable": room, "conditions": [{"type": "Ready", "status": "True"}]}
+        labels = {"kubernetes.io/hostname": name}
+        api.add(f"/api/v1/nodes/{name}", {"metadata": {"labels": labels}, "spec": {}, "status": status})
+
+
+def ready(bed: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch, seed: int = 1, **nodes: Any) -> Place:
+    nodes_of(api_of(bed), **nodes)
+    monkeypatch.setattr(bed, "_probe_pod", lambda: None)
+    treatments = [Treatment.parse(text) for text in ("none", "none-aa", "sidecar")]
+    bed.make_ready(treatments, Load(100, 4, 1.0), "echo", np.random.default_rng(seed))
+    return bed.place
+
+
+def test_a_block_has_its_nodes(bed: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch):
+    found = {ready(bed, monkeypatch, seed, cpu="4") for seed in range(20)}
+    assert found == {Place(("a",), ("b",)), Place(("b",), ("a",))}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        ({"cpu": "4", "pods": 2}, "echo at 100rps-4c, 3 deployments at once, 6 pods: there is room for 4 pods more on"),
+        ({"cpu": "4", "pods": 3}, ""),
+        ({"cpu": "250m"}, "echo at 100rps-4c, 3 deployments at once, 6 pods: needs about"),
+    ],
+)
+def test_a_block_that_does_not_fit_is_refused(
+    bed: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch, nodes: dict, words: str
+):
+    if not words:
+        assert ready(bed, monkeypatch, **nodes)
+        return
+    with pytest.raises(TestbedError) as caught:
+        ready(bed, monkeypatch, **nodes)
+    assert str(caught.value).startswith(words)
+    assert "take standing=run, lower replicas, or add nodes" in str(caught.value)

@@ -31,6 +31,7 @@ class _Deployment:
         # What varies between deployments (2 %) and between requests (30 %); the effect multiplies both.
         self._typical_s = SERVICE_S * effect * np.exp(rng.normal(0, 0.02))
         self._clock_s = 0.0
+        self.warm = False
 
     def prove(self, phase, requests):
         return (Proof("made up", phase, True, "", ""),)
@@ -45,11 +46,23 @@ class _Deployment:
 
     def generate(self, calls, folder, timeout_s):
         load = self._load
+        assert not self.warm  # while it is measured, nothing else is sent
         draw = self._rng.lognormal(np.log(self._typical_s), 0.3, 100_000).tolist()
-        duration = load.warmup_s if calls[0].name.startswith("warmup") else load.duration_s
-        sent = self._fortio.run(load.rps, load.connections, duration, lambda _thread, _i: draw.pop())
+        duration = load.warmup_s if calls[0].name.startswith("warmup") else load.call_s
+        interval_s = load.connections / load.rps
+
+        def latency(_thread, i):
+            # Begun cold: what is slow for that, and left out, would hide every effect.
+            return draw.pop() * (2.0 if (i + 2) * interval_s < load.slice_warmup_s else 1.0)
+
+        sent = self._fortio.run(load.rps, load.connections, duration, latency)
         made = self._fortio(folder)
         return tuple(made.output(sent, load.rps, load.connections, duration, name=call.name) for call in calls)
+
+    def keep_warm(self, call):
+        self.warm = call is not None
+        if self.warm:
+            self.kept_warm = call.arguments[:4]
 
     def facts(self):
         return Facts()
@@ -66,6 +79,7 @@ class _Testbed:
 
     def __init__(self, fortio, rng):
         self._fortio, self._rng = fortio, rng
+        self.drawn, self.made = [], []
 
     def before_run(self):
         return {"idle_before": 1.0}
@@ -76,18 +90,41 @@ class _Testbed:
     def generator_cpus(self):
         return 2.0
 
+    def together(self, treatments):
+        return [list(treatments)]
+
+    def make_ready(self, treatments, load, app, drawn):
+        self.drawn.append(None if drawn is None else drawn.random())
+
     def deploy(self, treatment, load, app):
-        return _Deployment(self._fortio, EFFECTS[treatment.name], load, self._rng)
+        made = _Deployment(self._fortio, EFFECTS[treatment.name], load, self._rng)
+        self.made.append(made)
+        return made
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["one slice", "two interleaved slices"])
+LOADS = {
+    "one slice": Load(400, 4, 1.0, warmup_s=0.25),
+    "two interleaved slices": Load(400, 4, 0.6, warmup_s=0.25, slices=2),
+    "two warm slices": Load(400, 4, 0.6, warmup_s=0.25, slices=2, slice_warmup_s=0.4, trickle_rps=5),
+}
+
+
+@pytest.fixture(scope="module", params=list(LOADS))
 def rows(request, tmp_path_factory, virtual, make_study):
-    load = Load(400, 4, 1.0 if request.param == 1 else 0.6, warmup_s=0.25, slices=request.param)
+    load = LOADS[request.param]
     tmp_path = tmp_path_factory.mktemp("study")
-    study = make_study(treatments=tuple(EFFECTS), blocks=12, loads=(load,), primary=("latency_p50_s",))
+    standing = "block" if load.trickle_rps else ""
+    chosen = {"loads": (load,), "primary": ("latency_p50_s",), "standing": standing}
+    study = make_study(treatments=tuple(EFFECTS), blocks=12, **chosen)
     store = StudyStore.create(tmp_path, make_plan(study), {})
     told = io.StringIO()
-    execute(store, _Testbed(virtual, np.random.default_rng(20261121)), lambda line: print(line, file=told))
+    testbed = _Testbed(virtual, np.random.default_rng(20261121))
+    execute(store, testbed, lambda line: print(line, file=told))
+    # Of a block all stand at once, or one after another; what is drawn for it is the same for all of them.
+    assert len(testbed.drawn) == (12 if load.slices > 1 else 48)
+    assert len(set(testbed.drawn)) == (12 if standing else 1)
+    kept = {getattr(made, "kept_warm", None) for made in testbed.made}
+    assert kept == ({("-qps", "5", "-c", "1")} if standing else {None})
     assert "INVALID" not in told.getvalue()
     assert told.getvalue().startswith("[0/48] ")
     assert told.getvalue().splitlines()[-1].startswith("[48/48] 48 runs in ")

@@ -4,7 +4,7 @@ from meshtrial.design.plan import Plan
 from meshtrial.errors import TestbedError
 from meshtrial.records.store import StudyStore, check_checksums
 from meshtrial.run import measured
-from meshtrial.run.measured import run_once
+from meshtrial.run.measured import carry_out
 
 
 class Broken:
@@ -15,13 +15,16 @@ class Broken:
     def before_run(self) -> dict[str, float]:
         return {}
 
+    def make_ready(self, *_: object) -> None:
+        pass
+
     def deploy(self, *_: object) -> None:
         raise TestbedError("pod a: CrashLoopBackOff", {"failed-x-events.txt": "everything\nthat happened\n"})
 
 
 def test_the_evidence_of_a_failure_lies_beside_the_runs_logs(tmp_path: Path, small_plan: Plan):
     store = StudyStore.create(tmp_path, small_plan, {})
-    record = run_once(store, Broken(), small_plan.runs[0], 1)  # type: ignore[arg-type]
+    (record,) = carry_out(store, Broken(), small_plan.runs[:1], 1)  # type: ignore[arg-type]
     assert record.reasons == ("pod a: CrashLoopBackOff",)
     folder = store.folder(record.run_id, 1)
     assert (folder / "logs" / "failed-x-events.txt").read_text() == "everything\nthat happened\n"

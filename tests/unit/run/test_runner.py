@@ -22,14 +22,15 @@ def told(make_study, make_record, monkeypatch, tmp_path):
     monkeypatch.setattr(runner.time, "monotonic", lambda: now[0])
     plan = make_plan(make_study(blocks=2, loads=(Load(100, 4, 2.0, warmup_s=1.0),)))
 
-    def run_once(store, _testbed, planned, attempt):
+    def carry_out(store, _testbed, together, attempt):
+        (planned,) = together
         now[0] = next(clock) + 8.0
         bad = planned == plan.runs[0] and attempt == 1
         record = make_record(plan, planned, {}, attempt=attempt, fail="rate" if bad else "")
         store.finish(store.begin(planned.run_id, attempt), record, None)
-        return record
+        return [record]
 
-    monkeypatch.setattr(runner, "run_once", run_once)
+    monkeypatch.setattr(runner, "carry_out", carry_out)
     store = StudyStore.create(tmp_path, plan, {})
 
     def carry_out(enough=None) -> list[str]:
@@ -63,12 +64,13 @@ def test_a_failure_that_may_be_the_treatments_own_is_told_and_not_repeated(
 ):
     plan = make_plan(make_study(blocks=2, own_failures="ranked"))
 
-    def run_once(store, _testbed, planned, attempt):
+    def carry_out(store, _testbed, together, attempt):
+        (planned,) = together
         record = make_record(plan, planned, {}, attempt=attempt, fail="late" if planned == plan.runs[0] else "")
         store.finish(store.begin(planned.run_id, attempt), record, None)
-        return record
+        return [record]
 
-    monkeypatch.setattr(runner, "run_once", run_once)
+    monkeypatch.setattr(runner, "carry_out", carry_out)
     store = StudyStore.create(tmp_path, plan, {})
     lines: list[str] = []
     runner.execute(store, None, lines.append, None, besides_s=1.0)

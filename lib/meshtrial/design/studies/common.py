@@ -17,13 +17,17 @@ from meshtrial.design.responses import (
     response,
 )
 from meshtrial.design.shares import require_possible
-from meshtrial.design.study import PROTOCOLS, Load, Study, Treatment, with_pairs
+from meshtrial.design.study import PROTOCOLS, STANDING, Load, Study, Treatment, with_pairs
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
 
 # fortio's echo, which takes the size of its answer from the request.
 SIZED_APP = "echo"
 PROFILES = ("quick", "standard", "full")
+# Enough to keep connections open and code in memory, and too little to be in the way of a neighbour's slice.
+TRICKLE_RPS = 5.0
+# What a study has that measures in slices; without slices nothing goes round.
+SLICED = ("slices", "slice_warmup_s", "standing")
 
 GENERAL = (
     Parameter("profile", "quick", "how long it takes; sets what is left empty or 0 below", allowed=PROFILES),
@@ -74,9 +78,16 @@ LOAD = (
     Parameter(
         "slices",
         0,
-        "interleaved measurements that share the seconds of a run; 0 is as the profile says",
+        "measurements that share the seconds of a run, between those of others; 0 is as the profile says",
         low=0,
         high=100,
+    ),
+    Parameter("slice_warmup_s", 0.0, "discarded seconds before each slice; 0 is as the profile says", low=0, high=3600),
+    Parameter(
+        "standing",
+        "",
+        "block: deployments stand at once and slices go round; run: each alone",
+        allowed=STANDING,
     ),
 )
 
@@ -123,15 +134,15 @@ class Profile:
     connections: int
     duration_s: float  # of a run, over all its slices
     warmup_s: float
-    slices: int = 1  # on one machine, where they can be interleaved with those of other deployments
+    slices: int = 1
+    slice_warmup_s: float = 1.0  # before each slice, where there are several
 
 
 def load_from(values: Mapping[str, Any], profile: Profile) -> Load:
     """The load: given values, and the profile's for what was left at 0."""
     closed = values.get("closed_loop", False)
     connections = connections_of(values, profile.connections)[0]
-    usual = profile.slices if values["backend"] == "local" and not values.get("ramp") else 1
-    slices = values["slices"] or usual
+    slices = values["slices"] or (1 if values.get("ramp") else profile.slices)
     if closed and values["rps"]:
         raise UsageError(f"closed_loop = True with rps = {values['rps']:g}: a closed loop has no rate; leave one out")
     return Load(
@@ -141,6 +152,8 @@ def load_from(values: Mapping[str, Any], profile: Profile) -> Load:
         warmup_s=values["warmup_s"] or profile.warmup_s,
         generators=generators_of(values)[0],
         slices=slices,
+        slice_warmup_s=(values["slice_warmup_s"] or profile.slice_warmup_s) if slices > 1 else 0.0,
+        trickle_rps=TRICKLE_RPS if slices > 1 else 0.0,
         **{name: values[name] for name in _AS_GIVEN if name in values},
     )
 
@@ -279,6 +292,9 @@ def study_of(
         raise UsageError(
             "keep_awake = True: is for the cores of this machine; on a cluster its nodes' owner decides that"
         )
+    standing = values.get("standing", "")
+    if standing == "block" and all(load.slices == 1 for load in loads):
+        raise UsageError("standing = 'block': is for runs of several slices, which go round; take slices = 4")
     rule = stopping_of(values["stopping"], values["blocks"] or blocks, values["alpha"])
     for load in loads:
         require_possible(load)
@@ -301,6 +317,7 @@ def study_of(
         margins=margins_of(values["margin"]),
         scales=declared_scales(split_list(values["scale"]), default_scales()),
         own_failures="ranked",
+        standing=standing or ("block" if any(load.slices > 1 for load in loads) else "run"),
         blocks=rule.most,
         seed=values["seed"],
         alpha=values["alpha"],

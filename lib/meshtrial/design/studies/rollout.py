@@ -17,7 +17,7 @@ from meshtrial.errors import UsageError
 
 PARAMETERS: tuple[Parameter, ...] = (
     *common.GENERAL,
-    *(parameter for parameter in common.LOAD if parameter.name != "slices"),
+    *(parameter for parameter in common.LOAD if parameter.name not in common.SLICED),
     common.APP,
     common.PROTOCOL,
     Parameter(

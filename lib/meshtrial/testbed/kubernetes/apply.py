@@ -78,7 +78,8 @@ class Applier:
     def __init__(self, cluster: Cluster, owner: Owner) -> None:
         self.cluster = cluster
         self.owner = owner
-        self.outside: list[str] = []  # paths of what was applied elsewhere than at home
+        # Paths of what was applied elsewhere than at home, each with the homes that lean on it.
+        self.outside: dict[str, set[str]] = {}
         self._kinds: dict[str, dict[str, Json]] = {}  # by API version and kind, as this cluster has them
         self._emptied: dict[str, tuple[str, float]] = {}
 
@@ -119,8 +120,8 @@ class Applier:
         for item in manifests.patched(objects, manifests.labelled(self.owner.labels)):
             path, where = self._place(item)
             self.cluster.apply(f"apply {item['kind']} {item['metadata']['name']}", path, item, query)
-            if home and where != home and path not in self.outside:
-                self.outside.append(path)
+            if home and where != home:
+                self.outside.setdefault(path, set()).add(home)
 
     def leave(self, namespace: str, uid: str, patience_s: float) -> None:
         """Note a namespace in its deletion that runs nothing any more: a cluster takes five seconds until it begins."""
@@ -129,11 +130,16 @@ class Applier:
     def wait_for_left(self) -> None:
         """Wait until all namespaces that were left are gone; what holds one is said."""
         for name, (uid, patience_s) in list(self._emptied.items()):
-            del self._emptied[name]
+            self._emptied.pop(name, None)
             wait.gone(self.cluster, f"/api/v1/namespaces/{name}", uid, patience_s)
 
-    def delete_outside(self, patience_s: float = 20.0) -> None:
-        """Delete what was applied elsewhere than at home, last first; it does not go with the namespace.
+    @property
+    def homes(self) -> set[str]:
+        """Namespaces for which something was applied elsewhere."""
+        return set().union(*list(self.outside.values()))
+
+    def delete_outside(self, homes: Collection[str], patience_s: float = 20.0) -> None:
+        """Delete what was applied elsewhere for these namespaces and no other, last first; it does not go with them.
 
         A webhook may refuse for so long: a control plane sees late that nothing leans on the object any more.
         """
@@ -142,8 +148,11 @@ class Applier:
         def may_pass(error: Exception) -> bool:
             return isinstance(error, TestbedError) and bool(_WEBHOOK.search(str(error)))
 
-        while self.outside:
-            path = self.outside.pop()
+        for path, leaning in reversed(list(self.outside.items())):
+            leaning.difference_update(homes)
+            # Several that go at once: whoever takes it off the list deletes it.
+            if leaning or self.outside.pop(path, None) is None:
+                continue
             waiting.retried(partial(self.cluster.delete, path), may_pass, deadline - time.monotonic())
 
     def _place(self, item: Json) -> tuple[str, str]:

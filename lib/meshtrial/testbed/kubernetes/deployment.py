@@ -203,6 +203,9 @@ class KubernetesDeployment:
             self.told.hold_s = 2 * self.setup.options.hold_ms / 1e3
             self.told.endpoints, self.told.proxies = len(own), sum(map(subject.proxied, own))
         told = [*between, *own[:100]]
+        hosts = {"generators": list(self.setup.load_hosts), "application": list(self.setup.app_hosts)}
+        if all(hosts.values()):
+            self.told.notes["nodes"] = hosts
         self.told.notes["placement"] = {p["metadata"]["name"]: p["spec"].get("nodeName") for p in told}
         parts = mesh.control_plane if mesh else ()
         self.told.notes["control_plane"] = {part.component: autoscaling(self.cluster, part) for part in parts}
@@ -238,6 +241,11 @@ class KubernetesDeployment:
         return loadgen.generate(
             self.cluster, self.load_pods, calls, self.target, folder, timeout_s, healthy=self.why_spoilt
         )
+
+    def keep_warm(self, call: GeneratorCall | None) -> None:
+        """Make a call from the first load pod that goes on until another one, or None, is asked for."""
+        argv = () if call is None else ("fortio", "load", *call.arguments, *self.target.arguments(call))
+        loadgen.keep_warm(self.cluster, self.load_pods[0], argv)
 
     def restart(self, part: str) -> tuple[Proof, ...]:
         """Roll a part's pods over to new ones, and look at those from then on.
@@ -304,13 +312,13 @@ class KubernetesDeployment:
         try:
             wait.force_lost_pods(self.cluster, name)
             uid = begin_deletion(self.cluster, name, self.applier.owner.id)
-            if at_once and uid and not self.applier.outside and self._emptied():
+            if at_once and uid and name not in self.applier.homes and self._emptied():
                 self.applier.leave(name, uid, patience_s)
                 return
             if uid:
                 wait.gone(self.cluster, f"/api/v1/namespaces/{name}", uid, patience_s)
             # After the pods: a control plane may refuse to let go of what they still lean on (Kuma's Mesh).
-            self.applier.delete_outside()
+            self.applier.delete_outside([name])
         except KeyboardInterrupt:
             study = self.applier.owner.study
             print(

@@ -47,6 +47,16 @@ wait
 """.strip()
 
 
+# What goes on alone, in a session of its own too, until the next one; $@ is its command line, none ends it.
+_TRICKLE = """
+b=/tools/busybox; PATH=/usr/bin:/usr/local/bin:/bin:/; export PATH; cd /results || exit 90
+[ ! -e trickle ] || $b kill -9 -$($b cat trickle) 2>/dev/null; $b rm -f trickle
+[ $# -gt 0 ] || exit 0
+( trap '' HUP; exec $b setsid "$@" >/dev/null 2>&1 </dev/null ) &
+echo $! >trickle
+""".strip()
+
+
 @dataclass
 class _Call:
     call: GeneratorCall
@@ -105,6 +115,13 @@ def generate(
                 item.stream.close()
 
 
+def keep_warm(cluster: Cluster, pod: PodRef, argv: Sequence[str]) -> None:
+    """End what goes on in a load pod, and begin this command line, if any; nothing of it is brought back."""
+    answer = run(cluster, pod, [BUSYBOX, "sh", "-c", _TRICKLE, "sh", *argv])
+    if answer.code != 0:
+        raise TestbedError(f"load pod {pod}: what keeps it warm ended with code {answer.code}: {answer.both[:300]}")
+
+
 def command_line(call: GeneratorCall, target: Target) -> tuple[str, ...]:
     """What is started in a load pod for a call."""
     files = ("-json", _FILES["json"], "-access-log-file", _FILES["log"], "-access-log-format", "json")
@@ -122,8 +139,8 @@ def _start(cluster: Cluster, todo: Sequence[_Call]) -> None:
 
     with ThreadPoolExecutor(max_workers=16) as pool:
         clocks = list(pool.map(prepare, todo))
-    # One second is enough for one pod; several get two, for the slowest of their connections.
-    at = max(clocks) + (1 if len(todo) == 1 else 2)
+    # A common second, with another one for the slowest of the connections; one generator has nobody to wait for.
+    at = max(clocks) + 2 if len(todo) > 1 else 0
     for item in todo:
         assert item.stream is not None
         item.stream.write(f"{at}\n".encode())

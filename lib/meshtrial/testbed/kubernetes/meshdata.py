@@ -222,6 +222,9 @@ class Mesh:
     app_protocols: Mapping[str, str] = field(default_factory=lambda: dict(APP_PROTOCOLS))
     # by release, where its chart takes keys that its own values do not list
     open_values: Mapping[str, Any] = field(default_factory=dict)
+    # Kinds of its objects that deployments in several namespaces share: two that want one of them otherwise cannot
+    # stand at once. "*" where one deployment at a time is all that it bears.
+    shared: tuple[str, ...] = ()
     storage: bool = False  # it claims a volume, for which the cluster needs a default StorageClass
     remarks: tuple[str, ...] = ()  # what a user should know before choosing it (licence, channel); kept in the record
     choices: tuple[Choice, ...] = ()  # the user's, the mesh's own before its version's: what comes later wins

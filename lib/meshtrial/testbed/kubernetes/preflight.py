@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from meshtrial.design.study import Study
 from meshtrial.errors import TestbedError
@@ -12,11 +14,11 @@ from meshtrial.testbed.kubernetes import waypoints
 from meshtrial.testbed.kubernetes.apply import Applier, verdict
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 from meshtrial.testbed.kubernetes.clusterwide import CRDS
-from meshtrial.testbed.kubernetes.manifests import containers
+from meshtrial.testbed.kubernetes.manifests import containers, template
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.meshes import MeshInstaller
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.pods import is_ready
+from meshtrial.testbed.kubernetes.pods import PART, is_ready, label
 from meshtrial.testbed.kubernetes.quantities import cpu_millis, memory
 from meshtrial.testbed.kubernetes.values import Values
 from meshtrial.testbed.kubernetes.workload import Rendered
@@ -46,15 +48,37 @@ MESH_RIGHTS = (
 
 
 @dataclass(frozen=True)
+class Room:
+    """What pods need, or nodes have."""
+
+    cpu: float = 0.0  # cores
+    memory_bytes: float = 0.0
+    pods: int = 0
+
+    def __add__(self, other: Room) -> Room:
+        return Room(self.cpu + other.cpu, self.memory_bytes + other.memory_bytes, self.pods + other.pods)
+
+    def __sub__(self, other: Room) -> Room:
+        return Room(self.cpu - other.cpu, self.memory_bytes - other.memory_bytes, self.pods - other.pods)
+
+    def __le__(self, other: Room) -> bool:
+        """Whether it fits into the other."""
+        return self.cpu <= other.cpu and self.memory_bytes <= other.memory_bytes and self.pods <= other.pods
+
+
+@dataclass(frozen=True)
 class Node:
     """A node that takes pods."""
 
     name: str
     labels: Mapping[str, str]
     taints: tuple[Json, ...]
-    cpu: float
-    memory_bytes: float
-    pods: int
+    room: Room
+
+    @property
+    def host(self) -> str:
+        """What placement rules call it."""
+        return str(self.labels.get("kubernetes.io/hostname", self.name))
 
 
 def nodes(cluster: Cluster) -> list[Node]:
@@ -69,9 +93,7 @@ def nodes(cluster: Cluster) -> list[Node]:
                 item["metadata"]["name"],
                 item["metadata"].get("labels") or {},
                 tuple(item["spec"].get("taints") or ()),
-                cpu_millis(str(room["cpu"])) / 1000,
-                memory(str(room["memory"])),
-                int(room.get("pods", 110)),
+                Room(cpu_millis(str(room["cpu"])) / 1000, memory(str(room["memory"])), int(room.get("pods", 110))),
             )
         )
     return found
@@ -121,78 +143,100 @@ def placement_problems(options: KubernetesOptions, found: Sequence[Node]) -> lis
     return problems
 
 
-def load_hosts(options: KubernetesOptions, found: Sequence[Node], generators: int) -> tuple[str, ...]:
+def load_hosts(
+    options: KubernetesOptions, found: Sequence[Node], generators: int, rng: np.random.Generator | None = None
+) -> tuple[str, ...]:
     """Hosts for the generators, where they would otherwise spread over every node and leave the application none.
 
-    A third of the nodes, rounded up; empty where the user gave pools, wants no separation, or there is room enough.
+    A third of the nodes, rounded up, drawn where there is something to draw from; empty where the user gave pools,
+    wants no separation, or there is room enough.
     """
     if options.load_node_selector or options.load_separation != "required":
         return ()
     fit = [n for n in found if takes(n, options.load_node_selector, options.load_tolerations)]
     if generators < 2 or generators < len(fit):
         return ()
-    names = sorted(n.labels.get("kubernetes.io/hostname", n.name) for n in fit)
-    return tuple(names[: -(-len(names) // 3)])
+    names = sorted(node.host for node in fit)
+    chosen = names if rng is None else rng.permutation(names).tolist()
+    return tuple(sorted(chosen[: -(-len(names) // 3)]))
 
 
-def room_problems(cluster: Cluster, rendered: Rendered, found: Sequence[Node]) -> list[str]:
-    """Cores, memory and pods that the largest deployment needs, against what the cluster has free."""
-    app, load = rendered.setup.app, rendered.setup.load
-    need_cpu, need_memory, need_pods = requested(rendered.objects, rendered.setup.mesh)
-    used_cpu, used_memory, used_pods = 0.0, 0.0, 0
-    names = {node.name for node in found}
+def free(cluster: Cluster, found: Sequence[Node]) -> list[Node]:
+    """The nodes with what their pods have not requested, in place of all that they have."""
+    left = {node.name: node for node in found}
     for pod in cluster.items("/api/v1/pods"):
-        if pod["spec"].get("nodeName") in names and pod.get("status", {}).get("phase") in ("Running", "Pending"):
-            cpu, mem = _pod_requests(pod["spec"])
-            used_cpu, used_memory, used_pods = used_cpu + cpu, used_memory + mem, used_pods + 1
-    free_cpu = sum(n.cpu for n in found) - used_cpu
-    free_memory = sum(n.memory_bytes for n in found) - used_memory
-    free_pods = sum(n.pods for n in found) - used_pods
+        node = left.get(str(pod["spec"].get("nodeName")))
+        if node is not None and pod.get("status", {}).get("phase") in ("Running", "Pending"):
+            left[node.name] = replace(node, room=node.room - (_pod_requests(pod["spec"]) + Room(pods=1)))
+    return list(left.values())
+
+
+def room_problems(together: Sequence[Rendered], found: Sequence[Node]) -> list[str]:
+    """Cores, memory and pods that deployments need that stand at once, against what the nodes have free."""
+    app, load = together[0].setup.app, together[0].setup.load
+    need, room = Room(), Room()
+    for rendered in together:
+        need += requested(rendered.objects, rendered.setup.mesh)
+    for node in found:
+        room += node.room
     if app.tiers and load.rps:
-        need_cpu = max(need_cpu, load.rps * CORES_PER_TIERED_RPS)
-    where = f"{app.name} at {load.label}, {need_pods} pods"
-    mend = "lower rps or replicas, or add nodes"
+        need = replace(need, cpu=max(need.cpu, load.rps * CORES_PER_TIERED_RPS))
+    count = f"{len(together)} deployments at once, " if len(together) > 1 else ""
+    where = f"{app.name} at {load.label}, {count}{need.pods} pods"
+    mend = "take standing=run, lower replicas, or add nodes" if count else "lower rps or replicas, or add nodes"
     problems = []
-    if need_cpu > free_cpu:
-        nodes8 = -(-need_cpu // 8)
+    if need.cpu > room.cpu:
+        nodes8 = -(-need.cpu // 8)
         problems.append(
-            f"{where}: needs about {need_cpu:.1f} cores ({nodes8:.0f} nodes of 8), "
-            f"{free_cpu:.1f} are free on {len(found)} nodes; {mend}"
+            f"{where}: needs about {need.cpu:.1f} cores ({nodes8:.0f} nodes of 8), "
+            f"{room.cpu:.1f} are free on {len(found)} nodes; {mend}"
         )
-    if need_memory > free_memory:
+    if need.memory_bytes > room.memory_bytes:
         gib = 2**30
-        problems.append(f"{where}: needs {need_memory / gib:.1f} GiB, {free_memory / gib:.1f} are free; {mend}")
-    if need_pods > free_pods:
-        problems.append(f"{where}: there is room for {free_pods} pods more on {len(found)} nodes; {mend}")
+        problems.append(
+            f"{where}: needs {need.memory_bytes / gib:.1f} GiB, {room.memory_bytes / gib:.1f} are free; {mend}"
+        )
+    if need.pods > room.pods:
+        problems.append(f"{where}: there is room for {room.pods} pods more on {len(found)} nodes; {mend}")
     return problems
 
 
-def requested(objects: Iterable[Json], mesh: Mesh | None) -> tuple[float, float, int]:
-    """Cores, bytes and pods that the objects request, with a sidecar's usual tenth of a core and 128 MiB each.
+def both_sides(together: Sequence[Rendered]) -> tuple[Room, Room]:
+    """What the generators of deployments need that stand at once, and what all else of them needs."""
+    load, rest = Room(), Room()
+    for rendered in together:
+        mesh = rendered.setup.mesh
+        generators = [item for item in rendered.objects if label(template(item) or item, PART) == "load"]
+        load += requested(generators, mesh)
+        rest += requested([item for item in rendered.objects if item not in generators], mesh)
+    return load, rest
+
+
+def requested(objects: Iterable[Json], mesh: Mesh | None) -> Room:
+    """What the objects request, with a sidecar's usual tenth of a core and 128 MiB each.
 
     A waypoint, which its control plane makes, requests what its overlay says.
     """
-    cpu, mem, pods = 0.0, 0.0, 0
+    total = Room()
     injected = mesh is not None and mesh.architecture == "sidecar" and not mesh.reference
     for item in objects:
         waypoint = waypoints.deployment_in(item)
         if item["kind"] != "Deployment" and waypoint is None:
             continue
-        count = int(item["spec"].get("replicas", 1)) if waypoint is None else 1
-        each_cpu, each_memory = _pod_requests({"containers": containers(waypoint or item)})
+        each = _pod_requests({"containers": containers(waypoint or item)}) + Room(pods=1)
         if injected:
-            each_cpu, each_memory = each_cpu + 0.1, each_memory + 128 * 2**20
-        cpu, mem, pods = cpu + count * each_cpu, mem + count * each_memory, pods + count
-    return cpu, mem, pods
+            each += Room(0.1, 128 * 2**20)
+        for _ in range(int(item["spec"].get("replicas", 1)) if waypoint is None else 1):
+            total += each
+    return total
 
 
-def _pod_requests(spec: Json) -> tuple[float, float]:
-    cpu, mem = 0.0, 0.0
+def _pod_requests(spec: Json) -> Room:
+    found = Room()
     for container in spec.get("containers") or []:
         wanted = (container.get("resources") or {}).get("requests") or {}
-        cpu += cpu_millis(str(wanted.get("cpu", "0"))) / 1000
-        mem += memory(str(wanted.get("memory", "0")))
-    return cpu, mem
+        found += Room(cpu_millis(str(wanted.get("cpu", "0"))) / 1000, memory(str(wanted.get("memory", "0"))))
+    return found
 
 
 def mesh_problems(cluster: Cluster, installer: MeshInstaller, study: Study, meshes: Mapping[str, Mesh]) -> list[str]:

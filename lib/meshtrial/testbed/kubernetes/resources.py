@@ -262,7 +262,7 @@ class NodeWatch:
         """The nodes' counters; a node that does not answer is left out."""
         if names is None:
             if not self._cores:
-                self._cores = {n.name: n.cpu for n in preflight.nodes(self._cluster)[:_WATCHED]}
+                self._cores = {n.name: n.room.cpu for n in preflight.nodes(self._cluster)[:_WATCHED]}
             names = list(self._cores)
         found = {}
         for name in names:

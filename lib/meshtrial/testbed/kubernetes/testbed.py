@@ -10,17 +10,21 @@ import atexit
 import contextlib
 import hashlib
 import json
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from meshtrial import waiting
 from meshtrial.design.study import APP_NAME, Load, Study, Treatment
 from meshtrial.envoy.tokens import Tokens, make_tokens
 from meshtrial.errors import MeshtrialError, TestbedError, UsageError
 from meshtrial.testbed.base import MachineUse
-from meshtrial.testbed.kubernetes import helm, manifests, preflight, wait, workload
+from meshtrial.testbed.kubernetes import helm, manifests, placement, preflight, wait, workload
 from meshtrial.testbed.kubernetes.apply import Applier, Owner, clean_command, delete_namespace, label
 from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.charts import Charts
@@ -33,6 +37,7 @@ from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.meshes import MeshInstaller
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.testbed.kubernetes.placement import Place
 from meshtrial.testbed.kubernetes.pods import pod_ref
 from meshtrial.testbed.kubernetes.quantities import cpu_millis
 from meshtrial.testbed.kubernetes.resources import NodeWatch, describe
@@ -108,6 +113,15 @@ class KubernetesTestbed:
         self._last: KubernetesDeployment | None = None
         self._nodes = NodeWatch(self.cluster)
         self._touched = self._closed = self._growing = False
+        self._lock = threading.RLock()
+        # Those that were made ready and are not deployed yet, where they stand, and their meshes on the way.
+        self._next: list[Treatment] = []
+        self._alone, self.place = True, Place()
+        self._namespaces: set[str] = set()
+        self._installing = ThreadPoolExecutor(1, thread_name_prefix="meshes")
+        self._cleared: Future[None] = Future()
+        self._cleared.set_result(None)
+        self._installs: dict[str, Future[tuple[bool, str]]] = {}
         atexit.register(self.close)
 
     def _use(self, owner: Owner) -> None:
@@ -166,12 +180,10 @@ class KubernetesTestbed:
         problems += preflight.namespace_problems(self.applier, (self.namespace, self._probe_namespace))
         problems += preflight.mesh_problems(self.cluster, self.installer, study, self.meshes)
         largest = max(study.loads, key=lambda item: (item.replicas, item.rps))
-        room: list[str] = []
-        tokens = make_tokens()
-        for treatment in study.treatments:
-            rendered = self._render(treatment, largest, treatment.app or study.app, self.namespace, tokens)
-            room += preflight.room_problems(self.cluster, rendered, nodes)
-        problems += room
+        together = self.together(study.treatments) if study.take_turns(largest) else [[t] for t in study.treatments]
+        for group in together:
+            _, lines = self._settle(group, largest, study.app, np.random.default_rng(0) if study.standing else None)
+            problems += lines
         if nodes and not self._nodes.read([nodes[0].name]):
             problems.append(
                 f"node {nodes[0].name}: its kubelet's metrics cannot be read; no CPU or memory without them"
@@ -218,14 +230,95 @@ class KubernetesTestbed:
         if self.options.load_cpu:
             return count * cpu_millis(self.options.load_cpu) / 1000
         nodes = {pod.node for pod in self._last.load_pods}
-        return sum(n.cpu for n in preflight.nodes(self.cluster) if n.name in nodes) or 1.0
+        return sum(n.room.cpu for n in preflight.nodes(self.cluster) if n.name in nodes) or 1.0
 
-    def deploy(self, treatment: Treatment, load: Load, app: str) -> KubernetesDeployment:
-        """Make a fresh deployment, as fresh as the reinstall policy says."""
-        mesh = self.mesh_for(treatment)
-        app = treatment.app or app
+    def together(self, treatments: Sequence[Treatment]) -> list[list[Treatment]]:
+        """Groups whose meshes may stand at once, and do not want what their deployments share otherwise."""
+        groups: list[list[Treatment]] = []
+        for treatment in treatments:
+            fitting = (group for group in groups if all(self._may_stand_beside(treatment, one) for one in group))
+            found = next(fitting, None)
+            if found is None:
+                groups.append([treatment])
+            else:
+                found.append(treatment)
+        return groups
+
+    def _may_stand_beside(self, one: Treatment, other: Treatment) -> bool:
+        own, its = self.mesh_for(one), self.mesh_for(other)
+        if own is None or its is None or own.reference or its.reference:
+            return True
+        if own.name != its.name:
+            return self.options.mesh_install == "existing" or self._may_share(own.name, its)
+        shared, wanted = (workload.shared_of(mesh, mesh.check(t)) for mesh, t in ((own, one), (its, other)))
+        return "*" not in own.shared and all(wanted.get(key, item) == item for key, item in shared.items())
+
+    def make_ready(
+        self, treatments: Sequence[Treatment], load: Load, app: str, drawn: np.random.Generator | None
+    ) -> None:
+        """Draw where they stand, reckon whether there is room, and begin with their meshes.
+
+        Meshes are made anew as the policy says, one after the other, in a thread of their own: what has none is stood
+        up meanwhile, and :meth:`deploy` waits for its own.
+        """
         self._touched = True
         self.hold()
+        self._probe_pod()
+        begins = [self._block.enter(load.label, treatment.name) for treatment in treatments]
+        new_block = any(begins)
+        self._next, self._namespaces = list(treatments), set()
+        if any(self._smaller(treatment, load) for treatment in treatments):
+            return
+        self._remove_standing(new_block)
+        self._alone = len(treatments) == 1
+        self.place, problems = self._settle(treatments, load, app, drawn)
+        if problems:
+            raise TestbedError("; ".join(problems))
+        meshes = {m.name: m for m in map(self.mesh_for, treatments) if m is not None}
+        self._installs = {}
+        self._cleared = self._installing.submit(self.remove_meshes, tuple(meshes.values()), new_block)
+        self._installs = {name: self._installing.submit(self._install, mesh) for name, mesh in meshes.items()}
+
+    def _install(self, mesh: Mesh) -> tuple[bool, str]:
+        """Make a mesh stand as it should: whether it was installed now, and what had befallen the one that stood."""
+        self._cleared.result()
+        because = self.remove_broken(mesh)
+        if not mesh.reference and mesh.name in self.installer.installed:
+            return False, because
+        self.installer.install(mesh)
+        return mesh.name in self.installer.installed, because
+
+    def _settle(
+        self, treatments: Sequence[Treatment], load: Load, app: str, drawn: np.random.Generator | None
+    ) -> tuple[Place, list[str]]:
+        """Where deployments stand that stand at once, and why they do not fit."""
+        anew = [t for t in treatments if self._key(t, load, t.app or app) not in self._kept]
+        if not anew:
+            return self.place, []
+        nodes, tokens = preflight.nodes(self.cluster), make_tokens()
+        rendered = [self._render(t, load, t.app or app, self.namespace, tokens, Place()) for t in anew]
+        left = preflight.free(self.cluster, nodes)
+        problems = preflight.room_problems(rendered, left)
+        if any(one.setup.app.tiers for one in rendered) or drawn is None:
+            hosts = preflight.load_hosts(self.options, nodes, max(one.load_pods for one in rendered), drawn)
+            return Place(load=hosts), problems
+        place = placement.drawn(self.options, left, *preflight.both_sides(rendered), drawn)
+        if place is None and not problems:
+            problems = [
+                f"{rendered[0].setup.app.name} at {load.label}, {len(rendered)} deployments at once: no nodes have "
+                "room for all of their generators and, apart from these, of their applications; take standing=run, "
+                "or add nodes"
+            ]
+        return place or Place(), problems
+
+    def deploy(self, treatment: Treatment, load: Load, app: str) -> KubernetesDeployment:
+        """Make a fresh deployment, as fresh as the reinstall policy says; of those that were made ready, or alone."""
+        with self._lock:
+            if treatment not in self._next:
+                self.make_ready([treatment], load, app, None)
+            self._next.remove(treatment)
+        mesh = self.mesh_for(treatment)
+        app = treatment.app or app
         made, policy = self._grown(treatment, load, app, mesh) or self._anew(treatment, load, app, mesh)
         self._after_the_last(made)
         if mesh is not None and mesh.name in self.installer.installed:
@@ -236,8 +329,9 @@ class KubernetesTestbed:
         return made
 
     def _after_the_last(self, made: KubernetesDeployment) -> None:
-        """Wait until the last deployment's namespace is gone: nothing of its removal may lie in the measurement."""
+        """Wait until the last deployments' namespaces are gone, and their meshes: no removal may be measured."""
         try:
+            self._cleared.result()
             self.applier.wait_for_left()
         except BaseException:
             with contextlib.suppress(TestbedError):
@@ -246,15 +340,8 @@ class KubernetesTestbed:
 
     def _anew(self, treatment: Treatment, load: Load, app: str, mesh: Mesh | None) -> tuple[KubernetesDeployment, Json]:
         """A deployment that is as fresh as the policy says; what was done for it."""
-        new_block = self._block.enter(load.label, treatment.name)
-        self.remove_meshes(mesh, new_block)
-        because = self.remove_broken(mesh)
-        key = f"{treatment.name} {load.label} {app}"
-        self._remove_standing(new_block)
-        reinstalled = False
-        if mesh is not None and (mesh.reference or mesh.name not in self.installer.installed):
-            self.installer.install(mesh)
-            reinstalled = mesh.name in self.installer.installed
+        reinstalled, because = self._installs[mesh.name].result() if mesh is not None else (False, "")
+        key = self._key(treatment, load, app)
         kept = self._growing or self.options.app_reinstall != "run"
         if kept and key in self._kept:
             made = self._kept[key]
@@ -264,6 +351,19 @@ class KubernetesTestbed:
             if kept:
                 self._kept[key] = made
         return made, policy_record(self.options, self.installer, reinstalled, because)
+
+    @staticmethod
+    def _key(treatment: Treatment, load: Load, app: str) -> str:
+        return f"{treatment.name} {load.label} {app}"
+
+    def _smaller(self, treatment: Treatment, load: Load) -> bool:
+        """Whether a deployment stands that will grow to what is asked for, on a mesh that is whole."""
+        mesh = self.mesh_for(treatment)
+        smaller = any(
+            made.setup.treatment == treatment and made.setup.load.replicas < load.replicas
+            for made in self._kept.values()
+        )
+        return self._growing and smaller and (mesh is None or not self.installer.broken(mesh.name))
 
     def _grown(
         self, treatment: Treatment, load: Load, app: str, mesh: Mesh | None
@@ -276,7 +376,7 @@ class KubernetesTestbed:
             before = made.setup
             if before.treatment == treatment and before.load.replicas < load.replicas and whole:
                 assert before.tokens is not None
-                made.grow(self._render(treatment, load, app, before.namespace, before.tokens))
+                made.grow(self._render(treatment, load, app, before.namespace, before.tokens, self.place))
                 return made, policy_record(self.options, self.installer, False) | {"app_reinstall": "grown"}
             self._kept.pop(key).remove()
         return None
@@ -284,8 +384,11 @@ class KubernetesTestbed:
     def _fresh(
         self, treatment: Treatment, load: Load, app: str, mesh: Mesh | None, key: str, kept: bool
     ) -> KubernetesDeployment:
-        suffix = f"-{hashlib.sha256(key.encode()).hexdigest()[:6]}" if kept else ""
-        rendered = self._render(treatment, load, app, self._free(self.namespace + suffix), make_tokens())
+        suffix = f"-{hashlib.sha256(key.encode()).hexdigest()[:6]}" if kept or not self._alone else ""
+        with self._lock:
+            namespace = self._free(self.namespace + suffix)
+            self._namespaces.add(namespace)
+        rendered = self._render(treatment, load, app, namespace, make_tokens(), self.place)
         made = KubernetesDeployment(self.applier, rendered, self._probe_pod(), kept)
         try:
             made.stand_up()
@@ -318,9 +421,12 @@ class KubernetesTestbed:
         if self.options.keep or not self._touched:
             self._let_go()
             return
+        self._installing.shutdown(cancel_futures=True)
+        left_over, self._namespaces = self._namespaces, set()
         failures: list[str] = []
         steps = [self.applier.wait_for_left, *(made.remove for made in self._kept.values())]
         self._kept.clear()
+        steps += [lambda n=name: self._remove_namespace(n) for name in left_over]  # type: ignore[misc]
         steps += [lambda n=name: self.uninstall(n) for name in self.installer.standing]  # type: ignore[misc]
         steps.append(self._remove_probe)
         try:
@@ -382,21 +488,23 @@ class KubernetesTestbed:
         if part not in ("", "app") and self.options.mesh_install == "existing":
             raise UsageError(f"treatment {treatment.name}: what stood before the study is not restarted")
 
-    def _render(self, treatment: Treatment, load: Load, app: str, namespace: str, tokens: Tokens) -> workload.Rendered:
-        read = read_app(self.options, app, load.protocols)
-        hosts = preflight.load_hosts(self.options, preflight.nodes(self.cluster), workload.load_pods(load, read))
-        mesh = self.mesh_for(treatment)
+    def _render(
+        self, treatment: Treatment, load: Load, app: str, namespace: str, tokens: Tokens, place: Place
+    ) -> workload.Rendered:
+        read, mesh = read_app(self.options, app, load.protocols), self.mesh_for(treatment)
         named = self.charts.named(mesh) if mesh is not None else None
-        return workload.render(workload.Setup(self.options, namespace, treatment, load, read, named, tokens, hosts))
+        options = self.options
+        setup = workload.Setup(options, namespace, treatment, load, read, named, tokens, place.load, place.app)
+        return workload.render(setup)
 
-    def remove_meshes(self, wanted: Mesh | None, new_block: bool) -> None:
-        """Uninstall what may not stand beside the wanted mesh, or no longer by the policy."""
+    def remove_meshes(self, wanted: Sequence[Mesh], new_block: bool) -> None:
+        """Uninstall what may not stand beside the wanted meshes, or no longer by the policy."""
         policy = self.options.mesh_reinstall
         for name in tuple(self.installer.standing):
             # One that did not become ready, or did not go, would disturb whatever runs beside it.
             half = name not in self.installer.installed
             stale = half or policy == "run" or (policy == "block" and new_block)
-            crowded = wanted is not None and name != wanted.name and not self._may_share(name, wanted)
+            crowded = any(name != one.name and not self._may_share(name, one) for one in wanted)
             if stale or crowded:
                 self.uninstall(name)
 
@@ -420,14 +528,13 @@ class KubernetesTestbed:
         for key, made in list(self._kept.items()):
             if made.setup.mesh is not None and made.setup.mesh.name == name:
                 self._kept.pop(key).remove()
-        kept = {self._probe_namespace, *(made.setup.namespace for made in self._kept.values())}
+        kept = {self._probe_namespace, *self._namespaces, *(made.setup.namespace for made in self._kept.values())}
         for item in owned_namespaces(self.cluster, owner_id=self.applier.owner.id):
             left = item["metadata"]["name"]
             # One of a treatment that could not be removed; where it hangs in its deletion, waiting again mends nothing.
             if left not in kept and not mesh_of(item) and item["status"].get("phase") != "Terminating":
                 delete_namespace(self.cluster, left, self.applier.owner.id, self.options.deploy_timeout_s)
-        if not self._kept:
-            self.applier.delete_outside()
+        self.applier.delete_outside(self.applier.homes - kept)
         self.installer.uninstall(name)
 
     def hold(self) -> None:
@@ -462,6 +569,10 @@ class KubernetesTestbed:
             raise
         self._probe = pod_ref(pods[0], "fortio")
         return self._probe
+
+    def _remove_namespace(self, name: str) -> None:
+        delete_namespace(self.cluster, name, self.applier.owner.id, self.options.deploy_timeout_s)
+        self.applier.delete_outside([name])
 
     def _remove_probe(self) -> None:
         self._probe = None

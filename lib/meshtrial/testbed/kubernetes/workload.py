@@ -32,7 +32,7 @@ COMPONENT = f"{NOTE}component"
 class Setup:
     """What is to stand: a treatment under a load on an application, in a namespace, with all that goes into it.
 
-    ``load_hosts`` are the only hosts for its generators, where there are any.
+    ``load_hosts`` and ``app_hosts`` are the only hosts for its generators and for all else, where there are any.
     """
 
     options: KubernetesOptions
@@ -43,6 +43,7 @@ class Setup:
     mesh: Mesh | None
     tokens: Tokens | None
     load_hosts: Sequence[str] = ()
+    app_hosts: Sequence[str] = ()
 
     @cached_property
     def features(self) -> tuple[Feature, ...]:
@@ -118,6 +119,7 @@ def render(setup: Setup) -> Rendered:
     policies = manifests.patched(
         [*_policies(setup), *_policy_config(setup)],
         manifests.placed(options.app_node_selector, options.app_tolerations),
+        manifests.on_hosts(setup.app_hosts),
         waypoints.overlaid(*_waypoint(setup)),
     )
     apps, loads = _app(setup), _load(setup)
@@ -199,11 +201,14 @@ def _app(setup: Setup) -> list[Json]:
     # The generators keep away from the application; said again from this side, for a scheduler that refused a pod by
     # another one's rule does not look again when that one is deleted (Kubernetes 1.34, InterPodAffinity's queueing
     # hint), but does for the pod's own rule. Else a generator of the last run that it saw too long costs five minutes.
-    return manifests.patched(app.objects, *patches, _away_from_load(options))
+    return manifests.patched(app.objects, *patches, *_beside_app(setup))
 
 
-def _away_from_load(options: KubernetesOptions) -> Callable[[Json], None]:
-    return manifests.placed(options.app_node_selector, options.app_tolerations, "load", options.load_separation)
+def _beside_app(setup: Setup) -> list[Callable[[Json], None]]:
+    """Where the application stands, and a waypoint: on its hosts, and away from the generators."""
+    options = setup.options
+    away = manifests.placed(options.app_node_selector, options.app_tolerations, "load", options.load_separation)
+    return [away, manifests.on_hosts(setup.app_hosts)]
 
 
 def _waypoint(setup: Setup) -> list[Callable[[Json], None]]:
@@ -211,7 +216,7 @@ def _waypoint(setup: Setup) -> list[Callable[[Json], None]]:
     if setup.mesh is None or not setup.mesh.waypoints:
         return []
     limited = waypoints.limited(setup.parameters, ("istio-proxy",))
-    return [_away_from_load(setup.options), limited, *_policy_server(setup)]
+    return [*_beside_app(setup), limited, *_policy_server(setup)]
 
 
 def _policy_server(setup: Setup) -> list[Callable[[Json], None]]:
@@ -267,15 +272,27 @@ def _filled(mesh: Mesh, key: str, text: str, said: dict[str, object]) -> str:
         raise UsageError(f"mesh {mesh.name}: annotation {key}: {text!r} names a parameter that nobody set") from None
 
 
-def _policies(setup: Setup) -> list[Json]:
+def resources_of(mesh: Mesh, features: Sequence[Feature]) -> list[Json]:
     """The mesh's own resources: its base, each feature's, and the opposite of each that is absent."""
+    found = mesh.objects(mesh.base)
+    for feature in mesh.features.values():
+        own = mesh.objects(feature.manifests if feature in features else feature.absent)
+        found = manifests.replaced(found, own)
+    return found
+
+
+def shared_of(mesh: Mesh, features: Sequence[Feature]) -> dict[tuple[str, str], Json]:
+    """Of these, those that deployments of the mesh share, by kind and name."""
+    found = [item for item in resources_of(mesh, features) if item["kind"] in mesh.shared]
+    return {(item["kind"], item["metadata"]["name"]): item for item in found}
+
+
+def _policies(setup: Setup) -> list[Json]:
+    """The mesh's own resources, with what is known at run time set in them."""
     mesh = setup.mesh
     if mesh is None:
         return []
-    found = mesh.objects(mesh.base)
-    for feature in mesh.features.values():
-        own = mesh.objects(feature.manifests if feature in setup.features else feature.absent)
-        found = manifests.replaced(found, own)
+    found = resources_of(mesh, setup.features)
     # Places are named by the objects as they lie in their files, so a name is set after everything else.
     targets = [(item, item["kind"], item["metadata"]["name"]) for item in found]
     settings = [(f"mesh {mesh.name}", one) for one in mesh.settings]

@@ -80,6 +80,7 @@ class LocalDeployment:
         # A loopback network of its own (127.x.y.0/24), so that two deployments never meet on a port.
         self._network = f"127.{secrets.randbelow(200) + 20}.{secrets.randbelow(254) + 1}"
         self._hosts = 0
+        self._trickle: Child | None = None
 
     def stand_up(self, build: Callable[[Self], None]) -> None:
         """Build it of its parts; on failure nothing of it is left, and the error carries what its components wrote."""
@@ -283,6 +284,15 @@ class LocalDeployment:
         self.note_version("fortio")
         return run_generators(calls, self.target, folder, timeout_s)
 
+    def keep_warm(self, call: GeneratorCall | None) -> None:
+        """End the call that goes on, and begin this one."""
+        if self._trickle is not None:
+            self._trickle.stop(grace_s=0.2)
+            self._trickle = None
+        if call is not None:
+            argv = (str(native.find("fortio")), "load", *call.arguments, *self.target.arguments(call))
+            self._trickle = Child(call.name, argv, self.folder / f"{call.name}.txt", self.folder)
+
     def facts(self) -> Facts:
         """What the parts told."""
         return self.told
@@ -304,6 +314,7 @@ class LocalDeployment:
             for closer in reversed(self.closers):
                 closer()
         finally:
+            self.keep_warm(None)
             # Proxies first in the list stop together with the app: one grace period for all.
             stop_all(self.children)
             self._private.close()

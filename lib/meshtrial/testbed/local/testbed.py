@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from meshtrial import native
 from meshtrial.design.study import Load, Study, Treatment
@@ -93,6 +95,15 @@ class LocalTestbed:
     def generator_cpus(self) -> float:
         """Cores the load generators may use together: those that this process may run on."""
         return float(len(os.sched_getaffinity(0)))
+
+    def together(self, treatments: Sequence[Treatment]) -> list[list[Treatment]]:
+        """All of them: each has a network of its own."""
+        return [list(treatments)]
+
+    def make_ready(
+        self, treatments: Sequence[Treatment], load: Load, app: str, drawn: np.random.Generator | None
+    ) -> None:
+        """Nothing: they share nothing but this machine."""
 
     def deploy(self, treatment: Treatment, load: Load, app: str) -> LocalDeployment:
         """Make a fresh deployment; on failure nothing of it is left."""
