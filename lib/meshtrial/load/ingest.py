@@ -39,8 +39,8 @@ from meshtrial.records.schema import GeneratorRecord
 class Measurement:
     """One run's load as it was measured."""
 
-    # A row a request, columns `merge.COLUMNS`; starts are seconds after that of the slice's earliest generator. None was
-    # due in a slice's `slice_warmup_s`.
+    # A row a request, columns `merge.COLUMNS`; starts are seconds after that of the slice's earliest generator. None
+    # was due in a slice's `slice_warmup_s`.
     requests: pl.DataFrame
     generators: tuple[GeneratorRecord, ...]  # one a call; of several slices, slice after slice
     responses: Mapping[str, float]  # by names of the registry, in SI base units; quantiles where the floor allows

@@ -22,6 +22,8 @@ from meshtrial.run.progress import span, until
 # Where nothing of the kind is recorded yet. Seen: 0.5 to 1.0 s on two cores, and on a cluster of two nodes with a fresh
 # mesh for every run 19 to 31 s.
 _BESIDES_S = {"local": 1.0, "kubernetes": 30.0}
+# Where a block's deployments stand at once there, all of it but two seconds a slice is a block's: seen half a minute.
+_SLICE_S, _BLOCK_S = 2.0, 30.0
 _COPY_S = 0.1  # each copy of the application, with its proxy
 # Steps of a capacity search: a closed loop, the rates, and the confirming of twice a step's length.
 _SEARCH_STEPS = 16
@@ -69,7 +71,11 @@ def expected_besides_s(plan: Plan, records: Sequence[RunRecord], root: Path) -> 
             continue  # `meshtrial status` says what is wrong with it
     if known is not None:
         return known
-    return _BESIDES_S[plan.study.backend] + _COPY_S * statistics.mean(load.replicas for load in plan.study.loads)
+    study = plan.study
+    usual = _BESIDES_S[study.backend]
+    if study.backend == "kubernetes" and all(study.take_turns(load) for load in study.loads):
+        usual = _BLOCK_S / len(study.treatments) + _SLICE_S * statistics.mean(load.slices for load in study.loads)
+    return usual + _COPY_S * statistics.mean(load.replicas for load in study.loads)
 
 
 def besides_s(plan: Plan, records: Sequence[RunRecord]) -> float | None:

@@ -92,10 +92,8 @@ def _load(runs: Sequence[_Run], testbed: Testbed, turns: Sequence[Sequence[int]]
     if len(runs) == 1:
         _beside(runs, lambda run: run.measure(testbed))
         return
-    for run in runs:
-        _beside([run], lambda run: run.warm_up(testbed))
-    for run in runs:
-        _beside([run], lambda run: run.slices.rest())
+    _beside(runs, lambda run: run.warm_up(testbed, beside=len(runs)))
+    _beside(runs, lambda run: run.slices.rest())
     last: _Run | None = None
     testbed.used_between()
     for run in (runs[place] for turn in turns for place in turn):
@@ -191,9 +189,9 @@ class _Run:
         self.target = self.deployment.target.url
         self.proofs += self.deployment.prove("before", 0)
 
-    def warm_up(self, testbed: Testbed) -> None:
-        """Load it without measuring, so that its slices can be taken."""
-        self.sent, resolution_s = stage.warm_up(self.deployment, self.load, self.folder)
+    def warm_up(self, testbed: Testbed, beside: int = 1) -> None:
+        """Load it without measuring, so that its slices can be taken; so many are loaded at the same moment."""
+        self.sent, resolution_s = stage.warm_up(self.deployment, self.load, self.folder, beside)
         gates, restart = self.plan.study.gates, self.treatment.restart
         self._slices = stage.Slices(self.deployment, testbed, self.load, gates, self.folder, resolution_s, restart)
 

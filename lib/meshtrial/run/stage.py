@@ -54,8 +54,15 @@ class Stage:
         return tuple(gate.name for gate in self.gates if not gate.passed)
 
 
-def warm_up(deployment: Deployment, load: Load, folder: Path) -> tuple[int, float]:
-    """Load without measuring; how many requests were sent, and the histogram resolution that fits them."""
+def warm_up(deployment: Deployment, load: Load, folder: Path, beside: int = 1) -> tuple[int, float]:
+    """Load without measuring; how many requests were sent, and the histogram resolution that fits them.
+
+    ``beside`` deployments that are warmed up at the same moment share one load's rate, if that is enough for all
+    connections.
+    """
+    shared = load.rps / beside
+    if shared * min(load.warmup_s, load.duration_s) > 3 * load.connections:
+        load = replace(load, rps=shared)
     calls = fortio.calls(load, "warmup")
     if not calls:
         return 0, fortio.DEFAULT_RESOLUTION_S

@@ -68,7 +68,7 @@ def test_an_object_is_applied_where_its_kind_lies_and_goes_by_itself_where_that_
     assert applied.keys() == {f"{MESHES}/trial", "/api/v1/namespaces/trial/services/echo"}
     assert "namespace" not in applied[f"{MESHES}/trial"]
     assert all(OWNER.labels.items() <= metadata["labels"].items() for metadata in applied.values())
-    applier.delete_outside()
+    applier.delete_outside(["trial"])
     assert "/api/v1/namespaces/trial/services/echo" in api.objects
     assert f"{MESHES}/trial" not in api.objects
 

@@ -276,7 +276,7 @@ def nodes_of(api: FakeApi, cpu: str, pods: int = 110) -> None:
 
 def ready(bed: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch, seed: int = 1, **nodes: Any) -> Place:
     nodes_of(api_of(bed), **nodes)
-    monkeypatch.setattr(bed, "_probe_pod", lambda: None)
+    monkeypatch.setattr(bed, "probe_pod", lambda: None)
     treatments = [Treatment.parse(text) for text in ("none", "none-aa", "sidecar")]
     bed.make_ready(treatments, Load(100, 4, 1.0), "echo", np.random.default_rng(seed))
     return bed.place

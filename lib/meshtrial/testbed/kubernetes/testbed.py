@@ -263,7 +263,7 @@ class KubernetesTestbed:
         """
         self._touched = True
         self.hold()
-        self._probe_pod()
+        self.probe_pod()
         begins = [self._block.enter(load.label, treatment.name) for treatment in treatments]
         new_block = any(begins)
         self._next, self._namespaces = list(treatments), set()
@@ -389,7 +389,7 @@ class KubernetesTestbed:
             namespace = self._free(self.namespace + suffix)
             self._namespaces.add(namespace)
         rendered = self._render(treatment, load, app, namespace, make_tokens(), self.place)
-        made = KubernetesDeployment(self.applier, rendered, self._probe_pod(), kept)
+        made = KubernetesDeployment(self.applier, rendered, self.probe_pod(), kept)
         try:
             made.stand_up()
         except TestbedError as error:
@@ -549,7 +549,8 @@ class KubernetesTestbed:
             for key in list(self._kept):
                 self._kept.pop(key).remove()
 
-    def _probe_pod(self) -> PodRef:
+    def probe_pod(self) -> PodRef:
+        """Return the pod outside of every mesh, made when it is first asked for."""
         if self._probe is not None:
             return self._probe
         name = self._probe_namespace
