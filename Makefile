@@ -27,7 +27,7 @@ export TESTMON_DATAFILE := $(CURDIR)/.cache/testmon
 # JupyterLab asks at its first opening whether it may fetch news from a network; it may not.
 LAB_SETTINGS := $(JUPYTER_CONFIG_DIR)/lab/user-settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings
 
-.PHONY: help setup doctor study studies lab lock check test repeat test-elsewhere test-browser contact-sheet test-cluster test-testcluster test-meshes lint calibrate clean
+.PHONY: help setup doctor study studies lab lock check test repeat test-faults test-elsewhere test-browser contact-sheet test-cluster test-testcluster test-meshes lint calibrate clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -85,6 +85,10 @@ test: setup lint ## unit, calibration and local tests
 
 repeat: setup ## TESTS (default tests/local) N times (20), BUSY cores (0) kept busy beside them: which ever failed
 	@$(BIN)/python tests/repeat.py --times $(N) --busy $(BUSY) -- $(SIDE_BY_SIDE) $(TESTS)
+
+# What is mounted for full and read-only disks needs root, and is seen by the study alone; without, those are skipped.
+test-faults: setup ## faults x phases on real local studies: kills, stops, full disks, limits; before a release
+	@$(BIN)/python -m pytest -n 4 tests/faults $(ARGS)
 
 # The second command runs in a mount namespace of its own, so nothing else misses what is taken from it.
 test-elsewhere: setup ## the lock on every machine it is for; what a Mac can do, with Envoy, the native tools and /proc out of reach

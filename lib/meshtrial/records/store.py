@@ -185,9 +185,10 @@ class StudyStore:
         try:
             yield
         except (OSError, pl.exceptions.PolarsError) as error:
-            # Polars' own words for a full disk: "parquet: File out of specification: underlying IO error: ..."
-            told = re.search(r"IO error: (.*?)(?: \(os error|$)", str(error))
-            why = error.strerror if isinstance(error, OSError) else told and told[1]
+            # Polars' own words for a full disk: "parquet: File out of specification: underlying IO error: No space
+            # left on device (os error 28)".
+            told = re.search(r"([^:]+) \(os error", str(error))
+            why = (error.strerror if isinstance(error, OSError) else None) or (told and told[1].strip())
             if not why:
                 raise
             raise RecordError(f"{self.path}: cannot be written ({why}); what is whole is kept") from None

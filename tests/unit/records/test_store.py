@@ -137,6 +137,7 @@ def test_json_is_whole_and_has_no_nan(tmp_path):
     ("error", "why"),
     [
         (OSError(30, "Read-only file system"), "Read-only file system"),
+        (FileNotFoundError("No such file or directory (os error 2): runs/x"), "No such file or directory"),
         (
             pl.exceptions.ComputeError(
                 "parquet: File out of specification: underlying IO error: No space left on device (os error 28)"

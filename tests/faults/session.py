@@ -1,0 +1,168 @@
+"""A study in a process of its own, to which something is done at a moment that is chosen."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from commandline import meshtrial
+from local.studies import PATIENCE_S
+from waiting import wait_for
+
+from meshtrial import paths
+from meshtrial.records.schema import RunRecord
+from meshtrial.records.store import CHECKSUMS, StudyStore, check_checksums
+
+LIBRARY = (sys.executable, "-m", "faults.study")
+SHORT = ("treatments=none", "blocks=2", "rps=200", "connections=4", "duration_s=1.5", "warmup_s=0.8")
+COMMAND = (sys.executable, "-m", "meshtrial", "run", "ambient_vs_no_mesh", *(w for p in SHORT for w in ("-p", p)))
+# The study is run again where what was done to its file system is undone, and its records are brought out.
+_APART = """
+mount -t tmpfs -o "size=$SIZE" apart "$PLACE" || exit 77
+"$@" >"$LOG" 2>&1; code=$?
+mount -o remount,rw,size=50% "$PLACE"; rm -f "$PLACE/filler"
+[ "$PLACE" != "$MESHTRIAL_DATA" ] || { "$@" >>"$LOG.again" 2>&1; umask 0; cp -a "$PLACE/." "$OUT"; }
+exit $code
+"""
+
+
+@dataclass
+class Session:
+    """Where it runs, what it is, and what is known of it."""
+
+    root: Path
+    command: tuple[str, ...] = LIBRARY
+    place: str = ""  # MESHTRIAL_DATA or MESHTRIAL_REPORTS: a file system of its own there
+    size: str = "8m"
+    changed: dict[str, str] = field(default_factory=dict)  # environment
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Folders of its own, which tell its processes from others'."""
+        own = {name: str(self.root / part) for name, part in PLACES.items()}
+        for folder in own.values():
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        path = os.pathsep.join([str(paths.CHECKOUT / "lib"), str(paths.CHECKOUT / "tests")])
+        apart = {"PLACE": own.get(self.place, ""), "SIZE": self.size, "LOG": str(self.log), "OUT": str(self.out)}
+        return os.environ | own | {"PYTHONPATH": path, **apart} | self.changed
+
+    @property
+    def log(self) -> Path:
+        """What it says."""
+        return self.root / "log"
+
+    @property
+    def out(self) -> Path:
+        """Its records, where a file system of its own is gone."""
+        return self.root / "out"
+
+    def start(self) -> None:
+        """Begin it in a process group of its own."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        wrapped = ("unshare", "--mount", "sh", "-c", _APART, "apart") if self.place else ()
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                (*wrapped, *self.command),
+                env=self.environment,
+                cwd=self.root,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                # A test runner in the background has SIGINT ignored, which children inherit.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+            )
+
+    @property
+    def pid(self) -> int:
+        """Of the process that was started."""
+        assert self.process is not None
+        return self.process.pid
+
+    def inside(self, place: str) -> Path:
+        """A folder as the study sees it, also in a file system of its own."""
+        here = self.root / PLACES[place]
+        return Path(f"/proc/{self.pid}/root{here}") if self.place == place else here
+
+    def runs(self, pattern: str) -> list[Path]:
+        """What lies among its runs, by name."""
+        with suppress(OSError):
+            return sorted(self.inside("MESHTRIAL_DATA").glob(f"*/*/runs/{pattern}"))
+        return []
+
+    def reach(self, phase: Callable[[Session], object]) -> None:
+        """Wait until it is there."""
+        assert self.process is not None
+        wait_for(lambda: phase(self) or self.process.poll() is not None, PATIENCE_S)  # type: ignore[union-attr]
+        assert self.process.poll() is None, self.log.read_text()
+
+    def ended(self) -> int:
+        """Its exit code, and none of its processes is left."""
+        assert self.process is not None
+        code = self.process.wait(PATIENCE_S)
+        wait_for(lambda: not list(self.processes()), PATIENCE_S)
+        return code
+
+    def kill(self) -> None:
+        """Everything of it, whatever came of the test."""
+        for pid in self.processes():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if self.process is not None:
+            self.process.wait(PATIENCE_S)
+
+    def processes(self) -> Iterator[int]:
+        """Its processes that run."""
+        mark = f"MESHTRIAL_DATA={self.root / PLACES['MESHTRIAL_DATA']}".encode()
+        for entry in Path("/proc").iterdir():
+            with suppress(OSError):
+                if entry.name.isdigit() and mark in (entry / "environ").read_bytes().split(b"\0"):
+                    yield int(entry.name)
+
+    def component(self, words: str) -> int:
+        """The process whose command line holds these words."""
+        for pid in self.processes():
+            with suppress(OSError):
+                if words in Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"):
+                    return pid
+        raise AssertionError(f"no process of the study is called {words}")
+
+    def store(self) -> StudyStore:
+        """Its records."""
+        root = self.out if self.place == "MESHTRIAL_DATA" else self.root / PLACES["MESHTRIAL_DATA"]
+        (plan,) = root.glob("*/*/plan.json")
+        return StudyStore.open(plan.parent)
+
+    def again(self) -> None:
+        """Run it to its end where nothing is in the way."""
+        command = self.command
+        if command is not LIBRARY:
+            command = (*command[:5], "-p", f"study_dir={self.store().path}")
+        environment = {name: value for name, value in self.environment.items() if name not in self.changed}
+        with (self.root / "log.again").open("wb") as log:
+            done = subprocess.run(command, env=environment, stdout=log, stderr=subprocess.STDOUT, timeout=PATIENCE_S)
+        assert done.returncode in (0, 3), (self.root / "log.again").read_text()
+
+
+PLACES = {"MESHTRIAL_DATA": "studies", "MESHTRIAL_REPORTS": "reports", "TMPDIR": "tmp"}
+
+
+def sums(store: StudyStore) -> dict[str, str]:
+    """Every whole run with its digests."""
+    return {folder.name: (folder / CHECKSUMS).read_text() for folder in store.run_folders()}
+
+
+def whole(store: StudyStore) -> list[RunRecord]:
+    """All runs of the plan are there and as they were written."""
+    assert [line for folder in store.run_folders() for line in check_checksums(folder)] == []
+    records = list(store.records())
+    assert {record.run_id for record in records} == {run.run_id for run in store.plan.runs}
+    assert meshtrial("status", store.path.parent.parent)[0] in (0, 2)
+    return records

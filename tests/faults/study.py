@@ -1,0 +1,43 @@
+"""One short real study, begun or gone on with: ``PYTHONPATH=tests python -m faults.study``, folders by the environment.
+
+Two runs of known order. The library alone, for a notebook takes seconds that most faults do not need.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from local.studies import PATIENT, study_of, without_twin
+
+from meshtrial.design.plan import make_plan
+from meshtrial.errors import MeshtrialError
+from meshtrial.records.store import StudyStore
+from meshtrial.run.runner import execute
+from meshtrial.signals import interruptible
+from meshtrial.testbed.local.testbed import LocalTestbed
+
+GIVEN = {"treatments": "none,sidecar+mtls+opa", "rps": 200, "connections": 4, "duration_s": 1.5, "warmup_s": 0.8}
+
+
+def main() -> int:
+    """Exit codes as the command line has them."""
+    root = Path(os.environ["MESHTRIAL_DATA"])
+    study = without_twin(study_of("ambient_vs_no_mesh", GIVEN | {"seed": 5}, PATIENT, blocks=1))
+    begun = sorted(root.glob("*/*/plan.json"))
+    try:
+        with interruptible():
+            store = StudyStore.open(begun[0].parent) if begun else StudyStore.create(root, make_plan(study), {})
+            execute(store, LocalTestbed(study.options), lambda line: print(line, flush=True))
+    except MeshtrialError as error:
+        print(error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted")
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
