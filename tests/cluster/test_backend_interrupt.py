@@ -10,7 +10,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
 from test_backend_support import options_for, owned_namespaces
 from testcluster import Cluster
 
@@ -48,17 +47,6 @@ def session(cluster: Cluster, treatment: str, folder: Path, namespace: str) -> s
         child.wait(30)
         raise AssertionError(child.stderr.read() if child.stderr else line)
     return child
-
-
-@pytest.mark.wide  # a whole study is interrupted in the same place in test_backend_studies.py
-def test_ctrl_c_leaves_no_owned_namespace(cluster: Cluster, tmp_path: Path):
-    child = session(cluster, "none", tmp_path, "interrupted")
-    assert "interrupted" in owned_namespaces(cluster)
-    time.sleep(2)
-    child.send_signal(signal.SIGINT)
-    _, err = child.communicate(timeout=90)
-    assert "KeyboardInterrupt" in err
-    assert owned_namespaces(cluster) == []
 
 
 def test_ctrl_c_while_it_is_deployed_leaves_nothing_either(cluster: Cluster, tmp_path: Path):

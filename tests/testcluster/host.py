@@ -12,7 +12,6 @@ from ipaddress import IPv4Network
 from pathlib import Path
 
 from testcluster import cgroups
-from testcluster.meshimages import needs_zstd
 from testcluster.procs import call, in_namespaces, namespace_inode
 from testcluster.settings import (
     CONTROL_PLANE,
@@ -90,8 +89,6 @@ def missing_packages() -> list[str]:
     missing = {package for program, package in _PROGRAMS.items() if which(program) is None}
     if plugin_folder() is None:
         missing.add("containernetworking-plugins")
-    if needs_zstd() and which("zstd") is None:
-        missing.add("zstd")
     return sorted(missing)
 
 

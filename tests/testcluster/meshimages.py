@@ -15,11 +15,9 @@ import lzma
 import os
 import re
 import shutil
-import subprocess
 import tarfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -31,7 +29,7 @@ from testcluster.settings import ClusterError, Layout, image_architecture, in_ci
 
 VARIABLE = "MESHTRIAL_MESH_IMAGES"
 SUMS = "SHA256SUMS"
-_ENDINGS = (".tar", ".tar.gz", ".tar.xz", ".tar.zst")
+_ENDINGS = (".tar", ".tar.gz", ".tar.xz")
 _CHUNK = 1 << 20
 
 
@@ -112,12 +110,6 @@ def _chart_name(path: Path) -> str:
         raise ClusterError(f"{path} is not a Helm chart: it has no Chart.yaml with a name") from None
 
 
-def needs_zstd(environ: Mapping[str, str] = os.environ) -> bool:
-    """Tell whether an archive asks for a program that Python of this age cannot replace."""
-    place = Path(environ.get(VARIABLE) or "/nonexistent").expanduser()
-    return any(next(folder.glob("*.tar.zst"), None) for folder in (place, place / "images"))
-
-
 def _check_sums(folder: Folder, hashes: Hashes) -> None:
     for place in sorted({archive.parent for archive in folder.archives}):
         sums = place / SUMS
@@ -160,7 +152,7 @@ def references(path: Path, shown: Path) -> tuple[str, ...]:
     Parameters
     ----------
     path : Path
-        A docker archive or an OCI layout, not compressed.
+        A docker archive, not compressed.
     shown : Path
         What the user calls it.
 
@@ -171,19 +163,14 @@ def references(path: Path, shown: Path) -> tuple[str, ...]:
     """
     try:
         with tarfile.open(path, "r:") as archive:
-            sizes = {member.name.removeprefix("./"): member.size for member in archive.getmembers()}
             names = {member.name.removeprefix("./"): member.name for member in archive.getmembers()}
 
             def read(name: str) -> Any:
                 return json.loads(_content(archive, names[name]))
 
-            # Docker writes both since its version 25; containerd takes the layout where there is one.
-            if "oci-layout" in sizes and "index.json" in sizes:
-                found = _oci(read, sizes)
-            elif "manifest.json" in sizes:
-                found = _docker(read, sizes)
-            else:
-                raise ClusterError(f"{shown} holds no image: neither manifest.json nor index.json; see 'docker save'")
+            if "manifest.json" not in names:
+                raise ClusterError(f"{shown} holds no image: it has no manifest.json; see 'docker save'")
+            found = _images(read, names)
     except tarfile.ReadError as error:
         cut = "unexpected end" in str(error)
         raise ClusterError(
@@ -208,86 +195,30 @@ class _MissingPartError(Exception):
     """A file of the archive that its own list names and that is not there."""
 
 
-def _docker(read: Callable[[str], Any], sizes: Mapping[str, int]) -> list[tuple[str, str]]:
+def _images(read: Callable[[str], Any], names: Collection[str]) -> list[tuple[str, str]]:
+    """Reference and architecture of every image in an archive."""
     found = []
     for image in read("manifest.json"):
         for part in (image["Config"], *image["Layers"]):
-            if part not in sizes:
+            if part not in names:
                 raise _MissingPartError(part)
         architecture = str(read(image["Config"]).get("architecture", ""))
-        found += [(full_name(tag), architecture) for tag in image.get("RepoTags") or [""]]
-    return [(reference if reference != full_name("") else "", architecture) for reference, architecture in found]
-
-
-def _oci(read: Callable[[str], Any], sizes: Mapping[str, int]) -> list[tuple[str, str]]:
-    def blob(descriptor: Mapping[str, Any]) -> str:
-        return "blobs/" + str(descriptor["digest"]).replace(":", "/")
-
-    def whole(descriptor: Mapping[str, Any]) -> bool:
-        return sizes.get(blob(descriptor)) == descriptor["size"]
-
-    def architectures(descriptor: Mapping[str, Any], *, nested: bool) -> list[str]:
-        if not whole(descriptor):
-            if nested:  # an image for many machines, saved for this one alone
-                return []
-            raise _MissingPartError(blob(descriptor))
-        content = read(blob(descriptor))
-        if "manifests" in content:
-            return [machine for inner in content["manifests"] for machine in architectures(inner, nested=True)]
-        if content["config"].get("mediaType", "").endswith("in-toto+json") or descriptor.get("annotations", {}).get(
-            "vnd.docker.reference.type"
-        ):
-            return []  # how the image was made, not an image
-        for part in (content["config"], *content["layers"]):
-            if not whole(part):
-                if nested:
-                    return []
-                raise _MissingPartError(blob(part))
-        return [str(read(blob(content["config"])).get("architecture", ""))]
-
-    found = []
-    for descriptor in read("index.json")["manifests"]:
-        notes = descriptor.get("annotations", {})
-        reference = notes.get("io.containerd.image.name") or notes.get("org.opencontainers.image.ref.name") or ""
-        if "/" not in reference or full_name(reference) != reference:
-            reference = ""  # a bare tag: nodes would call it import-DATE:TAG
-        found += [(reference, machine) for machine in dict.fromkeys(architectures(descriptor, nested=False))]
+        found += [(full_name(tag) if tag else "", architecture) for tag in image.get("RepoTags") or [""]]
     return found
 
 
-@contextmanager
-def _unpacked(archive: Path) -> Iterator[IO[bytes]]:
-    """Open an archive and read it as the tar that it holds."""
-    if archive.name.endswith(".zst"):
-        program = shutil.which("zstd")
-        if program is None:
-            raise ClusterError(f"{archive} needs the program zstd; install the Debian package of that name")
-        with subprocess.Popen([program, "-dcq", str(archive)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
-            assert child.stdout is not None
-            assert child.stderr is not None
-            try:
-                yield child.stdout
-                said = child.stderr.read().decode(errors="replace").strip().splitlines()
-                if child.wait():
-                    raise EOFError(said[-1] if said else f"zstd ended with {child.returncode}")
-            finally:
-                child.kill()
-    elif archive.name.endswith(".xz"):
-        with lzma.open(archive) as content:
-            yield content
-    elif archive.name.endswith(".gz"):
-        with gzip.open(archive) as content:
-            yield content
-    else:
-        with archive.open("rb") as content:
-            yield content
+def _opened(archive: Path) -> IO[bytes]:
+    """Read an archive as the tar that it holds."""
+    known: dict[str, Callable[[Path], Any]] = {".xz": lzma.open, ".gz": gzip.open}
+    opened: IO[bytes] = known.get(archive.suffix, lambda path: path.open("rb"))(archive)
+    return opened
 
 
 def _unpack(archive: Path, target: Path) -> tuple[str, ...]:
     """Unpack an archive; it appears under its name only when it is whole and was looked through."""
     partial = target.with_suffix(".partial")
     try:
-        with _unpacked(archive) as source, partial.open("wb") as copy:
+        with _opened(archive) as source, partial.open("wb") as copy:
             shutil.copyfileobj(source, copy, _CHUNK)
         found = references(partial, archive)
         partial.replace(target)
