@@ -104,9 +104,11 @@ def http_manager(
     http_filters: Sequence[Json] = (),
     access_log: Sequence[Json] = (),
     tracing: Json | None = None,
+    paths: Sequence[str] = (),
 ) -> Json:
-    """The HTTP connection manager that sends everything to one cluster, or gRPC to one of its own."""
-    routes: list[Json] = [{"match": {"prefix": "/"}, "route": {"cluster": upstream, "timeout": "0s"}}]
+    """The HTTP connection manager that sends everything, or some paths, to one cluster, or gRPC to one of its own."""
+    matches = [{"path": path} for path in paths] or [{"prefix": "/"}]
+    routes: list[Json] = [{"match": match, "route": {"cluster": upstream, "timeout": "0s"}} for match in matches]
     if grpc_upstream:
         route = {"cluster": grpc_upstream, "timeout": "0s"}
         routes.insert(0, {"match": {"prefix": "/", "grpc": {}}, "route": route})

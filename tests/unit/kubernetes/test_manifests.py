@@ -32,6 +32,15 @@ def test_every_file_is_a_list_of_kubernetes_objects(path: Path):
     assert all(item["apiVersion"] for item in objects)
 
 
+def test_no_fortio_in_a_pod_starts_loads_for_whoever_asks_it():
+    servers = [
+        c for p in FILES for o in manifests.read(p) for c in manifests.containers(o) if "server" in c.get("args", [])
+    ]
+    assert len(servers) == 3
+    # With its page go the calls that start a load: what is asked there is echoed like any other path.
+    assert all("-ui-path=" in server["args"] for server in servers)
+
+
 def test_patches_work_on_a_copy():
     before = deployment()
     after = manifests.patched(

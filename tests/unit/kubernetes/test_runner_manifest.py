@@ -69,6 +69,11 @@ def test_it_has_the_rights_of_a_study_and_no_others(objects):
     assert "meshtrial.dev/owner" not in (FOLDER / "runner.yaml").read_text()
 
 
+def test_what_it_may_take_of_its_node_is_bounded(objects):
+    (container,) = objects["Job"]["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["limits"].keys() == {"cpu", "memory"}
+
+
 def test_a_job_ends_where_starting_again_would_change_nothing(objects):
     ignored, ended = objects["Job"]["spec"]["podFailurePolicy"]["rules"]
     assert ignored["onPodConditions"][0]["type"] == "DisruptionTarget"

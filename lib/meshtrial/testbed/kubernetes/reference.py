@@ -21,7 +21,8 @@ from meshtrial.envoy.tokens import Tokens
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes.manifests import Json, template
 
-ADMIN_PORT, INBOUND_PORT, OUTBOUND_PORT, POLICY_PORT = 9901, 15006, 15001, 9191
+READINGS_PORT, ADMIN_PORT, INBOUND_PORT, OUTBOUND_PORT, POLICY_PORT = 9901, 9902, 15006, 15001, 9191
+_READ = ("/ready", "/stats/prometheus")
 _KEYS = Path("/etc/meshtrial/keys")
 
 
@@ -47,7 +48,7 @@ def objects(treatment: Treatment, load: Load, upstream: Upstream, tokens: Tokens
 
 def server_bootstrap(treatment: Treatment, load: Load, upstream: Upstream, tokens: Tokens | None) -> Json:
     """The server's sidecar: everything that comes in goes to the app on loopback."""
-    proxy = envoy.Proxy("server sidecar", ("0.0.0.0", ADMIN_PORT))
+    proxy = _proxy("server sidecar")
     h2 = load.protocol in ("grpc", "h2")
     proxy.clusters.append(envoy.cluster("app", "127.0.0.1", upstream.app_port, http2=h2))
     filters: list[Json] = []
@@ -71,7 +72,7 @@ def server_bootstrap(treatment: Treatment, load: Load, upstream: Upstream, token
 
 def client_bootstrap(treatment: Treatment, upstream: Upstream) -> Json:
     """The generator's sidecar: what it is asked on loopback goes to the server's."""
-    proxy = envoy.Proxy("client sidecar", ("0.0.0.0", ADMIN_PORT))
+    proxy = _proxy("client sidecar")
     tls = None
     if treatment.has("mtls"):
         tls = envoy.tls_context(_identity("client"), _identity("server").spiffe, server=False)
@@ -81,6 +82,15 @@ def client_bootstrap(treatment: Treatment, upstream: Upstream) -> Json:
     manager = envoy.http_manager("outbound", "server")
     proxy.listeners.append(envoy.listener("outbound", "127.0.0.1", OUTBOUND_PORT, [manager]))
     return proxy.bootstrap()
+
+
+def _proxy(name: str) -> envoy.Proxy:
+    """A sidecar to be: its admin, which could end it, on loopback alone; what is read of it on the pod's address."""
+    proxy = envoy.Proxy(name, ("127.0.0.1", ADMIN_PORT))
+    proxy.clusters.append(envoy.cluster("admin", *proxy.admin))
+    manager = envoy.http_manager("readings", "admin", paths=_READ)
+    proxy.listeners.append(envoy.listener("readings", "0.0.0.0", READINGS_PORT, [manager]))
+    return proxy
 
 
 def behind_sidecar(manifest: Json) -> None:
