@@ -144,7 +144,7 @@ def test_the_environment_says_which_charts_were_fetched(begin: Callable[..., Kub
     chart = bed.charts.of(istio, release)
     api = api_of(bed)
     api.add("/version", {"gitVersion": "v1.34"})
-    told = {"name": "istiod", "version": "1.31.1", "app_version": "1.31.1", "source": str(tmp_path)}
+    told = {"name": "istiod", "version": "1.31.1", "app_version": "1.31.1", "source": tmp_path.name}
     assert bed.environment()["charts"] == {"istio": {"istiod": {**told, "sha256": chart.sha256}}}
 
 

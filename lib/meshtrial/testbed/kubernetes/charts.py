@@ -46,8 +46,9 @@ class Chart:
     values: Json = field(compare=False, repr=False, default_factory=dict)  # every one that the chart lists
 
     def record(self) -> dict[str, str]:
-        """Plain data for a record."""
-        return {k: v for k, v in asdict(self).items() if k not in ("path", "values")}
+        """Plain data for a record; of a chart by path its name, for where it lies is no record's business."""
+        told = {k: v for k, v in asdict(self).items() if k not in ("path", "values")}
+        return told | ({"source": self.path.name} if Path(self.source).expanduser() == self.path else {})
 
 
 class Charts:
