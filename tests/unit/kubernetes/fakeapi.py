@@ -36,6 +36,7 @@ class FakeApi(Cluster):
     def __init__(self) -> None:  # the real one reads a kubeconfig
         self.patience_s, self.context, self.kubeconfig, self.server = 0.0, "fake", "", "https://fake"
         self.heard = True
+        self._kubelets: dict[str, str] | None = {}
         self.objects: dict[str, Json] = {}
         self.logs: dict[str, str] = {}
         self.asked: list[str] = []
@@ -72,9 +73,10 @@ class FakeApi(Cluster):
         body: Any = None,
         content_type: str = "application/json",
         timeout: tuple[float, float] = (1.0, 1.0),
+        host: str | None = None,
     ) -> bytes:
         """Answer, or raise as the client does."""
-        self.asked.append(f"{method} {path}")
+        self.asked.append(f"{method} {host or ''}{path}")
         if self.silent:
             self.unanswered += 1
             raise ConnectionRefusedError("connection refused")

@@ -9,6 +9,7 @@ import yaml
 from kubernetes.client.exceptions import ApiException
 from refused import refused
 from unit.kubernetes.conftest import Clock
+from unit.kubernetes.fakeapi import FakeApi
 
 from meshtrial.errors import TestbedError, UsageError
 from meshtrial.testbed.kubernetes.client import Cluster, ConflictError, NotFoundError, is_blink
@@ -104,6 +105,31 @@ def test_what_is_a_blink():
     assert all(is_blink(ApiException(status=code)) for code in (0, 429, 500, 503))
     assert is_blink(ConnectionResetError())
     assert not any(is_blink(ApiException(status=code)) for code in (401, 403, 404, 409, 422))
+
+
+@pytest.mark.parametrize(
+    ("proxied", "asked"),
+    [(True, "/api/v1/nodes/n1/proxy/stats/summary"), (False, "https://10.0.0.1:10250/stats/summary")],
+)
+def test_a_kubelet_is_asked_itself_where_the_way_through_the_api_server_was_not_given(
+    monkeypatch: pytest.MonkeyPatch, proxied: bool, asked: str
+):
+    api = FakeApi()
+    api._kubelets = None
+    monkeypatch.setattr(api, "allowed", lambda verb, resource: proxied and (verb, resource) == ("get", "nodes/proxy"))
+    api.add("/api/v1/nodes/n1", {"status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}})
+    for path in ("/stats/summary", "/api/v1/nodes/n1/proxy/stats/summary"):
+        api.add(path, {"node": {}})
+    assert '"node"' in api.kubelet("n1", "/stats/summary")
+    assert api.asked[-1] == f"GET {asked}"
+    if not proxied:
+        del api.objects["/stats/summary"]
+        words = (
+            "node n1: its kubelet at https://10.0.0.1:10250 does not answer (NotFound); where it cannot be reached, "
+        )
+        words += "or its certificate is not the cluster's, give nodes/proxy (manifests/README.md)"
+        with refused(TestbedError, words):
+            api.kubelet("n1", "/stats/summary")
 
 
 class _Dated(http.server.BaseHTTPRequestHandler):

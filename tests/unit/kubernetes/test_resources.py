@@ -61,7 +61,7 @@ def test_a_missing_container_and_a_silent_node_are_said():
     silent = Reading({}, {}, silent=("n1",))
     found = meter(silent, patience_s=0.3)
     assert found.snapshot() == {}
-    assert found.notes == ["node n1: its kubelet's metrics cannot be read (right nodes/proxy?)"]
+    assert found.notes == ["node n1: its kubelet's metrics cannot be read (rights nodes/metrics and nodes/stats?)"]
 
 
 def test_a_restarted_container_spoils_the_run():

@@ -68,6 +68,7 @@ class Cluster:
         self.kubeconfig = kubeconfig
         self.server = str(self._configuration.host)
         self.heard = False
+        self._kubelets: dict[str, str] | None = None  # where each is asked; empty where the API server asks for us
 
     def new_client(self) -> Any:
         """An ApiClient that nobody else uses."""
@@ -87,8 +88,9 @@ class Cluster:
         body: Any = None,
         content_type: str = "application/json",
         timeout: tuple[float, float] = _TIMEOUT,
+        host: str | None = None,
     ) -> bytes:
-        """One request, no second try; raises what the client raises."""
+        """One request, no second try, to the API server or another host; raises what the client raises."""
         client = self.client()
         parts = client.param_serialize(
             method,
@@ -97,6 +99,7 @@ class Cluster:
             header_params={"Accept": "application/json, */*", "Content-Type": content_type},
             body=body,
             auth_settings=["BearerToken"],
+            _host=host,
         )
         answer = client.call_api(*parts, _request_timeout=timeout)
         data: bytes = answer.read()
@@ -146,6 +149,27 @@ class Cluster:
     def _read(self, path: str, once_s: float | None, query: Json) -> bytes:
         timeout, patience_s = (_TIMEOUT, None) if once_s is None else ((1.0, once_s), 0.0)
         return self.call(f"get {path}", lambda: self.request("GET", path, query, timeout=timeout), patience_s)
+
+    def kubelet(self, node: str, path: str) -> str:
+        """What a kubelet says (``/stats/summary``): asked itself, or by the API server where that was given.
+
+        A kubelet lets itself be asked with ``nodes/metrics`` and ``nodes/stats``. With ``nodes/proxy``, the way through
+        the API server, commands can be run in every pod of the cluster.
+        """
+        if self._kubelets is None:
+            proxied = self.allowed("get", "nodes/proxy")
+            items = () if proxied else self.items("/api/v1/nodes")
+            self._kubelets = {item["metadata"]["name"]: _kubelet_host(item) for item in items}
+        if node not in self._kubelets:
+            return self.text(f"/api/v1/nodes/{node}/proxy{path}")
+        host = self._kubelets[node]
+        try:
+            return self.request("GET", path, host=host).decode(errors="replace")
+        except (ApiException, urllib3.exceptions.HTTPError, OSError) as error:
+            raise TestbedError(
+                f"node {node}: its kubelet at {host} does not answer ({_short(error)}); where it cannot be reached, or "
+                "its certificate is not the cluster's, give nodes/proxy (manifests/README.md)"
+            ) from None
 
     def post(self, path: str, body: Json) -> Json:
         """Create an object."""
@@ -250,6 +274,15 @@ def _in_cluster(configuration: Any) -> tuple[Any, str]:
             "no cluster is known: there is no kubeconfig and this is not a pod; set kubeconfig=PATH or $KUBECONFIG"
         ) from None
     return configuration, ""
+
+
+def _kubelet_host(node: Json) -> str:
+    """Where a node's kubelet listens."""
+    status = node.get("status", {})
+    port = status.get("daemonEndpoints", {}).get("kubeletEndpoint", {}).get("Port", 10250)
+    addresses = {one["type"]: one["address"] for one in status.get("addresses") or []}
+    host = addresses.get("InternalIP") or addresses.get("Hostname") or node["metadata"]["name"]
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
 def _message(error: ApiException) -> str:

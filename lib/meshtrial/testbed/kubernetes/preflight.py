@@ -29,7 +29,6 @@ RIGHTS = (
     ("create", "namespaces", ""),
     ("delete", "namespaces", ""),
     ("list", "nodes", ""),
-    ("get", "nodes/proxy", ""),
     ("list", "pods", ""),
     ("create", "pods/exec", ""),
     ("get", "pods/log", ""),
@@ -40,6 +39,8 @@ RIGHTS = (
     ("create", "leases", "coordination.k8s.io"),
     ("patch", "leases", "coordination.k8s.io"),
 )
+# Of kubelets; nodes/proxy, where it was given, is another way to the same numbers.
+METRICS_RIGHTS = (("get", "nodes/metrics", ""), ("get", "nodes/stats", ""))
 MESH_RIGHTS = (
     ("create", "clusterroles", "rbac.authorization.k8s.io"),
     ("create", "customresourcedefinitions", "apiextensions.k8s.io"),
@@ -118,6 +119,7 @@ def _tolerates(toleration: Mapping[str, str], taint: Json) -> bool:
 def right_problems(cluster: Cluster, options: KubernetesOptions, installs: bool) -> list[str]:
     """Rights that are missing, in one line."""
     wanted = RIGHTS + (MESH_RIGHTS if installs and options.mesh_install == "managed" else ())
+    wanted += () if cluster.allowed("get", "nodes/proxy") else METRICS_RIGHTS
     missing = [f"{verb} {resource}" for verb, resource, group in wanted if not cluster.allowed(verb, resource, group)]
     if not missing:
         return []

@@ -9,6 +9,7 @@ different machines are never compared.
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -109,15 +110,14 @@ def read_nodes(cluster: Cluster, nodes: Iterable[str]) -> Reading:
     names = sorted(set(nodes))
 
     def ask(node: str) -> tuple[dict[Key, ContainerSample] | None, dict[Key, float] | None]:
-        base = f"/api/v1/nodes/{node}/proxy"
         try:
-            samples, throttled = parse_cadvisor(cluster.text(f"{base}/metrics/cadvisor"))
+            samples, throttled = parse_cadvisor(cluster.kubelet(node, "/metrics/cadvisor"))
         except TestbedError:
             samples, throttled = {}, None
         if samples:
             return samples, throttled
         try:
-            return parse_summary(cluster.get(f"{base}/stats/summary")), None
+            return parse_summary(json.loads(cluster.kubelet(node, "/stats/summary"))), None
         except (TestbedError, ValueError):
             return None, None
 
@@ -213,7 +213,10 @@ class Meter:
             self._last[part.key] = sample.cpu_s
 
     def _say(self, stale: Sequence[Watched], reading: Reading) -> None:
-        lines = [f"node {node}: its kubelet's metrics cannot be read (right nodes/proxy?)" for node in reading.silent]
+        lines = [
+            f"node {node}: its kubelet's metrics cannot be read (rights nodes/metrics and nodes/stats?)"
+            for node in reading.silent
+        ]
         lines += [f"node {node}: no throttling counters (/metrics/cadvisor)" for node in reading.no_throttling]
         missing = [p for p in stale if p.key not in reading.samples and p.node not in reading.silent]
         late = [p for p in stale if p.key in reading.samples]
@@ -267,7 +270,7 @@ class NodeWatch:
         found = {}
         for name in names:
             with contextlib.suppress(TestbedError, ValueError):
-                sample = parse_node(self._cluster.get(f"/api/v1/nodes/{name}/proxy/stats/summary"))
+                sample = parse_node(json.loads(self._cluster.kubelet(name, "/stats/summary")))
                 if sample is not None:
                     found[name] = sample
         return found
