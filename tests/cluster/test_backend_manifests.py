@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from test_backend_support import bed_on, one_run, options_for, study
-from testcluster import Cluster, Istio, Kwok
+from testcluster import Cluster, ClusterError, Istio, Kwok
 
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import TestbedError
@@ -74,6 +77,17 @@ def test_the_api_server_takes_every_manifest_as_it_lies(cluster: Cluster, api: A
             cluster.kubectl("delete", "serviceaccount", name)
 
 
+def wait_for_policy(cluster: Cluster, account: Path) -> None:
+    """The API server takes a moment until it asks a new policy."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with contextlib.suppress(ClusterError):
+            cluster.kubectl("--kubeconfig", str(account), "create", "--dry-run=server", "namespace", "intruder")
+            time.sleep(0.2)
+            continue
+        return
+
+
 @pytest.fixture
 def service_account(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
     """A kubeconfig of the service account that has rbac.yaml and nothing else."""
@@ -85,6 +99,7 @@ def service_account(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
     config["current-context"] = "sa"
     path = tmp_path / "kubeconfig"
     path.write_text(yaml.safe_dump(config))
+    wait_for_policy(cluster, path)
     yield path
     cluster.kubectl("delete", "-f", str(FOLDER / "rbac.yaml"), "--ignore-not-found", timeout_s=90)
 
@@ -103,6 +118,66 @@ def test_least_rights_are_enough(cluster: Cluster, istio: Istio, service_account
     assert not api.allowed("delete", "pods", namespace="kube-system")
     assert not api.allowed("get", "secrets", namespace="kube-system")
     assert not api.allowed("create", "clusterroles", "rbac.authorization.k8s.io")
+
+
+@pytest.fixture
+def precious(cluster: Cluster, images: Mapping[str, str]) -> Iterator[str]:
+    """A namespace of somebody else's, with a pod and a secret, and one of meshtrial's."""
+    cluster.kubectl("create", "namespace", "precious")
+    cluster.kubectl("create", "namespace", "least-own")
+    cluster.kubectl("label", "namespace", "least-own", "app.kubernetes.io/managed-by=meshtrial")
+    cluster.kubectl("-n", "precious", "create", "secret", "generic", "key", "--from-literal=key=secret")
+    run = ("run", "theirs", f"--image={images['busybox']}", "--restart=Never", "--command", "--", "sleep", "600")
+    cluster.kubectl("-n", "precious", *run)
+    cluster.kubectl("-n", "precious", "wait", "--for=condition=Ready", "--timeout=60s", "pod/theirs", timeout_s=70)
+    yield "precious"
+    for name in ("precious", "least-own"):
+        cluster.kubectl("delete", "namespace", name, "--wait=false")
+
+
+def pod_of(image: str, **spec: Any) -> str:
+    """A pod that asks for more than a study's."""
+    container = {"name": "x", "image": image, "command": ["sleep", "600"]} | spec.pop("container", {})
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": {"containers": [container], **spec}}
+    return yaml.safe_dump(body)
+
+
+def test_what_the_account_must_not_do_is_refused(
+    cluster: Cluster, service_account: Path, precious: str, images: Mapping[str, str]
+):
+    def refusal(*arguments: str, stdin: str | None = None) -> str:
+        """Why it may not; empty where it did it."""
+        try:
+            cluster.kubectl("--kubeconfig", str(service_account), *arguments, stdin=stdin)
+        except ClusterError as error:
+            return str(error)
+        return ""
+
+    image, server = images["busybox"], "--dry-run=server"
+    own, theirs = ("-n", "least-own", "create", server, "-f", "-"), ("-n", precious)
+    host = {"volumes": [{"name": "root", "hostPath": {"path": "/"}}]}
+    privileged = {"container": {"securityContext": {"privileged": True}}}
+    label = "app.kubernetes.io/managed-by=meshtrial"
+    may = [refusal(*own, stdin=pod_of(image)), refusal("get", "nodes"), refusal("-n", "least-own", "get", "events")]
+    assert may == [""] * 3
+    calls = {
+        "a namespace that does not say whose it is": refusal("create", server, "namespace", "intruder"),
+        "a namespace that is there is claimed": refusal("label", server, "namespace", precious, label),
+        "a namespace of somebody else's is deleted": refusal("delete", server, "namespace", precious),
+        "a pod beside theirs": refusal(*theirs, "create", server, "-f", "-", stdin=pod_of(image)),
+        "a pod of the control plane": refusal("-n", "kube-system", "create", server, "-f", "-", stdin=pod_of(image)),
+        "a command in their pod": refusal(*theirs, "exec", "theirs", "--", "true"),
+        "their secret, by a patch that changes nothing": refusal(*theirs, "patch", "secret", "key", "-p", "{}"),
+        "their secret": refusal(*theirs, "get", "secret", "key"),
+        "an account with a token": refusal(*theirs, "create", server, "serviceaccount", "new"),
+        "a pod on the node's network": refusal(*own, stdin=pod_of(image, hostNetwork=True)),
+        "a pod that sees the node's processes": refusal(*own, stdin=pod_of(image, hostPID=True)),
+        "a pod with the node's files": refusal(*own, stdin=pod_of(image, **host)),
+        "a pod with every capability": refusal(*own, stdin=pod_of(image, **privileged)),
+        "a kubelet through the API server": refusal("get", "--raw", "/api/v1/nodes/n1/proxy/pods"),
+        "more rights": refusal("create", server, "clusterrole", "more", "--verb=get", "--resource=secrets"),
+    }
+    assert [call for call, why in calls.items() if not re.search("forbidden|denied request", why, re.IGNORECASE)] == []
 
 
 def test_istio_that_somebody_else_runs(cluster: Cluster, istio: Istio, tmp_path: Path):
