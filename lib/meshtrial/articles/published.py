@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -70,10 +71,14 @@ class Single:
     baseline: str
     value: float
     baseline_value: float
-    ratio: float
     unit: str
     statistic: str
     source: str
+
+    @property
+    def ratio(self) -> float:
+        """Arithmetic, and no estimate."""
+        return self.value / self.baseline_value
 
 
 def read(*names: str) -> pl.DataFrame:
@@ -124,20 +129,11 @@ def needed(settings: Settings) -> tuple[Needed, ...]:
             )
             c = stats.compare_paired(treatment, baseline, alpha=settings.alpha)
             effect = abs(math.log(c.estimate))
-            found.append(
-                Needed(
-                    experiment=experiment,
-                    response=metric.label,
-                    n=c.n,
-                    ratio=c.estimate,
-                    sd=c.sd,
-                    for_estimate=stats.blocks_for_difference(c.sd, effect, alpha=settings.alpha)
-                    if effect > 1e-9
-                    else None,
-                    for_margin=stats.blocks_for_difference(c.sd, half, alpha=settings.alpha),
-                    for_equivalence=stats.blocks_for_equivalence(c.sd, half, alpha=settings.alpha),
-                )
-            )
+            pairs = partial(stats.blocks_for_difference, c.sd, alpha=settings.alpha)
+            for_estimate = pairs(effect) if effect > 1e-9 else None
+            for_equivalence = stats.blocks_for_equivalence(c.sd, half, alpha=settings.alpha)
+            about = (experiment, metric.label, c.n, c.estimate, c.sd)
+            found.append(Needed(*about, for_estimate, pairs(half), for_equivalence))
     return tuple(found)
 
 
@@ -154,21 +150,9 @@ def singles(*names: str) -> tuple[Single, ...]:
         baseline = next((name for name in ("none", "istio") if name in values), min(values, key=len))
         for name, row in values.items():
             if name != baseline and baseline in values:
-                base = values[baseline]["value"]
-                found.append(
-                    Single(
-                        experiment=str(keys[0]),
-                        response=str(keys[1]),
-                        treatment=name,
-                        baseline=baseline,
-                        value=row["value"],
-                        baseline_value=base,
-                        ratio=row["value"] / base,
-                        unit=row["unit"],
-                        statistic=row["statistic"],
-                        source=row["source"],
-                    )
-                )
+                printed = (row[column] for column in ("unit", "statistic", "source"))
+                between = (name, baseline, row["value"], values[baseline]["value"])
+                found.append(Single(str(keys[0]), str(keys[1]), *between, *printed))
     return tuple(found)
 
 

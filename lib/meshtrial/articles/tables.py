@@ -56,12 +56,12 @@ def needed_table(settings: Settings) -> Fragment:
         ColumnOf(f"for an effect of {margin}", lambda need: _pairs(need.for_margin), numeric=True),
         ColumnOf(f"for equivalence within {margin}", lambda need: _pairs(need.for_equivalence), numeric=True),
     ]
-    found = published.needed(settings)
+    needs = published.needed(settings)
     note = (
         "Power 0.8, never fewer than the exact test's own floor. The noise is estimated from three pairs, so it may be "
         "off by a factor of two and more: read the numbers as orders of magnitude."
     )
-    return Table.of("Pairs needed", columns, found, note, groups=[need.experiment for need in found]).fragment()
+    return Table.of("Pairs needed", columns, needs, note, groups=[need.experiment for need in needs]).fragment()
 
 
 def _pairs(count: int | None) -> Cell | int | None:
@@ -80,10 +80,10 @@ def singles_table(*names: str) -> Fragment:
         ColumnOf("what it is", lambda one: one.statistic),
         ColumnOf("can be tested", lambda _: "no: it has no replicate"),
     ]
-    found = published.singles(*names)
+    printed = published.singles(*names)
     note = "A quotient of two numbers without a spread: no interval, no p, no verdict belongs beside it."
-    groups = [one.experiment for one in found]
-    return Table.of("Printed once, or as a mean", columns, found, note, groups=groups).fragment()
+    groups = [one.experiment for one in printed]
+    return Table.of("Printed once, or as a mean", columns, printed, note, groups=groups).fragment()
 
 
 def claims_table(settings: Settings) -> Fragment:
@@ -101,7 +101,7 @@ def claims_table(settings: Settings) -> Fragment:
     return Table.of("Printed claims", columns, claims(settings)).fragment()
 
 
-def outcome_table(found: Sequence[RuleEffect]) -> Fragment:
+def outcome_table(effects: Sequence[RuleEffect]) -> Fragment:
     """What each rule does: winners where there is none, and estimates beside the truth."""
     columns: list[ColumnOf[RuleEffect]] = [
         ColumnOf("rule", lambda one: one.rule.label),
@@ -112,16 +112,16 @@ def outcome_table(found: Sequence[RuleEffect]) -> Fragment:
         ColumnOf(f"estimate, truth +{100 * SLOWER:.0f} %", lambda one: _change(one.slower), numeric=True),
         ColumnOf("estimate where it stalls, truth +25 %", lambda one: _change(one.stalls), numeric=True),
     ]
-    return Table.of("Best of n", columns, found, _NOTE, groups=[_NAMES[one.order] for one in found]).fragment()
+    return Table.of("Best of n", columns, effects, _NOTE, groups=[_NAMES[one.order] for one in effects]).fragment()
 
 
-def outcome_figure(found: Sequence[RuleEffect]) -> Figure:
+def outcome_figure(effects: Sequence[RuleEffect]) -> Figure:
     """Ratios of the means of identical treatments, a row a rule."""
-    orders = list(dict.fromkeys(one.order for one in found))
+    orders = list(dict.fromkeys(one.order for one in effects))
     rows = [
         {"order": _NAMES[one.order], "rule": one.rule.label}
         | {f"{100 * q:g} %": float(np.quantile(one.identical, q)) for q in (0.05, 0.25, 0.5, 0.75, 0.95)}
-        for one in found
+        for one in effects
     ]
     alt = "; ".join(
         f"{row['rule']}, {row['order']}: nine of ten ratios between {row['5 %']:.2f} and {row['95 %']:.2f}"
@@ -132,14 +132,14 @@ def outcome_figure(found: Sequence[RuleEffect]) -> Figure:
         "comparisons, as a density with its quarters. The dotted line is where they are the same. Dropping "
         "runs makes the shapes hardly narrower, and the order of the runs matters more than the rule."
     )
-    return Figure(lambda sheet: _draw(found, orders, sheet), alt, caption, pl.DataFrame(rows))
+    return Figure(lambda sheet: _draw(effects, orders, sheet), alt, caption, pl.DataFrame(rows))
 
 
-def _draw(found: Sequence[RuleEffect], orders: Sequence[Order], sheet: Sheet) -> Canvas:
+def _draw(effects: Sequence[RuleEffect], orders: Sequence[Order], sheet: Sheet) -> Canvas:
     figure, panels = sheet.panels([2.0] * len(orders), sharex=True)
-    limits = [float(np.quantile(one.identical, q)) for one in found for q in (0.02, 0.98)]
+    limits = [float(np.quantile(one.identical, q)) for one in effects for q in (0.02, 0.98)]
     for axes, order, colour in zip(panels, orders, HUES, strict=False):
-        mine = [one for one in found if one.order == order]
+        mine = [one for one in effects if one.order == order]
         values = pl.DataFrame(
             {
                 "place": np.repeat(np.arange(len(mine)), [one.identical.size for one in mine]),

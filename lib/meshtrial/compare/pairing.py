@@ -27,12 +27,12 @@ def pair(by_treatment: Mapping[str, Sequence[Run]], how: str) -> tuple[dict[str,
     if how == "order":
         return _by_order(by_treatment)
     keys = {"label": _label, "name": _name}[how]
-    found = {name: _keyed(name, runs, keys, how) for name, runs in by_treatment.items()}
-    first, *others = found
-    blocks = tuple(found[first])
+    keyed = {name: _keyed(name, runs, keys, how) for name, runs in by_treatment.items()}
+    first, *others = keyed
+    blocks = tuple(keyed[first])
     for other in others:
-        _same(first, found[first], other, found[other], how)
-    paired = {name: [dataclasses.replace(found[name][block], block=block) for block in blocks] for name in by_treatment}
+        _same(first, keyed[first], other, keyed[other], how)
+    paired = {name: [dataclasses.replace(keyed[name][block], block=block) for block in blocks] for name in by_treatment}
     return paired, blocks, f"paired by {how}"
 
 
@@ -75,15 +75,15 @@ def _by_order(by_treatment: Mapping[str, Sequence[Run]]) -> tuple[dict[str, list
 
 
 def _keyed(treatment: str, runs: Sequence[Run], key: Callable[[Run], str], how: str) -> dict[str, Run]:
-    found: dict[str, Run] = {}
+    keyed: dict[str, Run] = {}
     for run in runs:
         own = key(run)
-        if own in found:
+        if own in keyed:
             raise UsageError(
-                f"pair by {how}: {found[own].name} and {run.name} of {treatment} have the same {how} {own!r}"
+                f"pair by {how}: {keyed[own].name} and {run.name} of {treatment} have the same {how} {own!r}"
             )
-        found[own] = run
-    return found
+        keyed[own] = run
+    return keyed
 
 
 def _same(first: str, ours: Mapping[str, Run], other: str, theirs: Mapping[str, Run], how: str) -> None:

@@ -54,7 +54,7 @@ def capacity(data: StudyData) -> Figure:
     if not runs:
         return empty("No search for a capacity takes part in the inference: see the gates under validity.")
     names = frames.order(data, [run.treatment for run in runs])
-    found = [_carried([run for run in runs if run.treatment == name]) for name in names]
+    carried = [_carried([run for run in runs if run.treatment == name]) for name in names]
     points = _points(data, runs)
     step = max(float(run.extra["search"]["resolution"]) for run in runs)
     caption = (
@@ -63,9 +63,9 @@ def capacity(data: StudyData) -> Figure:
         "interval includes. Open: the closed-loop maximum, which has no schedule to keep. "
         "Below: latency of every step that was held up to there, by its share of the same deployment's capacity, and "
         "of the study's fixed rates. Lines join medians. Where generators, proxies and app share one machine, this is "
-        "what they carry together." + _limits(found)
+        "what they carry together." + _limits(carried)
     )
-    return Figure(lambda sheet: _draw(data, found, points, sheet), _alt(found), caption, _table(found))
+    return Figure(lambda sheet: _draw(data, carried, points, sheet), _alt(carried), caption, _table(carried))
 
 
 def _carried(runs: Sequence[RunRecord]) -> _Carried:
@@ -118,28 +118,28 @@ def _latencies(treatment: str, share: float, values: Mapping[str, Any]) -> list[
     ]
 
 
-def _draw(data: StudyData, found: Sequence[_Carried], points: pl.DataFrame, sheet: Sheet) -> Canvas:
+def _draw(data: StudyData, carried: Sequence[_Carried], points: pl.DataFrame, sheet: Sheet) -> Canvas:
     looks = palette.looks(data.plan.study)
     quantiles = [label for label in _SHOWN.values() if label in points["quantile"]]
-    figure, axes = sheet.panels([0.9 + sheet.row_in * len(found), *([2.5] * len(quantiles))])
-    _intervals(sheet, axes[0], found, looks)
+    figure, axes = sheet.panels([0.9 + sheet.row_in * len(carried), *([2.5] * len(quantiles))])
+    _intervals(sheet, axes[0], carried, looks)
     for axis, label in zip(axes[1:], quantiles, strict=True):
         _against_share(data, axis, points.filter(quantile=label))
         axis.set_ylabel(f"{label} / ms")
     if quantiles:
-        sheet.key(axes[1], [looks[one.treatment] for one in found])
+        sheet.key(axes[1], [looks[one.treatment] for one in carried])
         axes[-1].set_xlabel("share of the treatment's own capacity / %")
     return figure
 
 
-def _intervals(sheet: Sheet, axis: Axes, found: Sequence[_Carried], looks: palette.Looks) -> None:
-    largest = max(max(one.capacity.estimate, one.closed_rps) for one in found)
-    for place, one in enumerate(found):
+def _intervals(sheet: Sheet, axis: Axes, carried: Sequence[_Carried], looks: palette.Looks) -> None:
+    largest = max(max(one.capacity.estimate, one.closed_rps) for one in carried)
+    for place, one in enumerate(carried):
         look = looks[one.treatment]
         ends = (one.capacity.low, min(one.capacity.high, 1.1 * largest))
         estimate(axis, place, ends, one.capacity.estimate, look)
         axis.plot([one.closed_rps], [place], **look.marks(6) | {"markerfacecolor": palette.PAPER})
-    names = [one.treatment for one in found]
+    names = [one.treatment for one in carried]
     sheet.rows(axis, names, [looks[name].colour for name in names])
     axis.set_xlim(0, None)
     axis.xaxis.set_major_formatter(lambda value, _: wording.count(value))
@@ -156,8 +156,8 @@ def _against_share(data: StudyData, axis: Axes, points: pl.DataFrame) -> None:
     log_axis(axis, "y", min(points["ms"]) / 1.2, max(points["ms"]) * 1.2)
 
 
-def _limits(found: Sequence[_Carried]) -> str:
-    stopped = [one.treatment for one in found if GENERATOR_GATES.intersection(one.limited_by)]
+def _limits(carried: Sequence[_Carried]) -> str:
+    stopped = [one.treatment for one in carried if GENERATOR_GATES.intersection(one.limited_by)]
     if not stopped:
         return ""
     return (
@@ -166,29 +166,29 @@ def _limits(found: Sequence[_Carried]) -> str:
     )
 
 
-def _alt(found: Sequence[_Carried]) -> str:
+def _alt(carried: Sequence[_Carried]) -> str:
     parts = [
         f"{one.treatment} {wording.number(one.capacity.estimate)} ({wording.number(one.capacity.low)} to "
         f"{wording.number(one.capacity.high)}), closed loop {wording.number(one.closed_rps)}"
-        for one in found
+        for one in carried
     ]
     return alt_text("Capacity in requests a second", parts)
 
 
-def _table(found: Sequence[_Carried]) -> pl.DataFrame:
+def _table(carried: Sequence[_Carried]) -> pl.DataFrame:
     return pl.DataFrame(
         {
-            "treatment": [one.treatment for one in found],
-            "capacity / rps": [one.capacity.estimate for one in found],
-            "low / rps": [one.capacity.low for one in found],
-            "high / rps": [one.capacity.high if math.isfinite(one.capacity.high) else None for one in found],
-            "confidence / %": [100 * one.capacity.confidence for one in found],
-            "closed loop / rps": [one.closed_rps for one in found],
-            "deployments": [one.capacity.n for one in found],
+            "treatment": [one.treatment for one in carried],
+            "capacity / rps": [one.capacity.estimate for one in carried],
+            "low / rps": [one.capacity.low for one in carried],
+            "high / rps": [one.capacity.high if math.isfinite(one.capacity.high) else None for one in carried],
+            "confidence / %": [100 * one.capacity.confidence for one in carried],
+            "closed loop / rps": [one.closed_rps for one in carried],
+            "deployments": [one.capacity.n for one in carried],
             "generator CPU when confirmed / %": [
-                None if one.generator_cpu is None else 100 * one.generator_cpu for one in found
+                None if one.generator_cpu is None else 100 * one.generator_cpu for one in carried
             ],
-            "what ended the search": [", ".join(one.limited_by) for one in found],
+            "what ended the search": [", ".join(one.limited_by) for one in carried],
         }
     )
 

@@ -20,14 +20,14 @@ _MARKS = {Word.SLOWER: "o", Word.EQUIVALENT: "s", Word.INCONCLUSIVE: "D"}
 
 def detection(data: StudyData) -> Figure:
     """Estimated added milliseconds against the delay that the relay says it added, with intervals and verdicts."""
-    found = [one for one in detections(data) if one.row.difference is not None]
+    delays = [one for one in detections(data) if one.row.difference is not None]
     # Without a relay, what lies off the line is a treatment's own cost and no error of the instrument.
-    if not found or not any("relay" in run.extra for run in data.runs):
+    if not delays or not any("relay" in run.extra for run in data.runs):
         return empty("No injected delay has been analysed.")
     alt = "; ".join(
         f"{wording.plain(one.applied_s * 1e6)} us injected: {wording.plain((one.row.difference or 0) * 1e6)} us "
         f"estimated, {one.row.sentence}"
-        for one in found
+        for one in delays
     )
     caption = (
         "Delay added to the median request, estimated within blocks, against the mean delay that the relay says it "
@@ -35,7 +35,7 @@ def detection(data: StudyData) -> Figure:
         "margin. Diamonds: inconclusive. The relay delays each request on its way in; a p50 can gain more or less than "
         "the mean."
     )
-    return Figure(lambda sheet: _draw(found, sheet), alt, caption, _table(found))
+    return Figure(lambda sheet: _draw(delays, sheet), alt, caption, _table(delays))
 
 
 def _microseconds(row: VerdictRow) -> tuple[float, float, float]:
@@ -44,11 +44,11 @@ def _microseconds(row: VerdictRow) -> tuple[float, float, float]:
     return middle, low, high
 
 
-def _draw(found: list[Detection], sheet: Sheet) -> Canvas:
+def _draw(delays: list[Detection], sheet: Sheet) -> Canvas:
     figure, (axes,) = sheet.panels([3.2])
-    most = max(max(one.applied_s, one.row.difference_high or 0.0) for one in found) * 1e6
+    most = max(max(one.applied_s, one.row.difference_high or 0.0) for one in delays) * 1e6
     axes.plot([0, most], [0, most], color=INK, linewidth=0.8, linestyle=":")
-    for one in found:
+    for one in delays:
         middle, *ends = _microseconds(one.row)
         x, word = one.applied_s * 1e6, one.row.verdict
         look = Look(one.treatment, INK, _MARKS.get(word, "x"), "-", filled=word is not Word.INCONCLUSIVE)
@@ -59,14 +59,14 @@ def _draw(found: list[Detection], sheet: Sheet) -> Canvas:
     return figure
 
 
-def _table(found: list[Detection]) -> pl.DataFrame:
+def _table(delays: list[Detection]) -> pl.DataFrame:
     rows = [
         (
             *(one.treatment, one.asked_s * 1e6, one.applied_s * 1e6, *_microseconds(one.row)),
             None if one.detectable_s is None else one.detectable_s * 1e6,
             one.row.sentence,
         )
-        for one in found
+        for one in delays
     ]
     columns = ["treatment", "asked, us", "added by the relay, us", "estimated at p50, us", "low", "high"]
     return pl.DataFrame(rows, schema=[*columns, "smallest effect seen, us", "verdict"], orient="row")

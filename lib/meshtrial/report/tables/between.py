@@ -32,13 +32,13 @@ _NOTE = (
 )
 
 
-def between(studies: Sequence[StudyData], found: Sequence[Between], differ: Sequence[str]) -> Fragment:
+def between(studies: Sequence[StudyData], contrasts: Sequence[Between], differ: Sequence[str]) -> Fragment:
     """A list of the studies, what was asked differently, a table, and what it cannot say.
 
     Parameters
     ----------
     studies : sequence of StudyData
-    found : sequence of Between
+    contrasts : sequence of Between
     differ : sequence of str
         From :func:`meshtrial.inference.between.differences`.
     """
@@ -49,13 +49,13 @@ def between(studies: Sequence[StudyData], found: Sequence[Between], differ: Sequ
         for i, data in enumerate(studies)
         if any(row.verdict is Word.PROVISIONAL for row in data.verdicts)
     ]
-    said += _scales(found)
-    return join(bullets(listed), bullets(said), _table(len(studies), found).fragment(), paragraph(CAVEAT))
+    said += _scales(contrasts)
+    return join(bullets(listed), bullets(said), _table(len(studies), contrasts).fragment(), paragraph(CAVEAT))
 
 
-def _scales(found: Sequence[Between]) -> list[str]:
+def _scales(contrasts: Sequence[Between]) -> list[str]:
     """On which scale the sessions agree, where effects are ratios."""
-    pairs = [(one, both) for one in found if one.added for both in zip(one.against_first, one.added, strict=True)]
+    pairs = [(one, both) for one in contrasts if one.added for both in zip(one.against_first, one.added, strict=True)]
     if not pairs:
         return []
     by_ratio, by_amount = (sum(one.word(both[i]) == "differ" for one, both in pairs) for i in (0, 1))
@@ -76,7 +76,7 @@ def _named(data: StudyData) -> str:
     return f"{data.plan.study.name}, {when}, {data.path.name}, plan {data.plan.sha256[:12]}"
 
 
-def _table(studies: int, found: Sequence[Between]) -> Table:
+def _table(studies: int, contrasts: Sequence[Between]) -> Table:
     columns: list[ColumnOf[Between]] = [
         ColumnOf("contrast", _contrast),
         ColumnOf("response", lambda one: wording.short_label(one.response), wide=True),
@@ -90,9 +90,9 @@ def _table(studies: int, found: Sequence[Between]) -> Table:
         columns.append(ColumnOf("against the first", lambda one: _against_each(one, one.against_first)))
         columns.append(ColumnOf("added, against the first", lambda one: _against_each(one, one.added) or None))
     columns += [ColumnOf("over the days", _over_days, numeric=True), ColumnOf("spread", _spread, numeric=True)]
-    several = len({one.load for one in found}) > 1
-    groups = [one.load for one in found] if several else ()
-    return Table.of("Study against study", columns, found, _NOTE, groups=groups)
+    several = len({one.load for one in contrasts}) > 1
+    groups = [one.load for one in contrasts] if several else ()
+    return Table.of("Study against study", columns, contrasts, _NOTE, groups=groups)
 
 
 def _contrast(one: Between) -> Cell:

@@ -18,21 +18,21 @@ _NOTE = (
 
 def decomposition(data: StudyData) -> Fragment:
     """A table a primary response."""
-    found = []
+    shown = []
     for response in data.plan.study.primary:
         try:
-            found.append(_table(decompose(data, response), data.plan.study.alpha).fragment())
+            shown.append(_table(decompose(data, response), data.plan.study.alpha).fragment())
         except UsageError as error:
-            found.append(paragraph(f"No decomposition: {error}."))
-    return join(*found)
+            shown.append(paragraph(f"No decomposition: {error}."))
+    return join(*shown)
 
 
-def _table(found: Decomposition, alpha: float) -> Table:
+def _table(taken_apart: Decomposition, alpha: float) -> Table:
     def shown(value: float) -> str:
-        return wording.in_unit(found.response, value, sign=True)
+        return wording.in_unit(taken_apart.response, value, sign=True)
 
     def share(piece: Piece) -> Cell | None:
-        of_whole = piece.estimate / found.whole.estimate if found.whole.estimate > 0 else None
+        of_whole = piece.estimate / taken_apart.whole.estimate if taken_apart.whole.estimate > 0 else None
         return None if of_whole is None else Cell(wording.percent(of_whole, 2), of_whole)
 
     columns: list[ColumnOf[Piece]] = [
@@ -40,22 +40,25 @@ def _table(found: Decomposition, alpha: float) -> Table:
         ColumnOf("against", lambda piece: piece.contrast.baseline if piece.contrast else None),
         ColumnOf("adds", lambda piece: Cell(shown(piece.estimate), piece.estimate), numeric=True),
         ColumnOf(
-            f"interval, {wording.percent(found.confidence, 3)}",
+            f"interval, {wording.percent(taken_apart.confidence, 3)}",
             lambda piece: f"{shown(piece.low)} to {shown(piece.high)}",
             numeric=True,
         ),
         ColumnOf("share of the whole", share, numeric=True),
         ColumnOf("p", lambda piece: Cell(wording.probability(piece.p), piece.p), numeric=True),
     ]
-    pieces = [*found.parts, found.together, found.whole, found.remainder]
-    caption = f"Parts of {wording.short_label(found.response)}, {found.blocks} blocks"
-    return Table.of(caption, columns, pieces, f"{_adds_up(found, alpha)} {_NOTE}".strip())
+    pieces = [*taken_apart.parts, taken_apart.together, taken_apart.whole, taken_apart.remainder]
+    caption = f"Parts of {wording.short_label(taken_apart.response)}, {taken_apart.blocks} blocks"
+    return Table.of(caption, columns, pieces, f"{_adds_up(taken_apart, alpha)} {_NOTE}".strip())
 
 
-def _adds_up(found: Decomposition, alpha: float) -> str:
-    if found.margin is None or found.p_adds_up is None:
+def _adds_up(taken_apart: Decomposition, alpha: float) -> str:
+    if taken_apart.margin is None or taken_apart.p_adds_up is None:
         return ""
-    margin, p = wording.margin_text(found.response, found.margin), wording.probability(found.p_adds_up)
-    if found.p_adds_up <= alpha:
+    margin, p = (
+        wording.margin_text(taken_apart.response, taken_apart.margin),
+        wording.probability(taken_apart.p_adds_up),
+    )
+    if taken_apart.p_adds_up <= alpha:
         return f"The parts add up: the remainder is shown to lie within {margin} of the baseline (p = {p})."
     return f"That the parts add up is not shown: the remainder may lie beyond {margin} of the baseline (p = {p})."

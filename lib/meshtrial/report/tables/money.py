@@ -29,8 +29,8 @@ def money(data: StudyData, core_hour: float, gib_hour: float, currency: str = ""
         For prices below 0, or none at all.
     """
     prices = Prices(core_hour, gib_hour)
-    found = bills(data, prices)
-    if not found:
+    costs = bills(data, prices)
+    if not costs:
         return paragraph("No run that takes part in the inference has its CPU and memory recorded.")
     columns: list[ColumnOf[Bill]] = [
         ColumnOf("treatment", lambda one: one.treatment),
@@ -40,14 +40,14 @@ def money(data: StudyData, core_hour: float, gib_hour: float, currency: str = ""
         ColumnOf("CPU for a million requests", lambda one: _amount(one.million, currency), numeric=True),
         ColumnOf("blocks", lambda one: one.blocks, numeric=True),
     ]
-    sure = wording.percent(min(one.confidence for one in found), 3)
+    sure = wording.percent(min(one.confidence for one in costs), 3)
     note = (
         f"Over the baseline, at {wording.plain(core_hour)} a core-hour and {wording.plain(gib_hour)} a GiB-hour, 730 "
         f"hours a month; with each amount its interval over blocks at {sure} confidence, not corrected. A month is "
         "that of the app and its data plane at the measured rate: CPU goes with the requests, memory does not, so it "
         "cannot be scaled to other rates. The control plane is apart: it serves more than this application."
     )
-    return Table.of("Cost in money", columns, found, note, groups=[one.load for one in found]).fragment()
+    return Table.of("Cost in money", columns, costs, note, groups=[one.load for one in costs]).fragment()
 
 
 def money_at(data: StudyData, core_hour: float, gib_hour: float, pods: int, currency: str = "") -> Fragment:
@@ -68,8 +68,8 @@ def money_at(data: StudyData, core_hour: float, gib_hour: float, pods: int, curr
     UsageError
         For prices below 0, a study of one size, or a size too far beyond the measured ones.
     """
-    found = at_size(data, Prices(core_hour, gib_hour), pods)
-    if not found:
+    costs = at_size(data, Prices(core_hour, gib_hour), pods)
+    if not costs:
         return paragraph("No treatment has its CPU and memory recorded at two sizes, in two blocks.")
     columns: list[ColumnOf[MonthAtSize]] = [
         ColumnOf("treatment", lambda one: one.treatment),
@@ -79,17 +79,17 @@ def money_at(data: StudyData, core_hour: float, gib_hour: float, pods: int, curr
         ColumnOf("blocks", lambda one: one.blocks, numeric=True),
     ]
     prices = f"at {wording.plain(core_hour)} a core-hour and {wording.plain(gib_hour)} a GiB-hour, 730 hours a month"
-    note = f"Over the baseline, {prices}. {_limits(found)}"
-    return Table.of("Cost in money by size", columns, found, note).fragment()
+    note = f"Over the baseline, {prices}. {_limits(costs)}"
+    return Table.of("Cost in money by size", columns, costs, note).fragment()
 
 
-def _limits(found: Sequence[MonthAtSize]) -> str:
-    one = found[0]
+def _limits(costs: Sequence[MonthAtSize]) -> str:
+    one = costs[0]
     largest = one.sizes[-1]
     rate = (
         "a rate that grows with the pods" if one.rps is None else f"{wording.plain(one.rps)} requests a second in all"
     )
-    sure = wording.percent(min(of.hundred.confidence for of in found), 3)
+    sure = wording.percent(min(of.hundred.confidence for of in costs), 3)
     said = [
         f"App and whole mesh, at {rate}: in each block a straight line through {one.sizes[0]} to {largest} pods, and "
         f"its interval over blocks at {sure} confidence ({one.hundred.method})."
@@ -97,17 +97,17 @@ def _limits(found: Sequence[MonthAtSize]) -> str:
     if one.pods > largest:
         times = f"{wording.count(one.pods)} is {wording.plain(round(one.pods / largest, 1))} times the largest size"
         said.append(f"{times} that was measured.")
-    if straight := [of.treatment for of in found if of.bounded]:
+    if straight := [of.treatment for of in costs if of.bounded]:
         said.append(
             f"Of {wording.listing(straight)} curvature is shown to change the month by less than a tenth; the interval "
             "is widened by what of it stays open."
         )
-    if envelope := [of.treatment for of in found if not of.bounded and of.month]:
+    if envelope := [of.treatment for of in costs if not of.bounded and of.month]:
         said.append(
             f"Of {wording.listing(envelope)} the measured costs may bend by more: the interval is the envelope of "
             "straight lines, parabolas and power laws."
         )
-    if none := [of.treatment for of in found if of.month is None]:
+    if none := [of.treatment for of in costs if of.month is None]:
         said.append(
             f"Of {wording.listing(none)} the measured costs may bend, and say nothing of a size so far beyond: measure "
             "larger sizes, or more blocks."
