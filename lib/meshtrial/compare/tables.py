@@ -21,6 +21,7 @@ from meshtrial.load.recorded import impossible
 from meshtrial.typed import shortened
 
 NEEDED = ("run", "treatment", "response", "value")
+MOST_ROWS = 10_000_000
 
 
 def read_table(path: Path, where: Sequence[tuple[str, str]] = ()) -> tuple[dict[str, list[Run]], dict[str, Response]]:
@@ -60,6 +61,10 @@ def _read(path: Path) -> pl.DataFrame:
     data = read_bytes(path)
     try:
         if data.startswith(b"PAR1"):
+            # A column of one value takes a few bytes, however often it stands there.
+            rows = int(pl.scan_parquet(io.BytesIO(data)).select(pl.len()).collect().item())
+            if rows > MOST_ROWS:
+                raise InputFileError(path, f"holds {rows} rows: a table has one a run and response")
             return pl.read_parquet(io.BytesIO(data))
         # Everything as text first: run 01 and run 1 are different names.
         return pl.read_csv(io.BytesIO(data), infer_schema=False)

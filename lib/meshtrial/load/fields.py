@@ -65,12 +65,16 @@ class Fields:
         return value if isinstance(value, bool) else None
 
     def counts(self, name: str) -> dict[str, int]:
-        """An object of whole numbers; empty where there is none."""
+        """An object of whole numbers from 0 on; empty where there is none."""
         value = self.data.get(name)
         if not isinstance(value, dict):
             return {}
         inner = self.inside(name)
-        return {str(key): inner.integer(key) or 0 for key in value}
+        counted = {str(key): inner.integer(key) or 0 for key in value}
+        for key, count in counted.items():
+            if count < 0:
+                raise self.broken(f"{shortened(key)} of {name} is {count}, less than none")
+        return counted
 
     def inside(self, name: str) -> Fields:
         """An object in this one; without fields where there is none."""

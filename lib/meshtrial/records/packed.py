@@ -166,21 +166,26 @@ def _entry(name: PurePosixPath) -> zipfile.ZipInfo:
 
 def _require_same(packed: zipfile.ZipFile, home: PurePosixPath, target: Path, file: Path) -> None:
     """Refuse a folder that holds other records than the file: what names a study's runs says their digests too."""
-    held = {name: packed.read(str(home / name)) for name in _sealing(packed, home)}
+    held = {name: packed.read(info) for name, info in _read_whole(packed, home).items()}
+    note = held.pop(NOTE)
     there = [path for pattern in SEALING for path in target.glob(pattern)]
     if held != {path.relative_to(target).as_posix(): path.read_bytes() for path in there}:
         raise RecordError(f"{target}: is another study than the one in {file}; move it away")
-    absent = set(left_out(target)) - set(_left_out_of(packed.read(str(home / NOTE)), f"{file}: its {NOTE}"))
+    absent = set(left_out(target)) - set(_left_out_of(note, f"{file}: its {NOTE}"))
     if absent:
         named = " and ".join(sorted(absent))
         raise RecordError(f"{target}: was unpacked without {named}, which {file} has; move it away")
 
 
-def _sealing(packed: zipfile.ZipFile, home: PurePosixPath) -> list[str]:
-    """The files of the study that say by digest what it is."""
-    names = [PurePosixPath(info.filename).relative_to(home) for info in packed.infolist()]
-    patterns = [PurePosixPath(pattern) for pattern in SEALING]
-    return [str(n) for n in names if any(n.match(str(p)) and len(n.parts) == len(p.parts) for p in patterns)]
+def _read_whole(packed: zipfile.ZipFile, home: PurePosixPath) -> dict[str, zipfile.ZipInfo]:
+    """By their names in the study: its note, and what says by digest what it is."""
+    inside = {PurePosixPath(info.filename).relative_to(home): info for info in packed.infolist()}
+    patterns = [PurePosixPath(pattern) for pattern in (NOTE, *SEALING)]
+    return {
+        name.as_posix(): info
+        for name, info in inside.items()
+        if any(name.match(str(pattern)) and len(name.parts) == len(pattern.parts) for pattern in patterns)
+    }
 
 
 def _size(packed: zipfile.ZipFile) -> int:
@@ -200,11 +205,11 @@ def _home(packed: zipfile.ZipFile, file: Path, damaged: str) -> PurePosixPath:
     if size > max(_FEW_BYTES, _MOST_TIMES * file.stat().st_size):
         raise RecordError(f"{damaged} (it would unpack to {_MOST_TIMES} times its size and more)")
     (home,) = homes
-    whole = {str(home / NOTE), *(str(home / name) for name in _sealing(packed, home))}
-    large = next((info for info in packed.infolist() if info.filename in whole and info.file_size > _MOST_READ), None)
-    if large is not None:
-        raise RecordError(f"{damaged} ({large.filename} would be {large.file_size} bytes)")
+    whole = _read_whole(packed, home)
+    for name, info in whole.items():
+        if info.file_size > _MOST_READ:
+            raise RecordError(f"{damaged} ({name} would be {info.file_size} bytes)")
     for needed in (NOTE, "plan.json"):
-        if home / needed not in names:
+        if needed not in whole:
             raise RecordError(f"{damaged} (there is no {needed})")
     return home

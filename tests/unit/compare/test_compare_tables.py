@@ -3,6 +3,8 @@
 import polars as pl
 import pytest
 
+from meshtrial.compare import tables
+
 HEADER = "run,block,treatment,response,value\n"
 
 
@@ -60,6 +62,14 @@ def test_parquet_and_where(bench):
     assert bench.compare(*arguments, "--where", "load=100rps").code == 0
     assert bench.refused(*arguments, "--where", "load=1rps")
     assert bench.refused(*arguments, "--where", "colour=red")
+
+
+def test_a_parquet_of_more_rows_than_anybody_has_runs_is_refused_before_it_is_read(bench, monkeypatch):
+    pl.DataFrame({"run": ["a"] * 1001}).write_parquet(bench.folder / "runs.parquet")
+    monkeypatch.setattr(tables, "MOST_ROWS", 1000)
+    assert bench.refused("--table", "runs.parquet", "--baseline", "none") == (
+        "meshtrial compare: runs.parquet: holds 1001 rows: a table has one a run and response\n"
+    )
 
 
 def test_the_twin_stands_outside_the_family(bench):

@@ -37,6 +37,7 @@ def test_what_is_there_and_what_is_not():
         (Fields.integer, 1.5, "a is 1.5, not a whole number"),
         (Fields.integer, 1e300, "a is 1e+300, not a whole number"),
         (Fields.counts, {"b": "x"}, "b is 'x', not a number"),
+        (Fields.counts, {"b": -1}, "'b' of a is -1, less than none"),
         (Fields.objects, {"b": 1}, "a is no list of objects"),
         (Fields.objects, [1], "a is no list of objects"),
     ],

@@ -227,6 +227,10 @@ def test_two_packings_of_one_plan_are_told_apart_by_the_digests_of_their_runs(fi
     with refused(RecordError, f"{folder}: is another study than the one in {other}; move it away"):
         packed.unpack(other)
     assert packed.unpack(file) == folder
+    # The same, but for how its files are written down.
+    plan = (SAMPLE / "plan.json").read_bytes()
+    odd = rewritten(file, tmp_path / "odd.zip", {f"{HOME}//plan.json": plan, f"{HOME}/plan.json": None})
+    assert packed.unpack(odd) == folder
 
 
 def test_what_was_unpacked_without_requests_does_not_stand_for_a_file_that_has_them(file, tmp_path, studies):

@@ -52,8 +52,8 @@ def _read_table(source: Source, sample_floor: float) -> Recorded:
     for row in source.rows("CSV of oha"):
         start, latency = row.number("request-start"), row.number("request-duration")
         status = row.integer("status")
-        if start is None or latency is None or status is None:
-            raise row.broken("a row lacks request-start, request-duration or status")
+        if start is None or latency is None or status is None or start < 0:
+            raise row.broken("a row lacks request-start, request-duration or status, or starts before the run")
         latencies.append(latency)
         good.append(status < 400)
         ends.append(start + latency)

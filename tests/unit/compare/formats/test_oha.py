@@ -65,6 +65,12 @@ def test_what_cannot_be(refused, whole, damage, named):
     assert missing(refused(whole), [*named]) == []
 
 
+def test_a_row_of_the_csv_that_began_before_the_run_is_refused(refused, fixture_text):
+    header, first, *rows = fixture_text("oha.csv").splitlines()
+    early = ",".join(["-1e9", *first.split(",")[1:]])
+    assert missing(refused("\n".join([header, early, *rows]) + "\n"), ["request-start"]) == []
+
+
 def test_every_answer_of_the_csv_without_the_failed_ones(read, fixture_text):
     rows = [line.split(",") for line in fixture_text("oha.csv").splitlines()[1:]]
     good = sorted(float(row[4]) for row in rows if row[6] == "200")
