@@ -48,7 +48,7 @@ def objects(treatment: Treatment, load: Load, upstream: Upstream, tokens: Tokens
 
 def server_bootstrap(treatment: Treatment, load: Load, upstream: Upstream, tokens: Tokens | None) -> Json:
     """The server's sidecar: everything that comes in goes to the app on loopback."""
-    proxy = _proxy("server sidecar")
+    proxy = envoy.Proxy("server sidecar", ("127.0.0.1", ADMIN_PORT))
     h2 = load.protocol in ("grpc", "h2")
     proxy.clusters.append(envoy.cluster("app", "127.0.0.1", upstream.app_port, http2=h2))
     filters: list[Json] = []
@@ -67,12 +67,12 @@ def server_bootstrap(treatment: Treatment, load: Load, upstream: Upstream, token
     manager["typed_config"]["forward_client_cert_details"] = "SANITIZE_SET"
     manager["typed_config"]["set_current_client_cert_details"] = {"uri": True}
     proxy.listeners.append(envoy.listener("inbound", "0.0.0.0", INBOUND_PORT, [manager], tls))
-    return proxy.bootstrap()
+    return _readable(proxy)
 
 
 def client_bootstrap(treatment: Treatment, upstream: Upstream) -> Json:
     """The generator's sidecar: what it is asked on loopback goes to the server's."""
-    proxy = _proxy("client sidecar")
+    proxy = envoy.Proxy("client sidecar", ("127.0.0.1", ADMIN_PORT))
     tls = None
     if treatment.has("mtls"):
         tls = envoy.tls_context(_identity("client"), _identity("server").spiffe, server=False)
@@ -81,16 +81,15 @@ def client_bootstrap(treatment: Treatment, upstream: Upstream) -> Json:
     proxy.clusters.append(server)
     manager = envoy.http_manager("outbound", "server")
     proxy.listeners.append(envoy.listener("outbound", "127.0.0.1", OUTBOUND_PORT, [manager]))
-    return proxy.bootstrap()
+    return _readable(proxy)
 
 
-def _proxy(name: str) -> envoy.Proxy:
-    """A sidecar to be: its admin, which could end it, on loopback alone; what is read of it on the pod's address."""
-    proxy = envoy.Proxy(name, ("127.0.0.1", ADMIN_PORT))
+def _readable(proxy: envoy.Proxy) -> Json:
+    """The bootstrap of a sidecar whose admin listens on loopback alone; what is read of it is on the pod's address."""
     proxy.clusters.append(envoy.cluster("admin", *proxy.admin))
     manager = envoy.http_manager("readings", "admin", paths=_READ)
     proxy.listeners.append(envoy.listener("readings", "0.0.0.0", READINGS_PORT, [manager]))
-    return proxy
+    return proxy.bootstrap()
 
 
 def behind_sidecar(manifest: Json) -> None:
