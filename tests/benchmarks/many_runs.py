@@ -21,6 +21,7 @@ from browser.simulated import page_of
 from unit.report import synth
 
 from meshtrial.inference import judge
+from meshtrial.records import series
 from meshtrial.records.dataset import StudyData
 
 FEW, MANY = 67, 667  # blocks
@@ -49,6 +50,8 @@ def measured(blocks: int, ties: bool) -> tuple[float, float, float]:
     with tempfile.TemporaryDirectory() as folder:
         shape = synth.Shape(treatments=("none", "none-aa", "node-proxy"), blocks=blocks, requests=600, verdicts=False)
         data = asked(synth.study_data(Path(folder), shape), ties)
+        for run in data.runs:  # as every run is recorded
+            series.of_requests(data.latency(run)).write_parquet(data.run_folder(run) / series.FILE)
         began = time.process_time()
         rows = judge(data.plan, data.plan, data.runs, data.table)
         judged = time.process_time()

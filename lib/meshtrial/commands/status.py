@@ -13,7 +13,7 @@ from meshtrial.records.listing import recorded_in
 from meshtrial.records.parts import part_of
 from meshtrial.records.store import StudyStore
 from meshtrial.run import duration
-from meshtrial.run.trial import complete
+from meshtrial.run.trial import complete, go_on
 
 
 def run(_: argparse.Namespace, out: TextIO) -> int:
@@ -31,18 +31,21 @@ def line(path: Path) -> str:
     """How far a study is, in one line."""
     try:
         store = StudyStore.open(path)
-        records = store.records()
+        damaged: dict[Path, str] = {}
+        records = store.records(damaged)
         done = {record.run_id for record in records}
         invalid = sum(1 for record in records if not record.valid)
         part = part_of(store.plan, store.environment)
         blocks = f"{len(finished_blocks(store.plan, records))} of {len(store.blocks)} blocks"
-        state = "whole" if complete(store) else f"provisional, {blocks}"
+        state = "whole" if complete(store, records) else f"provisional, {blocks}"
         if store.running:
             besides_s = duration.expected_besides_s(store.plan, records, paths.studies_root())
             waiting = [run for run in store.runs_here() if run.run_id not in done]
             left_s = duration.left_s(store.plan, waiting, besides_s)
             state = f"running, {blocks}, {duration.said(store.plan, left_s)}"
         state += f", part {part}" if part else ""
+        if damaged:
+            state += f", {len(damaged)} damaged ({next(iter(damaged)).name}); {go_on(store)} makes them again"
         return f"{paths.shown(path)}  {state}  {len(done)}/{len(store.runs_here())} runs, {invalid} attempts invalid"
     except MeshtrialError as error:
         return f"{paths.shown(path)}  unreadable: {error}"

@@ -9,13 +9,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from polars.exceptions import PolarsError
+
 from meshtrial import paths
 from meshtrial.errors import RecordError, UsageError
-from meshtrial.inference import infer_recorded, read_runs, read_study, read_verdict_frame, read_verdicts
+from meshtrial.inference import (
+    STOPPING,
+    infer_recorded,
+    read_runs,
+    read_study,
+    read_verdict_frame,
+    read_verdicts,
+    stopping_of,
+)
+from meshtrial.load.ingest import latencies
 from meshtrial.records import packed
-from meshtrial.records.columns import verdict_frame
+from meshtrial.records.columns import read_frame, verdict_frame
 from meshtrial.records.schema import RunRecord
-from meshtrial.records.store import StudyStore, check_checksums
+from meshtrial.records.store import StudyStore, check_checksums, check_environment, read_json
+from meshtrial.typed import shortened
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -49,16 +61,21 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 def _verify(path: Path, problems: list[str], shown: str, out: TextIO) -> int:
     store = StudyStore.open(path)
-    folders = store.run_folders()
+    folders, damaged = store.run_folders(), dict[Path, str]()
+    problems += check_environment(path)
     problems += [line for folder in folders for line in check_checksums(folder)]
-    records = store.records()
-    problems += _misplaced(store, records, folders)
+    records = store.records(damaged)
+    problems += [*damaged.values(), *_misplaced(store, records, [one for one in folders if one not in damaged])]
+    problems += [line for record in records for line in _other_latencies(store, record)]
+    if not same(read_json(path / STOPPING), stopping_of(store.plan, records)):
+        problems.append(f"{path / STOPPING}: the rule and the records say something else")
     table, rows = infer_recorded(store, records)
     if not same(read_verdicts(store), [row.to_dict() for row in rows]):
         problems.append(f"{path / 'verdicts.json'}: re-analysis of the records gives other verdicts")
     if not same(read_verdict_frame(store).to_dicts(), verdict_frame(rows).to_dicts()):
         problems.append(f"{path / 'verdicts.parquet'}: re-analysis of the records gives other verdicts")
-    if not read_runs(store).equals(table):
+    order = ("sequence", "attempt", "response")  # whatever the clock said of the order of the runs
+    if not read_runs(store).sort(order).equals(table.sort(order)):
         problems.append(f"{path / 'runs.parquet'}: the records give another table")
     if problems:
         raise RecordError("\n".join(problems))
@@ -66,6 +83,22 @@ def _verify(path: Path, problems: list[str], shown: str, out: TextIO) -> int:
     said = f"; {absent} left out when it was packed" if absent else ""
     print(f"{shown}: plan sealed, {len(records)} runs intact, {len(rows)} verdicts the same again{said}", file=out)
     return 0
+
+
+def _other_latencies(store: StudyStore, record: RunRecord) -> list[str]:
+    """Latencies of a record that its own requests do not give; nothing where these were left out."""
+    folder = store.folder(record.run_id, record.attempt)
+    if not (folder / "latency.parquet").is_file():
+        return []
+    try:
+        found, _ = latencies(read_frame(folder / "latency.parquet"), store.plan.study.gates.sample_floor)
+    except (RecordError, PolarsError) as error:
+        return [f"{folder}: its requests cannot be read ({shortened(str(error), 120)})"]
+    return [
+        f"{folder / 'run.json'}: {name} is {value:.6g}, its requests give {found[name]:.6g}"
+        for name, value in record.responses.items()
+        if name in found and not same(value, found[name])
+    ]
 
 
 def _misplaced(store: StudyStore, records: Sequence[RunRecord], folders: Sequence[Path]) -> list[str]:

@@ -26,6 +26,8 @@ from meshtrial.records.store import StudyStore, write_json
 from meshtrial.records.tables import include, runs_table
 from meshtrial.vocabulary import Word
 
+STOPPING = "stopping.json"
+
 
 def infer(
     plan: Plan, records: Sequence[RunRecord], places: Mapping[int, str] | None = None
@@ -126,19 +128,21 @@ def read_verdicts(store: StudyStore) -> list[dict[str, Any]]:
     return rows
 
 
+def stopping_of(plan: Plan, records: Sequence[RunRecord]) -> dict[str, Any]:
+    """What ``stopping.json`` holds: what the plan's rule says of these records."""
+    finished = finished_repetitions(plan, records)
+    decision = decide(plan, records, finished)
+    return {
+        "rule": dict(plan.study.stopping),
+        "repetitions": finished,
+        "alpha": decision.alpha,
+        "stop": decision.stop,
+        "reason": decision.reason,
+    }
+
+
 def _write(store: StudyStore, records: Sequence[RunRecord], table: pl.DataFrame, rows: Sequence[VerdictRow]) -> None:
-    finished = finished_repetitions(store.plan, records)
-    decision = decide(store.plan, records, finished)
-    write_json(
-        store.path / "stopping.json",
-        {
-            "rule": dict(store.plan.study.stopping),
-            "repetitions": finished,
-            "alpha": decision.alpha,
-            "stop": decision.stop,
-            "reason": decision.reason,
-        },
-    )
+    write_json(store.path / STOPPING, stopping_of(store.plan, records))
     table.write_parquet(store.path / "runs.parquet", compression="zstd")
     plain = [row.to_dict() for row in rows]
     (store.path / "verdicts.json").write_text(json.dumps(plain, indent=1, allow_nan=False) + "\n")

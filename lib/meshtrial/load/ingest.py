@@ -88,7 +88,7 @@ def ingest_slices(slices: Sequence[Sequence[GeneratorOutput]], load: Load, sampl
     parts = [part for one in taken for part in one]
     everything = pl.concat([merge_requests([part.frame for part in one], slice_index=i) for i, one in enumerate(taken)])
     requests = _warm(everything, load)
-    responses, bounds = _latencies(requests, sample_floor)
+    responses, bounds = latencies(requests, sample_floor)
     if len(load.protocols) > 1:
         responses |= _by_protocol(parts, load, sample_floor)
     responses |= qualities(parts, load, len(slices))
@@ -201,7 +201,8 @@ def _achieved(
     return schedule.rps * requests / schedule.planned / drawn_out
 
 
-def _latencies(requests: pl.DataFrame, sample_floor: float) -> tuple[dict[str, float], dict[str, float]]:
+def latencies(requests: pl.DataFrame, sample_floor: float) -> tuple[dict[str, float], dict[str, float]]:
+    """Mean, largest and quantiles of a run's requests, and the resolution of each quantile."""
     raw = successful(requests).to_numpy()
     responses: dict[str, float] = {}
     if raw.size:

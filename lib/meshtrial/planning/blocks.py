@@ -222,7 +222,8 @@ def _load_plan(data: StudyData, load: str, inclusion: Inclusion, needs: tuple[Ne
 def _block_seconds(data: StudyData, load: str) -> float:
     """Sum over the treatments of what a run of theirs takes, from its start to the start of the next one."""
     spans: dict[str, list[float]] = {}
-    for run, after in zip(data.runs, [*data.runs[1:], None], strict=True):
+    runs = sorted(data.runs, key=lambda run: run.start_unix_s)
+    for run, after in zip(runs, [*runs[1:], None], strict=True):
         if run.load == load:
             own = _own_seconds(run)
             gap = own if after is None else after.start_unix_s - run.start_unix_s

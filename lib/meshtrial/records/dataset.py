@@ -25,7 +25,7 @@ class StudyData:
     path: Path  # the study's folder
     plan: Plan
     environment: Mapping[str, Any]  # `environment.json`
-    runs: tuple[RunRecord, ...]  # every attempt of every run, in the order in which they ran
+    runs: tuple[RunRecord, ...]  # every attempt of every run, in the order of the plan
     # `runs.parquet`: a row a run and response, columns `RUNS_SCHEMA`. `included` says whether the row's block
     # takes part in the inference.
     table: pl.DataFrame

@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from meshtrial import paths
 from meshtrial.errors import RecordError, UsageError
+from meshtrial.records.schema import TEMPORARY
 
 SCHEMA = "meshtrial.packed/1"
 SUFFIX = ".zip"
@@ -70,7 +71,8 @@ def pack(folder: Path, target: Path, without: Sequence[str] = ()) -> Path:
             for path in sorted(path for path in folder.rglob("*") if path.is_file()):
                 inside = PurePosixPath(path.relative_to(folder).as_posix())
                 of_run = str(PurePosixPath(*inside.parts[2:])) if inside.parts[0] == "runs" else ""
-                if str(inside) not in (NOTE, ".lock") and not is_left_out(of_run, absent):
+                half = any(part.startswith(TEMPORARY) for part in inside.parts)  # of a run that a crash cut off
+                if str(inside) not in (NOTE, ".lock") and not half and not is_left_out(of_run, absent):
                     entry = _entry(home / inside)
                     entry.file_size = path.stat().st_size
                     with path.open("rb") as source, made.open(entry, "w") as packed:

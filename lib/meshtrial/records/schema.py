@@ -135,6 +135,10 @@ class RunRecord:
             raise RecordError(f"{where}: not a whole run record ({error}); restore it from a backup") from None
 
 
+# What the folder of a run is called until it is whole.
+TEMPORARY = ".incomplete-"
+
+
 def run_folder(study: Path, run_id: str, attempt: int) -> Path:
     """Where a run's attempt lies once it is whole."""
     return study / "runs" / (run_id if attempt == 1 else f"{run_id}-attempt{attempt}")

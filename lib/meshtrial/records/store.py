@@ -1,7 +1,8 @@
 """The store on disk: a study's folder, its sealed plan, and run folders that are whole or not there.
 
-A run is written under a temporary name and renamed when complete. Nothing is ever written into a
-complete folder again; what is derived (``runs.parquet``, ``verdicts.*``) can be deleted and made anew.
+A run is written under a temporary name, and renamed when complete and on the disk. Nothing is ever written into a
+complete folder again, and one that cannot be read any more is set aside; what is derived (``runs.parquet``,
+``verdicts.*``) can be deleted and made anew.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import datetime
 import fcntl
 import hashlib
 import json
+import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -26,11 +28,11 @@ from meshtrial.design.plan import Plan, PlannedRun
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.records import packed, parts, series
 from meshtrial.records.columns import kinds_of
-from meshtrial.records.schema import ComponentUsage, RunRecord, run_folder
+from meshtrial.records.schema import TEMPORARY, ComponentUsage, RunRecord, run_folder
 
 PLAN, ENVIRONMENT, CHECKSUMS = "plan.json", "environment.json", "SHA256SUMS"
 PART_ENDING = "-part-"
-_TEMPORARY, _LOCK = ".incomplete-", ".lock"
+_LOCK, _ASIDE = ".lock", "damaged"
 
 
 class StudyStore:
@@ -56,6 +58,7 @@ class StudyStore:
             raise RecordError(f"{path}: cannot be made ({error.strerror}); check rights and free space") from None
         write_json(path / PLAN, plan.to_dict())
         write_json(path / ENVIRONMENT, environment)
+        seal_environment(path)
         return cls(path, plan)
 
     @classmethod
@@ -150,7 +153,7 @@ class StudyStore:
         """
         if not (self.path / PLAN).is_file():
             raise RecordError(f"{self.path / PLAN}: went while the study runs; put the folder back and resume")
-        path = self.path / "runs" / (_TEMPORARY + self.folder(run_id, attempt).name)
+        path = self.path / "runs" / (TEMPORARY + self.folder(run_id, attempt).name)
         shutil.rmtree(path, ignore_errors=True)
         (path / "logs").mkdir(parents=True)
         return path
@@ -158,7 +161,10 @@ class StudyStore:
     def finish(
         self, temporary: Path, record: RunRecord, requests: pl.DataFrame | None, course: pl.DataFrame | None = None
     ) -> Path:
-        """Write the record and what was measured, add checksums, and rename the folder: now it is whole."""
+        """Write the record and what was measured, add checksums, and rename the folder: now it is whole.
+
+        A name may reach the disk before what has it: after a loss of power the run would be there, and empty.
+        """
         if requests is not None:
             requests.write_parquet(temporary / "latency.parquet", compression="zstd")
         if course is not None:
@@ -168,16 +174,19 @@ class StudyStore:
         write_json(temporary / "run.json", record.to_dict())
         write_checksums(temporary)
         final = self.folder(record.run_id, record.attempt)
+        for path in (*temporary.rglob("*"), temporary):
+            _to_disk(path)
         # rename() of a directory is atomic, and refuses a target that is there: records are written once.
         temporary.rename(final)
+        _to_disk(final.parent)
         return final
 
     def discard_incomplete(self) -> list[str]:
         """Remove what a crash left half written; the names of those runs."""
-        left = [path for path in self._runs().iterdir() if path.name.startswith(_TEMPORARY)]
+        left = [path for path in self._runs().iterdir() if path.name.startswith(TEMPORARY)]
         for path in left:
             shutil.rmtree(path, ignore_errors=True)
-        return [path.name.removeprefix(_TEMPORARY) for path in left]
+        return [path.name.removeprefix(TEMPORARY) for path in left]
 
     @contextmanager
     def written(self) -> Iterator[None]:
@@ -203,16 +212,41 @@ class StudyStore:
             raise RecordError(f"{runs}: is missing; restore it from a backup, or start a new study")
         return runs
 
-    def records(self) -> tuple[RunRecord, ...]:
-        """Every whole run, in the order in which they ran."""
+    def records(self, damaged: dict[Path, str] | None = None) -> tuple[RunRecord, ...]:
+        """Every whole run, in the order of the plan and not by the clock, a repeat behind what it repeats.
+
+        A run that cannot be read is refused, or put into `damaged` with the reason.
+        """
         found = []
         for path in self.run_folders():
             if path.is_dir():
-                record = RunRecord.from_dict(read_json(path / "run.json"), str(path / "run.json"))
+                try:
+                    record = RunRecord.from_dict(read_json(path / "run.json"), str(path / "run.json"))
+                except RecordError as error:
+                    if damaged is None:
+                        raise
+                    damaged[path] = str(error)
+                    continue
                 if record.plan_sha256 != self.plan.sha256:
                     raise RecordError(f"{path}: belongs to another plan ({record.plan_sha256[:8]}); move it away")
                 found.append(record)
-        return tuple(sorted(found, key=lambda record: record.start_unix_s))
+        return tuple(sorted(found, key=lambda record: (record.sequence, record.attempt)))
+
+    def set_aside(self) -> dict[Path, str]:
+        """Move runs that cannot be read away, so that they are made again: where each lies now, and what is wrong."""
+        damaged: dict[Path, str] = {}
+        self.records(damaged)
+        if not damaged:
+            return {}
+        moved = {}
+        with self.locked():
+            for path, why in damaged.items():
+                names = (path.name, *(f"{path.name}-{number}" for number in range(2, 1000)))
+                target = next(place for name in names if not (place := self.path / _ASIDE / name).exists())
+                target.parent.mkdir(exist_ok=True)
+                path.rename(target)
+                moved[target] = why
+        return moved
 
 
 def _lock(handle: TextIO, kind: int) -> bool:
@@ -232,7 +266,16 @@ def write_text(path: Path, text: str) -> None:
     """Write a file so that it is whole or not there."""
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_text(text, encoding="utf-8")
+    _to_disk(temporary)
     temporary.replace(path)
+
+
+def _to_disk(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -262,12 +305,33 @@ def check_checksums(folder: Path) -> list[str]:
 
     Files that were left out when the study was packed are not missing.
     """
-    absent = packed.left_out(folder.parent.parent)
+    wanted = _listed(folder)
+    if wanted is None:
+        return [f"{folder / CHECKSUMS}: is missing"]
+    foreign = {str(path.relative_to(folder)) for path in _files(folder)} - set(wanted)
+    added = [f"{folder / name}: was not there when the run was recorded" for name in sorted(foreign)]
+    return [*_altered(folder, wanted, packed.left_out(folder.parent.parent)), *added]
+
+
+def seal_environment(study: Path) -> None:
+    """Write down the digest of the environment of a study that begins."""
+    write_text(study / CHECKSUMS, f"{file_sha256(study / ENVIRONMENT)}  {ENVIRONMENT}\n")
+
+
+def check_environment(study: Path) -> list[str]:
+    """Whether it is as it was, one line where not; nothing of a study that began before its digest was written."""
+    return _altered(study, _listed(study) or {}, ())
+
+
+def _listed(folder: Path) -> dict[str, str] | None:
     try:
         lines = (folder / CHECKSUMS).read_text().splitlines()
     except OSError:
-        return [f"{folder / CHECKSUMS}: is missing"]
-    wanted = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+        return None
+    return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+
+
+def _altered(folder: Path, wanted: Mapping[str, str], absent: Sequence[str]) -> list[str]:
     problems = []
     for name, digest in wanted.items():
         path = folder / name
@@ -276,8 +340,6 @@ def check_checksums(folder: Path) -> list[str]:
                 problems.append(f"{path}: is missing")
         elif file_sha256(path) != digest:
             problems.append(f"{path}: was altered after it was recorded")
-    foreign = {str(path.relative_to(folder)) for path in _files(folder)} - set(wanted)
-    problems += [f"{folder / name}: was not there when the run was recorded" for name in sorted(foreign)]
     return problems
 
 

@@ -51,6 +51,7 @@ class Trial:
         self.parameters = read_parameters(module.PARAMETERS, given)
         self._store: StudyStore | None = None
         self._part = parts.Part.parse(self.parameters["part"]) if self.parameters["part"] else None
+        self._damaged: dict[Path, str] = {}
         folder = self.parameters["study_dir"]
         if not folder and not self.parameters["run_missing"]:
             raise UsageError("run_missing = False: needs study_dir, the recorded study to report")
@@ -62,6 +63,8 @@ class Trial:
             if self._part is not None and self._part != recorded:
                 held = f"part {recorded}" if recorded else "all blocks"
                 raise UsageError(f"part = {self._part}: {folder} holds {held}")
+            if self.parameters["run_missing"]:
+                self._damaged = self._store.set_aside()
         else:
             self.plan = make_plan(module.build(self.parameters))
             _check_part(self.plan, self._part)
@@ -108,6 +111,8 @@ class Trial:
         if tell is None:
             with shown() as suitably:
                 return self.run(suitably)
+        for where, why in self._damaged.items():
+            tell(f"{why.partition(';')[0]}: set aside as {paths.shown(where)}, and made again")
         store = self._store
         if store is not None and not self._measures:
             tell(f"{paths.shown(store.path)}: nothing is run, the report is made from what is recorded")
@@ -201,9 +206,9 @@ class Trial:
             Path(where).write_text(json.dumps({"study_dir": str(store.path)}))
 
 
-def complete(store: StudyStore) -> bool:
+def complete(store: StudyStore, records: Sequence[RunRecord] | None = None) -> bool:
     """Whether nothing is left to run here: the plan or this part of it is through, or its stopping rule ended it."""
-    records = store.records()
+    records = store.records() if records is None else records
     return finished_blocks(store.plan, records).issuperset(store.blocks) or ended(store.plan, records)
 
 

@@ -36,6 +36,14 @@ def test_a_study_that_runs_says_so_and_until_when(store):
     assert status() == f"{store.path}  provisional, 1 of 6 blocks  3/18 runs, 0 attempts invalid\n"
 
 
+def test_a_damaged_run_is_told_with_what_makes_it_again_and_hides_nothing_else(store):
+    folder = store.folder(store.plan.runs[0].run_id, 1)
+    (folder / "run.json").write_text("")
+    again = f"meshtrial run {store.plan.study.name} -p study_dir={store.path} makes them again"
+    state = f"provisional, 0 of 6 blocks, 1 damaged ({folder.name}); {again}"
+    assert status() == f"{store.path}  {state}  2/18 runs, 0 attempts invalid\n"
+
+
 def test_a_lock_that_a_killed_process_left_is_no_sign_of_life(store):
     (store.path / ".lock").touch()
     assert not store.running

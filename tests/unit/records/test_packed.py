@@ -59,6 +59,14 @@ def test_a_link_is_refused_for_it_would_bring_what_it_points_to(tmp_path):
     assert not (tmp_path / "linked.zip").exists()
 
 
+def test_what_a_crash_left_half_written_is_not_packed(tmp_path):
+    folder = shutil.copytree(SAMPLE, tmp_path / SAMPLE.parent.name / SAMPLE.name)
+    (folder / "runs" / ".incomplete-01-1-none").mkdir()
+    (folder / "runs" / ".incomplete-01-1-none" / "fortio.json").write_text("{")
+    with zipfile.ZipFile(packed.pack(folder, tmp_path / "study.zip")) as made:
+        assert [name for name in made.namelist() if "incomplete" in name] == []
+
+
 def test_what_is_left_out_is_named_and_not_missed(tmp_path, studies):
     file = packed.pack(SAMPLE, tmp_path / "slim.zip", ["requests", "logs"])
     assert file.stat().st_size < packed.pack(SAMPLE, tmp_path / "whole.zip").stat().st_size / 2

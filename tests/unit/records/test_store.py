@@ -1,5 +1,8 @@
 import errno
 import fcntl
+import os
+from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -67,6 +70,45 @@ def test_a_truncated_record_names_its_file(store, make_record):
     (folder / "run.json").write_text(text[: len(text) // 2])
     with refused(RecordError, names=[folder / "run.json"]):
         store.records()
+
+
+def test_what_cannot_be_read_is_set_aside_and_made_again(store, make_record):
+    for times in (1, 2):
+        folder = finish(store, make_record)
+        (folder / "run.json").write_text("")
+        moved = store.set_aside()
+        where = store.path / "damaged" / (folder.name if times == 1 else f"{folder.name}-2")
+        assert moved.keys() == {where}
+        assert moved[where].startswith(f"{folder / 'run.json'}: cannot be read (")
+        assert (where / "latency.parquet").exists()
+    finish(store, make_record)
+    assert store.set_aside() == {}
+    assert len(store.records()) == 1
+
+
+def test_runs_are_in_the_order_of_the_plan_whatever_the_clock_said(store, make_record, monkeypatch):
+    for index, attempt in ((0, 1), (1, 1), (0, 2), (2, 1)):
+        run = store.plan.runs[index]
+        record = make_record(store.plan, run, {"latency_p50_s": 0.1}, attempt=attempt)
+        back = replace(record, start_unix_s=1e9 - 3600 * index)  # an hour earlier, run by run
+        store.finish(store.begin(run.run_id, attempt), back, REQUESTS)
+    assert [(record.sequence, record.attempt) for record in store.records()] == [(0, 1), (0, 2), (1, 1), (2, 1)]
+
+
+@pytest.mark.linux
+def test_a_run_is_on_the_disk_before_it_has_its_name(store, make_record, monkeypatch):
+    written, real = [], os.fsync
+
+    def fsync(handle: int) -> None:
+        written.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    folder = finish(store, make_record)
+    before = written[: written.index(str(folder.parent))]
+    names = {path.name for path in folder.rglob("*")}
+    assert {"run.json", "latency.parquet", "SHA256SUMS"} <= names
+    assert {Path(path).name for path in before} >= names | {f".incomplete-{folder.name}"}
 
 
 def test_a_run_of_another_plan_is_refused(store, make_record, make_study, tmp_path):

@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from meshtrial.errors import RecordError, TestbedError
-from meshtrial.records.store import CHECKSUMS, ENVIRONMENT, PLAN, StudyStore, check_checksums, file_sha256
+from meshtrial.records.store import CHECKSUMS, ENVIRONMENT, PLAN, StudyStore, check_checksums, file_sha256, seal_environment
 from meshtrial.testbed.kubernetes import wait
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 from meshtrial.testbed.kubernetes.execs import Exited, PodRef, run
@@ -170,6 +170,7 @@ def _begin(volume: Volume, path: PurePosixPath, study: Remote, target: Path) -> 
         made = Path(private, *path.parts)
         if not _same(made, study):
             raise RecordError(f"{path}: came damaged; fetch again")
+        seal_environment(made)
         (made / "runs").mkdir()
         made.rename(target)
 
