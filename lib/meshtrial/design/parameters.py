@@ -95,12 +95,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def given_in_notebook(sources: Iterable[str], namespace: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters that a notebook's parameter cells have set.
 
-    Parameters
-    ----------
-    sources : iterable of str
-        Executed cells, oldest first (IPython's ``In``).
-    namespace : mapping
-        The notebook's globals, for the values.
+    `sources` are the executed cells, oldest first (IPython's ``In``), `namespace` the notebook's globals, for the
+    values.
     """
     names: dict[str, None] = {}
     for source in sources:

@@ -236,20 +236,9 @@ _SHORT_NAME = re.compile(
 def find_response(name: str, unit: str = "") -> tuple[Response, float | None]:
     """A response by any of its names (``p50``, ``p99.9_ms``, ``mean``), and what a value is multiplied by to be stored.
 
-    UsageError if the unit of a latency is no time.
-
-    Parameters
-    ----------
-    name : str
-    unit : str, optional
-        The unit that stands beside the value.
-
-    Returns
-    -------
-    tuple
-        The registered response, or a stand-in of kind ``level`` for one that is not known. The factor is None for a
-        latency without a unit: an absolute margin of 0.1 ms on seconds taken for milliseconds would decide the verdict
-        in silence.
+    `unit` is the one that stands beside the value; UsageError where that of a latency is no time. A response that is
+    not known is a stand-in of kind ``level``. The factor is None for a latency without a unit: an absolute margin of
+    0.1 ms on seconds taken for milliseconds would decide the verdict in silence.
     """
     found = _SHORT_NAME.fullmatch(name.strip())
     if found:
@@ -310,18 +299,10 @@ def declared_scales(items: Iterable[str], scales: Mapping[str, Scale]) -> dict[s
 def declared_margins(
     items: Iterable[str], margins: Mapping[str, Margin], find: Callable[[str], Response] = response
 ) -> dict[str, Margin]:
-    """Margins with ``p50=5%`` or ``p50=0.2ms`` in their place; what an item does not give stays as it was.
+    """Margins in force with ``p50=5%`` or ``p50=0.2ms`` in their place; what an item does not give stays as it was.
 
-    UsageError naming the item and what is allowed.
-
-    Parameters
-    ----------
-    items : iterable of str
-        ``response=percentage`` or, for latencies, ``response=milliseconds``.
-    margins : mapping of str to Margin
-        Those in force otherwise.
-    find : callable
-        From a name to its response.
+    An item is ``response=percentage`` or, of a latency, ``response=milliseconds``; UsageError naming it and what is
+    allowed. `find` is from a name to its response.
     """
     found = dict(margins)
     for item in items:

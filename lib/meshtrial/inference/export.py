@@ -75,24 +75,10 @@ FORMATS: Mapping[str, Callable[[StudyData, Path], Iterator[Path]]] = {
 
 
 def export(data: StudyData, folder: Path, formats: tuple[str, ...] = ()) -> tuple[Path, ...]:
-    """Write a study's verdicts and runs.
+    """Write an analysed study's verdicts and runs, in some of :data:`FORMATS` or in all; what was written.
 
-    UsageError for a format that is not known. RecordError where the study has no verdicts, or the folder cannot be
-    written.
-
-    Parameters
-    ----------
-    data : StudyData
-        Analysed.
-    folder : Path
-        Made where it is not there; files of the same names are replaced.
-    formats : tuple of str
-        Of :data:`FORMATS`; all where none are named.
-
-    Returns
-    -------
-    tuple of Path
-        What was written.
+    The folder is made where it is not there, files of the same names are replaced. UsageError for a format that is not
+    known; RecordError where the study has no verdicts, or the folder cannot be written.
     """
     for name in formats:
         if name not in FORMATS:

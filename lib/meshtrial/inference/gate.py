@@ -150,13 +150,7 @@ class GateOutcome:
 
 
 def read_rules(fail_on: Iterable[str] = (), require: Iterable[str] = ()) -> Rules:
-    """Rules as they are typed: ``slower,more`` or ``slower:material``.
-
-    Parameters
-    ----------
-    fail_on, require : iterable of str
-        Comma-separated words, an item for every time the option was given.
-    """
+    """Rules as they are typed: ``slower,more`` or ``slower:material``, an item for every time the option was given."""
     rules = Rules(_read(FAIL_ON, fail_on), _read(REQUIRE, require))
     for rule in rules.require:
         if rule.word is Word.PROVISIONAL:

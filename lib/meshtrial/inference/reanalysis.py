@@ -35,23 +35,12 @@ class Reanalysis:
 def reanalyse(
     data: StudyData, *, margin: str = "", alpha: float | None = None, baseline: str = "", pairs: bool = False
 ) -> Reanalysis:
-    """Judge the recorded runs again.
+    """Judge the recorded runs again; UsageError for a margin, level or treatment that cannot be.
 
-    UsageError for a margin, level or treatment that cannot be.
-
-    Parameters
-    ----------
-    data : StudyData
-        As it was recorded.
-    margin : str, optional
-        ``10%``, ``0.2ms``, ``10%,0.2ms`` for every response, ``p50=5%,p99=10%`` for some; what is not given stays.
-    alpha : float, optional
-        Error level of a family.
-    baseline : str, optional
-        A treatment: all others are compared with it, in one family a response and load. The A/A twin stays that of the
-        study's own baseline, which it equals.
-    pairs : bool, optional
-        All pairs of the treatments beside the contrasts that were declared, corrected by max-T.
+    `margin` is ``10%``, ``0.2ms``, ``10%,0.2ms`` for every response or ``p50=5%,p99=10%`` for some, what is not given
+    stays; `alpha` the error level of a family. All others are compared with the `baseline`, in one family a response
+    and load; the A/A twin stays that of the study's own baseline, which it equals. `pairs` are all pairs of the
+    treatments beside the contrasts that were declared, corrected by max-T.
     """
     declared = data.plan.study
     asked = declared

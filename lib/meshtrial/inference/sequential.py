@@ -16,13 +16,13 @@ from meshtrial.records.tables import include, is_result, runs_table
 
 
 def finished_repetitions(plan: Plan, records: Iterable[RunRecord]) -> int:
-    """How many repetitions, from the first on, have every run recorded, its repeat included where it needed one."""
+    """How many blocks, from the first on, have every run recorded, its repeat included where it needed one."""
     done = finished_blocks(plan, records)
     return next((n - 1 for n in range(1, plan.study.blocks + 1) if n not in done), plan.study.blocks)
 
 
 def finished_blocks(plan: Plan, records: Iterable[RunRecord]) -> frozenset[int]:
-    """The repetitions whose every run is recorded, wherever they stand in the plan."""
+    """The blocks whose every run is recorded, wherever they stand in the plan."""
     last: dict[str, int] = {}
     done: set[str] = set()
     for record in records:
@@ -33,23 +33,14 @@ def finished_blocks(plan: Plan, records: Iterable[RunRecord]) -> frozenset[int]:
     return frozenset(range(1, plan.study.blocks + 1)) - open_ones
 
 
-def decide(plan: Plan, records: Sequence[RunRecord], repetitions: int) -> stats.Decision:
-    """What the declared rule says after so many repetitions.
-
-    Parameters
-    ----------
-    plan : Plan
-    records : sequence of RunRecord
-        Those of later repetitions are not looked at.
-    repetitions : int
-        Finished ones.
-    """
+def decide(plan: Plan, records: Sequence[RunRecord], blocks: int) -> stats.Decision:
+    """What the declared rule says after so many finished blocks; records of later ones are not looked at."""
     rule = stats.stopping_rule(plan.study.stopping)
     if isinstance(rule, stats.FixedN):
-        return rule.decide(stats.Progress(run=repetitions, complete=repetitions))
-    seen = [record for record in records if record.repetition <= repetitions]
+        return rule.decide(stats.Progress(run=blocks, complete=blocks))
+    seen = [record for record in records if record.repetition <= blocks]
     table = runs_table(plan, seen)
-    complete, widths, conclusive = repetitions, {}, True
+    complete, widths, conclusive = blocks, {}, True
     alpha = rule.alpha_first if isinstance(rule, stats.TwoLooks) else rule.alpha
     for load in plan.study.loads:
         inclusion = include(plan, seen, load.label)
@@ -59,7 +50,7 @@ def decide(plan: Plan, records: Sequence[RunRecord], repetitions: int) -> stats.
             if result.comparison is not None:
                 key = f"{load.label} {response} {result.treatment}/{result.baseline}"
                 widths[key] = stats.half_width(result.comparison)
-    return rule.decide(stats.Progress(repetitions, complete, widths, conclusive))
+    return rule.decide(stats.Progress(blocks, complete, widths, conclusive))
 
 
 def ended(plan: Plan, records: Sequence[RunRecord]) -> bool:

@@ -90,13 +90,8 @@ class StudyData:
 def subset(data: StudyData, treatments: Sequence[str] = (), loads: Sequence[str] = ()) -> StudyData:
     """The rows, runs and verdicts of some treatments and loads, to be looked at; what is judged is always the whole.
 
-    UsageError for one that the study does not have.
-
-    Parameters
-    ----------
-    data : StudyData
-    treatments, loads : sequence of str, optional
-        None is all of them. What the treatments are compared with stays, and so do the study's baseline and its twin.
+    What the treatments are compared with stays, and so do the study's baseline and its twin. UsageError for a treatment
+    or load that the study does not have.
     """
     study = data.plan.study
     named = [treatment.name for treatment in study.treatments]

@@ -20,17 +20,10 @@ from meshtrial.records.tables import is_result
 
 
 def merge(stores: Sequence[StudyStore], target: Path) -> StudyStore:
-    """Write the whole study into a new folder.
+    """Write the whole study into a new folder, from its parts in any order.
 
     UsageError where these are not the parts of one study. RecordError where a part is damaged or lacks runs, or the
     folder is there already.
-
-    Parameters
-    ----------
-    stores : sequence of StudyStore
-        Its parts, in any order.
-    target : Path
-        The folder; it must not be there.
     """
     parts = sorted(map(_read, stores), key=lambda one: one[1].blocks)
     first = parts[0][0] if parts else None

@@ -40,16 +40,9 @@ _MOST_READ = 2**26  # of a file that is read whole
 
 
 def pack(folder: Path, target: Path, without: Sequence[str] = ()) -> Path:
-    """Write a study's folder as one zip file.
+    """Write a study's folder, ``<study>/<UTC>-<hash>``, as one zip file; one that is there is replaced.
 
-    Parameters
-    ----------
-    folder : Path
-        ``<study>/<UTC>-<hash>``, analysed.
-    target : Path
-        The file, ``*.zip``; one that is there is replaced.
-    without : sequence of str
-        Of :data:`PARTS`, what is left out.
+    ``without`` are those of :data:`PARTS` that are left out.
     """
     if target.suffix != SUFFIX:
         raise UsageError(f"{target}: a packed study is called *{SUFFIX}")
@@ -86,18 +79,10 @@ def pack(folder: Path, target: Path, without: Sequence[str] = ()) -> Path:
 
 
 def unpack(file: Path, root: Path | None = None, check: Callable[[Path], Sequence[str]] = lambda run: ()) -> Path:
-    """Unpack a study beside those that were recorded here, and return its folder; once is enough.
+    """Unpack what :func:`pack` wrote beside the studies recorded here, or in `root`; its folder. Once is enough.
 
-    RecordError when it is no packed study, is damaged, or another study lies where it would go.
-
-    Parameters
-    ----------
-    file : Path
-        What :func:`pack` wrote.
-    root : Path, optional
-        Instead of ``data/studies``.
-    check : callable, optional
-        What is wrong with a run's folder; a study with any such is not unpacked.
+    RecordError when it is no packed study, is damaged, another study lies where it would go, or `check` says that
+    something is wrong with a run's folder.
     """
     root = paths.studies_root() if root is None else root
     damaged = f"{file}: is not a whole packed study"

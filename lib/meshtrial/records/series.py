@@ -38,15 +38,8 @@ def empty() -> pl.DataFrame:
 def of_requests(requests: pl.DataFrame) -> pl.DataFrame:
     """Requests by the second in which they were sent: how many, how many failed and how, and their quantiles.
 
-    Parameters
-    ----------
-    requests : polars.DataFrame
-        ``latency.parquet``; imputed sends, which never left, do not count.
-
-    Returns
-    -------
-    polars.DataFrame
-        Columns :data:`COLUMNS`, ``component`` empty. Measures: ``sent``, ``failed``, ``failed KIND``, ``p50_s``, ...
+    From ``latency.parquet``, whose imputed sends never left and do not count, to columns :data:`COLUMNS` without a
+    component: ``sent``, ``failed``, ``failed KIND``, ``p50_s``, ...
     """
     sent = requests.filter(~pl.col("imputed") & pl.col("actual_start_s").is_not_null()).with_columns(
         pl.col("actual_start_s").floor().cast(pl.Int32).alias("second"), pl.col("ok").fill_null(True)
@@ -72,13 +65,10 @@ def of_requests(requests: pl.DataFrame) -> pl.DataFrame:
 
 
 def of_samples(samples: Mapping[str, Sequence[UsageSample]], slice_index: int = 0) -> pl.DataFrame:
-    """CPU and memory of every component between one sample and the next.
+    """CPU and memory of every component between one sample and the next, in columns :data:`COLUMNS`.
 
-    Returns
-    -------
-    polars.DataFrame
-        Columns :data:`COLUMNS`. Measures: ``cpu_cores`` over the time since the sample before, ``memory_bytes`` at the
-        sample; ``second`` is that in which the middle of this time lies.
+    ``cpu_cores`` is over the time since the sample before, ``memory_bytes`` at the sample; ``second`` is that in which
+    the middle of this time lies.
     """
     rows = []
     for component, found in samples.items():

@@ -89,18 +89,9 @@ class StudyStore:
     def begun(
         cls, root: Path, name: str, plan_of: Callable[[int], Plan], part: parts.Part | None = None
     ) -> StudyStore | None:
-        """The newest study under a root that has the plan of its seed, and is this part of it; None where none is.
+        """The newest study under a root that has the plan that `plan_of` draws from its seed, and is this part of it.
 
-        Parameters
-        ----------
-        root : Path
-            Where the studies lie.
-        name : str
-            Of the study.
-        plan_of : callable
-            The wanted plan, drawn from a seed.
-        part : Part, optional
-            None is the whole.
+        None where there is none; without a part it is the whole.
         """
         # environment.json is written last: a folder without it was left by a crash before the first run.
         for path in sorted(root.glob(f"{name}/*/{ENVIRONMENT}"), reverse=True):

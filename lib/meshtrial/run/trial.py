@@ -51,7 +51,7 @@ class Trial:
         self.parameters = read_parameters(module.PARAMETERS, given)
         self._store: StudyStore | None = None
         self._part = parts.Part.parse(self.parameters["part"]) if self.parameters["part"] else None
-        self._damaged: dict[Path, str] = {}
+        self._aside: list[str] = []
         folder = self.parameters["study_dir"]
         if not folder and not self.parameters["run_missing"]:
             raise UsageError("run_missing = False: needs study_dir, the recorded study to report")
@@ -64,7 +64,10 @@ class Trial:
                 held = f"part {recorded}" if recorded else "all blocks"
                 raise UsageError(f"part = {self._part}: {folder} holds {held}")
             if self.parameters["run_missing"]:
-                self._damaged = self._store.set_aside()
+                self._aside = [
+                    f"{why.partition(';')[0]}: set aside as {paths.shown(where)}, and made again"
+                    for where, why in self._store.set_aside().items()
+                ]
         else:
             self.plan = make_plan(module.build(self.parameters))
             _check_part(self.plan, self._part)
@@ -83,7 +86,7 @@ class Trial:
         return cls(name, given_in_notebook(namespace["In"], namespace))
 
     def announced(self) -> str:
-        """How much there is to do and how long that takes; empty where nothing is measured."""
+        """What was set aside, how much there is to do and how long that takes; empty where nothing is measured."""
         if not self._measures:
             return ""
         plan, blocks = self.plan, self._blocks
@@ -93,7 +96,7 @@ class Trial:
         left_s = duration.left_s(plan, waiting, self._besides_s())
         count = f"{len(waiting)} of {len(runs)} runs" if done else f"{len(runs)} runs"
         planned = f"{count}, {len(plan.study.treatments)} treatments in {len(blocks)} blocks"
-        return f"{plan.study.name}: {planned}; {duration.said(plan, left_s)}"
+        return "\n".join([*self._aside, f"{plan.study.name}: {planned}; {duration.said(plan, left_s)}"])
 
     def run(self, tell: Tell | None = None) -> StudyData:
         """Execute what is not recorded yet, then analyse everything that is.
@@ -111,8 +114,8 @@ class Trial:
         if tell is None:
             with shown() as suitably:
                 return self.run(suitably)
-        for where, why in self._damaged.items():
-            tell(f"{why.partition(';')[0]}: set aside as {paths.shown(where)}, and made again")
+        for line in self._aside:
+            tell(line)
         store = self._store
         if store is not None and not self._measures:
             tell(f"{paths.shown(store.path)}: nothing is run, the report is made from what is recorded")

@@ -500,16 +500,10 @@ _AGREEMENT_SHARE = 10
 
 
 def run_all(rng_seed: int, repetitions: int = 4000, *, recorded: ArrayLike | None = None) -> tuple[CheckResult, ...]:
-    """Run every check.
+    """Run every check, each cell with so many simulated studies.
 
-    Parameters
-    ----------
-    rng_seed : int
-        Every check draws from its own stream of this seed, so that one check's size does not change another's numbers.
-    repetitions : int
-        Simulated studies a cell.
-    recorded : (blocks, treatments) array_like, optional
-        Logs of a recorded A/A study, for the same checks under its residuals.
+    Every check draws from its own stream of the seed, so that one check's size does not change another's numbers.
+    `recorded` are logs (blocks, treatments) of a recorded A/A study, for the same checks under its residuals.
     """
     streams = np.random.SeedSequence(rng_seed).spawn(len(CHECKS) + 1)
     rows: list[CheckResult] = []

@@ -128,12 +128,8 @@ class Comparison:
         """The intervals with what the buckets of histograms leave open; those of a difference as they are.
 
         A quantile lies somewhere in its bucket, and not in the same place for both treatments: that error is the same
-        in every run, so no number of runs takes it out, and no test sees it.
-
-        Parameters
-        ----------
-        treatment, baseline : float
-            Width of the bucket as a share of the quantile.
+        in every run, so no number of runs takes it out, and no test sees it. Given is the width of each one's bucket as
+        a share of the quantile.
         """
         if self.scale != "ratio" or not treatment + baseline > 0:
             return self

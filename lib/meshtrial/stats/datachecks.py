@@ -21,13 +21,9 @@ _SMALLEST_CHANGE = 0.02
 
 
 def warm_up(first: ArrayLike, second: ArrayLike) -> tuple[Warning, ...]:
-    """First half of the measured time against the second, over all runs.
+    """First half of the measured time against the second, of the response in each run; positive.
 
-    Parameters
-    ----------
-    first, second : (runs,) array_like
-        The response in each half of each run; positive. ``"warm-up"`` where they differ by at least 2 % at a level of
-        1 %.
+    ``"warm-up"`` where they differ by at least 2 % at a level of 1 %.
     """
     a, b = as_sample(first, "first half"), as_sample(second, "second half")
     if len(a) != len(b):
@@ -45,16 +41,10 @@ def warm_up(first: ArrayLike, second: ArrayLike) -> tuple[Warning, ...]:
 
 
 def coarse_quantile(resolution: float, value: float, relative_margin: float) -> tuple[Warning, ...]:
-    """A quantile that is known to a bucket only, against the margin it is to be judged by.
+    """A quantile that is known to a bucket only, against the margin that it is to be judged by, 0.05 for 5 %.
 
-    Parameters
-    ----------
-    resolution : float
-        Width of the histogram bucket that holds the quantile, or the step of the clock, in the response's unit.
-    value : float
-        The quantile, in the same unit.
-    relative_margin : float
-        Effective relative margin, 0.05 for 5 %; ``"coarse-quantile"`` where the bucket is wider.
+    The resolution is the width of the histogram's bucket that holds the quantile, or the step of the clock, in its
+    unit; ``"coarse-quantile"`` where that is wider.
     """
     if not (resolution >= 0 and value > 0 and relative_margin > 0):
         raise UsageError(
@@ -86,12 +76,7 @@ def repeated_values(values: ArrayLike, *, share: float = 0.5) -> tuple[Warning, 
 def varying_factors(groups: Sequence[Hashable], factors: Mapping[str, Sequence[Hashable]]) -> tuple[Warning, ...]:
     """Factors that should be the same for all runs of a group, and are not (image, node, version).
 
-    Parameters
-    ----------
-    groups : (runs,) sequence
-        The group of each run: its treatment, or its treatment and load.
-    factors : mapping of name to (runs,) sequence
-        Value of each factor in each run.
+    The group of each run is its treatment, or its treatment and load; a factor has a value of each run.
     """
     found = []
     for factor, levels in factors.items():

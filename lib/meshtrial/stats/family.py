@@ -260,14 +260,9 @@ def analyse_family(
     # Of a quantile that is known to a bucket only: the bucket's width as a share of it. Intervals are widened by it.
     resolution: Mapping[str, float] | None = None,
 ) -> tuple[ContrastResult, ...]:
-    """Compare, correct and judge all contrasts of one response at one load.
+    """Compare, correct and judge all contrasts of one response at one load: in the order of the family, the twin last.
 
     UsageError if names, shapes or values cannot be used.
-
-    Returns
-    -------
-    tuple of ContrastResult
-        In the order of the family, the twin last.
     """
     invalid, saturated = invalid or {}, saturated or {}
     pairs = family.pairs(list(values))

@@ -134,22 +134,10 @@ def _projectors(sizes: FloatArray, grid: FloatArray) -> tuple[FloatArray, FloatA
 
 
 def find_knee(x: ArrayLike, y: ArrayLike, rng: np.random.Generator, *, alpha: float = 0.05, draws: int = 1000) -> Knee:
-    """Locate a change of slope on a ladder of at least five sizes.
+    """Locate a change of slope of the responses (blocks, k), or of their logs, on a ladder of at least five sizes.
 
-    UsageError with fewer than five sizes: a bend between too few points can always be fitted.
-
-    Parameters
-    ----------
-    x : (k,) array_like
-        Sizes.
-    y : (blocks, k) array_like
-        The response (or its log).
-    rng : numpy.random.Generator
-        Source of randomness for resampling the blocks.
-    alpha : float
-        One minus the confidence.
-    draws : int
-        Resampled studies.
+    UsageError with fewer: a bend between too few points can always be fitted. `rng` resamples whole blocks, in so many
+    drawn studies.
     """
     sizes, table = ladder(x, y, fewest=5)
     if len(sizes) != len(np.unique(sizes)):
@@ -239,18 +227,8 @@ def _logs(sizes: FloatArray, table: FloatArray) -> tuple[FloatArray, FloatArray]
 def power_law(x: ArrayLike, y: ArrayLike, *, alpha: float = 0.05, margin: float | None = None) -> PowerLaw:
     """Exponent of growth, and whether it is more or less than linear; warns where the log-log line bends.
 
-    UsageError if the ladder cannot be used or a value is not positive.
-
-    Parameters
-    ----------
-    x : (k,) array_like
-        Sizes: endpoints, requests a second.
-    y : (blocks, k) array_like
-        The response; positive.
-    alpha : float
-        Error rate.
-    margin : float, optional
-        Exponents within 1 - margin and 1 + margin count as linear.
+    `x` are sizes, endpoints or requests a second, `y` the response (blocks, k), all positive. Exponents within 1 -
+    margin and 1 + margin count as linear. UsageError if the ladder cannot be used or a value is not positive.
     """
     sizes, table = _logs(*ladder(x, y))
     exponent = slope_over_blocks(block_slopes(sizes, table), 1.0, alpha, _bend(sizes, table, alpha))
@@ -379,18 +357,10 @@ def marginal_cost(x: ArrayLike, y: ArrayLike, *, alpha: float = 0.05) -> Slope:
 
 
 def marginal_costs(sizes: Mapping[str, ArrayLike], y: ArrayLike, *, alpha: float = 0.05) -> dict[str, Slope]:
-    """Costs of several sizes that vary together, each with the others held.
+    """Costs of several sizes that vary together (endpoints, thousands of requests a second), each with the others held.
 
-    UsageError if the sizes rise in step, so that their costs cannot be told apart.
-
-    Parameters
-    ----------
-    sizes : mapping of name to (k,) array_like
-        Such as endpoints and thousands of requests a second, on the same k rungs.
-    y : (blocks, k) array_like
-        The response.
-    alpha : float
-        Error rate.
+    All sizes are those of the same k rungs, `y` is the response (blocks, k). UsageError if the sizes rise in step, so
+    that their costs cannot be told apart.
     """
     names = list(sizes)
     columns = [ladder(sizes[name], y)[0] for name in names]

@@ -159,25 +159,11 @@ def middle_of(ordered: FloatArray) -> float:
 def hodges_lehmann(
     differences: ArrayLike, alpha: float = 0.05, *, null: float = 0.0, atol: float = 0.0
 ) -> RankInterval:
-    """Median of the Walsh averages, with the interval of the exact signed-rank test.
+    """Median of the Walsh averages of one difference a block, with the interval of the exact signed-rank test.
 
-    UsageError if the sample is empty or not finite.
-
-    Parameters
-    ----------
-    differences : (n,) array_like
-        One difference a block.
-    alpha : float
-        One minus the nominal confidence.
-    null : float
-        The shift that the p-value is quoted for.
-    atol : float
-        Tolerance for ties and zeros, in the unit of the differences.
-
-    Returns
-    -------
-    RankInterval
-        ``result.excludes(null) == (result.p <= alpha)``, ties and zeros included.
+    ``result.excludes(null) == (result.p <= alpha)``, ties and zeros included: `null` is the shift that the p-value is
+    quoted for, `atol` the tolerance for ties and zeros, in the unit of the differences. UsageError if the sample is
+    empty or not finite.
     """
     d = as_sample(differences)
     n = len(d)

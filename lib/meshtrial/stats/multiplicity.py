@@ -80,17 +80,8 @@ def step_down_max_t(differences: Sequence[FloatArray], atol: Sequence[float]) ->
     statistic, of all contrasts that are not rejected yet, is as large as the observed one (Westfall and Young,
     Resampling-Based Multiple Testing, 1993, algorithm 2.8; Romano & Wolf, J. Am. Stat. Assoc. 100, 2005).
 
-    Parameters
-    ----------
-    differences : sequence of (n,) arrays
-        Of each contrast, one difference a block; their scales may differ.
-    atol : sequence of float
-        What is tied and what is zero, of each.
-
-    Returns
-    -------
-    (m,) ndarray
-        Exact for 17 blocks and fewer, at least 2^(1-n); beyond that from 65,536 patterns, at least 1 in 65,537.
+    Of each contrast one difference a block, on a scale of its own, and in `atol` what is tied and what is zero. Exact
+    for 17 blocks and fewer, at least 2^(1-n); beyond that from 65,536 patterns, at least 1 in 65,537.
     """
     d = np.stack(list(differences))
     ranks = np.stack([_signed_ranks(row, tied) for row, tied in zip(d, atol, strict=True)])
@@ -125,16 +116,9 @@ def _check(m: int, alpha: float) -> None:
 
 @lru_cache(maxsize=1024)
 def smallest_n(m: int, alpha: float = 0.05, test: Literal["difference", "equivalence"] = "difference") -> int:
-    """Fewest blocks with which one of m contrasts can reach alpha after Holm.
+    """Fewest blocks with which one of m contrasts can reach alpha, the family-wise error rate, after Holm.
 
-    Parameters
-    ----------
-    m : int
-        Contrasts in the family.
-    alpha : float
-        Family-wise error rate.
-    test : {"difference", "equivalence"}
-        Two-sided, 2^(1-n) <= alpha/m; or two one-sided tests, 2^-n <= alpha/m.
+    For a difference two-sided, 2^(1-n) <= alpha/m; for equivalence two one-sided tests, 2^-n <= alpha/m.
     """
     _check(m, alpha)
     bits = math.ceil(math.log2(m / alpha))

@@ -89,12 +89,8 @@ class VarianceComponents:
 def variance_components(deployments: Sequence[ArrayLike]) -> VarianceComponents:
     """Restricted maximum likelihood for slices nested in deployments (statsmodels' ``MixedLM``).
 
-    UsageError with fewer than two deployments, or no deployment with two slices.
-
-    Parameters
-    ----------
-    deployments : sequence of (slices,) array_like
-        The slices of each deployment, on the scale of the analysis (logs for ratios).
+    The slices of each deployment are on the scale of the analysis, logs for ratios. UsageError with fewer than two
+    deployments, or no deployment with two slices.
     """
     groups = [np.asarray(values, dtype=np.float64) for values in deployments]
     if any(g.ndim != 1 or len(g) == 0 or not np.isfinite(g).all() for g in groups):
@@ -131,13 +127,8 @@ def variance_components(deployments: Sequence[ArrayLike]) -> VarianceComponents:
 def best_slices(components: VarianceComponents, cost_outer: float, cost_inner: float, *, most: int = 100) -> int:
     """Cheapest number of slices a deployment (Kalibera & Jones 2013, section 6.2), from 1 to `most`.
 
-    Parameters
-    ----------
-    components : VarianceComponents
-    cost_outer, cost_inner : float
-        Seconds that a fresh deployment costs beside its slices, and that one slice costs.
-    most : int
-        Reached where deployments hardly differ.
+    The costs are seconds: of a fresh deployment beside its slices, and of a slice. `most` is reached where deployments
+    hardly differ.
     """
     if not (cost_outer >= 0 and cost_inner > 0):
         raise UsageError(f"costs are seconds: outer >= 0 and inner > 0, got {cost_outer} and {cost_inner}")

@@ -80,17 +80,9 @@ def detectable_effect(
 ) -> float | None:
     """Smallest standardised effect (mean/sd of the block differences) found with `power` at n blocks.
 
-    None where n is below the exact test's floor: then no effect, however large, can be found.
-
-    Parameters
-    ----------
-    n : int
-        Blocks.
-    alpha, m : float, int
-        Family-wise error and the contrasts of the family: tested at alpha/m, Holm's first step.
-    power : float
-    jointly : bool
-        Corrected by max-T, which finds about as much as Holm and more, also with blocks that cannot reach alpha/m.
+    None where n is below the exact test's floor: then no effect, however large, can be found. It is tested at alpha/m,
+    the family-wise error over the contrasts of the family: Holm's first step. Corrected `jointly`, by max-T, as much is
+    found as by Holm and more, also with blocks that cannot reach alpha/m.
     """
     if n < smallest_n(1 if jointly else m, alpha):
         return None
@@ -117,16 +109,8 @@ def blocks_for_difference(
 ) -> int:
     """Blocks with which a true effect of `margin` is found with `power`; at least the floor.
 
-    UsageError if sd is negative or margin is not positive.
-
-    Parameters
-    ----------
-    sd : float
-        Standard deviation of the block differences (log ratios, or the response's unit).
-    margin : float
-        The effect to be found, on the same scale: ln(1.05) for 5 %.
-    alpha, m, power, jointly
-        As in `detectable_effect`.
+    `sd` is that of the block differences (log ratios, or the response's unit), `margin` on the same scale: ln(1.05) for
+    5 %; the others as in `detectable_effect`. UsageError if sd is negative or margin is not positive.
     """
     fewest = smallest_n(1 if jointly else m, alpha)
     return max(fewest, _blocks(_effect(sd, margin), alpha / m / 2, power, _reach(alpha, m, jointly)))
@@ -137,17 +121,9 @@ def blocks_for_equivalence(
 ) -> int:
     """Blocks with which two treatments are shown to be equivalent with `power`; at least the floor.
 
-    UsageError if sd is negative, margin not positive, or the effect not inside the margin.
-
-    Parameters
-    ----------
-    sd, margin : float
-        As in `blocks_for_difference`.
-    effect : float
-        The true effect; 0 for treatments that do not differ. It uses up part of the margin.
-    alpha, m, power
-        As in `detectable_effect`. With no effect both one-sided tests must succeed, so each has the power
-        (1 + power)/2: .9 at .8.
+    The true `effect` uses up part of the margin; the others are as in `blocks_for_difference`. With no effect both
+    one-sided tests must succeed, so each has the power (1 + power)/2: .9 at .8. UsageError if the effect is not inside
+    the margin.
     """
     if abs(effect) >= margin:
         raise UsageError(

@@ -79,19 +79,10 @@ def bracket(history: Sequence[Rung], *, tolerance: float = 0.02) -> Bracket:
 
 
 def capacity(repeats: Sequence[Sequence[Rung]], *, alpha: float = 0.05, tolerance: float = 0.02) -> Capacity:
-    """Median capacity with its interval over repeated ladders.
+    """Median capacity with its interval over repeated ladders, one a fresh deployment; UsageError without any.
 
-    UsageError without repeats.
-
-    Parameters
-    ----------
-    repeats : sequence of sequences of Rung
-        One ladder a fresh deployment.
-    alpha : float
-        One minus the nominal confidence. Where the repeats cannot reach it, the interval is their whole range, with the
-        confidence that this achieves (three repeats: 75 %).
-    tolerance : float
-        Largest missing share of the rate.
+    Where the repeats cannot reach 1 - `alpha`, the interval is their whole range, with the confidence that this
+    achieves (three repeats: 75 %). `tolerance` is the largest missing share of the rate.
     """
     if not repeats:
         raise UsageError("capacity needs at least one ladder")

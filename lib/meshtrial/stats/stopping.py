@@ -169,15 +169,9 @@ _RULES: dict[str, type[StoppingRule]] = {r.rule: r for r in (FixedN, Precision, 
 
 
 def stopping_rule(data: Mapping[str, Any]) -> StoppingRule:
-    """Read a rule back from its plain form.
+    """Read a rule back from its plain form; UsageError if the rule, one of its options or a value is not known.
 
-    UsageError if the rule, one of its options or a value is not known.
-
-    Parameters
-    ----------
-    data : mapping
-        ``{"rule": "fixed", "n": 10}``, ``{"rule": "precision", "target": 0.03, "n_max": 30}`` or ``{"rule":
-        "two-looks"}``.
+    ``{"rule": "fixed", "n": 10}``, ``{"rule": "precision", "target": 0.03, "n_max": 30}`` or ``{"rule": "two-looks"}``.
     """
     options = dict(data)
     name = options.pop("rule", None)

@@ -10,8 +10,10 @@ import polars as pl
 from meshtrial.design.parameters import read_parameters
 from meshtrial.design.plan import Plan, PlannedRun, make_plan
 from meshtrial.design.studies import study_module
+from meshtrial.inference.rows import LoadFamilies
 from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
-from meshtrial.records.schema import RunRecord
+from meshtrial.records.schema import RunRecord, VerdictRow
+from meshtrial.records.tables import Inclusion
 
 
 def planned(name: str, **given: object) -> Plan:
@@ -36,3 +38,10 @@ def study_of(
         for name, value in responses(run).items()
     ]
     return StudyData(Path("nowhere"), plan, {}, tuple(runs), pl.DataFrame(rows, schema=RUNS_SCHEMA, orient="row"))
+
+
+def rows_of(data: StudyData) -> list[VerdictRow]:
+    """The verdicts at its first load, of which every block takes part."""
+    study = data.plan.study
+    every = Inclusion({}, tuple(range(1, study.blocks + 1)), {}, {}, ())
+    return LoadFamilies(data.plan, data.table, study.loads[0].label, every, study.alpha).verdict_rows()

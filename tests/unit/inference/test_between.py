@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from commandline import SAMPLE, meshtrial
 from refused import refused
 from unit.report.synth import Shape, study_data
 
-from meshtrial import cli
 from meshtrial.design.study import Load
 from meshtrial.errors import UsageError
 from meshtrial.inference import between, infer
@@ -23,8 +21,6 @@ from meshtrial.margin import Margin
 from meshtrial.records.dataset import StudyData
 from meshtrial.report.tables.between import between as table
 from meshtrial.vocabulary import Word
-
-SAMPLE = next((Path(__file__).resolve().parents[3] / "data" / "sample" / "ambient_vs_no_mesh").iterdir())
 
 
 @pytest.fixture(scope="module")
@@ -153,19 +149,19 @@ def test_versions_as_treatments_are_no_change_from_study_to_study(days):
 
 
 def test_the_command_compares_the_sample_with_itself_and_refuses_what_it_cannot(tmp_path):
-    out, err = io.StringIO(), io.StringIO()
     target = tmp_path / "between.json"
-    assert cli.main(["compare", str(SAMPLE), str(SAMPLE), "--json", str(target)], out, err) == 0, err.getvalue()
-    assert "Study against study" in out.getvalue()
+    code, out, err = meshtrial("compare", SAMPLE, SAMPLE, "--json", target)
+    assert (code, err) == (0, "")
+    assert "Study against study" in out
     assert json.loads(target.read_text())["schema"] == "meshtrial.between/1"
     for argv, why in (
-        (["compare"], "nothing to compare: give --baseline"),
-        (["compare", str(SAMPLE)], "one study: name two or more"),
-        (["compare", str(SAMPLE), str(SAMPLE), "--fail-on", "slower"], "compared as they are"),
+        ([], "nothing to compare: give --baseline"),
+        ([SAMPLE], "one study: name two or more"),
+        ([SAMPLE, SAMPLE, "--fail-on", "slower"], "compared as they are"),
     ):
-        err = io.StringIO()
-        assert cli.main(argv, io.StringIO(), err) == 2
-        assert why in err.getvalue()
+        code, _, err = meshtrial("compare", *argv)
+        assert code == 2
+        assert why in err
 
 
 def test_where_the_baseline_moves_the_added_amount_agrees_and_the_ratio_does_not():

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import copy
-import io
 import json
 from dataclasses import replace
 
 import jsonschema
 import polars as pl
 import pytest
+from commandline import SAMPLE, meshtrial
 from refused import refused
 
-from meshtrial import cli, paths
+from meshtrial import paths
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.inference import read_study
 from meshtrial.inference.export import FORMATS, document, export
 from meshtrial.records.columns import verdict_frame
 from meshtrial.records.store import StudyStore
 
-SAMPLE = next((paths.CHECKOUT / "data" / "sample").glob("*/*/plan.json")).parent
 SCHEMA = json.loads((paths.CHECKOUT / "docs" / "schema" / "export.schema.json").read_text())
 
 
@@ -79,8 +78,7 @@ def test_what_cannot_be_exported_is_one_line(data, tmp_path):
 
 def test_the_command_takes_a_packed_study_and_names_every_format(tmp_path, capsys):
     packed = next((paths.CHECKOUT / "data" / "sample").glob("ambient*.zip"))
-    out, err = io.StringIO(), io.StringIO()
-    assert cli.main(["export", str(packed), "--out", str(tmp_path / "x")], out, err) == 0, err.getvalue()
-    assert out.getvalue().count(" kB\n") == 5
-    assert cli.main(["export", "--help"], out, err) == 0
+    code, out, err = meshtrial("export", packed, "--out", tmp_path / "x")
+    assert (code, err, out.count(" kB\n")) == (0, "", 5)
+    assert meshtrial("export", "--help")[0] == 0
     assert f"comma-separated, of {', '.join(FORMATS)}; all" in " ".join(capsys.readouterr().out.split())

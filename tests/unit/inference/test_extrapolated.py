@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pytest
+from commandline import meshtrial
 from refused import refused
 from unit.inference.recorded import planned, study_of
 
-from meshtrial import cli, paths
+from meshtrial import paths
 from meshtrial.design.plan import PlannedRun
 from meshtrial.errors import UsageError
 from meshtrial.inference.extrapolated import at_size
@@ -87,9 +86,10 @@ def test_a_size_that_is_none_or_too_far_is_refused(pods):
 
 def test_the_command_takes_studies_that_scale_out_alone():
     sample = paths.CHECKOUT / "data" / "sample"
-    out, err = io.StringIO(), io.StringIO()
     asked = ["--core-hour", "0.04", "--gib-hour", "0.005", "--pods", "600"]
-    assert cli.main(["cost", str(next(sample.glob("scale_out*.zip"))), *asked], out, err) == 0, err.getvalue()
-    assert "a month at 600 pods" in out.getvalue()
-    assert cli.main(["cost", str(next(sample.glob("ambient*.zip"))), *asked], out, err) == 2
-    assert "measured one size; take a recorded scale_out study" in err.getvalue()
+    code, out, err = meshtrial("cost", next(sample.glob("scale_out*.zip")), *asked)
+    assert (code, err) == (0, "")
+    assert "a month at 600 pods" in out
+    code, _, err = meshtrial("cost", next(sample.glob("ambient*.zip")), *asked)
+    assert code == 2
+    assert "measured one size; take a recorded scale_out study" in err

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pytest
+from commandline import meshtrial
 from refused import refused
 from unit.inference.recorded import study_of
 
-from meshtrial import cli, paths
+from meshtrial import paths
 from meshtrial.design.plan import PlannedRun
 from meshtrial.errors import UsageError
 from meshtrial.inference.money import Prices, bills
@@ -82,9 +81,9 @@ def test_the_table_shows_amounts_with_intervals_and_the_prices(data):
 
 def test_the_command_prices_a_packed_study_and_refuses_none():
     packed = next((paths.CHECKOUT / "data" / "sample").glob("feature_impact*.zip"))
-    out, err = io.StringIO(), io.StringIO()
-    prices = ["--core-hour", "0.04", "--gib-hour", "0.005"]
-    assert cli.main(["cost", str(packed), *prices], out, err) == 0, err.getvalue()
-    assert "control plane, a month" in out.getvalue()
-    assert cli.main(["cost", str(packed), "--core-hour", "-1", "--gib-hour", "0"], out, err) == 2
-    assert "core_hour = -1.0: allowed is a price of 0 or more" in err.getvalue()
+    code, out, err = meshtrial("cost", packed, "--core-hour", "0.04", "--gib-hour", "0.005")
+    assert (code, err) == (0, "")
+    assert "control plane, a month" in out
+    code, _, err = meshtrial("cost", packed, "--core-hour", "-1", "--gib-hour", "0")
+    assert code == 2
+    assert "core_hour = -1.0: allowed is a price of 0 or more" in err

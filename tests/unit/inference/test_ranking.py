@@ -7,14 +7,12 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from unit.inference.recorded import planned, study_of
+from unit.inference.recorded import planned, rows_of, study_of
 
 from meshtrial.design.plan import PlannedRun
 from meshtrial.inference.described import described
 from meshtrial.inference.ranking import Ranking, rankings
-from meshtrial.inference.rows import LoadFamilies
 from meshtrial.records.dataset import StudyData
-from meshtrial.records.tables import Inclusion
 from meshtrial.vocabulary import BETWEEN, Word
 
 MESHES = {"istio-ambient": 1.0, "linkerd": 1.5, "istio+mtls": 1.51, "kuma": 2.2}
@@ -34,9 +32,7 @@ def study(blocks: int = 6, **given: object) -> StudyData:
         return found | ({"control_plane_cpu_cores": size / 100} if run.treatment in MESHES else {})
 
     data = study_of(plan, responses)
-    inclusion = Inclusion({}, tuple(range(1, blocks + 1)), {}, {}, ())
-    rows = LoadFamilies(plan, data.table, plan.study.loads[0].label, inclusion, plan.study.alpha).verdict_rows()
-    return replace(data, verdicts=tuple(rows))
+    return replace(data, verdicts=tuple(rows_of(data)))
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +130,6 @@ def test_a_mesh_that_was_not_measured_is_invalid_and_not_left_out(data):
     # Only no mesh at all lacks a control plane by construction.
     name = "control_plane_cpu_cores"
     table = data.table.filter((pl.col("response") != name) | (pl.col("treatment") != "kuma"))
-    inclusion = Inclusion({}, tuple(range(1, 7)), {}, {}, ())
-    rows = LoadFamilies(data.plan, table, data.plan.study.loads[0].label, inclusion, 0.05).verdict_rows()
+    rows = rows_of(replace(data, table=table))
     kuma = [row for row in rows if row.response == name and "kuma" in (row.treatment, row.baseline)]
     assert {row.verdict for row in kuma} == {Word.INVALID}

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import polars as pl
 import pytest
+from unit.inference.recorded import rows_of, study_of
 
 from meshtrial.design.plan import make_plan
 from meshtrial.design.study import Contrast
-from meshtrial.inference.rows import LoadFamilies
-from meshtrial.records.dataset import RUNS_SCHEMA
-from meshtrial.records.tables import Inclusion
 
 TREATMENTS = ("none", "none-aa", "sidecar", "sidecar+mtls")
 COST = {"none": 0.0, "none-aa": 0.0, "sidecar": 4e-4, "sidecar+mtls": 6e-4}
@@ -25,15 +22,9 @@ def rows(make_study):
     )
     plan = make_plan(make_study(TREATMENTS, blocks=8, contrasts=contrasts))
     rng = np.random.default_rng(5)
-    found = []
-    for run in plan.runs:
-        value = COST[run.treatment] * float(np.exp(rng.normal(0, 0.02)))
-        head = (run.run_id, run.load, run.repetition, run.position, run.sequence, run.treatment, "echo", 1, 0.0)
-        found.append((*head, True, True, "data_plane_cpu_s_per_request", value, None))
-    table = pl.DataFrame(found, schema=RUNS_SCHEMA, orient="row")
-    blocks = tuple(range(1, 9))
-    made = LoadFamilies(plan, table, plan.study.loads[0].label, Inclusion({}, blocks, {}, {}, ()), 0.05).verdict_rows()
-    return {(row.treatment, row.baseline): row for row in made if row.response == "data_plane_cpu_s_per_request"}
+    name = "data_plane_cpu_s_per_request"
+    data = study_of(plan, lambda run: {name: COST[run.treatment] * float(np.exp(rng.normal(0, 0.02)))})
+    return {(row.treatment, row.baseline): row for row in rows_of(data) if row.response == name}
 
 
 def test_a_part_that_the_baseline_lacks_is_compared_as_a_difference(rows):
