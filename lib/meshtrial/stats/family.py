@@ -23,7 +23,7 @@ from meshtrial.stats.multiplicity import benjamini_hochberg, holm, step_down_max
 from meshtrial.stats.noise import NoiseFloor, noise_floor
 from meshtrial.stats.ranktests import FloatArray
 from meshtrial.stats.verdict import Verdict, decide
-from meshtrial.vocabulary import NO_TWIN, Correction
+from meshtrial.vocabulary import NO_TWIN, Correction, Word
 
 Role = Literal["primary", "exploratory", "a/a"]
 Adjustment = Literal[Correction, "benjamini-hochberg", "none"]
@@ -264,55 +264,78 @@ def analyse_family(
 
     UsageError if names, shapes or values cannot be used.
     """
-    invalid, saturated = invalid or {}, saturated or {}
     pairs = family.pairs(list(values))
-    taken = {name: np.asarray(v, dtype=np.float64) for name, v in values.items() if name not in {*invalid, *saturated}}
-    sample = _Sample(family, taken)
+    stopped = {Word.INVALID: invalid or {}, Word.SATURATED: saturated or {}}
+    out = {name for names in stopped.values() for name in names}
+    sample = _Sample(family, {name: np.asarray(v, dtype=np.float64) for name, v in values.items() if name not in out})
     if sample.paired:
-        sample = _complete_blocks(family, taken, blocks, places or {})
+        sample = _complete_blocks(family, sample.values, blocks, places or {})
     m, aa = max(1, len(pairs)), (family.twin or "", family.baseline)
-    twin = sample.compare(aa, 1)
+    twin, compared = sample.compare(aa, 1), [sample.compare(pair, m) for pair in pairs]
     noise = noise_floor(twin) if twin and sample.paired else None
-    gone, shaken = _excluded_warnings(sample), _twin_warnings(sample, twin, noise)
-    together: tuple[Warning, ...] = ()
+    told = _excluded_warnings(sample), _twin_warnings(sample, twin, noise), _dependence(sample)
+    beside = _Beside(sample, stopped, resolution or {}, noise, *told)
+    judged = zip(pairs, compared, sample.corrected(pairs, compared), strict=True)
+    results = [_judge(beside, pair, family.role, c, p, m, family.adjustment) for pair, c, p in judged]
+    if family.twin:
+        results.append(_judge(beside, aa, "a/a", twin, _p_values(twin), 1, "none"))
+    return tuple(results)
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """What every contrast of a family is judged beside."""
+
+    sample: _Sample
+    stopped: Mapping[Word, Mapping[str, str]]
+    resolution: Mapping[str, float]
+    noise: NoiseFloor | None
+    excluded: tuple[Warning, ...]
+    shaken: tuple[Warning, ...]  # what the A/A check says
+    dependent: tuple[Warning, ...]  # what all treatments show together
+
+
+def _dependence(sample: _Sample) -> tuple[Warning, ...]:
+    found: tuple[Warning, ...] = ()
     for here in sample.by_place:
         # What is zero throughout has no logarithm, and no states of its own.
-        together += all_dependent([v[here] for v in sample.values.values() if v.any()], family.scale)
+        found += all_dependent([v[here] for v in sample.values.values() if v.any()], sample.family.scale)
+    return found
 
-    def judge(
-        pair: Pair, role: Role, c: Comparison | None, p: _PValues, m_family: int, adjustment: Adjustment
-    ) -> ContrastResult:
-        depends = together
-        apart: tuple[Warning, ...] = ()
-        scale = family.scale_of(pair)
-        # The twin says how large noise is on its own scale alone.
-        floor, shared = (noise, (*gone, *shaken)) if scale == family.scale else (None, gone)
-        if c is not None and resolution:
-            c = c.widened(*(resolution.get(name, 0.0) for name in pair))
-        if c is not None and sample.paired:
-            t, b = (sample.values[name] for name in pair)
-            own = (w for here in sample.by_place for w in dependent_blocks(t[here], b[here], scale=scale))
-            depends, apart = (*own, *together), places_differ(t, b, sample.places, scale=scale)
-        verdict = decide(
-            c,
-            p_adjusted=p[0],
-            p_equivalence_adjusted=p[1],
-            p_material_adjusted=p[2],
-            noise=floor,
-            dependent=bool(depends),
-            kind=family.kind,
-            invalid=next((invalid[name] for name in pair if name in invalid), None),
-            saturated=next((saturated[name] for name in pair if name in saturated), None),
-        )
-        warnings = shared
-        if c is not None:
-            flips = influence(t, b, c, verdict, p[0], p[1], sample.blocks) if sample.paired else ()
-            warnings = (*c.warnings, *depends, *apart, *flips, *shared)
-        return ContrastResult(*pair, role, c, *p, m_family, adjustment, verdict, floor, sample.excluded, warnings)
 
-    compared = [sample.compare(pair, m) for pair in pairs]
-    judged = zip(pairs, compared, sample.corrected(pairs, compared), strict=True)
-    results = [judge(pair, family.role, c, p, m, family.adjustment) for pair, c, p in judged]
-    if family.twin:
-        results.append(judge(aa, "a/a", twin, _p_values(twin), 1, "none"))
-    return tuple(results)
+def _judge(
+    beside: _Beside, pair: Pair, role: Role, c: Comparison | None, p: _PValues, m_family: int, adjustment: Adjustment
+) -> ContrastResult:
+    """One contrast with its corrected p-values."""
+    sample, family = beside.sample, beside.sample.family
+    scale = family.scale_of(pair)
+    depends, apart = beside.dependent, tuple[Warning, ...]()
+    # The twin says how large noise is on its own scale alone.
+    floor, shaken = (beside.noise, beside.shaken) if scale == family.scale else (None, ())
+    shared = (*beside.excluded, *shaken)
+    if c is not None and beside.resolution:
+        c = c.widened(*(beside.resolution.get(name, 0.0) for name in pair))
+    if c is not None and sample.paired:
+        t, b = (sample.values[name] for name in pair)
+        own = (w for here in sample.by_place for w in dependent_blocks(t[here], b[here], scale=scale))
+        depends, apart = (*own, *beside.dependent), places_differ(t, b, sample.places, scale=scale)
+    verdict = decide(
+        c,
+        p_adjusted=p[0],
+        p_equivalence_adjusted=p[1],
+        p_material_adjusted=p[2],
+        noise=floor,
+        dependent=bool(depends),
+        kind=family.kind,
+        invalid=_reason(beside.stopped[Word.INVALID], pair),
+        saturated=_reason(beside.stopped[Word.SATURATED], pair),
+    )
+    warnings = shared
+    if c is not None:
+        flips = influence(t, b, c, verdict, p[0], p[1], sample.blocks) if sample.paired else ()
+        warnings = (*c.warnings, *depends, *apart, *flips, *shared)
+    return ContrastResult(*pair, role, c, *p, m_family, adjustment, verdict, floor, sample.excluded, warnings)
+
+
+def _reason(stopped: Mapping[str, str], pair: Pair) -> str | None:
+    return next((stopped[name] for name in pair if name in stopped), None)
