@@ -24,7 +24,7 @@ from meshtrial.testbed.kubernetes import client, fetching
 from meshtrial.testbed.kubernetes.execs import Exited, PodRef
 from meshtrial.testbed.kubernetes.fetching import Fetched, Volume, fetch, volume_of
 
-REQUESTS = pl.DataFrame({"latency_s": [0.1, 0.2], "ok": [True, False]})
+REQUESTS = pl.DataFrame({"latency_s": [0.1, 0.2], "corrected_latency_s": [0.1, 0.2], "ok": [True, False]})
 JOB = "/apis/batch/v1/namespaces/meshtrial/jobs/meshtrial-study"
 PODS = "/api/v1/namespaces/meshtrial/pods"
 

@@ -21,7 +21,15 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from meshtrial.errors import RecordError, TestbedError
-from meshtrial.records.store import CHECKSUMS, ENVIRONMENT, PLAN, StudyStore, check_checksums, file_sha256, seal_environment
+from meshtrial.records.store import (
+    CHECKSUMS,
+    ENVIRONMENT,
+    PLAN,
+    StudyStore,
+    check_checksums,
+    file_sha256,
+    seal_environment,
+)
 from meshtrial.testbed.kubernetes import wait
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 from meshtrial.testbed.kubernetes.execs import Exited, PodRef, run
