@@ -8,17 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 from ground import Ground
-from test_backend_support import bed_on
+from test_backend_support import bed_on, designed, executed
 from testcluster import Cluster
 
 from meshtrial import paths
 from meshtrial.commands.run import read_given
-from meshtrial.design.parameters import read_parameters
-from meshtrial.design.plan import make_plan
-from meshtrial.design.studies import study_module
 from meshtrial.design.study import Gates, Load, Study
-from meshtrial.records.store import StudyStore
-from meshtrial.run.runner import execute
 
 pytestmark = [pytest.mark.wide, pytest.mark.timeout(1200, func_only=True)]
 DESIGNS = [
@@ -32,8 +27,7 @@ GATES = Gates(generator_cpu=1.0, late_ratio=1.0, sample_floor=5)
 def shortened(path: Path, cluster: Cluster) -> Study:
     """One block of its baseline and of all its treatments whose mesh is here, at its first load."""
     name = path.stem.partition("-")[0]
-    module = study_module(name)
-    study = module.build(read_parameters(module.PARAMETERS, read_given(name, path, [])))
+    study = designed(name, read_given(name, path, []))
     here = {"none", *cluster.meshes}
     treatments = tuple(t for t in study.treatments if not t.twin and t.dataplane in here)
     return replace(study, treatments=treatments, loads=(_short(study.loads[0]),), contrasts=(), blocks=1, gates=GATES)
@@ -56,9 +50,7 @@ def test_a_design_runs(cluster: Cluster, ground: Ground, tmp_path: Path, path: P
         ground.require_app(treatment.app or study.app)
     options = {"app_node_selector": "slot=n2", "load_node_selector": "slot=n1", "mesh_reinstall": "once"}
     with bed_on(cluster, namespace="designs", **options) as bed:
-        assert bed.preflight(study) == ()
-        store = StudyStore.create(tmp_path, make_plan(study), {})
-        execute(store, bed, lambda _: None)
+        store = executed(bed, study, tmp_path)
     runs = [run for run in store.records() if run.attempt == 1]
     assert len(runs) == len(study.treatments)
     assert [f"{run.treatment}: {run.reasons}" for run in runs if not run.valid] == []

@@ -11,6 +11,7 @@ import pytest
 from test_backend_support import bed_on, load_runs, one_run, options_for, owned_namespaces, study
 from testcluster import Cluster
 
+from meshtrial import waiting
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import TestbedError
 from meshtrial.load import fortio
@@ -31,9 +32,7 @@ def during_load(work: Callable[[], object]) -> threading.Thread:
     """Do it a second into the load that is about to run."""
 
     def strike() -> None:
-        deadline = time.monotonic() + 60
-        while not load_runs() and time.monotonic() < deadline:
-            time.sleep(0.1)
+        waiting.until(load_runs, 60, 0.1)
         time.sleep(1)
         work()
 

@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_backend_support import bed_on, owned_namespaces
+from test_backend_support import bed_on, designed, executed, owned_namespaces
 from testcluster import Cluster
 
-from meshtrial.design.parameters import read_parameters
-from meshtrial.design.plan import make_plan
-from meshtrial.design.studies import study_module
 from meshtrial.design.study import Gates, Treatment
-from meshtrial.records.store import StudyStore
-from meshtrial.run.runner import execute
 
 GIVEN = {"backend": "kubernetes", "sizes": "3,6", "rates": "20", "connections": 8, "duration_s": 4, "warmup_s": 1}
 
 
 @pytest.mark.parametrize("treatment", [pytest.param("none", marks=pytest.mark.wide), "istio+mtls"])
 def test_a_deployment_is_kept_from_size_to_size(cluster: Cluster, tmp_path: Path, treatment: str):
-    module = study_module("scale_out")
     given = {**GIVEN, "order": "growing", "treatments": ",".join(dict.fromkeys(("none", treatment)))}
-    study = module.build(read_parameters(module.PARAMETERS, given))
     alone = Treatment.parse(treatment)
     gates = Gates(generator_cpu=1.0, sample_floor=10, late_ratio=1.0)
-    study = replace(study, treatments=(alone,), baseline=alone, contrasts=(), blocks=1, gates=gates)
+    study = designed("scale_out", given, treatments=(alone,), baseline=alone, contrasts=(), blocks=1, gates=gates)
     pools = {"app_node_selector": "slot=n2", "load_node_selector": "slot=n1"}
     with bed_on(cluster, namespace="growth", mesh_reinstall="run", **pools) as bed:
-        assert bed.preflight(study) == ()
-        store = StudyStore.create(tmp_path, make_plan(study), {})
-        execute(store, bed, lambda _: None)
+        store = executed(bed, study, tmp_path)
     small, large = (run for run in store.records() if run.attempt == 1)
     assert small.valid, small.reasons
     assert large.valid, large.reasons

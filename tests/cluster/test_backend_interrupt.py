@@ -7,12 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from test_backend_support import options_for, owned_namespaces
 from testcluster import Cluster
 
+from meshtrial import waiting
 from meshtrial.testbed.kubernetes import KubernetesOptions
 from meshtrial.testbed.kubernetes.cleanup import clean_cluster
 from meshtrial.testbed.kubernetes.client import Cluster as Api
@@ -53,9 +53,7 @@ def test_ctrl_c_while_it_is_deployed_leaves_nothing_either(cluster: Cluster, tmp
     options = json.dumps(options_for(cluster, namespace="early"))
     argv = [sys.executable, "-c", _SCRIPT, options, "istio+mtls", str(tmp_path)]
     child = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    deadline = time.monotonic() + 60
-    while "istio-system" not in owned_namespaces(cluster) and time.monotonic() < deadline:
-        time.sleep(0.2)
+    waiting.until(lambda: "istio-system" in owned_namespaces(cluster), 60, 0.2)
     child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=120)
     assert "KeyboardInterrupt" in err

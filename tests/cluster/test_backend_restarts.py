@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from test_backend_support import bed_on, owned_namespaces
+from test_backend_support import bed_on, designed, executed, owned_namespaces
 from testcluster import Cluster
 
-from meshtrial.design.parameters import read_parameters
-from meshtrial.design.plan import make_plan
-from meshtrial.design.studies import study_module
-from meshtrial.design.study import Gates, Treatment
+from meshtrial.design.study import Gates, Study, Treatment
 from meshtrial.errors import UsageError
 from meshtrial.records.schema import RunRecord
-from meshtrial.records.store import StudyStore
-from meshtrial.run.runner import execute
 from meshtrial.testbed.kubernetes import KubernetesTestbed
 
 # A pod with a sidecar takes up to half a minute to come and to go on a machine that also carries the cluster.
@@ -33,19 +29,18 @@ def bed(cluster: Cluster) -> Iterator[KubernetesTestbed]:
     assert owned_namespaces(cluster) == []
 
 
-def one_run(bed: KubernetesTestbed, treatment: str, folder: Path) -> RunRecord:
-    """One run of it, as a study makes it."""
-    module = study_module("rollout")
+def rollout(treatment: str, **given: Any) -> Study:
+    """The study that this treatment is of."""
     calm = Treatment.parse(treatment).undisturbed.name
     listed = ",".join(dict.fromkeys(("none", calm, treatment)))
-    study = module.build(read_parameters(module.PARAMETERS, {**SHORT, **WINDOW, "treatments": listed}))
-    alone = Treatment.parse(treatment)
-    gates = Gates(generator_cpu=1.0, sample_floor=20)
-    study = replace(study, treatments=(alone,), baseline=alone, contrasts=(), blocks=1, gates=gates)
-    assert bed.preflight(study) == ()
-    store = StudyStore.create(folder, make_plan(study), {})
-    execute(store, bed, lambda _: None)
-    return store.records()[-1]
+    return designed("rollout", {**SHORT, **given, "treatments": listed})
+
+
+def one_run(bed: KubernetesTestbed, treatment: str, folder: Path) -> RunRecord:
+    """One run of it, as a study makes it."""
+    alone, gates = Treatment.parse(treatment), Gates(generator_cpu=1.0, sample_floor=20)
+    only = {"treatments": (alone,), "baseline": alone, "contrasts": (), "blocks": 1, "gates": gates}
+    return executed(bed, replace(rollout(treatment, **WINDOW), **only), folder).records()[-1]
 
 
 @pytest.mark.parametrize(
@@ -85,14 +80,11 @@ def test_a_part_is_rolled_over_under_load(
 
 
 def test_what_is_not_there_is_refused_before_anything_runs(bed: KubernetesTestbed, cluster: Cluster):
-    module, before = study_module("rollout"), owned_namespaces(cluster)
+    before = owned_namespaces(cluster)
 
     def refused(treatment: str) -> str:
-        calm = Treatment.parse(treatment).undisturbed.name
-        listed = ",".join(dict.fromkeys(("none", calm, treatment)))
-        study = module.build(read_parameters(module.PARAMETERS, {**SHORT, "treatments": listed}))
         with pytest.raises(UsageError) as caught:
-            bed.preflight(study)
+            bed.preflight(rollout(treatment))
         return str(caught.value)
 
     assert "its proxies are in the app's pods: take restart-app" in refused("istio+restart-proxies")

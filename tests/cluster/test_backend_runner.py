@@ -8,7 +8,6 @@ import io
 import json
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import yaml
 from test_backend_support import options_for, owned_namespaces
 from testcluster import Cluster
 
-from meshtrial import cli
+from meshtrial import cli, waiting
 from meshtrial.inference import read_study
 from meshtrial.records.store import StudyStore
 from meshtrial.testbed.kubernetes import KubernetesOptions
@@ -72,11 +71,8 @@ def volume(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
 
 
 def wait_for(what: str, condition: Callable[[], bool], timeout_s: float, cluster: Cluster) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            pytest.fail(f"{what}: not within {timeout_s:g} s\n{said(cluster)}")
-        time.sleep(0.5)
+    if not waiting.until(condition, timeout_s, 0.5):
+        pytest.fail(f"{what}: not within {timeout_s:g} s\n{said(cluster)}")
 
 
 def said(cluster: Cluster) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from test_backend_support import LOAD, bed_on, one_run, owned_namespaces, study
 from testcluster import Cluster
 
+from meshtrial import waiting
 from meshtrial.design.study import Load, Treatment
 from meshtrial.testbed.kubernetes import KubernetesTestbed
 
@@ -167,11 +167,11 @@ def test_a_broken_toggle_fails_its_proof(bed: KubernetesTestbed, cluster: Cluste
         for kind in ("peerauthentication/default", "authorizationpolicy/jwt"):
             cluster.kubectl("-n", bed.namespace, "delete", kind)
         wanted = {"plaintext from outside the mesh refused", "JWT without a token"}
-        deadline = time.monotonic() + 30
-        failed: set[str] = set()
-        while not wanted <= failed and time.monotonic() < deadline:
-            failed = {p.name for p in deployment.prove("before", 0) if not p.passed}
-        assert wanted <= failed
+
+        def failed() -> set[str]:
+            return {p.name for p in deployment.prove("before", 0) if not p.passed}
+
+        assert wanted <= waiting.until(failed, 30, 0.1, lambda names: wanted <= names)
     finally:
         deployment.close()
 

@@ -6,16 +6,21 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from testcluster import REGISTRY, Cluster, ClusterError
 
+from meshtrial.design.parameters import read_parameters
+from meshtrial.design.plan import make_plan
+from meshtrial.design.studies import study_module
 from meshtrial.design.study import Load, Study, Treatment
 from meshtrial.load import fortio
 from meshtrial.load.generators import GeneratorOutput
 from meshtrial.records.schema import ComponentUsage, Proof
+from meshtrial.records.store import StudyStore
+from meshtrial.run.runner import execute
 from meshtrial.testbed.base import Deployment, usage_between
 from meshtrial.testbed.kubernetes import KubernetesOptions, KubernetesTestbed, manifests
 
@@ -192,6 +197,20 @@ def study(name: str, *treatments: str, load: Load = LOAD, app: str = "echo") -> 
         blocks=1,
         seed=1,
     )
+
+
+def designed(name: str, given: Mapping[str, Any], **changed: Any) -> Study:
+    """A study of ours with these parameters, and what a test changes of it besides."""
+    module = study_module(name)
+    return replace(module.build(read_parameters(module.PARAMETERS, dict(given))), **changed)
+
+
+def executed(bed: KubernetesTestbed, study: Study, folder: Path) -> StudyStore:
+    """What a study leaves whose cluster lacks nothing for it."""
+    assert bed.preflight(study) == ()
+    store = StudyStore.create(folder, make_plan(study), {})
+    execute(store, bed, lambda _: None)
+    return store
 
 
 @dataclass(frozen=True)

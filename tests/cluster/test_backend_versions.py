@@ -16,18 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_backend_support import LOAD, bed_on, options_for, owned_namespaces
+from test_backend_support import LOAD, bed_on, designed, executed, options_for, owned_namespaces
 from test_backend_support import study as study_of
 from testcluster import Cluster
 
-from meshtrial.design.parameters import read_parameters
-from meshtrial.design.plan import make_plan
-from meshtrial.design.studies import study_module
 from meshtrial.design.study import Gates, Study, Treatment
 from meshtrial.inference import analyse
-from meshtrial.records.store import StudyStore
 from meshtrial.report import tables
-from meshtrial.run.runner import execute
 
 OLD, NEW = "edge-26.6.3", "edge-26.6.3-labelled"
 
@@ -72,10 +67,9 @@ def meshes(cluster: Cluster, require_mesh: Callable[[str], None], tmp_path: Path
 
 def two_versions() -> Study:
     """A run of each."""
-    module = study_module("mesh_comparison")
     given = {"backend": "kubernetes", "treatments": "linkerd@old,linkerd@6.4", "rates": "50", "capacity": False}
     given |= {"connections": "4", "duration_s": 4, "warmup_s": 1}
-    study = module.build(read_parameters(module.PARAMETERS, given))
+    study = designed("mesh_comparison", given)
     treatments = tuple(treatment for treatment in study.treatments if not treatment.twin)
     gates = Gates(generator_cpu=1.0, late_ratio=1.0, sample_floor=10)
     return replace(study, treatments=treatments, blocks=1, gates=gates)
@@ -84,9 +78,7 @@ def two_versions() -> Study:
 def test_two_versions_in_the_same_blocks(cluster: Cluster, meshes: Mapping[str, Any], tmp_path: Path):
     study = two_versions()
     with bed_on(cluster, namespace="versions", meshes=meshes, mesh_reinstall="once") as bed:
-        assert bed.preflight(study) == ()
-        store = StudyStore.create(tmp_path, make_plan(study), {})
-        execute(store, bed, lambda _: None)
+        store = executed(bed, study, tmp_path)
         runs = {run.treatment: run for run in store.records() if run.attempt == 1}
         # What stands is the last run's version, and the other one is refused on it.
         (standing,) = bed.installer.standing

@@ -6,7 +6,6 @@ import re
 import shutil
 import socket
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 from unit.kubernetes.rendering import find, render
 
+from meshtrial import waiting
 from meshtrial.design.study import Load
 from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.manifests import Json
@@ -99,14 +99,13 @@ def running(ruby: str) -> Iterator[str]:
     args[0] = f"--listen=127.0.0.1:{port}"
     child = subprocess.Popen([ruby, str(SERVICE), *args], stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 60
-        while True:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
+
+        def listens() -> bool:
             assert child.poll() is None
-            assert time.monotonic() < deadline, "the service does not listen"
-            time.sleep(0.05)
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", port)) == 0
+
+        assert waiting.until(listens, 60, 0.05), "the service does not listen"
         yield f"http://127.0.0.1:{port}"
     finally:
         child.terminate()

@@ -77,7 +77,7 @@ def test_what_helm_does_not_remove_is_labelled_for_a_later_cleaning():
     assert labelled == {f"{ROLES}/kuma-hook"}
     assert clusterwide.remove_owned(api, "meshtrial.dev/owner", spared=lambda: {"abc123"}) == []
     assert f"{ROLES}/kuma-hook" in api.objects
-    assert clusterwide.remove_owned(api, "meshtrial.dev/owner") == []
+    assert clusterwide.remove_owned(api, "meshtrial.dev/owner") == ["clusterroles kuma-hook removed"]
     assert set(api.objects) == {f"{ROLES}/kuma-cp", f"{ROLES}/stranger"}
 
 
@@ -93,5 +93,6 @@ def test_what_cannot_be_seen_before_a_mesh_comes_is_not_taken_for_its_own():
     ):
         clusterwide.look(api)
     # Cleaning goes by our own label, and takes what it may.
-    assert clusterwide.remove_owned(api, "meshtrial.dev/owner") == []
+    gone = ["mutatingwebhookconfigurations kuma-hook removed"]
+    assert clusterwide.remove_owned(api, "meshtrial.dev/owner") == gone
     assert set(api.objects) == {f"{ROLES}/kuma-of-somebody"}

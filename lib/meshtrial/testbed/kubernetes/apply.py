@@ -25,6 +25,7 @@ MANAGER = "meshtrial"
 STUDY = f"{manifests.NOTE}study"
 OWNER = f"{manifests.NOTE}owner"
 MESH = f"{manifests.NOTE}mesh"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 # The API server's words for an admission webhook that says no, or does not answer.
 _WEBHOOK = re.compile(r"denied the request|failed calling webhook")
 
@@ -179,10 +180,10 @@ def owner_of(item: Json) -> str:
     return str(item["metadata"]["labels"].get(OWNER))
 
 
-def not_spared(found: Mapping[str, Json], spared: Callable[[], Collection[str]]) -> dict[str, Json]:
+def not_spared(listed: Mapping[str, Json], spared: Callable[[], Collection[str]]) -> dict[str, Json]:
     """Those of the objects whose owners are not to be spared; who is, is asked after the objects were listed."""
-    living = spared() if found else ()
-    return {path: item for path, item in found.items() if owner_of(item) not in living}
+    living = spared() if listed else ()
+    return {path: item for path, item in listed.items() if owner_of(item) not in living}
 
 
 def delete_namespace(cluster: Cluster, name: str, owner_id: str, timeout_s: float) -> None:

@@ -72,13 +72,13 @@ class Charts:
             path = Path(release.path).expanduser()
             own = read_chart(path, release.path, where) if release.path else None
             self._read[source] = own or self._pulled(*source[:3], where)
-        found = self._of[mesh.name, release.name] = self._read[source]
-        return found
+        chart = self._of[mesh.name, release.name] = self._read[source]
+        return chart
 
     def versions(self, mesh: Mesh) -> dict[str, str]:
         """What a run of this mesh was installed from, for its record."""
-        found = [(release.name, self._of.get((mesh.name, release.name))) for release in mesh.releases]
-        return {f"chart {name}": f"{chart.version} (sha256:{chart.sha256})" for name, chart in found if chart}
+        fetched = [(release.name, self._of.get((mesh.name, release.name))) for release in mesh.releases]
+        return {f"chart {name}": f"{chart.version} (sha256:{chart.sha256})" for name, chart in fetched if chart}
 
     def named(self, mesh: Mesh) -> Mesh:
         """A version with what its charts call its images besides: Linkerd's chart 2026.6.3 is of edge-26.6.3."""
@@ -92,10 +92,10 @@ class Charts:
 
     def record(self) -> dict[str, dict[str, dict[str, str]]]:
         """By mesh and release, what was fetched so far."""
-        found: dict[str, dict[str, dict[str, str]]] = {}
+        records: dict[str, dict[str, dict[str, str]]] = {}
         for (mesh, release), chart in self._of.items():
-            found.setdefault(mesh, {})[release] = chart.record()
-        return found
+            records.setdefault(mesh, {})[release] = chart.record()
+        return records
 
     def close(self) -> None:
         """Remove what was fetched."""
@@ -161,16 +161,16 @@ def _folder_of(chart: Path) -> Iterator[Path]:
 
 def _yaml(file: Path) -> Json:
     """What a file of a chart says; nothing where it is not there."""
-    found: Json = (yaml.load(file.read_bytes(), Loader=LOADER) if file.is_file() else None) or {}
-    return found
+    content: Json = (yaml.load(file.read_bytes(), Loader=LOADER) if file.is_file() else None) or {}
+    return content
 
 
 def _defaults(chart: Path) -> Json:
     """The values that a chart lists: its own, those of the charts inside below their names, and the global ones."""
-    found = _yaml(chart / "values.yaml")
-    inner = found.pop(_ISTIO_DEFAULTS, None)
+    defaults = _yaml(chart / "values.yaml")
+    inner = defaults.pop(_ISTIO_DEFAULTS, None)
     if isinstance(inner, dict):
-        found = merged(inner, found)
+        defaults = merged(inner, defaults)
     dependencies = _yaml(chart / "Chart.yaml").get("dependencies") or []
     for path in sorted((chart / "charts").glob("*")):
         if path.suffix != ".tgz" and not (path / "Chart.yaml").is_file():
@@ -179,15 +179,15 @@ def _defaults(chart: Path) -> Json:
             name, known = str(_yaml(below / "Chart.yaml")["name"]), _defaults(below)
         # A chart may be there twice, by other names.
         for alias in [str(d["alias"]) for d in dependencies if d.get("name") == name and d.get("alias")] or [name]:
-            found[alias] = merged(known, found.get(alias) or {})
-        found["global"] = merged(known.get("global") or {}, found.get("global") or {})
+            defaults[alias] = merged(known, defaults.get(alias) or {})
+        defaults["global"] = merged(known.get("global") or {}, defaults.get("global") or {})
     for dependency in dependencies:
         for switch in str(dependency.get("condition") or "").split(","):
-            if switch.strip() and not _known_at(found, switch.strip()):
-                put(found, switch.strip(), None)
+            if switch.strip() and not _known_at(defaults, switch.strip()):
+                put(defaults, switch.strip(), None)
         if dependency.get("tags"):
-            found.setdefault("tags", {})
-    return found
+            defaults.setdefault("tags", {})
+    return defaults
 
 
 def _known_at(values: Json, path: str) -> bool:

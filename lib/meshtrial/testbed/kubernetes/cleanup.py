@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes import clusterwide, lease
 from meshtrial.testbed.kubernetes.apply import (
+    CRDS,
     MANAGED_BY,
     MANAGER,
     MESH,
@@ -27,7 +28,6 @@ from meshtrial.testbed.kubernetes.apply import (
     owner_of,
 )
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
-from meshtrial.testbed.kubernetes.clusterwide import CRDS
 from meshtrial.testbed.kubernetes.helm import uninstall_release
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.meshread import find_meshes
@@ -89,10 +89,10 @@ def clean_cluster(
     force: bool = False,
 ) -> Cleaned:
     """The same on a cluster that is already known; ``owner_id`` limits it to one session."""
-    found = owned_namespaces(cluster, study, owner_id)
-    alive = {} if force else lease.running(cluster, found)
-    namespaces = [item for item in found if owner_of(item) not in alive]
-    left_alone = [item for item in found if owner_of(item) in alive]
+    ours = owned_namespaces(cluster, study, owner_id)
+    alive = {} if force else lease.running(cluster, ours)
+    namespaces = [item for item in ours if owner_of(item) not in alive]
+    left_alone = [item for item in ours if owner_of(item) in alive]
     removed: list[str] = []
     remaining = [item["metadata"]["name"] for item in left_alone]
     owners = sorted({owner_of(item) for item in left_alone})
@@ -138,8 +138,8 @@ def clean_cluster(
 
 def owned_namespaces(cluster: Cluster, study: str | None = None, owner_id: str | None = None) -> list[Json]:
     """Our namespaces, applications before the meshes that serve them."""
-    found = cluster.items("/api/v1/namespaces", labelSelector=_selector(study, owner_id))
-    return sorted(found, key=lambda item: bool(mesh_of(item)))
+    namespaces = cluster.items("/api/v1/namespaces", labelSelector=_selector(study, owner_id))
+    return sorted(namespaces, key=lambda item: bool(mesh_of(item)))
 
 
 def mesh_of(namespace: Json) -> str:
@@ -164,7 +164,7 @@ def remove_objects(
     except TestbedError:
         return []  # whoever may not read CRDs applied none of theirs
     lines: list[str] = []
-    found: dict[str, Json] = {}
+    listed: dict[str, Json] = {}
     for spec in kinds:
         version = next((v["name"] for v in spec["versions"] if v.get("served")), "")
         group, kind = f"/apis/{spec['group']}/{version}", spec["names"]["plural"]
@@ -178,14 +178,8 @@ def remove_objects(
         for item in items:
             metadata = item["metadata"]
             where = f"/namespaces/{metadata['namespace']}" if metadata.get("namespace") else ""
-            found[f"{group}{where}/{kind}/{metadata['name']}"] = item
-    for path, item in not_spared(found, spared).items():
-        try:
-            if cluster.delete(path, uid=item["metadata"]["uid"]):
-                lines.append(f"{clusterwide.shown(path)} removed")
-        except TestbedError as error:
-            lines.append(f"{clusterwide.shown(path)}: {error}")
-    return lines
+            listed[f"{group}{where}/{kind}/{metadata['name']}"] = item
+    return lines + clusterwide.remove_listed(cluster, listed, spared)
 
 
 def remove_crds(
@@ -208,21 +202,21 @@ def remove_crds(
     except TestbedError:
         return []  # whoever may not read CRDs has made none
     crds = {item["metadata"]["name"]: item for item in listed if item["spec"]["group"].endswith(suffixes)}
-    found = not_spared(crds, spared)
+    going = not_spared(crds, spared)
     needed = tuple(used()) if crds else ()
-    for name in [name for name, item in found.items() if item["spec"]["group"].endswith(needed)]:
-        del found[name]
+    for name in [name for name, item in going.items() if item["spec"]["group"].endswith(needed)]:
+        del going[name]
         lines.append(f"CRD {name} stays: the mesh of a running study needs it")
     # All are asked to go before any is waited for: each first deletes its objects.
     for step in (
         lambda name, uid: cluster.delete(f"{CRDS}/{name}", uid=uid),
         lambda name, uid: gone(cluster, f"{CRDS}/{name}", uid, 60.0),
     ):
-        for name, item in list(found.items()):
+        for name, item in list(going.items()):
             try:
                 step(name, item["metadata"]["uid"])
             except TestbedError as error:
-                del found[name]
+                del going[name]
                 lines.append(f"CRD {name} remains: {error}; remove it with 'kubectl delete crd {name}'")
     return lines
 

@@ -134,8 +134,8 @@ class Cluster:
 
     def get(self, path: str, once_s: float | None = None, **query: Any) -> Json:
         """An object or a list as JSON; asked a single time, for no longer than ``once_s``, where that is given."""
-        found: Json = json.loads(self._read(path, once_s, query))
-        return found
+        answer: Json = json.loads(self._read(path, once_s, query))
+        return answer
 
     def text(self, path: str, once_s: float | None = None, **query: Any) -> str:
         """An answer that is not JSON: metrics, logs."""
@@ -143,8 +143,8 @@ class Cluster:
 
     def items(self, path: str, once_s: float | None = None, **query: Any) -> list[Json]:
         """The items of a list."""
-        found: list[Json] = self.get(path, once_s, **query).get("items") or []
-        return found
+        items: list[Json] = self.get(path, once_s, **query).get("items") or []
+        return items
 
     def _read(self, path: str, once_s: float | None, query: Json) -> bytes:
         timeout, patience_s = (_TIMEOUT, None) if once_s is None else ((1.0, once_s), 0.0)
@@ -173,8 +173,8 @@ class Cluster:
 
     def post(self, path: str, body: Json) -> Json:
         """Create an object."""
-        found: Json = json.loads(self.call(f"create {path}", lambda: self.request("POST", path, None, body)))
-        return found
+        made: Json = json.loads(self.call(f"create {path}", lambda: self.request("POST", path, None, body)))
+        return made
 
     def merge(self, path: str, body: Json) -> None:
         """Merge-patch an object."""
@@ -287,10 +287,10 @@ def _kubelet_host(node: Json) -> str:
 
 def _message(error: ApiException) -> str:
     try:
-        found = json.loads(error.body or "{}").get("message", "")
+        message = json.loads(error.body or "{}").get("message", "")
     except (ValueError, AttributeError):
-        found = ""
-    return str(found or error.reason or error.status)
+        message = ""
+    return str(message or error.reason or error.status)
 
 
 def _short(error: Exception) -> str:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from meshtrial.errors import TestbedError
-from meshtrial.testbed.kubernetes.apply import OWNER, STUDY, Owner, label, not_spared
+from meshtrial.testbed.kubernetes.apply import CRDS, OWNER, STUDY, Owner, label, not_spared
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 
@@ -29,7 +29,6 @@ KINDS = (
     "/apis/gateway.networking.k8s.io/v1/gatewayclasses",
     "/apis/scheduling.k8s.io/v1/priorityclasses",
 )
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 HELMS = "meta.helm.sh/release-namespace"  # annotation: of what a release of that namespace lists
 
 
@@ -38,13 +37,13 @@ def look(cluster: Cluster, kinds: Iterable[str] = (*KINDS, CRDS), selector: str 
 
     A kind that cannot be listed is an error: what is not seen before a mesh comes would be taken for the mesh's own.
     """
-    found: dict[str, Json] = {}
+    objects: dict[str, Json] = {}
     query: Json = {"labelSelector": selector} if selector else {}
     for kind in kinds:
         with contextlib.suppress(NotFoundError):
             items = cluster.items(kind, **query)
-            found |= {f"{kind}/{item['metadata']['name']}": item for item in items}
-    return found
+            objects |= {f"{kind}/{item['metadata']['name']}": item for item in items}
+    return objects
 
 
 def belongs(path: str, item: Json, mesh: Mesh) -> bool:
@@ -99,21 +98,28 @@ def remove(cluster: Cluster, mesh: Mesh, before: Mapping[str, Json]) -> tuple[li
 
 
 def remove_owned(cluster: Cluster, selector: str, spared: Callable[[], Collection[str]] = tuple) -> list[str]:
-    """Delete what carries an owner's label, for cleaning; what could not be deleted, one line each.
+    """Delete what carries an owner's label, for cleaning, a line each."""
+    listed: dict[str, Json] = {}
+    for kind in KINDS:
+        with contextlib.suppress(TestbedError):  # whoever may not list them has made none
+            listed |= look(cluster, [kind], selector)
+    return remove_listed(cluster, listed, spared)
+
+
+def remove_listed(cluster: Cluster, listed: Mapping[str, Json], spared: Callable[[], Collection[str]]) -> list[str]:
+    """Delete what was listed by path, and say so.
 
     ``spared`` gives the owners whose objects stay; it is asked after these were listed.
     """
-    lines: list[str] = []
-    found: dict[str, Json] = {}
-    for kind in KINDS:
-        with contextlib.suppress(TestbedError):  # whoever may not list them has made none
-            found |= look(cluster, [kind], selector)
-    for path, item in not_spared(found, spared).items():
+    lines = []
+    for path, item in not_spared(listed, spared).items():
         try:
-            cluster.delete(path, uid=item["metadata"]["uid"])
+            if cluster.delete(path, uid=item["metadata"]["uid"]):
+                lines.append(f"{shown(path)} removed")
         except TestbedError as error:
-            kind, _, name = shown(path).partition(" ")
-            lines.append(f"{shown(path)} remains: {error}; remove it with 'kubectl delete {kind} {name}'")
+            where = item["metadata"].get("namespace")
+            command = f"kubectl delete {shown(path)}" + (f" -n {where}" if where else "")
+            lines.append(f"{shown(path)} remains: {error}; remove it with '{command}'")
     return lines
 
 

@@ -38,7 +38,7 @@ def kept(cluster: Cluster, namespaces: Iterable[str]) -> Iterator[None]:
 
 def gather(cluster: Cluster, namespaces: Iterable[str]) -> dict[str, str]:
     """File name to text: events, pods and logs of these namespaces; what cannot be had now is left out."""
-    found: dict[str, str] = {}
+    files: dict[str, str] = {}
     for namespace in dict.fromkeys(namespaces):
         try:
             pods = pods_now(cluster, namespace)
@@ -47,10 +47,10 @@ def gather(cluster: Cluster, namespaces: Iterable[str]) -> dict[str, str]:
         events = "".join(map(_event_line, sorted(_events(cluster, namespace), key=_moment)))
         for key, text in (("pods", "".join(map(_pod_line, pods))), ("events", events)):
             if text:
-                found[f"failed-{namespace}-{key}.txt"] = text
+                files[f"failed-{namespace}-{key}.txt"] = text
         for pod in sorted(pods, key=_is_fine)[:_PODS]:
-            found |= logs_of(cluster, pod)
-    return found
+            files |= logs_of(cluster, pod)
+    return files
 
 
 def pods_now(cluster: Cluster, namespace: str) -> list[Json]:
@@ -61,7 +61,7 @@ def pods_now(cluster: Cluster, namespace: str) -> list[Json]:
 def logs_of(cluster: Cluster, pod: Json) -> dict[str, str]:
     """Logs of a pod's containers, and of those that ended before them."""
     metadata = pod["metadata"]
-    found = {}
+    files = {}
     for status in statuses(pod):
         name = f"failed-{metadata['namespace']}-{metadata['name']}-{status['name']}"
         wanted = {f"{name}.log": "false"}
@@ -71,8 +71,8 @@ def logs_of(cluster: Cluster, pod: Json) -> dict[str, str]:
             with suppress(TestbedError):
                 text = log_of(cluster, pod, status["name"], _ONCE_S, previous=previous, tailLines=_LOG_LINES)
                 if text:
-                    found[file] = text[-_LOG_CHARACTERS:]
-    return found
+                    files[file] = text[-_LOG_CHARACTERS:]
+    return files
 
 
 def warnings(cluster: Cluster, namespace: str) -> list[Json]:
@@ -139,7 +139,7 @@ def trouble(pod: Json) -> str:
 
 def last_words(cluster: Cluster, pod: Json, lines: int = 3) -> str:
     """The last log lines of the pod's container that crashed, else of one that runs and is not ready; may be empty."""
-    for container, previous, _ in sorted(_speakers(pod), key=lambda found: found[2])[:3]:
+    for container, previous, _ in sorted(_speakers(pod), key=lambda speaker: speaker[2])[:3]:
         with suppress(TestbedError):
             words = one_line(log_of(cluster, pod, container, _ONCE_S, previous=previous, tailLines=lines))
             if words:

@@ -162,13 +162,13 @@ class Running:
     def _code(self, status: bytes) -> int:
         if not status:
             raise BrokenStreamError(f"{self._what}: its stream ended without a status")
-        found = json.loads(status)
-        if found.get("status") == "Success":
+        answer = json.loads(status)
+        if answer.get("status") == "Success":
             return 0
-        for cause in (found.get("details") or {}).get("causes") or []:
+        for cause in (answer.get("details") or {}).get("causes") or []:
             if cause.get("reason") == "ExitCode":
                 return int(cause["message"])
-        message = str(found.get("message", "failed"))
+        message = str(answer.get("message", "failed"))
         # The API server answers, the node's kubelet does not: that may pass, so it is tried again like a broken stream.
         kind = BrokenStreamError if _UNREACHED.search(message) else TestbedError
         raise kind(f"{self._what}: {message}")
@@ -188,5 +188,5 @@ def run(
 
 def refusal(reason: str) -> str:
     """What the API server said when it refused a stream: its answer is inside the handshake's error."""
-    found = re.search(r'"message":"((?:[^"\\]|\\.)*)"', reason.replace("\\\\", "\\"))
-    return found[1].replace('\\"', '"')[:300] if found else " ".join(reason.split())[:300]
+    message = re.search(r'"message":"((?:[^"\\]|\\.)*)"', reason.replace("\\\\", "\\"))
+    return message[1].replace('\\"', '"')[:300] if message else " ".join(reason.split())[:300]

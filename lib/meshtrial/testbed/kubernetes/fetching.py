@@ -76,10 +76,10 @@ class Volume:
     def studies(self) -> dict[PurePosixPath, Remote]:
         """By ``<study>/<UTC>-<hash>``, those whose first two files are there."""
         done = self._run(["sh", "-c", _LIST, "sh", self.root], _LIST_S, "list the records")
-        found: dict[PurePosixPath, Remote] = {}
+        studies: dict[PurePosixPath, Remote] = {}
         for line in done.text.splitlines():
             digest, parts = _listed(line)
-            study = found.setdefault(PurePosixPath(*parts[:2]), Remote())
+            study = studies.setdefault(PurePosixPath(*parts[:2]), Remote())
             match parts[2:]:
                 case (name,) if name == PLAN:
                     study.plan = digest
@@ -87,7 +87,7 @@ class Volume:
                     study.environment = digest
                 case ("runs", run_name, name) if name == CHECKSUMS:
                     study.runs[run_name] = digest
-        return {path: study for path, study in sorted(found.items()) if study.plan and study.environment}
+        return {path: study for path, study in sorted(studies.items()) if study.plan and study.environment}
 
     def copy(self, paths: Sequence[PurePosixPath], into: Path) -> None:
         """Copy files or folders into a folder of this machine, at the places that they have in the volume."""
@@ -116,11 +116,11 @@ class Volume:
 
 def _listed(line: str) -> tuple[str, tuple[str, ...]]:
     """Digest and path of a line of ``sha256sum``; names that no study of ours has are refused."""
-    found = _LINE.fullmatch(line)
-    parts = PurePosixPath(found[2]).parts if found else ()
-    if found is None or len(parts) not in (3, 5) or not all(_NAME.fullmatch(part) for part in parts):
+    match = _LINE.fullmatch(line)
+    parts = PurePosixPath(match[2]).parts if match else ()
+    if match is None or len(parts) not in (3, 5) or not all(_NAME.fullmatch(part) for part in parts):
         raise RecordError(f"the records' volume holds {line[-80:]!r}, which no study has; take it away")
-    return found[1], parts
+    return match[1], parts
 
 
 def fetch(volume: Volume, root: Path) -> list[Fetched]:

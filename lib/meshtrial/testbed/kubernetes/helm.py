@@ -33,13 +33,13 @@ _HOPELESS_S = 20.0
 
 def program(options: KubernetesOptions) -> str:
     """The Helm program's path; a MissingToolError when it is not there."""
-    found = shutil.which(options.helm)
-    if found is None:
+    path = shutil.which(options.helm)
+    if path is None:
         raise MissingToolError(
             f"helm = {options.helm!r} is not on PATH; install Helm 3 or later (https://helm.sh/docs/intro/install/), "
             "or set helm=PATH"
         )
-    return found
+    return path
 
 
 def version(options: KubernetesOptions) -> str:

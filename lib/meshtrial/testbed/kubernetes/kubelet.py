@@ -48,24 +48,24 @@ class NodeSample:
 
 def parse_summary(data: Mapping[str, Any]) -> dict[Key, ContainerSample]:
     """Containers of ``/stats/summary``; those without a CPU sample yet are left out."""
-    found: dict[Key, ContainerSample] = {}
+    samples: dict[Key, ContainerSample] = {}
     for pod in _items(data, "pods"):
         for container in _items(pod, "containers"):
             with contextlib.suppress(*SHAPE_ERRORS):  # a container without what is asked is as good as none
                 ref, cpu = pod["podRef"], container["cpu"]
                 memory = (container.get("memory") or {}).get("workingSetBytes")
-                found[str(ref["namespace"]), str(ref["name"]), str(container["name"])] = ContainerSample(
+                samples[str(ref["namespace"]), str(ref["name"]), str(container["name"])] = ContainerSample(
                     parse_time(cpu["time"]),
                     int(cpu["usageCoreNanoSeconds"]) / 1e9,
                     None if memory is None else int(memory),
                     str(ref.get("uid", "")),
                 )
-    return found
+    return samples
 
 
 def _items(data: Any, name: str) -> list[Any]:
-    found = data.get(name) if isinstance(data, Mapping) else None
-    return found if isinstance(found, list) else []
+    items = data.get(name) if isinstance(data, Mapping) else None
+    return items if isinstance(items, list) else []
 
 
 def parse_node(data: Mapping[str, Any]) -> NodeSample | None:
@@ -91,13 +91,13 @@ def parse_cadvisor(text: str) -> tuple[dict[Key, ContainerSample], dict[Key, flo
             continue
         key = (labels.get("namespace", ""), labels["pod"], labels["container"])
         try:
-            found = (float(match["ms"] or 0) / 1e3, float(match["value"]))
+            reading = (float(match["ms"] or 0) / 1e3, float(match["value"]))
         except (ValueError, OverflowError):
             continue
-        if not all(map(math.isfinite, found)):
+        if not all(map(math.isfinite, reading)):
             continue
         # Of a restarted container both may be shown for a while: the later reading is the living one's.
-        values[match["name"]][key] = max(values[match["name"]].get(key, (0.0, 0.0)), found)
+        values[match["name"]][key] = max(values[match["name"]].get(key, (0.0, 0.0)), reading)
     samples = {
         key: ContainerSample(at, cpu_s, int(values[_MEMORY][key][1]) if key in values[_MEMORY] else None)
         for key, (at, cpu_s) in values[_CPU].items()

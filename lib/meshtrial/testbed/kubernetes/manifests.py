@@ -47,10 +47,10 @@ def template(manifest: Json) -> Json | None:
     keys = _PODS.get(str(manifest.get("kind")))
     if keys is None:
         return None
-    found = manifest
+    pod = manifest
     for key in keys:
-        found = found.setdefault(key, {})
-    return found
+        pod = pod.setdefault(key, {})
+    return pod
 
 
 def patched(manifests: Iterable[Json], *patches: Callable[[Json], None]) -> list[Json]:
@@ -281,10 +281,10 @@ def with_account_token(manifest: Json) -> None:
 
 def replaced(base: Iterable[Json], more: Iterable[Json]) -> list[Json]:
     """Both in order; one of ``more`` takes the place of the same object (kind, namespace, name) in ``base``."""
-    found = {_identity(item): item for item in base}
+    objects = {_identity(item): item for item in base}
     for item in more:
-        found[_identity(item)] = item
-    return list(found.values())
+        objects[_identity(item)] = item
+    return list(objects.values())
 
 
 def _identity(item: Json) -> tuple[str, str, str]:

@@ -16,11 +16,10 @@ import yaml
 
 from meshtrial.errors import MissingToolError, TestbedError, UsageError
 from meshtrial.testbed.kubernetes import clusterwide, evidence, helm, meshversions, wait
-from meshtrial.testbed.kubernetes.apply import MESH, Applier, delete_namespace, verdict
+from meshtrial.testbed.kubernetes.apply import CRDS, MESH, Applier, delete_namespace, verdict
 from meshtrial.testbed.kubernetes.charts import Charts
 from meshtrial.testbed.kubernetes.cleanup import remove_crds
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
-from meshtrial.testbed.kubernetes.clusterwide import CRDS
 from meshtrial.testbed.kubernetes.meshdata import Command, Mesh, Selector
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.pods import is_ready, lost, members, uid
@@ -206,27 +205,27 @@ class MeshInstaller:
 
     def problems(self, mesh: Mesh) -> list[str]:
         """What stands in the way of an installation, one line each."""
-        found: list[str] = []
+        problems: list[str] = []
         if mesh.reference:
-            return found
+            return problems
         if self.options.mesh_install == "existing":
             try:
                 self._check_existing(mesh)
             except TestbedError as error:
-                found.append(str(error))
-            return found
+                problems.append(str(error))
+            return problems
         if mesh.method == "helm":
-            found += self._chart_problems(mesh)
+            problems += self._chart_problems(mesh)
         for name in mesh.namespaces:
             refusal = verdict(self.applier.find_namespace(name), self.applier.owner, self.cluster.context)
             if refusal:
-                found.append(f"mesh {mesh.name}: {refusal}; or use what stands with mesh_install=existing")
+                problems.append(f"mesh {mesh.name}: {refusal}; or use what stands with mesh_install=existing")
         for kind in mesh.requires:
             try:
                 self.cluster.get(f"{CRDS}/{kind}")
             except NotFoundError:
-                found.append(f"mesh {mesh.name}: needs the CRD {kind}, which this cluster does not have; install it")
-        return found
+                problems.append(f"mesh {mesh.name}: needs the CRD {kind}, which this cluster does not have; install it")
+        return problems
 
     def _chart_problems(self, mesh: Mesh) -> list[str]:
         """Charts that cannot be had, and values that they do not have."""
@@ -236,20 +235,20 @@ class MeshInstaller:
             layers = {release.name: values.layers(release) for release in mesh.releases}
         except (MissingToolError, UsageError) as error:
             return [f"mesh {mesh.name}: {error}"]
-        found = []
+        problems = []
         for release in mesh.releases:
             try:
                 chart = self.charts.of(mesh, release)
             except TestbedError as error:
-                found.append(str(error))
+                problems.append(str(error))
                 continue
             for where, given in layers[release.name]:
-                found += [
+                problems += [
                     f"mesh {mesh.name}, release {release.name}: {where}: {line}; "
                     f"chart {chart.name} {chart.version} would ignore it in silence"
                     for line in unknown_values(given, chart.values, mesh.open_values.get(release.name, ()))
                 ]
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(problems))
 
 
 def _wanted(cluster: Cluster, part: Selector) -> int:

@@ -44,12 +44,12 @@ def find_meshes(options: KubernetesOptions) -> dict[str, Mesh]:
     root = options.folder / "meshes"
     folders = sorted(path.parent for path in root.glob("*/mesh.yaml"))
     folders += [Path(name).expanduser() for name in options.mesh_folders]
-    found = {mesh.name: mesh for mesh in (read_mesh(folder) for folder in folders)}
+    meshes = {mesh.name: mesh for mesh in (read_mesh(folder) for folder in folders)}
     for name in options.meshes:
-        if name not in found:
-            raise UsageError(f"meshes: {name!r} is not known; known are {', '.join(found)}")
+        if name not in meshes:
+            raise UsageError(f"meshes: {name!r} is not known; known are {', '.join(meshes)}")
     chosen = {}
-    for name, mesh in found.items():
+    for name, mesh in meshes.items():
         where, choice = f"meshes.{name}", options.meshes.get(name, {})
         chosen[name] = _chosen(mesh, choice, where, (*_CHOICES, "versions"))
         chosen |= _versions(chosen[name], choice, where)
@@ -183,7 +183,7 @@ def _versions(mesh: Mesh, choice: Mapping[str, Any], where: str) -> dict[str, Me
     declared = _inner(choice, "versions", where)
     if declared and mesh.reference:
         raise UsageError(f"{where}.versions: {mesh.name} is this project's reference and has no versions on a cluster")
-    found = {}
+    versions = {}
     for name, said in declared.items():
         here = f"{where}.versions.{_version_name(name, where)}"
         own = _chosen(mesh, said, here, (*_CHOICES, "runs"))
@@ -194,8 +194,8 @@ def _versions(mesh: Mesh, choice: Mapping[str, Any], where: str) -> dict[str, Me
         runs = {str(what): _text(text, f"{here}.runs.{what}") for what, text in _inner(said, "runs", here).items()}
         if not all(runs.values()):
             raise UsageError(f"{here}.runs: an empty text is in every image; say a tag or a digest")
-        found[name] = dataclasses.replace(own, name=f"{mesh.name}@{name}", declared=Declared(name, names, runs))
-    return {mesh.name: mesh for mesh in found.values()}
+        versions[name] = dataclasses.replace(own, name=f"{mesh.name}@{name}", declared=Declared(name, names, runs))
+    return {mesh.name: mesh for mesh in versions.values()}
 
 
 def _version_name(name: Any, where: str) -> str:
@@ -229,12 +229,12 @@ def _own_charts(mesh: Mesh, own: Mesh, said: Mapping[str, Any], where: str) -> N
 
 def _inner(choice: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
     """A mapping in a mapping; empty where it is not there or nothing is in it."""
-    found = choice.get(key)
-    if found is None:
+    inner = choice.get(key)
+    if inner is None:
         return {}
-    if not isinstance(found, Mapping):
-        raise UsageError(f"{where}.{key}: allowed is a mapping, not {shortened(found)}")
-    return found
+    if not isinstance(inner, Mapping):
+        raise UsageError(f"{where}.{key}: allowed is a mapping, not {shortened(inner)}")
+    return inner
 
 
 def _text(value: Any, where: str) -> str:

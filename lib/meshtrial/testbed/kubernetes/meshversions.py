@@ -39,7 +39,7 @@ def told(
     cluster: Cluster, probe: PodRef, mesh: Mesh, pods: Mapping[str, Sequence[Json]]
 ) -> dict[str, tuple[Tells, list[str]]]:
     """What the parts say of themselves, by their names; a part that says nothing is left out."""
-    found = {}
+    words_of = {}
     for teller in mesh.tells:
         asked = [str(pod["status"].get("podIP", "")) for pod in pods.get(teller.pods, ())][:_ASKED]
         try:
@@ -48,8 +48,8 @@ def told(
             continue
         words = sorted({word for page in pages for word in re.findall(teller.pattern, page)} - {"", _UNTOLD})
         if words:
-            found[teller.name] = teller, words
-    return found
+            words_of[teller.name] = teller, words
+    return words_of
 
 
 def prove(
@@ -59,25 +59,25 @@ def prove(
     declared = mesh.declared
     if declared is None:
         return []
-    found, there = [], set(said)
+    proofs, there = [], set(said)
     for part, containers in _parts(mesh, pods):
         there |= {name for _, name in containers}
         others = _others(declared, containers)
         wanted = sorted({text for _, name in containers for text in _wanted(declared, name)})
         seen = f"{len(containers)} of {len(containers)}" if not others else _listed(others)
         proof = f"version {declared.version} of {part}"
-        found.append(Proof(proof, phase, not others, f"images of {' or '.join(wanted)}", seen[:300]))
+        proofs.append(Proof(proof, phase, not others, f"images of {' or '.join(wanted)}", seen[:300]))
     for name, (teller, words) in said.items():
         if teller.of_mesh or name in declared.runs:
             wanted = sorted(_wanted(declared, name))
             passed = all(any(is_version(word, text) for text in wanted) for word in words)
             proof = f"version {declared.version} as {name} tells it"
-            found.append(Proof(proof, phase, passed, " or ".join(wanted), ", ".join(words)[:300]))
+            proofs.append(Proof(proof, phase, passed, " or ".join(wanted), ", ".join(words)[:300]))
     for name in sorted(set(declared.runs) - there):
         proof = f"version {declared.version} of {name}"
         seen = f"no such container; there are {', '.join(sorted(there))}"
-        found.append(Proof(proof, phase, False, f"images of {declared.runs[name]}", seen[:300]))
-    return found
+        proofs.append(Proof(proof, phase, False, f"images of {declared.runs[name]}", seen[:300]))
+    return proofs
 
 
 def contradiction(mesh: Mesh, component: str, pods: Sequence[Json]) -> str:
@@ -92,12 +92,12 @@ def contradiction(mesh: Mesh, component: str, pods: Sequence[Json]) -> str:
 def _parts(mesh: Mesh, pods: Mapping[str, Sequence[Json]]) -> Iterator[tuple[str, list[tuple[Json, str]]]]:
     """Each part of the mesh with its containers; an application's own containers are not the mesh's."""
     for name in (*(part.component for part in (*mesh.control_plane, *mesh.agents)), "waypoint", *_SIDES):
-        found = []
+        containers = []
         for pod in pods.get(name, ()):
             own = [one for one in container_names(pod) if one not in mesh.policy_containers]
-            found += [(pod, one) for one in own if name not in _SIDES or one in mesh.proxy_containers]
-        if found:
-            yield _SIDES.get(name, name), found
+            containers += [(pod, one) for one in own if name not in _SIDES or one in mesh.proxy_containers]
+        if containers:
+            yield _SIDES.get(name, name), containers
 
 
 def _wanted(declared: Declared, name: str) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ def _wanted(declared: Declared, name: str) -> tuple[str, ...]:
 
 def _others(declared: Declared, containers: Sequence[tuple[Json, str]]) -> list[str]:
     """Images that are not what is declared, with their containers, each once."""
-    found: dict[str, None] = {}
+    others: dict[str, None] = {}
     for pod, name in containers:
         image = images(pod).get(name, "no image yet")
         # A node that knows one image by two tags names any of them; it resolved the one that the pod asked for.
@@ -115,8 +115,8 @@ def _others(declared: Declared, containers: Sequence[tuple[Json, str]]) -> list[
         names = _wanted(declared, name)
         by_name = any(one == text or is_version(tag(text), one) for text in (reference, asked) for one in names)
         if not by_name and not any(one.startswith("sha256:") and digest.startswith(one) for one in names):
-            found[f"{name}: {image}"] = None
-    return list(found)
+            others[f"{name}: {image}"] = None
+    return list(others)
 
 
 def _containers(pod: Json) -> list[Json]:

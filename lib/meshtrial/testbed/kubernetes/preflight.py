@@ -11,9 +11,8 @@ import numpy as np
 from meshtrial.design.study import Study
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes import waypoints
-from meshtrial.testbed.kubernetes.apply import Applier, verdict
+from meshtrial.testbed.kubernetes.apply import CRDS, Applier, verdict
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
-from meshtrial.testbed.kubernetes.clusterwide import CRDS
 from meshtrial.testbed.kubernetes.manifests import containers, template
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.meshes import MeshInstaller

@@ -42,15 +42,15 @@ def request(
     script = f'{_PATH}; exec fortio curl -timeout 5s "$@"'
     done = run(cluster, pod, [BUSYBOX, "sh", "-c", script, "sh", *flags, url], timeout_s=20)
     text = done.err.decode(errors="replace")
-    found = _STATUS.search(text) or _STATUS.search(done.text)
-    if found:
-        return Answer(int(found[1]), done.text, f"HTTP {found[1]}")
+    status = _STATUS.search(text) or _STATUS.search(done.text)
+    if status:
+        return Answer(int(status[1]), done.text, f"HTTP {status[1]}")
     return Answer(0, "", _reason(text) or f"no answer (exit {done.code})")
 
 
 def scrape(cluster: Cluster, probe: PodRef, urls: Sequence[str]) -> list[str]:
     """Read pages, many in one exec; a page that does not come is an empty text."""
-    found: list[str] = []
+    pages: list[str] = []
     mark = "=====meshtrial====="
     for start in range(0, len(urls), _AT_ONCE):
         part = urls[start : start + _AT_ONCE]
@@ -58,8 +58,8 @@ def scrape(cluster: Cluster, probe: PodRef, urls: Sequence[str]) -> list[str]:
         read = 'fortio curl -stdclient -quiet -timeout 5s "$u" 2>/dev/null'
         script = f'{_PATH}; for u in "$@"; do {read}; echo; echo {mark}; done'
         done = run(cluster, probe, [BUSYBOX, "sh", "-c", script, "sh", *part], timeout_s=30 + 5 * len(part))
-        found += done.text.split(f"{mark}\n")[: len(part)]
-    return found
+        pages += done.text.split(f"{mark}\n")[: len(part)]
+    return pages
 
 
 def total(cluster: Cluster, probe: PodRef, addresses: Sequence[str], url: str, pattern: str) -> float:
@@ -83,8 +83,8 @@ def grown(read: Callable[[], float], before: float, wanted: float, patience_s: f
 
 def _reason(text: str) -> str:
     """fortio's own word for what went wrong; its last line only says that something did."""
-    found = re.search(r'err=\\?"(.+?)\\?"(?:,|$)', text)
-    if found:
-        return found[1][:200]
+    error = re.search(r'err=\\?"(.+?)\\?"(?:,|$)', text)
+    if error:
+        return error[1][:200]
     lines = [line for line in text.splitlines() if "[E]" in line and "Error status" not in line]
     return " ".join((lines or text.splitlines() or [""])[0].split())[:200]

@@ -83,13 +83,13 @@ def prove(subject: Subject, phase: str, requests: int) -> tuple[Proof, ...]:
             todo.append((f"version {mesh.declared.version}", version))
         lines = [line for feature in features for line in feature.logs if line.pods not in subject.bare]
         todo += [(item.name, partial(_lines, subject, phase, requests, item)) for item in lines]
-    found: list[Proof] = []
+    proofs: list[Proof] = []
     for name, work in todo:
         try:
-            found += work()
+            proofs += work()
         except TestbedError as error:
-            found.append(Proof(name, phase, False, "an answer", str(error)[:300]))
-    return tuple(found)
+            proofs.append(Proof(name, phase, False, "an answer", str(error)[:300]))
+    return tuple(proofs)
 
 
 def named(setup: Setup) -> tuple[list[tuple[str, Mapping[str, Any]]], tuple[str, ...]]:
@@ -135,14 +135,14 @@ def _proxied(subject: Subject, phase: str, _expect: Mapping[str, Any]) -> list[P
 
 
 def _one_sided(subject: Subject, phase: str, _expect: Mapping[str, Any]) -> list[Proof]:
-    found = []
+    proofs = []
     for part, name in (("app", "the application's"), ("load", "the generators'")):
         pods, bare = subject.pods.get(part, ()), part in subject.bare
         having = sum(map(subject.proxied, pods))
         wanted = 0 if bare else len(pods)
         proof = f"a proxy in {'none' if bare else 'each'} of {name} pods"
-        found.append(Proof(proof, phase, having == wanted and bool(pods), f"{wanted} of {len(pods)}", str(having)))
-    return found
+        proofs.append(Proof(proof, phase, having == wanted and bool(pods), f"{wanted} of {len(pods)}", str(having)))
+    return proofs
 
 
 def _refused(name: str, ask: Callable[[Subject, Mapping[str, Any]], probing.Answer]) -> Maker:
@@ -163,16 +163,16 @@ def _let_in(name: str, ask: Callable[[Subject, Mapping[str, Any]], probing.Answe
 
 def _peer_identity(subject: Subject, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
     answer = _echo(subject)
-    found = re.search(str(expect["header"]), answer.body)
-    seen = found.group(0).strip() if found else f"{answer.detail}, no such header"
-    return [Proof("the generator's identity seen by the app", phase, found is not None, "its SPIFFE name", seen[:300])]
+    header = re.search(str(expect["header"]), answer.body)
+    seen = header.group(0).strip() if header else f"{answer.detail}, no such header"
+    return [Proof("the generator's identity seen by the app", phase, header is not None, "its SPIFFE name", seen[:300])]
 
 
 def _no_peer_identity(subject: Subject, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
     answer = _echo(subject)
-    found = re.search(str(expect.get("header", "(?mi)^X-Forwarded-Client-Cert:.*URI=")), answer.body)
-    passed = answer.status == 200 and found is None
-    seen = found.group(0).strip() if found else f"{answer.detail}, none"
+    header = re.search(str(expect.get("header", "(?mi)^X-Forwarded-Client-Cert:.*URI=")), answer.body)
+    passed = answer.status == 200 and header is None
+    seen = header.group(0).strip() if header else f"{answer.detail}, none"
     return [Proof("no identity between the proxies", phase, passed, "HTTP 200, none", seen[:300])]
 
 
@@ -282,11 +282,11 @@ def _lines(subject: Subject, phase: str, requests: int, lines: Lines) -> list[Pr
     wanted = min(requests, _LOOKED_AT)
 
     def read() -> float:
-        found = 0
+        matching = 0
         for pod in subject.pods.get(lines.pods, ()):
             text = log_of(subject.cluster, pod, lines.container, tailLines=2 * _LOOKED_AT)
-            found += len(re.findall(lines.pattern, text))
-        return found
+            matching += len(re.findall(lines.pattern, text))
+        return matching
 
-    found = int(probing.grown(read, 0, wanted, _LOG_PATIENCE_S))
-    return [Proof(lines.name, phase, found >= wanted > 0, f"at least {wanted} lines", f"{found} lines")]
+    count = int(probing.grown(read, 0, wanted, _LOG_PATIENCE_S))
+    return [Proof(lines.name, phase, count >= wanted > 0, f"at least {wanted} lines", f"{count} lines")]

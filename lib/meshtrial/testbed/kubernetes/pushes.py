@@ -45,8 +45,8 @@ def parse(text: str, name: str) -> Histogram:
         buckets[float(bound)] = buckets.get(float(bound), 0.0) + float(value)
 
     def summed(suffix: str) -> float:
-        found = re.findall(rf"(?m)^{re.escape(name)}_{suffix}(?:\{{[^}}]*\}})? {number}$", text)
-        return sum(map(float, found))
+        numbers = re.findall(rf"(?m)^{re.escape(name)}_{suffix}(?:\{{[^}}]*\}})? {number}$", text)
+        return sum(map(float, numbers))
 
     return Histogram(summed("count"), summed("sum"), buckets)
 
@@ -57,10 +57,10 @@ def read(cluster: Cluster, probe: PodRef, pods: Sequence[Json], pushes: Pushes) 
     return parse("\n".join(probing.scrape(cluster, probe, urls)), pushes.histogram) if urls else Histogram()
 
 
-def described(found: Histogram) -> dict[str, Any]:
+def described(seen: Histogram) -> dict[str, Any]:
     """For ``run.json``: how many, their mean, and the bound below which 99 % of them lie; empty without any."""
-    if found.count <= 0:
+    if seen.count <= 0:
         return {}
-    enough = [bound for bound, number in sorted(found.buckets.items()) if number >= _TAIL * found.count]
+    enough = [bound for bound, number in sorted(seen.buckets.items()) if number >= _TAIL * seen.count]
     tail = {"p99_at_most_s": enough[0]} if enough else {}
-    return {"count": int(found.count), "mean_s": found.total_s / found.count, **tail}
+    return {"count": int(seen.count), "mean_s": seen.total_s / seen.count, **tail}

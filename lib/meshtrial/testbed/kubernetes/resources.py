@@ -60,33 +60,33 @@ class Pods:
 
 def parts_of(pods: Pods, mesh: Mesh | None) -> tuple[Watched, ...]:
     """Every container with its component and role; the load generator's own container is metered by its process."""
-    found: list[Watched] = []
+    parts: list[Watched] = []
     for pod in pods.workload:
         labels = pod["metadata"].get("labels") or {}
         part, component = labels.get(f"{NOTE}part", "app"), labels.get(f"{NOTE}component", "app")
         for name in container_names(pod):
             if mesh is not None and name in mesh.proxy_containers:
-                found.append(_part(pod, name, f"{component} sidecar", "data plane"))
+                parts.append(_part(pod, name, f"{component} sidecar", "data plane"))
             elif mesh is not None and name in mesh.policy_containers:
-                found.append(_part(pod, name, f"{component} {name}", "policy"))
+                parts.append(_part(pod, name, f"{component} {name}", "policy"))
             elif part == "collector":
-                found.append(_part(pod, name, part, part))
+                parts.append(_part(pod, name, part, part))
             elif part != "load":
-                found.append(_part(pod, name, component, "app"))
+                parts.append(_part(pod, name, component, "app"))
     for pod in pods.waypoints:
         for name in container_names(pod):
             if mesh is not None and name in mesh.policy_containers:
-                found.append(_part(pod, name, f"waypoint {name}", "policy"))
+                parts.append(_part(pod, name, f"waypoint {name}", "policy"))
             else:
-                found.append(_part(pod, name, "waypoint", "data plane"))
+                parts.append(_part(pod, name, "waypoint", "data plane"))
     # An agent works for its own node's pods: those of nodes that carry none of ours are not on the path.
     nodes = {pod["spec"].get("nodeName") for pod in [*pods.workload, *pods.waypoints]}
     for component, members in pods.agents.items():
         here = [pod for pod in members if pod["spec"].get("nodeName") in nodes]
-        found += [_part(pod, name, component, "data plane") for pod in here for name in container_names(pod)]
+        parts += [_part(pod, name, component, "data plane") for pod in here for name in container_names(pod)]
     for component, members in pods.control_plane.items():
-        found += [_part(pod, name, component, "control plane") for pod in members for name in container_names(pod)]
-    return tuple(found)
+        parts += [_part(pod, name, component, "control plane") for pod in members for name in container_names(pod)]
+    return tuple(parts)
 
 
 def _part(pod: Json, container: str, component: str, role: str) -> Watched:
@@ -125,11 +125,11 @@ def read_nodes(cluster: Cluster, nodes: Iterable[str]) -> Reading:
         answers = dict(zip(names, pool.map(ask, names), strict=True))
     samples: dict[Key, ContainerSample] = {}
     throttled: dict[Key, float] = {}
-    for found, more in answers.values():
-        samples.update(found or {})
+    for read, more in answers.values():
+        samples.update(read or {})
         throttled.update(more or {})
-    silent = tuple(node for node, (found, _) in answers.items() if found is None)
-    without = tuple(node for node, (found, more) in answers.items() if found is not None and more is None)
+    silent = tuple(node for node, (read, _) in answers.items() if read is None)
+    without = tuple(node for node, (read, more) in answers.items() if read is not None and more is None)
     return Reading(samples, throttled, silent, without)
 
 
@@ -183,7 +183,7 @@ class Meter:
         return self._sum(samples, throttled)
 
     def _sum(self, samples: Mapping[Key, ContainerSample], throttled: Mapping[Key, float]) -> dict[str, ComponentUsage]:
-        found: dict[str, ComponentUsage] = {}
+        usage: dict[str, ComponentUsage] = {}
         for component in dict.fromkeys(part.component for part in self._parts):
             parts = [p for p in self._parts if p.component == component and p.key in samples]
             if not parts:
@@ -191,7 +191,7 @@ class Meter:
             seen = [samples[p.key] for p in parts]
             memory = [s.memory_bytes for s in seen]
             slowed = [throttled[p.key] for p in parts if p.key in throttled]
-            found[component] = ComponentUsage(
+            usage[component] = ComponentUsage(
                 component,
                 parts[0].role,
                 window_s=sum(s.at for s in seen) / len(seen),
@@ -201,7 +201,7 @@ class Meter:
                 count=len(parts),
                 largest_bytes=max((m for m in memory if m is not None), default=None),
             )
-        return found
+        return usage
 
     def _check(self, samples: Mapping[Key, ContainerSample]) -> None:
         for part in self._parts:
@@ -225,12 +225,12 @@ class Meter:
         self.notes += [line for line in lines if line not in self.notes]
 
     def _window(self, samples: Mapping[Key, ContainerSample]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        window: dict[str, Any] = {}
         for node in dict.fromkeys(part.node for part in self._parts):
             times = [samples[p.key].at for p in self._parts if p.node == node and p.key in samples]
             if times:
-                found[node] = {"first_unix_s": min(times), "last_unix_s": max(times)}
-        return found
+                window[node] = {"first_unix_s": min(times), "last_unix_s": max(times)}
+        return window
 
 
 def _newer(before: ContainerSample | None, after: ContainerSample | None) -> bool:
@@ -267,13 +267,13 @@ class NodeWatch:
             if not self._cores:
                 self._cores = {n.name: n.room.cpu for n in preflight.nodes(self._cluster)[:_WATCHED]}
             names = list(self._cores)
-        found = {}
+        samples = {}
         for name in names:
             with contextlib.suppress(TestbedError, ValueError):
                 sample = parse_node(json.loads(self._cluster.kubelet(name, "/stats/summary")))
                 if sample is not None:
-                    found[name] = sample
-        return found
+                    samples[name] = sample
+        return samples
 
 
 def describe(item: Json) -> dict[str, Any]:

@@ -38,10 +38,10 @@ class Values:
 
     def of(self, release: Release) -> Json:
         """The values that come after the release's own files."""
-        found: Json = {}
+        together: Json = {}
         for _, values in self._after_files(release):
-            found = merged(found, values)
-        return found
+            together = merged(together, values)
+        return together
 
     def layers(self, release: Release) -> list[tuple[str, Json]]:
         """All values with where they come from, later ones winning."""
@@ -51,16 +51,16 @@ class Values:
 
     def digest(self, release: Release) -> str:
         """SHA-256 of what is given to Helm, without the keys that are made anew for every installation."""
-        found: Json = {}
+        together: Json = {}
         for where, values in self.layers(release):
             if not where.startswith(_GENERATED):
-                found = merged(found, values)
-        return hashlib.sha256(json.dumps(found, default=str).encode()).hexdigest()
+                together = merged(together, values)
+        return hashlib.sha256(json.dumps(together, default=str).encode()).hexdigest()
 
     def _after_files(self, release: Release) -> list[tuple[str, Json]]:
-        mesh, found = self._mesh, []
+        mesh, layers = self._mesh, []
         for name, path in mesh.generated.get(release.name, {}).items():
-            found.append((f"{_GENERATED}{name}", put({}, path, self._generated[name])))
+            layers.append((f"{_GENERATED}{name}", put({}, path, self._generated[name])))
         choices = (self._fair, *mesh.choices)
         # A parameter counts where it is said last, so that an empty one takes back what was said before.
         last = {name: choice for choice in choices for name in choice.parameters}
@@ -70,11 +70,11 @@ class Values:
                     continue
                 where = f"{choice.where}.parameters.{name}".lstrip(".")
                 for path in mesh.parameters.get(name, {}).get(release.name, ()):
-                    found.append((where, put({}, path, value)))
+                    layers.append((where, put({}, path, value)))
             if release.name in choice.values:
                 where = f"{choice.where}.values.{release.name}"
-                found.append((where, _mapping(choice.values[release.name], where)))
-        return found
+                layers.append((where, _mapping(choice.values[release.name], where)))
+        return layers
 
 
 def unknown_values(values: Json, known: Json, open_paths: Iterable[str] = ()) -> list[str]:
@@ -157,8 +157,8 @@ def put(values: Json, path: str, value: Any) -> Json:
 
 def merged(first: Json, second: Json) -> Json:
     """Helm's own rule: mappings merge, all else is replaced by the second."""
-    found = dict(first)
+    result = dict(first)
     for key, value in second.items():
-        both = isinstance(value, dict) and isinstance(found.get(key), dict)
-        found[key] = merged(found[key], value) if both else value
-    return found
+        both = isinstance(value, dict) and isinstance(result.get(key), dict)
+        result[key] = merged(result[key], value) if both else value
+    return result

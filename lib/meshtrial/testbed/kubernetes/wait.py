@@ -54,12 +54,12 @@ def gone(cluster: Cluster, path: str, uid: str, timeout_s: float) -> None:
 
     def is_left() -> Json | None:
         try:
-            found = cluster.get(path)
+            there = cluster.get(path)
         except NotFoundError:
             return None
-        return found if found["metadata"]["uid"] == uid else None
+        return there if there["metadata"]["uid"] == uid else None
 
-    left = waiting.until(is_left, timeout_s, 0.3, lambda found: found is None)
+    left = waiting.until(is_left, timeout_s, 0.3, lambda there: there is None)
     if left is not None:
         raise TestbedError(f"{path}: still there after {timeout_s:g} s{_held_by(left)}")
 
@@ -159,11 +159,11 @@ def force_lost_pods(cluster: Cluster, namespace: str) -> None:
         return
 
 
-def _held_by(found: Json) -> str:
-    for condition in found.get("status", {}).get("conditions") or []:
+def _held_by(item: Json) -> str:
+    for condition in item.get("status", {}).get("conditions") or []:
         if condition.get("status") == "True":
             return f": {condition.get('message', '')}"
-    finalizers = found["metadata"].get("finalizers") or found.get("spec", {}).get("finalizers") or []
+    finalizers = item["metadata"].get("finalizers") or item.get("spec", {}).get("finalizers") or []
     return f": held by {', '.join(finalizers)}" if finalizers else ""
 
 
