@@ -121,6 +121,21 @@ def test_the_table_names_the_studies_and_says_what_it_cannot(days):
     assert "none, its level" in shown
 
 
+@pytest.mark.parametrize(
+    ("factor", "more_s", "scale"),
+    [
+        (1.0, 0.0, "neither scale holds better"),
+        (2.0, 0.0, "so ratios hold better"),  # everything takes twice the time
+        (1.0, 1e-3, "what is added to it did so less"),  # everything takes a millisecond more
+    ],
+)
+def test_which_scale_holds_better_is_what_the_studies_say(days, factor, more_s, scale):
+    first, second = days(1, 2)
+    value = pl.when(pl.col("response") == "latency_p50_s").then(pl.col("value") * factor + more_s).otherwise("value")
+    studies = [first, replace(second, table=second.table.with_columns(value.alias("value")))]
+    assert scale in " ".join(table(studies, between.compare(studies), []).text.split())
+
+
 def test_many_studies_are_summed_up_in_one_line_each(days):
     studies = days(1, 2, 3, 4, 5, 6)
     shown = table(studies, between.compare(studies), []).text

@@ -59,10 +59,16 @@ def _scales(contrasts: Sequence[Between]) -> list[str]:
     if not pairs:
         return []
     by_ratio, by_amount = (sum(one.word(both[i]) == "differ" for one, both in pairs) for i in (0, 1))
-    return [
-        f"Against the first, ratios differ in {by_ratio} and added amounts in {by_amount} of {len(pairs)} comparisons: "
-        "where the baseline moves from session to session, what is added often does not."
-    ]
+    compared = (
+        f"Against the first, ratios differ in {by_ratio} and added amounts in {by_amount} of {len(pairs)} comparisons"
+    )
+    if by_ratio > by_amount:
+        return [f"{compared}: the baseline moved from session to session, and what is added to it did so less."]
+    if by_amount > by_ratio:
+        return [
+            f"{compared}: what moved from session to session moved the baseline in proportion, so ratios hold better."
+        ]
+    return [f"{compared}: neither scale holds better from session to session."]
 
 
 def letter(place: int) -> str:
