@@ -36,7 +36,7 @@ class FakeApi(Cluster):
     def __init__(self) -> None:  # the real one reads a kubeconfig
         self.patience_s, self.context, self.kubeconfig, self.server = 0.0, "fake", "", "https://fake"
         self.heard = True
-        self._kubelets: dict[str, str] | None = {}
+        self.kubelets: dict[str, str] | None = {}
         self.objects: dict[str, Json] = {}
         self.logs: dict[str, str] = {}
         self.asked: list[str] = []

@@ -115,7 +115,7 @@ def test_a_kubelet_is_asked_itself_where_the_way_through_the_api_server_was_not_
     monkeypatch: pytest.MonkeyPatch, proxied: bool, asked: str
 ):
     api = FakeApi()
-    api._kubelets = None
+    api.kubelets = None
     monkeypatch.setattr(api, "allowed", lambda verb, resource: proxied and (verb, resource) == ("get", "nodes/proxy"))
     api.add("/api/v1/nodes/n1", {"status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}})
     for path in ("/stats/summary", "/api/v1/nodes/n1/proxy/stats/summary"):

@@ -68,7 +68,7 @@ class Cluster:
         self.kubeconfig = kubeconfig
         self.server = str(self._configuration.host)
         self.heard = False
-        self._kubelets: dict[str, str] | None = None  # where each is asked; empty where the API server asks for us
+        self.kubelets: dict[str, str] | None = None  # where each is asked; empty where the API server asks for us
 
     def new_client(self) -> Any:
         """An ApiClient that nobody else uses."""
@@ -156,13 +156,13 @@ class Cluster:
         A kubelet lets itself be asked with ``nodes/metrics`` and ``nodes/stats``. With ``nodes/proxy``, the way through
         the API server, commands can be run in every pod of the cluster.
         """
-        if self._kubelets is None:
+        if self.kubelets is None:
             proxied = self.allowed("get", "nodes/proxy")
             items = () if proxied else self.items("/api/v1/nodes")
-            self._kubelets = {item["metadata"]["name"]: _kubelet_host(item) for item in items}
-        if node not in self._kubelets:
+            self.kubelets = {item["metadata"]["name"]: _kubelet_host(item) for item in items}
+        if node not in self.kubelets:
             return self.text(f"/api/v1/nodes/{node}/proxy{path}")
-        host = self._kubelets[node]
+        host = self.kubelets[node]
         try:
             return self.request("GET", path, host=host).decode(errors="replace")
         except (ApiException, urllib3.exceptions.HTTPError, OSError) as error:
