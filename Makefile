@@ -47,7 +47,7 @@ $(VENV)/.ready: $(VENV)/.python requirements-go.lock $(wildcard lib/meshtrial/na
 	@$(BIN)/python -m meshtrial.native build
 	@touch $@
 
-doctor: setup ## what works on this machine and what is missing
+doctor: setup ## check dependencies and say how to install what is missing
 	@$(BIN)/meshtrial doctor
 
 study: setup ## run STUDY (default ambient_vs_no_mesh) with PROFILE (default quick)

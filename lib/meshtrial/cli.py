@@ -17,7 +17,7 @@ from meshtrial.errors import MeshtrialError
 INTERRUPTED = 130
 # A command is the module of that name in meshtrial.commands.
 COMMANDS = {
-    "doctor": "what works on this machine, what is missing, how to get it",
+    "doctor": "check dependencies and say how to install what is missing",
     "run": "run a study and write its reports",
     "open": "open the newest report in a browser",
     "report": "make verdicts and report again from a study's records",
@@ -38,7 +38,7 @@ COMMANDS = {
 }
 # What is said to somebody who asks for nothing.
 FIRST = """\
-meshtrial doctor                  what works on this machine, and what is missing
+meshtrial doctor                  checks dependencies and says how to install what is missing
 meshtrial run ambient_vs_no_mesh  a study of some minutes that needs no cluster; Ctrl-C keeps what is recorded
 meshtrial open                    its report
 `meshtrial --help` lists all commands"""

@@ -92,5 +92,5 @@ def read_margin(text: str, unit: str, where: str = "margin ", known: Margin | No
         alone = Margin(**({"relative": 0.0} | parts))
     except (ValueError, UsageError):
         allowed = "e.g. 5%" + (" or 0.2ms or 5%,0.2ms" if unit == "ms" else "")
-        raise UsageError(f"{where}{text}: allowed is {allowed}") from None
+        raise UsageError(f"{where}{text}: must be {allowed}") from None
     return replace(known, **parts) if known else alone

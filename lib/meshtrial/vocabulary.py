@@ -46,7 +46,7 @@ class Word(StrEnum):
     HIGHER = "higher", "different", "▲", ">", True, "neutral", "the interval and the corrected test show a higher value"
     LOWER = "lower", "different", "▼", "<", True, "neutral", "the interval and the corrected test show a lower value"
     EQUIVALENT = "equivalent", "equivalent", "●", "o", True, "same", "shown to lie within the margin"
-    INCONCLUSIVE = "inconclusive", "open", "◇", "D", False, "open", "neither shown; a larger study would tell"
+    INCONCLUSIVE = "inconclusive", "open", "◇", "D", False, "open", "neither a difference nor equivalence was shown"
     DEPENDENT = (
         "dependent",
         "open",
@@ -54,9 +54,17 @@ class Word(StrEnum):
         "o",
         False,
         "open",
-        "the blocks depend on each other, so no test of them holds",
+        "neighbouring blocks resemble each other, so no test is valid",
     )
-    UNSTABLE = "unstable", "open", "□", "s", False, "open", "the study's own A/A test failed at the size of the margin"
+    UNSTABLE = (
+        "unstable",
+        "open",
+        "□",
+        "s",
+        False,
+        "open",
+        "the A/A test failed at the size of the margin, and the effect is not larger than that",
+    )
     SATURATED = (
         "saturated",
         "stopped",
@@ -64,9 +72,17 @@ class Word(StrEnum):
         "s",
         True,
         "stopped",
-        "the asked rate was not held: a result, no latency",
+        "the requested rate was not reached: a result, with no latency",
     )
-    INVALID = "invalid", "stopped", "✕", "X", True, "stopped", "gates or proofs failed, or blocks are missing"
+    INVALID = (
+        "invalid",
+        "stopped",
+        "✕",
+        "X",
+        True,
+        "stopped",
+        "nothing to judge: runs failed their checks, blocks are missing, or too few requests",
+    )
     PROVISIONAL = "provisional", "unfinished", "…", "d", False, "open", "the study is not finished: no verdict yet"
 
     standing: Standing

@@ -58,7 +58,7 @@ def test_coverage(rows: tuple[CheckResult, ...]) -> None:
 def test_false_equivalence_and_the_family(rows: tuple[CheckResult, ...]) -> None:
     cells = of(rows, "3")
     assert_passed(cells)
-    # at the margin the equivalence test is used to its size, or the check would have no teeth
+    # at the margin the equivalence test is used to its size, or the check would prove nothing
     assert max(r.observed for r in cells if "quiet" in r.cell) > 0.03
 
 

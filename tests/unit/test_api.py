@@ -204,9 +204,9 @@ def test_a_comparison_shows_itself_and_gives_what_the_command_gives(study):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"alpha": 0.6}, "alpha = 0.6: allowed is more than 0 and less than 0.5"),
-        ({"sample_floor": -1}, "sample floor = -1: allowed is 0 or more"),
-        ({"pair_by": "day"}, "pair by 'day': allowed are order, label, name"),
+        ({"alpha": 0.6}, "alpha = 0.6: must be more than 0 and less than 0.5"),
+        ({"sample_floor": -1}, "sample floor = -1: must be 0 or more"),
+        ({"pair_by": "day"}, "pair by 'day': must be one of order, label, name"),
         ({"name": ""}, "treatment '': a name is needed"),
         ({"treatments": {"a": []}}, "treatment 'a': names no file"),
         ({"treatments": {}}, "treatments: names none, e.g. {'istio': 'istio/*.json'}"),

@@ -53,5 +53,5 @@ def test_only_what_is_written_is_given(text: str, alone: Margin, beside: Margin)
 @pytest.mark.parametrize(("text", "unit"), [("5", "ms"), ("x%", "ms"), ("0%", "ms"), ("-5%", "ms"), ("1ms", "rps")])
 def test_another_form_is_refused_with_what_is_allowed(text: str, unit: str) -> None:
     allowed = "5% or 0.2ms or 5%,0.2ms" if unit == "ms" else "5%"
-    with refused(UsageError, f"--margin {text}: allowed is e.g. {allowed}"):
+    with refused(UsageError, f"--margin {text}: must be e.g. {allowed}"):
         read_margin(text, unit, "--margin ")

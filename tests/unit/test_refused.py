@@ -5,7 +5,7 @@ from refused import missing, refused
 
 from meshtrial.errors import MeshtrialError, UsageError
 
-LINE = "blocks = 12: allowed is 0 to 10"
+LINE = "blocks = 12: must be 0 to 10"
 
 
 @pytest.mark.parametrize("asked", [{"words": LINE}, {"names": ["blocks", 12, 10]}, {"words": LINE, "names": [0]}])
@@ -18,9 +18,9 @@ def test_the_line_and_what_it_names_pass(asked: dict):
     ("kind", "asked", "line"),
     [
         (MeshtrialError, {}, LINE),  # a kind of it is another one
-        (UsageError, {"words": "allowed is 0 to 10"}, LINE),
+        (UsageError, {"words": "must be 0 to 10"}, LINE),
         (UsageError, {"names": ["blocks", 1]}, LINE),  # inside a number is not there
-        (UsageError, {"names": ["allowed is"]}, LINE),
+        (UsageError, {"names": ["must be"]}, LINE),
         (UsageError, {"names": [""]}, LINE),
         (UsageError, {}, f"{LINE}\nand more"),
     ],
@@ -31,4 +31,4 @@ def test_anything_else_fails(kind: type[Exception], asked: dict, line: str):
 
 
 def test_what_a_line_does_not_name_is_told():
-    assert missing(LINE, ["blocks", "rps", 11, "allowed"]) == ["rps", "11"]
+    assert missing(LINE, ["blocks", "rps", 11, "must"]) == ["rps", "11"]

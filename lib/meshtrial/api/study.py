@@ -302,7 +302,7 @@ def run(name: str, /, *, tell: Callable[[str], None] | None = None, **parameters
     >>> import meshtrial as mt
     >>> mt.run("ambient_vs_no_mesh", rsp=500)
     Traceback (most recent call last):
-    meshtrial.errors.UsageError: parameter 'rsp' is not known: did you mean rps? allowed are profile, ...
+    meshtrial.errors.UsageError: parameter 'rsp' is not known: did you mean rps? must be one of profile, ...
     """
     given = {key: str(value) if isinstance(value, Path) else value for key, value in parameters.items()}
     return RecordedStudy(Trial(name, given).run(tell))

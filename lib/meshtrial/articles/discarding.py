@@ -74,7 +74,7 @@ def outcomes(
     All runs of one treatment and then the other's, as published comparisons were run (``sequential``); or in blocks.
     """
     if repetitions < 100:
-        raise UsageError(f"repetitions = {repetitions}: allowed is 100 or more, or a share says nothing")
+        raise UsageError(f"repetitions = {repetitions}: must be 100 or more, or a share says nothing")
     root = np.random.SeedSequence(seed)
     cells = [(rule, order) for order in orders for rule in rules]
     return tuple(

@@ -42,9 +42,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 0.5 or not 0 < self.margin < 1:
-            raise UsageError(
-                f"alpha = {self.alpha}, margin = {self.margin}: allowed are 0 to 0.5 and 0 to 1, ends excluded"
-            )
+            raise UsageError(f"alpha = {self.alpha} must be between 0 and 0.5, margin = {self.margin} between 0 and 1")
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,7 @@ def read(*names: str) -> pl.DataFrame:
 
 
 def sources() -> pl.DataFrame:
-    """A row a file: where it was printed, how many numbers, and how many of them are runs that were repeated."""
+    """One row per file: where it was printed, how many numbers, and how many of them are runs that were repeated."""
     repeated = pl.col("statistic").str.contains("paired runs")
     return (
         read()

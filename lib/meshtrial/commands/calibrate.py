@@ -1,4 +1,4 @@
-"""``meshtrial calibrate``: the inference on known truth, as printed in the README."""
+"""``meshtrial calibrate``: the inference on known truth, as printed in docs/explanation/calibration.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FULL, QUICK = 4000, 1000
 
 def add(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    command.add_argument("--full", action="store_true", help=f"{FULL} studies a cell instead of {QUICK}")
+    command.add_argument("--full", action="store_true", help=f"up to {FULL} studies per cell instead of {QUICK}")
     command.add_argument("--seed", type=int, default=1)
     command.add_argument("--from", dest="source", type=Path, metavar="DIR", help="also under a recorded study's noise")
 
@@ -35,5 +35,6 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         print(f"  {row.cell:<{width}}  {row.observed:.4f}  {row.rule} {row.nominal:g}  {verdict}", file=out)
     failed = sum(not row.passed for row in rows)
     spent = time.monotonic() - began
-    print(f"\n{len(rows)} checks, {rows[0].repetitions} studies a cell, {failed} do not hold ({spent:.0f} s)", file=out)
+    many = f"{len(rows)} checks, up to {rows[0].repetitions} studies per cell"
+    print(f"\n{many}, {failed} do not hold ({spent:.0f} s)", file=out)
     return 1 if failed else 0

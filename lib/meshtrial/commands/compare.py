@@ -21,7 +21,7 @@ examples:
   meshtrial compare --baseline 'none/*.json' --treatment istio='istio/*.json' --margin p50=5%
   meshtrial compare --baseline 'none/*.json' --treatment linkerd='linkerd/*.json' --pair-by name
   meshtrial compare --merge --baseline 'none/*/gen*.json' --treatment 'istio/*/gen*.json'
-  meshtrial compare --baseline 'none/*.txt' --treatment istio='istio/*.txt'      (wrk2 --latency, a file a run)
+  meshtrial compare --baseline 'none/*.txt' --treatment istio='istio/*.txt'      (wrk2 --latency, one file per run)
   meshtrial compare --table runs.csv --baseline none --treatment istio --metrics p50_ms
   meshtrial compare data/studies/mesh_comparison/MONDAY data/studies/mesh_comparison/FRIDAY
 

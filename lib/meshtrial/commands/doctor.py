@@ -1,4 +1,4 @@
-"""``meshtrial doctor``: what is there, in which version, what is missing and how to get it."""
+"""``meshtrial doctor``: checks dependencies and says how to install what is missing."""
 
 from __future__ import annotations
 

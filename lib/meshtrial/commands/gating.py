@@ -28,7 +28,7 @@ def add(command: argparse.ArgumentParser) -> None:
     group.add_argument("--fail-on", **words, help="fires on any of these, e.g. slower,more or slower:material")  # type: ignore[arg-type]
     group.add_argument("--require", **words, help="fires unless every primary contrast is one of these: equivalent")  # type: ignore[arg-type]
     group.add_argument("--summary", type=Path, metavar="FILE.md", help="write the verdict table as Markdown")
-    group.add_argument("--junit", type=Path, metavar="FILE.xml", help="write a test case a primary contrast")
+    group.add_argument("--junit", type=Path, metavar="FILE.xml", help="write one test case per primary contrast")
 
 
 @dataclass(frozen=True)

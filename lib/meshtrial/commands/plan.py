@@ -63,10 +63,10 @@ def ask_of(arguments: argparse.Namespace, data: StudyData) -> Ask:
     contrasts = declared if arguments.contrasts is None else arguments.contrasts
     if not 0 < alpha < 0.5 or not 0 < arguments.power < 1:
         raise UsageError(
-            f"--alpha {alpha:g} --power {arguments.power:g}: allowed are 0 to 0.5 and 0 to 1, ends excluded"
+            f"--alpha = {alpha:g} must be between 0 and 0.5, --power = {arguments.power:g} between 0 and 1"
         )
     if contrasts < 1 and arguments.contrasts is not None:
-        raise UsageError(f"--contrasts {contrasts}: allowed is 1 or more")
+        raise UsageError(f"--contrasts {contrasts}: must be 1 or more")
     margin = study.margins.get(response.name, response.margin)
     if arguments.margin is not None:
         margin = read_margin(arguments.margin, response.unit, "--margin ")

@@ -45,9 +45,7 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument("study", choices=sorted(STUDIES))
     command.add_argument("-p", dest="pairs", action="append", default=[], metavar="NAME=VALUE", help="a parameter")
     command.add_argument("-f", dest="file", type=Path, metavar="FILE.yaml", help="parameters in a YAML file")
-    command.add_argument(
-        "--resume", action="store_true", help="go on with what was begun of this very plan here, else begin it"
-    )
+    command.add_argument("--resume", action="store_true", help="resume this plan if it was started, otherwise start it")
     gating.add(command)
 
 

@@ -37,7 +37,7 @@ class Outcome:
     sample: Sample
     limits: tuple[str, ...]  # the smallest possible p, to be said first
     metrics: tuple[Response, ...]  # those that could be compared
-    rows: tuple[VerdictRow, ...]  # a row a metric and treatment; the A/A twin's stand last in their metric
+    rows: tuple[VerdictRow, ...]  # one row per metric and treatment; the A/A twin's stand last in their metric
     findings: tuple[Finding, ...]  # of the sample, and why a metric is not reported
     alpha: float
     primary: tuple[Declared, ...] = ()  # the contrasts of the first metrics, also of those that could not be compared

@@ -42,12 +42,12 @@ def verdicts(outcome: Outcome) -> Fragment:
 
 
 def ratios(outcome: Outcome) -> Figure:
-    """Ratio to the baseline with its interval and margin, a line a contrast."""
+    """Ratio to the baseline with its interval and margin, one line per contrast."""
     return forest_of(contrasts(outcome))
 
 
 def every_run(outcome: Outcome, metric: Response) -> Figure:
-    """One metric of every run, a line a treatment: what the verdict was computed from."""
+    """One metric of every run, one line per treatment: what the verdict was computed from."""
     unit = f" / {wording.unit(metric)}" if metric.unit else ""
     shown = [
         (name, run.name, run.block, run.values[metric.name] * metric.scale)
@@ -81,7 +81,7 @@ def every_run(outcome: Outcome, metric: Response) -> Figure:
         if (p := [x for name, _, _, x in shown if name == treatment])
     ]
     alt = f"{metric.label}{unit} of every run. " + "; ".join(spans)
-    return Figure(draw, alt, f"{metric.label}{unit} of every run, a dot a run.", table)
+    return Figure(draw, alt, f"{metric.label}{unit} of every run, one dot per run.", table)
 
 
 def warnings(outcome: Outcome) -> Fragment:

@@ -92,7 +92,7 @@ def _same(first: str, ours: Mapping[str, Run], other: str, theirs: Mapping[str, 
         if lone:
             raise UsageError(
                 f"pair by {how}: {left[lone[0]].name} ({how} {lone[0]!r}) has no counterpart in {treatment}, which "
-                f"has {', '.join(repr(key) for key in list(right)[:6])}; a run is never dropped in silence: "
+                f"has {', '.join(repr(key) for key in list(right)[:6])}; a run is never dropped silently: "
                 "give both or none"
             )
 

@@ -28,7 +28,7 @@ class Named:
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be compared, and how; a value that is not allowed is refused."""
+    """What is to be compared, and how; a value that is not must be refused."""
 
     baseline: Named
     treatments: tuple[Named, ...] = ()  # none are all others of the table
@@ -44,11 +44,11 @@ class Request:
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 0.5:
-            raise UsageError(f"alpha = {self.alpha:g}: allowed is more than 0 and less than 0.5")
+            raise UsageError(f"alpha = {self.alpha:g}: must be more than 0 and less than 0.5")
         if not 0 <= self.sample_floor < math.inf:
-            raise UsageError(f"sample floor = {self.sample_floor:g}: allowed is 0 or more")
+            raise UsageError(f"sample floor = {self.sample_floor:g}: must be 0 or more")
         if self.pair_by not in ("", *pairing.WAYS):
-            raise UsageError(f"pair by {self.pair_by!r}: allowed are {', '.join(pairing.WAYS)}")
+            raise UsageError(f"pair by {self.pair_by!r}: must be one of {', '.join(pairing.WAYS)}")
 
 
 def judge(request: Request) -> Outcome:

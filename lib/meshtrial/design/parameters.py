@@ -73,7 +73,7 @@ class Parameter:
         return f"{self.low:g} or more" if self.high is None else f"{self.low:g} to {self.high:g}"
 
     def _refuse(self, value: Any, allowed: str) -> UsageError:
-        return UsageError(f"{self.name} = {shortened(value, 120)}: allowed is {allowed} ({self.help})")
+        return UsageError(f"{self.name} = {shortened(value, 120)}: must be {allowed} ({self.help})")
 
 
 def read_parameters(declared: Iterable[Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """For a message: the known name that was probably meant, and all of them."""
     allowed = list(known)
     near = difflib.get_close_matches(name, allowed, n=1)
-    return (f"did you mean {near[0]}? " if near else "") + f"allowed are {', '.join(allowed)}"
+    return (f"did you mean {near[0]}? " if near else "") + f"must be one of {', '.join(allowed)}"
 
 
 def given_in_notebook(sources: Iterable[str], namespace: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,8 +155,8 @@ def read_number_list(name: str, text: str, check: Callable[[float], bool], allow
         try:
             number = float(item)
         except ValueError:
-            raise UsageError(f"{name}: {item!r} is not a number; allowed are {allowed}") from None
+            raise UsageError(f"{name}: {item!r} is not a number; must be {allowed}") from None
         if not math.isfinite(number) or not check(number):
-            raise UsageError(f"{name}: {item[:60]}: allowed are {allowed}")
+            raise UsageError(f"{name}: {item[:60]}: must be {allowed}")
         numbers.append(number)
     return tuple(numbers)

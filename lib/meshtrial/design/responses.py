@@ -244,7 +244,7 @@ def find_response(name: str, unit: str = "") -> tuple[Response, float | None]:
     if found:
         given = unit or (found["unit"] or "").lower() or ("s" if name in REGISTRY else "")
         if given and given not in SECONDS:
-            raise UsageError(f"{name}: the unit {given!r} is no time; allowed are {', '.join(SECONDS)}")
+            raise UsageError(f"{name}: the unit {given!r} is no time; must be one of {', '.join(SECONDS)}")
         return REGISTRY[f"latency_{_SHORT[found['what'].lower()]}_s"], SECONDS[given] if given else None
     if name in REGISTRY:
         known = REGISTRY[name]
@@ -291,7 +291,7 @@ def declared_scales(items: Iterable[str], scales: Mapping[str, Scale]) -> dict[s
         about = response(name)
         if value not in get_args(Scale) or about.margin is None or (about.counted and value == "ratio"):
             allowed = " or ".join(f"response={one}" for one in get_args(Scale))
-            raise UsageError(f"scale {item!r}: allowed is {allowed}, of a response that gets verdicts and is no count")
+            raise UsageError(f"scale {item!r}: must be {allowed}, of a response that gets verdicts and is no count")
         found[about.name] = value  # type: ignore[assignment]
     return found
 
@@ -309,8 +309,6 @@ def declared_margins(
         name, separator, value = (part.strip() for part in item.partition("="))
         about = find(name)
         if not separator or about.kind == "quality":
-            raise UsageError(
-                f"margin {item!r}: allowed is response=percentage or, for latencies, response=milliseconds"
-            )
+            raise UsageError(f"margin {item!r}: must be response=percentage or, for latencies, response=milliseconds")
         found[about.name] = read_margin(value, about.unit, f"margin {name}=", found.get(about.name))
     return found

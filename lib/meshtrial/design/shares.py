@@ -57,8 +57,7 @@ def require_possible(load: Load) -> None:
     left_s = load.duration_s - load.restart_at_s
     if load.around_s > left_s:
         raise UsageError(
-            f"around_s = {load.around_s:g}: allowed is at most what is left of duration_s after restart_at_s, "
-            f"{left_s:g}"
+            f"around_s = {load.around_s:g}: must be at most what is left of duration_s after restart_at_s, {left_s:g}"
         )
     if load.closed_loop or load.search:
         return

@@ -75,7 +75,7 @@ class Treatment:
         restarts = [name.removeprefix(_RESTART) for name in features if name.startswith(_RESTART)]
         if len(restarts) > 1 or set(restarts) - set(RESTARTS):
             allowed = ", ".join(_RESTART + part for part in RESTARTS)
-            raise UsageError(f"treatment {text!r}: restarts one part at the most; allowed are {allowed}")
+            raise UsageError(f"treatment {text!r}: restarts one part at the most; must be {allowed}")
         features = tuple(name for name in features if not name.startswith(_RESTART))
         twin = dataplane.endswith(TWIN_SUFFIX)
         plain = dataplane.removesuffix(TWIN_SUFFIX)
@@ -124,7 +124,7 @@ class Objective:
         match = _OBJECTIVE.fullmatch(text.strip())
         made = cls(float(match["percent"]) / 100, float(match["limit"]) * _SECONDS[match["unit"]]) if match else None
         if made is None or not (0.5 <= made.q < 1 and 0 < made.limit_s <= 3600):
-            raise UsageError(f"objective = {text!r}: allowed is a percentile from p50 below a time, e.g. p99<10ms")
+            raise UsageError(f"objective = {text!r}: must be a percentile from p50 below a time, e.g. p99<10ms")
         return made
 
     @property
@@ -209,7 +209,7 @@ class Load:
             object.__setattr__(self, "objective", Objective.parse(self.objective).text)
         for good, name, allowed in checks:
             if not good:
-                raise UsageError(f"{name} = {getattr(self, name)!r}: allowed is {allowed}")
+                raise UsageError(f"{name} = {getattr(self, name)!r}: must be {allowed}")
 
     @property
     def protocols(self) -> tuple[str, ...]:
@@ -324,9 +324,9 @@ class Study:
         if self.baseline not in self.treatments:
             raise UsageError(f"study {self.name}: the baseline {self.baseline.name} is not among the treatments")
         if self.blocks < 1:
-            raise UsageError(f"blocks = {self.blocks}: allowed is 1 or more")
+            raise UsageError(f"blocks = {self.blocks}: must be 1 or more")
         if not 0 < self.alpha < 0.5:
-            raise UsageError(f"alpha = {self.alpha:g}: allowed is more than 0 and less than 0.5")
+            raise UsageError(f"alpha = {self.alpha:g}: must be more than 0 and less than 0.5")
         if len(self.primary) > 3:
             raise UsageError(f"study {self.name}: at most three primary responses, not {len(self.primary)}")
         labels = [load.label for load in self.loads]
@@ -341,7 +341,7 @@ class Study:
         )
         for name, value, (*others, last) in chosen:
             if value not in (*others, last):
-                raise UsageError(f"{name} = {value!r}: allowed is {', '.join(others)} or {last}")
+                raise UsageError(f"{name} = {value!r}: must be {', '.join(others)} or {last}")
         for contrast in self.contrasts:
             for name in (contrast.treatment, contrast.baseline):
                 if name not in names:

@@ -57,7 +57,7 @@ def decompose(data: StudyData, response: str) -> Decomposition:
     names = [t.name for t in study.treatments]
     runs = included_blocks(data, load).complete(names, response)
     if len(runs.blocks) < 2:
-        raise UsageError(f"{response}: {len(runs.blocks)} blocks have every treatment; a decomposition needs two")
+        raise UsageError(f"{response}: a decomposition needs two complete blocks; there are {len(runs.blocks)}")
     values = runs.values(names, response)
 
     def difference(contrast: Contrast) -> FloatArray:

@@ -82,7 +82,7 @@ def export(data: StudyData, folder: Path, formats: tuple[str, ...] = ()) -> tupl
     """
     for name in formats:
         if name not in FORMATS:
-            raise UsageError(f"format {name!r}: allowed are {', '.join(FORMATS)}")
+            raise UsageError(f"format {name!r}: must be one of {', '.join(FORMATS)}")
     if not data.verdicts:
         raise RecordError(
             f"{data.path}: has no verdicts yet; `meshtrial report {data.path}` makes them from the records"

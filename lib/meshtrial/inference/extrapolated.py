@@ -51,7 +51,7 @@ def at_size(data: StudyData, prices: Prices, pods: int) -> tuple[MonthAtSize, ..
         raise UsageError(f"--pods: the study {study.name} measured one size; take a recorded scale_out study")
     most = FARTHEST * sizes[-1]
     if not 1 <= pods <= most:
-        raise UsageError(f"--pods {pods}: allowed is 1 to {most}, {FARTHEST} times the largest size that was measured")
+        raise UsageError(f"--pods {pods}: must be 1 to {most}, {FARTHEST} times the largest size that was measured")
     treatments = [t.name for t in study.treatments if not t.twin and t != study.baseline]
     found = (_predicted(data, prices, name, pods) for name in treatments)
     return tuple(one for one in found if one is not None)

@@ -164,21 +164,21 @@ def _read(option: str, texts: Iterable[str]) -> tuple[Rule, ...]:
     texts = list(texts)
     items = [item for text in texts for item in split_list(text)]
     if texts and not items:
-        raise UsageError(f"{option}: names no verdict; allowed are {', '.join(Word)}")
+        raise UsageError(f"{option}: names no verdict; must be one of {', '.join(Word)}")
     return tuple(dict.fromkeys(_rule(option, item) for item in items))
 
 
 def _rule(option: str, item: str) -> Rule:
     typed, colon, qualifier = item.partition(":")
     if typed not in [*Word]:
-        raise UsageError(f"{option} {item}: no verdict is called {typed!r}; allowed are {', '.join(Word)}")
+        raise UsageError(f"{option} {item}: no verdict is called {typed!r}; must be one of {', '.join(Word)}")
     word = Word(typed)
     if colon and not word.different:
         different = ", ".join(one for one in Word if one.different)
         raise UsageError(f"{option} {item}: only a difference has a qualifier, one of {different}")
     if colon and qualifier not in QUALIFIERS:
         allowed = " and ".join(f"{word}:{name}" for name in QUALIFIERS)
-        raise UsageError(f"{option} {item}: no verdict is {qualifier!r}; allowed are {word}, {allowed}")
+        raise UsageError(f"{option} {item}: no verdict is {qualifier!r}; must be one of {word}, {allowed}")
     return Rule(word, qualifier)
 
 

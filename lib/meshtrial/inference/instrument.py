@@ -82,7 +82,7 @@ def aa_repetitions(
 
 
 def recorded_noise_logs(folder: Path) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Logs of p50 of a recorded study's baseline and twin, a row a block: the machine's own noise."""
+    """Logs of p50 of a recorded study's baseline and twin, one row per block: the machine's own noise."""
     store = StudyStore.open(folder.resolve())
     study, records = store.plan.study, store.records()
     if study.twin is None:

@@ -35,7 +35,7 @@ class Prices:
         for name in ("core_hour", "gib_hour"):
             value = getattr(self, name)
             if not (math.isfinite(value) and 0 <= value <= 1e6):
-                raise UsageError(f"{name} = {value!r}: allowed is a price of 0 or more")
+                raise UsageError(f"{name} = {value!r}: must be a price of 0 or more")
         if self.core_hour == self.gib_hour == 0:
             raise UsageError("core_hour and gib_hour are both 0: give the prices that you pay, none is built in")
 

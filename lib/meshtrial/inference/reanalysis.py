@@ -78,7 +78,7 @@ def _each(text: str, margins: Mapping[str, Margin]) -> list[str]:
 def _against(study: Study, baseline: str) -> tuple[Contrast, ...]:
     names = [treatment.name for treatment in study.treatments if not treatment.twin]
     if baseline not in names:
-        raise UsageError(f"baseline {baseline!r}: allowed are {', '.join(names)}")
+        raise UsageError(f"baseline {baseline!r}: must be one of {', '.join(names)}")
     if baseline == study.baseline.name and not study.contrasts:
         return ()
     return tuple(Contrast(name, baseline) for name in names if name != baseline)

@@ -1,4 +1,4 @@
-"""fortio's access log: a row a request.
+"""fortio's access log: one row per request.
 
 Opinion: a log that is not whole is refused, because the missing lines are the slow ones. fortio opens
 the file with O_APPEND, so a reused name mixes runs: the same iteration of the same thread twice, or a

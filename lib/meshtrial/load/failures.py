@@ -1,6 +1,6 @@
 """Failed requests by kind: what the path answered, what did not answer in time, what could not be reached.
 
-fortio gives every request without an answer the code -1. Why stands in its log alone, a line a request, so the
+fortio gives every request without an answer the code -1. Why stands in its log alone, one line per request, so the
 measured call logs errors wherever so many lines can be kept; the k-th line of a thread is the k-th such request of
 that thread. Where the two do not match, or nothing was logged, a request is what its latency says, or ``no answer``.
 

@@ -46,7 +46,7 @@ def calls(
     UsageError where fortio would silently lower the number of connections, or cannot do what is asked.
     """
     if phase not in PHASES:
-        raise UsageError(f"phase {phase!r}: allowed is {' or '.join(PHASES)}")
+        raise UsageError(f"phase {phase!r}: must be {' or '.join(PHASES)}")
     shares.require_possible(load)
     parts, load = load.parts, load.part(slice_index)
     duration = load.warmup_s if phase == "warmup" else load.call_s

@@ -39,7 +39,7 @@ from meshtrial.records.schema import GeneratorRecord
 class Measurement:
     """One run's load as it was measured."""
 
-    # A row a request, columns `merge.COLUMNS`; starts are seconds after that of the slice's earliest generator. None
+    # One row per request, columns `merge.COLUMNS`; starts are seconds after the slice's earliest generator began. None
     # was due in a slice's `slice_warmup_s`.
     requests: pl.DataFrame
     generators: tuple[GeneratorRecord, ...]  # one a call; of several slices, slice after slice

@@ -40,7 +40,7 @@ class Part:
         """Read ``1/3``."""
         match = _FORM.fullmatch(text.strip())
         if match is None or int(match[1]) > int(match[2]):
-            raise UsageError(f"part = {text[:40]!r}: allowed is a number and how many parts there are, e.g. 1/3")
+            raise UsageError(f"part = {text[:40]!r}: must be a number and how many parts there are, e.g. 1/3")
         return cls(int(match[1]), int(match[2]))
 
     def __str__(self) -> str:

@@ -99,7 +99,7 @@ def is_saturated(run: RunRecord) -> bool:
 
 
 def runs_table(plan: Plan, records: Iterable[RunRecord]) -> pl.DataFrame:
-    """``runs.parquet``: a row a run and response, every attempt, with ``included``."""
+    """``runs.parquet``: one row per run and response, every attempt, with ``included``."""
     records = list(records)
     inclusion = {load.label: include(plan, records, load.label) for load in plan.study.loads}
     rows: list[dict[str, object]] = []

@@ -103,7 +103,7 @@ def write_entry(
     `message` is the reason where the status is not ``whole``; the notebook lies beside the report, if nowhere else.
     """
     if status not in STATUSES:
-        raise UsageError(f"status = {status!r}: allowed is {', '.join(STATUSES)}")
+        raise UsageError(f"status = {status!r}: must be {', '.join(STATUSES)}")
     folder = html_path.parent
     known: dict[str, Any] = {"title": study, "date": utc_text(None)}
     if data is not None:

@@ -183,7 +183,7 @@ def requests_of(run: RunRecord) -> float:
 
 
 def usage(data: StudyData) -> pl.DataFrame:
-    """A row an included run and component: CPU seconds a request, cores, PSS."""
+    """One row per included run and component: CPU seconds a request, cores, PSS."""
     rows = [
         (
             *(run.load, run.treatment, run.run_id, used.role, used.component, used.count),

@@ -198,7 +198,7 @@ class Table:
     def of(
         cls, caption: str, columns: Sequence[ColumnOf[Row]], rows: Iterable[Row], note: str = "", **how: Any
     ) -> Table:
-        """A row a thing, as the columns show it."""
+        """One row per thing, as the columns show it."""
         cells = [[cell(column.shows(row)) for column in columns] for row in rows]
         return cls(caption, columns, cells, note, **how)
 

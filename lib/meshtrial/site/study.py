@@ -22,9 +22,9 @@ from meshtrial.site.published import STUDIES, Published
 
 PAGE, REPORT, CARD, RECORDS = "index.html", "report.html", "card.png", "records.zip"
 _WHAT = {
-    "verdicts.csv": "verdicts, a row a contrast, response and load",
+    "verdicts.csv": "verdicts, one row per contrast, response and load",
     "verdicts.parquet": "the same as Parquet",
-    "runs.csv": "responses, a row a run and response; excluded runs are marked",
+    "runs.csv": "responses, one row per run and response; excluded runs are marked",
     "runs.parquet": "the same as Parquet",
     "study.json": "verdicts and runs as one JSON document",
     RECORDS: "the records, without single requests and logs; meshtrial verify and report take it as it is",

@@ -3,7 +3,7 @@
 Nobody can trust an error rate that was never measured. Six numbered checks, and those of the stopping rules, of plans,
 of the gate, of dependent blocks and of the design's limits, simulate studies, run the shipped test on them, and compare
 the share of errors with the nominal one, allowing three Monte-Carlo standard errors. Check 5 is the negative control:
-the sequential order must fail check 1, or the checks have no teeth.
+the sequential order must fail check 1, or the checks prove nothing.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def test_the_same_seed_gives_the_same_numbers():
 def test_rules_and_sizes_that_say_nothing_are_refused():
     with refused(UsageError, "dropping 2 of 3 runs: at least two must be kept"):
         Rule(3, 2)
-    with refused(UsageError, "repetitions = 10: allowed is 100 or more, or a share says nothing"):
+    with refused(UsageError, "repetitions = 10: must be 100 or more, or a share says nothing"):
         outcomes(repetitions=10)
 
 

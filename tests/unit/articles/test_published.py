@@ -218,7 +218,7 @@ def test_numbers_without_a_replicate_are_quotients():
 
 def test_settings_are_checked():
     for alpha, margin in ((0, 0.05), (0.05, 0), (0.05, 1)):
-        said = f"alpha = {alpha}, margin = {margin}: allowed are 0 to 0.5 and 0 to 1, ends excluded"
+        said = f"alpha = {alpha} must be between 0 and 0.5, margin = {margin} between 0 and 1"
         with refused(UsageError, said):
             Settings(alpha=alpha, margin=margin)
 

@@ -89,7 +89,7 @@ def test_a_typo_is_found_before_anything_is_done(verb):
     code, _, err = call(verb, *GATED[verb], "--fail-on", "slowr")
     assert code == 2
     allowed = ", ".join(Word)
-    assert err == f"meshtrial {verb}: --fail-on slowr: no verdict is called 'slowr'; allowed are {allowed}\n"
+    assert err == f"meshtrial {verb}: --fail-on slowr: no verdict is called 'slowr'; must be one of {allowed}\n"
 
 
 @pytest.mark.parametrize("verb", GATED)

@@ -332,10 +332,10 @@ def test_the_name_of_a_folder_or_treatment_stays_text_on_the_page(six, hostile):
 def test_bad_usage(six):
     for arguments, reason in (
         (BOTH[:2], "--treatment: is needed"),
-        ((*BOTH, "--alpha", "0"), "alpha = 0: allowed"),
-        ((*BOTH, "--alpha", "nan"), "alpha = nan: allowed"),
-        ((*BOTH, "--sample-floor", "inf"), "sample floor = inf: allowed"),
-        ((*BOTH, "--sample-floor", "nan"), "sample floor = nan: allowed"),
+        ((*BOTH, "--alpha", "0"), "alpha = 0: must be"),
+        ((*BOTH, "--alpha", "nan"), "alpha = nan: must be"),
+        ((*BOTH, "--sample-floor", "inf"), "sample floor = inf: must be"),
+        ((*BOTH, "--sample-floor", "nan"), "sample floor = nan: must be"),
         ((*BOTH, "--margin", "p5=5%"), "p5"),
         ((*BOTH, "--margin", "p50=wide"), "margin"),
         ((*BOTH[:-1], "latency_max_s"), "described only"),

@@ -180,7 +180,7 @@ ANSWERS = (
     "response_bytes = 1000: the app details answers as it does; only echo answers with as many bytes as it is asked for"
 )
 COPIES = "replicas = 2 on one machine: generators must be a multiple of it, all of one protocol; take generators = 2"
-LIVES = "connection = '{}': allowed are keep-alive, close; {}"
+LIVES = "connection = '{}': must be one of keep-alive, close; {}"
 
 
 @pytest.mark.parametrize(
@@ -188,9 +188,9 @@ LIVES = "connection = '{}': allowed are keep-alive, close; {}"
     [
         (
             *("mesh_comparison", {"connections": 2.5}),
-            "connections: 2.5: allowed are whole numbers from 1 to 20000, e.g. 10,50,100",
+            "connections: 2.5: must be whole numbers from 1 to 20000, e.g. 10,50,100",
         ),
-        ("feature_impact", {"generators": "1,65"}, "generators: 65: allowed are whole numbers from 1 to 64"),
+        ("feature_impact", {"generators": "1,65"}, "generators: 65: must be whole numbers from 1 to 64"),
         ("feature_impact", {"replicas": 2, "generators": 3}, COPIES),
         ("feature_impact", {"replicas": 2, "protocol": "mixed"}, COPIES),
         ("ambient_vs_no_mesh", {"response_bytes": 1000, "app": "details"}, ANSWERS),
@@ -210,7 +210,7 @@ LIVES = "connection = '{}': allowed are keep-alive, close; {}"
         ),
         (
             *("mesh_comparison", {"objective": "fast"}),
-            "objective = 'fast': allowed is a percentile from p50 below a time, e.g. p99<10ms",
+            "objective = 'fast': must be a percentile from p50 below a time, e.g. p99<10ms",
         ),
     ],
 )

@@ -26,7 +26,8 @@ def test_defaults_fill_what_is_not_given_and_types_are_kept():
 def test_a_misspelt_name_is_refused_with_the_nearest_one():
     with refused(
         UsageError,
-        "parameter 'blcoks' is not known: did you mean blocks? allowed are blocks, rps, backend, keepalive, treatments",
+        "parameter 'blcoks' is not known: did you mean blocks? must be one of blocks, rps, backend, keepalive, "
+        "treatments",
     ):
         read_parameters(DECLARED, {"blcoks": 10})
 
@@ -34,17 +35,17 @@ def test_a_misspelt_name_is_refused_with_the_nearest_one():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"rps": -5}, "rps = -5: allowed is 0 or more (rate)"),
-        ({"blocks": 1.5}, "blocks = 1.5: allowed is a whole number (passes)"),
-        ({"blocks": True}, "blocks = True: allowed is a number (passes)"),
-        ({"blocks": "ten"}, "blocks = 'ten': allowed is a number (passes)"),
-        ({"backend": "docker"}, "backend = 'docker': allowed is 'local' or 'kubernetes' (where)"),
-        ({"keepalive": "yes"}, "keepalive = 'yes': allowed is true or false (reuse)"),
-        ({"blocks": math.inf}, "blocks = inf: allowed is a finite number (passes)"),
-        ({"rps": math.nan}, "rps = nan: allowed is a finite number (rate)"),
-        ({"blocks": 10**5000}, "blocks = a int that cannot be printed: allowed is 0 to 100 (passes)"),
-        ({"blocks": 1000}, "blocks = 1000: allowed is 0 to 100 (passes)"),
-        ({"treatments": {}}, "treatments = {}: allowed is text (treatments)"),
+        ({"rps": -5}, "rps = -5: must be 0 or more (rate)"),
+        ({"blocks": 1.5}, "blocks = 1.5: must be a whole number (passes)"),
+        ({"blocks": True}, "blocks = True: must be a number (passes)"),
+        ({"blocks": "ten"}, "blocks = 'ten': must be a number (passes)"),
+        ({"backend": "docker"}, "backend = 'docker': must be 'local' or 'kubernetes' (where)"),
+        ({"keepalive": "yes"}, "keepalive = 'yes': must be true or false (reuse)"),
+        ({"blocks": math.inf}, "blocks = inf: must be a finite number (passes)"),
+        ({"rps": math.nan}, "rps = nan: must be a finite number (rate)"),
+        ({"blocks": 10**5000}, "blocks = a int that cannot be printed: must be 0 to 100 (passes)"),
+        ({"blocks": 1000}, "blocks = 1000: must be 0 to 100 (passes)"),
+        ({"treatments": {}}, "treatments = {}: must be text (treatments)"),
     ],
 )
 def test_a_bad_value_names_the_parameter_and_what_is_allowed(given, message):

@@ -27,7 +27,7 @@ def test_a_restart_is_written_like_a_feature_and_is_none():
 @pytest.mark.parametrize("text", ["none+restart-node", "none+restart-app+restart-proxies", "none+restart-"])
 def test_what_cannot_be_restarted_is_refused(text):
     allowed = "restart-app, restart-proxies, restart-control-plane"
-    with refused(UsageError, f"treatment {text!r}: restarts one part at the most; allowed are {allowed}"):
+    with refused(UsageError, f"treatment {text!r}: restarts one part at the most; must be {allowed}"):
         Treatment.parse(text)
 
 
@@ -47,7 +47,7 @@ def test_the_window_lies_inside_the_run():
     assert load.around_s == 2.5
     (load,) = rollout(duration_s=10, restart_at_s=2, around_s=4).loads
     assert (load.restart_at_s, load.around_s) == (2, 4)
-    with refused(UsageError, "around_s = 9: allowed is at most what is left of duration_s after restart_at_s, 8"):
+    with refused(UsageError, "around_s = 9: must be at most what is left of duration_s after restart_at_s, 8"):
         rollout(duration_s=10, restart_at_s=2, around_s=9)
     assert Study.from_dict(rollout().to_dict()) == rollout()
 

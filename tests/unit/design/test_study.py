@@ -47,12 +47,12 @@ def test_a_malformed_treatment_is_refused(text):
 @pytest.mark.parametrize(
     ("field", "value", "allowed"),
     [
-        ("rps", -1, "allowed is 0 (closed loop) or more"),
-        ("connections", 0, "allowed is 1 or more"),
-        ("duration_s", 0, "allowed is more than 0"),
-        ("protocol", "h3", "allowed is one of http1, h2, grpc, mixed, tcp"),
-        ("payload_bytes", 10**6, "allowed is 0 to 262144, fortio's largest"),
-        ("generators", 5, "allowed is 1 to the number of connections"),
+        ("rps", -1, "must be 0 (closed loop) or more"),
+        ("connections", 0, "must be 1 or more"),
+        ("duration_s", 0, "must be more than 0"),
+        ("protocol", "h3", "must be one of http1, h2, grpc, mixed, tcp"),
+        ("payload_bytes", 10**6, "must be 0 to 262144, fortio's largest"),
+        ("generators", 5, "must be 1 to the number of connections"),
     ],
 )
 def test_an_impossible_load_names_the_field(field, value, allowed):
@@ -110,7 +110,7 @@ def test_an_objective_is_read_and_written(text, q, limit_s, again):
 
 @pytest.mark.parametrize("text", ["p99", "p99<10", "p99>10ms", "p100<1ms", "p10<1ms", "p99<0ms", "mean<1ms", ""])
 def test_what_is_no_objective_is_refused(text):
-    with refused(UsageError, f"objective = {text!r}: allowed is a percentile from p50 below a time, e.g. p99<10ms"):
+    with refused(UsageError, f"objective = {text!r}: must be a percentile from p50 below a time, e.g. p99<10ms"):
         Objective.parse(text)
 
 

@@ -74,7 +74,7 @@ def test_several_calls_are_shown_below_each_other_with_a_line_each():
 
 def test_what_cannot_be_made_is_one_sentence():
     html = View(Chosen(SAMPLE, margin="ten"), (Call("figures.forest"),)).html()
-    assert "margin latency_p50_s=ten: allowed is e.g. 5%" in html
+    assert "margin latency_p50_s=ten: must be e.g. 5%" in html
     assert "Traceback" not in html
 
 

@@ -75,7 +75,7 @@ def test_the_table_shows_parts_and_remainder_and_says_where_there_is_none(make_r
     assert "Parts of p50 latency, 10 blocks" in shown
     assert "remainder" in shown
     assert "+0.100 ms" in shown or "+0.09" in shown or "+0.10" in shown
-    assert "No decomposition: path_cpu_s_per_request: 0 blocks have every treatment" in shown
+    assert "No decomposition: path_cpu_s_per_request: a decomposition needs two complete blocks; there are 0" in shown
 
 
 WHOLE = "none, tcp-pair, sidecar, sidecar+mtls, sidecar+jwt, sidecar+mtls+jwt"

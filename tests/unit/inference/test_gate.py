@@ -121,10 +121,10 @@ def test_a_long_reason_stays_one_line(outcome):
 @pytest.mark.parametrize(
     ("rules", "said"),
     [
-        ({"fail_on": ["slowr"]}, "--fail-on slowr: no verdict is called 'slowr'; allowed are slower, faster, more"),
+        ({"fail_on": ["slowr"]}, "--fail-on slowr: no verdict is called 'slowr'; must be one of slower, faster, more"),
         ({"require": ["same"]}, "--require same: no verdict is called 'same'"),
-        ({"fail_on": [" , "]}, "--fail-on: names no verdict; allowed are slower"),
-        ({"fail_on": ["slower:big"]}, "allowed are slower, slower:material and slower:below-margin"),
+        ({"fail_on": [" , "]}, "--fail-on: names no verdict; must be one of slower"),
+        ({"fail_on": ["slower:big"]}, "must be one of slower, slower:material and slower:below-margin"),
         ({"fail_on": ["slower:"]}, "no verdict is ''"),
         ({"fail_on": ["equivalent:material"]}, "only a difference has a qualifier"),
         ({"require": ["provisional"]}, "an unfinished study passes no gate"),

@@ -60,9 +60,9 @@ def test_twice_the_price_is_twice_the_amount_and_nothing_costs_nothing(data):
 @pytest.mark.parametrize(
     ("prices", "said"),
     [
-        ((-1, 0.1), "core_hour = -1: allowed is a price of 0 or more"),
-        ((0.1, float("nan")), "gib_hour = nan: allowed is a price of 0 or more"),
-        ((float("inf"), 0.1), "core_hour = inf: allowed is a price of 0 or more"),
+        ((-1, 0.1), "core_hour = -1: must be a price of 0 or more"),
+        ((0.1, float("nan")), "gib_hour = nan: must be a price of 0 or more"),
+        ((float("inf"), 0.1), "core_hour = inf: must be a price of 0 or more"),
         ((0, 0), "core_hour and gib_hour are both 0: give the prices that you pay, none is built in"),
     ],
 )
@@ -86,4 +86,4 @@ def test_the_command_prices_a_packed_study_and_refuses_none():
     assert "control plane, a month" in out
     code, _, err = meshtrial("cost", packed, "--core-hour", "-1", "--gib-hour", "0")
     assert code == 2
-    assert "core_hour = -1.0: allowed is a price of 0 or more" in err
+    assert "core_hour = -1.0: must be a price of 0 or more" in err

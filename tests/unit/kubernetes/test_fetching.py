@@ -235,7 +235,7 @@ def test_a_job_that_is_not_there_or_not_ours_is_said(api: FakeApi):
     with (
         refused(
             TestbedError,
-            "Job meshtrial-study in namespace meshtrial: is no runner of ours, it does not set MESHTRIAL_DATA",
+            "Job meshtrial-study in namespace meshtrial: is not a meshtrial Job: it does not set MESHTRIAL_DATA",
         ),
         volume_of(api, "meshtrial", "meshtrial-study"),
     ):

@@ -161,7 +161,7 @@ def test_what_cannot_be_toggled_is_said_and_never_faked(treatment: str, words: s
         ({"features": {"mtls": {}}}, "feature mtls: has no proof"),
         ({"not_toggles": {"mtls": "no"}}, "mtls: both a feature and not a toggle"),
         ({"parameters": {"image_tag": {"other": ["tag"]}}}, "release 'other' is not among the releases"),
-        ({"protocols": ["http3"]}, "protocol 'http3': allowed are http1, h2, grpc, mixed"),
+        ({"protocols": ["http3"]}, "protocol 'http3': must be one of http1, h2, grpc, mixed"),
         ({"app_protocols": {"http3": "x"}}, "app_protocols: 'http3' is not among http1, h2, grpc"),
         (
             {"tells": [{"name": "x", "pods": "nobody", "url": "1/m", "pattern": "(x)"}]},
@@ -196,8 +196,8 @@ def test_a_wrong_name_is_refused_with_those_that_are_known(tmp_path: Path, chang
         read_mesh(write(tmp_path, **changed))
 
 
-NEEDS_TEXT = "allowed is a text; in quotes, for YAML reads 1.30 as 1.3"
-LETTERS = "allowed are letters, digits and . _ -, not -aa at the end"
+NEEDS_TEXT = "must be a text; in quotes, for YAML reads 1.30 as 1.3"
+LETTERS = "must be letters, digits and . _ -, not -aa at the end"
 KEYS = "version, build, method, charts, values, parameters"
 RELEASES = "is not known; known are istio-base, istiod"
 
@@ -205,8 +205,8 @@ RELEASES = "is not known; known are istio-base, istiod"
 @pytest.mark.parametrize(
     ("choice", "words"),
     [
-        ({"tag": "x"}, f"meshes.istio: 'tag' is not known; allowed are {KEYS}, versions"),
-        ({"charts": "x"}, "meshes.istio.charts: allowed is a mapping, not 'x'"),
+        ({"tag": "x"}, f"meshes.istio: 'tag' is not known; must be one of {KEYS}, versions"),
+        ({"charts": "x"}, "meshes.istio.charts: must be a mapping, not 'x'"),
         ({"charts": {"istiod": {"path": 1}}}, "meshes.istio.charts.istiod.path is 1, not text"),
         ({"version": 1.30}, f"meshes.istio.version = 1.3: {NEEDS_TEXT}"),
         ({"version": None}, f"meshes.istio.version = None: {NEEDS_TEXT}"),
@@ -217,7 +217,7 @@ RELEASES = "is not known; known are istio-base, istiod"
             "meshes.istio.parameters.'hub': not known; known are image_hub, image_tag, image_pull_policy, "
             "proxy_cpu, proxy_memory, node_selector",
         ),
-        ({"versions": ["1.30"]}, "meshes.istio.versions: allowed is a mapping, not ['1.30']"),
+        ({"versions": ["1.30"]}, "meshes.istio.versions: must be a mapping, not ['1.30']"),
         (
             {
                 "charts": {"istiod": {"path": "/charts/new"}},
@@ -241,9 +241,9 @@ def test_a_users_own_choice_is_checked_too(choice: dict, words: str):
         ("1 30", {}, f": '1 30': {LETTERS}"),
         ("x-aa", {}, f": 'x-aa': {LETTERS}"),
         ("details", {}, ": details is what an application is called; take another name"),
-        ("1.30", None, ".1.30: allowed is a mapping"),
-        ("1.30", {"verson": "1"}, f".1.30: 'verson' is not known; allowed are {KEYS}, runs"),
-        ("1.30", {"versions": {}}, f".1.30: 'versions' is not known; allowed are {KEYS}, runs"),
+        ("1.30", None, ".1.30: must be a mapping"),
+        ("1.30", {"verson": "1"}, f".1.30: 'verson' is not known; must be one of {KEYS}, runs"),
+        ("1.30", {"versions": {}}, f".1.30: 'versions' is not known; must be one of {KEYS}, runs"),
         ("1.30", {"charts": {"istoid": {}}}, f".1.30: release 'istoid' {RELEASES}"),
         ("1.30", {"runs": {"discovery": ""}}, ".1.30.runs: an empty text is in every image; say a tag or a digest"),
     ],

@@ -277,7 +277,7 @@ def test_values_that_a_chart_does_not_have_are_problems_before_the_study(
     wrong = replace(mesh, choices=(Choice("meshes.toy", values={"toy": {"loglevel": "debug"}}),))
     assert installer.problems(wrong) == [
         "mesh toy, release toy: meshes.toy.values.toy: loglevel is not known (did you mean logLevel?); "
-        "chart toy 0.1.0 would ignore it in silence"
+        "chart toy 0.1.0 would silently ignore it"
     ]
     assert installer.problems(replace(wrong, open_values={"toy": ["loglevel"]})) == []
 

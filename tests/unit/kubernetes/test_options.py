@@ -45,7 +45,7 @@ def test_file_is_strict_and_what_is_said_nearer_wins(tmp_path: Path):
     with refused(UsageError, names=["namespce", "namespace?"]):
         KubernetesOptions.read({"cluster_file": str(file)})
     allowed = ", ".join(field.name for field in fields(KubernetesOptions) if field.name != "folder")
-    words = f"kubernetes option 'app_reinstal' is not known: did you mean app_reinstall? allowed are {allowed}"
+    words = f"kubernetes option 'app_reinstal' is not known: did you mean app_reinstall? must be one of {allowed}"
     with refused(UsageError, words):
         KubernetesOptions.read({"kubernetes": {"app_reinstal": "run"}})
 
@@ -53,13 +53,13 @@ def test_file_is_strict_and_what_is_said_nearer_wins(tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "value", "allowed"),
     [
-        ("mesh_reinstall", "never", "allowed is 'run', 'block', 'once'"),
-        ("load_separation", "yes", "allowed is 'required', 'preferred', 'none'"),
-        ("image_pull_policy", "Sometimes", "allowed is '', 'Always', 'IfNotPresent', 'Never'"),
-        ("keep", "true", "allowed is true or false"),
-        ("deploy_timeout_s", 0, "allowed is more than 0"),
-        ("deploy_timeout_s", "1 min", "allowed is a number of seconds"),
-        ("images", "fortio", "allowed is key=value,key=value or a mapping"),
+        ("mesh_reinstall", "never", "must be 'run', 'block', 'once'"),
+        ("load_separation", "yes", "must be 'required', 'preferred', 'none'"),
+        ("image_pull_policy", "Sometimes", "must be '', 'Always', 'IfNotPresent', 'Never'"),
+        ("keep", "true", "must be true or false"),
+        ("deploy_timeout_s", 0, "must be more than 0"),
+        ("deploy_timeout_s", "1 min", "must be a number of seconds"),
+        ("images", "fortio", "must be key=value,key=value or a mapping"),
         ("namespace", "x" * 41, "at most 40 characters, endings are added to it"),
     ],
 )
@@ -72,9 +72,9 @@ def test_a_request_is_no_more_than_its_limit():
     assert KubernetesOptions(app_cpu="325m", app_cpu_request="150m").app_cpu_request == "150m"
     assert KubernetesOptions(app_cpu_request="2").app_cpu == ""
     for name, limit, request in (("app_cpu", "325m", "1"), ("app_memory", "64Mi", "1Gi")):
-        with refused(UsageError, f"{name}_request = {request!r}: allowed is at most {name}, {limit}"):
+        with refused(UsageError, f"{name}_request = {request!r}: must be at most {name}, {limit}"):
             KubernetesOptions(**{name: limit, f"{name}_request": request})
-    with refused(UsageError, "CPU 'many': allowed is a number of cores or of thousandths, e.g. 2 or 500m"):
+    with refused(UsageError, "CPU 'many': must be a number of cores or of thousandths, e.g. 2 or 500m"):
         KubernetesOptions(app_cpu="1", app_cpu_request="many")
 
 

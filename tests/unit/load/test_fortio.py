@@ -119,7 +119,7 @@ def test_generators_of_a_mixed_load_take_turns():
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"generators": 1}, "generators = 1: allowed is 2 or more, where they speak different things"),
+        ({"generators": 1}, "generators = 1: must be 2 or more, where they speak different things"),
         (
             {"generators": 2, "payload_bytes": 9},
             "protocol = 'mixed': without payload_bytes (gRPC pings have none) and not in a capacity search",
@@ -132,7 +132,7 @@ def test_a_mixed_load_has_two_generators_and_no_payload(more, message):
 
 
 def test_an_unknown_phase_is_refused():
-    with refused(UsageError, "phase 'cooldown': allowed is warmup or measure"):
+    with refused(UsageError, "phase 'cooldown': must be warmup or measure"):
         fortio.calls(Load(10, 1, 1), "cooldown")
 
 

@@ -55,7 +55,7 @@ def test_what_cannot_be_is_refused_with_the_reason(name: str, load: Load, why: s
 
 
 def test_real_meshes_are_another_backends():
-    words = f"the local backend has no data plane 'istio'; allowed are {KNOWN}; real meshes need backend=kubernetes"
+    words = f"the local backend has no data plane 'istio'; must be one of {KNOWN}; real meshes need backend=kubernetes"
     with refused(UsageError, f"treatment 'istio': {words}"):
         check(Treatment.parse("istio"), LOAD)
 

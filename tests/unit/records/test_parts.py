@@ -26,7 +26,7 @@ def test_it_is_written_as_it_is_read():
 
 @pytest.mark.parametrize("text", ["0/3", "4/3", "1", "1/0", "a/b", "1/3/3", "-1/3", "1.0/3", "٣/٣", "1/99999"])
 def test_what_is_no_part_is_refused(text):
-    with refused(UsageError, f"part = {text!r}: allowed is a number and how many parts there are, e.g. 1/3"):
+    with refused(UsageError, f"part = {text!r}: must be a number and how many parts there are, e.g. 1/3"):
         Part.parse(text)
 
 

@@ -266,7 +266,7 @@ def test_an_error_stands_first_and_is_escaped(tmp_path):
     error = new_output(
         "error",
         ename="UsageError",
-        evalue="rps = '<b>': allowed is 0 or more",
+        evalue="rps = '<b>': must be 0 or more",
         traceback=["\x1b[31mTraceback\x1b[0m", "<script>alert(1)</script>"],
     )
     marked = code("x", tags=["papermill-error-cell-tag"])

@@ -78,7 +78,7 @@ def test_a_broken_entry_is_listed_with_its_reason(runs, data, content, reason):
 
 
 def test_failed_and_interrupted_runs_are_listed(runs, data):
-    write_entry(runs / "x.html", study="s", status="failed", message="rps = -1: allowed is 0 or more")
+    write_entry(runs / "x.html", study="s", status="failed", message="rps = -1: must be 0 or more")
     write_entry(runs / "y.html", study="s", status="interrupted", plan=data.plan, data_dir=data.path)
     texts = entries(runs)
     assert any("✕ failed" in text and "rps = -1" in text for text in texts)
@@ -88,7 +88,7 @@ def test_failed_and_interrupted_runs_are_listed(runs, data):
 
 
 def test_an_unknown_status_is_refused(runs):
-    with refused(UsageError, "status = 'fine': allowed is whole, failed, interrupted"):
+    with refused(UsageError, "status = 'fine': must be whole, failed, interrupted"):
         write_entry(runs / "x.html", study="s", status="fine")
 
 

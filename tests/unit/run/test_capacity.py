@@ -194,7 +194,7 @@ def test_a_search_is_a_load_of_its_own():
     assert LOAD.label == "capacity-10c"
     assert not LOAD.closed_loop
     for bad in ({"rps": 100.0}, {"slices": 2}):
-        with refused(UsageError, "search = True: allowed is a load without rps and slices"):
+        with refused(UsageError, "search = True: must be a load without rps and slices"):
             replace(LOAD, **bad)
 
 

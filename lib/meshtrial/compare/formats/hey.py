@@ -1,4 +1,4 @@
-"""What hey prints: its text, or with ``-o csv`` a row a request.
+"""What hey prints: its text, or with ``-o csv`` one row per request.
 
 Both have seconds with four decimals, so a latency is known to 0.1 ms (requester/print.go and report.go of rakyll/hey).
 Limits: requests without an answer are counted in the text only; percentiles and CSV stop at the first million, by which

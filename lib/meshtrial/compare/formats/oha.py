@@ -1,4 +1,4 @@
-"""What oha writes with ``--output-format json`` (once ``--json``), or with ``csv`` a row a request; seconds.
+"""What oha writes with ``--output-format json`` (once ``--json``), or with ``csv`` one row per request; seconds.
 
 Its percentiles are of all answers; with ``--stats-success-breakdown`` also of those with a 2xx, which then are taken
 (src/printer.rs and src/result_data.rs of hatoo/oha). Requests that were under way when a run by time (``-z``) ended

@@ -71,7 +71,7 @@ def loads_of(load: Load, connection: str) -> tuple[Load, ...]:
     strange = [name for name in asked if name not in CONNECTIONS]
     if strange or not load.keepalive:
         why = "keepalive = False says otherwise; leave it out" if not strange else f"not {', '.join(strange)}"
-        raise UsageError(f"connection = {connection!r}: allowed are {', '.join(CONNECTIONS)}; {why}")
+        raise UsageError(f"connection = {connection!r}: must be one of {', '.join(CONNECTIONS)}; {why}")
     return tuple(replace(load, keepalive=CONNECTIONS[name]) for name in dict.fromkeys(asked))
 
 

@@ -17,7 +17,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     *common.GENERAL,
     *(parameter for parameter in common.LOAD if parameter.name != "replicas"),  # the relay has one target
     Parameter("delays_us", "20,50,100,200,500", "injected delays in whole microseconds; empty is A/A alone"),
-    Parameter("full", False, "true runs the simulation at full size, 4000 studies a cell"),
+    Parameter("full", False, "true runs the simulation at full size, up to 4000 studies per cell"),
 )
 PROFILES = {
     "quick": common.Profile(blocks=10, rps=500, connections=4, duration_s=2, warmup_s=0.5),

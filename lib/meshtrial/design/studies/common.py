@@ -230,7 +230,7 @@ def margins_of(text: str) -> dict[str, Margin]:
 def stopping_of(text: str, blocks: int, alpha: float) -> stats.StoppingRule:
     """The declared rule; for ``precision`` the blocks are the most that are run, ``two-looks`` brings its own."""
     if blocks < 2:
-        raise UsageError(f"blocks = {blocks}: allowed are 2 or more, one alone has nothing to be compared with")
+        raise UsageError(f"blocks = {blocks}: must be 2 or more, one alone has nothing to be compared with")
     rule, _, target = text.partition(":")
     if rule == "fixed" and not target:
         return stats.FixedN(blocks, alpha)
@@ -241,7 +241,7 @@ def stopping_of(text: str, blocks: int, alpha: float) -> stats.StoppingRule:
             return stats.Precision(float(target or 0.05), n_max=max(blocks, 8), alpha=alpha)
         except ValueError:
             pass
-    raise UsageError(f"stopping = {text!r}: allowed is fixed, precision:0.05 or two-looks")
+    raise UsageError(f"stopping = {text!r}: must be fixed, precision:0.05 or two-looks")
 
 
 def primary_of(text: str, default: tuple[str, ...]) -> tuple[str, ...]:

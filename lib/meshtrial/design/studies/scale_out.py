@@ -97,7 +97,7 @@ def loads_of(values: Mapping[str, Any], profile: ScaleProfile) -> tuple[Load, ..
     allowed = f"multiples of {TIERS} from {TIERS} to {TIERS * MOST_REPLICAS}, at least two of them"
     sizes = read_number_list("sizes", values["sizes"] or profile.sizes, _is_size, allowed)
     if len(set(sizes)) < 2:
-        raise UsageError(f"sizes = {values['sizes']!r}: allowed are {allowed}")
+        raise UsageError(f"sizes = {values['sizes']!r}: must be {allowed}")
     each = values["rate_per_replica"]
     if each and values["rates"]:
         raise UsageError("rates and rate_per_replica: give one of them, the other follows from it")

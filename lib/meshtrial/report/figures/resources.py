@@ -56,7 +56,7 @@ def resources(data: StudyData) -> Figure:
     caption = (
         "Mean over the included runs, by part of the system; dots are single runs without the load generator. Strong "
         "colour: data plane. Pale: the app. The empty box at the end is the load generator, which a mesh does not "
-        "pay for. Numbers: app, data plane and policy server together, + what stands beside them."
+        "pay for. Numbers: app, data plane and policy server together, + what runs beside them."
     )
     return Figure(lambda sheet: _draw(data, used, roles, sheet), _alt(data, roles), caption, _table(data, used))
 

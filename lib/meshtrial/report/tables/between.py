@@ -27,7 +27,7 @@ _NOTE = (
     "blocks' values, corrected by Benjamini and Hochberg, with the noise inside the studies alone. Over the days: "
     "random effects (Paule and Mandel), interval by Student's t over the studies, so that days count: two days make a "
     "wide one; never narrower than the noise inside the studies makes it. Spread: standard deviation between the "
-    "studies beyond their own noise, with its interval (not to be told from two); of the A/A twin it is what days do "
+    "studies beyond their own noise, with its interval (two days do not give one); of the A/A twin it is what days do "
     "to nothing."
 )
 

@@ -12,7 +12,7 @@ _NOTE = (
     "Each part was measured by itself, and the whole with everything at once. Parts are differences within a block, "
     "and so is their sum; estimates of parts need not add up to the digit, for each is a median of its own. A "
     "remainder above zero: together they cost more than one by one; below: less. Intervals and p are not corrected; "
-    "the verdicts on the same contrasts stand above."
+    "the verdicts on the same contrasts are above."
 )
 
 

@@ -17,7 +17,7 @@ _NOTE = (
     "Of all runs, the invalid ones among them: a treatment that fails is the finding. A number is an HTTP status or "
     "gRPC's name; time-out: no answer within the client's time-out; refused: nothing listened; reset: the connection "
     "broke before the answer; no answer: neither is known. Reconnects are kept connections that broke and were opened "
-    "again at once; the load generator repeats their request in silence, so they are no failures of a request."
+    "again at once; the load generator silently repeats their request, so they are no failures of a request."
 )
 
 
@@ -25,7 +25,7 @@ _AROUND = (
     "Medians over the runs, and from the least to the most of them. Failed requests are those of the whole run; the "
     "longest silence, the time without an answer on any connection, is that around the restart, or around the same "
     "moment where nothing was restarted. Reconnects are broken connections whose request the load generator repeated "
-    "in silence."
+    "silently."
 )
 
 

@@ -105,7 +105,7 @@ class KubernetesDeployment:
     @property
     def _looked(self) -> _Looked:
         if self._now is None:
-            raise TestbedError(f"deployment {self.setup.namespace} does not stand")
+            raise TestbedError(f"deployment {self.setup.namespace} is not running")
         return self._now
 
     @property

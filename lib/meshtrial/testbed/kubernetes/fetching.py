@@ -217,7 +217,9 @@ def volume_of(cluster: Cluster, namespace: str, job: str) -> Iterator[Volume]:
     container = template["spec"]["containers"][0]
     root = next((one.get("value", "") for one in container.get("env") or [] if one["name"] == "MESHTRIAL_DATA"), "")
     if not root:
-        raise TestbedError(f"Job {job} in namespace {namespace}: is no runner of ours, it does not set MESHTRIAL_DATA")
+        raise TestbedError(
+            f"Job {job} in namespace {namespace}: is not a meshtrial Job: it does not set MESHTRIAL_DATA"
+        )
     pods = live_pods(cluster, namespace, f"batch.kubernetes.io/job-name={job}")
     running = next((pod for pod in pods if _runs(pod, container["name"])), None)
     if running is not None:

@@ -245,7 +245,7 @@ class MeshInstaller:
             for where, given in layers[release.name]:
                 problems += [
                     f"mesh {mesh.name}, release {release.name}: {where}: {line}; "
-                    f"chart {chart.name} {chart.version} would ignore it in silence"
+                    f"chart {chart.name} {chart.version} would silently ignore it"
                     for line in unknown_values(given, chart.values, mesh.open_values.get(release.name, ()))
                 ]
         return list(dict.fromkeys(problems))

@@ -99,7 +99,7 @@ def _validate(mesh: Mesh) -> None:
     problems += [
         f"feature {f.name}: has no proof" for f in mesh.features.values() if not (f.proofs or f.counters or f.logs)
     ]
-    problems += [f"protocol {p!r}: allowed are {', '.join(PROTOCOLS)}" for p in mesh.protocols if p not in PROTOCOLS]
+    problems += [f"protocol {p!r}: must be one of {', '.join(PROTOCOLS)}" for p in mesh.protocols if p not in PROTOCOLS]
     strange = sorted(set(mesh.app_protocols) - set(APP_PROTOCOLS))
     problems += [f"app_protocols: {name!r} is not among {', '.join(APP_PROTOCOLS)}" for name in strange]
     files = [*mesh.base, *(n for f in mesh.features.values() for n in (*f.manifests, *f.absent))]
@@ -122,15 +122,13 @@ def _validate(mesh: Mesh) -> None:
         f"{e.name}: pods {e.pods!r} is not among {', '.join(sorted(places))}" for e in evidence if e.pods not in places
     ]
     bare = {f.name: f.bare for f in mesh.features.values() if f.bare}
-    problems += [
-        f"feature {n}: bare {b!r}: allowed is app or load" for n, b in bare.items() if b not in ("app", "load")
-    ]
+    problems += [f"feature {n}: bare {b!r}: must be app or load" for n, b in bare.items() if b not in ("app", "load")]
     if bare and not (mesh.enrol.outside_labels or mesh.enrol.outside_annotations):
         problems.append(f"feature {', '.join(bare)}: enrol says no outside_labels or outside_annotations")
     if mesh.pushes is not None and mesh.pushes.component not in {part.component for part in mesh.control_plane}:
         problems.append(f"pushes: component {mesh.pushes.component!r} is not of the control plane")
     if mesh.architecture not in ("sidecar", "node-proxy"):
-        problems.append(f"architecture {mesh.architecture!r}: allowed is sidecar or node-proxy")
+        problems.append(f"architecture {mesh.architecture!r}: must be sidecar or node-proxy")
     if mesh.architecture == "sidecar" and not mesh.proxy_containers:
         problems.append("a sidecar mesh must name its proxy_containers")
     if problems:
@@ -149,10 +147,10 @@ def _is_file(path: Path) -> bool:
 def _chosen(mesh: Mesh, choice: Any, where: str, allowed: tuple[str, ...]) -> Mesh:
     """The user's own version, charts, values and parameters over what is there."""
     if not isinstance(choice, Mapping):
-        raise UsageError(f"{where}: allowed is a mapping")
+        raise UsageError(f"{where}: must be a mapping")
     for key in choice:
         if key not in allowed:
-            raise UsageError(f"{where}: {shortened(key)} is not known; allowed are {', '.join(allowed)}")
+            raise UsageError(f"{where}: {shortened(key)} is not known; must be one of {', '.join(allowed)}")
     charts, values, parameters = (_inner(choice, key, where) for key in ("charts", "values", "parameters"))
     names = {release.name for release in mesh.releases}
     for name in [*charts, *values]:
@@ -203,7 +201,7 @@ def _version_name(name: Any, where: str) -> str:
         raise UsageError(f"{where}.versions: {shortened(name)} is no text to YAML; write the name in quotes")
     if not VERSION_NAME.fullmatch(name) or name.endswith(TWIN_SUFFIX):
         raise UsageError(
-            f"{where}.versions: {shortened(name)}: allowed are letters, digits and . _ -, not {TWIN_SUFFIX} at the end"
+            f"{where}.versions: {shortened(name)}: must be letters, digits and . _ -, not {TWIN_SUFFIX} at the end"
         )
     if name in APPS:
         raise UsageError(f"{where}.versions: {name} is what an application is called; take another name")
@@ -233,12 +231,12 @@ def _inner(choice: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]
     if inner is None:
         return {}
     if not isinstance(inner, Mapping):
-        raise UsageError(f"{where}.{key}: allowed is a mapping, not {shortened(inner)}")
+        raise UsageError(f"{where}.{key}: must be a mapping, not {shortened(inner)}")
     return inner
 
 
 def _text(value: Any, where: str) -> str:
     """A version or the like; YAML reads 1.30 as a number and forgets the nought."""
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise UsageError(f"{where} = {shortened(value)}: allowed is a text; in quotes, for YAML reads 1.30 as 1.3")
+        raise UsageError(f"{where} = {shortened(value)}: must be a text; in quotes, for YAML reads 1.30 as 1.3")
     return shortened(value) if isinstance(value, int) else value

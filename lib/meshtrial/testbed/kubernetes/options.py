@@ -87,9 +87,7 @@ class KubernetesOptions:
         }
         for name, values in allowed.items():
             if getattr(self, name) not in values:
-                raise UsageError(
-                    f"{name} = {shortened(getattr(self, name))}: allowed is {', '.join(map(repr, values))}"
-                )
+                raise UsageError(f"{name} = {shortened(getattr(self, name))}: must be {', '.join(map(repr, values))}")
         if len(self.namespace) > 40:
             raise UsageError(f"namespace = {shortened(self.namespace)}: at most 40 characters, endings are added to it")
         if self.mesh_install == "existing" and self.meshes_side_by_side is False and self.mesh_reinstall != "run":
@@ -97,10 +95,10 @@ class KubernetesOptions:
         for name, read in (("app_cpu", cpu_millis), ("app_memory", memory)):
             limit, request = getattr(self, name), getattr(self, f"{name}_request")
             if limit and request and read(request) > read(limit):
-                raise UsageError(f"{name}_request = {request!r}: allowed is at most {name}, {limit}")
+                raise UsageError(f"{name}_request = {request!r}: must be at most {name}, {limit}")
         for name in ("deploy_timeout_s", "mesh_timeout_s", "api_patience_s", "sample_patience_s"):
             if getattr(self, name) <= 0:
-                raise UsageError(f"{name} = {getattr(self, name):g}: allowed is more than 0")
+                raise UsageError(f"{name} = {getattr(self, name):g}: must be more than 0")
 
     @property
     def folder(self) -> Path:
@@ -127,7 +125,7 @@ class KubernetesOptions:
         """
         nested = options.get("kubernetes", {})
         if not isinstance(nested, Mapping):
-            raise UsageError("kubernetes: allowed is a mapping of option names to values")
+            raise UsageError("kubernetes: must be a mapping of option names to values")
         parameters = options.get("parameters", {})
         if parameters.get("versions"):
             raise UsageError(
@@ -199,12 +197,12 @@ def _convert(name: str, value: Any) -> Any:
         return tuple(_toleration(name, item) if name.endswith("tolerations") else item for item in items)
     if kind is bool:
         if not isinstance(value, bool):
-            raise UsageError(f"{name} = {shortened(value)}: allowed is true or false")
+            raise UsageError(f"{name} = {shortened(value)}: must be true or false")
         return value
     if kind is float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e9:
             unit = "milliseconds" if name.endswith("_ms") else "seconds"
-            raise UsageError(f"{name} = {shortened(value)}: allowed is a number of {unit}")
+            raise UsageError(f"{name} = {shortened(value)}: must be a number of {unit}")
         return float(value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
@@ -216,7 +214,7 @@ def _mapping(name: str, value: Any) -> dict[str, Any]:
     for item in str(value).split(","):
         key, separator, text = item.strip().partition("=")
         if not separator:
-            raise UsageError(f"{name} = {shortened(value)}: allowed is key=value,key=value or a mapping")
+            raise UsageError(f"{name} = {shortened(value)}: must be key=value,key=value or a mapping")
         found[key] = text
     return found
 
@@ -227,7 +225,7 @@ def _toleration(name: str, item: Any) -> dict[str, str]:
     text, _, effect = str(item).strip().partition(":")
     key, separator, value = text.partition("=")
     if not key:
-        raise UsageError(f"{name} = {shortened(item)}: allowed is key=value:Effect")
+        raise UsageError(f"{name} = {shortened(item)}: must be key=value:Effect")
     found = {"key": key, "operator": "Equal" if separator else "Exists"}
     if separator:
         found["value"] = value

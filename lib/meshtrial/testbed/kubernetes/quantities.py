@@ -16,7 +16,7 @@ def cpu_millis(quantity: str) -> float:
     try:
         return float(_quantity.parse_quantity(quantity) * 1000)
     except ValueError:
-        raise UsageError(f"CPU {quantity!r}: allowed is a number of cores or of thousandths, e.g. 2 or 500m") from None
+        raise UsageError(f"CPU {quantity!r}: must be a number of cores or of thousandths, e.g. 2 or 500m") from None
 
 
 def memory(quantity: str) -> float:
@@ -24,4 +24,4 @@ def memory(quantity: str) -> float:
     try:
         return float(_quantity.parse_quantity(quantity))
     except ValueError:
-        raise UsageError(f"memory {quantity!r}: allowed is a number of bytes, or with a unit, e.g. 128Mi") from None
+        raise UsageError(f"memory {quantity!r}: must be a number of bytes, or with a unit, e.g. 128Mi") from None

@@ -141,7 +141,7 @@ def _mapping(given: Any, where: str) -> Json:
         except yaml.YAMLError as error:
             raise UsageError(f"{where}: is not YAML ({' '.join(str(error).split())[:200]})") from None
     if not isinstance(given, dict):
-        raise UsageError(f"{where}: allowed is a mapping or a YAML file of one")
+        raise UsageError(f"{where}: must be a mapping or a YAML file of one")
     return given
 
 

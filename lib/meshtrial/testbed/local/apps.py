@@ -95,5 +95,5 @@ APPS: dict[str, App] = {
 def app(name: str) -> App:
     """Look up an application."""
     if name not in APPS:
-        raise UsageError(f"app = {name!r}: allowed is {', '.join(APPS)}")
+        raise UsageError(f"app = {name!r}: must be {', '.join(APPS)}")
     return APPS[name]

@@ -39,7 +39,7 @@ def data_plane(treatment: Treatment) -> DataPlane:
         known = ", ".join(_DATA_PLANES)
         raise UsageError(
             f"treatment {treatment.name!r}: the local backend has no data plane {treatment.dataplane!r}; "
-            f"allowed are {known}; real meshes need backend=kubernetes"
+            f"must be one of {known}; real meshes need backend=kubernetes"
         )
     plane = _DATA_PLANES[treatment.dataplane]
     for feature in treatment.features:

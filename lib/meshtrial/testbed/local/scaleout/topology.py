@@ -31,7 +31,7 @@ class Layout:
 
     def __post_init__(self) -> None:
         if not 1 <= self.replicas <= MOST_REPLICAS:
-            raise UsageError(f"replicas = {self.replicas}: allowed is 1 to {MOST_REPLICAS} a tier")
+            raise UsageError(f"replicas = {self.replicas}: must be 1 to {MOST_REPLICAS} a tier")
 
     def address(self, tier: str, replica: int) -> str:
         """Loopback address of a replica, from 1."""
