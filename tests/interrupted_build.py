@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+
+from running import running
+from waiting import wait_for
 
 
 def interrupt(argv: Sequence[str | Path], number: int, changed: Mapping[str, str], compilers: int) -> tuple[int, str]:
@@ -30,33 +32,15 @@ def interrupt(argv: Sequence[str | Path], number: int, changed: Mapping[str, str
     environment = {name: value for name, value in os.environ.items() if name != "CI"} | changed
     with subprocess.Popen(argv, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as child:
         try:
-            deadline = time.monotonic() + 120
-            while list(_running(changed).values()).count("compile") < compilers:
-                assert child.poll() is None
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+            wait_for(lambda: child.poll() or list(running(changed).values()).count("compile") >= compilers, 120)
+            assert child.poll() is None
             child.send_signal(number)  # to this process alone, as a supervisor would
             _, said = child.communicate(timeout=240)
         finally:
             child.kill()
             if child.wait() == -signal.SIGKILL:  # it did not end its compilers, so this does
-                for pid in _running(changed):
+                for pid in running(changed):
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + 60
-    while _running(changed) and time.monotonic() < deadline:  # killed; the kernel may take a moment
-        time.sleep(0.05)
-    assert _running(changed) == {}
+    wait_for(lambda: not running(changed))  # killed; the kernel may take a moment
     return child.returncode, said
-
-
-def _running(values: Mapping[str, str]) -> dict[int, str]:
-    """Names of the programs with all of these in their environment, by process."""
-    wanted = {f"{name}={value}".encode() for name, value in values.items()}
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError):
-                if wanted <= set((entry / "environ").read_bytes().split(b"\0")):
-                    found[int(entry.name)] = (entry / "comm").read_text().strip()
-    return found

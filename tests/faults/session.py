@@ -6,13 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from commandline import meshtrial
 from local.studies import PATIENCE_S
+from running import running
 from waiting import wait_for
 
 from meshtrial import paths
@@ -107,7 +108,7 @@ class Session:
         """Its exit code, and none of its processes is left."""
         assert self.process is not None
         code = self.process.wait(PATIENCE_S)
-        wait_for(lambda: not list(self.processes()), PATIENCE_S)
+        wait_for(lambda: not self.processes(), PATIENCE_S)
         return code
 
     def kill(self) -> None:
@@ -118,13 +119,9 @@ class Session:
         if self.process is not None:
             self.process.wait(PATIENCE_S)
 
-    def processes(self) -> Iterator[int]:
+    def processes(self) -> list[int]:
         """Its processes that run."""
-        mark = f"MESHTRIAL_DATA={self.root / PLACES['MESHTRIAL_DATA']}".encode()
-        for entry in Path("/proc").iterdir():
-            with suppress(OSError):
-                if entry.name.isdigit() and mark in (entry / "environ").read_bytes().split(b"\0"):
-                    yield int(entry.name)
+        return list(running({"MESHTRIAL_DATA": self.root / PLACES["MESHTRIAL_DATA"]}))
 
     def component(self, words: str) -> int:
         """The process whose command line holds these words."""

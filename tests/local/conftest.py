@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from running import running
 
 PROGRAMS = {"fortio", "envoy", "opa-extauthz", "counter-api", "delay-proxy", "xds-server"}
 
@@ -24,21 +24,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: rank.get(item, len(LONGEST)))
 
 
-def own_programs() -> set[str]:
-    """Our programs that run now, as ``pid name``."""
-    found = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                target = (entry / "exe").readlink()
-            except OSError:
-                continue
-            name = target.name
-            if name in PROGRAMS:
-                found.add(f"{entry.name} {name}")
-    return found
-
-
 def own_folders() -> set[str]:
     return {path.name for path in Path(tempfile.gettempdir()).glob("meshtrial-*")}
 
@@ -52,17 +37,8 @@ def nothing_is_left(tmp_path, monkeypatch) -> Iterator[None]:
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path / "studies"))
     monkeypatch.setenv("MESHTRIAL_REPORTS", str(tmp_path / "reports"))
-    before = own_programs()
     yield
-    left = {line for line in own_programs() - before if _descends_from_us(line.split()[0])}
+    started = running({"MESHTRIAL_DATA": tmp_path / "studies"})
+    left = {pid: name for pid, name in started.items() if name in PROGRAMS}
     assert not left, f"processes left: {left}"
     assert not own_folders(), f"folders left in {temporary}: {own_folders()}"
-
-
-def _descends_from_us(pid: str) -> bool:
-    # Another job on the same machine may start the same programs; only what carries our folder is ours.
-    try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return False
-    return os.environ["MESHTRIAL_DATA"].encode() in environment

@@ -10,31 +10,19 @@ import sys
 from pathlib import Path
 
 from commandline import meshtrial
+from faults.session import Session
 from local.studies import PATIENCE_S, SHORT, only, short
-from waiting import wait_for
 
 from meshtrial import cli, paths
 from meshtrial.commands.run import INVALID_RUNS
 from meshtrial.records.store import StudyStore
 
 
-def started(log: Path, *given: str) -> subprocess.Popen[bytes]:
-    """A study in a process group of its own, which says what it does in ``log``."""
-    command = [sys.executable, "-m", "meshtrial", "run", "ambient_vs_no_mesh", *given]
-    with log.open("w") as out:
-        # A test runner in the background has SIGINT ignored, which children inherit.
-        return subprocess.Popen(
-            command,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        )
-
-
-def wait_until_said(words: str, log: Path, child: subprocess.Popen[bytes]) -> None:
-    wait_for(lambda: words in log.read_text() or child.poll() is not None, PATIENCE_S)
-    assert words in log.read_text(), log.read_text()
+def started(folder: Path, *given: str) -> Session:
+    """A study by its command, with the test's folders."""
+    session = Session(folder, (sys.executable, "-m", "meshtrial", "run", "ambient_vs_no_mesh", *given))
+    session.start()
+    return session
 
 
 def firsts(folder: Path) -> dict[str, float]:
@@ -43,13 +31,13 @@ def firsts(folder: Path) -> dict[str, float]:
 
 
 def test_an_interrupted_study_keeps_its_blocks_and_goes_on(tmp_path):
-    log, given, kept = tmp_path / "log", short(blocks=4, treatments="none"), {}
+    given, kept = short(blocks=4, treatments="none"), {}
     for number, done in ((signal.SIGINT, 2), (signal.SIGTERM, 5)):
-        child = started(log, *given)
-        wait_until_said(f"[{done}/8]", log, child)
-        os.kill(child.pid, number)
-        assert child.wait(PATIENCE_S) == cli.INTERRUPTED, log.read_text()
-        said = log.read_text()
+        session = started(tmp_path, *given)
+        session.reach(lambda session, done=done: f"[{done}/8]" in session.log.read_text())
+        os.kill(session.pid, number)
+        code, said = session.ended(), session.log.read_text()
+        assert code == cli.INTERRUPTED, said
         assert "to go on" in said
         assert " left, until about " in said.splitlines()[0]  # how long it takes, said at once
         assert "\r" not in said
@@ -74,13 +62,12 @@ def test_an_interrupted_study_keeps_its_blocks_and_goes_on(tmp_path):
 
 
 def test_a_study_whose_kernel_is_killed_says_so_at_its_top_and_ends_with_it(tmp_path):
-    log = tmp_path / "log"
-    child = started(log, *short(blocks=3))
-    wait_until_said("[2/12]", log, child)
-    (kernel,) = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
-    os.kill(int(kernel), signal.SIGKILL)
-    assert child.wait(PATIENCE_S) == 1, log.read_text()
-    assert "meshtrial run: the notebook's kernel died" in log.read_text()
+    session = started(tmp_path, *short(blocks=3))
+    session.reach(lambda session: "[2/12]" in session.log.read_text())
+    os.kill(session.component("ipykernel"), signal.SIGKILL)
+    code, said = session.ended(), session.log.read_text()
+    assert code == 1, said
+    assert "meshtrial run: the notebook's kernel died" in said
     first = json.loads(only(Path(os.environ["MESHTRIAL_REPORTS"]), "ambient*.ipynb").read_text())["cells"][0]
     said = "".join(first["source"])
     assert "the notebook's kernel died" in said

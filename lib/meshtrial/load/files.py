@@ -9,7 +9,7 @@ from pathlib import Path
 
 from meshtrial.errors import RecordError, UsageError
 
-_GZIP_MAGIC = b"\x1f\x8b"
+GZIP_MAGIC = b"\x1f\x8b"
 # A log of requests shrinks to a tenth or a thirtieth; what grows by more when it is read is no result of anything.
 _MOST_BYTES, _MOST_TIMES = 4 * 2**30, 200
 _FEW_BYTES = 2**26  # so much is never too much
@@ -35,7 +35,7 @@ def read_bytes(path: Path) -> bytes:
         raise InputFileError(path, "there is no such file") from error
     except OSError as error:
         raise InputFileError(path, f"cannot be read ({error.strerror or error})") from error
-    if data.startswith(_GZIP_MAGIC):
+    if data.startswith(GZIP_MAGIC):
         most = max(_FEW_BYTES, min(_MOST_BYTES, _MOST_TIMES * len(data)))
         try:
             with gzip.open(io.BytesIO(data)) as packed:

@@ -4,9 +4,8 @@ Standard library only, because set-up runs this before anything else works. Limi
 backend's; one Go module, all of its commands built together, and one library in C, built where there is a compiler.
 """
 
-from meshtrial.native.building import build
-from meshtrial.native.library import WITHOUT, build_forkserver, forkserver
-from meshtrial.native.places import commands, find, version, version_of
+from meshtrial.native.building import WITHOUT, build, build_forkserver
+from meshtrial.native.places import commands, find, forkserver, version, version_of
 from meshtrial.native.terms import Licence, licences
 from meshtrial.native.toolchain import Go, find_go, go_environment, needed_go
 

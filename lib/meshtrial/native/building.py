@@ -1,4 +1,7 @@
-"""Building all programs of ``lib/native`` at once, when something that decides what they are has changed."""
+"""Building all programs of ``lib/native`` at once, when something that decides what they are has changed.
+
+The one library in C, which makes hundreds of sidecars start sooner, is optional, as is a C compiler.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from pathlib import Path
 from typing import TextIO
 
 from meshtrial.errors import MeshtrialError
-from meshtrial.native.places import build_dir, commands, is_executable, module_dir
+from meshtrial.native.places import FORKSERVER, build_dir, commands, is_executable, module_dir, run
 from meshtrial.native.terms import linked_modules
 from meshtrial.native.toolchain import Go, find_go, go_environment, read_go_mod, say
 
@@ -29,6 +32,8 @@ FORTIO_PACKAGE = "fortio.org/fortio"
 # with the same flags, the tests too, shares Go's build cache.
 COMPILE_FLAGS = ("-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false")
 _BUILD_FLAGS = (*COMPILE_FLAGS, "-ldflags=-s -w")
+_LIBRARY_FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-shared", "-fPIC")
+WITHOUT = "sidecars of scale-out will start one by one, which takes up to twice as long"
 
 
 def build(out: TextIO = sys.stdout) -> tuple[Path, ...]:
@@ -60,6 +65,26 @@ def build(out: TextIO = sys.stdout) -> tuple[Path, ...]:
         )
         say(out, f"built into {target} in {time.monotonic() - started:.0f} s")
     return programs
+
+
+def build_forkserver(out: TextIO = sys.stdout) -> Path | None:
+    """Compile it, in place whole; None, with a line that says why, where that is not possible."""
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    if compiler is None:
+        say(out, f"no C compiler on PATH: {WITHOUT}")
+        return None
+    target = build_dir() / "lib" / f"{FORKSERVER}.so"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    source = module_dir() / FORKSERVER / f"{FORKSERVER}.c"
+    with tempfile.TemporaryDirectory(dir=build_dir(), prefix="new-") as folder:
+        made = Path(folder) / target.name
+        answer = run((compiler, *_LIBRARY_FLAGS, "-o", made, source))
+        if answer.returncode:
+            said = (answer.stderr.strip().splitlines() or ["no message"])[0]
+            say(out, f"{Path(compiler).name} cannot build {source.name} ({said}): {WITHOUT}")
+            return None
+        made.replace(target)
+    return target
 
 
 @contextmanager

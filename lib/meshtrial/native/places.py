@@ -16,6 +16,7 @@ from pathlib import Path
 from meshtrial.errors import MissingToolError
 
 CHECKOUT = Path(__file__).resolve().parents[3]
+FORKSERVER = "forkserver"  # the library in C
 SETUP = "run 'make setup' in the checkout"
 
 
@@ -48,6 +49,12 @@ def build_dir() -> Path:
 def commands() -> tuple[str, ...]:
     """Names of the programs that ``build`` makes: fortio and every ``lib/native/*/main.go``."""
     return ("fortio", *sorted(main.parent.name for main in module_dir().glob("*/main.go")))
+
+
+def forkserver() -> Path | None:
+    """The fork server (``lib/native/forkserver``), or None where it was not built."""
+    path = build_dir() / "lib" / f"{FORKSERVER}.so"
+    return path if path.is_file() else None
 
 
 def find(name: str) -> Path:

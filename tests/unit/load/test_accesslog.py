@@ -4,6 +4,7 @@ import polars as pl
 import pytest
 from refused import refused
 
+from meshtrial.load import accesslog
 from meshtrial.load.accesslog import SCHEMA, read_access_log
 from meshtrial.load.files import InputFileError
 
@@ -32,6 +33,16 @@ def test_a_row_a_request_sorted_by_thread_and_iteration(write):
 
 def test_gzip(write):
     assert read_access_log(write(gzip.compress((LINE + OTHER).encode()))).height == 2
+
+
+@pytest.mark.parametrize("details", ["200", "-1", "SERVING", "a, b", '\\"c\\"', "d}"])
+def test_a_large_log_is_read_in_pieces_as_it_is_in_one(write, fortio, monkeypatch, details):
+    text = fortio.log_text(fortio.run(100, 4, 3, lambda thread, i: 0.001 + thread / 1e3))
+    text = text.replace('"200"', f'"{details}"', 7)
+    whole = read_access_log(write(gzip.compress(text.encode())))  # what is packed is unpacked at once
+    monkeypatch.setattr(accesslog, "PIECE_BYTES", 1000)
+    assert read_access_log(write(text)).equals(whole)
+    assert whole["code"].value_counts().height == (1 if details == "200" else 2)
 
 
 def test_influx_has_no_iteration_so_it_is_counted_in_order_of_start(write):

@@ -6,6 +6,7 @@ import os
 import signal
 
 import pytest
+from waiting import wait_for
 
 from meshtrial.testbed.local.processes import Child
 from meshtrial.testbed.local.sockets import free_ports
@@ -33,6 +34,21 @@ def test_while_it_runs_it_says_so(tmp_path):
         os.kill(made.pid, signal.SIGTERM)
         made.wait(10)
         assert made.state() == "ended by signal 15, Terminated"
+    finally:
+        made.stop()
+
+
+@pytest.mark.linux
+def test_one_that_was_stopped_for_a_while_is_found_out_afterwards(tmp_path):
+    made = child(tmp_path, "sleep 60")
+    try:
+        assert not made.paused()
+        os.kill(made.pid, signal.SIGSTOP)
+        wait_for(made.paused)
+        os.kill(made.pid, signal.SIGCONT)
+        wait_for(made.paused)
+        assert not made.paused()
+        assert made.state() == "running"
     finally:
         made.stop()
 

@@ -1,0 +1,18 @@
+"""Programs that run, known by their environment: those that a test started, and nobody else's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+
+def running(environment: Mapping[str, object]) -> dict[int, str]:
+    """Names of the programs that were started with all of this in their environment, by process."""
+    wanted = {f"{name}={value}".encode() for name, value in environment.items()}
+    programs = {}
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit() and wanted <= set((entry / "environ").read_bytes().split(b"\0")):
+                programs[int(entry.name)] = (entry / "exe").readlink().name
+    return programs
