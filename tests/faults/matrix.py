@@ -105,7 +105,10 @@ def remove(part: str) -> Do:
 
 
 def second_session(session: Session) -> None:
+    # Held meanwhile, so that it is still there however long the other takes to come so far.
+    os.kill(session.pid, signal.SIGSTOP)
     other = subprocess.run(session.command, env=session.environment, capture_output=True, text=True, check=False)
+    os.kill(session.pid, signal.SIGCONT)
     assert other.returncode == 1, other.stderr
     assert other.stdout.strip().endswith("another process is running this study; wait for it"), other.stdout
 

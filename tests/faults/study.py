@@ -18,7 +18,7 @@ from meshtrial.run.runner import execute
 from meshtrial.signals import interruptible
 from meshtrial.testbed.local.testbed import LocalTestbed
 
-GIVEN = {"treatments": "none,sidecar+mtls+opa", "rps": 200, "connections": 4, "duration_s": 1.5, "warmup_s": 0.8}
+GIVEN = {"treatments": "none,sidecar+mtls+opa", "rps": 200, "connections": 4, "duration_s": 2, "warmup_s": 1.2}
 
 
 def main() -> int:
