@@ -14,6 +14,7 @@ import yaml
 from test_backend_support import bed_on, one_run, options_for, study
 from testcluster import Cluster, ClusterError, Istio, Kwok
 
+from meshtrial import waiting
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes import KubernetesOptions, manifests, wait
@@ -79,34 +80,88 @@ def test_the_api_server_takes_every_manifest_as_it_lies(cluster: Cluster, api: A
 
 def wait_for_policy(cluster: Cluster, account: Path) -> None:
     """The API server takes a moment until it asks a new policy."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
+
+    def refuses() -> bool:
         with contextlib.suppress(ClusterError):
             cluster.kubectl("--kubeconfig", str(account), "create", "--dry-run=server", "namespace", "intruder")
-            time.sleep(0.2)
-            continue
-        return
+            return False
+        return True
+
+    assert waiting.until(refuses, 30, 0.2)
 
 
-@pytest.fixture
-def service_account(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
-    """A kubeconfig of the service account that has rbac.yaml and nothing else."""
-    cluster.kubectl("apply", "-f", str(FOLDER / "rbac.yaml"))
+@contextlib.contextmanager
+def account(cluster: Cluster, file: str, folder: Path) -> Iterator[Path]:
+    """A kubeconfig of the service account that a file makes, and that has nothing else."""
+    cluster.kubectl("apply", "-f", str(FOLDER / file))
     token = cluster.kubectl("-n", "meshtrial", "create", "token", "meshtrial", "--duration=1h").strip()
     config = yaml.safe_load(cluster.kubeconfig.read_text())
     config["users"] = [{"name": "sa", "user": {"token": token}}]
     config["contexts"] = [{"name": "sa", "context": {"cluster": config["clusters"][0]["name"], "user": "sa"}}]
     config["current-context"] = "sa"
-    path = tmp_path / "kubeconfig"
+    path = folder / "kubeconfig"
     path.write_text(yaml.safe_dump(config))
     wait_for_policy(cluster, path)
     yield path
-    cluster.kubectl("delete", "-f", str(FOLDER / "rbac.yaml"), "--ignore-not-found", timeout_s=90)
+    cluster.kubectl("delete", "-f", str(FOLDER / file), "--ignore-not-found", timeout_s=90)
+
+
+@pytest.fixture
+def service_account(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
+    """The account that makes namespaces of its own."""
+    with account(cluster, "rbac.yaml", tmp_path) as path:
+        yield path
+
+
+@pytest.fixture
+def borrower(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
+    """The account that is lent two namespaces."""
+    with account(cluster, "rbac-least.yaml", tmp_path) as path:
+        yield path
+
+
+def test_a_study_borrows_the_namespaces_that_were_made_for_it(
+    cluster: Cluster, istio: Istio, borrower: Path, images: Mapping[str, str], tmp_path: Path
+):
+    sees = ("--clusterrole=meshtrial-sees", "--serviceaccount=meshtrial:meshtrial")
+    cluster.kubectl("-n", istio.namespace, "create", "rolebinding", "meshtrial", *sees)
+    names = ("meshtrial-lent", "meshtrial-lent-probe")
+
+    def words() -> list[dict[str, Any]]:
+        metadata = [cluster.get("namespace", name)["metadata"] for name in names]
+        return [{key: one.get(key) for key in ("labels", "annotations", "uid")} for one in metadata]
+
+    before = words()
+    with bed_on(cluster, kubeconfig=str(borrower), namespace=names[0], mesh_install="existing") as bed:
+        assert bed.preflight(study("lent", "none", "istio+mtls")) == ()
+        for treatment in ("none", "istio+mtls"):
+            run = one_run(bed, treatment, tmp_path)
+            assert run.failed == []
+            assert run.extra["resources"]["missing"] == []
+        assert words() != before
+    assert words() == before
+    kinds = "deployments,pods,services,configmaps,secrets,serviceaccounts,leases,peerauthentications"
+    for name in names:
+        assert cluster.kubectl("-n", name, "get", kinds, "-l", "meshtrial.dev/owner", "-o", "name") == ""
+
+    def may(*arguments: str, stdin: str | None = None) -> bool:
+        with contextlib.suppress(ClusterError):
+            cluster.kubectl("--kubeconfig", str(borrower), *arguments, stdin=stdin)
+            return True
+        return False
+
+    dry = ("create", "--dry-run=server", "-f", "-")
+    assert may("-n", names[0], *dry, stdin=pod_of(images["busybox"]))
+    assert not may("-n", names[0], *dry, stdin=pod_of(images["busybox"], hostPID=True))
+    assert not may("-n", "default", *dry, stdin=pod_of(images["busybox"]))
+    assert not may("create", "--dry-run=server", "namespace", "intruder")
+    assert not may("get", "pods", "-A")
+    assert not may("label", "--dry-run=server", "namespace", "default", "meshtrial.dev/lent=true")
+    assert not may("-n", names[0], "get", "secrets")
 
 
 def test_least_rights_are_enough(cluster: Cluster, istio: Istio, service_account: Path, tmp_path: Path):
-    account = str(service_account)
-    with bed_on(cluster, kubeconfig=account, namespace="least", mesh_install="existing") as bed:
+    with bed_on(cluster, kubeconfig=str(service_account), namespace="least", mesh_install="existing") as bed:
         assert bed.preflight(study("least", "none", "sidecar+mtls", "istio+mtls")) == ()
         assert one_run(bed, "none", tmp_path).failed == []
         assert one_run(bed, "sidecar+mtls", tmp_path).failed == []
@@ -114,7 +169,7 @@ def test_least_rights_are_enough(cluster: Cluster, istio: Istio, service_account
         assert run.failed == []
         assert run.usage["istiod"].role == "control plane"
         assert run.extra["resources"]["missing"] == []
-    api = Api(account)
+    api = Api(str(service_account))
     assert not api.allowed("delete", "pods", namespace="kube-system")
     assert not api.allowed("get", "secrets", namespace="kube-system")
     assert not api.allowed("create", "clusterroles", "rbac.authorization.k8s.io")

@@ -58,6 +58,10 @@ class FakeApi(Cluster):
         self.objects[path] = item
         return item
 
+    def allowed(self, verb: str, resource: str, group: str = "", namespace: str = "", name: str = "") -> bool:
+        """Whatever is not refused."""
+        return not any(part in resource for part in self.refused)
+
     def server_time(self) -> float:
         """Its own clock."""
         if self.silent:
@@ -90,6 +94,11 @@ class FakeApi(Cluster):
             if f"{path}/{name}" in self.objects:
                 raise ApiException(status=409, reason="AlreadyExists")
             return json.dumps(self.add(f"{path}/{name}", body)).encode()
+        if method == "DELETE" and path not in self.objects and self._is_list(path):
+            selector = str(query.get("labelSelector", ""))
+            for key in [k for k, i in self.objects.items() if k.rpartition("/")[0] == path and _chosen(i, selector)]:
+                del self.objects[key]
+            return b"{}"
         if method == "GET" and path not in self.objects:
             return json.dumps({"items": self._below(path, query)}).encode() if self._is_list(path) else self._missing()
         if content_type == "application/apply-patch+yaml" and path not in self.objects:

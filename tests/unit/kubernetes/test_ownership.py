@@ -3,10 +3,11 @@ from collections.abc import Callable
 import pytest
 from kubernetes.client.exceptions import ApiException
 from refused import refused
+from unit.kubernetes.conftest import Clock
 from unit.kubernetes.fakeapi import FakeApi
 
 from meshtrial.errors import TestbedError
-from meshtrial.testbed.kubernetes.apply import Applier, Owner, label, verdict
+from meshtrial.testbed.kubernetes.apply import Applier, Owner, delete_namespace, label, verdict
 
 pytestmark = pytest.mark.usefixtures("clock")  # nobody waits for real
 
@@ -32,6 +33,39 @@ def test_somebody_elses_is_left_alone(found: dict):
         "namespace trial is already there and was not made by meshtrial: it is left alone; choose another with "
         "namespace=NAME, or remove it yourself ('kubectl delete namespace trial')"
     )
+
+
+def test_one_that_was_lent_is_taken_emptied_and_given_back_as_it_was():
+    api, at = FakeApi(), "/api/v1/namespaces/trial"
+    told = {"labels": {"meshtrial.dev/lent": "true", "team": "a"}, "annotations": {"mine": "too"}}
+    api.add(at, {"metadata": told})
+    applier = Applier(api, OWNER)
+    applier.namespace("trial", {"istio-injection": "enabled"}, {"proxy": "x"})
+    taken = api.objects[at]["metadata"]
+    assert verdict(api.objects[at], OWNER, "kind") == ""
+    assert "another session" in verdict(api.objects[at], Owner("other"), "kind")
+    assert taken["labels"] == told["labels"] | OWNER.labels | {"istio-injection": "enabled"}
+    spec = {"group": "kuma.io", "scope": "Namespaced", "names": {"plural": "timeouts"}}
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    api.add(f"{crds}/timeouts.kuma.io", {"spec": spec | {"versions": [{"name": "v1", "served": True}]}})
+    made = ["/apis/apps/v1/namespaces/trial/deployments/app", f"{at}/pods/app-1", f"{at}/secrets/keys"]
+    made.append("/apis/kuma.io/v1/namespaces/trial/timeouts/off")
+    for path in made:
+        api.add(path, {"metadata": {"labels": dict(OWNER.labels)}})
+    api.add(f"{at}/configmaps/theirs")
+    delete_namespace(api, "trial", OWNER.id, 1.0)
+    assert set(api.objects) == {at, f"{at}/configmaps/theirs", f"{crds}/timeouts.kuma.io"}
+    assert {key: taken[key] for key in told} == told
+
+
+def test_one_that_was_lent_stays_taken_while_pods_are_in_it(clock: Clock):
+    api, at = FakeApi(), "/api/v1/namespaces/trial"
+    api.add(at, {"metadata": {"labels": {"meshtrial.dev/lent": "true"}}})
+    Applier(api, OWNER).namespace("trial")
+    api.add(f"{at}/pods/somebodys")
+    with refused(TestbedError, "namespace trial: 1 pods are still there after 120 s; it stays ours"):
+        delete_namespace(api, "trial", OWNER.id, 1.0)
+    assert api.objects[at]["metadata"]["labels"]["meshtrial.dev/owner"] == OWNER.id
 
 
 def test_another_sessions_says_how_to_clean_up():

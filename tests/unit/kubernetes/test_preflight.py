@@ -9,6 +9,7 @@ from meshtrial.testbed.kubernetes.preflight import (
     load_hosts,
     placement_problems,
     requested,
+    right_problems,
     storage_problems,
     takes,
 )
@@ -39,6 +40,20 @@ def test_one_node_is_not_enough_for_two_roles():
     assert placement_problems(pool, [node("a"), node("b")])[0] == (
         "no node takes the load generators (load_node_selector={'pool': 'x'})"
     )
+
+
+def test_in_namespaces_that_were_lent_a_study_needs_its_rights_there_alone(monkeypatch: pytest.MonkeyPatch):
+    cluster, asked = FakeApi(), set()
+
+    def allowed(verb: str, resource: str, group: str = "", namespace: str = "", name: str = "") -> bool:
+        asked.add((verb, resource, namespace))
+        return namespace == "lent" or resource in ("nodes", "nodes/metrics")
+
+    monkeypatch.setattr(cluster, "allowed", allowed)
+    (line,) = right_problems(cluster, KubernetesOptions(mesh_install="existing"), True, ["lent", "lent-probe"])
+    assert "no right to get nodes/stats, list pods in lent-probe, create pods/exec in lent-probe" in line
+    assert not {(verb, resource) for verb, resource, _ in asked} & {("create", "namespaces"), ("delete", "namespaces")}
+    assert ("list", "pods", "") not in asked
 
 
 def test_requests_are_summed_over_replicas():

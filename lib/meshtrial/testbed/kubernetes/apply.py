@@ -2,7 +2,8 @@
 
 Everything made here carries ``app.kubernetes.io/managed-by: meshtrial``, the study and the owner, an id of
 this very session. A namespace is used only when it was absent or is already ours: one of the same name that
-somebody else made is never touched.
+somebody else made is never touched. One that an administrator made for studies (``meshtrial.dev/lent``) is borrowed:
+emptied and given back as it was, where another would be deleted.
 """
 
 from __future__ import annotations
@@ -25,7 +26,16 @@ MANAGER = "meshtrial"
 STUDY = f"{manifests.NOTE}study"
 OWNER = f"{manifests.NOTE}owner"
 MESH = f"{manifests.NOTE}mesh"
+LENT = f"{manifests.NOTE}lent"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+# What a study makes in its namespace besides custom resources, pods' makers first.
+_KINDS = (
+    "/apis/apps/v1/{}/deployments",
+    *(f"/api/v1/{{}}/{kind}" for kind in ("pods", "services", "configmaps", "secrets", "serviceaccounts")),
+    "/apis/coordination.k8s.io/v1/{}/leases",
+)
+_BORROWED = f"{manifests.NOTE}borrowed"  # annotation: labels and annotations that go when a namespace is given back
+_EMPTY_S = 120.0
 # The API server's words for an admission webhook that says no, or does not answer.
 _WEBHOOK = re.compile(r"denied the request|failed calling webhook")
 
@@ -54,6 +64,8 @@ def verdict(existing: Json | None, owner: Owner, context: str) -> str:
         return ""
     name = existing["metadata"]["name"]
     labels = existing["metadata"].get("labels") or {}
+    if is_lent(existing) and OWNER not in labels:
+        return ""
     if labels.get(MANAGED_BY) != MANAGER:
         return (
             f"namespace {name} is already there and was not made by meshtrial: it is left alone; "
@@ -71,6 +83,11 @@ def verdict(existing: Json | None, owner: Owner, context: str) -> str:
 def clean_command(context: str, study: str) -> str:
     """What a user types to remove what a study left; inside a cluster there is no context to name."""
     return "meshtrial clean" + (f" --context {context}" if context else "") + f" --study {study}"
+
+
+def is_lent(namespace: Json | None) -> bool:
+    """Whether an administrator made this namespace for studies."""
+    return namespace is not None and (namespace["metadata"].get("labels") or {}).get(LENT) == "true"
 
 
 class Applier:
@@ -92,7 +109,7 @@ class Applier:
         refusal = verdict(existing, self.owner, self.cluster.context)
         if refusal:
             raise TestbedError(refusal)
-        metadata = {
+        metadata: Json = {
             "name": name,
             "labels": {**(labels or {}), **self.owner.labels},
             "annotations": dict(annotations or {}),
@@ -101,8 +118,15 @@ class Applier:
         if existing is None:
             # Created and not applied: two sessions that race for the name cannot both win.
             self.cluster.post("/api/v1/namespaces", body)
-        else:
-            self.apply([body])
+            return
+        if is_lent(existing):
+            # What is put on it goes again when it is given back.
+            before = existing["metadata"]
+            there = {*(before.get("labels") or {}), *(before.get("annotations") or {})}
+            fresh = [key for key in (*metadata["labels"], *metadata["annotations"]) if key not in there]
+            taken = (before.get("annotations") or {}).get(_BORROWED, "")
+            metadata["annotations"][_BORROWED] = ",".join(filter(None, (taken, *fresh)))
+        self.cluster.merge(f"/api/v1/namespaces/{name}", {"metadata": metadata})
 
     def find_namespace(self, name: str) -> Json | None:
         """The namespace, None when it is absent."""
@@ -193,12 +217,42 @@ def delete_namespace(cluster: Cluster, name: str, owner_id: str, timeout_s: floa
 
 
 def begin_deletion(cluster: Cluster, name: str, owner_id: str) -> str:
-    """Delete a namespace of this owner, by its uid, which is returned; empty where there is none."""
+    """Delete a namespace of this owner, by its uid, which is returned; empty where there is none that goes.
+
+    One that was lent is emptied and given back instead.
+    """
     path = f"/api/v1/namespaces/{name}"
     with contextlib.suppress(NotFoundError):
         metadata = cluster.get(path)["metadata"]
         labels = metadata.get("labels") or {}
         if labels.get(MANAGED_BY) == MANAGER and labels.get(OWNER) == owner_id:
+            if labels.get(LENT):
+                _give_back(cluster, metadata, owner_id)
+                return ""
             cluster.delete(path, uid=metadata["uid"])
             return str(metadata["uid"])
     return ""
+
+
+def _give_back(cluster: Cluster, namespace: Json, owner_id: str) -> None:
+    """Delete what this owner made in a namespace that was lent, and take its words off it."""
+    name = namespace["name"]
+    kinds = [kind.format(f"namespaces/{name}") for kind in _KINDS]
+    for crd in cluster.items(CRDS):
+        spec = crd["spec"]
+        version = next((one["name"] for one in spec["versions"] if one.get("served")), "")
+        if spec["scope"] == "Namespaced" and version:
+            kinds.append(f"/apis/{spec['group']}/{version}/namespaces/{name}/{spec['names']['plural']}")
+    for kind in kinds:
+        # Whoever may not do it with a kind has made none of it.
+        with contextlib.suppress(TestbedError):
+            cluster.delete(kind, labelSelector=f"{OWNER}={owner_id}")
+    pods = f"/api/v1/namespaces/{name}/pods"
+    left = waiting.until(lambda: cluster.items(pods), _EMPTY_S, 0.3, lambda found: not found)
+    if left:
+        raise TestbedError(f"namespace {name}: {len(left)} pods are still there after {_EMPTY_S:g} s; it stays ours")
+    ours = [*(namespace.get("annotations") or {}).get(_BORROWED, "").split(","), _BORROWED]
+    gone = {
+        kind: {key: None for key in ours if key in (namespace.get(kind) or {})} for kind in ("labels", "annotations")
+    }
+    cluster.merge(f"/api/v1/namespaces/{name}", {"metadata": gone})

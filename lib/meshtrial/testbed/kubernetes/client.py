@@ -186,15 +186,18 @@ class Cluster:
         kind = "application/apply-patch+yaml"
         self.call(what, lambda: self.request("PATCH", path, query, body, kind))
 
-    def delete(self, path: str, *, grace_s: int | None = None, uid: str = "") -> bool:
-        """Delete an object, only the one with this uid where one is given; False when it was not there."""
+    def delete(self, path: str, *, grace_s: int | None = None, uid: str = "", **query: str) -> bool:
+        """Delete an object, or what a query chooses of a list; with a uid only the one that has it.
+
+        False when it was not there.
+        """
         body: Json = {"propagationPolicy": "Background"}
         if grace_s is not None:
             body["gracePeriodSeconds"] = grace_s
         if uid:
             body["preconditions"] = {"uid": uid}
         try:
-            self.call(f"delete {path}", lambda: self.request("DELETE", path, None, body))
+            self.call(f"delete {path}", lambda: self.request("DELETE", path, query, body))
         except NotFoundError:
             return False
         return True

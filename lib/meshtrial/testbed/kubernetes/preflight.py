@@ -115,11 +115,19 @@ def _tolerates(toleration: Mapping[str, str], taint: Json) -> bool:
     return bool(toleration.get("key") == taint["key"]) and toleration.get("value", "") == taint.get("value", "")
 
 
-def right_problems(cluster: Cluster, options: KubernetesOptions, installs: bool) -> list[str]:
-    """Rights that are missing, in one line."""
-    wanted = RIGHTS + (MESH_RIGHTS if installs and options.mesh_install == "managed" else ())
+def right_problems(cluster: Cluster, options: KubernetesOptions, installs: bool, lent: Sequence[str] = ()) -> list[str]:
+    """Rights that are missing, in one line; in namespaces that were lent those of a study are asked for there alone."""
+    wanted: tuple[tuple[str, str, str], ...] = ()
+    wanted += MESH_RIGHTS if installs and options.mesh_install == "managed" else ()
     wanted += () if cluster.allowed("get", "nodes/proxy") else METRICS_RIGHTS
-    missing = [f"{verb} {resource}" for verb, resource, group in wanted if not cluster.allowed(verb, resource, group)]
+    within = [right for right in RIGHTS if right[1] not in ("namespaces", "nodes")]
+    asked = [(right, "") for right in (*wanted, *(RIGHTS if not lent else [("list", "nodes", "")]))]
+    asked += [(right, name) for name in lent for right in within]
+    missing = [
+        f"{verb} {resource}" + (f" in {name}" if name else "")
+        for (verb, resource, group), name in asked
+        if not cluster.allowed(verb, resource, group, name)
+    ]
     if not missing:
         return []
     files = "manifests/rbac.yaml" + (" and manifests/rbac-meshes.yaml" if installs else "")
@@ -165,7 +173,8 @@ def load_hosts(
 def free(cluster: Cluster, found: Sequence[Node]) -> list[Node]:
     """The nodes with what their pods have not requested, in place of all that they have."""
     left = {node.name: node for node in found}
-    for pod in cluster.items("/api/v1/pods"):
+    # Where pods of others may not be listed, what they requested is not known.
+    for pod in cluster.items("/api/v1/pods") if cluster.allowed("list", "pods") else ():
         node = left.get(str(pod["spec"].get("nodeName")))
         if node is not None and pod.get("status", {}).get("phase") in ("Running", "Pending"):
             left[node.name] = replace(node, room=node.room - (_pod_requests(pod["spec"]) + Room(pods=1)))

@@ -25,7 +25,7 @@ from meshtrial.envoy.tokens import Tokens, make_tokens
 from meshtrial.errors import MeshtrialError, TestbedError, UsageError
 from meshtrial.testbed.base import MachineUse
 from meshtrial.testbed.kubernetes import helm, manifests, placement, preflight, wait, workload
-from meshtrial.testbed.kubernetes.apply import Applier, Owner, clean_command, delete_namespace, label
+from meshtrial.testbed.kubernetes.apply import Applier, Owner, clean_command, delete_namespace, is_lent, label
 from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.charts import Charts
 from meshtrial.testbed.kubernetes.cleanup import clean_cluster, mesh_of, owned_namespaces
@@ -172,7 +172,8 @@ class KubernetesTestbed:
     def _problems(self, study: Study) -> list[str]:
         planes = {t.versioned for t in study.treatments}
         installs = any(name in planes and not mesh.reference for name, mesh in self.meshes.items())
-        problems = preflight.right_problems(self.cluster, self.options, installs)
+        lent = [name for name in (self.namespace, self._probe_namespace) if is_lent(self.applier.find_namespace(name))]
+        problems = preflight.right_problems(self.cluster, self.options, installs, lent)
         if problems:
             return problems
         nodes = preflight.nodes(self.cluster)
