@@ -18,7 +18,7 @@ from meshtrial.design.plan import make_plan
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import TestbedError, UsageError
 from meshtrial.records.store import StudyStore, check_checksums
-from meshtrial.run.measured import run_once
+from meshtrial.run.measured import carry_out
 from meshtrial.testbed.local import direct, features, observability, sidecar
 from meshtrial.testbed.local.dataplanes import DataPlane
 from meshtrial.testbed.local.deployment import LocalDeployment
@@ -138,7 +138,8 @@ def run_a_sidecar(folder: Path, bed: LocalTestbed) -> Path:
     plan = make_plan(study_of("ambient_vs_no_mesh", given))
     store = StudyStore.create(folder, plan, {})
     planned = next(run for run in plan.runs if run.treatment == "sidecar")
-    assert not run_once(store, bed, planned, 1).valid
+    (record,) = carry_out(store, bed, [planned], 1)
+    assert not record.valid
     run = store.folder(planned.run_id, 1)
     assert check_checksums(run) == []
     return run / "logs"

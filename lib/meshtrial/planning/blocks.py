@@ -227,6 +227,9 @@ def _block_seconds(data: StudyData, load: str) -> float:
         if run.load == load:
             own = _own_seconds(run)
             gap = own if after is None else after.start_unix_s - run.start_unix_s
+            if neighbours := run.extra.get("neighbours"):
+                # Those that stood at once share the time.
+                own = gap = own / (1 + len(neighbours))
             # A study that was interrupted and resumed has gaps that no run filled.
             spans.setdefault(run.treatment, []).append(gap if own <= gap <= 3 * own + 60 else own)
     return math.fsum(float(np.median(found)) for found in spans.values())

@@ -224,3 +224,28 @@ def test_with_one_app_every_treatment_is_compared_with_the_baseline():
     assert study.contrasts == ()
     assert {contrast.baseline for contrast in study.all_contrasts()} == {"none"}
     assert (study.app, study.loads[0].protocol) == ("counter-api", "h2")
+
+
+@pytest.mark.parametrize(
+    ("given", "slices", "slice_s", "standing"),
+    [
+        ({"backend": "kubernetes"}, 4, (5.1, 1.0), "block"),
+        ({"backend": "kubernetes", "profile": "standard"}, 4, (12.0, 1.0), "block"),
+        ({}, 4, (0.75, 0.25), "block"),
+        ({"profile": "standard"}, 4, (6.0, 1.0), "block"),
+        ({"profile": "full"}, 1, (600.0, 0.0), "run"),
+        ({"slices": 2, "slice_warmup_s": 0.5, "duration_s": 6, "standing": "run"}, 2, (3.0, 0.5), "run"),
+    ],
+)
+def test_slices_of_features_go_round_on_both_backends(given, slices, slice_s, standing):
+    study = built("feature_impact", **given)
+    (load,) = study.loads
+    assert (load.slices, (load.duration_s, load.slice_warmup_s), study.standing) == (slices, slice_s, standing)
+    assert load.trickle_rps == (5.0 if slices > 1 else 0.0)
+
+
+def test_what_stands_at_once_has_slices():
+    with refused(UsageError, "standing = 'block': is for runs of several slices, which go round; take slices = 4"):
+        built("ambient_vs_no_mesh", standing="block")
+    searched = built("mesh_comparison", slices=2).loads[-1]
+    assert (searched.search, searched.slice_warmup_s, searched.trickle_rps) == (True, 0.0, 0.0)

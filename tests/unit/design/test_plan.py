@@ -79,3 +79,25 @@ def test_deployments_that_grow_go_through_all_loads_one_treatment_after_another(
     assert len(seen) > 1
     assert len({run.run_id for run in plan.runs}) == len(plan.runs)
     assert [run.sequence for run in plan.runs] == list(range(len(plan.runs)))
+
+
+def test_turns_of_slices_are_sealed_with_the_seed(make_study):
+    load = Load(100, 4, 2, slices=4)
+    one, again, other = (make_plan(make_study(loads=(load,), seed=seed)) for seed in (1, 1, 2))
+    first = one.runs[:3]
+    assert [sorted(turn) for turn in one.turns(first)] == [[0, 1, 2]] * 4
+    assert one.turns(first) == again.turns(again.runs[:3])
+    orders = {tuple(map(tuple, plan.turns(plan.runs[3 * b : 3 * b + 3]))) for plan in (one, other) for b in range(5)}
+    assert len(orders) == 10
+    assert len({tuple(turn) for turn in one.turns(first)}) > 1
+
+
+def test_what_is_drawn_for_a_block_is_the_same_for_all_of_its_runs(make_study):
+    plan = make_plan(make_study(blocks=2, loads=(Load(100, 4, 2), Load(200, 4, 2))))
+    drawn = {(run.repetition, run.load): set() for run in plan.runs}
+    for run in plan.runs:
+        drawn[run.repetition, run.load].add(plan.drawn_for(run).random())
+    assert {len(found) for found in drawn.values()} == {1}
+    assert len(set().union(*drawn.values())) == 4
+    grown = make_plan(make_study(blocks=1, order="growing", loads=(Load(100, 4, 2), Load(200, 4, 2))))
+    assert len({grown.drawn_for(run).random() for run in grown.runs}) == 1

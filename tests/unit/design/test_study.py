@@ -123,3 +123,31 @@ def test_a_search_carries_an_objective_and_nothing_else_can():
     )
     with refused(UsageError, "objective = 'p99<10ms': is for a capacity search"):
         Load(100, 4, 1, objective="p99<10ms")
+
+
+@pytest.mark.parametrize(
+    ("backend", "standing", "slices", "turns"),
+    [
+        # Sealed before it was declared: on one machine slices took turns, on a cluster they did not.
+        ("local", "", 4, True),
+        ("kubernetes", "", 4, False),
+        ("kubernetes", "block", 4, True),
+        ("kubernetes", "block", 1, False),
+        ("local", "run", 4, False),
+    ],
+)
+def test_whether_slices_go_round_is_the_plans(make_study, backend, standing, slices, turns):
+    load = Load(100, 4, 2, slices=slices)
+    assert make_study(backend=backend, standing=standing, loads=(load,)).take_turns(load) == turns
+
+
+def test_a_plan_without_the_words_of_standing_blocks_keeps_its_rule(make_study):
+    data = make_study().to_dict()
+    del data["standing"]
+    for load in data["loads"]:
+        del load["slice_warmup_s"], load["trickle_rps"]
+    again = Study.from_dict(json.loads(json.dumps(data)))
+    assert again.standing == ""
+    assert {(load.slice_warmup_s, load.trickle_rps) for load in again.loads} == {(0.0, 0.0)}
+    with refused(UsageError, "standing = 'all': allowed is , block or run"):
+        make_study(standing="all")

@@ -166,3 +166,18 @@ def test_the_size_of_the_answer_is_asked_for_in_the_url():
     assert Target("http://a/echo").asking(0).url == "http://a/echo"
     with refused(UsageError, "response_bytes = 10 with gRPC: a ping is answered with what it sent"):
         fortio.calls(Load(10, 1, 1, response_bytes=10, protocol="grpc"), "measure")
+
+
+def test_a_slice_is_called_for_what_comes_before_it_too():
+    load = Load(100, 4, 2, slices=3, slice_warmup_s=0.5)
+    assert {argument(only(load, slice_index=i).arguments, "-t") for i in range(3)} == {"2.5s"}
+
+
+def test_what_keeps_a_deployment_warm_goes_on_over_one_connection():
+    assert fortio.trickle(Load(100, 4, 2)) is None
+    call = fortio.trickle(Load(100, 8, 2, trickle_rps=5, generators=2, protocol="mixed", headers=1))
+    assert call is not None
+    shown = [argument(call.arguments, flag) for flag in ("-qps", "-c", "-t", "-labels")]
+    assert shown == ["5", "1", "86400s", "trickle"]
+    assert "-H" in call.arguments
+    assert not call.grpc

@@ -254,3 +254,19 @@ def test_failed_requests_are_not_latencies_in_corrected_quantiles_either():
     merged = merge_requests([frame])
     assert successful(merged).to_list() == [0.1]
     assert successful(merged, "corrected_latency_s").to_list() == [0.1, 0.3]
+
+
+def test_what_warms_a_slice_up_counts_for_gates_and_not_for_latencies(fortio):
+    # Two slices of 4 s behind 1 s each in which every request takes 9 ms and half of them fail.
+    load = Load(100, 2, 4, slices=2, slice_warmup_s=1)
+    sent = fortio.run(100, 2, 5, lambda thread, i: 0.009 if i < 50 else 0.002)
+    sent = [dataclasses.replace(s, ok=s.iteration >= 25) for s in sent]
+    m = ingest_slices([[fortio.output(sent, 100, 2, 5, name=f"s{n}")] for n in (1, 2)], load, 100)
+    assert m.responses["latency_max_s"] == m.responses["latency_p50_s"] == pytest.approx(0.002)
+    # The last of the first second's calls is due a little behind it, for the schedule is stretched.
+    assert m.requests.height == pytest.approx(800, abs=4)
+    assert m.requests["scheduled_start_s"].min() >= 1
+    assert m.responses["requests"] == 1000
+    assert m.responses["error_ratio"] == pytest.approx(100 / 1000)
+    assert sum(m.failures.values()) == 100
+    assert m.responses["achieved_rps"] == pytest.approx(100, abs=1e-3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from meshtrial.records import parts
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.parts import Part
 from meshtrial.report import tables
-from meshtrial.report.tables.places import places_of_blocks
+from meshtrial.report.tables.places import nodes_of_blocks, places_of_blocks
 
 COURSE = {"places-differ", "dependent-blocks", "drift", "autocorrelation", "baseline-modes", "modes"}
 
@@ -86,3 +88,18 @@ def test_the_same_level_in_one_place_is_one(divided):
 
 def test_a_study_of_one_place_has_no_such_tables(data):
     assert places_of_blocks(data).text == ""
+
+
+def test_the_effect_by_node_is_shown_where_blocks_stood_on_several(divided):
+    data = divided(1.5, 3.0)
+    assert nodes_of_blocks(data).text == ""
+    placed = []
+    for run in data.runs:
+        nodes = ("n1", "n2") if run.repetition % 2 else ("n2", "n1")
+        hosts = {"generators": [nodes[0]], "application": [nodes[1]]}
+        placed.append(replace(run, extra={"nodes": hosts}))
+    shown = nodes_of_blocks(replace(data, runs=tuple(placed))).text.replace("\u00a0", " ")
+    assert "generators on n1 application on n2" in shown
+    assert "generators on n2 application on n1" in shown
+    (line,) = [line for line in shown.splitlines() if line.startswith("node-proxy against none")]
+    assert line.count("(6 blocks)") == 2

@@ -36,6 +36,7 @@ def recorded(plan, make_record, spans):
     [
         (LOAD, 3.0),
         (replace(LOAD, slices=4), 9.0),
+        (replace(LOAD, slices=4, slice_warmup_s=0.5), 11.0),
         (replace(LOAD, ramp=4), 3.0),  # its steps share the seconds
         (replace(LOAD, rps=0, search=True), 33.0),  # 16 steps of 2 s
     ],
@@ -99,3 +100,11 @@ def test_the_newest_study_of_the_name_and_backend_says_what_to_expect(plan, make
     assert expected_besides_s(make_plan(make_study(backend="kubernetes")), [], tmp_path) == pytest.approx(30.1)
     own = recorded(plan, make_record, [(0, 8)])
     assert expected_besides_s(plan, own, tmp_path) == pytest.approx(5.0)
+
+
+def test_a_clusters_block_that_stands_at_once_takes_less_besides(make_study, tmp_path):
+    loads = (replace(LOAD, slices=4),)
+    alone, block = (make_plan(make_study(backend="kubernetes", loads=loads, standing=s)) for s in ("run", "block"))
+    # Two seconds a slice, and a third of a block's half a minute.
+    assert expected_besides_s(alone, [], tmp_path) == pytest.approx(30.1)
+    assert expected_besides_s(block, [], tmp_path) == pytest.approx(4 * 2 + 30 / 3 + 0.1)

@@ -1,10 +1,17 @@
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from meshtrial.design.plan import Plan
+import pytest
+
+from meshtrial.design.plan import Plan, PlannedRun, make_plan
+from meshtrial.design.study import Load, Study, Treatment
 from meshtrial.errors import TestbedError
+from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
+from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.records.store import StudyStore, check_checksums
 from meshtrial.run import measured
 from meshtrial.run.measured import carry_out
+from meshtrial.testbed.base import Facts
 
 
 class Broken:
@@ -39,3 +46,132 @@ def test_a_long_log_keeps_both_of_its_ends():
     assert long.endswith("xz")
     assert len(long) < 1_000_100
     assert "\n... 2000002 characters are left out here ...\n" in long
+
+
+class Standing:
+    """A testbed whose deployments say what is done with them; one may fail in a slice, or everything be interrupted."""
+
+    name = "local"
+
+    def __init__(self, spoilt: str = "", interrupted: str = "", crowded: bool = False, broken: str = "") -> None:
+        self.spoilt, self.interrupted, self.crowded, self.broken = spoilt, interrupted, crowded, broken
+        self.told: list[str] = []
+        self.stands: set[str] = set()
+
+    def before_run(self) -> dict[str, float]:
+        self.told.append("look")
+        return {}
+
+    def used_between(self) -> None:
+        pass
+
+    def generator_cpus(self) -> float:
+        return 1.0
+
+    def make_ready(self, treatments: Sequence[Treatment], *_: object) -> None:
+        assert not self.stands
+        if self.crowded:
+            raise TestbedError("there is room for 2 pods more")
+
+    def deploy(self, treatment: Treatment, load: Load, app: str) -> "Stands":
+        if treatment.name == self.broken:
+            raise TestbedError("pod a: CrashLoopBackOff")
+        self.stands.add(treatment.name)
+        return Stands(self, treatment.name)
+
+
+class Stands:
+    target, versions = Target("http://127.0.0.1/"), {"fortio": "1"}
+
+    def __init__(self, bed: Standing, name: str) -> None:
+        self.bed, self.name, self.warm = bed, name, False
+
+    def prove(self, phase: str, requests: int) -> tuple[Proof, ...]:
+        return (Proof("made up", phase, True, "", ""),)
+
+    def snapshot(self) -> dict[str, ComponentUsage]:
+        assert not self.warm  # nothing of what keeps it warm is in its counters
+        return {}
+
+    def sample(self) -> dict[str, tuple[float, int | None]]:
+        return {}
+
+    def keep_warm(self, call: GeneratorCall | None) -> None:
+        self.warm = call is not None
+
+    def generate(self, calls: Sequence[GeneratorCall], *_: object) -> tuple[GeneratorOutput, ...]:
+        # One is loaded at a time, while all others that did not fail are kept warm.
+        self.bed.told.append(self.name)
+        if self.name == self.bed.spoilt:
+            raise TestbedError("load pod x was deleted during the run")
+        if self.name == self.bed.interrupted:
+            raise KeyboardInterrupt
+        return ()
+
+    def facts(self) -> Facts:
+        return Facts()
+
+    def collect_logs(self, folder: Path) -> None:
+        pass
+
+    def close(self) -> None:
+        self.bed.told.append(f"{self.name} goes")
+        self.bed.stands.remove(self.name)
+
+
+@pytest.fixture
+def block(tmp_path: Path, make_study: Callable[..., Study]) -> tuple[StudyStore, list[PlannedRun]]:
+    load = Load(400, 4, 0.5, warmup_s=0.0, slices=3, slice_warmup_s=0.25, trickle_rps=5)
+    plan = make_plan(make_study(blocks=1, loads=(load,), standing="block"))
+    return StudyStore.create(tmp_path, plan, {}), list(plan.runs)
+
+
+def test_slices_go_round_in_the_order_that_the_plan_has_sealed(block: tuple[StudyStore, list[PlannedRun]]):
+    store, runs = block
+    bed = Standing()
+    records = carry_out(store, bed, runs, 1)  # type: ignore[arg-type]
+    turns = [[runs[place].treatment for place in turn] for turn in store.plan.turns(runs)]
+    assert bed.told[:10] == ["look", *(name for turn in turns for name in turn)]
+    assert [sorted(turn) for turn in turns] == [sorted(run.treatment for run in runs)] * 3
+    assert sorted(bed.told[10:]) == sorted(f"{run.treatment} goes" for run in runs)
+    for record in records:
+        assert set(record.extra["neighbours"]) == {run.treatment for run in runs} - {record.treatment}
+
+
+def test_one_that_fails_stands_idle_until_the_others_are_through(block: tuple[StudyStore, list[PlannedRun]]):
+    store, runs = block
+    bed = Standing(spoilt=runs[0].treatment)
+    first, *others = carry_out(store, bed, runs, 1)  # type: ignore[arg-type]
+    assert first.reasons == ("load pod x was deleted during the run",)
+    assert bed.told.count(runs[0].treatment) == 1
+    assert [bed.told.count(run.treatment) for run in runs[1:]] == [3, 3]
+    assert all("deleted" not in reason for record in others for reason in record.reasons)
+    assert min(bed.told.index(f"{run.treatment} goes") for run in runs) == 1 + 1 + 3 + 3
+    assert bed.stands == set()
+
+
+def test_one_that_does_not_come_up_takes_no_other_with_it(block: tuple[StudyStore, list[PlannedRun]]):
+    store, runs = block
+    bed = Standing(broken=runs[1].treatment)
+    records = carry_out(store, bed, runs, 1)  # type: ignore[arg-type]
+    assert records[1].reasons == ("pod a: CrashLoopBackOff",)
+    assert [bed.told.count(run.treatment) for run in runs] == [3, 0, 3]
+
+
+def test_a_block_that_does_not_fit_is_recorded_with_the_reason(block: tuple[StudyStore, list[PlannedRun]]):
+    store, runs = block
+    bed = Standing(crowded=True)
+    records = carry_out(store, bed, runs, 1)  # type: ignore[arg-type]
+    assert {record.reasons for record in records} == {("there is room for 2 pods more",)}
+    assert bed.told == ["look"]
+    assert len(store.records()) == len(runs)
+
+
+def test_an_interrupted_block_leaves_nothing(block: tuple[StudyStore, list[PlannedRun]]):
+    store, runs = block
+    bed = Standing(interrupted=runs[1].treatment)
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(store, bed, runs, 1)  # type: ignore[arg-type]
+    assert bed.stands == set()
+    assert store.records() == []
+    assert [path.name for path in (store.path / "runs").iterdir()] == []

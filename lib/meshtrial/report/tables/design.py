@@ -39,6 +39,7 @@ def _facts(data: StudyData) -> Table:
             "blocks",
             f"{study.blocks} planned, order {study.order}, drawn from seed {study.seed}, sealed before the first run",
         ),
+        *([("standing", standing)] if (standing := _standing(study)) else []),
         ("primary", primary),
         ("families", f"{_families(study)}, error level {level} after {CORRECTIONS[study.correction]}"),
         ("smallest possible p", _smallest(study, kept)),
@@ -47,8 +48,23 @@ def _facts(data: StudyData) -> Table:
     return facts("Decided before the first run", ("what", "decision"), rows)
 
 
+def _standing(study: Study) -> str:
+    """Whether deployments have idle neighbours; nothing of plans that do not say, or have no slices."""
+    sliced = [load for load in study.loads if load.slices > 1]
+    if not study.standing or not sliced:
+        return ""
+    if study.standing == "run":
+        return "each deployment alone, its slices one after another"
+    trickle = max(load.trickle_rps for load in sliced)
+    return (
+        "a block's deployments at once, as far as they may, and slices go round; while one is measured the others "
+        f"idle, with {trickle:g} requests a second each"
+    )
+
+
 def _load(load: Load) -> str:
-    slices = f" in {load.slices} slices" if load.slices > 1 else ""
+    warm = f", the first {load.slice_warmup_s:g} s of each discarded" if load.slice_warmup_s else ""
+    slices = f" in {load.slices} slices{warm}" if load.slices > 1 else ""
     return f"{wording.load_text(load)}, measured for {wording.duration(load.slices * load.duration_s)}{slices}"
 
 

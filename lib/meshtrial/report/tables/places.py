@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -24,13 +24,47 @@ _EACH = (
     "where so few blocks could not show it, it says that."
 )
 
+_NODES = (
+    "The nodes of a block are drawn, the same for all of its treatments, so that a node changes no contrast by being "
+    "faster. Medians over the blocks of each, without a verdict of their own."
+)
+_MOST_NODES = 6
+# Blocks of a place, by its name, at a load.
+Blocks = Callable[[str, str], Sequence[int]]
+
 
 def places_of_blocks(data: StudyData) -> Fragment:
     """Two tables; nothing for a study that was run in one place."""
     found = places(data.plan, data.environment)
     if not found:
         return join()
-    return join(_where(data, found).fragment(), _effects(data, found).fragment())
+    of_places = {place.name: place.blocks for place in found}
+    effects = _effects(data, "The effect in each place", list(of_places), lambda name, _: of_places[name], _EACH)
+    return join(_where(data, found).fragment(), effects.fragment())
+
+
+def nodes_of_blocks(data: StudyData) -> Fragment:
+    """The effect by the nodes on which blocks stood; nothing where all stood on the same, or nobody chose them."""
+    stood: dict[str, dict[str, list[int]]] = {}
+    for run in data.runs:
+        hosts = run.extra.get("nodes")
+        if isinstance(hosts, Mapping):
+            name = " ".join(f"{side} on {_listed(hosts.get(side, ()))}" for side in ("generators", "application"))
+            found = stood.setdefault(name, {}).setdefault(run.load, [])
+            found += [run.repetition] if run.repetition not in found else []
+    if len(stood) < 2:
+        return join()
+    most = sorted(stood, key=lambda name: -sum(map(len, stood[name].values())))[:_MOST_NODES]
+
+    def blocks(name: str, load: str) -> Sequence[int]:
+        return stood[name].get(load, [])
+
+    left = f" Of {len(stood)} such places the {_MOST_NODES} with most blocks." if len(stood) > len(most) else ""
+    return _effects(data, "The effect by node", most, blocks, _NODES + left).fragment()
+
+
+def _listed(hosts: Sequence[str]) -> str:
+    return ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")
 
 
 def _where(data: StudyData, found: Sequence[Place]) -> Table:
@@ -55,22 +89,22 @@ def _where(data: StudyData, found: Sequence[Place]) -> Table:
     return Table("Where the blocks were run", [Column(label) for label in labels], rows, _WHERE)
 
 
-def _effects(data: StudyData, found: Sequence[Place]) -> Table:
+def _effects(data: StudyData, caption: str, names: Sequence[str], blocks: Blocks, note: str) -> Table:
     def contrast(row: VerdictRow) -> str:
         return f"{row.treatment} against {row.baseline}" + (f", {row.load}" if len(frames.loads(data)) > 1 else "")
 
     columns: list[ColumnOf[VerdictRow]] = [
         ColumnOf("contrast", contrast),
         ColumnOf("response", lambda row: row.label, wide=True),
-        *(ColumnOf(place.name, partial(_effect, data, place), numeric=True) for place in found),
+        *(ColumnOf(name, partial(_effect, data, blocks, name), numeric=True) for name in names),
     ]
     judged = [row for row in frames.verdicts(data) if not row.exploratory and row.n_blocks]
-    return Table.of("The effect in each place", columns, judged, _EACH)
+    return Table.of(caption, columns, judged, note)
 
 
-def _effect(data: StudyData, place: Place, row: VerdictRow) -> Cell:
+def _effect(data: StudyData, blocks: Blocks, place: str, row: VerdictRow) -> Cell:
     names = [row.treatment, row.baseline]
-    runs = LoadBlocks.of(data.table, row.load, place.blocks).complete(names, row.response)
+    runs = LoadBlocks.of(data.table, row.load, blocks(place, row.load)).complete(names, row.response)
     if not runs.blocks:
         return Cell("no block")
     own, base = runs.values(names, row.response).values()

@@ -29,7 +29,7 @@ from meshtrial.report.markup import (
 from meshtrial.report.tables import proofs
 from meshtrial.report.tables.failures import failed_requests
 from meshtrial.report.tables.headline import twin_called, twin_sentences
-from meshtrial.report.tables.places import places_of_blocks
+from meshtrial.report.tables.places import nodes_of_blocks, places_of_blocks
 from meshtrial.vocabulary import NO_TWIN
 
 # Codes of warnings that speak of the machine's course rather than of one contrast.
@@ -55,6 +55,7 @@ def validity(data: StudyData) -> Fragment:
         box(bullets(summary), alarm=bool(twin_called(data) or gone)),
         *([heading("What was excluded, and why"), bullets(gone)] if gone else []),
         places_of_blocks(data),
+        nodes_of_blocks(data),
         _gates(data).folded(_gates_hold(data), opened=ungated),
         failed_requests(data),
         _failed_runs(data),

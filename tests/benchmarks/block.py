@@ -1,0 +1,131 @@
+"""Where the seconds of one block go, by phase, on this machine or on any cluster that you may write to. Run by hand:
+
+.venv/bin/python tests/benchmarks/block.py local [NAME=VALUE...]
+.venv/bin/python tests/benchmarks/block.py kubernetes cluster_file=FILE [NAME=VALUE...]
+
+Names are parameters of `feature_impact`, as for `meshtrial run`. A phase is told by the wall clock: of what runs beside each
+other, once. What lies in none of them is what the runner does between.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from meshtrial.design.parameters import read_parameters
+from meshtrial.design.plan import make_plan
+from meshtrial.design.studies import study_module
+from meshtrial.load import ingest
+from meshtrial.records.store import StudyStore
+from meshtrial.run import runner, stage
+from meshtrial.run.trial import make_testbed
+from meshtrial.testbed.kubernetes.deployment import KubernetesDeployment
+from meshtrial.testbed.kubernetes.meshes import MeshInstaller
+from meshtrial.testbed.local.deployment import LocalDeployment
+
+Interval = tuple[float, float]
+# Phases in their order, and why a study cannot do without them.
+PHASES = {
+    "mesh install": "its pods come up; what has no mesh is deployed meanwhile",
+    "deploy": "pods come up, beside each other, until a request comes through",
+    "proofs": "counters and refusals, before and after the load, beside each other",
+    "warm-up": "beside each other, at one load's rate",
+    "readings of usage": "a kubelet's next reading, behind a slice and before the next at once",
+    "load": "what is measured, and what is discarded before each slice",
+    "ingest": "every request is read, beside each other",
+    "logs": "of every container",
+    "removal": "pods end; the namespaces go while the next block begins",
+    "mesh removal": "before the next block, where it is made anew",
+}
+
+
+def owners(backend: str) -> list[tuple[str, Any, str]]:
+    """What is timed of a backend: phase, owner and the name of what it does."""
+    deployment: Any = KubernetesDeployment if backend == "kubernetes" else LocalDeployment
+    methods = {"deploy": "stand_up", "proofs": "prove", "readings of usage": "snapshot", "load": "generate"}
+    methods |= {"logs": "collect_logs", "removal": "close"}
+    found = [(phase, deployment, name) for phase, name in methods.items()]
+    found += [("warm-up", stage, "warm_up"), ("ingest", ingest, "ingest_slices")]
+    if backend == "kubernetes":
+        found += [("mesh install", MeshInstaller, "install"), ("mesh removal", MeshInstaller, "uninstall")]
+    return found
+
+
+@contextmanager
+def timed(backend: str) -> Iterator[dict[str, list[Interval]]]:
+    """Every phase's intervals; what happens inside of another one (the load of a warm-up) belongs to that."""
+    spent: dict[str, list[Interval]] = defaultdict(list)
+    inside = threading.local()
+
+    def clocked(phase: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(call)
+        def outer(*args: Any, **kwargs: Any) -> Any:
+            if getattr(inside, "phase", ""):
+                return call(*args, **kwargs)
+            inside.phase, began = phase, time.monotonic()
+            try:
+                return call(*args, **kwargs)
+            finally:
+                inside.phase = ""
+                spent[phase].append((began, time.monotonic()))
+
+        return outer
+
+    with ExitStack() as stack:
+        for phase, owner, name in owners(backend):
+            stack.enter_context(patch.object(owner, name, clocked(phase, getattr(owner, name))))
+        yield spent
+
+
+def covered(intervals: list[Interval]) -> float:
+    """Seconds that lie in at least one of them."""
+    total, until = 0.0, float("-inf")
+    for began, ended in sorted(intervals):
+        total += max(0.0, ended - max(began, until))
+        until = max(until, ended)
+    return total
+
+
+def main(backend: str, *pairs: str) -> None:
+    """Make the first block of a plan, and print its phases."""
+    module = study_module("feature_impact")
+    kinds = {parameter.name: type(parameter.default) for parameter in module.PARAMETERS}
+    given = {name: kinds[name](value) for name, value in (pair.split("=", 1) for pair in pairs)}
+    plan = make_plan(module.build(read_parameters(module.PARAMETERS, {"blocks": 2} | given | {"backend": backend})))
+    bed = make_testbed(plan, {})
+    try:
+        if problems := bed.preflight(plan.study):
+            raise SystemExit("\n".join(problems))
+        with tempfile.TemporaryDirectory() as folder, timed(backend) as spent:
+            store = StudyStore.create(Path(folder), plan, {})
+            began = time.monotonic()
+            runner.execute(store, bed, lambda line: print(line, file=sys.stderr), lambda *_: True)
+            whole_s = time.monotonic() - began
+            records = store.records()
+    finally:
+        bed.close()
+    (load,) = plan.study.loads
+    print(f"{'phase':<20}{'s':>8}{'share':>8}  what for")
+    for phase, why in PHASES.items():
+        if phase in spent:
+            seconds = covered(spent[phase])
+            print(f"{phase:<20}{seconds:>8.1f}{seconds / whole_s:>8.0%}  {why}")
+    between_s = whole_s - covered([one for found in spent.values() for one in found])
+    print(f"{'between':<20}{between_s:>8.1f}{between_s / whole_s:>8.0%}  drawing, recording, waiting for the last block")
+    measured_s, loaded_s = (len(records) * load.slices * s for s in (load.duration_s, load.call_s))
+    invalid = sum(not record.valid for record in records)
+    print(f"{len(records)} runs in {whole_s:.0f} s, {invalid} of them invalid: measured {measured_s / whole_s:.0%} of the")
+    print(f"time, {loaded_s / whole_s:.0%} with what is discarded before each slice")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
