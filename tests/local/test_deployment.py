@@ -8,6 +8,7 @@ import os
 import signal
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,10 @@ from waiting import wait_for
 from meshtrial.design.plan import make_plan
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import TestbedError, UsageError
+from meshtrial.load import fortio
 from meshtrial.records.store import StudyStore, check_checksums
 from meshtrial.run.measured import carry_out
-from meshtrial.testbed.local import direct, features, observability, sidecar
+from meshtrial.testbed.local import direct, features, observability, proc, sidecar
 from meshtrial.testbed.local.dataplanes import DataPlane
 from meshtrial.testbed.local.deployment import LocalDeployment
 from meshtrial.testbed.local.testbed import LocalTestbed
@@ -208,3 +210,32 @@ def test_one_of_the_two_sidecars_alone(name, sidecars, proof, tmp_path):
     assert proof in done.names
     assert {u.component for u in done.usage if u.role == "data plane"} == sidecars
     assert done.measured.responses["error_ratio"] == 0
+
+
+def test_what_stands_idle_is_kept_warm_and_nothing_of_it_stays(tmp_path):
+    load = replace(LOAD, trickle_rps=20, slices=2)
+    deployment = LocalTestbed().deploy(Treatment.parse("sidecar"), load, "echo")
+    try:
+        deployment.keep_warm(fortio.trickle(load))
+        pid = deployment.child("app").pid
+        before = proc.sample((pid,))[0]
+        wait_for(lambda: proc.sample((pid,))[0] > before)
+        deployment.keep_warm(None)
+        assert running(deployment.folder, "trickle") == []
+        deployment.keep_warm(fortio.trickle(load))
+        assert len(running(deployment.folder, "trickle")) == 1
+    finally:
+        folder = deployment.folder
+        deployment.close()
+    assert running(folder, "trickle") == []
+
+
+def running(folder: Path, word: str) -> list[int]:
+    """Processes that work in a folder and have a word in their command line."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+            if word.encode() in words and (entry / "cwd").readlink() == folder:
+                found.append(int(entry.name))
+    return found

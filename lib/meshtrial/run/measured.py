@@ -114,8 +114,10 @@ def _change(last: _Run | None, following: _Run | None, testbed: Testbed) -> None
         else:
             run.slices.rest()
 
-    _beside([run for run in dict.fromkeys((last, following)) if run is not None], turn)
-    used = testbed.used_between()
+    with ThreadPoolExecutor(1) as aside:
+        looked = aside.submit(testbed.used_between)
+        _beside([run for run in dict.fromkeys((last, following)) if run is not None], turn)
+    used = looked.result()
     if last is not None and not last.reasons:
         last.slices.note(used)
 

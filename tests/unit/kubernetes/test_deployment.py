@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import pytest
-from refused import missing
+from refused import missing, refused
 from unit.kubernetes.fakeapi import FakeApi, pod
 from unit.kubernetes.rendering import render
 
+from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes.apply import Applier, Owner
 from meshtrial.testbed.kubernetes.deployment import KubernetesDeployment
 from meshtrial.testbed.kubernetes.pods import PART
@@ -62,3 +63,10 @@ def test_of_a_container_that_was_restarted_the_log_before_and_the_events_are_kep
     assert (tmp_path / "failed-trial-events.txt").read_text() == " Warning BackOff Pod/app-1: restarting\n"
     assert missing((tmp_path / "failed-trial-pods.txt").read_text(), ["app-1", 139, 1]) == []
     assert (tmp_path / "app-1-app.log").read_text() == "serving again\n"
+
+
+def test_counters_of_what_is_gone_are_not_waited_for(api: FakeApi, standing: KubernetesDeployment):
+    del api.objects[f"{PODS}/app-1"]
+    with refused(TestbedError, "app pod app-1 on node node-1 was deleted during the run"):
+        standing.snapshot()
+    assert not any("metrics" in path for path in api.asked)

@@ -230,6 +230,9 @@ class KubernetesDeployment:
         """Counters of every component at the kubelets' next readings; none after pods were replaced."""
         if self._replaced:
             return {}
+        # A container that is gone would be waited for in vain.
+        if why := self._spoilt():
+            raise TestbedError(why)
         return self._looked.meter.snapshot()
 
     def sample(self) -> Mapping[str, tuple[float, int | None]]:
@@ -245,7 +248,10 @@ class KubernetesDeployment:
     def keep_warm(self, call: GeneratorCall | None) -> None:
         """Make a call from the first load pod that goes on until another one, or None, is asked for."""
         argv = () if call is None else ("fortio", "load", *call.arguments, *self.target.arguments(call))
-        loadgen.keep_warm(self.cluster, self.load_pods[0], argv)
+        try:
+            loadgen.keep_warm(self.cluster, self.load_pods[0], argv)
+        except TestbedError as error:
+            raise TestbedError(self._spoilt() or str(error), error.evidence) from None
 
     def restart(self, part: str) -> tuple[Proof, ...]:
         """Roll a part's pods over to new ones, and look at those from then on.
@@ -349,6 +355,12 @@ class KubernetesDeployment:
             except NotFoundError:
                 return f"namespace {namespace} is gone"
         return next((why for why in (lost(pod, now.get(uid(pod))) for pod in before) if why), "")
+
+    def _spoilt(self) -> str:
+        """Why it cannot be used any more, as far as the API server answers."""
+        with contextlib.suppress(TestbedError):
+            return self.why_spoilt()
+        return ""
 
     def _placement(self, phase: str) -> Proof:
         pods = self._looked.subject.pods

@@ -39,11 +39,14 @@ from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.placement import Place
 from meshtrial.testbed.kubernetes.pods import pod_ref
+from meshtrial.testbed.kubernetes.preflight import Room
 from meshtrial.testbed.kubernetes.quantities import cpu_millis
 from meshtrial.testbed.kubernetes.resources import NodeWatch, describe
 
 # A Lease that was renewed just before its session died, and clocks that are read a moment apart.
 _AFTER_LEASE_S = 20.0
+# What a mesh that is about to come is thought to take of the node where it lands, at the most.
+_MESH_ROOM = Room(1.0, 2 * 2**30, 5)
 
 
 class Blocks:
@@ -177,12 +180,13 @@ class KubernetesTestbed:
         if problems:
             return problems
         nodes = preflight.nodes(self.cluster)
-        problems += preflight.placement_problems(self.options, nodes)
+        unplaced = preflight.placement_problems(self.options, nodes)
+        problems += unplaced
         problems += preflight.namespace_problems(self.applier, (self.namespace, self._probe_namespace))
         problems += preflight.mesh_problems(self.cluster, self.installer, study, self.meshes)
         largest = max(study.loads, key=lambda item: (item.replicas, item.rps))
         together = self.together(study.treatments) if study.take_turns(largest) else [[t] for t in study.treatments]
-        for group in together:
+        for group in together if not unplaced else ():
             _, lines = self._settle(group, largest, study.app, np.random.default_rng(0) if study.standing else None)
             problems += lines
         if nodes and not self._nodes.read([nodes[0].name]):
@@ -272,13 +276,29 @@ class KubernetesTestbed:
             return
         self._remove_standing(new_block)
         self._alone = len(treatments) == 1
-        self.place, problems = self._settle(treatments, load, app, drawn)
-        if problems:
-            raise TestbedError("; ".join(problems))
         meshes = {m.name: m for m in map(self.mesh_for, treatments) if m is not None}
+        anew = self.options.mesh_reinstall == "run" or (self.options.mesh_reinstall == "block" and new_block)
+        coming = [n for n, mesh in meshes.items() if not mesh.reference and (anew or n not in self.installer.installed)]
+        spare = sum((_MESH_ROOM for _ in coming), Room())
+        self.place, problems = self._settle(treatments, load, app, drawn, spare)
+        tight = drawn is not None and bool(problems)
+        if tight:
+            self._place_or_refuse(treatments, load, app, drawn)
         self._installs = {}
         self._cleared = self._installing.submit(self.remove_meshes, tuple(meshes.values()), new_block)
         self._installs = {name: self._installing.submit(self._install, mesh) for name, mesh in meshes.items()}
+        if tight and coming:
+            # Where its pods stand is known once it stands; what they leave may not be enough.
+            for install in self._installs.values():
+                install.exception()  # which is that of its own deployments
+            self._place_or_refuse(treatments, load, app, drawn)
+
+    def _place_or_refuse(
+        self, treatments: Sequence[Treatment], load: Load, app: str, drawn: np.random.Generator | None
+    ) -> None:
+        self.place, problems = self._settle(treatments, load, app, drawn)
+        if problems:
+            raise TestbedError("; ".join(problems))
 
     def _install(self, mesh: Mesh) -> tuple[bool, str]:
         """Make a mesh stand as it should: whether it was installed now, and what had befallen the one that stood."""
@@ -290,15 +310,20 @@ class KubernetesTestbed:
         return mesh.name in self.installer.installed, because
 
     def _settle(
-        self, treatments: Sequence[Treatment], load: Load, app: str, drawn: np.random.Generator | None
+        self,
+        treatments: Sequence[Treatment],
+        load: Load,
+        app: str,
+        drawn: np.random.Generator | None,
+        spare: Room = Room(),
     ) -> tuple[Place, list[str]]:
-        """Where deployments stand that stand at once, and why they do not fit."""
+        """Where deployments stand that stand at once, and why they do not fit; so much is to be left on each node."""
         anew = [t for t in treatments if self._key(t, load, t.app or app) not in self._kept]
         if not anew:
             return self.place, []
         nodes, tokens = preflight.nodes(self.cluster), make_tokens()
         rendered = [self._render(t, load, t.app or app, self.namespace, tokens, Place()) for t in anew]
-        left = preflight.free(self.cluster, nodes)
+        left = [replace(node, room=node.room - spare) for node in preflight.free(self.cluster, nodes)]
         problems = preflight.room_problems(rendered, left)
         if any(one.setup.app.tiers for one in rendered) or drawn is None:
             hosts = preflight.load_hosts(self.options, nodes, max(one.load_pods for one in rendered), drawn)
