@@ -345,7 +345,7 @@ class KubernetesTestbed:
             self._next.remove(treatment)
         mesh = self.mesh_for(treatment)
         app = treatment.app or app
-        made, policy = self._grown(treatment, load, app, mesh) or self._anew(treatment, load, app, mesh)
+        made, policy = self._grown(treatment, load, app) or self._anew(treatment, load, app, mesh)
         self._after_the_last(made)
         if mesh is not None and mesh.name in self.installer.installed:
             made.installed_from = self.installer.sources(mesh)
@@ -391,20 +391,14 @@ class KubernetesTestbed:
         )
         return self._growing and smaller and (mesh is None or not self.installer.broken(mesh.name))
 
-    def _grown(
-        self, treatment: Treatment, load: Load, app: str, mesh: Mesh | None
-    ) -> tuple[KubernetesDeployment, Json] | None:
-        """The treatment's deployment with more copies; None where there is none, or not a smaller one: those go."""
-        if not self._growing:
-            return None
-        for key, made in list(self._kept.items()):
-            whole = mesh is None or not self.installer.broken(mesh.name)
+    def _grown(self, treatment: Treatment, load: Load, app: str) -> tuple[KubernetesDeployment, Json] | None:
+        """The treatment's deployment with more copies; None where there is no smaller one, for those go before."""
+        for made in tuple(self._kept.values()) if self._growing else ():
             before = made.setup
-            if before.treatment == treatment and before.load.replicas < load.replicas and whole:
+            if before.treatment == treatment and before.load.replicas < load.replicas:
                 assert before.tokens is not None
                 made.grow(self._render(treatment, load, app, before.namespace, before.tokens, self.place))
                 return made, policy_record(self.options, self.installer, False) | {"app_reinstall": "grown"}
-            self._kept.pop(key).remove()
         return None
 
     def _fresh(
@@ -571,7 +565,7 @@ class KubernetesTestbed:
             self._lease.hold()
 
     def _remove_standing(self, new_block: bool) -> None:
-        if self.options.app_reinstall == "block" and new_block:
+        if self._growing or (self.options.app_reinstall == "block" and new_block):
             for key in list(self._kept):
                 self._kept.pop(key).remove()
 
