@@ -3,8 +3,8 @@
 .venv/bin/python tests/benchmarks/block.py local [NAME=VALUE...]
 .venv/bin/python tests/benchmarks/block.py kubernetes cluster_file=FILE [NAME=VALUE...]
 
-Names are parameters of `feature_impact`, as for `meshtrial run`. A phase is told by the wall clock: of what runs beside each
-other, once. What lies in none of them is what the runner does between.
+Names are parameters of `feature_impact`, as for `meshtrial run`. A phase is told by the wall clock: of what runs beside
+each other, once. What lies in none of them is what the runner does between.
 """
 
 from __future__ import annotations
@@ -120,10 +120,14 @@ def main(backend: str, *pairs: str) -> None:
             seconds = covered(spent[phase])
             print(f"{phase:<20}{seconds:>8.1f}{seconds / whole_s:>8.0%}  {why}")
     between_s = whole_s - covered([one for found in spent.values() for one in found])
-    print(f"{'between':<20}{between_s:>8.1f}{between_s / whole_s:>8.0%}  drawing, recording, waiting for the last block")
+    print(
+        f"{'between':<20}{between_s:>8.1f}{between_s / whole_s:>8.0%}  drawing, recording, waiting for the last block"
+    )
     measured_s, loaded_s = (len(records) * load.slices * s for s in (load.duration_s, load.call_s))
     invalid = sum(not record.valid for record in records)
-    print(f"{len(records)} runs in {whole_s:.0f} s, {invalid} of them invalid: measured {measured_s / whole_s:.0%} of the")
+    print(
+        f"{len(records)} runs in {whole_s:.0f} s, {invalid} of them invalid: measured {measured_s / whole_s:.0%} of the"
+    )
     print(f"time, {loaded_s / whole_s:.0%} with what is discarded before each slice")
 
 

@@ -173,5 +173,5 @@ def test_an_interrupted_block_leaves_nothing(block: tuple[StudyStore, list[Plann
     with pytest.raises(KeyboardInterrupt):
         carry_out(store, bed, runs, 1)  # type: ignore[arg-type]
     assert bed.stands == set()
-    assert store.records() == []
+    assert store.records() == ()
     assert [path.name for path in (store.path / "runs").iterdir()] == []

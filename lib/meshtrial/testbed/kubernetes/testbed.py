@@ -46,7 +46,7 @@ from meshtrial.testbed.kubernetes.resources import NodeWatch, describe
 # A Lease that was renewed just before its session died, and clocks that are read a moment apart.
 _AFTER_LEASE_S = 20.0
 # What a mesh that is about to come is thought to take of the node where it lands, at the most.
-_MESH_ROOM = Room(1.0, 2 * 2**30, 5)
+_NO_ROOM, _MESH_ROOM = Room(), Room(1.0, 2 * 2**30, 5)
 
 
 class Blocks:
@@ -315,7 +315,7 @@ class KubernetesTestbed:
         load: Load,
         app: str,
         drawn: np.random.Generator | None,
-        spare: Room = Room(),
+        spare: Room = _NO_ROOM,
     ) -> tuple[Place, list[str]]:
         """Where deployments stand that stand at once, and why they do not fit; so much is to be left on each node."""
         anew = [t for t in treatments if self._key(t, load, t.app or app) not in self._kept]
