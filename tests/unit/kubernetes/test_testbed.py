@@ -244,6 +244,8 @@ def test_a_new_study_removes_nothing(bed: KubernetesTestbed, make_study):
         ("none none-aa istio istio+mtls istio+mtls+jwt sidecar+mtls", [6]),
         ("none istio+mtls linkerd none-aa istio+mtls+opa", [4, 1]),
         ("istio istio-ambient", [1, 1]),
+        # Of one name in two namespaces istiod finds neither: one policy server, and one collector, at a time.
+        ("none istio+mtls+opa istio+mtls+jwt istio+opa istio+observability istio-aa+observability", [4, 2]),
         # Kuma has one Mesh for all, with mutual TLS or without; Consul joins services of one name.
         ("none kuma kuma+mtls kuma-aa kuma+mtls+jwt", [3, 2]),
         ("none consul+l7 consul+l7-aa", [2, 1]),

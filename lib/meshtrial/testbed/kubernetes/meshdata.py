@@ -177,6 +177,7 @@ class Feature:
     counters: tuple[Counter, ...] = ()  # evidence besides, of the treatments with the feature; and so are logs
     logs: tuple[Lines, ...] = ()
     waits: str = ""  # label selector: it stands when such a pod of the study's namespace is ready
+    once: bool = False  # of deployments that stand at once, one alone may have it
     bare: str = ""  # "app" or "load": these pods stay outside of the mesh, so the other side alone has sidecars
 
 

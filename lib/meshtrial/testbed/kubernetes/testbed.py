@@ -255,8 +255,11 @@ class KubernetesTestbed:
             return True
         if own.name != its.name:
             return self.options.mesh_install == "existing" or self._may_share(own.name, its)
-        shared, wanted = (workload.shared_of(mesh, mesh.check(t)) for mesh, t in ((own, one), (its, other)))
-        return "*" not in own.shared and all(wanted.get(key, item) == item for key, item in shared.items())
+        features, others = own.check(one), own.check(other)
+        if "*" in own.shared or any(feature.once for feature in features if feature in others):
+            return False
+        shared, wanted = workload.shared_of(own, features), workload.shared_of(own, others)
+        return all(wanted.get(key, item) == item for key, item in shared.items())
 
     def make_ready(
         self, treatments: Sequence[Treatment], load: Load, app: str, drawn: np.random.Generator | None
