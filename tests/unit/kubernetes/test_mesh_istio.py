@@ -190,8 +190,14 @@ def test_access_logs_are_found_of_http_and_grpc():
 
 def test_a_waypoint_is_not_asked_to_serve_what_stands_behind_it():
     rendered = render("istio-ambient+waypoint+observability")
-    for kind, name in (("Service", "collector"), ("ServiceEntry", "collector"), ("ServiceEntry", "opa")):
-        assert find(rendered, kind, name)["metadata"]["labels"]["istio.io/use-waypoint"] == "none"
+    asked = render("istio-ambient+waypoint+opa")
+    behind = (
+        (rendered, "Service", "collector"),
+        (rendered, "ServiceEntry", "collector"),
+        (asked, "ServiceEntry", "opa"),
+    )
+    for whole, kind, name in behind:
+        assert find(whole, kind, name)["metadata"]["labels"]["istio.io/use-waypoint"] == "none"
     # STRICT would refuse the waypoint's plain text to it.
     pod = find(rendered, "Deployment", "collector")["spec"]["template"]
     assert pod["metadata"]["labels"]["istio.io/dataplane-mode"] == "none"
