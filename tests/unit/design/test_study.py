@@ -149,5 +149,5 @@ def test_a_plan_without_the_words_of_standing_blocks_keeps_its_rule(make_study):
     again = Study.from_dict(json.loads(json.dumps(data)))
     assert again.standing == ""
     assert {(load.slice_warmup_s, load.trickle_rps) for load in again.loads} == {(0.0, 0.0)}
-    with refused(UsageError, "standing = 'all': allowed is , block or run"):
+    with refused(UsageError, "standing = 'all': must be , block or run"):
         make_study(standing="all")
