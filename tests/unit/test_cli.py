@@ -14,7 +14,7 @@ from meshtrial import cli, commands
 from meshtrial.design.studies import STUDIES
 
 # Options that several commands take.
-SHARED = {"gating"}
+SHARED = {"gating", "limits"}
 HEAVY = {"numpy", "polars", "scipy", "matplotlib", "yaml"}
 
 
