@@ -1,7 +1,7 @@
 """Where the seconds of one block go, by phase, on this machine or on any cluster that you may write to. Run by hand:
 
-.venv/bin/python tests/benchmarks/block.py local [NAME=VALUE...]
-.venv/bin/python tests/benchmarks/block.py kubernetes cluster_file=FILE [NAME=VALUE...]
+.venv/bin/python -P tests/benchmarks/block.py local [NAME=VALUE...]
+.venv/bin/python -P tests/benchmarks/block.py kubernetes cluster_file=FILE [NAME=VALUE...]
 
 Names are parameters of `feature_impact`, as for `meshtrial run`. A phase is told by the wall clock: of what runs beside
 each other, once. What lies in none of them is what the runner does between.
