@@ -29,7 +29,7 @@ from meshtrial.testbed.kubernetes.apply import Applier, Owner, clean_command, de
 from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.charts import Charts
 from meshtrial.testbed.kubernetes.cleanup import clean_cluster, mesh_of, owned_namespaces
-from meshtrial.testbed.kubernetes.client import Cluster, Json
+from meshtrial.testbed.kubernetes.client import Cluster
 from meshtrial.testbed.kubernetes.deployment import KubernetesDeployment, restartable
 from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.lease import DURATION_S, SessionLease, running
@@ -348,8 +348,14 @@ class KubernetesTestbed:
             self._next.remove(treatment)
         mesh = self.mesh_for(treatment)
         app = treatment.app or app
-        made, policy = self._grown(treatment, load, app) or self._anew(treatment, load, app, mesh)
+        grown = self._grown(treatment, load, app)
+        reinstalled, because = (False, "") if grown else self._installed_for(mesh)
+        made = grown or self._anew(treatment, load, app, mesh)
         self._after_the_last(made)
+        # Which meshes stand is known once those that had to go are gone.
+        policy = policy_record(self.options, self.installer, reinstalled, because)
+        if grown:
+            policy["app_reinstall"] = "grown"
         if mesh is not None and mesh.name in self.installer.installed:
             made.installed_from = self.installer.sources(mesh)
         made.told.notes["policy"] = policy
@@ -367,9 +373,12 @@ class KubernetesTestbed:
                 made.close()
             raise
 
-    def _anew(self, treatment: Treatment, load: Load, app: str, mesh: Mesh | None) -> tuple[KubernetesDeployment, Json]:
-        """A deployment that is as fresh as the policy says; what was done for it."""
-        reinstalled, because = self._installs[mesh.name].result() if mesh is not None else (False, "")
+    def _installed_for(self, mesh: Mesh | None) -> tuple[bool, str]:
+        """Wait until the mesh stands: whether it was installed now, and what had befallen the one that stood."""
+        return self._installs[mesh.name].result() if mesh is not None else (False, "")
+
+    def _anew(self, treatment: Treatment, load: Load, app: str, mesh: Mesh | None) -> KubernetesDeployment:
+        """A deployment that is as fresh as the policy says."""
         key = self._key(treatment, load, app)
         kept = self._growing or self.options.app_reinstall != "run"
         if kept and key in self._kept:
@@ -379,7 +388,7 @@ class KubernetesTestbed:
             made = self._fresh(treatment, load, app, mesh, key, kept)
             if kept:
                 self._kept[key] = made
-        return made, policy_record(self.options, self.installer, reinstalled, because)
+        return made
 
     @staticmethod
     def _key(treatment: Treatment, load: Load, app: str) -> str:
@@ -394,14 +403,14 @@ class KubernetesTestbed:
         )
         return self._growing and smaller and (mesh is None or not self.installer.broken(mesh.name))
 
-    def _grown(self, treatment: Treatment, load: Load, app: str) -> tuple[KubernetesDeployment, Json] | None:
+    def _grown(self, treatment: Treatment, load: Load, app: str) -> KubernetesDeployment | None:
         """The treatment's deployment with more copies; None where there is no smaller one, for those go before."""
         for made in tuple(self._kept.values()) if self._growing else ():
             before = made.setup
             if before.treatment == treatment and before.load.replicas < load.replicas:
                 assert before.tokens is not None
                 made.grow(self._render(treatment, load, app, before.namespace, before.tokens, self.place))
-                return made, policy_record(self.options, self.installer, False) | {"app_reinstall": "grown"}
+                return made
         return None
 
     def _fresh(
