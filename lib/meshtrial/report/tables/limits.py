@@ -14,7 +14,7 @@ from meshtrial.report.tables.headline import REFERENCE_NOTE, twin_called, twin_s
 from meshtrial.report.tables.validity import course_of_runs, excluded
 
 _ONE_MACHINE = (
-    "Client, proxies, app and load generator share one machine: its milliseconds hold there, ratios travel better, and "
+    "Client, proxies, app and load generator share one machine: milliseconds and ratios are of that machine, and "
     "a verdict holds for the load that was measured."
 )
 _THIS_CLUSTER = "The verdicts hold for this cluster, these versions, this placement and this load."
