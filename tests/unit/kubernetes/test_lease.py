@@ -1,5 +1,6 @@
 import os
 import socket
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -61,6 +62,15 @@ def test_a_lease_that_somebody_deleted_is_made_again(held: tuple[FakeApi, Sessio
     api, _ = held
     del api.objects[PATH]
     wait_for(lambda: PATH in api.objects)
+
+
+def test_one_that_is_renewed_no_more_is_not_made_again(held: tuple[FakeApi, SessionLease]):
+    api, session = held
+    session.stop()
+    assert list(running(api)) == ["abc123"]  # for a minute yet
+    del api.objects[PATH]
+    time.sleep(0.1)  # five renewals
+    assert PATH not in api.objects
 
 
 def test_whether_a_session_lives_is_never_guessed():

@@ -460,6 +460,9 @@ class KubernetesTestbed:
         self._kept.clear()
         steps += [lambda n=name: self._remove_namespace(n) for name in left_over]  # type: ignore[misc]
         steps += [lambda n=name: self.uninstall(n) for name in self.installer.standing]  # type: ignore[misc]
+        # A renewal in the middle of it would make the Lease anew, in a namespace that may be a lent one.
+        if self._lease is not None:
+            steps.append(self._lease.stop)
         steps.append(self._remove_probe)
         try:
             for step in steps:
