@@ -1,6 +1,7 @@
 """The command line: thin argparse over the library.
 
-Exit codes: 0 done, 1 failed, 2 bad usage, 3 finished but with invalid runs, 4 a gate fired, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 bad usage, 3 finished with something excluded or without a verdict, 4 a gate fired,
+130 interrupted.
 """
 
 from __future__ import annotations

@@ -25,13 +25,14 @@ from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.inference import read_study
 from meshtrial.inference.gate import declared_by
 from meshtrial.records.dataset import StudyData
-from meshtrial.records.parts import Part
+from meshtrial.records.parts import Part, part_of
 from meshtrial.records.store import StudyStore, read_json
 from meshtrial.records.tables import include
 from meshtrial.run.progress import Lines, shown
 from meshtrial.run.trial import HANDOFF, Trial, go_on, kept
 from meshtrial.signals import interruptible
 from meshtrial.temporary import PrivateFolder
+from meshtrial.vocabulary import Word
 
 INVALID_RUNS = 3
 # How long an interrupted kernel may take to remove what it deployed, before it is killed: processes die with it anyway,
@@ -187,8 +188,8 @@ def run_notebook(
     from meshtrial.report import frames
 
     gate.judge(frames.contrasts(data), declared_by(data.plan), data.plan.study.alpha, study, out)
-    told = has_verdicts(data) or not given.get("run_missing", True)
-    return 0 if told and not has_invalid(data) else INVALID_RUNS
+    silent = given.get("run_missing", True) and owes_verdicts(data)
+    return INVALID_RUNS if silent or has_invalid(data) else 0
 
 
 def new_notebook(study: str, folder: Path) -> Path:
@@ -304,9 +305,11 @@ def has_invalid(data: StudyData) -> bool:
     return any(one.excluded or one.excluded_blocks for one in taken)
 
 
-def has_verdicts(data: StudyData) -> bool:
-    """Whether anything is told: a study that came to its end with none is not done."""
-    return any(row.verdict != "provisional" for row in data.verdicts)
+def owes_verdicts(data: StudyData) -> bool:
+    """Whether a study that came to its end tells nothing; a part of a divided one gives no verdict by itself."""
+    return part_of(data.plan, data.environment) is None and all(
+        row.verdict is Word.PROVISIONAL for row in data.verdicts
+    )
 
 
 def _what_ended_it(error: BaseException) -> str:

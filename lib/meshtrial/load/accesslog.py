@@ -17,7 +17,7 @@ from pathlib import Path
 
 import polars as pl
 
-from meshtrial.load.files import GZIP_MAGIC, InputFileError, read_bytes
+from meshtrial.load.files import GZIP_MAGIC, LONGEST_S, InputFileError, read_bytes
 
 CLOCK_S = 1e-6
 _OVERLAP_SLACK_NS = 1_000_000
@@ -52,7 +52,6 @@ _VALUES = {
     "code": pl.Categorical(),
 }
 PIECE_BYTES = 1 << 25  # read at a time: ten million requests are a gigabyte
-_LONGEST_S = 1e6  # no answer takes eleven days
 _INFLUX = r'^latency,thread=(\d+),ok=(true|false) value=([0-9.eE+-]+),details="(.*)" (\d+)$'
 # Go's %q escapes that JSON does not know, matched pair by pair so that an escaped backslash stays one.
 _GO_ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{2}|U[0-9a-fA-F]{8}|[\s\S])")
@@ -67,7 +66,7 @@ def read_access_log(path: Path | str) -> pl.DataFrame:
     path = Path(path)
     usual = _read_usual(path)
     frame = _read_any(path) if usual is None else usual
-    impossible = frame.filter(~pl.col("latency_s").is_between(0, _LONGEST_S) | (pl.col("thread") < 0))
+    impossible = frame.filter(~pl.col("latency_s").is_between(0, LONGEST_S) | (pl.col("thread") < 0))
     if impossible.height:
         raise InputFileError(path, f"holds a latency of {impossible['latency_s'][0]} s, or a thread below 0")
     if frame["iter"].null_count():

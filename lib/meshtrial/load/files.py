@@ -10,6 +10,7 @@ from pathlib import Path
 from meshtrial.errors import RecordError, UsageError
 
 GZIP_MAGIC = b"\x1f\x8b"
+LONGEST_S = 1e6  # no answer takes eleven days, whatever a file says
 # A log of requests shrinks to a tenth or a thirtieth; what grows by more when it is read is no result of anything.
 _MOST_BYTES, _MOST_TIMES = 4 * 2**30, 200
 _FEW_BYTES = 2**26  # so much is never too much

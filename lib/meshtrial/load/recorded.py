@@ -19,12 +19,11 @@ from meshtrial.design.responses import QUANTILES
 from meshtrial.errors import UsageError
 from meshtrial.load import histogram, quantiles
 from meshtrial.load.accesslog import CLOCK_S, read_access_log
-from meshtrial.load.files import InputFileError, read_bytes
+from meshtrial.load.files import LONGEST_S, InputFileError, read_bytes
 from meshtrial.load.result import ExportedHistogram, FortioResult, read_result
 from meshtrial.load.settings import LoadSettings
 
-LONGEST_S = 1e6  # no answer takes eleven days
-_LONGEST_RUN_S = 1e8  # no run takes three years
+LONGEST_RUN_S = 1e8  # no run takes three years
 _FASTEST_RPS = 1e8  # no generator of one machine sends more
 _SLACK = 1e-6
 # Below 0 none of them says anything.
@@ -60,7 +59,7 @@ def impossible(responses: Mapping[str, float], bounds: Mapping[str, float]) -> s
         return f"holds failed requests as {failed:g} times all of them"
     if rate is not None and not 0 <= rate <= _FASTEST_RPS:
         return f"holds a rate of {rate:g} a second"
-    if requests and rate and requests / rate > _LONGEST_RUN_S:
+    if requests and rate and requests / rate > LONGEST_RUN_S:
         return f"holds {requests:g} requests at {rate:g} a second: such a run takes years"
     largest = responses.get("latency_max_s", math.inf)
     for key in (*QUANTILES, "mean"):
@@ -79,7 +78,7 @@ def _of_no_run(settings: LoadSettings) -> str:
         if field.name in _COUNTED and value is not None and value < 0:
             return f"holds {value:g} as its {field.name}"
     lasted = settings.actual_duration_s
-    return f"lasted {lasted:g} s, it says" if lasted is not None and lasted > _LONGEST_RUN_S else ""
+    return f"lasted {lasted:g} s, it says" if lasted is not None and lasted > LONGEST_RUN_S else ""
 
 
 @dataclass(frozen=True)

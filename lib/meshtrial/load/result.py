@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from meshtrial.load.fields import Fields
-from meshtrial.load.files import InputFileError, read_text
+from meshtrial.load.files import LONGEST_S, InputFileError, read_text
 from meshtrial.load.gotime import parse_duration_s, parse_time_ns
 from meshtrial.load.settings import LoadSettings
 
@@ -88,7 +88,6 @@ def read_result(path: Path | str) -> FortioResult:
 
 # Rounding of printed numbers, and nanoseconds that fall to either side of an edge: nonsense is wrong by more.
 _SLACK = 1e-3
-_LONGEST_S = 1e6  # eleven days
 
 
 def _is_ok(code: str) -> bool:
@@ -185,7 +184,7 @@ class _Reader(Fields):
             raise InputFileError(self.path, f"{shown} holds {bucket.count} requests")
         if bucket.end_s < bucket.start_s * (1 - _SLACK) or bucket.start_s < 0:
             raise InputFileError(self.path, f"{shown} is reversed or negative")
-        if bucket.end_s > _LONGEST_S:
+        if bucket.end_s > LONGEST_S:
             raise InputFileError(self.path, f"{shown}: no answer takes so long")
         if before is not None and bucket.start_s < before.end_s - _SLACK * abs(before.end_s):
             raise InputFileError(self.path, f"{shown} overlaps the one before, which ends at {before.end_s:g}")

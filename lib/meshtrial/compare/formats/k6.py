@@ -19,11 +19,10 @@ from meshtrial.compare.formats.source import Format, Source
 from meshtrial.load.fields import Fields
 from meshtrial.load.files import InputFileError
 from meshtrial.load.gotime import parse_time_ns
-from meshtrial.load.recorded import Recorded
+from meshtrial.load.recorded import LONGEST_RUN_S, Recorded
 from meshtrial.load.settings import LoadSettings
 
 _MS = 1e-3
-_LONGEST_S = 1e6
 _TRENDS = ("http_req_duration", "grpc_req_duration")
 _GOOD = "{expected_response:true}"
 _STREAM = "stream of k6"
@@ -77,7 +76,9 @@ def _read_summary(source: Source, sample_floor: float) -> Recorded:
         generator="k6",
         client="grpc" if name == _TRENDS[1] else None,
         version=_version(whole),
-        start_unix_ns=ended - round(lasted * 1e9) if ended is not None and lasted and 0 < lasted < _LONGEST_S else None,
+        start_unix_ns=ended - round(lasted * 1e9)
+        if ended is not None and lasted and 0 < lasted < LONGEST_RUN_S
+        else None,
         actual_rps=rate,
         actual_duration_s=lasted,
         requests=requests,

@@ -20,8 +20,8 @@ from meshtrial.compare.formats.source import Source
 from meshtrial.design.responses import PERCENTILES, QUANTILES
 from meshtrial.load import quantiles
 from meshtrial.load.fields import Fields
-from meshtrial.load.files import InputFileError
-from meshtrial.load.recorded import LONGEST_S, Recorded, histogram_quantiles
+from meshtrial.load.files import LONGEST_S, InputFileError
+from meshtrial.load.recorded import Recorded, histogram_quantiles
 from meshtrial.load.result import Bucket, ExportedHistogram
 from meshtrial.load.settings import LoadSettings
 

@@ -287,7 +287,6 @@ class KubernetesTestbed:
         tight = drawn is not None and bool(problems)
         if tight:
             self._place_or_refuse(treatments, load, app, drawn)
-        self._installs = {}
         self._cleared = self._installing.submit(self.remove_meshes, tuple(meshes.values()), new_block)
         self._installs = {name: self._installing.submit(self._install, mesh) for name, mesh in meshes.items()}
         if tight and coming:
