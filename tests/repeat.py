@@ -18,6 +18,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from meshtrial.signals import interruptible
+
 
 @contextmanager
 def busy(cores: int) -> Iterator[None]:
@@ -54,8 +56,8 @@ def main(argv: Sequence[str]) -> int:
     why: dict[str, str] = {}
     done = bad = 0
     folder = Path(tempfile.mkdtemp(prefix="repeat-"))
-    # Interrupted it says what it knows so far.
-    with busy(given.busy), suppress(KeyboardInterrupt):
+    # Interrupted or ended it says what it knows so far, and ends what it keeps busy.
+    with interruptible(), busy(given.busy), suppress(KeyboardInterrupt):
         for number in range(1, given.times + 1):
             started = time.monotonic()
             load = os.getloadavg()[0]
