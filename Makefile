@@ -27,7 +27,7 @@ export TESTMON_DATAFILE := $(CURDIR)/.cache/testmon
 # JupyterLab asks at its first opening whether it may fetch news from a network; it may not.
 LAB_SETTINGS := $(JUPYTER_CONFIG_DIR)/lab/user-settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings
 
-.PHONY: help setup doctor study studies lab lock check test repeat test-faults test-elsewhere test-browser contact-sheet test-cluster test-testcluster test-meshes lint calibrate clean
+.PHONY: help setup doctor study studies lab lock check test repeat test-faults bench audit secrets test-elsewhere test-browser contact-sheet test-cluster test-testcluster test-meshes lint calibrate clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -86,18 +86,36 @@ test: setup lint ## unit, calibration and local tests
 repeat: setup ## TESTS (default tests/local) N times (20), BUSY cores (0) kept busy beside them: which ever failed
 	@$(BIN)/python tests/repeat.py --times $(N) --busy $(BUSY) -- $(SIDE_BY_SIDE) $(TESTS)
 
-# What is mounted for full and read-only disks needs root, and is seen by the study alone; without, those are skipped.
-test-faults: setup ## faults x phases on real local studies: kills, stops, full disks, limits; before a release
+# Each of these tools comes from the package index by its version, apart from .venv, and keeps its state in the checkout.
+RUN_TOOL := $(BIN)/uv tool run --quiet --no-config --cache-dir .cache/uv --python $(BIN)/python
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+
+# Asks databases of vulnerabilities (PyPI's and Go's), which package mirrors do not carry: by hand, before a release.
+audit: setup ## known vulnerabilities of what is locked: the Python packages, and the Go code that is called
+	@$(RUN_TOOL) --from pip-audit==2.10.1 pip-audit --requirement requirements.lock --require-hashes --disable-pip
+	@cd lib/native && go run $(GOVULNCHECK) ./...
+
+# By the forms that keys and tokens have; what only looks random is in every lock. A line that is meant to hold one says so.
+secrets: setup ## keys and tokens in the tracked files
+	@git ls-files -z | xargs -0 $(RUN_TOOL) --from detect-secrets==1.5.0 detect-secrets-hook \
+	  --disable-plugin Base64HighEntropyString --disable-plugin HexHighEntropyString --disable-plugin KeywordDetector
+
+# What is mounted for full and read-only disks and the groups of memory need root, and are the study's alone; without, those are skipped.
+test-faults: setup ## faults x phases on real local studies (kills, full disks, limits, clocks, memory), damage x who tells it; before a release
 	@$(BIN)/python -m pytest -n 4 tests/faults $(ARGS)
 
 # The second command runs in a mount namespace of its own, so nothing else misses what is taken from it.
 test-elsewhere: setup ## the lock on every machine it is for; what a Mac can do, with Envoy, the native tools and /proc out of reach
-	@$(BIN)/python -m pytest tests/elsewhere/test_lock.py
+	@$(BIN)/python -m pytest tests/elsewhere/test_lock.py tests/elsewhere/test_secrets.py
 	@PYTHONPATH=tests $(BIN)/python -m elsewhere.away $(BIN)/python -m pytest -n 2 -m "not linux" tests/elsewhere/test_commands.py tests/unit
 
 # Chromium from PATH; axe-core comes from npm, by version and digest, and what needs it says so where it cannot be had.
 test-browser: setup ## every report of the samples in a headless Chromium: layout, accessibility, keyboard, no network
 	@$(BIN)/python -m pytest tests/browser $(ARGS)
+
+# Nothing else should run meanwhile. DuckDB takes part where PYTHONPATH names a folder that has it.
+bench: setup ## what the program itself costs, beside others and beside its limits: one table (docs/explanation/speed.md)
+	@PYTHONPATH=lib:tests:$${PYTHONPATH:-} $(BIN)/python -P -m benchmarks $(ARGS)
 
 contact-sheet: setup ## SHEET (default .cache/contact-sheet.png): the reports of the samples in all settings, as one picture
 	@PYTHONPATH=tests $(BIN)/python -m browser.contact_sheet $(SHEET) $(ARGS)

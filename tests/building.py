@@ -1,7 +1,5 @@
 """Studies as notebooks build them: by their name and the parameters that are given."""
 
-from __future__ import annotations
-
 from meshtrial.design.parameters import read_parameters
 from meshtrial.design.studies import study_module
 from meshtrial.design.study import Study

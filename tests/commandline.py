@@ -1,7 +1,5 @@
 """The command line called in this process, and the recorded study that comes with the checkout."""
 
-from __future__ import annotations
-
 import io
 
 from meshtrial import cli, paths

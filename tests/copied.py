@@ -1,7 +1,5 @@
 """A copy of the checkout's library to be changed, and commands in it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -5,10 +5,10 @@ command or a word; with ``calibration`` behind it the measured error rates too. 
 the last part of a page from a heading on.
 """
 
-from __future__ import annotations
-
 import argparse
+import contextlib
 import inspect
+import io
 import json
 import re
 import sys
@@ -16,6 +16,9 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
+
+import polars as pl
+from building import built
 
 from meshtrial import paths
 from meshtrial.design.studies import STUDIES
@@ -45,8 +48,12 @@ TYPES: dict[Any, dict[str, Any]] = {
     },
 }
 SAMPLES = paths.CHECKOUT / "data" / "sample"
-MESHES = "mesh_comparison-20261122T214750Z-013fcc24"
-FEATURES = ("feature_impact-20261123T012808Z-e8ea5955", "feature_impact-20261123T015810Z-83604425")
+MESHES = "mesh_comparison-20261125T022942Z-a6e76e54"
+FEATURES = {
+    "Istio": "feature_impact-20261124T194022Z-df1edfcf",
+    "ambient with a waypoint": "feature_impact-20261125T025325Z-5aab3a31",
+    "Kuma": "feature_impact-20261123T015810Z-83604425",
+}
 DETAILS = "ambient_vs_no_mesh-20261122T233140Z-ec330a28"
 QUOTED = ("latency_p50_s", "path_cpu_s_per_request")
 CALIBRATION = Path("docs", "explanation", "calibration.md")
@@ -108,23 +115,9 @@ def verdicts(text: str) -> str:
     return under(text, "# Verdicts", words())
 
 
-def _built(study: str, **given: object) -> Any:
-    from meshtrial.design.parameters import read_parameters
-
-    module = STUDIES[study]
-    return module.build(read_parameters(module.PARAMETERS, {"seed": 1, **given}))
-
-
 def _value(value: object) -> str:
-    if value == "":
-        return "empty"
-    return (
-        f"`{str(value).lower()}`"
-        if isinstance(value, bool)
-        else f"`{value:g}`"
-        if isinstance(value, float)
-        else f"`{value}`"
-    )
+    text = str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else value
+    return "empty" if value == "" else f"`{text}`"
 
 
 def parameters(text: str) -> str:
@@ -157,10 +150,17 @@ def _set_by(study: str) -> dict[str, list[str]]:
     """What each profile makes of the parameters that are left out, by what it is."""
     from meshtrial.design.studies.common import PROFILES
 
-    built = {profile: _built(study, profile=profile) for profile in PROFILES}
+    lines = _lines([built(study, profile=profile) for profile in PROFILES])
+    if "context" in {parameter.name for parameter in STUDIES[study].PARAMETERS}:
+        cluster = _lines([built(study, profile=profile, backend="kubernetes") for profile in PROFILES])
+        lines |= {f"{name} on a cluster": values for name, values in cluster.items() if values != lines[name]}
+    return lines
+
+
+def _lines(studies: Iterable[Any]) -> dict[str, list[str]]:
     lines: dict[str, list[str]] = {"blocks": [], "loads": [], "measured seconds of a run": [], "warm-up seconds": []}
     lines |= {"slices": [], "treatments": [], "primary responses": []}
-    for made in built.values():
+    for made in studies:
         loads = [load for load in made.loads if not load.search] or list(made.loads)
         lines["blocks"].append(str(made.blocks))
         lines["loads"].append(", ".join(dict.fromkeys(load.label for load in made.loads)))
@@ -169,12 +169,6 @@ def _set_by(study: str) -> dict[str, list[str]]:
         lines["slices"].append(str(loads[0].slices))
         lines["treatments"].append(", ".join(f"`{one.name}`" for one in made.treatments))
         lines["primary responses"].append(", ".join(f"`{name}`" for name in made.primary))
-    where = {parameter.name for parameter in STUDIES[study].PARAMETERS}
-    if "context" in where:
-        lines["treatments on a cluster"] = [
-            ", ".join(f"`{one.name}`" for one in _built(study, profile=profile, backend="kubernetes").treatments)
-            for profile in PROFILES
-        ]
     return lines
 
 
@@ -217,14 +211,14 @@ def _option(action: argparse.Action) -> tuple[str, str]:
         name = f"{name} {value}"
     said = (action.help or "").replace("%%", "%").replace("|", "\\|")
     chosen = ", ".join(f"`{one}`" for one in action.choices) if action.choices else ""
-    return f"`{name}`", "; ".join(filter(None, (said, chosen))) or "see the tutorial"
+    return f"`{name}`", "; ".join(filter(None, (said, chosen)))
 
 
 def python(text: str) -> str:
     """Every public name with the first line of its docstring."""
     import meshtrial as mt
 
-    made = [text.partition("\n## ")[0].rstrip() + "\n"]
+    made = [text.partition("\n## ")[0].rstrip() + "\n", _executed()]
     classes = [name for name in mt.__all__ if inspect.isclass(getattr(mt, name))]
     functions = [name for name in mt.__all__ if inspect.isfunction(getattr(mt, name))]
     made.append(_names("Functions", "mt.", [(name, getattr(mt, name)) for name in functions]))
@@ -238,6 +232,31 @@ def python(text: str) -> str:
         public = [(key, getattr(module, key)) for key in sorted(listed) if not key.startswith("_")]
         made.append(_names(f"mt.{name}", f"mt.{name}.", public))
     return "".join(made)
+
+
+# What the page of Python shows with its output.
+EXAMPLE = """\
+import meshtrial as mt
+study = mt.open_study("data/sample/ambient_vs_no_mesh/20261121T211720Z-77c58730")
+print(mt.tables.headline(study))
+shown = study.verdicts().filter(exploratory=False)
+print(shown.select("treatment", "response", "ratio", "verdict"))
+print(mt.figures.forest(study).alt.partition("; ")[0])
+later = study.reanalyse(margin="0.1%")
+later.verdicts().filter(treatment="none-aa", response="path_cpu_s_per_request")["verdict"].item()
+""".splitlines()
+
+
+def _executed() -> str:
+    """A session in Python, line by line, as it is on a terminal."""
+    session, known = [], dict[str, Any]()
+    with contextlib.chdir(paths.CHECKOUT), pl.Config(tbl_rows=20, tbl_width_chars=120, tbl_formatting="ASCII_MARKDOWN"):
+        for line in EXAMPLE:
+            said = io.StringIO()
+            with contextlib.redirect_stdout(said):
+                exec(compile(line, "<example>", "single"), known)
+            session.append(f">>> {line}\n{plain(said.getvalue())}")
+    return f"\n## An executed example\n\n```pycon\n{''.join(session)}```\n"
 
 
 def _names(title: str, prefix: str, members: Iterable[tuple[str, Any]]) -> str:
@@ -265,7 +284,7 @@ def durations(text: str) -> str:
                 if backend == "kubernetes" and not clusters:
                     cells.append("–")
                     continue
-                plan = make_plan(_built(study, profile=profile, backend=backend))
+                plan = make_plan(built(study, profile=profile, backend=backend))
                 besides = duration.expected_besides_s(plan, (), Path("nowhere"))
                 cells.append(f"{len(plan.runs)} runs, {_span(duration.left_s(plan, plan.runs, besides))}")
             rows.append((f"`{study}`", profile, *cells))
@@ -276,6 +295,94 @@ def _span(seconds: float) -> str:
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h" if seconds < 36 * 3600 else f"{seconds / 86400:.1f} days"
+
+
+def configuration(text: str) -> str:
+    """What each mesh's treatments install: charts, values, labels, and the objects of every feature."""
+    from meshtrial.testbed.kubernetes.meshread import read_mesh
+
+    folders = sorted(path.parent for path in (paths.MANIFESTS / "meshes").glob("*/mesh.yaml"))
+    meshes = sorted(map(read_mesh, folders), key=lambda mesh: (mesh.reference, not mesh.tested, mesh.name))
+    return text.partition("\n## ")[0].rstrip() + "\n" + "".join(map(_mesh, meshes))
+
+
+def _mesh(mesh: Any) -> str:
+    where = f"../../manifests/meshes/{mesh.folder.name}"
+    tested = "Its checks have run on a cluster." if mesh.tested else "Its checks have not run on a cluster."
+    source = f"from [{mesh.folder.name}/mesh.yaml]({where}/mesh.yaml)"
+    made = [f"\n## {mesh.title}\n\nTreatments `{mesh.name}...`, {source}. {tested}"]
+    if mesh.documents:
+        made[0] += f" Its project's own words: {', '.join(f'<{url}>' for url in mesh.documents)}."
+    if mesh.releases:
+        rows = [
+            f"| `{one.name}` | `{one.chart}` | {one.version or mesh.version} | {one.repository} | `{one.namespace}` |"
+            for one in mesh.releases
+        ]
+        made.append(
+            "\n".join(["| release | chart | version | repository | namespace |", "|---|---|---|---|---|", *rows])
+        )
+    for name in dict.fromkeys(name for one in mesh.releases for name in one.values):
+        made.append(f"[{name}]({where}/{name}):\n\n```yaml\n{(mesh.folder / name).read_text().rstrip()}\n```")
+    if enrolled := _enrolled(mesh.enrol):
+        made.append("\n".join(["| set on | name | value |", "|---|---|---|", *enrolled]))
+    if mesh.base:
+        made.append(f"Every treatment applies:\n\n{_objects(mesh, mesh.base, where)}")
+    for one in mesh.features.values():
+        made.append(_feature(mesh, one, where))
+    return "\n\n".join(made) + "\n"
+
+
+def _enrolled(enrol: Any) -> list[str]:
+    found = {
+        "namespace, label": enrol.namespace_labels,
+        "namespace, annotation": enrol.namespace_annotations,
+        "pod, label": enrol.pod_labels,
+        "pod, annotation": enrol.pod_annotations,
+    }
+    return [
+        f"| {where} | `{name}` | {', '.join(f'`{line.strip()}`' for line in value.splitlines())} |"
+        for where, given in found.items()
+        for name, value in given.items()
+    ]
+
+
+def _feature(mesh: Any, feature: Any, where: str) -> str:
+    said = [f"### {mesh.name}: +{feature.name}\n\n{feature.title[:1].upper()}{feature.title[1:]}."]
+    if feature.needs:
+        said[0] += f" Only beside {', '.join(f'`{name}`' for name in feature.needs)}."
+    if feature.bare:
+        said[0] += f" Pods of the {'application' if feature.bare == 'app' else 'generators'} stay outside of the mesh."
+    annotated = [f"| pod, annotation | `{name}` | `{value}` |" for name, value in feature.pod_annotations.items()]
+    annotated += [f"| namespace, label | `{name}` | `{value}` |" for name, value in feature.namespace_labels.items()]
+    if annotated:
+        said.append("\n".join(["| set on | name | value |", "|---|---|---|", *annotated]))
+    if feature.manifests:
+        said.append(_objects(mesh, feature.manifests, where))
+    if feature.absent:
+        said.append(f"A treatment without it applies instead:\n\n{_objects(mesh, feature.absent, where)}")
+    return "\n\n".join(said)
+
+
+def _objects(mesh: Any, names: Sequence[str], where: str) -> str:
+    """The mesh's own objects whole, with what stands beside them for everybody (a collector) by name."""
+    import yaml
+
+    made = []
+    for name in names:
+        own, others = [], []
+        for document in re.split(r"(?m)^---\n", (mesh.folder / name).read_text()):
+            item = yaml.safe_load(document)
+            group = item["apiVersion"].rpartition("/")[0]
+            if group in ("", "apps"):
+                others.append(f"{item['kind']} `{item['metadata']['name']}`")
+            else:
+                own.append(document.strip())
+        besides = f" (and {', '.join(others)})" if others else ""
+        if not own:
+            made.append(f"[{name}]({where}/{name}): {', '.join(others)}.")
+            continue
+        made.append(f"[{name}]({where}/{name}){besides}:\n\n```yaml\n" + "\n---\n".join(own) + "\n```")
+    return "\n\n".join(made)
 
 
 def _recorded(sample: str, use: Callable[[Any], Made]) -> Made:
@@ -302,20 +409,20 @@ def found_of(row: VerdictRow) -> str:
 
 def _against_none(data: Any) -> list[tuple[str, ...]]:
     loads = [load.label for load in data.plan.study.loads]
-    rows = {(row.treatment, row.load, row.response): row for row in data.verdicts}
+    none = data.plan.study.baseline
+    rows = {(row.treatment, row.load, row.response): row for row in data.verdicts if row.baseline == none.name}
     return [
         (f"`{one.name}`", *(found_of(rows[one.name, load, response]) for load in loads for response in QUOTED))
         for one in data.plan.study.treatments
-        if one != data.plan.study.baseline
+        if one != none
     ]
 
 
 def _places(data: Any) -> list[tuple[str, ...]]:
     from meshtrial.inference.ranking import rankings
-    from meshtrial.inference.reanalysis import reanalyse
 
     loads = [load.label for load in data.plan.study.loads]
-    of = {(one.load, one.response.name): one for one in rankings(reanalyse(data, pairs=True).data)}
+    of = {(one.load, one.response.name): one for one in rankings(data)}
     columns = [{p.treatment: p.places for p in of[load, name].places} for load in loads for name in QUOTED]
     first = [place.treatment for place in of[loads[0], QUOTED[0]].places]
     return [(f"`{name}`", *(column[name] for column in columns)) for name in first]
@@ -333,7 +440,8 @@ def results(text: str) -> str:
     """What the recorded studies found."""
     text = under(text, "## Meshes against none", _recorded(MESHES, _against_none))
     text = under(text, "## Meshes against each other", _recorded(MESHES, _places))
-    text = under(text, "## What each feature adds", [row for one in FEATURES for row in _recorded(one, _each_contrast)])
+    for mesh, sample in FEATURES.items():
+        text = under(text, f"### On {mesh}", _recorded(sample, _each_contrast))
     return under(text, "## Ambient and the details application", _recorded(DETAILS, _each_contrast))
 
 
@@ -357,7 +465,7 @@ def _forest(data: Any) -> str:
 
 
 # Which recorded study shows what a study's result looks like, and at which load.
-EXAMPLES = {"mesh_comparison": (MESHES, "500rps-10c"), "feature_impact": (FEATURES[0], "300rps-8c")}
+EXAMPLES = {"mesh_comparison": (MESHES, "500rps-10c"), "feature_impact": (FEATURES["Istio"], "500rps-10c")}
 SMALL = ("ambient_vs_no_mesh/20261121T211720Z-77c58730", "300rps-4c")
 
 
@@ -415,6 +523,7 @@ MADE: dict[Path, Callable[[str], str]] = {
     Path("docs", "reference", "responses.md"): responses,
     Path("docs", "reference", "command-line.md"): command_line,
     Path("docs", "reference", "python.md"): python,
+    Path("docs", "reference", "mesh-configuration.md"): configuration,
     Path("docs", "how-to", "cost.md"): durations,
     Path("docs", "explanation", "results.md"): results,
     Path("docs", "meshes.svg"): picture,

@@ -1,7 +1,5 @@
 """Interrupting a real build while its compilers run, for the tests of both builds."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -16,15 +14,8 @@ from waiting import wait_for
 def interrupt(argv: Sequence[str | Path], number: int, changed: Mapping[str, str], compilers: int) -> tuple[int, str]:
     """Start a build, signal it alone once so many compilers run, and see that no program of it goes on.
 
-    Parameters
-    ----------
-    changed : mapping
-        Environment by which the build's programs are known; it names an empty GOCACHE, so that there is work.
-
-    Returns
-    -------
-    int, str
-        Exit code and what it said on standard error.
+    By ``changed`` of the environment its programs are known; it names an empty GOCACHE, so that there is work. What
+    comes back are the exit code and what was said on standard error.
     """
     # A shell lets what it starts in the background ignore Ctrl-C, and so would this build.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -1,7 +1,5 @@
 """How a test asks for an error: by its kind and the values that it names. One test by message holds its words."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

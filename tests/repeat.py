@@ -4,8 +4,6 @@
 pytest of its own, so that none knows of another. The exit code is 1 if anything ever failed.
 """
 
-from __future__ import annotations
-
 import argparse
 import collections
 import os

@@ -1,7 +1,5 @@
 """Programs that run, known by their environment: those that a test started, and nobody else's."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How a test waits for what another thread or process does: until it is done, with an end for one that never is."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

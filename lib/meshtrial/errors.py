@@ -8,15 +8,11 @@ from collections.abc import Mapping
 class MeshtrialError(Exception):
     """Anything a user can mend; the command line prints its message alone, without a traceback.
 
-    Attributes
-    ----------
-    exit_code : int
-        What the command exits with: 1 failed, 2 bad usage, 4 a gate fired.
-    evidence : mapping
-        File name to text: what a message is too short for (events, logs). A run keeps it beside its own logs.
+    ``evidence`` is file name to text: what a message is too short for (events, logs). A run keeps it beside its own
+    logs.
     """
 
-    exit_code = 1
+    exit_code = 1  # of the command: 1 failed, 2 bad usage, 4 a gate fired
 
     def __init__(self, message: str = "", evidence: Mapping[str, str] | None = None) -> None:
         super().__init__(message)

@@ -10,23 +10,11 @@ from meshtrial.errors import UsageError
 
 @dataclass(frozen=True)
 class Margin:
-    """The largest change that nobody would act on.
+    """The largest change that nobody would act on; neither part is negative, nor are both zero."""
 
-    Attributes
-    ----------
-    relative : float
-        Relative change, 0.05 for 5 %.
-    floor : float
-        Absolute change in the response's stored unit, below which a relative change does not matter either
-        (0.0001 s on a p50 of 0.0005 s is 20 %); 0 for none.
-
-    Raises
-    ------
-    UsageError
-        If a value is negative or both are zero.
-    """
-
-    relative: float
+    relative: float  # change, 0.05 for 5 %
+    # Absolute change in the response's stored unit, below which a relative change does not matter either (0.0001 s on a
+    # p50 of 0.0005 s is 20 %); 0 for none
     floor: float = 0.0
 
     def __post_init__(self) -> None:
@@ -48,10 +36,7 @@ class Margin:
     def difference(self, baseline_median: float) -> float:
         """Largest difference in the response's unit; the bounds are minus and plus this.
 
-        Raises
-        ------
-        UsageError
-            If the baseline is zero and no floor was declared.
+        UsageError if the baseline is zero and no floor was declared.
         """
         size = max(self.relative * abs(baseline_median), self.floor)
         if not size > 0:
@@ -62,23 +47,9 @@ class Margin:
 
 
 def read_margin(text: str, unit: str, where: str = "margin ", known: Margin | None = None) -> Margin:
-    """Read ``5%``, ``0.2ms`` or ``5%,0.2ms``.
+    """Read ``5%``, ``0.2ms`` or ``5%,0.2ms``: a relative margin, for responses shown in ms an absolute floor, or both.
 
-    Parameters
-    ----------
-    text : str
-        A relative margin, for responses in milliseconds an absolute floor, or both.
-    unit : str
-        The response's display unit.
-    where : str
-        What stands before the text in a message.
-    known : Margin, optional
-        Keeps the part that the text does not give.
-
-    Raises
-    ------
-    UsageError
-        With what is allowed.
+    ``where`` stands before the text in a message; of ``known`` stays the part that the text does not give.
     """
     parts: dict[str, float] = {}
     try:

@@ -9,6 +9,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -33,17 +34,8 @@ _EXPECTED = {
 def read(kind: type[T], data: Any, root: str = "") -> T:
     """Make a dataclass, or a tuple of them, from plain data; lists pass for tuples, whole numbers for fractions.
 
-    Parameters
-    ----------
-    kind : type
-    data : Any
-    root : str
-        What the data is called in a message, where it is a part of something.
-
-    Raises
-    ------
-    UsageError
-        For what is missing, not known, or of another type than declared: where it is, and the value there.
+    UsageError for what is missing, not known, or of another type than declared: where it is, and the value there.
+    ``root`` is what the data is called in a message, where it is a part of something.
     """
     try:
         made = msgspec.convert(data, kind)
@@ -53,6 +45,24 @@ def read(kind: type[T], data: Any, root: str = "") -> T:
     except RecursionError:
         raise UsageError(f"{root or 'it'} holds lists in lists without an end") from None
     return made
+
+
+def read_yaml(path: Path, where: str, holds: str = "a mapping") -> dict[str, Any]:
+    """A mapping from a YAML file; UsageError where it is none, or cannot be read, by what the file is called."""
+    import yaml
+
+    try:
+        data = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except OSError as error:
+        raise UsageError(f"{where}: cannot be read ({error.strerror})") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # bytes, dates and digits that are none
+        raise UsageError(f"{where}: is not YAML ({' '.join(str(error).split())[:200]})") from None
+    if not isinstance(data, dict):
+        raise UsageError(f"{where}: must hold {holds}")
+    for name in data:
+        if not isinstance(name, str):  # YAML reads 1, on and 2026-01-01 as what they are not meant to be
+            raise UsageError(f"{where}: {shortened(name)} is not a name; put it in quotes")
+    return data
 
 
 def of_schema(data: Mapping[str, Any], schema: str, where: str) -> dict[str, Any]:

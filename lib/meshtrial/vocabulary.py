@@ -25,18 +25,8 @@ BETWEEN = "between"
 class Word(StrEnum):
     """A verdict in one word, as it is computed, recorded, shown and typed into a gate.
 
-    Attributes
-    ----------
-    standing : {"different", "equivalent", "open", "stopped", "unfinished"}
-        What was shown; ``open`` where nothing was, ``stopped`` where nothing is compared.
-    glyph, marker : str
-        Its sign in text and in figures.
-    filled : bool
-        Whether the marker is.
-    tone : str
-        Its colour, by name.
-    meaning : str
-        What a legend says.
+    Each with its standing (what was shown; ``open`` where nothing was, ``stopped`` where nothing is compared), its sign
+    in text, its marker in figures and whether that is filled, its colour by name, and what a legend says.
     """
 
     SLOWER = "slower", "different", "▲", ">", True, "worse", "the interval and the corrected test show more latency"
@@ -63,7 +53,7 @@ class Word(StrEnum):
         "s",
         False,
         "open",
-        "the A/A test failed at the size of the margin, and the effect is not larger than that",
+        "two deployments of the baseline differed by about the margin or more, and this effect is no larger than that",
     )
     SATURATED = (
         "saturated",

@@ -12,14 +12,8 @@ T = TypeVar("T")
 def until(look: Callable[[], T], timeout_s: float, every_s: float, done: Callable[[T], object] = bool) -> T:
     """What the last look saw: the first that is done, or the one after which the time was over.
 
-    Whoever must not go on without it asks what came back; a look that raises ends the waiting.
-
-    Parameters
-    ----------
-    look : callable
-        Looks once; it is called at least once, and never cut short.
-    done : callable
-        Whether what was seen is enough; anything true by default.
+    Whoever must not go on without it asks what came back; a look that raises ends the waiting. There is one look at
+    least, and none is cut short; enough is anything true by default.
     """
     deadline = time.monotonic() + timeout_s
     while not done(seen := look()) and time.monotonic() <= deadline:

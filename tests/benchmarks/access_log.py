@@ -1,25 +1,23 @@
 """A large access log read, sorted and written as Parquet: CPU and memory beside what else could do it, in one run.
 
-``.venv/bin/python tests/benchmarks/access_log.py [LINES]``; ten million lines are 1.04 GB and take some minutes. Each
-program is a process of its own. DuckDB takes part where it can be imported, which the project itself does not need
-(``pip install --target DIR duckdb``, then ``PYTHONPATH=DIR``). The last row is what a run does besides: planned starts,
-corrected latencies, and the result's histogram held against the log.
+``PYTHONPATH=lib:tests .venv/bin/python -P -m benchmarks.access_log [LINES]``; ten million lines are 1.04 GB and take
+some minutes. Each program is a process of its own. DuckDB takes part where it can be imported, which the project itself
+does not need (``pip install --target DIR duckdb``, then DIR in ``PYTHONPATH``). The whole run is what a study does
+besides: planned starts, corrected latencies, the result's histogram held against the log, and quantiles.
 """
-
-from __future__ import annotations
 
 import importlib.util
 import json
 import multiprocessing
-import os
-import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+from benchmarks.table import Row, main, used
 
 from meshtrial.load.histogram import EDGES, Histogram
 
@@ -49,12 +47,13 @@ from pathlib import Path
 from meshtrial.design.study import Load
 from meshtrial.load.generators import GeneratorOutput
 from meshtrial.load.ingest import ingest
+from meshtrial.records.columns import write_requests
 from meshtrial.records.schema import ComponentUsage
 usage = ComponentUsage("g", "load generator", 1.0, 1.0, None)
 output = GeneratorOutput("g", ("fortio", "-r", "0.000001"), 0, Path(log).with_suffix(".json"), Path(log), "", usage)
 measured = ingest([output], Load({rps}, {threads}, {duration_s}), 100)
 assert measured.notes == (), measured.notes
-measured.requests.write_parquet(out, compression="zstd")
+write_requests(measured.requests, Path(out))
 """,
 }
 
@@ -97,35 +96,36 @@ def write_log(path: Path, lines: int) -> float:
     return duration_s
 
 
-def used(program: str, log: Path, out: Path, duration_s: float) -> tuple[float, float]:
-    """CPU seconds and peak MB of a program, imports included."""
+def command(program: str, log: Path, out: Path, duration_s: float) -> list[str]:
+    """What runs a program, imports included."""
     for name, value in {"rps": RPS, "threads": THREADS, "duration_s": duration_s}.items():
         program = program.replace(f"{{{name}}}", str(value))
-    child = subprocess.Popen([sys.executable, "-c", f"log, out = {str(log)!r}, {str(out)!r}\n{program}"])
-    _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    assert child.returncode == 0, program
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1000
+    return [sys.executable, "-c", f"log, out = {str(log)!r}, {str(out)!r}\n{program}"]
 
 
-def main() -> None:
-    """Print a table."""
-    lines = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000
+def rows(lines: str = "10000000") -> Iterator[Row]:
+    """Ours beside each of the others; those that are not here are said."""
+    found: dict[str, tuple[float, float]] = {}
     with tempfile.TemporaryDirectory(prefix="meshtrial-") as folder:
         log = Path(folder) / "measure-g1.log"
         # In a process of its own: what a parent holds counts as the peak of the programs that it starts.
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-            duration_s = pool.submit(write_log, log, lines).result()
-        print(f"{lines:,} lines, {log.stat().st_size / 1e9:.2f} GB, {os.cpu_count()} cores, {os.uname().machine}")
-        first = 0.0
+            duration_s = pool.submit(write_log, log, int(lines)).result()
+        size = f"{int(lines):,} lines, {log.stat().st_size / 1e9:.2f} GB"
         for name, program in PROGRAMS.items():
-            if name == "DuckDB" and importlib.util.find_spec("duckdb") is None:
-                print(f"{name:<26} is not here")
+            if name != "DuckDB" or importlib.util.find_spec("duckdb") is not None:
+                found[name] = used(command(program, log, Path(folder) / "out.parquet", duration_s))
+    for ours in ("meshtrial", "meshtrial, the whole run"):
+        for other in ("DuckDB", "polars"):
+            done = "read, checked, sorted, written" if ours == "meshtrial" else "the same with schedule and quantiles"
+            what = f"access log of {size}: {done}; beside {other}, which reads, sorts and writes"
+            cpu, memory = (f"{found[ours][0]:.1f} s of CPU", f"{found[ours][1]:,.0f} MB at the peak")
+            if other not in found:
+                yield Row(what, f"{cpu}, {memory}", f"{other} is not installed")
                 continue
-            cpu_s, peak_mb = used(program, log, Path(folder) / "out.parquet", duration_s)
-            first = first or cpu_s
-            print(f"{name:<26} {cpu_s:6.1f} s CPU ({cpu_s / first:.2f} of the first), {peak_mb:6.0f} MB at the peak")
+            yield Row(what, cpu, f"{found[other][0]:.1f} s of CPU", found[ours][0] / found[other][0])
+            yield Row(what, memory, f"{found[other][1]:,.0f} MB at the peak", found[ours][1] / found[other][1])
 
 
 if __name__ == "__main__":
-    main()
+    main(rows)

@@ -1,13 +1,12 @@
-"""Where the seconds of one block go, by phase, on this machine or on any cluster that you may write to. Run by hand:
+"""Where the seconds of one block go, by phase, on this machine or on any cluster that you may write to:
 
-.venv/bin/python -P tests/benchmarks/block.py local [NAME=VALUE...]
-.venv/bin/python -P tests/benchmarks/block.py kubernetes cluster_file=FILE [NAME=VALUE...]
+PYTHONPATH=lib:tests .venv/bin/python -P -m benchmarks.block [STUDY local [NAME=VALUE...]]
+PYTHONPATH=lib:tests .venv/bin/python -P -m benchmarks.block STUDY kubernetes cluster_file=FILE [NAME=VALUE...]
 
-Names are parameters of `feature_impact`, as for `meshtrial run`. A phase is told by the wall clock: of what runs beside
-each other, once. What lies in none of them is what the runner does between.
+Names are parameters of the study, as for `meshtrial run`; without any, two quick studies of one machine. A phase is
+told by the wall clock: of what runs beside each other, once. What lies in none of them is what the runner does between.
+Of a study of several loads a block is one of each.
 """
-
-from __future__ import annotations
 
 import sys
 import tempfile
@@ -21,6 +20,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from benchmarks.table import Row, main
+
 from meshtrial.design.parameters import read_parameters
 from meshtrial.design.plan import make_plan
 from meshtrial.design.studies import study_module
@@ -31,14 +32,18 @@ from meshtrial.run.trial import make_testbed
 from meshtrial.testbed.kubernetes.deployment import KubernetesDeployment
 from meshtrial.testbed.kubernetes.meshes import MeshInstaller
 from meshtrial.testbed.local.deployment import LocalDeployment
+from meshtrial.testbed.local.scaleout.deployment import TiersDeployment
+from meshtrial.testbed.local.testbed import LocalTestbed
 
 Interval = tuple[float, float]
 # Phases in their order, and why a study cannot do without them.
 PHASES = {
+    "state of the machine": "how it wakes and reckons, before every run",
     "mesh install": "its pods come up; what has no mesh is deployed meanwhile",
     "deploy": "pods come up, beside each other, until a request comes through",
     "proofs": "counters and refusals, before and after the load, beside each other",
     "warm-up": "beside each other, at one load's rate",
+    "pushes": "what a change costs the control plane, when the load is over",
     "readings of usage": "a kubelet's next reading, behind a slice and before the next at once",
     "load": "what is measured, and what is discarded before each slice",
     "ingest": "every request is read, beside each other",
@@ -55,6 +60,9 @@ def owners(backend: str) -> list[tuple[str, Any, str]]:
     methods |= {"logs": "collect_logs", "removal": "close"}
     found = [(phase, deployment, name) for phase, name in methods.items()]
     found += [("warm-up", stage, "warm_up"), ("ingest", ingest, "ingest_slices")]
+    if backend == "local":
+        found += [("state of the machine", LocalTestbed, "before_run"), ("pushes", TiersDeployment, "facts")]
+        found += [(phase, TiersDeployment, name) for phase, name in methods.items() if name in vars(TiersDeployment)]
     if backend == "kubernetes":
         found += [("mesh install", MeshInstaller, "install"), ("mesh removal", MeshInstaller, "uninstall")]
     return found
@@ -95,9 +103,15 @@ def covered(intervals: list[Interval]) -> float:
     return total
 
 
-def main(backend: str, *pairs: str) -> None:
-    """Make the first block of a plan, and print its phases."""
-    module = study_module("feature_impact")
+def rows(study: str = "", backend: str = "local", *pairs: str) -> Iterator[Row]:
+    """A block of the study by phase; without one, of the two quick studies whose duty is known to be poor or large."""
+    for name in (study,) if study else ("ambient_vs_no_mesh", "scale_out"):
+        yield from phases_of(name, backend, *pairs)
+
+
+def phases_of(study: str, backend: str, *pairs: str) -> Iterator[Row]:
+    """Make the first block of a plan; its phases against the whole, and what was measured of it."""
+    module = study_module(study)
     kinds = {parameter.name: type(parameter.default) for parameter in module.PARAMETERS}
     given = {name: kinds[name](value) for name, value in (pair.split("=", 1) for pair in pairs)}
     plan = make_plan(module.build(read_parameters(module.PARAMETERS, {"blocks": 2} | given | {"backend": backend})))
@@ -113,23 +127,20 @@ def main(backend: str, *pairs: str) -> None:
             records = store.records()
     finally:
         bed.close()
-    (load,) = plan.study.loads
-    print(f"{'phase':<20}{'s':>8}{'share':>8}  what for")
+    block = f"a block of {study}, {len(records)} runs"
     for phase, why in PHASES.items():
         if phase in spent:
             seconds = covered(spent[phase])
-            print(f"{phase:<20}{seconds:>8.1f}{seconds / whole_s:>8.0%}  {why}")
+            yield Row(f"{block}: {phase} ({why})", f"{seconds:.1f} s", f"{whole_s:.1f} s, all of it", seconds / whole_s)
     between_s = whole_s - covered([one for found in spent.values() for one in found])
-    print(
-        f"{'between':<20}{between_s:>8.1f}{between_s / whole_s:>8.0%}  drawing, recording, waiting for the last block"
-    )
-    measured_s, loaded_s = (len(records) * load.slices * s for s in (load.duration_s, load.call_s))
+    what = f"{block}: between (drawing, recording, waiting for the last block)"
+    yield Row(what, f"{between_s:.1f} s", f"{whole_s:.1f} s, all of it", between_s / whole_s)
+    planned = {run.run_id: plan.load_of(run) for run in plan.runs}
+    measured_s = sum(planned[record.run_id].slices * planned[record.run_id].duration_s for record in records)
     invalid = sum(not record.valid for record in records)
-    print(
-        f"{len(records)} runs in {whole_s:.0f} s, {invalid} of them invalid: measured {measured_s / whole_s:.0%} of the"
-    )
-    print(f"time, {loaded_s / whole_s:.0%} with what is discarded before each slice")
+    what = f"{block}, {invalid} of them invalid: what is measured of the time"
+    yield Row(what, f"{measured_s:.1f} s", f"{whole_s:.1f} s, all of it", measured_s / whole_s)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(rows)

@@ -1,22 +1,20 @@
-"""What verdicts and the page of a study of 2,001 runs cost, beside one of 201, with ties and without. Run by hand:
-
-PYTHONPATH=tests .venv/bin/python -m benchmarks.many_runs
+"""What verdicts and the page of a study of 2,001 runs cost, beside one of 201, with ties and without.
 
 Three treatments, corrected by max-T; with ties every latency is a multiple of 0.05 ms, as of a clock that is coarse.
 Each in a process of its own, so that its memory is its own.
 """
-
-from __future__ import annotations
 
 import multiprocessing
 import resource
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
+from benchmarks.table import Row, main
 from browser.simulated import page_of
 from unit.report import synth
 
@@ -29,20 +27,18 @@ STEP_S = 5e-5
 LIMIT_S, LIMIT_BYTES = 10.0, 500e6  # of the larger study
 
 
-def main() -> bool:
-    """Say what each takes, the ratio of the two, and whether the larger one keeps the limits."""
-    within = True
+def rows() -> Iterator[Row]:
+    """CPU and memory of the larger study against their limits, and what it costs beside the smaller one."""
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         for ties in (False, True):
             (few_verdicts, few_page, _), (verdicts, page, held) = (
                 pool.apply(measured, (blocks, ties)) for blocks in (FEW, MANY)
             )
-            print(f"{3 * MANY} runs, {'with' if ties else 'without'} ties:", end=" ")
-            print(f"verdicts {verdicts:.1f} s ({verdicts / few_verdicts:.1f} times those of {3 * FEW} runs),", end=" ")
-            print(f"page {page:.1f} s ({page / few_page:.1f} times), {held / 1e6:.0f} MB at the most", flush=True)
-            within &= verdicts + page <= LIMIT_S and held <= LIMIT_BYTES
-    print(f"the limits are {LIMIT_S:g} s of CPU and {LIMIT_BYTES / 1e6:g} MB")
-    return within
+            what = f"verdicts and page of {3 * MANY:,} runs, {'with' if ties else 'without'} ties"
+            cpu, few = verdicts + page, few_verdicts + few_page
+            yield Row(what, f"{cpu:.1f} s of CPU", f"{LIMIT_S:g} s, the limit", cpu / LIMIT_S)
+            yield Row(what, f"{cpu:.1f} s of CPU", f"{few:.1f} s for {3 * FEW} runs, a tenth", cpu / few)
+            yield Row(what, f"{held / 1e6:.0f} MB", f"{LIMIT_BYTES / 1e6:.0f} MB, the limit", held / LIMIT_BYTES)
 
 
 def measured(blocks: int, ties: bool) -> tuple[float, float, float]:
@@ -69,4 +65,4 @@ def asked(data: StudyData, ties: bool) -> StudyData:
 
 
 if __name__ == "__main__":
-    raise SystemExit(not main())
+    main(rows)

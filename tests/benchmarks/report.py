@@ -1,17 +1,14 @@
-"""How large the report of a 600-run study is and how long it takes to open it. Run by hand:
-
-PYTHONPATH=tests .venv/bin/python -m benchmarks.report
+"""How large the report of a 600-run study is and how long it takes to open it.
 
 The study is simulated (4 treatments x 150 blocks, 1500 requests a run); its page is made by the cells of the notebook.
 """
 
-from __future__ import annotations
-
 import statistics
 import tempfile
-import time
+from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.table import Row, main
 from browser import opening
 from browser.simulated import page_of
 from unit.report import synth
@@ -20,26 +17,18 @@ BLOCKS, VISITS = 150, 5
 LIMIT_S, LIMIT_BYTES = 2.0, 5_000_000
 
 
-def main() -> bool:
-    """Say both, and whether they are within the limits."""
+def rows() -> Iterator[Row]:
+    """Both against their limits."""
     with tempfile.TemporaryDirectory() as folder:
-        began = time.perf_counter()
         data = synth.study_data(Path(folder), synth.Shape(blocks=BLOCKS, requests=4500))
-        simulated = time.perf_counter()
         page = page_of(data, Path(folder) / "report.html")
-        print(f"{len(data.runs)} runs; page made in {time.perf_counter() - simulated:.1f} s", end=" ")
-        print(f"(simulated in {simulated - began:.1f} s)")
-        size = page.stat().st_size
-        print(f"size: {size / 1e6:.2f} MB; the limit is {LIMIT_BYTES / 1e6:g} MB")
-        slowest = 0.0
+        size, what = page.stat().st_size, f"report of {len(data.runs)} runs"
+        yield Row(f"{what}: size", f"{size / 1e6:.2f} MB", f"{LIMIT_BYTES / 1e6:g} MB, the limit", size / LIMIT_BYTES)
         with opening.browser() as chromium:
             for setting in (opening.SETTINGS["1280"], opening.SETTINGS["phone"]):
-                taken = [opening_s(chromium, page, setting) for _ in range(VISITS)]
-                middle = statistics.median(taken)
-                slowest = max(slowest, middle)
-                print(f"opens at {setting.name}: {middle:.2f} s (median of {VISITS}, {max(taken):.2f} s at most)")
-        print(f"the limit is {LIMIT_S:g} s")
-    return size <= LIMIT_BYTES and slowest <= LIMIT_S
+                middle = statistics.median(opening_s(chromium, page, setting) for _ in range(VISITS))
+                opened = f"{what}: opened at {setting.name}, median of {VISITS}"
+                yield Row(opened, f"{middle:.2f} s", f"{LIMIT_S:g} s, the limit", middle / LIMIT_S)
 
 
 def opening_s(chromium: opening.Browser, page: Path, setting: opening.Setting) -> float:
@@ -54,4 +43,4 @@ def opening_s(chromium: opening.Browser, page: Path, setting: opening.Setting) -
 
 
 if __name__ == "__main__":
-    raise SystemExit(not main())
+    main(rows)

@@ -1,13 +1,10 @@
-"""How long 600 sidecars take to start, forked from one and started singly, in turns. Run by hand, on a quiet machine:
-
-.venv/bin/python tests/benchmarks/sidecar_start.py [REPLICAS A TIER] [ROUNDS]
-"""
-
-from __future__ import annotations
+"""How long 600 sidecars take to start, forked from one and started singly, in turns: ``[REPLICAS A TIER] [ROUNDS]``."""
 
 import sys
+from collections.abc import Iterator
 
 import numpy as np
+from benchmarks.table import Row, main
 
 from meshtrial import native
 from meshtrial.design.study import Load, Treatment
@@ -15,6 +12,7 @@ from meshtrial.testbed.local import proc
 from meshtrial.testbed.local.scaleout import deploy
 
 GIB = 2.0**30
+LIMIT_S = 30.0
 
 
 def start(replicas: int) -> tuple[float, float, float]:
@@ -29,19 +27,22 @@ def start(replicas: int) -> tuple[float, float, float]:
         made.close()
 
 
-def main(replicas: int = 200, rounds: int = 3) -> None:
-    """Print a line a start, and the ratio of the medians."""
+def rows(replicas: str = "200", rounds: str = "3") -> Iterator[Row]:
+    """The median of each way, beside the other and beside the limit."""
     library = native.forkserver()
     seconds: dict[str, list[float]] = {"forked": [], "singly": []}
-    for _ in range(rounds):
+    for _ in range(int(rounds)):
         for how, found in seconds.items():
             native.forkserver = (lambda: library) if how == "forked" else (lambda: None)
-            wall, cpu, memory = start(replicas)
+            wall, cpu, memory = start(int(replicas))
             found.append(wall)
-            print(f"{3 * replicas} sidecars {how}: {wall:.1f} s, CPU {cpu:.1f} s, {memory:.2f} GiB", flush=True)
-    ratio = np.median(seconds["forked"]) / np.median(seconds["singly"])
-    print(f"forked / singly: {ratio:.2f}; the limit for 600 is 30 s")
+            said = f"{how}: {wall:.1f} s, CPU {cpu:.1f} s, {memory:.2f} GiB"
+            print(f"{3 * int(replicas)} sidecars {said}", file=sys.stderr, flush=True)
+    forked, singly = (float(np.median(found)) for found in seconds.values())
+    what = f"{3 * int(replicas)} sidecars started and configured (median of {rounds})"
+    yield Row(what, f"{forked:.1f} s forked from one", f"{singly:.1f} s started singly", forked / singly)
+    yield Row(what, f"{forked:.1f} s forked from one", f"{LIMIT_S:g} s, the limit", forked / LIMIT_S)
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(rows)

@@ -1,7 +1,5 @@
 """axe-core, the checker of accessibility, had from npm by version and digest and kept in the checkout's cache."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import shutil

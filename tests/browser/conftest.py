@@ -1,7 +1,5 @@
 """One Chromium, and one rendering of each report."""
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ A row a report, a column a setting; ``--each FOLDER`` keeps every screenshot bes
 git: they are made again from the records.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import tempfile

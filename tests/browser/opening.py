@@ -1,7 +1,5 @@
 """A page opened in a real browser: five settings, and everything that a test asks about it, looked at in one visit."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

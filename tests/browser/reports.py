@@ -1,7 +1,5 @@
 """Reports to look at: those of the recorded samples, made by the command that a reader uses."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The page of a study that exists in memory alone: a notebook's own cells, executed without a kernel."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 from typing import Any

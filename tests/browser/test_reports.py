@@ -1,7 +1,5 @@
 """Every report of the samples in a real browser: wide, at 1280 px, on a phone, in the dark and on paper."""
 
-from __future__ import annotations
-
 import pytest
 from browser import opening, reports
 

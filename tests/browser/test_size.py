@@ -1,7 +1,5 @@
 """A study of 600 runs makes a page that can be sent and opened; tests/benchmarks/report.py says how fast it opens."""
 
-from __future__ import annotations
-
 from browser.simulated import page_of
 from unit.report import synth
 

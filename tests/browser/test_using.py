@@ -1,7 +1,5 @@
 """What a reader does with a page: sort by keyboard, read it without a script, print it, make it again."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Iterator
@@ -92,7 +90,7 @@ def test_what_is_not_there_comes_last_whichever_way_it_is_sorted(page):
         shown = page.evaluate(
             """() => {
                 const table = [...document.querySelectorAll("table.mt-sortable")]
-                    .find(one => one.getAttribute("aria-label").startsWith("Gates"));
+                    .find(one => one.getAttribute("aria-label").startsWith("Checks of load"));
                 table.tHead.rows[0].cells[1].querySelector("button").click();
                 return [...table.tBodies[0].rows].map(row => row.cells.length > 1 ? row.cells[1].textContent : "");
             }"""

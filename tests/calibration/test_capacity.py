@@ -1,7 +1,5 @@
 """Two treatments of one capacity through the product's own search, against a server whose limit wanders."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from types import SimpleNamespace

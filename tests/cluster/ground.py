@@ -4,13 +4,12 @@ The test cluster has the images that are built here, and those of a folder; an o
 meshes' data names. What else runs on it is compared before and after, never touched.
 """
 
-from __future__ import annotations
-
+import contextlib
 import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from remains import Remains, fingerprint
 from test_backend_support import images_of, options_for
 from testcluster import Cluster, ClusterError, call
 
+from meshtrial.design.study import Study
 from meshtrial.testbed.kubernetes import KubernetesOptions, KubernetesTestbed
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.meshread import find_meshes
@@ -28,23 +28,12 @@ from meshtrial.testbed.kubernetes.meshread import find_meshes
 
 @dataclass(frozen=True)
 class Ground:
-    """The cluster that a conformance test stands on.
-
-    Attributes
-    ----------
-    kubeconfig : Path
-    meshes : tuple of str
-        Those that can be installed on it; on an own cluster all, for it pulls their releases.
-    cluster : Cluster, optional
-        The test cluster; None on an own one.
-    cluster_file : str
-        The user's options for an own cluster.
-    """
+    """The cluster that a conformance test stands on."""
 
     kubeconfig: Path
-    meshes: tuple[str, ...]
-    cluster: Cluster | None = None
-    cluster_file: str = ""
+    meshes: tuple[str, ...]  # that can be installed on it; on an own cluster all, for it pulls their releases
+    cluster: Cluster | None = None  # the test cluster
+    cluster_file: str = ""  # the user's options for an own cluster
 
     @property
     def own(self) -> bool:
@@ -83,6 +72,12 @@ class Ground:
         """``kubectl get ... -o json``, parsed."""
         return json.loads(self.kubectl("get", *arguments, "-o", "json"))
 
+    def asked_for(self, study: Study) -> AbstractContextManager[None]:
+        """Bring what the meshes of a study ask of a cluster."""
+        known = find_meshes(KubernetesOptions.read(self.options()))
+        names = dict.fromkeys(t.versioned for t in study.treatments if t.versioned in known)
+        return self.asked_by(*(known[name] for name in names))
+
     def require(self, mesh: str) -> None:
         """Skip the test by the mesh's name where it cannot be installed; fail where it must be (CI with the folder)."""
         if self.cluster is not None:
@@ -101,23 +96,34 @@ class Ground:
                 pytest.skip(f"{app}: its image {name} is not here")
 
     @contextmanager
-    def crds_for(self, mesh: Mesh) -> Iterator[None]:
-        """Bring what features ask of a cluster (the Gateway API's CRDs), then take it away; an own one has its own."""
-        wanted = {kind for feature in mesh.features.values() for kind in feature.requires}
-        if self.cluster is None or not wanted:
+    def asked_by(self, *meshes: Mesh) -> Iterator[None]:
+        """Bring what meshes ask of a cluster (CRDs, volumes), then take it away; an own one has its own."""
+        asked = {kind for mesh in meshes for part in (mesh, *mesh.features.values()) for kind in part.requires}
+        if self.cluster is None:
             yield
             return
-        folder = str(self.cluster.istio().gateway_crds)
+        with contextlib.ExitStack() as brought:
+            if asked:
+                brought.enter_context(self._gateway_crds(self.cluster, asked))
+            if any(mesh.storage for mesh in meshes):
+                brought.enter_context(self.cluster.volumes())
+            yield
+
+    @contextmanager
+    def _gateway_crds(self, cluster: Cluster, asked: set[str]) -> Iterator[None]:
+        folder = str(cluster.istio().gateway_crds)
         self.kubectl("apply", "--server-side", "-f", folder)
-        self.kubectl(
-            "wait", "--for=condition=Established", "--timeout=30s", *(f"crd/{kind}" for kind in sorted(wanted))
-        )
         try:
+            for kind, version in (one.split("/") for one in asked if "/" in one):
+                names = [one["name"] for one in self.get("crd", kind)["spec"]["versions"]]
+                place = f"/spec/versions/{names.index(version)}/served"
+                patch = json.dumps([{"op": "replace", "path": place, "value": True}])
+                self.kubectl("patch", "crd", kind, "--type=json", "-p", patch)
+            crds = sorted(f"crd/{one.partition('/')[0]}" for one in asked)
+            self.kubectl("wait", "--for=condition=Established", "--timeout=30s", *crds)
             yield
         finally:
             self.kubectl("delete", "-f", folder, "--ignore-not-found")
-
-    # --- what is on it ------------------------------------------------------------------------------------------------
 
     def remains(self) -> Remains:
         """Names of everything on it; of the test cluster also what meshes change on nodes."""

@@ -1,7 +1,5 @@
 """The designs of published studies for a cluster, each executed: shortened, one block, the meshes that are here."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,7 +47,7 @@ def test_a_design_runs(cluster: Cluster, ground: Ground, tmp_path: Path, path: P
     for treatment in study.treatments:
         ground.require_app(treatment.app or study.app)
     options = {"app_node_selector": "slot=n2", "load_node_selector": "slot=n1", "mesh_reinstall": "once"}
-    with bed_on(cluster, namespace="designs", **options) as bed:
+    with ground.asked_for(study), bed_on(cluster, namespace="designs", **options) as bed:
         store = executed(bed, study, tmp_path)
     runs = [run for run in store.records() if run.attempt == 1]
     assert len(runs) == len(study.treatments)

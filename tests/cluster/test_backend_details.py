@@ -1,7 +1,5 @@
 """The details apps on the cluster: the same service with and without TCP_NODELAY, as in the local study."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,11 +1,10 @@
 """What goes wrong on a cluster, on purpose: it is said with its reason, nothing foreign is touched, nothing is left."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_backend_support import bed_on, load_runs, one_run, options_for, owned_namespaces, study
@@ -15,7 +14,9 @@ from meshtrial import waiting
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import TestbedError
 from meshtrial.load import fortio
-from meshtrial.testbed.kubernetes import KubernetesTestbed
+from meshtrial.testbed.kubernetes import KubernetesOptions, KubernetesTestbed
+from meshtrial.testbed.kubernetes.cleanup import clean_cluster
+from meshtrial.testbed.kubernetes.client import Cluster as Api
 
 LOAD = Load(rps=50, connections=2, duration_s=12, warmup_s=0)
 NONE = Treatment.parse("none")
@@ -67,17 +68,51 @@ def test_api_server_killed_and_restarted_in_a_run(bed: KubernetesTestbed, cluste
     assert one_run(bed, "none", tmp_path, Load(rps=50, connections=2, duration_s=2)).failed == []
 
 
-def test_readings_wait_for_a_blinking_api_server(bed: KubernetesTestbed, cluster: Cluster):
-    deployment = bed.deploy(NONE, LOAD, "echo")
-    try:
+# Proofs after a load ask what proofs before it ask.
+PHASES = ("deploying", "proving", "reading", pytest.param("proving again", marks=pytest.mark.wide), "removing")
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_an_api_server_that_blinks_is_waited_for_in_each_phase(bed: KubernetesTestbed, cluster: Cluster, phase: str):
+    def step(name: str, work: Callable[[], Any]) -> Any:
+        if name != phase:
+            return work()
         cluster.kill_api_server()
-        thread = threading.Timer(2, cluster.start_api_server)
-        thread.start()
-        assert deployment.snapshot()["server"].cpu_s > 0
-        thread.join()
+        back = threading.Timer(2, cluster.start_api_server)
+        back.start()
+        try:
+            return work()
+        finally:
+            back.join()
+
+    try:
+        deployment = step("deploying", lambda: bed.deploy(NONE, LOAD, "echo"))
+        namespace = deployment.setup.namespace
+        try:
+            proofs = [*step("proving", lambda: deployment.prove("before", 0))]
+            assert step("reading", deployment.snapshot)["server"].cpu_s > 0
+            proofs += step("proving again", lambda: deployment.prove("after", 0))
+            assert [proof for proof in proofs if not proof.passed and proof.phase == "before"] == []
+        finally:
+            step("removing", deployment.close)
+        # It goes while the next one stands up, so nobody waited for it yet.
+        left = waiting.until(lambda: owned_namespaces(cluster), 60, 0.5, lambda names: namespace not in names)
+        assert namespace not in left
     finally:
         cluster.start_api_server()
-        deployment.close()
+
+
+def test_an_api_server_that_stays_away_is_said(cluster: Cluster):
+    # While deploying: what stands already is asked on streams that are open, and by the kubelets themselves.
+    options = options_for(cluster, namespace="away", api_patience_s=3)
+    with bed_on(cluster, namespace="away", api_patience_s=3) as bed:
+        bed.probe_pod()
+        with cluster.api_server_down(), pytest.raises(TestbedError, match="no answer") as caught:
+            bed.deploy(NONE, LOAD, "echo")
+        assert "\n" not in str(caught.value)
+    read = KubernetesOptions.read(options)
+    clean_cluster(Api(read.kubeconfig), read, force=True)
+    assert not any(name.startswith("away") for name in owned_namespaces(cluster))
 
 
 @pytest.mark.parametrize("part", ["load", "app"])

@@ -1,7 +1,5 @@
 """A deployment that grows: its pods stay, others join them, and every size is measured."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Sessions that end early: by Ctrl-C, in the middle of a deployment, by a crash. Nothing of theirs may stay."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,13 +1,12 @@
 """Restarts under load on the cluster: of the application, of node agents, of a control plane, by rolling their pods."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ground import Ground
 from test_backend_support import bed_on, designed, executed, owned_namespaces
 from testcluster import Cluster
 
@@ -51,14 +50,24 @@ def one_run(bed: KubernetesTestbed, treatment: str, folder: Path) -> RunRecord:
         pytest.param("istio+mtls+restart-control-plane", "", marks=pytest.mark.wide),
         pytest.param("istio-ambient+restart-proxies", "istio-ambient", marks=pytest.mark.wide),
         pytest.param("linkerd+restart-control-plane", "linkerd", marks=pytest.mark.wide),
+        # A StatefulSet of one, which comes back with its volume.
+        pytest.param("consul+l7+restart-control-plane", "consul", marks=pytest.mark.wide),
     ],
 )
 def test_a_part_is_rolled_over_under_load(
-    bed: KubernetesTestbed, require_mesh: Callable[[str], None], tmp_path: Path, treatment: str, mesh: str
+    ground: Ground,
+    bed: KubernetesTestbed,
+    require_mesh: Callable[[str], None],
+    tmp_path: Path,
+    treatment: str,
+    mesh: str,
 ):
     if mesh:
         require_mesh(mesh)
-    run = one_run(bed, treatment, tmp_path)
+    with ground.asked_by(*([bed.meshes[mesh]] if mesh else [])):
+        run = one_run(bed, treatment, tmp_path)
+        if mesh:
+            bed.uninstall(mesh)  # before what it asked for goes
     assert run.valid, run.reasons
     part = Treatment.parse(treatment).restart
     (replaced,) = [proof for proof in run.proofs if proof.phase == "during"]

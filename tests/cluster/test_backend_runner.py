@@ -1,13 +1,12 @@
 """A study that runs in its cluster: a Job whose pod is killed in the middle goes on, and its records come out whole."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from test_backend_support import options_for, owned_namespaces
-from testcluster import Cluster
+from testcluster import Cluster, ClusterError
 
 from meshtrial import cli, waiting
 from meshtrial.inference import read_study
@@ -81,7 +80,9 @@ def said(cluster: Cluster) -> str:
     lines += cluster.kubectl("-n", "meshtrial", "get", "events", "--sort-by=.lastTimestamp")
     for pod in cluster.get("-n", "meshtrial", "pods")["items"]:
         name = pod["metadata"]["name"]
-        lines += f"\n--- {name}\n" + cluster.kubectl("-n", "meshtrial", "logs", name, "--tail=60")
+        lines += f"\n--- {name}\n"
+        with contextlib.suppress(ClusterError):  # a container that has not begun has no log
+            lines += cluster.kubectl("-n", "meshtrial", "logs", name, "--tail=60")
     return lines
 
 
@@ -116,6 +117,11 @@ def pods(cluster: Cluster) -> list[str]:
     return cluster.kubectl("-n", "meshtrial", "get", "pods", "-o", "name").split()
 
 
+def ended(cluster: Cluster) -> bool:
+    conditions = cluster.get("-n", "meshtrial", "job", "meshtrial-study").get("status", {}).get("conditions") or []
+    return any(one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in conditions)
+
+
 def test_a_job_that_is_killed_goes_on_and_its_records_verify_here(cluster: Cluster, volume: Path, tmp_path: Path):
     image = cluster.import_runner(NODE)
     cluster.apply(yaml.safe_dump_all(manifest(cluster, image)))
@@ -133,11 +139,7 @@ def test_a_job_that_is_killed_goes_on_and_its_records_verify_here(cluster: Clust
     left = set(owned_namespaces(cluster))
     assert "meshtrial-ambient-vs-no-mesh-probe" in left
 
-    def ended() -> bool:
-        conditions = cluster.get("-n", "meshtrial", "job", "meshtrial-study").get("status", {}).get("conditions") or []
-        return any(one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in conditions)
-
-    wait_for("the end of the Job", ended, 400, cluster)
+    wait_for("the end of the Job", lambda: ended(cluster), 400, cluster)
     (second,) = set(pods(cluster)) - set(first)
     log = cluster.kubectl("-n", "meshtrial", "logs", second)
     assert "left by an earlier session and removed: " in log
@@ -158,3 +160,30 @@ def test_a_job_that_is_killed_goes_on_and_its_records_verify_here(cluster: Clust
     assert cluster.get("namespace", "meshtrial")["status"]["phase"] == "Active"
     assert not [name for name in pods(cluster) if "reader" in name]
     assert fetch(cluster, tmp_path / "here")[1].endswith("0 of them new here\n")
+
+
+def test_a_volume_that_is_full_is_said_and_the_job_goes_on_once_there_is_room(
+    cluster: Cluster, volume: Path, tmp_path: Path
+):
+    # In the node's own view of the machine's files, where the kubelet finds the volume.
+    node = ("nsenter", "-t", str(cluster.state().procs[NODE].pid), "-m", "--")
+
+    def sized(size: str, *more: str) -> None:
+        options = ",".join((*more, f"size={size}", f"uid={USER}", f"gid={USER}"))
+        subprocess.run([*node, "mount", "-t", "tmpfs", "-o", options, "records", str(volume)], check=True)
+
+    sized("256k")
+    try:
+        cluster.apply(yaml.safe_dump_all(manifest(cluster, cluster.import_runner(NODE))))
+        wait_for("a line on the volume", lambda: "No space left on device" in said(cluster), 300, cluster)
+        assert "Traceback" not in said(cluster)
+        sized("256m", "remount")
+        wait_for("the end of the Job", lambda: ended(cluster), 400, cluster)
+        whole, told = fetch(cluster, tmp_path / "here")
+        assert "whole" in told
+        data = read_study(StudyStore.open(whole))
+        assert {run.run_id for run in data.runs} == {run.run_id for run in data.plan.runs}
+        assert owned_namespaces(cluster) == []
+    finally:
+        cluster.kubectl("-n", "meshtrial", "delete", "jobs", "--all", "--cascade=foreground", timeout_s=330)
+        subprocess.run([*node, "umount", "--lazy", str(volume)], check=False)

@@ -1,10 +1,9 @@
 """Whole runs on the test cluster: every treatment that can be had there, deployed, proven, loaded, metered, removed."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,9 @@ from testcluster import Cluster
 
 from meshtrial import waiting
 from meshtrial.design.study import Load, Treatment
+from meshtrial.errors import UsageError
+from meshtrial.load.ingest import ingest
+from meshtrial.run.stage import usage_responses
 from meshtrial.testbed.kubernetes import KubernetesTestbed
 
 
@@ -91,6 +93,60 @@ def test_reference_sidecar_with_opa(bed: KubernetesTestbed, tmp_path: Path):
     assert run.failed == []
     assert {"OPA with a method that is not allowed", "decisions of the policy servers"} <= run.names
     assert run.usage["server opa"].role == "policy"
+
+
+SECRET = {"plaintext from outside the mesh refused", "connections of mutual TLS to the server's sidecar"}
+PLAIN = {"plaintext from outside the mesh accepted", "no connection of mutual TLS to the server's sidecar"}
+CARRIED = {"bytes from the server's sidecar to the application", "bytes from the client's sidecar to the service"}
+OF_BYTES = pytest.mark.parametrize(
+    ("treatment", "proofs"),
+    [
+        ("none", {"no proxy container"}),
+        pytest.param("istio", PLAIN | CARRIED, marks=pytest.mark.wide),
+        ("istio+mtls", SECRET | CARRIED),
+    ],
+)
+
+
+@OF_BYTES
+def test_bytes_as_fast_as_they_go(bed: KubernetesTestbed, tmp_path: Path, treatment: str, proofs: set[str]):
+    load = Load(rps=0, connections=4, duration_s=4, warmup_s=1, payload_bytes=65536, protocol="tcp")
+    run = one_run(bed, treatment, tmp_path, load)
+    assert run.failed == []
+    assert proofs <= run.names
+    told = json.loads(run.outputs[0].json_path.read_text())
+    assert (told["RunType"], told["RetCodes"], told["SocketCount"]) == ("TCP", {"OK": run.requests}, 4)
+    found = ingest(run.outputs, load, 100).responses
+    assert found["throughput_bytes_s"] == pytest.approx(run.requests * 65536 / 4, rel=0.2)
+    used = usage_responses(run.usage.values(), run.requests, 65536)
+    assert (used["data_plane_cpu_s_per_gib"] > 0) == (treatment != "none")
+    assert used["app_cpu_s_per_gib"] > 0
+
+
+@OF_BYTES
+def test_every_request_on_a_tcp_connection_of_its_own(
+    bed: KubernetesTestbed, tmp_path: Path, treatment: str, proofs: set[str]
+):
+    load = replace(LOAD, protocol="tcp", keepalive=False)
+    run = one_run(bed, treatment, tmp_path, load)
+    assert run.failed == []
+    assert proofs <= run.names
+    told = json.loads(run.outputs[0].json_path.read_text())
+    assert told["SocketCount"] == run.requests + load.connections  # one for each warm-up call of fortio's own
+    assert ingest(run.outputs, load, 100).responses["connect_mean_s"] > 0
+
+
+def test_closing_reaches_the_application_of_requests_too(bed: KubernetesTestbed, tmp_path: Path):
+    load = replace(LOAD, keepalive=False)
+    run = one_run(bed, "none", tmp_path, load)
+    assert run.failed == []
+    assert json.loads(run.outputs[0].json_path.read_text())["SocketCount"] == run.requests + load.connections
+
+
+def test_what_is_for_requests_is_refused_where_bytes_are_sent(bed: KubernetesTestbed):
+    load = replace(LOAD, protocol="tcp", payload_bytes=1024)
+    with pytest.raises(UsageError, match="jwt is for requests"):
+        bed.preflight(study("bytes", "none", "istio+mtls+jwt", load=load))
 
 
 @pytest.mark.parametrize("treatment", [pytest.param("none", marks=pytest.mark.wide), "istio+mtls"])

@@ -1,7 +1,5 @@
 """Blocks whose deployments stand at once: slices go round on the same nodes, and what befalls them is said."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from itertools import groupby

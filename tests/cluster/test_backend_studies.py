@@ -1,7 +1,5 @@
 """Whole studies on the cluster, run as a user runs them: papermill, records, verdicts, the report as one HTML file."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -27,6 +25,8 @@ from meshtrial.inference.scaling import growths
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import StudyStore
 from meshtrial.records.tables import include
+from meshtrial.testbed.kubernetes import KubernetesOptions
+from meshtrial.testbed.kubernetes.meshread import find_meshes
 
 _PATIENCE_S = 1800
 # A run takes half a minute: a namespace made and removed, two kubelet readings; the suite's own limit is for one test.
@@ -105,21 +105,23 @@ def components(done: Done, treatment: str) -> set[tuple[str, str]]:
 
 def test_meshes_against_each_other(ground: Ground, cluster: Cluster, tmp_path: Path):
     """All that are here in the same blocks; those that need a folder of images are named where it is missing."""
-    meshes = {"istio-ambient": "istio-ambient", "linkerd": "linkerd", "kuma": "kuma+mtls"}
+    meshes = {"istio-ambient": "istio-ambient", "linkerd": "linkerd", "kuma": "kuma+mtls", "consul": "consul+l7"}
     treatments = [treatment for name, treatment in meshes.items() if name in ground.meshes]
     if len(treatments) < len(meshes):
         for name in meshes:
             ground.require(name)
-    done = run_study(
-        cluster,
-        tmp_path,
-        "mesh_comparison",
-        options={"meshes_side_by_side": True},
-        treatments=",".join(["none", "none-aa", *treatments]),
-        rates="50",
-        capacity="false",
-        **SHORT,
-    )
+    known = find_meshes(KubernetesOptions())
+    with ground.asked_by(*(known[Treatment.parse(treatment).dataplane] for treatment in treatments)):
+        done = run_study(
+            cluster,
+            tmp_path,
+            "mesh_comparison",
+            options={"meshes_side_by_side": True},
+            treatments=",".join(["none", "none-aa", *treatments]),
+            rates="50",
+            capacity="false",
+            **SHORT,
+        )
     assert done.failed_proofs == []
     pairs = {(later, earlier) for earlier, later in combinations(treatments, 2)}
     contrasts = {(treatment, "none") for treatment in [*treatments, "none-aa"]} | pairs
@@ -131,6 +133,7 @@ def test_meshes_against_each_other(ground: Ground, cluster: Cluster, tmp_path: P
         "istio-ambient": {("data plane", "ztunnel"), ("data plane", "istio-cni"), ("control plane", "istiod")},
         "linkerd": sidecars | {("control plane", f"linkerd-{part}") for part in ("destination", "identity")},
         "kuma+mtls": sidecars | {("control plane", "kuma-control-plane")},
+        "consul+l7": sidecars | {("control plane", "consul-server")},
     }
     for treatment in treatments:
         assert wanted[treatment] <= components(done, treatment)

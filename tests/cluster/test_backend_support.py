@@ -1,7 +1,5 @@
 """What the backend's cluster tests share: options of the test cluster, one run made and checked."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator, Mapping
@@ -10,11 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from building import built
 from testcluster import REGISTRY, Cluster, ClusterError
 
-from meshtrial.design.parameters import read_parameters
 from meshtrial.design.plan import make_plan
-from meshtrial.design.studies import study_module
 from meshtrial.design.study import Load, Study, Treatment
 from meshtrial.load import fortio
 from meshtrial.load.generators import GeneratorOutput
@@ -125,8 +122,24 @@ def _kuma(cluster: Cluster) -> dict[str, Any]:
     }
 
 
+def _consul(cluster: Cluster) -> dict[str, Any]:
+    parts = ("consul", "consul-k8s-control-plane", "consul-dataplane")
+    server, injector, sidecar = (cluster.mesh_image(name) for name in parts)
+    return {
+        "version": _split(injector)[1],  # as its chart counts
+        **_build(server.rpartition("/")[0]),
+        "charts": {"consul": {"path": str(cluster.charts["consul"])}},
+        "parameters": {
+            "image": server,
+            "image_k8s": injector,
+            "image_dataplane": sidecar,
+            "image_pull_policy": "Never",
+        },
+    }
+
+
 # Meshes whose images come from the folder of meshes, and what a study on the test cluster must say of each.
-_FOREIGN = {"istio-ambient": _ambient, "linkerd": _linkerd, "kuma": _kuma}
+_FOREIGN = {"istio-ambient": _ambient, "linkerd": _linkerd, "kuma": _kuma, "consul": _consul}
 
 
 # Names of this cluster's images as the manifests' own images are called.
@@ -201,8 +214,7 @@ def study(name: str, *treatments: str, load: Load = LOAD, app: str = "echo") -> 
 
 def designed(name: str, given: Mapping[str, Any], **changed: Any) -> Study:
     """A study of ours with these parameters, and what a test changes of it besides."""
-    module = study_module(name)
-    return replace(module.build(read_parameters(module.PARAMETERS, dict(given))), **changed)
+    return replace(built(name, **{"seed": 0} | given), **changed)
 
 
 def executed(bed: KubernetesTestbed, study: Study, folder: Path) -> StudyStore:

@@ -4,8 +4,6 @@ One release of each mesh is here, so the second version's proxy is the first one
 digest under another tag, which nodes, records and proofs must tell apart.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,7 +1,5 @@
 """A short study on the cluster from a machine that has no Envoy, no native tools and no /proc, as a Mac has none."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What these tests take of the test cluster: its interface, and none of its parts."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -6,8 +6,6 @@ each mesh once and each mechanism on one mesh. What runs is derived from the mes
 tested by being there.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,13 +23,14 @@ from meshtrial.testbed.kubernetes import KubernetesOptions, KubernetesTestbed
 from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.meshdata import PROTOCOLS, Enrolment, Feature, Mesh
 from meshtrial.testbed.kubernetes.meshread import find_meshes
+from meshtrial.testbed.sampled import least_requests
 
 MESHES = {name: mesh for name, mesh in find_meshes(KubernetesOptions()).items() if not mesh.reference}
 LOAD = Load(rps=50, connections=4, duration_s=3, warmup_s=1)
 WIDE = pytest.mark.wide
 FIRST = "istio"
 # Other ways to what a mechanism beside them shows.
-SECOND_WAYS = ("jwt-filter", "client-only", "authz-route")
+SECOND_WAYS = ("jwt-filter", "client-only", "authz-route", "tracing")
 # Beside the echo, which is asked everything: applications of other shapes, once for each mesh.
 OTHER_APPS = ("tiers", "counter-api", "details", "details-nodelay", "bookinfo", "emojivoto")
 
@@ -63,6 +62,9 @@ def cases_of(mesh: Mesh) -> list[Case]:
     treatments = [(mesh.name, "echo"), *((treatment_with(mesh, f), apps[f.name]) for f in mesh.features.values())]
     protocols = {app: _speaks(app) for app in {app for _, app in treatments}}
     found = [Case(name, app, p) for name, app in treatments for p in mesh.protocols if p in protocols[app]]
+    if mesh.tcp is not None:
+        of_bytes = [mesh.name, *(treatment_with(mesh, f) for f in mesh.features.values() if f.tcp is not None)]
+        found += [Case(name, protocol="tcp") for name in of_bytes]
     return found + [Case(fullest(mesh), app) for app in OTHER_APPS]
 
 
@@ -131,8 +133,11 @@ class Standing:
         """Light, and with the generators that the protocol needs."""
         # Both tiers hold a request for 100 ms, so a connection carries five a second.
         tiers = {"replicas": 2, "connections": 16} if case.app == "tiers" else {}
-        mixed = {"generators": 2} if case.protocol == "mixed" else {}
-        return replace(LOAD, protocol=case.protocol, **tiers, **mixed)
+        further = {"mixed": {"generators": 2}, "tcp": {"payload_bytes": 16384}}.get(case.protocol, {})
+        shares = [c.percent for f in self.mesh.check(Treatment.parse(case.treatment)) for c in f.counters if c.of]
+        # Twice what can show the share, for a machine that is busy sends fewer.
+        enough = {"rps": 400, "duration_s": 2 * least_requests(min(shares)) / 400} if shares else {}
+        return replace(LOAD, protocol=case.protocol, **tiers, **further, **enough)
 
     @contextmanager
     def altered(self, mesh: Mesh) -> Iterator[None]:
@@ -160,7 +165,7 @@ def standing(request: pytest.FixtureRequest, ground: Ground) -> Iterator[Standin
     mesh = request.param
     ground.require(mesh)
     bed = KubernetesTestbed(ground.options(namespace="meshes", mesh_reinstall="once"))
-    with ground.crds_for(bed.meshes[mesh]):
+    with ground.asked_by(bed.meshes[mesh]):
         before = ground.remains()
         try:
             yield Standing(ground, bed, bed.meshes[mesh], before)
@@ -174,7 +179,8 @@ def test_case(standing: Standing, case: Case, tmp_path: Path):
     standing.ground.require_app(case.app)
     run = standing.run(case, tmp_path)
     assert run.failed == []
-    mesh, treatment = standing.mesh, Treatment.parse(case.treatment)
+    treatment = Treatment.parse(case.treatment)
+    mesh = standing.mesh.carrying(case.protocol, treatment)
     features = mesh.check(treatment)
     bare = {feature.bare for feature in features}
     evidence = [*mesh.counters, *(e for f in features for e in (*f.counters, *f.logs))]
@@ -212,6 +218,21 @@ def test_without_the_toggle_its_proof_fails(standing: Standing, feature: str, tm
 
 
 @WIDE
+def test_another_share_than_the_one_that_is_said_is_found_out(standing: Standing, tmp_path: Path):
+    """A rate of traces is taken for another: spans arrive, but not as many as its proof expects."""
+    mesh = standing.mesh
+    if "tracing-1pct" not in mesh.features:
+        pytest.skip(f"{mesh.name}: has no rate of traces")
+    said, other = mesh.features["tracing-1pct"], mesh.features["tracing"]
+    wrong = replace(said, manifests=other.manifests)
+    with standing.altered(replace(mesh, features={**mesh.features, said.name: wrong})):
+        run = standing.run(Case(treatment_with(mesh, said)), tmp_path)
+    shares = [counter.name for counter in said.counters if counter.of]
+    assert [name for name in shares if not any(line.startswith(name) for line in run.failed)] == []
+    assert len(run.failed) == len(shares)  # everything else stands
+
+
+@WIDE
 def test_a_treatment_without_a_feature_is_found_out_where_it_has_it(standing: Standing, tmp_path: Path):
     """The opposite of an absent feature is left out, so the treatment keeps what it should be without."""
     mesh = standing.mesh
@@ -236,6 +257,7 @@ def test_what_stood_is_not_touched(standing: Standing, tmp_path: Path):
     mesh = standing.mesh
     treatment = mesh.name if "mtls" not in mesh.features else f"{mesh.name}+mtls"
     standing.run(Case(treatment), tmp_path)  # so that it stands
+    standing.bed.applier.wait_for_left()  # objects of that run are no part of what stands
     before = standing.ground.fingerprint(mesh)
     assert before
     with standing.ground.bed(namespace="guest", mesh_install="existing") as guest:

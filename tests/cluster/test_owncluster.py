@@ -1,7 +1,5 @@
 """Whether the tests run on a cluster of the user's own, and what they hold in their hands then."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The tutorial on kind as written: every command of it, where the test cluster takes the place of kind's."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -6,8 +6,6 @@ for others, and nothing is left to be put back. Limits: Linux's Python and libra
 itself (its file system, its way to start processes, its own ``make``) is not tried by this.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Tests of the machines that are not this one: what their packages are, and what works without what they lack."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

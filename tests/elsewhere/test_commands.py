@@ -1,7 +1,5 @@
 """What needs no local backend works without it, and what needs it says so in one line (``make test-elsewhere``)."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import shutil

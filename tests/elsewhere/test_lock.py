@@ -4,9 +4,6 @@ Asks the package index; skipped by name where that is out of reach, which in CI 
 asked is whether a wheel that fits is offered; that the program in it works is known of Linux on x86-64 alone.
 """
 
-from __future__ import annotations
-
-import os
 import re
 import subprocess
 import sys
@@ -15,7 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
+from elsewhere.index import asked
 
 from meshtrial import paths
 
@@ -24,7 +21,6 @@ LOCK, GO_LOCK = (paths.CHECKOUT / name for name in ("requirements.lock", "requir
 LINUX = ("x86_64-manylinux_2_31", "aarch64-manylinux_2_31")
 MAC = "aarch64-apple-darwin"
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-_NO_INDEX = re.compile(r"error sending request|client error|dns error|timed out|network was disabled", re.IGNORECASE)
 
 
 def uv(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -32,13 +28,7 @@ def uv(*arguments: str) -> subprocess.CompletedProcess[str]:
     cache = paths.CHECKOUT / ".cache" / "uv"
     command = [sys.executable, "-m", "uv", *arguments, "--quiet", "--no-config", "--cache-dir", str(cache)]
     command += ["--python", sys.executable]  # else it asks every Python on PATH for its version
-    done = subprocess.run(command, capture_output=True, text=True, cwd=paths.CHECKOUT, check=False)
-    if done.returncode and _NO_INDEX.search(done.stderr):
-        reason = f"the package index is out of reach: {' '.join(done.stderr.split())[:300]}"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
-    return done
+    return asked(command, paths.CHECKOUT)
 
 
 def lacking(lock: Path, platform: str, python: str, folder: Path) -> str:

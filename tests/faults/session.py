@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from commandline import meshtrial
+from faults.machine import CLOCK, Memory
 from local.studies import PATIENCE_S
 from running import running
 from waiting import wait_for
@@ -27,7 +28,7 @@ COMMAND = (sys.executable, "-m", "meshtrial", "run", "ambient_vs_no_mesh", *(w f
 _APART = """
 mount -t tmpfs -o "size=$SIZE" apart "$PLACE" || exit 77
 "$@" >"$LOG" 2>&1; code=$?
-mount -o remount,rw,size=50% "$PLACE"; rm -f "$PLACE/filler"
+mount -o remount,rw,size=50% "$PLACE"; rm -rf "$PLACE/filler"
 [ "$PLACE" != "$MESHTRIAL_DATA" ] || { "$@" >>"$LOG.again" 2>&1; umask 0; cp -a "$PLACE/." "$OUT"; }
 exit $code
 """
@@ -39,9 +40,10 @@ class Session:
 
     root: Path
     command: tuple[str, ...] = LIBRARY
-    place: str = ""  # MESHTRIAL_DATA or MESHTRIAL_REPORTS: a file system of its own there
+    place: str = ""  # a name of PLACES: a file system of its own there
     size: str = "8m"
     changed: dict[str, str] = field(default_factory=dict)  # environment
+    memory: Memory | None = None
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -52,7 +54,8 @@ class Session:
             Path(folder).mkdir(parents=True, exist_ok=True)
         path = os.pathsep.join([str(paths.CHECKOUT / "lib"), str(paths.CHECKOUT / "tests")])
         apart = {"PLACE": own.get(self.place, ""), "SIZE": self.size, "LOG": str(self.log), "OUT": str(self.out)}
-        return os.environ | own | {"PYTHONPATH": path, **apart} | self.changed
+        always = {"PYTHONPATH": path, CLOCK: str(self.root / "clock")}
+        return os.environ | own | always | apart | self.changed
 
     @property
     def log(self) -> Path:
@@ -77,9 +80,14 @@ class Session:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                # A test runner in the background has SIGINT ignored, which children inherit.
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+                preexec_fn=self._begin,
             )
+
+    def _begin(self) -> None:
+        # A test runner in the background has SIGINT ignored, which children inherit.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if self.memory is not None:
+            self.memory.join()
 
     @property
     def pid(self) -> int:
@@ -118,18 +126,30 @@ class Session:
                 os.kill(pid, signal.SIGKILL)
         if self.process is not None:
             self.process.wait(PATIENCE_S)
+        if self.memory is not None:
+            self.memory.close()
 
     def processes(self) -> list[int]:
         """Its processes that run."""
         return list(running({"MESHTRIAL_DATA": self.root / PLACES["MESHTRIAL_DATA"]}))
 
     def component(self, words: str) -> int:
-        """The process whose command line holds these words."""
+        """The process whose command line holds these words, once it is there; without any the study itself."""
+        if not words:
+            return self.pid
+        assert self.process is not None
+        wait_for(lambda: self._called(words) or self.process.poll() is not None, PATIENCE_S)  # type: ignore[union-attr]
+        found = self._called(words)
+        assert found, f"no process of the study is called {words}"
+        return found[0]
+
+    def _called(self, words: str) -> list[int]:
+        found = []
         for pid in self.processes():
             with suppress(OSError):
-                if words in Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"):
-                    return pid
-        raise AssertionError(f"no process of the study is called {words}")
+                called = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                found += [pid] * (words in called)
+        return found
 
     def store(self) -> StudyStore:
         """Its records."""

@@ -9,11 +9,14 @@ import os
 import sys
 from pathlib import Path
 
+from faults.machine import datetime_that_is_set
 from local.studies import PATIENT, study_of, without_twin
 
 from meshtrial.design.plan import make_plan
 from meshtrial.errors import MeshtrialError
+from meshtrial.records import store as stores
 from meshtrial.records.store import StudyStore
+from meshtrial.run import measured
 from meshtrial.run.runner import execute
 from meshtrial.signals import interruptible
 from meshtrial.testbed.local.testbed import LocalTestbed
@@ -23,6 +26,8 @@ GIVEN = {"treatments": "none,sidecar+mtls+opa", "rps": 200, "connections": 4, "d
 
 def main() -> int:
     """Exit codes as the command line has them."""
+    for module in (stores, measured):
+        module.datetime = datetime_that_is_set
     root = Path(os.environ["MESHTRIAL_DATA"])
     study = without_twin(study_of("ambient_vs_no_mesh", GIVEN | {"seed": 5}, PATIENT, blocks=1))
     begun = sorted(root.glob("*/*/plan.json"))

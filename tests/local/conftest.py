@@ -1,7 +1,5 @@
 """Every local test runs real processes, writes under its own folder, and must leave nothing behind."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,16 +1,14 @@
 """What the local tests share: deployments loaded and proven, short studies, gates that ask nothing of the machine."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from meshtrial.design.parameters import read_parameters
+from building import built
+
 from meshtrial.design.plan import make_plan
-from meshtrial.design.studies import study_module
 from meshtrial.design.study import Gates, Load, Study, Treatment
 from meshtrial.inference import analyse
 from meshtrial.load import fortio, ingest
@@ -84,8 +82,7 @@ def told(outputs: Iterable[GeneratorOutput]) -> list[int]:
 
 def study_of(name: str, given: Mapping[str, object], gates: Gates = PATIENT, **changed: object) -> Study:
     """A study of parameters as a notebook has them, with its gates and what else is changed."""
-    module = study_module(name)
-    return replace(module.build(read_parameters(module.PARAMETERS, given)), gates=gates, **changed)
+    return replace(built(name, **{"seed": 0} | given), gates=gates, **changed)
 
 
 def without_twin(study: Study) -> Study:

@@ -1,7 +1,5 @@
 """Capacity, saturation and the generator's own limit, on real processes."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from dataclasses import replace

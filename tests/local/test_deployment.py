@@ -1,7 +1,5 @@
 """Every treatment stands, proves itself under real requests, and goes without a trace."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -27,6 +25,9 @@ from meshtrial.testbed.local.deployment import LocalDeployment
 from meshtrial.testbed.local.testbed import LocalTestbed
 
 LOAD = Load(100, 4, 0.6)
+# For traces of 1 %: 24 spans are expected, and none of so many requests never comes by chance.
+ENOUGH = Load(800, 8, 3)
+FILE_LOG = observability.file_log
 TREATMENTS = [
     "none",
     "relay+delay-200us",
@@ -35,6 +36,7 @@ TREATMENTS = [
     "sidecar+mtls",
     "sidecar+mtls+observability",
     "sidecar+mtls+jwt",
+    "sidecar+mtls+access-log+metrics+tracing",
     "sidecar+mtls+jwt-cache",
     "sidecar+mtls+opa",
     "sidecar+mtls+opa-log",
@@ -71,13 +73,41 @@ def test_no_proxy_is_proven_not_assumed(tmp_path, monkeypatch):
     [
         ("sidecar+mtls+jwt", lambda m: m.setattr(features, "jwt_filters", lambda *_, **__: []), "JWT without a token"),
         ("sidecar+mtls+observability", lambda m: m.setattr(observability, "SAMPLING_PERCENT", 0.0), "client spans"),
+        (
+            "sidecar+access-log",
+            lambda m: m.setattr(observability, "file_log", lambda _, log=FILE_LOG: log(Path("/dev/null"))),
+            "server log lines",
+        ),
+        ("sidecar+metrics", lambda m: m.setattr(observability, "SCRAPE_INTERVAL_S", 3600.0), "client scrapes"),
+        (
+            "sidecar+tracing",
+            lambda m: m.setattr(observability, "tracer", lambda *_: None),
+            "exports at the collector",
+        ),
         ("sidecar+mtls", lambda m: m.setattr(sidecar.envoy, "tls_context", lambda *_, **__: None), "peer certificate"),
     ],
-    ids=["JWT filter removed", "traces sampled 0 %", "mTLS off"],
+    ids=["JWT filter removed", "traces sampled 0 %", "log elsewhere", "nobody scrapes", "no traces", "mTLS off"],
 )
 def test_a_broken_toggle_is_found_by_its_proof(name, break_it, expected, tmp_path, monkeypatch):
     break_it(monkeypatch)
     assert expected in exercise(name, tmp_path, LOAD).failed
+
+
+def test_one_request_in_a_hundred_is_traced_and_the_same_on_both_sides(tmp_path):
+    done = exercise("sidecar+mtls+tracing-1pct", tmp_path, ENOUGH)
+    assert done.failed == {}
+    spans = {proof.name: int(proof.observed) for proof in done.proofs if proof.name.endswith(" spans")}
+    assert set(spans) == {"client spans", "server spans"}
+    assert 0 < spans["client spans"] < done.measured.responses["requests"] / 10
+    assert "exports at the collector" in done.names
+
+
+@pytest.mark.parametrize("rate", [0.0, 10.0, 100.0])
+def test_another_rate_of_traces_is_found_by_its_proof(rate, tmp_path, monkeypatch):
+    real = observability.tracer
+    monkeypatch.setattr(observability, "tracer", lambda service, _: real(service, rate))
+    failed = set(exercise("sidecar+tracing-1pct", tmp_path, ENOUGH).failed)
+    assert failed == {"client spans", "server spans"} | ({"exports at the collector"} if rate == 0 else set())
 
 
 def test_a_policy_that_allows_everything_is_found_by_its_proof(tmp_path, monkeypatch):

@@ -1,7 +1,5 @@
 """The designs of published studies that run on one machine, each executed: shortened, one block, real processes."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from pathlib import Path

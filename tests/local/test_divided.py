@@ -1,7 +1,5 @@
 """One study in two parts, as two machines would run it: nothing is run twice, and together they are the study."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The explorer in a real JupyterLab, in a real browser: it runs, and what is moved changes what is seen."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

@@ -1,7 +1,5 @@
 """Another program on the machine is seen by the gate, on real processes, and the run's own are not taken for one."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """System calls a request, where strace may trace."""
 
-from __future__ import annotations
-
 import pytest
 from commandline import meshtrial
 

@@ -1,7 +1,5 @@
 """HTTP/2 and gRPC through every data plane, with proofs that hold, and that fail where a toggle is broken."""
 
-from __future__ import annotations
-
 import pytest
 from local.studies import exercise, study_of, told
 

@@ -1,7 +1,5 @@
 """A rate that rises, on real processes: every step is sent, read and drawn."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from local.studies import PATIENT, recorded, study_of, without_twin

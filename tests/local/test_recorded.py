@@ -1,7 +1,5 @@
 """A study that its command ran, and what lies there afterwards: records, a report, and what refuses to be changed."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

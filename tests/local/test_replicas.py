@@ -1,7 +1,5 @@
 """Several copies of the application behind each data plane: all have their share, and the policy proves itself."""
 
-from __future__ import annotations
-
 import pytest
 from local.studies import exercise
 

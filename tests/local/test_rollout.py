@@ -1,7 +1,5 @@
 """Restarts under load on real processes: what clients see of them is counted, and the run stays a run."""
 
-from __future__ import annotations
-
 import time
 
 import polars as pl

@@ -1,7 +1,5 @@
 """The site of a packed study: its report is made by its notebook, from the records alone, twice the same."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import zipfile

@@ -1,7 +1,5 @@
 """The whole spine on real processes: a notebook by papermill, a study that is interrupted or whose kernel is killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

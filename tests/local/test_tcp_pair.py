@@ -1,7 +1,5 @@
 """Two proxies that pass bytes on: all protocols go through them, and a proof says so."""
 
-from __future__ import annotations
-
 import pytest
 from local.studies import exercise
 
@@ -47,3 +45,14 @@ def test_bytes_are_a_load_of_their_own(name, tmp_path):
     passed = generator.requests * 16384 / generator.duration_s
     assert done.measured.responses["throughput_bytes_s"] == pytest.approx(passed, rel=1e-6)
     assert done.outputs[0].argv[-1].startswith("tcp://127.")
+
+
+@pytest.mark.parametrize("name", ["none", "node-proxy", "tcp-pair"])
+def test_connections_are_a_load_of_their_own(name, tmp_path):
+    done = exercise(name, tmp_path, Load(100, 2, 1, protocol="tcp", keepalive=False))
+    assert done.failed == {}
+    (generator,) = done.measured.generators
+    # One a request, and fortio's warm-up call on each of the two.
+    assert generator.sockets == generator.requests + 2
+    assert 0 < done.measured.responses["connect_mean_s"] <= done.measured.responses["latency_mean_s"]
+    assert "throughput_bytes_s" not in done.measured.responses

@@ -1,7 +1,5 @@
 """Versions as treatments of one study: a known delay is told apart, an equal configuration is shown equivalent."""
 
-from __future__ import annotations
-
 import pytest
 from local.studies import recorded, study_of, without_twin
 

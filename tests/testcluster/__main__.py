@@ -1,7 +1,5 @@
 """The command ``tests/testcluster/cluster``."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

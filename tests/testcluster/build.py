@@ -4,8 +4,6 @@ Every program is keyed by its recipe, its go.mod and its go.sum: what has not ch
 but the stamp beside the program is asked.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import shutil
@@ -23,9 +21,6 @@ from testcluster.recipes import FILES, PROGRAMS, Files, Program
 from testcluster.settings import HERE, ClusterError, Layout
 
 Say = Callable[[str], None]
-
-
-# --- stamps -----------------------------------------------------------------------------------------------------------
 
 
 def _stamp(layout: Layout, name: str) -> Path:
@@ -47,9 +42,6 @@ def _write_stamp(layout: Layout, name: str, key: str, seconds: float) -> None:
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps({"key": key, "seconds": round(seconds, 1)}))
     partial.replace(path)
-
-
-# --- building ---------------------------------------------------------------------------------------------------------
 
 
 def missing(layout: Layout) -> list[str]:
@@ -132,17 +124,7 @@ def _lock(layout: Layout, say: Say) -> Iterator[None]:
 
 
 def build(layout: Layout, say: Say, programs: Sequence[Program] = PROGRAMS) -> dict[str, str]:
-    """Build what is not current, then the images; return the image references by name.
-
-    Parameters
-    ----------
-    layout : Layout
-        Where it goes.
-    say : callable
-        Takes a line of progress.
-    programs : sequence of Program
-        All that the cluster runs, or what is wanted beside it.
-    """
+    """Build what is not current (all that the cluster runs, or what is wanted beside it); image references by name."""
     started = time.monotonic()
     with _lock(layout, say):
         for folder in (layout.bin, layout.share, layout.images, layout.logs):

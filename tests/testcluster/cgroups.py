@@ -4,8 +4,6 @@ Version 1 and hybrid machines are what this was made on. Version 2 follows the s
 kernel wants controllers handed down, which is undone afterwards.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """kubectl, and the environment in which the cluster's clients run."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

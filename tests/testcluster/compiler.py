@@ -1,7 +1,5 @@
 """The Go toolchain that builds, and the environment that it builds in."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -20,13 +18,7 @@ _GO_NEEDED = (1, 26)
 
 
 def find_go() -> Path:
-    """Find a Go that is new enough: ``GO``, PATH, then the one that the library's own set-up installs from PyPI.
-
-    Raises
-    ------
-    ClusterError
-        There is none.
-    """
+    """Find a Go that is new enough: ``GO``, PATH, then the one that the library's own set-up installs from PyPI."""
     override = os.environ.get("GO")
     for candidate in [override] if override else [shutil.which("go")]:
         version = _go_version(candidate)

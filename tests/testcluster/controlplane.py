@@ -1,7 +1,5 @@
 """etcd, the API server, the controllers and the scheduler: how they start, and how the API server dies."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a test holds in its hands: the running cluster, and the things it may do to it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +23,7 @@ from testcluster.settings import (
 )
 from testcluster.state import State
 from testcluster.teardown import Say
+from testcluster.volumes import Volumes
 
 
 @dataclass
@@ -34,8 +33,6 @@ class Cluster:
     layout: Layout
     say: Say = print
     _images: Mapping[str, str] = field(default_factory=dict)
-
-    # --- its life -----------------------------------------------------------------------------------------------------
 
     def start(self, *, owner: str = "tests", options: Options | None = None) -> None:
         """Bring it up."""
@@ -56,8 +53,6 @@ class Cluster:
         if state is None:
             raise ClusterError("no cluster is up")
         return state
-
-    # --- what it has --------------------------------------------------------------------------------------------------
 
     @property
     def kubeconfig(self) -> Path:
@@ -131,8 +126,6 @@ class Cluster:
         """Environment for a program that uses the cluster: KUBECONFIG, PATH, and caches that go with the cluster."""
         return clients.environment(self.layout)
 
-    # --- talking to it ------------------------------------------------------------------------------------------------
-
     def kubectl(self, *arguments: str, stdin: str | None = None, timeout_s: float = 60) -> str:
         """Run kubectl as the administrator; ClusterError with its last line if it fails."""
         return clients.kubectl(self.layout, *arguments, stdin=stdin, timeout_s=timeout_s)
@@ -171,8 +164,6 @@ class Cluster:
         self.import_archive(runner_archive(self.layout), node)
         return REFERENCE
 
-    # --- hurting it ---------------------------------------------------------------------------------------------------
-
     def kill_api_server(self) -> None:
         """Kill the API server at once; pods run on."""
         controlplane.kill_api_server(self.state())
@@ -206,8 +197,6 @@ class Cluster:
         nodes.wait_node_ready(self.layout, node, since=before)
         nodes.wait_imported(self.layout, node)
 
-    # --- adding to it -------------------------------------------------------------------------------------------------
-
     @contextmanager
     def kwok(self, nodes: int = 20) -> Iterator[Kwok]:
         """Add nodes that only pretend, for pods that only pretend; they are removed after the block."""
@@ -218,6 +207,17 @@ class Cluster:
         finally:
             with teardown.shielded():
                 fake.stop()
+
+    @contextmanager
+    def volumes(self, count: int = 8) -> Iterator[None]:
+        """Add a default StorageClass and so many volumes, each for one claim; they are removed after the block."""
+        made = Volumes(self, count)
+        try:
+            made.start()
+            yield
+        finally:
+            with teardown.shielded():
+                made.stop()
 
     def istio(self) -> Istio:
         """Charts, values and programs of the locally built Istio; nothing is installed by asking."""

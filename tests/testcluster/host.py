@@ -1,7 +1,5 @@
 """What the machine must have: the reasons why it cannot run the cluster, and the Debian packages it needs."""
 
-from __future__ import annotations
-
 import os
 import platform
 import shutil
@@ -93,13 +91,7 @@ def missing_packages() -> list[str]:
 
 
 def install_packages(say: Callable[[str], None]) -> None:
-    """Install what is missing by apt.
-
-    Raises
-    ------
-    ClusterError
-        Not root, no apt, or apt failed.
-    """
+    """Install what is missing by apt; ClusterError where this is not root, or apt is not there or failed."""
     packages = missing_packages()
     if not packages:
         return

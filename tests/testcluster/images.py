@@ -3,8 +3,6 @@
 An image is a pure function of its files and its description, so it is written again only when one of them changed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -74,9 +72,6 @@ class Image:
         if self.user:
             found["User"] = self.user
         return found
-
-
-# --- what goes into them ----------------------------------------------------------------------------------------------
 
 
 def shared_libraries(*programs: Path) -> dict[str, Path]:
@@ -225,9 +220,6 @@ def catalogue(layout: Layout) -> tuple[Image, ...]:
 
     details = webrick_details()
     return (*images, details) if details else tuple(images)
-
-
-# --- writing them -----------------------------------------------------------------------------------------------------
 
 
 class Hashes:

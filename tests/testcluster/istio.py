@@ -48,15 +48,7 @@ class Istio:
         return path
 
     def install(self, *, extra: Sequence[str] = (), timeout_s: float = 120) -> None:
-        """Install CRDs and istiod with helm and wait until istiod is ready.
-
-        Parameters
-        ----------
-        extra : sequence of str
-            More arguments of ``helm upgrade`` for istiod, ``--set`` and the like.
-        timeout_s : float
-            For each of the two charts.
-        """
+        """Install CRDs and istiod (with ``extra`` arguments of helm), each in this time; wait until istiod is ready."""
         wait = ("--wait", f"--timeout={timeout_s:g}s")
         where = ("-n", ISTIO_NAMESPACE)
         base = ("upgrade", "--install", "istio-base", str(self.charts / "base"), "--create-namespace")

@@ -6,8 +6,6 @@ rule of the machine matters, and `down` (see `teardown`) finds everything by nam
 down.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import time
@@ -51,12 +49,7 @@ _INOTIFY = ("fs/inotify/max_user_instances", 1024)
 def up(layout: Layout, say: Say, *, owner: str = "hand", options: Options | None = None) -> None:
     """Start the cluster: both nodes Ready, images imported, DNS answering. A failed start leaves nothing.
 
-    Raises
-    ------
-    CannotRunError
-        This machine cannot run it.
-    ClusterError
-        One is up already, nothing is built, or a part did not come up; the message names its log.
+    CannotRunError: this machine cannot. ClusterError: one is up, nothing is built, or a part did not come up (its log).
     """
     state = State.load(layout)
     if state is not None:

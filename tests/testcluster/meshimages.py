@@ -1,8 +1,9 @@
 """Images and charts of meshes that others made: a folder of archives, named by ``MESHTRIAL_MESH_IMAGES``.
 
-The cluster pulls nothing, so what no package registry carries (Kuma, Linkerd, ztunnel, ...) comes from such a folder.
-An archive is looked through before anything is started: one that is cut short or nameless would otherwise be found out
-by a pod, minutes later. Compressed ones are unpacked once, into the cluster's home.
+Charts that lie elsewhere are named by ``MESHTRIAL_MESH_CHARTS``. The cluster pulls nothing, so what no package registry
+carries (Kuma, Linkerd, ztunnel, ...) comes from such a folder. An archive is looked through before anything is
+started: one that is cut short or nameless would otherwise be found out by a pod, minutes later. Compressed ones are
+unpacked once, into the cluster's home.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from testcluster.images import Hashes
 from testcluster.settings import ClusterError, Layout, image_architecture, in_ci
 
 VARIABLE = "MESHTRIAL_MESH_IMAGES"
+CHARTS = "MESHTRIAL_MESH_CHARTS"  # paths of further charts, as in PATH
 SUMS = "SHA256SUMS"
 _ENDINGS = (".tar", ".tar.gz", ".tar.xz")
 _CHUNK = 1 << 20
@@ -46,14 +48,8 @@ MESHES = {
     "istio-ambient": Needs(("ztunnel", "install-cni")),
     "linkerd": Needs(("controller", "proxy"), ("linkerd-crds", "linkerd-control-plane")),
     "kuma": Needs(("kuma-cp", "kuma-dp", "kuma-init"), ("kuma",)),
+    "consul": Needs(("consul", "consul-k8s-control-plane", "consul-dataplane"), ("consul",)),
 }
-# What no folder can bring about.
-_ELSEWHERE = {
-    "consul": "its server needs a volume, and the test cluster has no StorageClass; test it on a cluster of your own",
-}
-
-
-# --- the folder -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -66,13 +62,7 @@ class Folder:
 
 
 def find_folder(environ: Mapping[str, str] = os.environ) -> Folder | None:
-    """Find what the variable names; None where it is not set.
-
-    Raises
-    ------
-    ClusterError
-        It names no folder, one without archives, or one with a chart that is none.
-    """
+    """Find what the variable names; None where it is not set, ClusterError where it names no such folder."""
     if not environ.get(VARIABLE):
         return None
     path = Path(environ[VARIABLE]).expanduser().absolute()
@@ -88,7 +78,10 @@ def find_folder(environ: Mapping[str, str] = os.environ) -> Folder | None:
     if not archives:
         raise ClusterError(f"{VARIABLE}={path}: no image archive ({', '.join(_ENDINGS)}) there or in its images/")
     charts: dict[str, Path] = {}
-    for item in sorted((path / "charts").glob("*")):
+    further = [Path(text).expanduser().absolute() for text in environ.get(CHARTS, "").split(os.pathsep) if text]
+    if gone := [item for item in further if not item.exists()]:
+        raise ClusterError(f"{CHARTS}: {gone[0]} is not there; unset it, or name a chart, a folder or a .tgz")
+    for item in [*sorted((path / "charts").glob("*")), *further]:
         if item.is_dir() or item.name.endswith(".tgz"):
             name = _chart_name(item)
             if name in charts:
@@ -128,9 +121,6 @@ def _check_sums(folder: Folder, hashes: Hashes) -> None:
                 raise ClusterError(f"{archive} is not what {SUMS} says: changed or cut short; fetch it again")
 
 
-# --- one archive ------------------------------------------------------------------------------------------------------
-
-
 def _content(archive: tarfile.TarFile, name: str) -> bytes:
     found = archive.extractfile(name)
     if found is None:
@@ -147,19 +137,9 @@ def full_name(reference: str) -> str:
 
 
 def references(path: Path, shown: Path) -> tuple[str, ...]:
-    """References of the images in an unpacked archive, all parts of which are there.
+    """References of the images in a docker archive that is not compressed, all parts of which are there.
 
-    Parameters
-    ----------
-    path : Path
-        A docker archive, not compressed.
-    shown : Path
-        What the user calls it.
-
-    Raises
-    ------
-    ClusterError
-        Cut short, not an archive, no image, no name, or for other machines.
+    ClusterError says of ``shown``, which the user knows, why it is none: cut short, no image, no name, other machines.
     """
     try:
         with tarfile.open(path, "r:") as archive:
@@ -231,9 +211,6 @@ def _unpack(archive: Path, target: Path) -> tuple[str, ...]:
         partial.unlink(missing_ok=True)
 
 
-# --- all of them ------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class MeshImages:
     """What a cluster was given: archives for its nodes, their references, and charts by name."""
@@ -258,13 +235,7 @@ class MeshImages:
         (layout.run / "mesh-images.json").write_text(json.dumps(asdict(self), indent=1))
 
     def reference(self, image: str) -> str:
-        """Find the reference whose name ends with `image`: ``kuma-cp`` is ``meshtrial.test/kuma/kuma-cp:2.14.3``.
-
-        Raises
-        ------
-        ClusterError
-            There is none, or more than one.
-        """
+        """Find the one reference whose name ends with `image`: ``kuma-cp`` is ``x.test/kuma/kuma-cp:2.14.3``."""
         found = [name for name in self.references if _short(name) == image]
         if len(found) != 1:
             what = f"{len(found)} images" if found else "no image"
@@ -272,9 +243,7 @@ class MeshImages:
         return found[0]
 
     def lacks(self, mesh: str) -> list[str]:
-        """Name the images and charts of a mesh that are not there, or why it cannot run here at all."""
-        if mesh in _ELSEWHERE:
-            return [_ELSEWHERE[mesh]]
+        """Name the images and charts of a mesh that are not there."""
         needs = MESHES.get(mesh, Needs())
         names = {_short(name) for name in self.references}
         absent = [f"image {name}" for name in needs.images if name not in names]
@@ -283,8 +252,6 @@ class MeshImages:
     def verdict(self, mesh: str, environ: Mapping[str, str] = os.environ) -> tuple[bool, str]:
         """Whether a test of a mesh must fail rather than be skipped, and why it cannot run (empty: it can)."""
         absent = self.lacks(mesh)
-        if mesh in _ELSEWHERE:
-            return False, f"{mesh}: {_ELSEWHERE[mesh]}"
         if not absent:
             return False, ""
         if not self.folder and not environ.get(VARIABLE):
@@ -306,16 +273,7 @@ def prepare(
 ) -> MeshImages:
     """Check the folder and unpack what is new in it; quick when nothing is.
 
-    Parameters
-    ----------
-    layout : Layout
-        The home, which keeps what was unpacked, by content.
-    own : mapping
-        The cluster's own images, by name: none of them may be replaced.
-    say : callable
-        Takes a line of progress.
-    environ : mapping
-        Where the variable is.
+    What was unpacked is kept by content in the home. None of the cluster's ``own`` images, by name, may be replaced.
     """
     folder = find_folder(environ)
     if folder is None:

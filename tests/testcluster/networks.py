@@ -1,7 +1,5 @@
 """The bridge, a network namespace for the control plane and for each node, and the machine's one link to them."""
 
-from __future__ import annotations
-
 from testcluster.procs import call
 from testcluster.settings import (
     API_ADDRESS,

@@ -1,7 +1,5 @@
 """The nodes: what configures them, how one starts, is Ready, loses its power and comes back."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

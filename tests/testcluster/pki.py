@@ -1,7 +1,5 @@
 """Keys and certificates of one cluster: made when it starts, mode 0600, thrown away when it stops."""
 
-from __future__ import annotations
-
 import base64
 import datetime
 import json

@@ -5,8 +5,6 @@ it, and brought down at the session's end, also after Ctrl-C or SIGTERM; what is
 Where it cannot run, tests skip with the reason; in CI (CI=true) they fail instead.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import fcntl

@@ -1,7 +1,5 @@
 """Processes by identity: a pid alone is reused, a pid with its start time and the boot it belongs to is not."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -109,13 +107,7 @@ def kill(pids: Iterable[int]) -> None:
 
 
 def wait_for(what: str, condition: Callable[[], bool], timeout_s: float, *, every_s: float = 0.1) -> None:
-    """Wait for a condition.
-
-    Raises
-    ------
-    ClusterError
-        It did not come true in time.
-    """
+    """Wait for a condition; ClusterError where it does not come true in time."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
@@ -130,13 +122,7 @@ def call(
     stdin: str | None = None,
     env: Mapping[str, str] | None = None,
 ) -> str:
-    """Run a command and return what it printed.
-
-    Raises
-    ------
-    ClusterError
-        It failed; the message has its last line of output.
-    """
+    """Run a command and return what it printed; ClusterError with its last line of output if it fails."""
     command = [str(part) for part in argv]
     try:
         done = subprocess.run(

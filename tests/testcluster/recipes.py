@@ -3,8 +3,6 @@
 Versions are pinned by the go.mod and go.sum files under ``go/``; nothing is tidied or resolved here.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil
@@ -124,24 +122,15 @@ BY_HAND = (
 
 @dataclass(frozen=True)
 class Files:
-    """Files copied out of a Go module: charts and the like, which the module carries but no program embeds.
-
-    Attributes
-    ----------
-    copies : mapping
-        A file or folder of the module to its name here.
-    swaps : mapping
-        A copied file's name to the texts that are replaced in it; each must be there.
-    added : mapping
-        A file beside this one to its name among the copies.
-    """
+    """Files copied out of a Go module: charts and the like, which the module carries but no program embeds."""
 
     name: str
     module: str
     source: str
-    copies: Mapping[str, str]
+    copies: Mapping[str, str]  # a file or folder of the module to its name here
+    # A copied file's name to the texts that are replaced in it; each must be there.
     swaps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    added: Mapping[str, str] = field(default_factory=dict)
+    added: Mapping[str, str] = field(default_factory=dict)  # a file beside this one to its name among the copies
 
     def key(self) -> str:
         """Changes when the module's version, the list or a file of ours does."""
@@ -151,13 +140,7 @@ class Files:
         return hashlib.sha256(repr((_RECIPE, self, content)).encode()).hexdigest()
 
     def adapt(self, copied: Path) -> None:
-        """Make the replacements and the additions in the copies.
-
-        Raises
-        ------
-        ClusterError
-            When a text is not there: a newer module needs another adaptation, or none.
-        """
+        """Make the replacements and additions; ClusterError for a text that a newer module does not have any more."""
         for name, texts in self.swaps.items():
             content = (copied / name).read_text()
             for old, new in texts.items():

@@ -3,8 +3,6 @@
 The packages are those that own what the service loads, whole: a file that Ruby loads only later is there too.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

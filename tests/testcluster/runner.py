@@ -4,8 +4,6 @@ The interpreter that the tests run on, the locked packages that a study needs (w
 does not), the library, its notebooks and manifests. A gigabyte: it is written and imported only where a test asks.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.metadata
 import os

@@ -4,8 +4,6 @@
 not, it runs the suite of the test cluster as well. What a session leaves on the machine is looked at every time.
 """
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -13,7 +13,6 @@ HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parents[1]
 
 KUBERNETES_VERSION = "1.34.4"
-ETCD_VERSION = "3.6.4"
 COREDNS_VERSION = "1.14.5"
 FORTIO_VERSION = "1.68.1"
 KWOK_VERSION = "0.8.0"
@@ -132,15 +131,8 @@ def in_ci(environ: Mapping[str, str] = os.environ) -> bool:
 
 @dataclass(frozen=True)
 class Options:
-    """What can be chosen when a cluster starts.
+    """What can be chosen when a cluster starts."""
 
-    Attributes
-    ----------
-    pin : bool
-        Half of the machine's CPUs for each node's pods. Calms measurements on a quiet machine only.
-    housekeeping : str
-        How often the kubelet samples CPU use. Its own default is 10s, too coarse for load windows of seconds.
-    """
-
-    pin: bool = False
+    pin: bool = False  # half of the machine's CPUs for each node's pods; calms measurements on a quiet machine only
+    # How often the kubelet samples CPU use. Its own default is 10s, too coarse for load windows of seconds.
     housekeeping: str = "1s"

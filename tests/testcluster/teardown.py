@@ -1,7 +1,5 @@
 """Down: every trace of a cluster, found by namespace, cgroup and mount and not only by what was written down."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -71,13 +69,7 @@ def _our_pids(layout: Layout, state: State | None) -> set[int]:
 
 
 def down(layout: Layout, say: Say) -> None:
-    """End the cluster and remove every trace of it.
-
-    Raises
-    ------
-    ClusterError
-        Something is left; the message says what.
-    """
+    """End the cluster and remove every trace of it; ClusterError says what is left."""
     state = State.load(layout)
     started = time.monotonic()
     if state is None and not leftovers(layout):

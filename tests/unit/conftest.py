@@ -1,7 +1,5 @@
 """Small studies and records that several tests share, and how many examples a property is tried on."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import asdict, fields
 

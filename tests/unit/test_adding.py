@@ -1,7 +1,5 @@
 """docs/adding.md is followed literally, recipe by recipe, on a copy of the checkout."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The public functions: quick to import, typed, documented with examples that are true, named after nothing else."""
 
-from __future__ import annotations
-
 import ast
 import doctest
 import importlib

@@ -1,7 +1,5 @@
 """The examples for pipelines are YAML of the right shape, and every command in them is one that meshtrial takes."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command line lists every command without loading one, and loads the one that is asked for."""
 
-from __future__ import annotations
-
 import os
 import pkgutil
 import subprocess

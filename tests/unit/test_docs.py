@@ -1,12 +1,11 @@
 """What the pages say is what the code does: links, the citation's version, and the figures of docs/method.md."""
 
-from __future__ import annotations
-
-import ast
 import dataclasses
 import json
 import re
 import shlex
+import shutil
+import textwrap
 import tomllib
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from meshtrial.design.responses import REGISTRY, default_margins
 from meshtrial.design.studies import STUDIES
 from meshtrial.design.study import Gates
 from meshtrial.records.schema import RunRecord
+from meshtrial.testbed.kubernetes.meshread import read_mesh
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 PAGES = [
@@ -31,7 +31,6 @@ PAGES = [
 DOCS = paths.CHECKOUT / "docs"
 README = (paths.CHECKOUT / "README.md").read_text()
 LOG = (paths.CHECKOUT / "tests" / "fixtures" / "documents" / "make-study.log").read_text()
-LIBRARY = Path(paths.__file__).parent
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 METHOD = " ".join((paths.CHECKOUT / "docs" / "method.md").read_text().split())
 
@@ -118,28 +117,6 @@ def test_gates_margins_and_looks_as_the_method_gives_them():
         assert said.replace("%", " %") in METHOD, said
 
 
-def imported(room: Path) -> set[str]:
-    """The other rooms that a room's modules import."""
-    found = set()
-    for path in room.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "meshtrial":
-                _, _, below = (node.module or "").partition(".")
-                found |= {below.split(".")[0]} if below else {alias.name for alias in node.names}
-    return {name for name in found if (LIBRARY / name).is_dir()} - {room.name}
-
-
-def test_the_rooms_import_what_the_architecture_says():
-    rows = re.findall(
-        r"^\| `(\w+)` \|[^|]*\|([^|]*)\|$", (paths.CHECKOUT / "docs" / "architecture.md").read_text(), re.M
-    )
-    listed = [name for name, _ in rows]
-    assert sorted(listed) == sorted(path.parent.name for path in LIBRARY.glob("*/__init__.py"))
-    for place, (name, allowed) in enumerate(rows):
-        above = {"all of the above": set(listed[:place]), "everything": set(listed)}.get(allowed.strip())
-        assert imported(LIBRARY / name) <= (set(re.findall(r"`(\w+)`", allowed)) if above is None else above), name
-
-
 CALL = r"(?m)^%s((?:\.venv/bin/)?meshtrial (?:.*\\\n)*.*)$"
 PLACEHOLDER = re.compile(r"\.\.\.|\bSTUDY\b")
 
@@ -170,12 +147,17 @@ def test_every_command_of_a_page_is_one_that_meshtrial_takes(page: str, command:
         read_given(arguments.study, arguments.file, [pair for pair in arguments.pairs if "study_dir" not in pair])
 
 
+def test_every_option_of_the_command_line_says_what_it_means():
+    page = (DOCS / "reference" / "command-line.md").read_text()
+    assert re.findall(r"(?m)^\| `.*` \| +\|$", page) == []
+
+
 def test_there_are_commands_to_hold():
     assert len(commands()) > 20
 
 
 def test_the_printed_output_is_real():
-    quoted = re.search(r"printed, on two cores:\n\n((?:    .*\n|\n)+)", README)
+    quoted = re.search(r"prints, on two cores:\n\n((?:    .*\n|\n)+)", README)
     assert quoted is not None
     lines = [line[4:] for line in quoted[1].splitlines() if line.strip() not in ("", "...")]
     assert len(lines) >= 5
@@ -186,9 +168,9 @@ def test_the_printed_output_is_real():
 def test_the_first_page_quotes_the_recorded_study():
     """The picture's caption: estimate and interval of ambient and of the twin, as the results have them."""
     results = (DOCS / "explanation" / "results.md").read_text().partition("\n## Meshes against each other\n")[0]
-    rows = {cells[1].strip(): cells for cells in (line.split("|") for line in results.splitlines()) if len(cells) == 7}
+    rows = {cells[1].strip(): cells for cells in (line.split("|") for line in results.splitlines()) if len(cells) == 5}
     for name in ("`none-aa`", "`istio-ambient`"):
-        for cell in rows[name][4:6]:
+        for cell in rows[name][2:4]:
             effect = re.match(r"\S+(?: %)? \([^)]*\)", cell.strip())
             assert effect is not None
             assert effect[0] in " ".join(README.split()), effect[0]
@@ -202,14 +184,15 @@ def measured(text: str) -> list[float]:
 
 def test_the_first_page_quotes_the_error_rates_as_measured():
     said = " ".join(README.split())
-    false, covered = measured("false positives: rho"), measured("coverage: effect")
-    assert (len(false), len(covered)) == (16, 4)
-    assert f"false positives {min(false)} to {max(false)} % over sixteen kinds" in said
+    false, covered, pairs = map(measured, ("false positives:", "coverage: effect", "family-wise error: 10 pairs"))
+    assert (len(false), len(covered)) == (22, 4)
+    assert f"false positives {min(false)} to {max(false)} % over 22 kinds" in said
+    assert f"between ten pairs of treatments {min(pairs)} to {max(pairs)} %" in said
     assert f"95 % interval {min(covered)} to {max(covered)} %" in said
     (sequential,) = measured("negative control: sequential order")
     share, of = sequential / 100, 4000
     half = 100 * 1.96 * (share * (1 - share) / of) ** 0.5
-    assert f"call {sequential:.0f} % of equal treatments different" in said
+    assert f"identical treatments in {sequential:.0f} % of studies" in said
     assert f"95 % interval {sequential - half:.1f} to {sequential + half:.1f} %" in said
 
 
@@ -248,6 +231,24 @@ def test_the_run_checks_have_their_thresholds():
     ):
         assert said.replace("%", " %") in page, said
     assert f"with {gates.sample_floor:.0f} requests beyond it" in page
+
+
+def test_the_filter_of_the_page_makes_a_mesh_of_ones_own(tmp_path: Path):
+    page = (DOCS / "how-to" / "envoy-filter.md").read_text()
+    _, *blocks = map(textwrap.dedent, re.findall(r"(?ms)^ *```yaml\n(.*?)^ *```$", page))
+    filters, feature = blocks
+    folder = tmp_path / "istio-mine"
+    shutil.copytree(paths.MANIFESTS / "meshes" / "istio", folder)
+    (folder / "features" / "my-filter.yaml").write_text(filters)
+    whole = yaml.safe_load((folder / "mesh.yaml").read_text()) | {"name": "istio-mine"}
+    whole["features"] |= yaml.safe_load(feature)
+    (folder / "mesh.yaml").write_text(yaml.safe_dump(whole))
+    assert read_mesh(folder).features["my-filter"].expect == {"path": "/closed", "denied": [403]}
+    theirs = yaml.safe_load((folder / "features" / "jwt-filter.yaml").read_text())["spec"]
+    ours = yaml.safe_load(filters)["spec"]
+    place = [{**patch, "patch": patch["patch"]["operation"]} for patch in theirs["configPatches"]]
+    assert [{**patch, "patch": patch["patch"]["operation"]} for patch in ours["configPatches"]] == place
+    assert ours["workloadSelector"] == theirs["workloadSelector"]
 
 
 # Where the words are the subject: what verdicts do not say, and what articles said.

@@ -1,7 +1,5 @@
 """The one margin, and how it is written."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

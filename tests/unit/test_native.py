@@ -1,7 +1,5 @@
 """The locator and the build front: every refusal says what is wrong and what to do next."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

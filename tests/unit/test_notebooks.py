@@ -1,7 +1,5 @@
 """Notebooks are thin: prose that says what for, parameters in groups, short cells of public calls, no outputs."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 import json
@@ -272,5 +270,5 @@ def test_papermill_runs_the_explorer_on_the_study_that_is_given(unpacked):
     # On a page without widgets, and without a network, the views stand as they were.
     page = notebook_to_html(done, unpacked / "explore.html").read_text()
     assert "Forest plot against none" in page
-    assert "istio-ambient+waypoint" in page
+    assert "consul+l7" in page
     assert not re.search(r"\bsrc=\"(?!data:)|https?://(?!www\.w3\.org)[^\s\"]+\.js", page)

@@ -1,7 +1,5 @@
 """Of a verdict one fact stands in one place: changed there, it is another wherever it is shown."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """No test uses a private name of meshtrial's: what a test needs is public, so that the rest may change."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

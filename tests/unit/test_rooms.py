@@ -1,8 +1,7 @@
 """The rooms of the library and their order: imports lead down the table, in no circle, and to no private name."""
 
-from __future__ import annotations
-
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import meshtrial
+from meshtrial import paths
 
 ROOT = Path(meshtrial.__file__).parent
 
@@ -124,6 +124,19 @@ def test_every_module_has_a_room():
 def test_every_room_is_there():
     names = set(modules())
     assert [room for room in LEVEL if room not in names] == []
+
+
+def test_the_rooms_import_what_the_architecture_says():
+    page = (paths.CHECKOUT / "docs" / "architecture.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \|[^|]*\|([^|]*)\|$", page, re.M)
+    listed = [name for name, _ in rows]
+    assert sorted(listed) == sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
+    for place, (name, allowed) in enumerate(rows):
+        above = {"all of the above": set(listed[:place]), "everything": set(listed)}.get(allowed.strip())
+        own = [tree for module, tree in modules().items() if module.partition(".")[0] == name]
+        found = {target.partition(".")[0] for tree in own for target, _, _ in imports(tree, modules())}
+        others = (found & {*listed}) - {name}
+        assert others <= (set(re.findall(r"`(\w+)`", allowed)) if above is None else above), name
 
 
 def test_no_module_imports_upward_or_sideways():

@@ -1,7 +1,5 @@
 """The recorded studies that come with the checkout: intact, analysed as they were, and quoted as they are."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -59,7 +57,7 @@ def test_its_meshes_are_own_builds_as_the_pages_say(sample: Path, tmp_path: Path
     assert all("own build" in build for build in builds)
 
 
-@pytest.mark.parametrize("sample", [MESHES, *FEATURES])
+@pytest.mark.parametrize("sample", [MESHES, *FEATURES.values()])
 def test_all_runs_were_valid_as_the_results_say(sample: str, tmp_path: Path):
     data = read_study(StudyStore.open(packed.unpack(FOLDER / f"{sample}.zip", tmp_path)))
     assert all(run.valid for run in data.runs)

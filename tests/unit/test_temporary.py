@@ -1,7 +1,5 @@
 """Private folders: gone with their owner, however it ended, and never taken from one that lives."""
 
-from __future__ import annotations
-
 import os
 import signal
 import stat

@@ -1,7 +1,5 @@
 """What is read of a file is of the declared types, or refused with its place and its value."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +8,7 @@ import pytest
 from refused import refused
 
 from meshtrial.errors import RecordError, UsageError
-from meshtrial.typed import of_schema, read
+from meshtrial.typed import of_schema, read, read_yaml
 
 
 @dataclass(frozen=True)
@@ -71,3 +69,27 @@ def test_a_document_has_the_schema_of_this_version():
     assert of_schema({"schema": "a/1", "x": 1}, "a/1", "f.json") == {"x": 1}
     with refused(RecordError, "f.json: schema is 'a/2', this version reads 'a/1'"):
         of_schema({"schema": "a/2"}, "a/1", "f.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "cannot be read (No such file or directory)"),
+        (b"a: [", "is not YAML ("),
+        (b"\xff\xfe", "is not YAML ("),
+        (b"- a", "must hold a mapping"),
+        (b"", "must hold a mapping"),
+        (b"1: 2", "1 is not a name; put it in quotes"),
+        (b"on: 2", "True is not a name; put it in quotes"),
+    ],
+    ids=["missing", "cut", "bytes", "a list", "nothing", "a number for a name", "a truth for a name"],
+)
+def test_a_yaml_file_that_is_no_mapping_is_refused_by_what_it_is_called(content, words, tmp_path):
+    file = tmp_path / "given.yaml"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(UsageError) as caught:
+        read_yaml(file, "cluster_file = 'given.yaml'")
+    assert str(caught.value).startswith(f"cluster_file = 'given.yaml': {words}")
+    file.write_bytes(b"a: {b: 1}")
+    assert read_yaml(file, "it") == {"a": {"b": 1}}

@@ -1,7 +1,5 @@
 """The words of a verdict: each has a look, and no two are told apart by colour alone."""
 
-from __future__ import annotations
-
 from meshtrial.report import palette
 from meshtrial.vocabulary import Word, directions, sentence
 

@@ -1,7 +1,5 @@
 """Waiting: what ends it, what comes back, and that nothing is slept that need not be."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -80,7 +80,7 @@ def resources(study: RecordedStudy) -> Section:
 
 
 def validity(study: RecordedStudy) -> Section:
-    """Gates, proofs, the A/A twin, drift, more generators where asked for: what could make a verdict wrong."""
+    """Checks of the runs, the A/A twin, drift, more generators where asked for: what could make a verdict wrong."""
     varied = any(load.generators_vary for load in study.data.plan.study.loads)
     return Section((tables.validity(study), *([tables.generators(study)] if varied else []), figures.drift(study)))
 

@@ -124,8 +124,8 @@ class RecordedStudy:
         >>> wide.after_the_fact.replace("\u00a0", " ")
         'margin of p50 latency 200 % instead of 5 %, declared before the runs'
         """
-        found = reanalyse(self.recorded, margin=margin, alpha=alpha, baseline=baseline, pairs=pairs)
-        return RecordedStudy(found.data, found.said, self.recorded)
+        again = reanalyse(self.recorded, margin=margin, alpha=alpha, baseline=baseline, pairs=pairs)
+        return RecordedStudy(again.data, again.said, self.recorded)
 
     def only(self, *, treatments: Sequence[str] = (), loads: Sequence[str] = ()) -> RecordedStudy:
         """The same study with some of its treatments and loads shown; every number stays what it was.
@@ -199,8 +199,8 @@ class RecordedStudy:
         >>> study.requests("01-1-none").height
         300
         """
-        found = self.data.latency(self.data.find_run(run_id, attempt))
-        return found.select(pl.col(name).cast(one.kind) for name, one in REQUESTS.items())
+        requests = self.data.latency(self.data.find_run(run_id, attempt))
+        return requests.select(pl.col(name).cast(one.kind) for name, one in REQUESTS.items())
 
     def series(self, run_id: str, attempt: int = 1) -> pl.DataFrame:
         """One run over its time, second by second: requests, and CPU and memory of its components.

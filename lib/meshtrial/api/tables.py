@@ -48,13 +48,15 @@ run_gates = of_record(made.run_gates)
 run_proofs = of_record(made.run_proofs)
 run_resources = of_record(made.run_resources)
 run_log = of_record(made.run_log)
-# Of studies that inject delays, scale out, restart something, or take a cost apart.
+# Of studies that inject delays, scale out, restart or change something, or take a cost apart.
 aa_table = of_study(made.aa_table)
 decomposition = of_study(made.decomposition)
 generators = of_study(made.generators)
 growth_contrasts = of_study(made.growth_contrasts)
 costs_of_endpoints_and_rate = of_study(made.costs_of_endpoints_and_rate)
+costs_of_unused_services = of_study(made.costs_of_unused_services)
 restarts = of_study(made.restarts)
+changes = of_study(made.changes)
 
 
 def moved(study: RecordedStudy) -> Fragment:
@@ -126,7 +128,8 @@ def simulated_under_noise_of(study: RecordedStudy, seed: int = 1, studies: int =
     seed, studies : int, optional
         As in :func:`simulated_studies`.
     """
-    return made.simulation_checks(recorded_noise(recorded_noise_logs(study.path), default_rng(seed), studies))
+    rows = recorded_noise(recorded_noise_logs(study.path), default_rng(seed), studies)
+    return made.simulation_checks(tuple(rows))
 
 
 if not TYPE_CHECKING:  # a type checker takes what is assigned above for public, and no list that it must compute

@@ -15,9 +15,10 @@ from meshtrial.articles import published
 from meshtrial.articles.claims import Claim, claims
 from meshtrial.articles.discarding import PRINTED, SLOWER, RuleEffect
 from meshtrial.articles.published import Needed, Settings, Single
-from meshtrial.report import Figure, Fragment, frames, wording
+from meshtrial.report import Figure, Fragment, wording
+from meshtrial.report.figure import Columns
 from meshtrial.report.figures.common import factor_axis
-from meshtrial.report.markup import Cell, ColumnOf, Table, part
+from meshtrial.report.markup import Cell, Column, Table, part, valued
 from meshtrial.report.palette import HUES, INK
 from meshtrial.report.sheet import Sheet
 from meshtrial.stats.simulate import Order
@@ -35,11 +36,11 @@ _NOTE = (
 
 def sources_table() -> Fragment:
     """Where every number was printed."""
-    columns: list[ColumnOf[dict[str, Any]]] = [
-        ColumnOf("file", lambda row: f"data/published/{row['file']}"),
-        ColumnOf("source", lambda row: Cell(row["source"], html=part("link", row["url"], row["source"]))),
-        ColumnOf("numbers", lambda row: row["numbers"], numeric=True),
-        ColumnOf("of repeated runs", lambda row: row["of repeated runs"], numeric=True),
+    columns: list[Column[dict[str, Any]]] = [
+        Column("file", lambda row: f"data/published/{row['file']}"),
+        Column("source", lambda row: Cell(row["source"], html=part("link", row["url"], row["source"]))),
+        Column("numbers", lambda row: row["numbers"], numeric=True),
+        Column("of repeated runs", lambda row: row["of repeated runs"], numeric=True),
     ]
     return Table.of("Transcribed numbers", columns, published.sources().iter_rows(named=True)).fragment()
 
@@ -47,14 +48,14 @@ def sources_table() -> Fragment:
 def needed_table(settings: Settings) -> Fragment:
     """How many pairs each repeated response would have needed."""
     margin = wording.declared_percent(settings.margin)
-    columns: list[ColumnOf[Needed]] = [
-        ColumnOf("response", lambda need: need.response),
-        ColumnOf("change", lambda need: Cell(wording.change(need.ratio), need.ratio), numeric=True),
-        ColumnOf("noise of a pair", lambda need: Cell(wording.percent(need.sd), need.sd), numeric=True),
-        ColumnOf("pairs printed", lambda need: need.n, numeric=True),
-        ColumnOf("for an effect as printed", lambda need: _pairs(need.for_estimate), numeric=True),
-        ColumnOf(f"for an effect of {margin}", lambda need: _pairs(need.for_margin), numeric=True),
-        ColumnOf(f"for equivalence within {margin}", lambda need: _pairs(need.for_equivalence), numeric=True),
+    columns: list[Column[Needed]] = [
+        Column("response", lambda need: need.response),
+        Column("change", lambda need: Cell(wording.change(need.ratio), need.ratio), numeric=True),
+        Column("noise of a pair", lambda need: Cell(wording.percent(need.sd), need.sd), numeric=True),
+        Column("pairs printed", lambda need: need.n, numeric=True),
+        Column("for an effect as printed", lambda need: _pairs(need.for_estimate), numeric=True),
+        Column(f"for an effect of {margin}", lambda need: _pairs(need.for_margin), numeric=True),
+        Column(f"for equivalence within {margin}", lambda need: _pairs(need.for_equivalence), numeric=True),
     ]
     needs = published.needed(settings)
     note = (
@@ -70,15 +71,15 @@ def _pairs(count: int | None) -> Cell | int | None:
 
 def singles_table(*names: str) -> Fragment:
     """What these files, or all, print without a replicate, as arithmetic."""
-    columns: list[ColumnOf[Single]] = [
-        ColumnOf("response", lambda one: f"{one.response}, {one.treatment}"),
-        ColumnOf(
+    columns: list[Column[Single]] = [
+        Column("response", lambda one: f"{one.response}, {one.treatment}"),
+        Column(
             "baseline → treatment",
             lambda one: f"{one.baseline} {wording.plain(one.baseline_value)} → {wording.plain(one.value)} {one.unit}",
         ),
-        ColumnOf("quotient", lambda one: Cell(f"{one.ratio:.2f}{wording.TIMES}", one.ratio), numeric=True),
-        ColumnOf("what it is", lambda one: one.statistic),
-        ColumnOf("can be tested", lambda _: "no: it has no replicate"),
+        Column("quotient", lambda one: Cell(f"{one.ratio:.2f}{wording.TIMES}", one.ratio), numeric=True),
+        Column("what it is", lambda one: one.statistic),
+        Column("can be tested", lambda _: "no: it has no replicate"),
     ]
     printed = published.singles(*names)
     note = "A quotient of two numbers without a spread: no interval, no p, no verdict belongs beside it."
@@ -88,29 +89,29 @@ def singles_table(*names: str) -> Fragment:
 
 def claims_table(settings: Settings) -> Fragment:
     """Which printed sentences stand."""
-    columns: list[ColumnOf[Claim]] = [
-        ColumnOf(
+    columns: list[Column[Claim]] = [
+        Column(
             "claim",
             lambda claim: Cell(f"“{claim.words}”" if claim.quoted else claim.words, note=claim.place),
             wide=True,
         ),
-        ColumnOf("the printed numbers", lambda claim: claim.numbers, wide=True),
-        ColumnOf("stands", lambda claim: claim.stands),
-        ColumnOf("shown?", lambda claim: claim.inference, wide=True),
+        Column("the printed numbers", lambda claim: claim.numbers, wide=True),
+        Column("stands", lambda claim: claim.stands),
+        Column("shown?", lambda claim: claim.inference, wide=True),
     ]
     return Table.of("Printed claims", columns, claims(settings)).fragment()
 
 
 def outcome_table(effects: Sequence[RuleEffect]) -> Fragment:
     """What each rule does: winners where there is none, and estimates beside the truth."""
-    columns: list[ColumnOf[RuleEffect]] = [
-        ColumnOf("rule", lambda one: one.rule.label),
-        *(ColumnOf(_DIFFER.format(wording.declared_percent(p)), partial(_winners, p), numeric=True) for p in PRINTED),
-        ColumnOf("identical, called by Welch's t", lambda one: _share(one.called), numeric=True),
-        ColumnOf("identical, called by the exact test", lambda one: _share(one.exact), numeric=True),
-        ColumnOf("spread that is left", lambda one: _share(one.spread), numeric=True),
-        ColumnOf(f"estimate, truth +{100 * SLOWER:.0f} %", lambda one: _change(one.slower), numeric=True),
-        ColumnOf("estimate where it stalls, truth +25 %", lambda one: _change(one.stalls), numeric=True),
+    columns: list[Column[RuleEffect]] = [
+        Column("rule", lambda one: one.rule.label),
+        *(Column(_DIFFER.format(wording.declared_percent(p)), partial(_winners, p), numeric=True) for p in PRINTED),
+        Column("identical, called by Welch's t", lambda one: _share(one.called), numeric=True),
+        Column("identical, called by the exact test", lambda one: _share(one.exact), numeric=True),
+        Column("spread that is left", lambda one: _share(one.spread), numeric=True),
+        Column(f"estimate, truth +{100 * SLOWER:.0f} %", lambda one: _change(one.slower), numeric=True),
+        Column("estimate where it stalls, truth +25 %", lambda one: _change(one.stalls), numeric=True),
     ]
     return Table.of("Best of n", columns, effects, _NOTE, groups=[_NAMES[one.order] for one in effects]).fragment()
 
@@ -118,21 +119,27 @@ def outcome_table(effects: Sequence[RuleEffect]) -> Fragment:
 def outcome_figure(effects: Sequence[RuleEffect]) -> Figure:
     """Ratios of the means of identical treatments, a row a rule."""
     orders = list(dict.fromkeys(one.order for one in effects))
-    rows = [
-        {"order": _NAMES[one.order], "rule": one.rule.label}
-        | {f"{100 * q:g} %": float(np.quantile(one.identical, q)) for q in (0.05, 0.25, 0.5, 0.75, 0.95)}
-        for one in effects
-    ]
-    alt = "; ".join(
-        f"{row['rule']}, {row['order']}: nine of ten ratios between {row['5 %']:.2f} and {row['95 %']:.2f}"
-        for row in rows
-    )
     caption = (
         "Ratio of the mean of one treatment to that of another that is identical to it, over many simulated "
         "comparisons, as a density with its quarters. The dotted line is where they are the same. Dropping "
         "runs makes the shapes hardly narrower, and the order of the runs matters more than the rule."
     )
-    return Figure(lambda sheet: _draw(effects, orders, sheet), alt, caption, pl.DataFrame(rows))
+    columns: Columns[RuleEffect] = {
+        "order": lambda one: _NAMES[one.order],
+        "rule": lambda one: one.rule.label,
+        **{f"{100 * q:g} %": partial(_quantile, q) for q in (0.05, 0.25, 0.5, 0.75, 0.95)},
+    }
+    seen = "Ratios of the means of two identical treatments"
+    return Figure.of(lambda sheet: _draw(effects, orders, sheet), effects, columns, seen, _says, caption)
+
+
+def _quantile(q: float, one: RuleEffect) -> float:
+    return float(np.quantile(one.identical, q))
+
+
+def _says(one: RuleEffect) -> str:
+    low, high = (_quantile(q, one) for q in (0.05, 0.95))
+    return f"{one.rule.label}, {_NAMES[one.order]}: nine of ten ratios between {low:.2f} and {high:.2f}"
 
 
 def _draw(effects: Sequence[RuleEffect], orders: Sequence[Order], sheet: Sheet) -> Canvas:
@@ -147,7 +154,7 @@ def _draw(effects: Sequence[RuleEffect], orders: Sequence[Order], sheet: Sheet) 
             }
         )
         sns.violinplot(
-            data=frames.for_seaborn(values),
+            data=values.to_dict(as_series=False),  # seaborn 0.13.2 raises TypeError for a polars frame
             x="ratio",
             y="place",
             orient="h",
@@ -174,7 +181,7 @@ def _winners(differing_by: float, one: RuleEffect) -> Cell | None:
 
 
 def _share(value: float | None) -> Cell | None:
-    return None if value is None else Cell(wording.percent(value), value)
+    return valued(value, wording.percent)
 
 
 def _change(value: float) -> Cell:

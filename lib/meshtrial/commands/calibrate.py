@@ -16,7 +16,7 @@ FULL, QUICK = 4000, 1000
 def add(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
     command.add_argument("--full", action="store_true", help=f"up to {FULL} studies per cell instead of {QUICK}")
-    command.add_argument("--seed", type=int, default=1)
+    command.add_argument("--seed", type=int, default=1, help="of the simulation (default 1)")
     command.add_argument("--from", dest="source", type=Path, metavar="DIR", help="also under a recorded study's noise")
 
 

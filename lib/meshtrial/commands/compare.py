@@ -157,11 +157,11 @@ def _studies(arguments: argparse.Namespace, out: TextIO) -> int:
             "recorded studies are compared as they are: leave out --baseline, --treatment, --html and gates"
         )
     studies = [read_study(StudyStore.open(path.resolve())) for path in arguments.studies]
-    found = between.compare(studies)
-    shown = table(studies, found, between.differences(studies))
+    compared = between.compare(studies)
+    shown = table(studies, compared, between.differences(studies))
     print(shown.text, file=out)
     if arguments.json is not None:
-        between.write(arguments.json, studies, found)
+        between.write(arguments.json, studies, compared)
         print(f"\nrecord  {arguments.json}", file=out)
     return 0
 

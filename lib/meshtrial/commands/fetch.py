@@ -31,10 +31,10 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     cluster = Cluster(arguments.kubeconfig, arguments.context)
     root = (arguments.out or paths.studies_root()).resolve()
     with interruptible(), volume_of(cluster, arguments.namespace, arguments.job) as volume:
-        found = fetch(volume, root)
-    if not found:
+        fetched = fetch(volume, root)
+    if not fetched:
         print(f"Job {arguments.job} has not begun a study yet", file=out)
-    for one in found:
+    for one in fetched:
         if one.runs:
             analyse(StudyStore.open(one.path))
         print(f"{line(one.path)}, {one.new} of them new here", file=out)

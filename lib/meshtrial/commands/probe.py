@@ -14,7 +14,7 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument("--app", default="echo", help="the application behind it (default echo)")
     command.add_argument("--protocol", default="http1", choices=[name for name in PROTOCOLS if name != "mixed"])
     command.add_argument("--rps", type=float, default=100.0, help="requests a second; 0 is a closed loop (default 100)")
-    command.add_argument("--connections", type=int, default=4)
+    command.add_argument("--connections", type=int, default=4, help="kept open side by side (default 4)")
     command.add_argument("--duration", type=float, default=3.0, metavar="S", help="seconds a stage (default 3)")
 
 

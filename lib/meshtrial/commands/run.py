@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import logging
 import os
 import shlex
 import sys
@@ -13,8 +12,6 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, TextIO
-
-import yaml
 
 from meshtrial import paths
 from meshtrial.commands import gating, limits
@@ -30,8 +27,9 @@ from meshtrial.records.store import StudyStore, read_json
 from meshtrial.records.tables import include
 from meshtrial.run.progress import Lines, shown
 from meshtrial.run.trial import HANDOFF, Trial, go_on, kept
-from meshtrial.signals import interruptible
+from meshtrial.signals import end_tasks, interruptible
 from meshtrial.temporary import PrivateFolder
+from meshtrial.typed import read_yaml, shortened
 from meshtrial.vocabulary import Word
 
 INVALID_RUNS = 3
@@ -96,19 +94,12 @@ def read_given(study: str, file: Path | None, pairs: list[str]) -> dict[str, Any
     """Parameters from a YAML file and from ``-p``; the latter win. Refuses bad ones before anything starts."""
     given: dict[str, Any] = {}
     if file is not None:
-        try:
-            loaded = yaml.safe_load(file.read_text())
-        except OSError as error:
-            raise UsageError(f"{file}: cannot be read ({error.strerror})") from None
-        except (yaml.YAMLError, ValueError, RecursionError) as error:  # bytes, dates and digits that are none
-            raise UsageError(f"{file}: is not YAML ({' '.join(str(error).split())[:200]})") from None
-        if not isinstance(loaded, dict):
-            raise UsageError(f"{file}: holds no mapping of parameter names to values")
-        given |= loaded
+        given |= read_yaml(file, str(file), "a mapping of parameter names to values")
     for pair in pairs:
         name, separator, text = pair.partition("=")
         if not separator:
-            raise UsageError(f"-p {pair}: is not NAME=VALUE")
+            said = pair if len(pair) <= 60 and pair.isprintable() else shortened(pair)
+            raise UsageError(f"-p {said}: is not NAME=VALUE")
         given[name.strip()] = _value(text)
     declared = study_module(study).PARAMETERS
     checked = read_parameters(declared, given)
@@ -212,7 +203,7 @@ def _execute(
 ) -> tuple[BaseException | None, StudyStore | None]:
     """Run the notebook; what ended it early, and the study's records where it came so far."""
     source = paths.NOTEBOOKS / f"{study}.ipynb"
-    with closing(PrivateFolder("meshtrial-run-")) as private, interruptible():
+    with closing(PrivateFolder("meshtrial-run-")) as private, interruptible(end_tasks):
         handoff = private.path / "handoff.json"
         # What the kernel puts into its temporary folder goes with ours, even when the kernel is killed outright.
         changed = {HANDOFF: str(handoff), "TMPDIR": str(private.path)}
@@ -233,8 +224,6 @@ def _papermill(
     # has left its file.
     kept = dict(os.environ)
     os.environ.update(environment)
-    # nbclient leaves tasks behind where it is interrupted, and asyncio would tell of each.
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     try:
         papermill.execute_notebook(
             str(source),

@@ -107,8 +107,8 @@ def _reports() -> list[tuple[Path, Path]]:
     from meshtrial.report import reports
 
     whole = (one for one in reversed(reports(paths.reports_root())) if one.entry and one.entry.status == "whole")
-    found = [(one.file(".html"), one.records) for one in whole if one.records and (one.records / PLAN).is_file()]
-    return [(page, records) for page, records in found if page.is_file()]
+    placed = [(one.file(".html"), one.records) for one in whole if one.records and (one.records / PLAN).is_file()]
+    return [(page, records) for page, records in placed if page.is_file()]
 
 
 def _report(data: StudyData) -> Path | None:

@@ -19,7 +19,8 @@ from meshtrial.run.trial import complete, go_on
 def run(_: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
     root = paths.studies_root()
-    folders = recorded_in(root)
+    # Where a plan is gone there are runs without a study, and that is told.
+    folders = sorted({*recorded_in(root), *(runs.parent for runs in root.glob("*/*/runs"))})
     if not folders:
         print(f"no study is recorded under {paths.shown(root)}; `make study` records one", file=out)
     for folder in folders:
@@ -34,7 +35,7 @@ def line(path: Path) -> str:
         damaged: dict[Path, str] = {}
         records = store.records(damaged)
         done = {record.run_id for record in records}
-        invalid = sum(1 for record in records if not record.valid)
+        failed = sum(1 for record in records if not record.valid)
         part = part_of(store.plan, store.environment)
         blocks = f"{len(finished_blocks(store.plan, records))} of {len(store.blocks)} blocks"
         state = "whole" if complete(store, records) else f"provisional, {blocks}"
@@ -46,6 +47,6 @@ def line(path: Path) -> str:
         state += f", part {part}" if part else ""
         if damaged:
             state += f", {len(damaged)} damaged ({next(iter(damaged)).name}); {go_on(store)} makes them again"
-        return f"{paths.shown(path)}  {state}  {len(done)}/{len(store.runs_here())} runs, {invalid} attempts invalid"
+        return f"{paths.shown(path)}  {state}  {len(done)}/{len(store.runs_here())} runs, {failed} attempts failed"
     except MeshtrialError as error:
         return f"{paths.shown(path)}  unreadable: {error}"

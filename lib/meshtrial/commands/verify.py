@@ -6,6 +6,7 @@ import argparse
 import math
 import tempfile
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -26,7 +27,8 @@ from meshtrial.load.ingest import latencies
 from meshtrial.records import packed
 from meshtrial.records.columns import read_frame, verdict_frame
 from meshtrial.records.schema import RunRecord
-from meshtrial.records.store import StudyStore, check_checksums, check_environment, read_json
+from meshtrial.records.store import ENVIRONMENT, StudyStore, check_checksums, check_sealed, listed, read_json
+from meshtrial.run.stage import usage_responses
 from meshtrial.typed import shortened
 
 
@@ -62,14 +64,23 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 def _verify(path: Path, problems: list[str], shown: str, out: TextIO) -> int:
     store = StudyStore.open(path)
     folders, damaged = store.run_folders(), dict[Path, str]()
-    problems += check_environment(path)
+    problems += check_sealed(path)
+    if store.environment.get("plan_sha256", store.plan.sha256) != store.plan.sha256:
+        problems.append(f"{path / ENVIRONMENT}: belongs to another plan")
     problems += [line for folder in folders for line in check_checksums(folder)]
     records = store.records(damaged)
     problems += [*damaged.values(), *_misplaced(store, records, [one for one in folders if one not in damaged])]
-    problems += [line for record in records for line in _other_latencies(store, record)]
+    for record in records:
+        folder = store.folder(record.run_id, record.attempt)
+        problems += _unlisted(folder, record)
+        problems += [f"{folder / 'run.json'}: {said}" for said in _at_odds(store, record)]
+        problems += _other_latencies(store, record)
     if not same(read_json(path / STOPPING), stopping_of(store.plan, records)):
         problems.append(f"{path / STOPPING}: the rule and the records say something else")
-    table, rows = infer_recorded(store, records)
+    try:
+        table, rows = infer_recorded(store, records)
+    except UsageError as error:  # of records that are not what their plan says: that is told before
+        raise RecordError("\n".join([*problems, f"{path}: cannot be analysed ({error})"])) from None
     if not same(read_verdicts(store), [row.to_dict() for row in rows]):
         problems.append(f"{path / 'verdicts.json'}: re-analysis of the records gives other verdicts")
     if not same(read_verdict_frame(store).to_dicts(), verdict_frame(rows).to_dicts()):
@@ -91,13 +102,46 @@ def _other_latencies(store: StudyStore, record: RunRecord) -> list[str]:
     if not (folder / "latency.parquet").is_file():
         return []
     try:
-        found, _ = latencies(read_frame(folder / "latency.parquet"), store.plan.study.gates.sample_floor)
+        computed, _ = latencies(read_frame(folder / "latency.parquet"), store.plan.study.gates.sample_floor)
     except (RecordError, PolarsError) as error:
         return [f"{folder}: its requests cannot be read ({shortened(str(error), 120)})"]
     return [
-        f"{folder / 'run.json'}: {name} is {value:.6g}, its requests give {found[name]:.6g}"
+        f"{folder / 'run.json'}: {name} is {value:.6g}, its requests give {_shown(computed.get(name))}"
         for name, value in record.responses.items()
-        if name in found and not same(value, found[name])
+        if (name in computed or name in record.bounds) and not same(value, computed.get(name))
+    ]
+
+
+def _shown(value: float | None) -> str:
+    return "none" if value is None else f"{value:.6g}"
+
+
+def _unlisted(folder: Path, record: RunRecord) -> list[str]:
+    """Files that every measured run has, and whose digest is gone: with its line a file can be taken away."""
+    names = listed(folder) or {}
+    needed = ("run.json", "resources.parquet", *(["latency.parquet"] if record.generators else []))
+    return [f"{folder / name}: its digest is missing" for name in needed if name not in names]
+
+
+def _at_odds(store: StudyStore, record: RunRecord) -> list[str]:
+    """What a record says against its plan or itself."""
+    planned = next((asdict(run) for run in store.plan.runs if run.run_id == record.run_id), {})
+    said = [
+        f"{name} is {getattr(record, name)!r}, in the plan {value!r}"
+        for name, value in planned.items()
+        if getattr(record, name) != value
+    ]
+    failed = [gate.name for gate in record.gates if not gate.passed]
+    failed += [proof.name for proof in record.proofs if not proof.passed]
+    if record.valid and (failed or record.reasons):
+        said.append(f"is valid, and failed {', '.join(failed) or record.reasons[0]}")
+    if not record.valid and not record.reasons:
+        said.append("is not valid, for no reason")
+    used = usage_responses(record.usage, record.responses.get("requests", 0.0))
+    return said + [
+        f"{name} is {value:.6g}, its components used {used[name]:.6g}"
+        for name, value in record.responses.items()
+        if name.endswith("_cpu_s_per_request") and name in used and not same(value, used[name])
     ]
 
 

@@ -111,7 +111,7 @@ def _family_rows(sample: Sample, metric: Response, family: stats.Family) -> list
     values = {name: _values(sample, name, metric) for name in sample.by_treatment}
     scale = _scale(sample, metric, values)
     family = dataclasses.replace(family, scale=scale, margin=usable_margin(family.margin, scale))
-    medians = {name: median_of(found) for name, found in values.items()}
+    medians = {name: median_of(own) for name, own in values.items()}
     # The widest bucket of each treatment, as a share of its quantile.
     shares = {
         name: max((run.bounds.get(metric.name, 0.0) for run in runs), default=0.0) / (medians[name] or math.inf)

@@ -38,7 +38,7 @@ def require_replicates(by_treatment: Mapping[str, Sequence[Run]]) -> None:
 def check(by_treatment: Mapping[str, Sequence[Run]]) -> tuple[Finding, ...]:
     """All findings on the files of all treatments, those that forbid first."""
     runs = [run for treatment in by_treatment.values() for run in treatment]
-    found = [
+    findings = [
         *_copies(runs),
         *_same_content(runs),
         *_nonsense(runs),
@@ -50,7 +50,7 @@ def check(by_treatment: Mapping[str, Sequence[Run]]) -> tuple[Finding, ...]:
         *_order(by_treatment),
         *_notes(runs),
     ]
-    return tuple(sorted(found, key=lambda finding: not finding.blocking))
+    return tuple(sorted(findings, key=lambda finding: not finding.blocking))
 
 
 def _copies(runs: Sequence[Run]) -> Iterator[Finding]:
@@ -259,7 +259,7 @@ def fixed_order(by_treatment: Mapping[str, Sequence[Run]], blocks: Sequence[str]
         name: {run.block: run.start_unix_s for run in runs if run.start_unix_s is not None}
         for name, runs in by_treatment.items()
     }
-    found = []
+    findings = []
     for one, other in ((names[0], name) for name in names[1:]):
         both = [(starts[one].get(block), starts[other].get(block)) for block in blocks]
         known = [(a, b) for a, b in both if a is not None and b is not None]
@@ -270,8 +270,8 @@ def fixed_order(by_treatment: Mapping[str, Sequence[Run]], blocks: Sequence[str]
                 f"in each of {len(known)} pairs {first} ran before {second}: a trend, or what the first run leaves "
                 "behind, reads as an effect, and no test sees it; draw the order anew for every pair"
             )
-            found.append(Finding("fixed-order", text, False))
-    return found
+            findings.append(Finding("fixed-order", text, False))
+    return findings
 
 
 def _notes(runs: Sequence[Run]) -> list[Finding]:

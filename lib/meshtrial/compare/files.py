@@ -54,16 +54,16 @@ def read_treatment(
 def _expand(pattern: str) -> list[Path]:
     path = Path(pattern).expanduser()
     if path.is_dir():
-        found = [file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")]
+        files = [file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")]
     elif path.exists():
-        found = [path]
+        files = [path]
     else:
         matches = (Path(match) for match in glob.glob(str(path), recursive=True))  # noqa: PTH207 (absolute patterns)
-        found = [file for file in matches if file.is_file()]
-    if not found:
+        files = [file for file in matches if file.is_file()]
+    if not files:
         wild = any(c in pattern for c in "*?[")
         raise InputFileError(path, "matches no file" if wild or path.is_dir() else "there is no such file")
-    return sorted(found, key=_natural)
+    return sorted(files, key=_natural)
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:
@@ -147,16 +147,16 @@ def _one_load(results: Sequence[FortioResult], folder: Path) -> FortioResult:
 
 def _totals(parts: Iterable[Recorded]) -> dict[str, float]:
     """Counts and rates of all generators together, and the mean over their requests."""
-    found = [part.responses for part in parts]
-    requests = sum(part["requests"] for part in found)
-    failed = sum(part["requests"] * part["error_ratio"] for part in found)
+    several = [part.responses for part in parts]
+    requests = sum(part["requests"] for part in several)
+    failed = sum(part["requests"] * part["error_ratio"] for part in several)
     totals = {"requests": requests, "error_ratio": failed / requests if requests else 1.0}
-    good = [(part["requests"] * (1 - part["error_ratio"]), part) for part in found if "latency_mean_s" in part]
+    good = [(part["requests"] * (1 - part["error_ratio"]), part) for part in several if "latency_mean_s" in part]
     if good:
         totals["latency_mean_s"] = sum(n * part["latency_mean_s"] for n, part in good) / sum(n for n, _ in good)
         totals["latency_max_s"] = max(part["latency_max_s"] for _, part in good)
-    if all("achieved_rps" in part for part in found):
-        totals["achieved_rps"] = sum(part["achieved_rps"] for part in found)
+    if all("achieved_rps" in part for part in several):
+        totals["achieved_rps"] = sum(part["achieved_rps"] for part in several)
     return totals
 
 

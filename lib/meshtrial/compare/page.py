@@ -8,6 +8,7 @@ import polars as pl
 from matplotlib.figure import Figure as Canvas
 
 from meshtrial.compare.analysis import Outcome
+from meshtrial.compare.runs import Run
 from meshtrial.compare.text import contrasts, method_sentence, notes, title
 from meshtrial.design.responses import Response
 from meshtrial.report import Figure, Fragment, wording
@@ -86,17 +87,18 @@ def every_run(outcome: Outcome, metric: Response) -> Figure:
 
 def warnings(outcome: Outcome) -> Fragment:
     """What a reader must know, and how it was computed."""
-    found = notes(outcome)
-    return join(*([bullets(found)] if found else []), paragraph(method_sentence(outcome), "mt-prose"))
+    noted = notes(outcome)
+    return join(*([bullets(noted)] if noted else []), paragraph(method_sentence(outcome), "mt-prose"))
 
 
 def provenance(outcome: Outcome, command: str) -> Fragment:
     """Every file that was read, and the command."""
-    rows = [
-        [Cell(run.treatment), Cell(run.block or "–"), Cell(str(path)), Cell(digest[:12], digest)]
-        for run in outcome.sample.runs
-        for path, digest in run.sources.items()
+    read = [(run, path, digest) for run in outcome.sample.runs for path, digest in run.sources.items()]
+    columns: list[Column[tuple[Run, Path, str]]] = [
+        Column("treatment", lambda row: row[0].treatment),
+        Column("pair", lambda row: row[0].block or None),
+        Column("file", lambda row: row[1]),
+        Column("SHA-256", lambda row: Cell(row[2][:12], row[2])),
     ]
-    columns = [Column("treatment"), Column("pair"), Column("file"), Column("SHA-256")]
-    files = [Table("Files", columns, rows).fragment()] if rows else []
+    files = [Table.of("Files", columns, read).fragment()] if read else []
     return join(paragraph(f"Made by: {command}"), *files)

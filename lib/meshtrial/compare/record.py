@@ -44,7 +44,7 @@ def _run(run: Run) -> dict[str, Any]:
     if settings is not None:
         plain = {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings)}
         skipped = ("path", "latency", "errors", "url")
-        load = {name: found for name, found in plain.items() if name not in skipped and found is not None}
+        load = {name: said for name, said in plain.items() if name not in skipped and said is not None}
     return {
         "treatment": run.treatment,
         "run": run.name,

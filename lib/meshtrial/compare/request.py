@@ -104,23 +104,23 @@ def _from_files(request: Request) -> dict[str, list[Run]]:
 
 
 def _from_table(request: Request, table: Path) -> tuple[Mapping[str, list[Run]], tuple[Response, ...]]:
-    found, responses = tables.read_table(table, request.where)
+    by_treatment, responses = tables.read_table(table, request.where)
     judged = tuple(response for response in responses.values() if response.kind != "quality")
     if not judged:
         raise UsageError(f"the table's responses are described only: {', '.join(responses)}")
     named = [treatment.name for treatment in request.treatments]
-    return tables.choose(found, table, request.baseline.name, named), judged
+    return tables.choose(by_treatment, table, request.baseline.name, named), judged
 
 
 def metrics_of(text: str) -> tuple[Response, ...]:
     """Responses of ``p50,p99``, each once; one that is described only is refused, and a list without any."""
-    found = [find_response(item)[0] for item in split_list(text)]
-    for response in found:
+    metrics = [find_response(item)[0] for item in split_list(text)]
+    for response in metrics:
         if response.kind == "quality":
             raise UsageError(f"{response.name}: is described only, it gets no verdict")
-    if not found:
+    if not metrics:
         raise UsageError("responses: none is named, e.g. p50,p99")
-    return tuple({response.name: response for response in found}.values())
+    return tuple({response.name: response for response in metrics}.values())
 
 
 def margins_for(texts: Sequence[str], metrics: Sequence[Response]) -> Mapping[str, Margin]:

@@ -27,9 +27,9 @@ def render(outcome: Outcome) -> str:
     parts = [*(wrap(sentence) for sentence in outcome.limits)]
     for metric in outcome.metrics:
         parts.append(_metric(outcome, metric))
-    found = notes(outcome)
-    if found:
-        parts.append("\n".join(["Warnings", *(wrap(note, "  - ", "    ") for note in found)]))
+    noted = notes(outcome)
+    if noted:
+        parts.append("\n".join(["Warnings", *(wrap(note, "  - ", "    ") for note in noted)]))
     parts.append(wrap(method_sentence(outcome)))
     return "\n\n".join(parts)
 
@@ -55,10 +55,10 @@ def contrasts(outcome: Outcome) -> Contrasts:
 
 
 def _metric(outcome: Outcome, metric: Response) -> str:
-    found = contrasts(outcome).where(lambda row: row.response == metric.name)
-    rows, sample, columns = found.rows, outcome.sample, columns_of(TERMINAL)
-    lines = [Line(row, found, len(sample.by_treatment[row.treatment])) for row in rows]
-    heads = {"counted": found.counted, "corrected": "q" if rows[0].exploratory else "p Holm"}
+    chosen = contrasts(outcome).where(lambda row: row.response == metric.name)
+    rows, sample, columns = chosen.rows, outcome.sample, columns_of(TERMINAL)
+    lines = [Line(row, chosen, len(sample.by_treatment[row.treatment])) for row in rows]
+    heads = {"counted": chosen.counted, "corrected": "q" if rows[0].exploratory else "p Holm"}
     base = {
         "treatment": sample.baseline,
         "{counted}": str(len(sample.by_treatment[sample.baseline])),
@@ -103,13 +103,13 @@ def _title(rows: Sequence[VerdictRow]) -> str:
 
 def notes(outcome: Outcome) -> list[str]:
     """Every finding and warning once."""
-    found = [str(finding) for finding in outcome.findings]
+    lines = [str(finding) for finding in outcome.findings]
     for row in outcome.rows:
         for warning in row.warnings:
             # What holds for every row alike (the order is unknown) is said once.
             common = all(warning in other.warnings for other in outcome.rows)
-            found.append(str(warning) if common else f"{row.treatment}, {row.label}: {warning}")
-    return list(dict.fromkeys(found))
+            lines.append(str(warning) if common else f"{row.treatment}, {row.label}: {warning}")
+    return list(dict.fromkeys(lines))
 
 
 def method_sentence(outcome: Outcome) -> str:

@@ -17,6 +17,8 @@ from typing import Any, TypeAlias
 from meshtrial.errors import UsageError
 from meshtrial.typed import shortened
 
+LARGEST = 2**63  # nothing that a study counts or measures comes near it, and beyond it products have no end
+LONGEST = 1500  # characters; a list of all that there is takes fewer
 # Where the notebook comes from and goes to, with `papermill --inject-paths`: no parameter of a study.
 _PAPERMILLS = "PAPERMILL_"
 
@@ -57,12 +59,16 @@ class Parameter:
                 raise self._refuse(value, "a whole number")
             if (self.low is not None and value < self.low) or (self.high is not None and value > self.high):
                 raise self._refuse(value, self._range())
+            if abs(value) >= LARGEST:
+                raise self._refuse(value, f"below {LARGEST:g}")
             return kind(value)
         if not isinstance(value, str):
             # -p rates 200 arrives as a number where a list of one is meant.
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise self._refuse(value, "text")
             value = f"{value:g}" if isinstance(value, float) else str(value)
+        if len(value) > LONGEST:
+            raise self._refuse(value, f"at most {LONGEST} characters")
         if self.allowed and value not in self.allowed:
             raise self._refuse(value, " or ".join(repr(item) for item in self.allowed))
         return value
@@ -81,7 +87,7 @@ def read_parameters(declared: Iterable[Parameter], given: Mapping[str, Any]) -> 
     known = {parameter.name: parameter for parameter in declared}
     for name in given:
         if name not in known:
-            raise UsageError(f"parameter {name!r} is not known: {nearest(name, known)}")
+            raise UsageError(f"parameter {shortened(name)} is not known: {nearest(name, known)}")
     return {name: parameter.read(given.get(name, parameter.default)) for name, parameter in known.items()}
 
 
@@ -156,7 +162,9 @@ def read_number_list(name: str, text: str, check: Callable[[float], bool], allow
             number = float(item)
         except ValueError:
             raise UsageError(f"{name}: {item!r} is not a number; must be {allowed}") from None
-        if not math.isfinite(number) or not check(number):
+        if not abs(number) < LARGEST or not check(number):
             raise UsageError(f"{name}: {item[:60]}: must be {allowed}")
         numbers.append(number)
+    if text and not numbers:
+        raise UsageError(f"{name} = {shortened(text)}: must be {allowed}")
     return tuple(numbers)

@@ -1,7 +1,7 @@
 """Randomised complete blocks, drawn from one seed and sealed before the first run.
 
 A block is one pass over all treatments at one load, in a random order of its own. Where a study has
-several loads, the blocks of one repetition are themselves in random order, so that drift is not read
+several loads, the blocks of one number, one at each load, are themselves in random order, so that drift is not read
 as load. Sequential orders exist only as negative controls and as the ramps of scale-out: ascending, each size a
 deployment of its own, and growing, where a treatment's deployment is kept from size to size.
 """
@@ -91,25 +91,23 @@ def digest(body: Mapping[str, Any]) -> str:
 def make_plan(study: Study) -> Plan:
     """Draw the whole order from the study's seed.
 
-    Notes
-    -----
-    One generator (PCG64) draws, for every repetition, first the order of the loads and then the order
-    of the treatments within each, so that the first k repetitions of a longer plan are the same runs.
-    Where deployments grow, the treatments have one order a repetition, and each goes through all loads in turn.
+    One generator (PCG64) draws, for the blocks of every number, first the order of the loads and then the order of the
+    treatments within each, so that the first k blocks of a longer plan are the same runs. Where deployments grow, the
+    treatments have one order a number, and each goes through all loads in turn.
     """
     rng = np.random.default_rng(study.seed)
     runs: list[PlannedRun] = []
     several = len(study.loads) > 1
-    for repetition in range(1, study.blocks + 1):
+    for block in range(1, study.blocks + 1):
         for load, position, name in _pass(study, rng):
-            run_id = (f"{load}-" if several else "") + f"{repetition:02d}-{position}-{name}"
-            runs.append(PlannedRun(run_id, repetition, load, position, name, len(runs)))
+            run_id = (f"{load}-" if several else "") + f"{block:02d}-{position}-{name}"
+            runs.append(PlannedRun(run_id, block, load, position, name, len(runs)))
     ordered = tuple(runs)
     return Plan(study, ordered, digest(_body(study, ordered)))
 
 
 def _pass(study: Study, rng: np.random.Generator) -> Iterator[tuple[str, int, str]]:
-    """Load, place in the block and treatment of every run of one repetition, in order."""
+    """Load, place in the block and treatment of every run of the blocks of one number, in order."""
     names, loads = [t.name for t in study.treatments], [load.label for load in study.loads]
     if study.order == "growing":
         for position, index in enumerate(rng.permutation(len(names)), start=1):

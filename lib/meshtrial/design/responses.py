@@ -8,17 +8,21 @@ system one line of `PARTS`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import get_args
 
+from meshtrial.design.changes import LABELS
 from meshtrial.design.study import Load
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin, read_margin
+from meshtrial.typed import shortened
 from meshtrial.vocabulary import Scale
 
 # Twice what the instrument's own A/A test resolves: with ten quick blocks on two cores, a p50 of 0.2 ms to 0.02 ms.
 LATENCY_FLOOR_S = 5e-5
+# Of a change: what nobody who waits for it would notice, and a few intervals between the requests that tell of it.
+OBEYED_MARGIN = Margin(0.10, 0.010)
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
 
@@ -44,8 +48,8 @@ class Percentile:
 
 
 PERCENTILES: dict[str, Percentile] = {
-    found.key: found
-    for found in (
+    one.key: one
+    for one in (
         Percentile(0.50, 0.05, marked=True),
         Percentile(0.75, 0.05, beyond_holds=False),
         Percentile(0.90, 0.05, marked=True),
@@ -54,8 +58,8 @@ PERCENTILES: dict[str, Percentile] = {
         Percentile(0.999, 0.20, marked=True),
     )
 }
-QUANTILES = {key: found.q for key, found in PERCENTILES.items()}
-MARKED = tuple(found for found in PERCENTILES.values() if found.marked)
+QUANTILES = {key: one.q for key, one in PERCENTILES.items()}
+MARKED = tuple(one for one in PERCENTILES.values() if one.marked)
 
 
 @dataclass(frozen=True)
@@ -78,8 +82,8 @@ class SystemPart:
 
 
 PARTS: dict[str, SystemPart] = {
-    found.role: found
-    for found in (
+    one.role: one
+    for one in (
         SystemPart("path", "app and data plane", counts_switches=True, members=("app", "data plane", "policy")),
         SystemPart("data plane", "data plane", optional=True, counts_switches=True),
         SystemPart("app", "app", counts_switches=True),
@@ -120,28 +124,29 @@ class Response:
         return self.kind == "resource" and not self.counted and self.unit not in ("s", "ms")
 
 
-def _latency(infix: str, found: Percentile, of: str = "") -> Response:
-    margin = Margin(found.margin, LATENCY_FLOOR_S)
-    name = f"latency_{infix}{found.key}_s"
-    label = f"{found.label} latency{of}"
-    return Response(name, label, "latency", "ms", 1e3, margin, percentile=found, additive=True)
+def _latency(infix: str, percentile: Percentile, of: str = "") -> Response:
+    margin = Margin(percentile.margin, LATENCY_FLOOR_S)
+    name = f"latency_{infix}{percentile.key}_s"
+    label = f"{percentile.label} latency{of}"
+    return Response(name, label, "latency", "ms", 1e3, margin, percentile=percentile, additive=True)
 
 
 def _latencies() -> list[Response]:
     views = [(_latency("", q), _latency("corrected_", q, " from the schedule")) for q in PERCENTILES.values()]
-    found = [response for view in views for response in view]
+    responses = [response for view in views for response in view]
     # Of a load that mixes HTTP and gRPC, each apart.
     for protocol, label in (("http", "HTTP/1.1"), ("grpc", "gRPC")):
-        found += [_latency(f"{protocol}_", q, f", {label}") for q in PERCENTILES.values()]
+        responses += [_latency(f"{protocol}_", q, f", {label}") for q in PERCENTILES.values()]
     mean = Margin(0.05, LATENCY_FLOOR_S)
-    found.append(Response("latency_mean_s", "mean latency", "latency", "ms", 1e3, mean, additive=True))
-    found.append(Response("latency_max_s", "largest latency (depends on N)", "quality", "ms", 1e3))
-    return found
+    responses.append(Response("latency_mean_s", "mean latency", "latency", "ms", 1e3, mean, additive=True))
+    responses.append(Response("latency_max_s", "largest latency (depends on N)", "quality", "ms", 1e3))
+    return responses
 
 
 def _resources() -> list[Response]:
     measures = (
         ("cpu_s_per_request", "CPU a request", "us/request", 1e6),
+        ("cpu_s_per_gib", "CPU a GiB sent and echoed", "s/GiB", 1.0),
         ("cpu_cores", "CPU", "cores", 1.0),
         ("memory_bytes", "memory (PSS)", "MiB", 1 / 2**20),
     )
@@ -165,7 +170,7 @@ def _used(part: SystemPart, suffix: str, label: str, unit: str, scale: float) ->
         Margin(0.10),
         part.optional,
         part=part,
-        additive=unit.endswith("/request"),
+        additive=unit.endswith(("/request", "/GiB")),
     )
 
 
@@ -175,6 +180,15 @@ def _levels() -> list[Response]:
         Response("capacity_at_least_rps", "capacity, at least (the generator's limit)", "quality", "rps", 1.0),
         Response("closed_loop_rps", "closed-loop maximum", "level", "rps", 1.0, Margin(0.10)),
     ]
+
+
+def _obeyed(name: str, what: str) -> Iterator[Response]:
+    """Whoever has nothing that could be changed so has no value; a delay of the control plane is added to the rest."""
+    for which, who in (("first", "the first request obeys"), ("all", "all requests obey")):
+        label = f"{what} until {who}"
+        yield Response(
+            f"obeyed_{which}_{name}_s", label, "latency", "ms", 1e3, OBEYED_MARGIN, structural_zero=True, additive=True
+        )
 
 
 def _others() -> list[Response]:
@@ -196,8 +210,13 @@ def _others() -> list[Response]:
         Response("failed_requests", "failed requests", "resource", "requests", 1.0, Margin(0.10, 1.0), counted=True),
         Response("longest_gap_s", gap, "resource", "ms", 1e3, Margin(0.10, 0.005)),
         *(_latency("around_", q, " from the schedule around the restart") for q in PERCENTILES.values()),
+        # Of changes under load: from when it was taken until requests obey it.
+        *(response for name, what in LABELS.items() for response in _obeyed(name, what)),
+        Response("change_error_s", "moment of a change, uncertain by", "quality", "ms", 1e3),
         # Of a closed loop over TCP, bytes a second each way; of a rate that rises, how far it was kept.
-        Response("throughput_bytes_s", "TCP throughput, each way", "throughput", "MB/s", 1e-6, Margin(0.05)),
+        Response("throughput_bytes_s", "TCP throughput, each way", "throughput", "Gbit/s", 8e-9, Margin(0.05)),
+        # Of a new connection each: a proxy that intercepts answers itself, before it has connected to anybody.
+        Response("connect_mean_s", "TCP connect, mean, to whoever answers first", "quality", "ms", 1e3),
         Response("ramp_kept_rps", kept, "throughput", "rps", 1.0, Margin(0.10)),
         # Of a fresh deployment: on a cluster from applied to all pods ready, locally from the first start to the last.
         Response("ready_time_s", "time until a fresh deployment is ready", "resource", "s", 1.0, Margin(0.10, 0.5)),
@@ -224,8 +243,8 @@ def _others() -> list[Response]:
 
 
 REGISTRY: dict[str, Response] = {one.name: one for one in (*_latencies(), *_levels(), *_resources(), *_others())}
-_SHORT = {found.key: found.key for found in PERCENTILES.values()}
-_SHORT |= {found.label: found.key for found in PERCENTILES.values()} | dict.fromkeys(("mean", "avg", "average"), "mean")
+_SHORT = {one.key: one.key for one in PERCENTILES.values()}
+_SHORT |= {one.label: one.key for one in PERCENTILES.values()} | dict.fromkeys(("mean", "avg", "average"), "mean")
 _SHORT_NAME = re.compile(
     rf"(?:latency_)?(?P<what>{'|'.join(map(re.escape, sorted(_SHORT, key=len, reverse=True)))})"
     r"(?:_(?P<unit>s|ms|us|ns))?",
@@ -240,12 +259,12 @@ def find_response(name: str, unit: str = "") -> tuple[Response, float | None]:
     not known is a stand-in of kind ``level``. The factor is None for a latency without a unit: an absolute margin of
     0.1 ms on seconds taken for milliseconds would decide the verdict in silence.
     """
-    found = _SHORT_NAME.fullmatch(name.strip())
-    if found:
-        given = unit or (found["unit"] or "").lower() or ("s" if name in REGISTRY else "")
+    match = _SHORT_NAME.fullmatch(name.strip())
+    if match:
+        given = unit or (match["unit"] or "").lower() or ("s" if name in REGISTRY else "")
         if given and given not in SECONDS:
             raise UsageError(f"{name}: the unit {given!r} is no time; must be one of {', '.join(SECONDS)}")
-        return REGISTRY[f"latency_{_SHORT[found['what'].lower()]}_s"], SECONDS[given] if given else None
+        return REGISTRY[f"latency_{_SHORT[match['what'].lower()]}_s"], SECONDS[given] if given else None
     if name in REGISTRY:
         known = REGISTRY[name]
         return known, SECONDS.get(unit, 1.0) if known.unit == "ms" else 1.0
@@ -254,11 +273,11 @@ def find_response(name: str, unit: str = "") -> tuple[Response, float | None]:
 
 def response(name: str) -> Response:
     """Look up a registered response by its full name or a short one (``p50``); one that is not known is refused."""
-    found = find_response(name)[0]
-    if found.name not in REGISTRY:
+    known = find_response(name)[0]
+    if known.name not in REGISTRY:
         judged = ", ".join(r.name for r in REGISTRY.values() if r.margin)
-        raise UsageError(f"response {name!r} is not known; known are {judged}")
-    return found
+        raise UsageError(f"response {shortened(name)} is not known; known are {judged}")
+    return known
 
 
 def applies(name: str, load: Load) -> bool:
@@ -285,15 +304,15 @@ def declared_scales(items: Iterable[str], scales: Mapping[str, Scale]) -> dict[s
 
     UsageError naming the item and what is allowed.
     """
-    found = dict(scales)
+    declared = dict(scales)
     for item in items:
         name, _, value = (part.strip() for part in item.partition("="))
         about = response(name)
         if value not in get_args(Scale) or about.margin is None or (about.counted and value == "ratio"):
             allowed = " or ".join(f"response={one}" for one in get_args(Scale))
             raise UsageError(f"scale {item!r}: must be {allowed}, of a response that gets verdicts and is no count")
-        found[about.name] = value  # type: ignore[assignment]
-    return found
+        declared[about.name] = value  # type: ignore[assignment]
+    return declared
 
 
 def declared_margins(
@@ -304,11 +323,11 @@ def declared_margins(
     An item is ``response=percentage`` or, of a latency, ``response=milliseconds``; UsageError naming it and what is
     allowed. `find` is from a name to its response.
     """
-    found = dict(margins)
+    declared = dict(margins)
     for item in items:
         name, separator, value = (part.strip() for part in item.partition("="))
         about = find(name)
         if not separator or about.kind == "quality":
             raise UsageError(f"margin {item!r}: must be response=percentage or, for latencies, response=milliseconds")
-        found[about.name] = read_margin(value, about.unit, f"margin {name}=", found.get(about.name))
-    return found
+        declared[about.name] = read_margin(value, about.unit, f"margin {name}=", declared.get(about.name))
+    return declared

@@ -38,7 +38,7 @@ def split_rate(load: Load, connections: int, duration_s: float) -> float:
 
 def require_possible(load: Load) -> None:
     """Refuse what fortio would silently change or cannot do, before anything is deployed."""
-    if not load.keepalive and load.protocol != "http1":
+    if not load.keepalive and load.protocol not in ("http1", "tcp"):
         raise UsageError(
             f"keepalive = False with protocol = {load.protocol!r}: fortio closes only HTTP/1.1 connections; "
             "use protocol http1"
@@ -49,7 +49,8 @@ def require_possible(load: Load) -> None:
         )
     if load.response_bytes and "grpc" in load.protocols:
         raise UsageError(f"response_bytes = {load.response_bytes} with gRPC: a ping is answered with what it sent")
-    if load.protocol == "tcp" and (load.payload_bytes < LEAST_TCP_BYTES or load.response_bytes or load.headers):
+    least = 0 if load.new_connections else LEAST_TCP_BYTES
+    if load.protocol == "tcp" and (load.payload_bytes < least or load.response_bytes or load.headers):
         raise UsageError(
             f"protocol = 'tcp': set payload_bytes, which are sent and echoed, to {LEAST_TCP_BYTES} or more; "
             "response_bytes and headers belong to HTTP"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, get_args
 
+from meshtrial.design.changes import CHANGES
 from meshtrial.design.parameters import Value
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
@@ -22,13 +23,17 @@ from meshtrial.vocabulary import BETWEEN, Correction, OwnFailures, Scale
 NO_MESH = "none"
 TWIN_SUFFIX = "-aa"
 PROTOCOLS = ("http1", "h2", "grpc", "mixed", "tcp")
+# When an open load sends: evenly, over staggered connections; or each send moved besides by up to a tenth of the wait
+# before it, so that it keeps no fixed phase to what is periodic.
+ARRIVALS = ("uniform", "jitter")
 RESTARTS = ("app", "proxies", "control-plane")
 ORDERS = ("randomised", "ascending", "growing", "sequential")
 # How many deployments stand at once: those of a block, as far as they may, or one; empty in plans sealed before.
 STANDING = ("", "block", "run")
+MOST_UNUSED = 10_000
 _RESTART = "restart-"
 # Applications that come with the project: what stands behind a lone @ is one of these, or else a version.
-APPS = ("echo", "counter-api", "details", "details-nodelay", "tiers", "bookinfo", "emojivoto")
+APPS = ("echo", "counter-api", "details", "details-nodelay", "tiers", "two-versions", "bookinfo", "emojivoto")
 VERSION_NAME, APP_NAME = re.compile(r"[A-Za-z0-9._-]+"), re.compile(r"[a-z0-9-]+")
 _TREATMENT = re.compile(
     rf"(?P<dataplane>[a-z0-9-]+)(?:@(?P<version>(?:{VERSION_NAME.pattern})?))?"
@@ -152,13 +157,15 @@ class Load:
     headers: int = 0  # further request headers of 64 bytes each
     keepalive: bool = True  # false closes the connection after every request
     # One of `PROTOCOLS`; `mixed` is HTTP/1.1 and gRPC at once, from generators that take turns; `tcp` sends
-    # bytes and waits for their echo
+    # bytes and waits for their echo, without keepalive on a connection each
     protocol: str = "http1"
+    arrivals: str = "uniform"  # one of `ARRIVALS`
     catchup: bool = True  # false is fortio's `-nocatchup`: sends that are overdue are skipped, not made up for
     timeout_s: float = 5.0  # how long the client waits for an answer
     generators: int = 1  # load-generator processes or pods that share rate and connections
     generators_vary: bool = False  # other loads of the study differ in them alone, so the label says how many
     replicas: int = 1  # copies of the application; in studies that scale out, endpoints a role
+    unused_services: int = 0  # that stand beside the application, and that nobody calls
     # Interleaved measurements of one deployment: their requests are the run's, so they add nothing to n
     slices: int = 1
     slice_warmup_s: float = 0.0  # of load before each slice that is no part of it: connections are new, caches cold
@@ -172,6 +179,11 @@ class Load:
     # on count as around it, with a restart and without; 0 and 0 where nothing is restarted
     restart_at_s: float = 0.0
     around_s: float = 0.0
+    # What is changed under it (`design.changes`), one change after another, and all of them so many times
+    changes: tuple[str, ...] = ()
+    change_every_s: float = 0.0
+    change_cycles: int = 0
+    churn_per_min: float = 0.0  # changes besides, of what no request meets
 
     def __post_init__(self) -> None:
         checks = (
@@ -183,6 +195,12 @@ class Load:
             (0 <= self.headers <= 100, "headers", "0 to 100"),
             (0.001 <= self.timeout_s <= 3600, "timeout_s", "0.001 to 3600"),
             (0 <= self.payload_bytes <= 262_144, "payload_bytes", "0 to 262144, fortio's largest"),
+            (self.arrivals in ARRIVALS, "arrivals", " or ".join(ARRIVALS)),
+            (
+                self.arrivals == "uniform" or not self.closed_loop,
+                "arrivals",
+                "uniform in a closed loop, which has no plan",
+            ),
             (self.protocol in PROTOCOLS, "protocol", "one of " + ", ".join(PROTOCOLS)),
             (
                 self.protocol != "mixed" or self.generators > 1,
@@ -191,6 +209,7 @@ class Load:
             ),
             (1 <= self.generators <= self.connections, "generators", "1 to the number of connections"),
             (self.replicas >= 1, "replicas", "1 or more"),
+            (0 <= self.unused_services <= MOST_UNUSED, "unused_services", f"0 to {MOST_UNUSED}"),
             (self.slices >= 1, "slices", "1 or more"),
             (self.slice_warmup_s >= 0, "slice_warmup_s", "0 or more"),
             (0 <= self.trickle_rps <= 1000, "trickle_rps", "0 to 1000"),
@@ -199,6 +218,11 @@ class Load:
                 "ramp",
                 "0, or 2 and more steps up to a rate, without slices",
             ),
+            (set(self.changes) <= CHANGES.keys(), "changes", ", ".join(CHANGES)),
+            (not self.changes or (self.rps > 0 and self.parts == 1), "changes", "of one open load without slices"),
+            (not self.changes or self.change_every_s > 0, "change_every_s", "more than 0"),
+            (not self.changes or self.change_cycles >= 1, "change_cycles", "1 or more"),
+            (0 <= self.churn_per_min <= 60_000, "churn_per_min", "0 to 60000"),
             (self.restart_at_s >= 0, "restart_at_s", "0 or more"),
             (self.around_s >= 0, "around_s", "0 or more"),
             (not self.search or (self.rps == 0 and self.slices == 1), "search", "a load without rps and slices"),
@@ -215,6 +239,19 @@ class Load:
     def protocols(self) -> tuple[str, ...]:
         """What the application is asked to speak."""
         return ("http1", "grpc") if self.protocol == "mixed" else (self.protocol,)
+
+    @property
+    def echoes(self) -> bool:
+        """Whether it is bytes as they are, echoed on connections that are kept."""
+        return self.protocol == "tcp" and self.keepalive
+
+    @property
+    def new_connections(self) -> bool:
+        """Whether it is TCP connections: bytes on a connection each, in an HTTP/1.1 that no proxy is told of.
+
+        fortio's client of bytes keeps its connections whatever it is asked for; its HTTP client closes them.
+        """
+        return self.protocol == "tcp" and not self.keepalive
 
     @property
     def closed_loop(self) -> bool:
@@ -257,9 +294,12 @@ class Load:
             (self.response_bytes > 0, f"{self.response_bytes}B-back"),
             (self.headers > 0, f"{self.headers}h"),
             (not self.keepalive, "close"),
+            (self.arrivals != "uniform", self.arrivals),
             (self.protocol != "http1", self.protocol),
             (self.replicas > 1, f"{self.replicas}x"),
+            (self.unused_services > 0, f"{self.unused_services}unused"),
             (self.generators_vary, f"{self.generators}g"),
+            (self.churn_per_min > 0, f"churn{self.churn_per_min:g}"),
         )
         return "-".join([rate, f"{self.connections}c", *(text for said, text in unusual if said)])
 
@@ -384,10 +424,10 @@ class Study:
 
     def families(self) -> Mapping[str, tuple[Contrast, ...]]:
         """The contrasts of each family, by its name; the one without a name is there even where it holds none."""
-        found: dict[str, tuple[Contrast, ...]] = {} if self.contrasts else {"": ()}
+        families: dict[str, tuple[Contrast, ...]] = {} if self.contrasts else {"": ()}
         for contrast in self.all_contrasts():
-            found[contrast.family] = (*found.get(contrast.family, ()), contrast)
-        return found
+            families[contrast.family] = (*families.get(contrast.family, ()), contrast)
+        return families
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
@@ -415,7 +455,7 @@ def with_pairs(study: Study) -> tuple[Contrast, ...]:
     The baseline and its twin are in no pair; nothing is compared twice.
     """
     names = [treatment.name for treatment in study.treatments if not treatment.twin and treatment != study.baseline]
-    found = tuple(contrast for contrast in study.all_contrasts() if contrast.family != BETWEEN)
-    known = {frozenset((contrast.treatment, contrast.baseline)) for contrast in found}
+    declared = tuple(contrast for contrast in study.all_contrasts() if contrast.family != BETWEEN)
+    known = {frozenset((contrast.treatment, contrast.baseline)) for contrast in declared}
     pairs = (Contrast(later, earlier, BETWEEN) for earlier, later in combinations(names, 2))
-    return (*found, *(pair for pair in pairs if frozenset((pair.treatment, pair.baseline)) not in known))
+    return (*declared, *(pair for pair in pairs if frozenset((pair.treatment, pair.baseline)) not in known))

@@ -170,14 +170,14 @@ class AllRuns(Tab):
 
 
 class OneRun(Tab):
-    """Any run: its requests, resources, gates, proofs and logs."""
+    """Any run: its requests, resources, checks, proofs and logs."""
 
     title = "One run"
     SHOWN = (
         ("Requests", "figures.requests_over_time"),
         ("Resources", "tables.run_resources"),
         ("Resources over time", "figures.components_over_time"),
-        ("Gates", "tables.run_gates"),
+        ("Checks", "tables.run_gates"),
         ("Proofs", "tables.run_proofs"),
         ("Logs", "tables.run_log"),
         ("About it", "tables.run_facts"),

@@ -104,8 +104,8 @@ class Choice:
 
 def labelled(name: str) -> str:
     """``ambient_vs_no_mesh-20261121T211720Z-77c58730`` as ``ambient_vs_no_mesh · 2026-11-21 21:17 · 77c58730``."""
-    found = re.fullmatch(r"(.+)-(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)\d\dZ-(\w+)", name)
-    return "{} · {}-{}-{} {}:{} · {}".format(*found.groups()) if found else name
+    match = re.fullmatch(r"(.+)-(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)\d\dZ-(\w+)", name)
+    return "{} · {}-{}-{} {}:{} · {}".format(*match.groups()) if match else name
 
 
 def buttons(options: Sequence[tuple[str, Any]], changed: Callable[[], None]) -> Widget:

@@ -17,7 +17,7 @@ from meshtrial.design.plan import Plan
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.inference.diagnosis import same_versions, varying_versions
 from meshtrial.inference.rows import LoadFamilies
-from meshtrial.inference.sequential import decide, ended, finished_blocks, finished_repetitions
+from meshtrial.inference.sequential import blocks_in_a_row, decide, ended, finished_blocks
 from meshtrial.records.columns import VERDICTS, kinds, read_frame, verdict_frame
 from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
 from meshtrial.records.parts import place_of_block
@@ -49,7 +49,7 @@ def judge(
     places: Mapping[int, str] | None = None,  # as in `infer`
 ) -> list[VerdictRow]:
     """The rows of a sealed plan's records under the margins, error rate and contrasts of another, or of itself."""
-    finished = finished_repetitions(plan, records)
+    finished = blocks_in_a_row(plan, records)
     alpha = decide(plan, records, finished).alpha
     if asked.study.alpha != plan.study.alpha:
         alpha *= asked.study.alpha / plan.study.alpha
@@ -71,7 +71,8 @@ def analyse(store: StudyStore) -> StudyData:
     records = store.records()
     plan = store.plan
     table, rows = infer_recorded(store, records)
-    _write(store, records, table, rows)
+    with store.written():
+        _write(store, records, table, rows)
     return StudyData(store.path, plan, store.environment, records, table, tuple(rows))
 
 
@@ -130,7 +131,7 @@ def read_verdicts(store: StudyStore) -> list[dict[str, Any]]:
 
 def stopping_of(plan: Plan, records: Sequence[RunRecord]) -> dict[str, Any]:
     """What ``stopping.json`` holds: what the plan's rule says of these records."""
-    finished = finished_repetitions(plan, records)
+    finished = blocks_in_a_row(plan, records)
     decision = decide(plan, records, finished)
     return {
         "rule": dict(plan.study.stopping),

@@ -94,13 +94,13 @@ def compare(studies: Sequence[StudyData]) -> tuple[Between, ...]:
     names = {data.plan.study.name for data in studies}
     if len(names) > 1:
         raise UsageError(f"studies of {' and '.join(sorted(names))}: they ask different questions")
-    found = [one for asked in _asked(studies) if (one := _between(studies, *asked)) is not None]
-    if not found:
+    compared = [one for asked in _asked(studies) if (one := _between(studies, *asked)) is not None]
+    if not compared:
         loads = [", ".join(load.label for load in data.plan.study.loads) for data in studies]
         raise UsageError(
             f"no contrast is in two of the studies at the same load; their loads are {' and '.join(loads)}"
         )
-    return tuple(found)
+    return tuple(compared)
 
 
 def of_one_question(studies: Sequence[StudyData]) -> tuple[list[StudyData], list[StudyData]]:
@@ -121,26 +121,26 @@ def of_one_question(studies: Sequence[StudyData]) -> tuple[list[StudyData], list
 
 def differences(studies: Sequence[StudyData]) -> list[str]:
     """What was asked differently, and what versions took part, study by study; empty where all is the same."""
-    found = []
+    lines = []
     asked = [data.plan.study.parameters for data in studies]
     for name in sorted(set().union(*asked)):
         values = [str(one.get(name, "")) for one in asked]
         if name not in _OF_ITS_OWN and len(set(values)) > 1:
-            found.append(f"{name}: {' / '.join(value or '(empty)' for value in values)}")
+            lines.append(f"{name}: {' / '.join(value or '(empty)' for value in values)}")
     versions = [_versions(data) for data in studies]
     for name in sorted(set().union(*versions)):
         told = [one.get(name, "(none)") for one in versions]
         if len(set(told)) > 1:
-            found.append(f"version of {name}: {' / '.join(told)}")
-    return found
+            lines.append(f"version of {name}: {' / '.join(told)}")
+    return lines
 
 
 def _versions(data: StudyData) -> dict[str, str]:
-    found: dict[str, set[str]] = {}
+    versions: dict[str, set[str]] = {}
     for run in data.runs:
         for name, version in run.versions.items():
-            found.setdefault(name, set()).add(version)
-    return {name: ", ".join(sorted(several)) for name, several in found.items()}
+            versions.setdefault(name, set()).add(version)
+    return {name: ", ".join(sorted(several)) for name, several in versions.items()}
 
 
 def _asked(studies: Sequence[StudyData]) -> Iterable[tuple[str, str, str, str]]:
@@ -161,7 +161,7 @@ def _asked(studies: Sequence[StudyData]) -> Iterable[tuple[str, str, str, str]]:
 
 def _between(studies: Sequence[StudyData], load: str, response: str, treatment: str, baseline: str) -> Between | None:
     taken = {
-        i: found for i, data in enumerate(studies) if (found := _values(data, load, response, treatment, baseline))
+        i: values for i, data in enumerate(studies) if (values := _values(data, load, response, treatment, baseline))
     }
     difference = any(base is not None and not (base > 0).all() for _, base in taken.values())
     scale: stats.Scale = "difference" if difference or REGISTRY[response].counted else "ratio"
@@ -198,8 +198,8 @@ def of_values(
 
 
 def _effects(taken: Mapping[int, tuple[FloatArray, FloatArray | None]], scale: stats.Scale) -> list[Effect]:
-    found = (effect_of(i, own, base, scale) for i, (own, base) in taken.items())
-    return [effect for effect in found if effect is not None]
+    effects = (effect_of(i, own, base, scale) for i, (own, base) in taken.items())
+    return [effect for effect in effects if effect is not None]
 
 
 def _values(
@@ -217,8 +217,8 @@ def _values(
     runs = LoadBlocks.of(data.table, load, kept.blocks).complete(wanted, response)
     if len(runs.blocks) < LEAST_BLOCKS:
         return None
-    found = runs.values(wanted, response)
-    return found[treatment], found.get(baseline)
+    values = runs.values(wanted, response)
+    return values[treatment], values.get(baseline)
 
 
 def effect_of(study: int, own: FloatArray, base: FloatArray | None, scale: stats.Scale) -> Effect | None:
@@ -268,13 +268,13 @@ def over_days(effects: Sequence[Effect], scale: stats.Scale, alpha: float) -> Ov
     means = np.array([effect.mean for effect in effects])
     if len(set(means.tolist())) < 2:
         return None  # the same study twice
-    found = combine_effects(means, errors**2, method_re="iterated", use_t=True, alpha=alpha)
+    combined = combine_effects(means, errors**2, method_re="iterated", use_t=True, alpha=alpha)
     # Of its four intervals the last: random effects, scaled by how much the studies really differ. The first: by the
     # noise inside them alone.
-    inside, *_, across = found.conf_int(alpha=alpha, use_t=True)
-    values = [float(found.mean_effect_re), float(min(inside[0], across[0])), float(max(inside[1], across[1]))]
+    inside, *_, across = combined.conf_int(alpha=alpha, use_t=True)
+    values = [float(combined.mean_effect_re), float(min(inside[0], across[0])), float(max(inside[1], across[1]))]
     estimate, low, high = (float(np.exp(value)) for value in values) if scale == "ratio" else values
-    spread = float(np.sqrt(max(0.0, found.tau2)))
+    spread = float(np.sqrt(max(0.0, combined.tau2)))
     return OverDays(estimate, low, high, spread, *_spread_interval(means, errors, alpha), 1 - alpha)
 
 
@@ -303,11 +303,11 @@ def _spread_interval(means: FloatArray, errors: FloatArray, alpha: float) -> tup
     return at(1 - alpha / 2), at(alpha / 2)
 
 
-def write(path: Path, studies: Sequence[StudyData], found: Sequence[Between]) -> None:
+def write(path: Path, studies: Sequence[StudyData], compared: Sequence[Between]) -> None:
     """Everything as JSON: the studies, effects by study, comparisons with the first, the effect over the days."""
     listed = [{"path": data.path.name, "plan": data.plan.sha256, "start_unix_s": data.began_unix_s} for data in studies]
     rows = []
-    for one in found:
+    for one in compared:
         effects = [{"study": e.study, "mean": e.mean, "error": e.error, "blocks": len(e.values)} for e in one.effects]
         rows.append(
             {

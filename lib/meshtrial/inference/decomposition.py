@@ -61,8 +61,8 @@ def decompose(data: StudyData, response: str) -> Decomposition:
     values = runs.values(names, response)
 
     def difference(contrast: Contrast) -> FloatArray:
-        found: FloatArray = values[contrast.treatment] - values[contrast.baseline]
-        return found
+        d: FloatArray = values[contrast.treatment] - values[contrast.baseline]
+        return d
 
     differences = [(name, contrast, difference(contrast)) for name, contrast in chain.steps]
     added: FloatArray = np.sum([d for *_, d in differences], axis=0)
@@ -90,5 +90,5 @@ def _within(d: FloatArray, margin: Margin, baseline: FloatArray) -> float:
 
 
 def _piece(name: str, contrast: Contrast | None, d: Sequence[float] | FloatArray, alpha: float) -> Piece:
-    found = stats.hodges_lehmann(d, alpha)
-    return Piece(name, contrast, found.estimate, found.low, found.high, found.p)
+    interval = stats.hodges_lehmann(d, alpha)
+    return Piece(name, contrast, interval.estimate, interval.low, interval.high, interval.p)

@@ -35,7 +35,7 @@ class Described:
 def described(data: StudyData) -> tuple[Described, ...]:
     """By load, response and treatment; nothing where every treatment has every part."""
     study = data.plan.study
-    found = []
+    rows = []
     for load in study.loads:
         blocks = LoadBlocks.of(data.table, load.label)
         for response in REGISTRY.values():
@@ -48,5 +48,5 @@ def described(data: StudyData) -> tuple[Described, ...]:
                     ends = median_ranks(len(own), study.alpha)
                     low, high = float(own[ends.rank - 1]), float(own[-ends.rank])
                     middle = float(np.median(own))
-                    found.append(Described(load.label, response, name, middle, low, high, ends.confidence, len(own)))
-    return tuple(found)
+                    rows.append(Described(load.label, response, name, middle, low, high, ends.confidence, len(own)))
+    return tuple(rows)

@@ -22,24 +22,24 @@ def diagnose_family(
 ) -> tuple[stats.Warning, ...]:
     """Everything that the order of the runs and the grain of the numbers may hide behind a family's verdicts."""
     baseline, twin = study.baseline.name, study.twin.name if study.twin else None
-    measured = {name: found for name, found in values.items() if np.isfinite(found).any()}
+    measured = {name: column for name, column in values.items() if np.isfinite(column).any()}
     if baseline not in measured or bool(np.all(np.nan_to_num(measured[baseline]) <= 0)):
         return ()
-    positive = {name: found for name, found in measured.items() if np.nanmin(found) > 0}
+    positive = {name: column for name, column in measured.items() if np.nanmin(column) > 0}
     names = list(positive)
     positions, times = (runs.values(names, response.name, column) for column in ("position", "start_unix_s"))
     levelled = _on_one_level(positive, runs.blocks, places)
-    found = stats.diagnose(levelled, baseline, positions=positions, times=times, twin=twin)
-    found += stats.repeated_values(np.concatenate([v[np.isfinite(v)] for v in positive.values()]))
+    warnings = stats.diagnose(levelled, baseline, positions=positions, times=times, twin=twin)
+    warnings += stats.repeated_values(np.concatenate([v[np.isfinite(v)] for v in positive.values()]))
     margin = study.margins.get(response.name)
     bounds = runs.values([baseline], response.name, "bound")[baseline]
     if margin is not None and np.isfinite(bounds).any():
         typical = float(np.nanmedian(positive[baseline]))
         effective = max(margin.relative, margin.floor / typical)
-        found += stats.coarse_quantile(float(np.nanmax(bounds)), typical, effective)
+        warnings += stats.coarse_quantile(float(np.nanmax(bounds)), typical, effective)
     if response.name.startswith("latency_"):
-        found += _warm_up(runs, names)
-    return found
+        warnings += _warm_up(runs, names)
+    return warnings
 
 
 def _on_one_level(
@@ -49,13 +49,13 @@ def _on_one_level(
     if not places:
         return values
     names = np.array([places.get(block, "") for block in blocks])
-    levelled = {treatment: found.copy() for treatment, found in values.items()}
-    for found in levelled.values():
-        typical = np.nanmedian(found)
+    levelled = {treatment: own.copy() for treatment, own in values.items()}
+    for own in levelled.values():
+        typical = np.nanmedian(own)
         for name in np.unique(names):
-            here = (names == name) & np.isfinite(found)
+            here = (names == name) & np.isfinite(own)
             if here.any():
-                found[here] *= typical / np.median(found[here])
+                own[here] *= typical / np.median(own[here])
     return levelled
 
 
@@ -80,22 +80,22 @@ def ran(records: Iterable[RunRecord]) -> dict[Treatment, dict[str, set[str]]]:
     What is called by the treatment's own version (``mesh istio@1.30``, ``version old``) loses it, so that it is called
     the same in all versions.
     """
-    found: dict[Treatment, dict[str, set[str]]] = {}
+    versions: dict[Treatment, dict[str, set[str]]] = {}
     for record in records:
         treatment = Treatment.parse(record.treatment)
         for name, version in record.versions.items():
             ending = treatment.version and next((e for e in "@ " if name.endswith(e + treatment.version)), "")
             what = name.removesuffix(ending + treatment.version) if ending else name
-            found.setdefault(treatment, {}).setdefault(what, set()).add(version)
-    return found
+            versions.setdefault(treatment, {}).setdefault(what, set()).add(version)
+    return versions
 
 
 def same_versions(records: Iterable[RunRecord]) -> tuple[stats.Warning, ...]:
     """Treatments that differ in their version alone and of which everything recorded is the same."""
     # A mesh's version is as it is declared, so it is no evidence; a twin is the same on purpose.
     told = {
-        treatment: {what: versions for what, versions in found.items() if not what.startswith("mesh ")}
-        for treatment, found in ran(records).items()
+        treatment: {what: versions for what, versions in several.items() if not what.startswith("mesh ")}
+        for treatment, several in ran(records).items()
         if not treatment.twin
     }
     return tuple(

@@ -53,8 +53,8 @@ def at_size(data: StudyData, prices: Prices, pods: int) -> tuple[MonthAtSize, ..
     if not 1 <= pods <= most:
         raise UsageError(f"--pods {pods}: must be 1 to {most}, {FARTHEST} times the largest size that was measured")
     treatments = [t.name for t in study.treatments if not t.twin and t != study.baseline]
-    found = (_predicted(data, prices, name, pods) for name in treatments)
-    return tuple(one for one in found if one is not None)
+    months = (_predicted(data, prices, name, pods) for name in treatments)
+    return tuple(one for one in months if one is not None)
 
 
 def _metered(data: StudyData) -> bool:
@@ -73,15 +73,15 @@ def _predicted(data: StudyData, prices: Prices, treatment: str, pods: int) -> Mo
         for cores, held in ((cpu, memory), (plain_cpu, plain_memory))
     )
     x, alpha = ladders[0].x, data.plan.study.alpha
-    found = growth.at_size(x, month, plain, pods, alpha=alpha)
+    predicted = growth.at_size(x, month, plain, pods, alpha=alpha)
     return MonthAtSize(
         treatment=treatment,
         baseline=baseline,
         pods=pods,
-        sizes=ladders[0].endpoints,
+        sizes=ladders[0].sizes,
         rps=rate,
         blocks=len(month),
-        month=found.slope,
-        bounded=found.bounded,
+        month=predicted.slope,
+        bounded=predicted.bounded,
         hundred=growth.marginal_cost(x / 100, month - plain, alpha=alpha),
     )

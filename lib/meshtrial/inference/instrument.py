@@ -31,7 +31,7 @@ class Detection:
 
 def detections(data: StudyData, response: str = "latency_p50_s") -> tuple[Detection, ...]:
     """Every treatment of a calibration study against the relay at delay 0, smallest delay first."""
-    found = []
+    rows = []
     for row in data.verdicts:
         if row.response != response:
             continue
@@ -41,8 +41,8 @@ def detections(data: StudyData, response: str = "latency_p50_s") -> tuple[Detect
         detectable = None if row.mde is None or typical is None else row.mde * typical
         asked = _asked_s(row.treatment)
         mean = float(np.mean(applied)) if applied and asked > 0 else 0.0
-        found.append(Detection(row.treatment, asked, mean, row, detectable))
-    return tuple(sorted(found, key=lambda one: (one.asked_s, not one.row.twin)))
+        rows.append(Detection(row.treatment, asked, mean, row, detectable))
+    return tuple(sorted(rows, key=lambda one: (one.asked_s, not one.row.twin)))
 
 
 def _asked_s(treatment: str) -> float:
@@ -51,7 +51,7 @@ def _asked_s(treatment: str) -> float:
 
 
 @dataclass(frozen=True)
-class Repetition:
+class AaStudy:
     """One small A/A study cut out of a long one: its blocks and what its test said."""
 
     blocks: tuple[int, ...]
@@ -59,9 +59,9 @@ class Repetition:
     called: bool
 
 
-def aa_repetitions(
+def aa_studies(
     data: StudyData, size: int = 6, alpha: float = 0.05, response: str = "latency_p50_s"
-) -> tuple[Repetition, ...]:
+) -> tuple[AaStudy, ...]:
     """Cut the baseline and its twin into A/A studies of ``size`` consecutive blocks and test each by itself.
 
     The share of them that calls a difference is this machine's own false-positive rate; at 6 blocks the
@@ -73,12 +73,12 @@ def aa_repetitions(
     pair = [study.twin.name, study.baseline.name]
     runs = LoadBlocks.of(data.table, study.loads[0].label).complete(pair, response)
     twin, baseline = runs.values(pair, response).values()
-    found = []
+    tested = []
     for start in range(0, len(runs.blocks) - size + 1, size):
         chosen = slice(start, start + size)
         p = stats.compare_paired(twin[chosen], baseline[chosen], alpha=alpha).p
-        found.append(Repetition(runs.blocks[chosen], p, p <= alpha))
-    return tuple(found)
+        tested.append(AaStudy(runs.blocks[chosen], p, p <= alpha))
+    return tuple(tested)
 
 
 def recorded_noise_logs(folder: Path) -> np.ndarray[Any, np.dtype[np.float64]]:

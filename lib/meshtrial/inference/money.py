@@ -68,13 +68,13 @@ class Bill:
 def bills(data: StudyData, prices: Prices) -> tuple[Bill, ...]:
     """Every treatment but the twin against the baseline, load by load; a searched load has no rate of its own."""
     study = data.plan.study
-    found = []
+    several = []
     for load in (one.label for one in study.loads if not one.search):
         for treatment in (t.name for t in study.treatments if not t.twin and t != study.baseline):
             bill = _bill(data, prices, load, treatment)
             if bill is not None:
-                found.append(bill)
-    return tuple(found)
+                several.append(bill)
+    return tuple(several)
 
 
 def _bill(data: StudyData, prices: Prices, load: str, treatment: str) -> Bill | None:

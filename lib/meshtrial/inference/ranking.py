@@ -57,7 +57,7 @@ class Ranking:
 def rankings(data: StudyData) -> tuple[Ranking, ...]:
     """A ranking for each load and primary response that has a compared pair; none of a study that is not finished."""
     study = data.plan.study
-    found = []
+    ranked = []
     for load in study.loads:
         for name in study.primary:
             rows = [
@@ -67,8 +67,8 @@ def rankings(data: StudyData) -> tuple[Ranking, ...]:
                 and row.verdict is not Word.PROVISIONAL
             ]
             if any(row.verdict.standing != "stopped" for row in rows):
-                found.append(Ranking(load.label, REGISTRY[name], _places(rows, REGISTRY[name])))
-    return tuple(found)
+                ranked.append(Ranking(load.label, REGISTRY[name], _places(rows, REGISTRY[name])))
+    return tuple(ranked)
 
 
 def _places(rows: list[VerdictRow], response: Response) -> tuple[Place, ...]:
@@ -80,9 +80,9 @@ def _places(rows: list[VerdictRow], response: Response) -> tuple[Place, ...]:
         values |= {row.baseline: row.baseline_value, row.treatment: row.treatment_value}
     better = [(row.baseline, row.treatment) for row in rows if row.verdict == higher]
     better += [(row.treatment, row.baseline) for row in rows if row.verdict == lower]
-    found = []
+    places = []
     for name, value in values.items():
         wins = tuple(loser for winner, loser in better if winner == name)
         losses = tuple(winner for winner, loser in better if loser == name)
-        found.append(Place(name, value, 1 + len(losses), len(values) - len(wins), wins, losses))
-    return tuple(sorted(found, key=lambda place: (place.best + place.worst, place.best)))
+        places.append(Place(name, value, 1 + len(losses), len(values) - len(wins), wins, losses))
+    return tuple(sorted(places, key=lambda place: (place.best + place.worst, place.best)))

@@ -65,7 +65,7 @@ class LoadFamilies:
 
     def _rows(self, response: Response) -> list[VerdictRow]:
         study, values = self.plan.study, self._values(response.name)
-        medians = {name: median_of(found) for name, found in values.items()}
+        medians = {name: median_of(own) for name, own in values.items()}
         measured = self.runs.values(list(values), response.name)
         data = (*_ranked_worst(values), *diagnose_family(self.runs, response, study, measured, self.places))
         return [
@@ -109,18 +109,18 @@ class LoadFamilies:
         excluded, unmeasured = self.inclusion.excluded, _not_measured(self.plan.study, response)
         for treatment, state in excluded.items():
             stopped[state][treatment] = _why(self.inclusion, treatment)
-        for treatment, found in values.items():
+        for treatment, own in values.items():
             # A treatment without this response (too few requests for its quantile) must not take the others' blocks.
-            if treatment not in excluded and (found.size == 0 or np.isnan(found).all()):
-                stopped["invalid"][treatment] = unmeasured if found.size else "no complete block"
-            elif response.name == CAPACITY and np.isnan(found).any():
+            if treatment not in excluded and (own.size == 0 or np.isnan(own).all()):
+                stopped["invalid"][treatment] = unmeasured if own.size else "no complete block"
+            elif response.name == CAPACITY and np.isnan(own).any():
                 # Blocks whose search met the generator's limit must not leave by that outcome: nothing is compared.
                 stopped["invalid"][treatment] = unmeasured
         return stopped
 
 
 def _ranked_worst(values: Mapping[str, FloatArray]) -> tuple[stats.Warning, ...]:
-    failed = {name: int(np.isinf(found).sum()) for name, found in values.items()}
+    failed = {name: int(np.isinf(own).sum()) for name, own in values.items()}
     if not any(failed.values()):
         return ()
     each = ", ".join(f"{count} of {name}" for name, count in failed.items() if count)
@@ -137,7 +137,7 @@ def described_only(study: Study, response: Response, values: Mapping[str, FloatA
     What the others use of it is described by treatment, and compared between them.
     """
     bare = {treatment.name for treatment in study.treatments if treatment.dataplane == NO_MESH}
-    absent = {name for name, found in values.items() if np.isnan(found).all()}
+    absent = {name for name, own in values.items() if np.isnan(own).all()}
     return bare & absent if response.structural_zero and len(absent) < len(values) else set()
 
 
@@ -195,6 +195,8 @@ def _not_measured(study: Study, response: Response) -> str:
         return (
             f"not reported: fewer than {floor:g} requests lie beyond this quantile; measure longer or at a higher rate"
         )
+    if response.name.startswith("obeyed_"):
+        return "not obeyed in any run, or there is nothing of that kind to change"
     if response.name == CAPACITY:
         return "the load generator was the limit of a search: only that the capacity is at least what it could send"
     return "not measured on this backend"

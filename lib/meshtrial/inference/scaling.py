@@ -1,4 +1,4 @@
-"""How a study's responses grow with its endpoints: exponents, marginal costs, knees, predictions.
+"""How a study's responses grow with its endpoints, or with what else it varies: exponents, costs, knees, predictions.
 
 The block is the unit, as everywhere: one slope from each pass over the sizes, then a test over the blocks. Only
 blocks in which a treatment was measured at every size are included, and a size that the treatment could not hold is
@@ -38,13 +38,44 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
+class Axis:
+    """What a study varies; along it everything else that it varies is held."""
+
+    one: str  # what a reader calls one of them
+    many: str
+    of: Callable[[Load], int]  # a load's number of them
+    held: Callable[[Load], int]  # of what is crossed with it; the loads with the smallest are taken
+
+    def loads(self, data: StudyData) -> list[Load]:
+        """A study's loads along it."""
+        loads = data.plan.study.loads
+        least = min(map(self.held, loads))
+        return [load for load in loads if self.held(load) == least]
+
+
+def endpoints_of(load: Load) -> int:
+    """Endpoints of a load: replicas of all tiers."""
+    return _TIERS * load.replicas
+
+
+ENDPOINTS = Axis("endpoint", "endpoints", endpoints_of, lambda load: load.unused_services)
+# At the largest size, where most proxies are told of them.
+UNUSED = Axis(
+    "service that nobody calls",
+    "services that nobody calls",
+    lambda load: load.unused_services,
+    lambda load: -load.replicas,
+)
+
+
+@dataclass(frozen=True)
 class Ladder:
     """One response of one treatment on all its sizes."""
 
     treatment: str
     response: str
     rps: float | None  # the rate, None where it grows with the size
-    endpoints: tuple[int, ...]  # sizes, ascending
+    sizes: tuple[int, ...]  # of the axis, ascending
     blocks: tuple[int, ...]  # blocks in which every size was measured
     y: FloatArray  # (blocks, sizes): the response in its stored unit
     missing: tuple[int, ...]  # planned sizes at which this treatment has no included run
@@ -52,12 +83,12 @@ class Ladder:
     @property
     def x(self) -> FloatArray:
         """Sizes as an array."""
-        return np.array(self.endpoints, dtype=float)
+        return np.array(self.sizes, dtype=float)
 
     def at_sizes(self, alpha: float) -> tuple[Slope | None, ...]:
         """Estimate and interval at every size; None with fewer than two blocks."""
         if len(self.blocks) < 2:
-            return (None,) * len(self.endpoints)
+            return (None,) * len(self.sizes)
         return tuple(slope_over_blocks(column, 0.0, alpha) for column in self.y.T)
 
 
@@ -66,18 +97,18 @@ class Growth:
     """How a response grows; what cannot be computed is None, and ``why`` says so."""
 
     ladder: Ladder
-    law: PowerLaw | None  # the exponent against endpoints, judged against 1
-    cost: Slope | None  # of one more endpoint, in the stored unit
+    law: PowerLaw | None  # the exponent against sizes, judged against 1
+    cost: Slope | None  # of one more of what is varied, in the stored unit
     knee: Knee | None  # where growth bends
     curve: Curve | None  # the straight line or the power law, whichever lies closer: what is drawn and predicted with
     why: tuple[str, ...]
 
-    def predict(self, endpoints: float, alpha: float) -> Slope | None:
+    def predict(self, size: float, alpha: float) -> Slope | None:
         """The curve's value at a size, with its interval over blocks.
 
         Beyond the measured sizes it is an extrapolation.
         """
-        return None if self.curve is None else slope_over_blocks(self.curve.at(endpoints), 0.0, alpha)
+        return None if self.curve is None else slope_over_blocks(self.curve.at(size), 0.0, alpha)
 
 
 @dataclass(frozen=True)
@@ -88,25 +119,20 @@ class SlopeContrast:
     baseline: str
     response: str
     exponent: Slope | None  # difference of the exponents; None where a value is not positive
-    cost: Slope  # difference of the cost of one more endpoint
+    cost: Slope  # difference of the cost of one more of what is varied
 
 
-def endpoints_of(load: Load) -> int:
-    """Endpoints of a load: replicas of all tiers."""
-    return _TIERS * load.replicas
-
-
-def rates(data: StudyData) -> tuple[float | None, ...]:
+def rates(data: StudyData, axis: Axis = ENDPOINTS) -> tuple[float | None, ...]:
     """Rates that were crossed with the sizes; one None where the rate grows with the size."""
-    loads = data.plan.study.loads
-    found = sorted({load.rps for load in loads})
-    sizes = {load.replicas for load in loads}
-    return tuple(found) if len(loads) == len(found) * len(sizes) else (None,)
+    loads = axis.loads(data)
+    asked = sorted({load.rps for load in loads})
+    sizes = {axis.of(load) for load in loads}
+    return tuple(asked) if len(loads) == len(asked) * len(sizes) else (None,)
 
 
-def ladder(data: StudyData, treatment: str, response: str, rps: float | None = None) -> Ladder:
+def ladder(data: StudyData, treatment: str, response: str, rps: float | None = None, axis: Axis = ENDPOINTS) -> Ladder:
     """Collect one response over the sizes; at one rate where the study has several."""
-    loads = {endpoints_of(load): load.label for load in data.plan.study.loads if rps is None or load.rps == rps}
+    loads = {axis.of(load): load.label for load in axis.loads(data) if rps is None or load.rps == rps}
     blocks, sizes = np.unique(data.table["block"]), sorted(loads)
     y = np.empty((len(blocks), len(sizes)))
     for column, at in enumerate(sizes):
@@ -120,46 +146,51 @@ def ladder(data: StudyData, treatment: str, response: str, rps: float | None = N
 
 def in_common(ladders: Sequence[Ladder]) -> tuple[Ladder, ...]:
     """The same on the sizes and blocks that all of them have; none where these are fewer than two of each."""
-    sizes = tuple(at for at in ladders[0].endpoints if all(at in one.endpoints for one in ladders))
+    sizes = tuple(at for at in ladders[0].sizes if all(at in one.sizes for one in ladders))
     blocks = tuple(block for block in ladders[0].blocks if all(block in one.blocks for one in ladders))
     if len(sizes) < 2 or len(blocks) < 2:
         return ()
-    places = [np.ix_([*map(one.blocks.index, blocks)], [*map(one.endpoints.index, sizes)]) for one in ladders]
+    places = [np.ix_([*map(one.blocks.index, blocks)], [*map(one.sizes.index, sizes)]) for one in ladders]
     return tuple(
-        replace(one, endpoints=sizes, blocks=blocks, y=one.y[place]) for one, place in zip(ladders, places, strict=True)
+        replace(one, sizes=sizes, blocks=blocks, y=one.y[place]) for one, place in zip(ladders, places, strict=True)
     )
 
 
-def growth(data: StudyData, treatment: str, response: str, rps: float | None = None) -> Growth:
+def growth(data: StudyData, treatment: str, response: str, rps: float | None = None, axis: Axis = ENDPOINTS) -> Growth:
     """Analyse one response's growth."""
-    found = ladder(data, treatment, response, rps)
+    rungs = ladder(data, treatment, response, rps, axis)
     alpha, seed = data.plan.study.alpha, data.plan.study.seed
     why: list[str] = []
-    if found.missing:
-        sizes = ", ".join(map(str, found.missing))
-        why.append(f"not measured at {sizes} endpoints, or excluded there: the ladder lacks these sizes")
-    law = _tried(lambda: power_law(found.x, found.y, alpha=alpha, margin=LINEAR_MARGIN), "exponent", why)
-    cost = _tried(lambda: marginal_cost(found.x, found.y, alpha=alpha), "marginal cost", why)
-    knee = _tried(lambda: find_knee(found.x, found.y, np.random.default_rng(seed), alpha=alpha), "knee", why)
-    return Growth(found, law, cost, knee, _tried(lambda: closest_curve(found.x, found.y), "curve", []), tuple(why))
+    if rungs.missing:
+        sizes = ", ".join(map(str, rungs.missing))
+        why.append(f"not measured at {sizes} {axis.many}, or excluded there: the ladder lacks these sizes")
+    law = _tried(lambda: power_law(rungs.x, rungs.y, alpha=alpha, margin=LINEAR_MARGIN), "exponent", why)
+    cost = _tried(lambda: marginal_cost(rungs.x, rungs.y, alpha=alpha), "marginal cost", why)
+    knee = _tried(lambda: find_knee(rungs.x, rungs.y, np.random.default_rng(seed), alpha=alpha), "knee", why)
+    return Growth(rungs, law, cost, knee, _tried(lambda: closest_curve(rungs.x, rungs.y), "curve", []), tuple(why))
 
 
-def growths(data: StudyData, responses: Sequence[str]) -> list[Growth]:
+def growths(data: StudyData, responses: Sequence[str], axis: Axis = ENDPOINTS) -> list[Growth]:
     """Every treatment but the twin and rate that has the response at two sizes or more."""
     treatments = [t.name for t in data.plan.study.treatments if not t.twin]
-    found = [
-        growth(data, treatment, name, rps) for name in responses for treatment in treatments for rps in rates(data)
+    grown = [
+        growth(data, treatment, name, rps, axis)
+        for name in responses
+        for treatment in treatments
+        for rps in rates(data, axis)
     ]
-    return [one for one in found if len(one.ladder.endpoints) > 1 and one.ladder.y.any()]
+    return [one for one in grown if len(one.ladder.sizes) > 1 and one.ladder.y.any()]
 
 
-def compare(data: StudyData, treatment: str, baseline: str, response: str) -> SlopeContrast | None:
+def compare(
+    data: StudyData, treatment: str, baseline: str, response: str, axis: Axis = ENDPOINTS
+) -> SlopeContrast | None:
     """Two treatments' slopes on the sizes and blocks that both have; None where that is too little."""
-    rate, alpha = rates(data)[0], data.plan.study.alpha
-    found = in_common([ladder(data, name, response, rate) for name in (treatment, baseline)])
-    if not found:
+    rate, alpha = rates(data, axis)[0], data.plan.study.alpha
+    ladders = in_common([ladder(data, name, response, rate, axis) for name in (treatment, baseline)])
+    if not ladders:
         return None
-    one, other = found
+    one, other = ladders
     exponent = _tried(lambda: compare_exponents(one.x, one.y, other.y, alpha=alpha), "", [])
     return SlopeContrast(treatment, baseline, response, exponent, marginal_cost(one.x, one.y - other.y, alpha=alpha))
 
@@ -168,21 +199,21 @@ def costs_of_both(data: StudyData, treatment: str, response: str) -> dict[str, S
     """Cost of one more endpoint and of 1000 more requests a second, each with the other held; empty at one rate."""
     crossed = [rate for rate in rates(data) if rate is not None]
     ladders: Sequence[Ladder] = [ladder(data, treatment, response, rate) for rate in crossed]
-    if len(crossed) < 2 or len({one.endpoints for one in ladders}) != 1 or not (ladders := in_common(ladders)):
+    if len(crossed) < 2 or len({one.sizes for one in ladders}) != 1 or not (ladders := in_common(ladders)):
         return {}
     y, sizes = np.concatenate([one.y for one in ladders], axis=1), ladders[0].x
     x = {"endpoint": np.tile(sizes, len(crossed)), "1000 rps": np.repeat(np.array(crossed) / 1e3, len(sizes))}
     return _tried(lambda: marginal_costs(x, y, alpha=data.plan.study.alpha), "", []) or {}
 
 
-def judged(found: Growth) -> str:
+def judged(one: Growth) -> str:
     """Verdict on the exponent in words, against 1.0; with too few blocks, how many it takes."""
-    if found.law is None:
+    if one.law is None:
         return "not judged"
-    slope = found.law.exponent
+    slope = one.law.exponent
     if any(warning.code == "below-floor" for warning in slope.warnings):
         return f"inconclusive: at least {smallest_n(1, 1 - slope.confidence)} blocks"
-    return found.law.verdict
+    return one.law.verdict
 
 
 def _tried(ask: Callable[[], T], what: str, why: list[str]) -> T | None:

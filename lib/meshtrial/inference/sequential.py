@@ -15,7 +15,7 @@ from meshtrial.records.schema import RunRecord
 from meshtrial.records.tables import include, is_result, runs_table
 
 
-def finished_repetitions(plan: Plan, records: Iterable[RunRecord]) -> int:
+def blocks_in_a_row(plan: Plan, records: Iterable[RunRecord]) -> int:
     """How many blocks, from the first on, have every run recorded, its repeat included where it needed one."""
     done = finished_blocks(plan, records)
     return next((n - 1 for n in range(1, plan.study.blocks + 1) if n not in done), plan.study.blocks)
@@ -55,5 +55,5 @@ def decide(plan: Plan, records: Sequence[RunRecord], blocks: int) -> stats.Decis
 
 def ended(plan: Plan, records: Sequence[RunRecord]) -> bool:
     """Whether nothing is left to run: the plan is through, or its rule has stopped it."""
-    finished = finished_repetitions(plan, records)
+    finished = blocks_in_a_row(plan, records)
     return finished == plan.study.blocks or (finished > 0 and decide(plan, records, finished).stop)

@@ -27,11 +27,11 @@ class Sweep:
 
 def sweeps(data: StudyData) -> tuple[Sweep, ...]:
     """Loads of the study that differ in their generators alone."""
-    found: dict[Load, list[Load]] = {}
+    alike: dict[Load, list[Load]] = {}
     for load in data.plan.study.loads:
         if load.generators_vary:
-            found.setdefault(replace(load, generators=1), []).append(load)
-    ordered = (tuple(sorted(loads, key=lambda load: load.generators)) for loads in found.values())
+            alike.setdefault(replace(load, generators=1), []).append(load)
+    ordered = (tuple(sorted(loads, key=lambda load: load.generators)) for loads in alike.values())
     return tuple(Sweep(loads) for loads in ordered if len(loads) > 1)
 
 
@@ -48,7 +48,7 @@ def contrasts(data: StudyData, sweep: Sweep, treatment: str, response: str) -> l
         named(load): LoadBlocks.of(data.table, load.label, blocks).values([treatment], response)[treatment]
         for load in sweep.loads
     }
-    if any((found <= 0).any() for found in values.values()):
+    if any((own <= 0).any() for own in values.values()):
         return []  # a ratio to nothing
     about = REGISTRY[response]
     study = data.plan.study
@@ -60,7 +60,7 @@ def contrasts(data: StudyData, sweep: Sweep, treatment: str, response: str) -> l
         primary=False,
     )
     results = stats.analyse_family(values, family, blocks=blocks)
-    medians = {name: median_of(found) for name, found in values.items()}
+    medians = {name: median_of(own) for name, own in values.items()}
     return [
         verdict_row(result, about, medians, study=study.name, load=sweep.name, exploratory=True) for result in results
     ]

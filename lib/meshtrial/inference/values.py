@@ -36,16 +36,21 @@ class LoadBlocks:
         return {t: np.array([known.get((b, t), math.nan) for b in self.blocks], dtype=float) for t in treatments}
 
     def ranked(self, treatments: Sequence[str], response: str) -> dict[str, FloatArray]:
-        """The values that verdicts are of: a latency of a run that failed by itself is infinite, behind every other."""
-        found = self.values(treatments, response)
-        if not response.startswith("latency_"):
-            return found
+        """The values that verdicts are of: a latency of a run that failed by itself is infinite, behind every other.
+
+        So is the time until a change is obeyed where it never was; what the run's other changes took stays as it is.
+        """
+        ranked = self.values(treatments, response)
+        obeyed = response.startswith("obeyed_")
+        if not obeyed and not response.startswith("latency_"):
+            return ranked
         rows = self.runs.filter(~pl.col("valid")).select("block", "treatment").unique()
         failed = set(rows.iter_rows())
-        for treatment, values in found.items():
+        for treatment, values in ranked.items():
             if np.isfinite(values).any():  # else too few requests for it in any run
-                values[[(block, treatment) in failed for block in self.blocks]] = math.inf
-        return found
+                own = np.array([(block, treatment) in failed for block in self.blocks])
+                values[own & np.isnan(values) if obeyed else own] = math.inf
+        return ranked
 
     def complete(self, treatments: Sequence[str], *responses: str) -> LoadBlocks:
         """The blocks in which each of the treatments has a value of each of the responses."""

@@ -25,7 +25,7 @@ MOST_LOGGED = 100_000
 _KINDS = (
     (re.compile(r"connection refused"), REFUSED),
     (re.compile(r"time-?out|deadline ?exceeded", re.IGNORECASE), TIME_OUT),
-    (re.compile(r"reset by peer|broken pipe|EOF|use of closed|closing|connection error", re.IGNORECASE), RESET),
+    (re.compile(r"reset by peer|broken pipe|EOF|short read|use of closed|closing|connection error", re.I), RESET),
 )
 _GRPC = re.compile(r"code = (\w+)")
 
@@ -46,10 +46,11 @@ def explained(log: pl.DataFrame, text: str, timeout_s: float) -> pl.DataFrame:
     the same rows ``code`` is then an HTTP status, gRPC's ``SERVING``, or the kind of a failure; nothing is ``-1``.
     """
     late = pl.col("latency_s") >= timeout_s
-    log = log.with_columns(
-        pl.when(late & pl.col("ok")).then(pl.lit(TIME_OUT)).otherwise("code").alias("code"), pl.col("ok") & ~late
-    )
-    unclear = log.with_row_index("row").filter(~pl.col("ok") & ~pl.col("code").str.contains(r"^\d{3}$"))
+    if log.select((late & pl.col("ok")).any()).item():
+        code = pl.when(late & pl.col("ok")).then(pl.lit(TIME_OUT)).otherwise(pl.col("code").cast(pl.String))
+        log = log.with_columns(code.cast(log.schema["code"]).alias("code"), pl.col("ok") & ~late)
+    failed = log.with_row_index("row").filter(~pl.col("ok")).with_columns(pl.col("code").cast(pl.String))
+    unclear = failed.filter(~pl.col("code").str.contains(r"^\d{3}$"))
     if unclear.is_empty():
         return log
     said = _logged(text)
@@ -69,7 +70,7 @@ def explained(log: pl.DataFrame, text: str, timeout_s: float) -> pl.DataFrame:
     return (
         log.with_row_index("row")
         .join(by_row, on="row", how="left", maintain_order="left")
-        .with_columns(pl.coalesce(kind, "code").alias("code"))
+        .with_columns(pl.coalesce(kind, pl.col("code").cast(pl.String)).cast(log.schema["code"]).alias("code"))
         .drop("row", "kind")
     )
 

@@ -97,6 +97,8 @@ def _arguments(
     arguments = ["-qps", plain(rate), "-c", str(connections), "-t", seconds(duration_s)]
     if not load.closed_loop:
         arguments.append("-uniform")
+        if load.arrivals == "jitter":
+            arguments.append("-jitter")
         if not load.catchup:
             arguments.append("-nocatchup")
     arguments += ["-r", plain(resolution_s), "-timeout", seconds(load.timeout_s)]
@@ -113,7 +115,7 @@ def _arguments(
         arguments += ["-payload-size", str(load.payload_bytes)]
     if load.payload_bytes or load.response_bytes:
         needed = max(load.payload_bytes, load.response_bytes) // 1024 + 64
-        if load.protocol == "http1" and needed > _FAST_CLIENT_BUFFER_KIB:
+        if (load.protocol == "http1" or load.new_connections) and needed > _FAST_CLIENT_BUFFER_KIB:
             # The fast client reads into a fixed buffer: an echo that does not fit is half errors, half torn.
             arguments += ["-httpbufferkb", str(needed)]
     few = 0 < load.rps * duration_s <= MOST_LOGGED

@@ -34,6 +34,8 @@ from meshtrial.load.result import FortioResult, read_result
 from meshtrial.load.schedule import Lateness, Schedule, argument, lateness, schedule_of, with_schedule
 from meshtrial.records.schema import GeneratorRecord
 
+_CLOCK_SLACK_S, _CLOCK_SLEW = 0.1, 1e-3
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -64,6 +66,7 @@ class _Part:
     schedule: Schedule | None
     late: Lateness
     notes: tuple[str, ...]
+    connect_s: float | None = None  # mean
 
 
 def ingest(outputs: Sequence[GeneratorOutput], load: Load, sample_floor: float) -> Measurement:
@@ -156,12 +159,15 @@ def _part(output: GeneratorOutput, result: FortioResult, start_ns: int, origin_n
             f"generator {output.name}: {output.access_log_path} holds {log.height} requests, "
             f"{output.json_path} says {result.latency.count}: they are not of the same whole run; measure again"
         )
+    _require_one_clock(output.name, log, result.actual_duration_s)
     schedule = schedule_of(result, output.argv)
     asked = argument(output.argv, "-r")
     resolution = float(asked) if asked else result.resolution_s
     notes = list(crosscheck(result, log, resolution))
     log = failures.explained(log, output.text, timeout_s)
+    requests, errors = log.height, int((~log["ok"]).sum())
     frame = with_schedule(log, schedule, start_ns, origin_ns)
+    del log  # what the frame has not taken over is gone before quantiles need room
     if output.exit_code != 0:
         notes.append(f"the generator ended with exit code {output.exit_code}. {_last_words(output)}")
     if "falling behind" in output.text:
@@ -177,17 +183,35 @@ def _part(output: GeneratorOutput, result: FortioResult, start_ns: int, origin_n
         start_unix_s=start_ns / 1e9,
         duration_s=duration,
         planned_requests=schedule.planned if schedule else None,
-        requests=log.height,
-        errors=int((~log["ok"]).sum()),
+        requests=requests,
+        errors=errors,
         requested_rps=schedule.rps if schedule else result.requested_rps,
-        achieved_rps=_achieved(frame, schedule, (start_ns - origin_ns) / 1e9, log.height, duration),
+        achieved_rps=_achieved(frame, schedule, (start_ns - origin_ns) / 1e9, requests, duration),
         sockets=result.sockets,
         connections=result.threads,
         resolution_s=resolution or 0.0,
         return_codes=dict(result.return_codes),
     )
     overdue = lateness(frame, schedule) if schedule else Lateness(0, 0)
-    return _Part(record, frame, schedule, overdue, tuple(f"{output.name}: {note}" for note in notes))
+    told = tuple(f"{output.name}: {note}" for note in notes)
+    return _Part(record, frame, schedule, overdue, told, result.connect_mean_s)
+
+
+def _require_one_clock(name: str, log: pl.DataFrame, lasted_s: float | None) -> None:
+    """Refuse starts by a clock that was set on meanwhile: every send behind that would be late, by an hour perhaps.
+
+    Starts are of the wall clock, schedule, latencies and the whole time of the monotonic one. A clock may be slewed by
+    half a thousandth (adjtime(3)). One that is set back is refused where the log is read.
+    """
+    if not lasted_s or not log.height:
+        return
+    ended_s = (pl.col("latency_s") + (pl.col("start_unix_ns") - pl.col("start_unix_ns").min()) / 1e9).max()
+    span_s = log.select(ended_s).item()
+    if span_s > _CLOCK_SLACK_S + (1 + _CLOCK_SLEW) * lasted_s:
+        raise RecordError(
+            f"generator {name}: its requests lie {span_s:.4g} s apart and it ran for {lasted_s:.4g} s: the machine's "
+            "clock was set meanwhile; measure again"
+        )
 
 
 def _achieved(
@@ -203,14 +227,15 @@ def _achieved(
 
 def latencies(requests: pl.DataFrame, sample_floor: float) -> tuple[dict[str, float], dict[str, float]]:
     """Mean, largest and quantiles of a run's requests, and the resolution of each quantile."""
-    raw = successful(requests).to_numpy()
+    values = successful(requests).to_numpy()
     responses: dict[str, float] = {}
-    if raw.size:
-        responses = {"latency_mean_s": float(np.mean(raw)), "latency_max_s": float(np.max(raw))}
+    if count := values.size:
+        responses = {"latency_mean_s": float(np.mean(values)), "latency_max_s": float(np.max(values))}
     bounds: dict[str, float] = {}
     for prefix, column in (("latency", "latency_s"), ("latency_corrected", "corrected_latency_s")):
-        values = successful(requests, column).to_numpy()
-        for q, value in quantiles.exact(values, sample_floor, count=raw.size).items():
+        if prefix != "latency":
+            values = successful(requests, column).to_numpy()
+        for q, value in quantiles.exact(values, sample_floor, count=count).items():
             responses[f"{prefix}_{q}_s"] = value
             bounds[f"{prefix}_{q}_s"] = CLOCK_S
     return responses, bounds
@@ -239,7 +264,10 @@ def qualities(parts: Sequence[_Part], load: Load, slices: int = 1) -> dict[str, 
     if load.keepalive and sockets and None not in sockets:
         connections, failed = (sum(getattr(p.record, name) for p in parts) for name in ("connections", "errors"))
         described["reconnects"] = float(max(0, sum(s or 0 for s in sockets) - connections - failed))
-    if load.closed_loop and load.protocol == "tcp":
+    if load.new_connections:
+        told = [part.connect_s for part in parts if part.connect_s is not None]
+        described |= {"connect_mean_s": math.fsum(told) / len(told)} if told else {}
+    elif load.closed_loop and load.echoes:
         described["throughput_bytes_s"] = achieved * (1 - described["error_ratio"]) * load.payload_bytes
     if not load.closed_loop:
         described["achieved_ratio"] = achieved / load.mean_rps

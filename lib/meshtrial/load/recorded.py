@@ -67,6 +67,14 @@ def impossible(responses: Mapping[str, float], bounds: Mapping[str, float]) -> s
         known_to = bounds.get(name, 0.0) + bounds.get("latency_max_s", 0.0)
         if largest < (responses.get(name, 0.0) - known_to) * (1 - _SLACK):
             return f"its maximum is smaller than its {key}: it is damaged, or was edited"
+    below, least = "", 0.0
+    for key in QUANTILES:
+        name = f"latency_{key}_s"
+        if name in responses:
+            known_to = bounds.get(name, 0.0)
+            if responses[name] + known_to < least * (1 - _SLACK):
+                return f"its {key} is smaller than its {below}: it is damaged, or was edited"
+            below, least = key, max(least, responses[name] - known_to)
     return ""
 
 

@@ -53,6 +53,7 @@ class FortioResult(LoadSettings):
     errors: ExportedHistogram | None  # the failed ones; None in versions that do not write it (before 1.17)
     return_codes: Mapping[str, int] = field(default_factory=dict)
     addresses: Mapping[str, int] = field(default_factory=dict)
+    connect_mean_s: float | None = None  # until a TCP connection stood, where it was told
 
     @property
     def error_count(self) -> int:
@@ -139,8 +140,9 @@ class _Reader(Fields):
             payload_bytes=self._payload_bytes(),
             timeout_s=None if timeout is None else timeout / 1e9,
             sockets=self.integer("SocketCount"),
+            connect_mean_s=self._mean_of("ConnectionStats"),
             resolution_s=self.number("Resolution") or None,
-            body_bytes=self._body_bytes(),
+            body_bytes=self._mean_of("Sizes"),
             return_codes=self.counts("RetCodes"),
             addresses=self.counts("IPCountMap"),
         )
@@ -204,9 +206,9 @@ class _Reader(Fields):
             return None
         return "std" if fast_off or self.flag("H2") else "fast"
 
-    def _body_bytes(self) -> float | None:
-        sizes = self.inside("Sizes")
-        return sizes.number("Avg") if sizes.data.get("Count") else None
+    def _mean_of(self, name: str) -> float | None:
+        values = self.inside(name)
+        return values.number("Avg") if values.data.get("Count") else None
 
     def _payload_bytes(self) -> int | None:
         # Go writes bytes as base64; a version that wrote plain text falls back to its length.

@@ -22,12 +22,13 @@ counts it apart from what the target made late.
 
 The offsets repeat fortio's arithmetic (periodic.go, ``runOne`` and ``runQPSSetup``) to the nanosecond:
 call i of N of a thread is due (i + i/(N-1)) / (qps/c) after the thread's start, and ``-uniform`` starts
-thread t after t/qps.
+thread t after t/qps. ``-jitter`` moves every send by up to a tenth of the wait before it; what was drawn is
+not told, so the plan is the one without it, and a send that is late by no more is in time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -36,6 +37,9 @@ from meshtrial.load.merge import COLUMNS
 from meshtrial.load.result import FortioResult
 
 MIN_LATE_S = 1e-3
+_JITTER = 1 / 9  # of an interval: a tenth of the wait, which is longer behind a send that was moved ahead
+# Requests that are looked at together, whole connections: what is reckoned on the way needs memory for these alone.
+TOGETHER = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ class Schedule:
     leftover: int = 0  # calls more of thread 0 (only with an exact number of calls)
     uniform: bool = False
     catchup: bool = True
+    jitter: bool = False
 
     @property
     def interval_s(self) -> float:
@@ -70,7 +75,10 @@ class Schedule:
         # The stretch i/(N-1) puts the last of N calls N intervals after the thread's start.
         first_thread = (self.calls_per_thread + self.leftover) * self.interval_s
         delay = (self.threads - 1) / self.rps if self.uniform else 0.0
-        return max(first_thread, self.calls_per_thread * self.interval_s + delay)
+        last = max(first_thread, self.calls_per_thread * self.interval_s + delay)
+        # Of two calls the wait is two intervals long, of many one.
+        wait = self.interval_s * (1 + 1 / max(1, self.calls_per_thread - 1))
+        return last + _JITTER * wait if self.jitter else last
 
     def calls_of(self, thread: pl.Expr) -> pl.Expr:
         """Planned calls of a thread."""
@@ -100,7 +108,7 @@ def schedule_of(result: FortioResult, arguments: Sequence[str] = ()) -> Schedule
     rps = float(asked) if asked else result.requested_rps
     if not rps or rps <= 0:
         return None
-    flags = {"uniform": bool(result.uniform), "catchup": result.catchup is not False}
+    flags = {"uniform": bool(result.uniform), "catchup": result.catchup is not False, "jitter": bool(result.jitter)}
     if result.exactly:
         each, left = divmod(result.exactly, result.threads)
         return Schedule(rps, result.threads, each, left, **flags) if each > 1 else None
@@ -128,6 +136,26 @@ def with_schedule(frame: pl.DataFrame, schedule: Schedule | None, start_unix_ns:
     which the two starts are relative. Without a schedule (a closed loop) the planned start and the corrected latency
     stay null, and nothing is imputed. An imputed row has no actual start, latency, ok or code.
     """
+    service_s = _service_s(frame)
+    return pl.concat(
+        [_scheduled(part, schedule, service_s, start_unix_ns, origin_ns) for part in _by_connections(frame)]
+    )
+
+
+def _by_connections(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Some connections at a time of a frame that is sorted by them; at least one part."""
+    start, threads = 0, frame["thread"]
+    while start == 0 or start < frame.height:
+        stop = min(start + TOGETHER, frame.height)
+        if stop < frame.height:
+            stop = int(threads.search_sorted(threads[stop - 1], "right"))
+        yield frame.slice(start, stop - start)
+        start = max(stop, 1)
+
+
+def _scheduled(
+    frame: pl.DataFrame, schedule: Schedule | None, service_s: float, start_unix_ns: int, origin_ns: int
+) -> pl.DataFrame:
     sent = frame.with_columns(
         ((pl.col("start_unix_ns") - origin_ns) / 1e9).alias("actual_start_s"), pl.lit(False).alias("imputed")
     )
@@ -143,7 +171,7 @@ def with_schedule(frame: pl.DataFrame, schedule: Schedule | None, start_unix_ns:
         ((pl.col("due_ns") - origin_ns) / 1e9).alias("scheduled_start_s"),
         (busy_s + pl.col("latency_s")).alias("corrected_latency_s"),
     )
-    held_up = _held_up(sent, schedule, start_unix_ns, origin_ns)
+    held_up = _held_up(sent, schedule, service_s, start_unix_ns, origin_ns)
     whole = sent.select(*_columns())
     return whole if held_up.is_empty() else pl.concat([whole, held_up]).sort("thread", "iter")
 
@@ -163,11 +191,17 @@ def lateness(frame: pl.DataFrame, schedule: Schedule) -> Lateness:
     should have been over. What the target alone makes late is the queue of the measured latencies behind sends that are
     all in time: wait = max(0, wait before + latency before - time between the two planned sends) (Lindley 1952).
     """
+    service_s = _service_s(frame)
+    parts = [_lateness(part, schedule, service_s) for part in _by_connections(frame)]
+    return Lateness(sum(part.target for part in parts), sum(part.generator for part in parts))
+
+
+def _lateness(frame: pl.DataFrame, schedule: Schedule, service_s: float) -> Lateness:
     # An imputed send would have left when its connection was free: its corrected latency less the service time.
-    held_up = pl.col("corrected_latency_s") - _service_s(frame)
+    held_up = pl.col("corrected_latency_s") - service_s
     imputed = int(frame.filter("imputed").select((held_up > schedule.late_after_s).sum()).item())
     served = pl.col("latency_s").cum_sum().over("thread") - pl.col("latency_s")
-    queue = frame.filter(~pl.col("imputed")).sort("thread", "iter").with_columns(served.alias("served"))
+    queue = frame.filter(~pl.col("imputed")).with_columns(served.alias("served"))
     # The recursion in closed form: a send leaves after the latest of all (planned before + latencies since).
     left = (pl.col("scheduled_start_s") - pl.col("served")).cum_max().over("thread") + pl.col("served")
     waits = queue.select(
@@ -178,9 +212,10 @@ def lateness(frame: pl.DataFrame, schedule: Schedule) -> Lateness:
     return Lateness(target + imputed, waits.filter(pl.col("late") & ~pl.col("target")).height)
 
 
-def _held_up(sent: pl.DataFrame, schedule: Schedule, start_unix_ns: int, origin_ns: int) -> pl.DataFrame:
+def _held_up(
+    sent: pl.DataFrame, schedule: Schedule, service_s: float, start_unix_ns: int, origin_ns: int
+) -> pl.DataFrame:
     """Rows for the sends that are missing behind a request, blocked by it."""
-    service_s = _service_s(sent)
     following = pl.when(pl.col("thread") == pl.col("thread").shift(-1)).then(pl.col("iter").shift(-1))
     planned = schedule.calls_of(pl.col("thread")).cast(pl.Int64)
     gaps = sent.select(
@@ -203,7 +238,7 @@ def _held_up(sent: pl.DataFrame, schedule: Schedule, start_unix_ns: int, origin_
             pl.lit(None, pl.Float64).alias("latency_s"),
             (wait_s + service_s).alias("corrected_latency_s"),
             pl.lit(None, pl.Boolean).alias("ok"),
-            pl.lit(None, pl.String).alias("code"),
+            pl.lit(None, sent.schema["code"]).alias("code"),
             pl.lit(True).alias("imputed"),
         )
     )
@@ -211,7 +246,7 @@ def _held_up(sent: pl.DataFrame, schedule: Schedule, start_unix_ns: int, origin_
 
 def _service_s(frame: pl.DataFrame) -> float:
     """Median latency of the successful requests; of all where none succeeded."""
-    good = frame.filter(pl.col("ok").fill_null(False))["latency_s"]
+    good = frame.select(pl.col("latency_s").filter(pl.col("ok").fill_null(False))).to_series()
     value = (good if good.len() else frame["latency_s"].drop_nulls()).median()
     return float(value) if isinstance(value, int | float) else 0.0
 

@@ -8,20 +8,3 @@ from meshtrial.native.building import WITHOUT, build, build_forkserver
 from meshtrial.native.places import commands, find, forkserver, version, version_of
 from meshtrial.native.terms import Licence, licences
 from meshtrial.native.toolchain import Go, find_go, go_environment, needed_go
-
-__all__ = [
-    "WITHOUT",
-    "Go",
-    "Licence",
-    "build",
-    "build_forkserver",
-    "commands",
-    "find",
-    "find_go",
-    "forkserver",
-    "go_environment",
-    "licences",
-    "needed_go",
-    "version",
-    "version_of",
-]

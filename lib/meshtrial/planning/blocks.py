@@ -130,23 +130,23 @@ def plan_of(data: StudyData, ask: Ask) -> tuple[LoadPlan, ...]:
 
     UsageError where no load has two complete blocks with the response.
     """
-    found = []
+    plans = []
     for load in data.plan.study.loads:
         inclusion = include(data.plan, data.runs, load.label)
         needs = _needs(data, load.label, inclusion, ask)
         if needs:
-            found.append(_load_plan(data, load.label, inclusion, needs, ask))
-    if not found:
+            plans.append(_load_plan(data, load.label, inclusion, needs, ask))
+    if not plans:
         raise UsageError(
             f"{data.path}: holds no load with 2 complete blocks of {ask.response.name}; "
             "run a pilot of at least 6 blocks (profile=standard), then plan from it"
         )
-    return tuple(found)
+    return tuple(plans)
 
 
 def _needs(data: StudyData, load: str, inclusion: Inclusion, ask: Ask) -> tuple[Need, ...]:
     every, scale = LoadBlocks.of(data.table, load, inclusion.blocks), _scale(data.plan.study, ask)
-    found = []
+    needs = []
     for treatment, baseline, twin in _pairs(data.plan.study):
         if {treatment, baseline} & set(inclusion.excluded):
             continue
@@ -164,7 +164,7 @@ def _needs(data: StudyData, load: str, inclusion: Inclusion, ask: Ask) -> tuple[
         sd = float(d.std(ddof=1))
         effect = stats.detectable_effect(len(d), alpha=ask.alpha, m=m, power=ask.power, jointly=True)
         careful = stats.upper_sd(sd, len(d))
-        found.append(
+        needs.append(
             Need(
                 treatment=treatment,
                 baseline=baseline,
@@ -186,7 +186,7 @@ def _needs(data: StudyData, load: str, inclusion: Inclusion, ask: Ask) -> tuple[
                 visible=None if effect is None else math.expm1(effect * sd) if scale == "ratio" else effect * sd,
             )
         )
-    return tuple(found)
+    return tuple(needs)
 
 
 def _pairs(study: Study) -> list[tuple[str, str, bool]]:
@@ -200,8 +200,8 @@ def _scale(study: Study, ask: Ask) -> stats.Scale:
 
 def _shown(values: FloatArray, typical: float, scale: stats.Scale) -> FloatArray:
     """Values on the scale of the analysis; of differences, as shares of what the baseline typically is."""
-    found: FloatArray = np.log(values) if scale == "ratio" else values / typical
-    return found
+    shown: FloatArray = np.log(values) if scale == "ratio" else values / typical
+    return shown
 
 
 def _size(margin: float, scale: stats.Scale) -> float:
@@ -213,10 +213,10 @@ def _load_plan(data: StudyData, load: str, inclusion: Inclusion, needs: tuple[Ne
     repeats = len(runs) / len({run.run_id for run in runs})
     plan = LoadPlan(load, needs, _block_seconds(data, load), repeats, len({run.treatment for run in runs}), None, "")
     worst = max(plan.judged, key=lambda need: need.sd)
-    found = _split(data, inclusion, plan, worst, ask)
-    if isinstance(found, str):
-        return dataclasses.replace(plan, slices_reason=found)
-    return dataclasses.replace(plan, slices=found)
+    slices = _split(data, inclusion, plan, worst, ask)
+    if isinstance(slices, str):
+        return dataclasses.replace(plan, slices_reason=slices)
+    return dataclasses.replace(plan, slices=slices)
 
 
 def _block_seconds(data: StudyData, load: str) -> float:
@@ -232,7 +232,7 @@ def _block_seconds(data: StudyData, load: str) -> float:
                 own = gap = own / (1 + len(neighbours))
             # A study that was interrupted and resumed has gaps that no run filled.
             spans.setdefault(run.treatment, []).append(gap if own <= gap <= 3 * own + 60 else own)
-    return math.fsum(float(np.median(found)) for found in spans.values())
+    return math.fsum(float(np.median(seconds)) for seconds in spans.values())
 
 
 def _own_seconds(run: RunRecord) -> float:
@@ -284,10 +284,10 @@ def _split(data: StudyData, inclusion: Inclusion, plan: LoadPlan, worst: Need, a
 def _by_slice(data: StudyData, run: RunRecord, response: str) -> list[float]:
     """A latency response in each slice of a run; empty where a slice lacks it."""
     requests = data.latency(run)
-    found = _SLICED.fullmatch(response)
-    if "slice" not in requests.columns or found is None:
+    name = _SLICED.fullmatch(response)
+    if "slice" not in requests.columns or name is None:
         raise RecordError(f"{data.run_folder(run)}: latency.parquet has no column slice; it is of another version")
-    column, what = ("corrected_latency_s" if found["corrected"] else "latency_s"), found["what"]
+    column, what = ("corrected_latency_s" if name["corrected"] else "latency_s"), name["what"]
     found_here: list[float] = []
     for index in requests["slice"].unique().sort():
         values = successful(requests.filter(pl.col("slice") == index), column).to_numpy()

@@ -67,16 +67,16 @@ def _of(plan: LoadPlan) -> str:
 
 
 def _slices(plan: LoadPlan) -> str:
-    found = plan.slices
-    if found is None:
+    slices = plan.slices
+    if slices is None:
         return f"Slices: {plan.slices_reason}."
     listed = "; ".join(
-        f"{k} slice{'s' * (k > 1)} {blocks} blocks, {_time(seconds)}" for k, (blocks, seconds) in found.options.items()
+        f"{k} slice{'s' * (k > 1)} {blocks} blocks, {_time(seconds)}" for k, (blocks, seconds) in slices.options.items()
     )
     return (
-        f"Slices: {found.best} a deployment is cheapest (Kalibera & Jones: a deployment costs {_time(found.outer_s)} "
-        f"beside its slices of {_time(found.inner_s)}; noise {100 * found.between**0.5:.3g} % between deployments, "
-        f"{100 * found.within**0.5:.3g} % inside one). To find the margin: {listed}. "
+        f"Slices: {slices.best} a deployment is cheapest (Kalibera & Jones: a deployment costs {_time(slices.outer_s)} "
+        f"beside its slices of {_time(slices.inner_s)}; noise {100 * slices.between**0.5:.3g} % between deployments, "
+        f"{100 * slices.within**0.5:.3g} % inside one). To find the margin: {listed}. "
         "Slices are not replicates: they do not add to n."
     )
 

@@ -35,7 +35,7 @@ _RUN: dict[str, Column] = {
     "app": Column(pl.String, "", "application behind it"),
     "attempt": Column(pl.Int32, "", "1, or 2 for the one repeat of an invalid run inside its block"),
     "start_unix_s": Column(pl.Float64, "s", "when the run began, since 1970"),
-    "valid": Column(pl.Boolean, "", "all gates and proofs passed"),
+    "valid": Column(pl.Boolean, "", "all checks passed, of load and of the treatment"),
     "included": Column(pl.Boolean, "", "takes part in the inference"),
 }
 RUNS: dict[str, Column] = _RUN | {
@@ -122,6 +122,12 @@ def frame_of(rows: Sequence[Mapping[str, Any]], described: Mapping[str, Column])
 def verdict_frame(rows: Sequence[VerdictRow]) -> pl.DataFrame:
     """Verdict rows as a frame of all their columns."""
     return frame_of([row.to_dict() for row in rows], VERDICTS)
+
+
+def write_requests(requests: pl.DataFrame, path: Path) -> None:
+    """Every request as Parquet, a piece after another: there is no second copy of all of them."""
+    texts = [name for name, kind in requests.schema.items() if kind == pl.Categorical]
+    requests.lazy().with_columns(pl.col(texts).cast(pl.String)).sink_parquet(path, compression="zstd")
 
 
 def read_frame(path: Path, next_step: str = "restore it from a backup") -> pl.DataFrame:

@@ -15,8 +15,8 @@ def listing() -> dict[str, Path]:
     """``<study>-<UTC>-<hash>`` to folder or packed file, the samples first, then the newest; each once."""
     recorded = _folders(paths.studies_root())
     # A sample that was unpacked once is opened where it lies.
-    found = {name: recorded.get(name, path) for name, path in samples().items()}
-    return found | {name: path for name, path in recorded.items() if name not in found}
+    shipped = {name: recorded.get(name, path) for name, path in samples().items()}
+    return shipped | {name: path for name, path in recorded.items() if name not in shipped}
 
 
 def samples() -> dict[str, Path]:

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from meshtrial.errors import RecordError, UsageError
-from meshtrial.records.store import read_json, write_json
+from meshtrial.records.store import MECHANISM, read_json, seal, write_json
 from meshtrial.typed import of_schema, read
 
-FILE = "mechanism.json"
+FILE = MECHANISM
 SCHEMA = "meshtrial.mechanism/1"
 READS = ("read", "readv", "recvfrom", "recvmsg", "pread64")
 WRITES = ("write", "writev", "sendto", "sendmsg", "pwrite64")
@@ -42,9 +42,10 @@ class Mechanism:
     components: tuple[ComponentCalls, ...]
 
 
-def write_mechanism(folder: Path, found: tuple[Mechanism, ...]) -> None:
+def write_mechanism(folder: Path, mechanisms: tuple[Mechanism, ...]) -> None:
     """Write what was counted into a study's folder."""
-    write_json(folder / FILE, {"schema": SCHEMA, "treatments": [asdict(one) for one in found]})
+    write_json(folder / FILE, {"schema": SCHEMA, "treatments": [asdict(one) for one in mechanisms]})
+    seal(folder, FILE)
 
 
 def read_mechanism(folder: Path) -> tuple[Mechanism, ...]:
@@ -61,6 +62,5 @@ def read_mechanism(folder: Path) -> tuple[Mechanism, ...]:
         if any(min(one.traced, one.untraced) < 1 for one in counted):
             raise UsageError("a count of requests is not above 0")
     except UsageError as error:
-        said = f"{path}: not whole ({error}); delete it, and the study stays as it is without it"
-        raise RecordError(said) from None
+        raise RecordError(f"{path}: not whole ({error}); restore it from a backup") from None
     return counted

@@ -15,7 +15,7 @@ from typing import Any
 from meshtrial.design.plan import Plan
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.records.parts import Place, part_of
-from meshtrial.records.store import ENVIRONMENT, PLAN, StudyStore, check_checksums, seal_environment, write_json
+from meshtrial.records.store import ENVIRONMENT, PLAN, StudyStore, check_checksums, seal, write_json
 from meshtrial.records.tables import is_result
 
 
@@ -44,7 +44,7 @@ def merge(stores: Sequence[StudyStore], target: Path) -> StudyStore:
             (made / "runs").mkdir(parents=True)
             shutil.copyfile(first.path / PLAN, made / PLAN)
             write_json(made / ENVIRONMENT, _environment([place for _, place in parts], [s.path.name for s, _ in parts]))
-            seal_environment(made)
+            seal(made)
             for store, _ in parts:
                 for folder in _whole_runs(store):
                     shutil.copytree(folder, made / "runs" / folder.name)

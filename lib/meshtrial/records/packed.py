@@ -133,10 +133,10 @@ def _left_out_of(data: bytes, called: str) -> tuple[str, ...]:
         note = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise RecordError(f"{called}: cannot be read ({error}); unpack the study again") from None
-    found = note.get("left_out") if isinstance(note, dict) and note.get("schema") == SCHEMA else None
-    if not isinstance(found, list) or not all(isinstance(name, str) and name in PARTS for name in found):
+    names = note.get("left_out") if isinstance(note, dict) and note.get("schema") == SCHEMA else None
+    if not isinstance(names, list) or not all(isinstance(name, str) and name in PARTS for name in names):
         raise RecordError(f"{called}: is not of the form {SCHEMA}; unpack the study again")
-    return tuple(found)
+    return tuple(names)
 
 
 def is_left_out(name: str, parts: Sequence[str]) -> bool:

@@ -67,8 +67,8 @@ class Place:
     def name(self) -> str:
         """``part 2``, with the context of its cluster, or the beginning of the cluster's id."""
         testbed = self.environment.get("testbed")
-        found = testbed if isinstance(testbed, Mapping) else {}
-        where = str(found.get("context") or str(found.get("cluster") or "")[:8])
+        told = testbed if isinstance(testbed, Mapping) else {}
+        where = str(told.get("context") or str(told.get("cluster") or "")[:8])
         return f"part {self.part.number}" + (f" ({where})" if where else "")
 
 
@@ -82,14 +82,14 @@ def part_of(plan: Plan, environment: Mapping[str, Any]) -> Part | None:
 
     RecordError where what it says of itself is not a part of this plan.
     """
-    found = environment.get("part")
-    if found is None:
+    told = environment.get("part")
+    if told is None:
         return None
     with contextlib.suppress(UsageError, *SHAPE_ERRORS):
-        part = Part.parse(f"{found['number']}/{found['of']}")
-        if described(part, plan) == dict(found):
+        part = Part.parse(f"{told['number']}/{told['of']}")
+        if described(part, plan) == dict(told):
             return part
-    raise _refused(found)
+    raise _refused(told)
 
 
 def blocks_here(plan: Plan, environment: Mapping[str, Any]) -> tuple[int, ...]:
@@ -105,13 +105,13 @@ def places(plan: Plan, environment: Mapping[str, Any]) -> tuple[Place, ...]:
         return ()
     if not isinstance(listed, list) or not all(isinstance(one, Mapping) for one in listed):
         raise _refused(listed)
-    found = []
+    several = []
     for one in listed:
         part = part_of(plan, one)
         if part is None:
             raise _refused(one)
-        found.append(Place(part, tuple(part.blocks(plan.study.blocks)), one))
-    return tuple(found)
+        several.append(Place(part, tuple(part.blocks(plan.study.blocks)), one))
+    return tuple(several)
 
 
 def place_of_block(plan: Plan, environment: Mapping[str, Any]) -> dict[int, str]:
@@ -119,5 +119,5 @@ def place_of_block(plan: Plan, environment: Mapping[str, Any]) -> dict[int, str]
     return {block: place.name for place in places(plan, environment) for block in place.blocks}
 
 
-def _refused(found: object) -> RecordError:
-    return RecordError(f"environment.json: {shortened(found)} is no part of this plan; restore it from a backup")
+def _refused(told: object) -> RecordError:
+    return RecordError(f"environment.json: {shortened(told)} is no part of this plan; restore it from a backup")

@@ -41,7 +41,8 @@ def of_requests(requests: pl.DataFrame) -> pl.DataFrame:
     From ``latency.parquet``, whose imputed sends never left and do not count, to columns :data:`COLUMNS` without a
     component: ``sent``, ``failed``, ``failed KIND``, ``p50_s``, ...
     """
-    sent = requests.filter(~pl.col("imputed") & pl.col("actual_start_s").is_not_null()).with_columns(
+    needed = requests.select("slice", "actual_start_s", "latency_s", "ok", "code", "imputed")
+    sent = needed.filter(~pl.col("imputed") & pl.col("actual_start_s").is_not_null()).with_columns(
         pl.col("actual_start_s").floor().cast(pl.Int32).alias("second"), pl.col("ok").fill_null(True)
     )
     if sent.is_empty():
@@ -59,7 +60,7 @@ def of_requests(requests: pl.DataFrame) -> pl.DataFrame:
         sent.filter(~pl.col("ok"))
         .group_by([*keys, "code"])
         .agg(pl.len().cast(pl.Float64).alias("value"))
-        .with_columns(pl.format("failed {}", "code").alias("measure"))
+        .with_columns(pl.format("failed {}", pl.col("code").cast(pl.String)).alias("measure"))
     )
     return _tidy(pl.concat([long, kinds.select(long.columns)]).with_columns(pl.lit("").alias("component")))
 
@@ -71,8 +72,8 @@ def of_samples(samples: Mapping[str, Sequence[UsageSample]], slice_index: int = 
     the middle of this time lies.
     """
     rows = []
-    for component, found in samples.items():
-        for before, after in itertools.pairwise(found):
+    for component, readings in samples.items():
+        for before, after in itertools.pairwise(readings):
             passed = after.at_s - before.at_s
             if passed <= 0:
                 continue

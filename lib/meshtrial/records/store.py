@@ -27,10 +27,10 @@ import polars as pl
 from meshtrial.design.plan import Plan, PlannedRun
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.records import packed, parts, series
-from meshtrial.records.columns import kinds_of
+from meshtrial.records.columns import kinds_of, write_requests
 from meshtrial.records.schema import TEMPORARY, ComponentUsage, RunRecord, run_folder
 
-PLAN, ENVIRONMENT, CHECKSUMS = "plan.json", "environment.json", "SHA256SUMS"
+PLAN, ENVIRONMENT, MECHANISM, CHECKSUMS = "plan.json", "environment.json", "mechanism.json", "SHA256SUMS"
 PART_ENDING = "-part-"
 _LOCK, _ASIDE = ".lock", "damaged"
 
@@ -58,7 +58,7 @@ class StudyStore:
             raise RecordError(f"{path}: cannot be made ({error.strerror}); check rights and free space") from None
         write_json(path / PLAN, plan.to_dict())
         write_json(path / ENVIRONMENT, environment)
-        seal_environment(path)
+        seal(path)
         return cls(path, plan)
 
     @classmethod
@@ -157,7 +157,7 @@ class StudyStore:
         A name may reach the disk before what has it: after a loss of power the run would be there, and empty.
         """
         if requests is not None:
-            requests.write_parquet(temporary / "latency.parquet", compression="zstd")
+            write_requests(requests, temporary / "latency.parquet")
         if course is not None:
             course.write_parquet(temporary / series.FILE, compression="zstd")
         usage = pl.DataFrame([asdict(used) for used in record.usage], schema=kinds_of(ComponentUsage))
@@ -188,10 +188,16 @@ class StudyStore:
             # Polars' own words for a full disk: "parquet: File out of specification: underlying IO error: No space
             # left on device (os error 28)".
             told = re.search(r"([^:]+) \(os error", str(error))
-            why = (error.strerror if isinstance(error, OSError) else None) or (told and told[1].strip())
+            why = told[1].strip() if told else ""
+            if isinstance(error, OSError):
+                why = error.strerror or why or str(error)[:200]  # polars raises some without a number
             if not why:
                 raise
-            raise RecordError(f"{self.path}: cannot be written ({why}); what is whole is kept") from None
+            # Not every file of a run lies in the study: keys and logs have a temporary folder.
+            file = error.filename if isinstance(error, OSError) else None
+            elsewhere = isinstance(file, str) and not Path(file).is_relative_to(self.path)
+            where = file if elsewhere else self.path
+            raise RecordError(f"{where}: cannot be written ({why}); what is whole is kept") from None
 
     def run_folders(self) -> list[Path]:
         """What lies among the runs; what a crash left half written is none, and the next session removes it."""
@@ -208,7 +214,7 @@ class StudyStore:
 
         A run that cannot be read is refused, or put into `damaged` with the reason.
         """
-        found = []
+        records = []
         for path in self.run_folders():
             if path.is_dir():
                 try:
@@ -220,8 +226,8 @@ class StudyStore:
                     continue
                 if record.plan_sha256 != self.plan.sha256:
                     raise RecordError(f"{path}: belongs to another plan ({record.plan_sha256[:8]}); move it away")
-                found.append(record)
-        return tuple(sorted(found, key=lambda record: (record.sequence, record.attempt)))
+                records.append(record)
+        return tuple(sorted(records, key=lambda record: (record.sequence, record.attempt)))
 
     def set_aside(self) -> dict[Path, str]:
         """Move runs that cannot be read away, so that they are made again: where each lies now, and what is wrong."""
@@ -296,7 +302,7 @@ def check_checksums(folder: Path) -> list[str]:
 
     Files that were left out when the study was packed are not missing.
     """
-    wanted = _listed(folder)
+    wanted = listed(folder)
     if wanted is None:
         return [f"{folder / CHECKSUMS}: is missing"]
     foreign = {str(path.relative_to(folder)) for path in _files(folder)} - set(wanted)
@@ -304,20 +310,27 @@ def check_checksums(folder: Path) -> list[str]:
     return [*_altered(folder, wanted, packed.left_out(folder.parent.parent)), *added]
 
 
-def seal_environment(study: Path) -> None:
-    """Write down the digest of the environment of a study that begins."""
-    write_text(study / CHECKSUMS, f"{file_sha256(study / ENVIRONMENT)}  {ENVIRONMENT}\n")
+def seal(study: Path, name: str = ENVIRONMENT) -> None:
+    """Write down the digest of a file that a study's folder holds beside its runs."""
+    wanted = (listed(study) or {}) | {name: file_sha256(study / name)}
+    write_text(study / CHECKSUMS, "".join(f"{digest}  {name}\n" for name, digest in wanted.items()))
 
 
-def check_environment(study: Path) -> list[str]:
-    """Whether it is as it was, one line where not; nothing of a study that began before its digest was written."""
-    return _altered(study, _listed(study) or {}, ())
+def check_sealed(study: Path) -> list[str]:
+    """What beside the runs is not as it was written, one line each; nothing where no digest was kept yet."""
+    wanted = listed(study) or {}
+    problems = _altered(study, wanted, ())
+    if not problems and read_json(study / ENVIRONMENT).get("sealed_in") == CHECKSUMS:
+        gone = [name for name in (ENVIRONMENT, MECHANISM) if name not in wanted and _is_file(study / name)]
+        problems += [f"{study / CHECKSUMS}: has no digest of {name}" for name in gone]
+    return problems
 
 
-def _listed(folder: Path) -> dict[str, str] | None:
+def listed(folder: Path) -> dict[str, str] | None:
+    """Digests by file, as SHA256SUMS of a folder says; None where it cannot be read."""
     try:
         lines = (folder / CHECKSUMS).read_text().splitlines()
-    except OSError:
+    except (OSError, ValueError):
         return None
     return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
 
@@ -326,12 +339,18 @@ def _altered(folder: Path, wanted: Mapping[str, str], absent: Sequence[str]) -> 
     problems = []
     for name, digest in wanted.items():
         path = folder / name
-        if not path.is_file():
+        if not _is_file(path):
             if not packed.is_left_out(name, absent):
                 problems.append(f"{path}: is missing")
         elif file_sha256(path) != digest:
             problems.append(f"{path}: was altered after it was recorded")
     return problems
+
+
+def _is_file(path: Path) -> bool:
+    with contextlib.suppress(OSError):  # a name that is none
+        return path.is_file()
+    return False
 
 
 def file_sha256(path: Path) -> str:

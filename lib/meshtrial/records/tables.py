@@ -26,7 +26,7 @@ from meshtrial.typed import shortened
 
 RATE_GATES = frozenset({"rate", "late"})
 # What a slow or failing treatment fails by itself.
-OWN_GATES = RATE_GATES | {"errors"}
+OWN_GATES = RATE_GATES | {"errors", "obeyed"}
 # What the load generator could not do; never the treatment's failure.
 GENERATOR_GATES = frozenset({"generator CPU", "generator late"})
 

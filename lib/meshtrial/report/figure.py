@@ -7,9 +7,10 @@ place: text that can be selected, in the page's own colours, and the same drawn 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
+from typing import TypeVar
 
 import polars as pl
 from markupsafe import Markup
@@ -17,8 +18,11 @@ from matplotlib.figure import Figure as Canvas
 
 from meshtrial.errors import UsageError
 from meshtrial.report import svg as svg_tools
-from meshtrial.report.markup import Column, Table, cell, paragraph, part, style_sheet
+from meshtrial.report.markup import Cell, Column, Table, cell, paragraph, part, style_sheet
 from meshtrial.report.sheet import NARROW, WIDE, Sheet
+
+Row = TypeVar("Row")
+Columns = Mapping[str, Callable[[Row], object]]  # heading of a number, to what it is of a row
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,21 @@ class Figure:
         if not self.alt.strip() or not self.caption.strip():
             raise UsageError("a figure needs alt text and a caption; say what is seen, in numbers")
         object.__setattr__(self, "svg", self._drawn(WIDE))
+
+    @classmethod
+    def of(
+        cls,
+        draw: Callable[[Sheet], Canvas],
+        rows: Iterable[Row],
+        columns: Columns[Row],
+        seen: str,
+        says: Callable[[Row], str],
+        caption: str,
+    ) -> Figure:
+        """A figure of rows: the same rows are its table, by columns, and its words, by what is said of each."""
+        listed = list(rows)
+        table = pl.DataFrame([pl.Series(name, [value(row) for row in listed]) for name, value in columns.items()])
+        return cls(draw, alt_text(seen, map(says, listed)), caption, table.cast({pl.Null: pl.Float64}))
 
     @cached_property
     def narrow(self) -> str:
@@ -98,9 +117,15 @@ def alt_text(seen: str, parts: Iterable[str]) -> str:
 
 def frame_table(frame: pl.DataFrame, caption: str) -> Table:
     """A data frame as a table: four significant digits shown, the whole value kept behind them."""
-    columns = [Column(name, numeric=frame.schema[name].is_numeric()) for name in frame.columns]
-    rows = [[cell(value, digits=4) for value in row] for row in frame.iter_rows()]
-    return Table(caption, columns, rows, show_caption=False)
+    columns = [
+        Column[dict[str, object]](name, partial(_shown, name), numeric=kind.is_numeric())
+        for name, kind in frame.schema.items()
+    ]
+    return Table.of(caption, columns, frame.iter_rows(named=True), show_caption=False)
+
+
+def _shown(name: str, row: dict[str, object]) -> Cell:
+    return cell(row[name], digits=4)
 
 
 def _close(fig: Canvas) -> None:

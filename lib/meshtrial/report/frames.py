@@ -1,4 +1,4 @@
-"""From a recorded study to the small tables that figures draw, and from polars to what seaborn takes."""
+"""From a recorded study to the small tables that figures draw."""
 
 from __future__ import annotations
 
@@ -14,12 +14,6 @@ from meshtrial.design.responses import REGISTRY
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord, VerdictRow
 from meshtrial.report import palette, wording
-
-
-def for_seaborn(frame: pl.DataFrame) -> dict[str, list[Any]]:
-    """What ``sns.*(data=...)`` takes: seaborn 0.13.2 raises TypeError for a polars frame."""
-    columns: dict[str, list[Any]] = frame.to_dict(as_series=False)
-    return columns
 
 
 def order(data: StudyData, present: Iterable[str] | None = None) -> list[str]:
@@ -166,6 +160,20 @@ def contrasts(
     missing = frozenset((row.load, row.response, row.treatment) for row in rows if not_reported(data, row))
     floor = data.plan.study.gates.sample_floor
     return Contrasts(rows, palette.looks(data.plan.study), tuple(loads(data)), missing, floor)
+
+
+def differences(row: VerdictRow, scale: float | None = None) -> tuple[float | None, float | None, float | None]:
+    """What a row's treatment adds and the ends of its interval: in the unit of its response, or scaled so."""
+    times = wording.response_of(row).scale if scale is None else scale
+    middle, low, high = (
+        None if value is None else value * times for value in (row.difference, row.difference_low, row.difference_high)
+    )
+    return middle, low, high
+
+
+def effect(row: VerdictRow) -> tuple[float | None, float | None, float | None]:
+    """The effect that carries a row's verdict and the ends of its interval: what is added, or a ratio."""
+    return differences(row) if row.by_difference else (row.ratio, row.ci_low, row.ci_high)
 
 
 def not_reported(data: StudyData, row: VerdictRow) -> bool:

@@ -8,6 +8,7 @@ holds: errors first and loudest, code at the end, library chatter on stderr drop
 from __future__ import annotations
 
 import base64
+import hashlib
 import itertools
 import re
 import textwrap
@@ -20,7 +21,7 @@ from meshtrial import __version__
 from meshtrial.errors import RecordError
 from meshtrial.records.store import write_text
 from meshtrial.report import svg
-from meshtrial.report.markup import TEMPLATES, part, style_sheet
+from meshtrial.report.markup import STYLED, TEMPLATES, part, style_sheet
 from meshtrial.report.pages import script
 
 NOT_WHOLE = "not-whole"
@@ -34,6 +35,8 @@ _LAST_TAGS = {"parameters", "injected-parameters", "progress"}
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 # A recorded study's own folder; where it lies on somebody's disk is not for readers, and not the same twice.
 _STUDY_DIR = re.compile(r"""(?m)^(study_dir = ["'])/(?:[^"'/]+/)*([^"'/]+/[^"'/]+["'])""")
+# What stands for our own output while nbconvert has the page.
+_OWN = re.compile(r"<!--mt-output-[0-9a-f]{64}-->")
 _HIDE_TAGS = {"remove_cell", "remove-cell"}
 _HIDE_INPUT_TAGS = {"remove_input", "remove-input"}
 
@@ -43,7 +46,9 @@ def notebook_to_html(ipynb_path: Path, html_path: Path, *, index: str = "") -> P
     notebook = _read(ipynb_path)
     stopped = [cell.source for cell in notebook.cells if NOT_WHOLE in _tags(cell)]
     _prepare(notebook)
+    own = _set_aside(notebook)
     page = _export(notebook, index, ipynb_path.stem)
+    page = _OWN.sub(lambda mark: own.get(mark.group(), mark.group()), page)
     page = _finish(page, _errors(notebook), "\n\n".join(stopped))
     html_path.parent.mkdir(parents=True, exist_ok=True)
     write_text(html_path, page)
@@ -138,7 +143,23 @@ def _prepare(notebook: Any) -> None:
             cell["mt_visible"] = any(_is_visible(output) for output in cell.outputs)
             cell["mt_code_below"] = whole and "mt_summary" not in cell.metadata
         kept.append(cell)
+    kept = _parameters_folded(kept)
     notebook.cells = [*_opening(_verdict_first(kept)), *_code(kept)] if whole else kept
+
+
+def _set_aside(notebook: Any) -> dict[str, str]:
+    """Take our own outputs out of a notebook, each behind a mark.
+
+    nbconvert parses the whole page into a tree to describe pictures that lack words; ours have them, and a study of
+    thousands of runs has tables that take such a tree half a gigabyte.
+    """
+    found: dict[str, str] = {}
+    for output in (output for cell in notebook.cells for output in cell.get("outputs", ())):
+        shown = output.get("data", {})
+        if (text := shown.get("text/html", "")).startswith(STYLED):
+            mark = f"<!--mt-output-{hashlib.sha256(text.encode()).hexdigest()}-->"  # nobody writes that by chance
+            found[mark], shown["text/html"] = text, mark
+    return found
 
 
 def _opening(cells: list[Any]) -> list[Any]:
@@ -150,11 +171,32 @@ def _opening(cells: list[Any]) -> list[Any]:
     if not title.startswith("# ") or not more[0].strip():
         return cells
     first.source = f"{title}\n\n{question}"
-    folded = _cells().new_markdown_cell(more[0])
     leads = [lead.rstrip(".") for lead in re.findall(r"^\*\*([^*]+)\*\*", more[0], flags=re.MULTILINE)]
-    folded.metadata["mt_fold"] = "About this study"
-    folded.metadata["mt_holds"] = ", ".join(lead[0].lower() + lead[1:] for lead in leads)
-    return [first, folded, *rest]
+    return [first, _fold(more[0], "About this study", leads), *rest]
+
+
+def _fold(text: str, title: str, holds: list[str]) -> Any:
+    """A cell that is folded under a title and a line of what it holds."""
+    folded = _cells().new_markdown_cell(text)
+    folded.metadata["mt_fold"] = title
+    folded.metadata["mt_holds"] = ", ".join(held[0].lower() + held[1:] for held in holds)
+    return folded
+
+
+def _parameters_folded(cells: list[Any]) -> list[Any]:
+    """What is written before a notebook's parameters is for whoever sets them: below its heading it is folded."""
+    shown = []
+    for cell, following in itertools.pairwise([*cells, None]):
+        shown.append(cell)
+        heading, _, rest = cell.source.partition("\n\n")
+        if following is None or "parameters" not in _tags(following) or not heading.startswith("## ") or not rest:
+            continue
+        cell.source = heading
+        held = re.findall(r"^### (.+)$", rest, flags=re.MULTILINE)
+        # No headings of the page's own contents: nobody looks for them there.
+        rest = re.sub(r"^### (.+)$", r"**\1**", rest, flags=re.MULTILINE)
+        shown.append(_fold(rest, "How the parameters are set", held))
+    return shown
 
 
 def _code(cells: list[Any]) -> list[Any]:

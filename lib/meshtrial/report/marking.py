@@ -16,7 +16,7 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, wording
 from meshtrial.report.figure import Figure
-from meshtrial.report.markup import Cell, ColumnOf, Fragment, Table, box, join, paragraph, verdict_badge
+from meshtrial.report.markup import Cell, Column, Fragment, Table, box, join, paragraph, verdict_badge
 from meshtrial.report.palette import INK
 from meshtrial.report.sheet import SMALL, Sheet
 
@@ -71,16 +71,16 @@ def moved(declared: StudyData, later: StudyData, said: str) -> Fragment:
     changed = [row for row in rows if row.key not in own or _called(own[row.key]) != _called(row)]
     if not changed:
         return paragraph(f"{words} None of the {len(rows)} verdicts of primary responses moves.".strip())
-    columns: list[ColumnOf[VerdictRow]] = [
-        ColumnOf("treatment", lambda row: Cell(wording.treatment(row), note=f"against {row.baseline}"))
+    columns: list[Column[VerdictRow]] = [
+        Column("treatment", lambda row: Cell(wording.treatment(row), note=f"against {row.baseline}"))
     ]
     if len(later.plan.study.loads) > 1:
-        columns.append(ColumnOf("load", lambda row: row.load))
+        columns.append(Column("load", lambda row: row.load))
     columns += [
-        ColumnOf("response", lambda row: wording.short_label(row.response)),
-        ColumnOf("declared before the runs", lambda row: _verdict(own[row.key]) if row.key in own else "not declared"),
-        ColumnOf("after the fact", _verdict),
-        ColumnOf("margin", lambda row: _margins(own.get(row.key), row), numeric=True),
+        Column("response", lambda row: wording.short_label(row.response)),
+        Column("declared before the runs", lambda row: _verdict(own[row.key]) if row.key in own else "not declared"),
+        Column("after the fact", _verdict),
+        Column("margin", lambda row: _margins(own.get(row.key), row), numeric=True),
     ]
     caption = f"What moves after the fact: {len(changed)} of {len(rows)} verdicts of primary responses"
     return Table.of(caption, columns, changed, f"{words} {HINT}").fragment()

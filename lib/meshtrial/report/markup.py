@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -24,6 +24,7 @@ from meshtrial.report import palette, wording
 from meshtrial.vocabulary import Word
 
 TEMPLATES = Path(__file__).parent / "templates"
+STYLED = '<style class="mt-style">'  # how every fragment begins in a notebook (`fragment` in parts.html.j2)
 Row = TypeVar("Row")
 
 
@@ -163,21 +164,26 @@ def cell(value: object, digits: int = 3) -> Cell:
     return Cell(str(value))
 
 
+def valued(value: float | None, form: Callable[[float], str], note: str = "") -> Cell | None:
+    """A number in words with all of it behind; nothing where it is not there."""
+    return None if value is None else Cell(form(value), value, note=note)
+
+
+def ranged(value: float, low: float, high: float, form: Callable[[float], str]) -> Cell:
+    """A number in words, below it the ends of its interval."""
+    return Cell(form(value), value, note=f"{form(low)} to {form(high)}")
+
+
 @dataclass(frozen=True)
-class Column:
-    """A heading, whether numbers stand below it (to the right, in figures of one width), how wide it is at least."""
+class Column(Generic[Row]):
+    """A heading and what stands below it of a row: any value that `cell` takes."""
 
     label: str
-    numeric: bool = field(default=False, kw_only=True)
-    wide: bool = field(default=False, kw_only=True)
-    middle: bool = field(default=False, kw_only=True)
-
-
-@dataclass(frozen=True)
-class ColumnOf(Column, Generic[Row]):
-    """A column that knows what it shows of a row: any value that `cell` takes."""
-
     shows: Callable[[Row], object]
+    _: KW_ONLY
+    numeric: bool = False  # to the right, in figures of one width
+    wide: bool = False  # at least so wide that prose can be read in it
+    middle: bool = False
 
 
 @dataclass(frozen=True)
@@ -185,7 +191,7 @@ class Table:
     """A table with a caption; its first column heads its rows."""
 
     caption: str
-    columns: Sequence[Column]
+    columns: Sequence[Column[Any]]
     rows: Sequence[Sequence[Cell]]
     note: str = ""  # read below the table
     keys: Sequence[str] = ()  # what identifies each row in the records: load|response|treatment
@@ -195,9 +201,7 @@ class Table:
     sortable: bool = True  # within each group; not where the order of the rows is what the table says
 
     @classmethod
-    def of(
-        cls, caption: str, columns: Sequence[ColumnOf[Row]], rows: Iterable[Row], note: str = "", **how: Any
-    ) -> Table:
+    def of(cls, caption: str, columns: Sequence[Column[Row]], rows: Iterable[Row], note: str = "", **how: Any) -> Table:
         """One row per thing, as the columns show it."""
         cells = [[cell(column.shows(row)) for column in columns] for row in rows]
         return cls(caption, columns, cells, note, **how)
@@ -247,5 +251,8 @@ def facts(
 ) -> Table:
     """What is so, a fact a row, in the order in which it is read."""
     name, value = heads
-    cells = [[cell(fact), cell(said)] for fact, said in rows]
-    return Table(caption, [Column(name), Column(value, wide=True)], cells, note, sortable=False, **how)
+    columns: list[Column[tuple[str, object]]] = [
+        Column(name, lambda row: row[0]),
+        Column(value, lambda row: row[1], wide=True),
+    ]
+    return Table.of(caption, columns, rows, note, sortable=False, **how)

@@ -21,6 +21,7 @@ from meshtrial.report.palette import Look
 
 SMALL = 8.0
 _CHARACTER_IN, _HANDLE_IN = 0.075, 0.65  # of a small label, and what stands before and after it
+_BOLD_IN = 0.09  # of a row's name
 _LETTER_IN = 0.1  # of a heading
 _KEY_IN = 0.19  # a line of a key
 _ROOMY_IN = 5.0
@@ -75,9 +76,13 @@ class Sheet:
         """Whether small texts stand on one line without touching."""
         return _CHARACTER_IN * sum(map(len, texts)) <= self.width_in
 
-    def wrapped(self, text: str) -> str:
-        """A panel's heading in as many lines as it needs."""
-        return textwrap.fill(text, int(self.width_in / _LETTER_IN))
+    def left_in(self, names: Iterable[str] = ()) -> float:
+        """Width that such names of rows leave, beside which headings begin."""
+        return self.width_in - (0 if self.narrow else _BOLD_IN * max(map(len, names), default=0))
+
+    def wrapped(self, text: str, names: Iterable[str] = ()) -> str:
+        """A panel's heading in as many lines as it needs, over rows with these names."""
+        return textwrap.fill(text, max(12, int(self.left_in(names) / _LETTER_IN)))
 
     def columns(self, labels: Iterable[str]) -> int:
         """How many keys with these labels fit on a line."""

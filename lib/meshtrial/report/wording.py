@@ -330,8 +330,12 @@ def load_text(load: Load) -> str:
         parts.append(f"{load.headers} further headers")
     if not load.keepalive:
         parts.append("a new connection for every request")
+    if load.arrivals == "jitter":
+        parts.append("each send moved by up to a tenth of its wait")
     if load.replicas > 1:
         parts.append(f"{load.replicas} replicas")
+    if load.unused_services:
+        parts.append(f"{count(load.unused_services)} services that nobody calls")
     if load.generators_vary:
         parts.append(f"{load.generators} load generator{'s' * (load.generators > 1)}")
     return ", ".join(parts)

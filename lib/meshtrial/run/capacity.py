@@ -123,15 +123,15 @@ class Capacity:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of the run should know."""
-        above, found = self.failed_above, []
+        above, lines = self.failed_above, []
         if above is not None and above.generators_fault:
-            found.append(
+            lines.append(
                 f"at {above.rate_rps:g} rps the load generator was at its own limit ({', '.join(above.failed)}): the "
                 f"capacity is at least {self.load.rps:g} rps; give the generator more cores or connections"
             )
         elif self.load.rps < START * self.closed_rps:
             why = f"; above it failed: {', '.join(above.failed)}" if above is not None else ""
-            found.append(
+            lines.append(
                 f"the rate that was kept, {self.load.rps:g} rps, is less than half of what the closed loop reached, "
                 f"{self.closed_rps:.4g} rps{why}"
             )
@@ -139,11 +139,11 @@ class Capacity:
             self.confirmed.responses.get(f"{PARTS[role].key}_cpu_cores", 0.0) for role in ("load generator", "path")
         )
         if generator > path:
-            found.append(
+            lines.append(
                 f"the load generator used {generator:.3g} cores, what it loads {path:.3g}: where they share cores, the "
                 "capacity is partly the generator's"
             )
-        return tuple(found)
+        return tuple(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """For the run's record, under ``extra``."""

@@ -51,13 +51,7 @@ def asked_s(load: Load) -> float:
 def expected_besides_s(plan: Plan, records: Sequence[RunRecord], root: Path) -> float:
     """What a run takes besides its load: as in the study so far, else as in the newest one like it that is recorded.
 
-    Parameters
-    ----------
-    plan : Plan
-    records : sequence of RunRecord
-        Its own runs.
-    root : Path
-        The folder of all recorded studies; one of the same name and backend is like it.
+    ``root`` is the folder of all recorded studies; one of the same name and backend is like it.
     """
     known = besides_s(plan, records)
     for folder in reversed(recorded_in(root, plan.study.name)):

@@ -206,12 +206,12 @@ class _Run:
             return
         drawn = np.random.default_rng([self.plan.study.seed, self.planned.sequence, self.attempt]).random()
         gates = self.plan.study.gates
-        found = capacity.find(self.deployment, testbed, self.load, gates, self.folder, float(drawn))
-        self._keep(found.confirmed)
-        self.responses |= found.responses
-        self.notes += found.notes
-        self.extra["search"] = found.to_dict()
-        self.sent = found.sent
+        searched = capacity.find(self.deployment, testbed, self.load, gates, self.folder, float(drawn))
+        self._keep(searched.confirmed)
+        self.responses |= searched.responses
+        self.notes += searched.notes
+        self.extra["search"] = searched.to_dict()
+        self.sent = searched.sent
 
     def read(self) -> None:
         """Read what its generators left, and hold it to the gates."""
@@ -222,7 +222,12 @@ class _Run:
         self.responses |= measured.responses
         if measured.ramp:
             self.extra["ramp"] = [asdict(step) for step in measured.ramp]
-        self.sent += measured.sent
+        if measured.changes:
+            self.extra["changes"] = [asdict(change) for change in measured.changes]
+        # What was refused on purpose, no proxy behind the refusal has to have counted.
+        self.sent += (
+            measured.sent if not measured.changes else measured.measurement.requests.filter(pl.col("ok")).height
+        )
         if measured.restarted is not None:
             self._note_restart(measured.restarted, measured.measurement)
 

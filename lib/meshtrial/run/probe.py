@@ -48,14 +48,14 @@ def lines(counted: Mechanism, most: int = 6) -> list[str]:
 
 def require_strace() -> Path:
     """The strace on this machine, seen to be allowed to trace."""
-    found = shutil.which("strace")
-    if found is None:
+    program = shutil.which("strace")
+    if program is None:
         raise MissingToolError("strace is missing; install it (Debian, Ubuntu: apt install strace)")
-    tried = subprocess.run([found, "-c", "-f", "true"], capture_output=True, text=True, check=False)
+    tried = subprocess.run([program, "-c", "-f", "true"], capture_output=True, text=True, check=False)
     if tried.returncode != 0:
         said = (tried.stderr.strip().splitlines() or ["no reason given"])[0]
         raise MissingToolError(f"strace may not trace here ({said}); ptrace needs CAP_SYS_PTRACE or ptrace_scope 0")
-    return Path(found)
+    return Path(program)
 
 
 # Under strace every call stops twice: at more than this a second the processes fall behind.
@@ -143,9 +143,9 @@ def read_counts(path: Path) -> dict[str, int]:
 
     The columns are % time, seconds, usecs/call, calls, errors (may be empty) and the name.
     """
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for line in path.read_text().splitlines():
         fields = line.split()
         if len(fields) in (5, 6) and fields[3].isdigit() and fields[-1] != "total":
-            found[fields[-1]] = int(fields[3])
-    return found
+            counts[fields[-1]] = int(fields[3])
+    return counts

@@ -48,13 +48,7 @@ def until(seconds: float, now: datetime.datetime | None = None) -> str:
 
 @contextmanager
 def shown(stream: TextIO | None = None) -> Iterator[Tell]:
-    """What to tell lines to, so that they suit the place.
-
-    Parameters
-    ----------
-    stream : file, optional
-        Where to write; without one, standard output, or the cell of a notebook that a person has open.
-    """
+    """What to tell lines to, so that they suit the stream; without one, standard output or a person's notebook cell."""
     out = sys.stdout if stream is None else stream
     teller: _Bar | _Terminal
     if stream is None and _a_person_looks_at_this_cell():
@@ -71,12 +65,7 @@ def shown(stream: TextIO | None = None) -> Iterator[Tell]:
 
 
 class Lines:
-    """A file that tells what is written to it line by line.
-
-    Parameters
-    ----------
-    tell : callable
-    """
+    """A file that tells what is written to it line by line."""
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
@@ -152,9 +141,9 @@ class _Bar:
         if not lines:
             return
         rows = [html.escape(line) for line in lines]
-        found = _PASSING.match(self._last)
-        if found and running:
-            done, total = found.groups()
+        counted = _PASSING.match(self._last)
+        if counted and running:
+            done, total = counted.groups()
             rows[-1] = f'<progress value="{done}" max="{total}" style="width:20em"></progress> {rows[-1]}'
         data = {"text/plain": "\n".join(lines), "text/html": "".join(f"<div>{row}</div>" for row in rows)}
         if self._handle is None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from meshtrial import __version__, paths
 from meshtrial.design.plan import Plan
+from meshtrial.records.store import CHECKSUMS
 from meshtrial.testbed.base import Testbed
 
 SCHEMA = "meshtrial.environment/1"
@@ -22,6 +23,7 @@ def environment(plan: Plan, testbed: Testbed) -> dict[str, Any]:
         "schema": SCHEMA,
         "meshtrial": __version__,
         "plan_sha256": plan.sha256,
+        "sealed_in": CHECKSUMS,
         "backend": testbed.name,
         "testbed": testbed.environment(),
         "packages": {name: _version(name) for name in _PACKAGES},

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 
-from meshtrial import signals
 from meshtrial.design.plan import ATTEMPTS, Plan, PlannedRun
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore
@@ -28,8 +27,9 @@ def execute(
     """Run everything of the plan that is not recorded yet; RecordError when another process runs the same study.
 
     ``tell`` gets a line before every run (see :mod:`meshtrial.run.progress`), and one for every run that is not valid.
-    ``enough`` is the plan's stopping rule, asked after every whole repetition with the records and its number. A run is
-    expected to take ``besides_s`` besides its load: the time that is left goes by it, and by how the runs go.
+    ``enough`` is the plan's stopping rule, asked after the blocks of every number, one at each load, with the records
+    and that number. A run is expected to take ``besides_s`` besides its load: the time that is left goes by it, and by
+    how the runs go.
     """
     with store.locked(), store.written():
         store.discard_incomplete()
@@ -56,8 +56,8 @@ class _Executor:
         self.tell(passing(self.done, len(self.planned), text))
 
     def make(self, enough: Enough | None) -> None:
-        for repetition, runs in _by_repetition(self.planned):
-            if enough is not None and repetition > 1 and enough(tuple(self.records.values()), repetition - 1):
+        for number, runs in _by_number(self.planned):
+            if enough is not None and number > 1 and enough(tuple(self.records.values()), number - 1):
                 return
             for block in _together(self.plan, runs):
                 self.attempt(block, 1)
@@ -70,7 +70,6 @@ class _Executor:
         """Make what is not recorded of these runs of a block: those at once that may stand at once."""
         waiting = [planned for planned in block if (planned.run_id, attempt) not in self.records]
         for together in self.groups(waiting):
-            signals.check()
             what = f"{len(together)} treatments in turn" if len(together) > 1 else together[0].treatment
             if attempt == 1:
                 self.say(together[0], what)
@@ -114,16 +113,17 @@ class _Executor:
         return duration.left_s(self.plan, [run for run in self.planned if run.run_id not in made], self.besides_s)
 
 
-def _by_repetition(planned: Sequence[PlannedRun]) -> list[tuple[int, list[PlannedRun]]]:
-    found: dict[int, list[PlannedRun]] = {}
+def _by_number(planned: Sequence[PlannedRun]) -> list[tuple[int, list[PlannedRun]]]:
+    """The runs of the blocks of each number, one block at each load."""
+    blocks: dict[int, list[PlannedRun]] = {}
     for run in planned:
-        found.setdefault(run.repetition, []).append(run)
-    return sorted(found.items())
+        blocks.setdefault(run.repetition, []).append(run)
+    return sorted(blocks.items())
 
 
 def _together(plan: Plan, runs: list[PlannedRun]) -> list[list[PlannedRun]]:
     """Runs after which their repeats come: all treatments at one load; of deployments that grow, all loads of one."""
-    found: dict[str, list[PlannedRun]] = {}
+    groups: dict[str, list[PlannedRun]] = {}
     for run in runs:
-        found.setdefault(run.treatment if plan.study.order == "growing" else run.load, []).append(run)
-    return list(found.values())
+        groups.setdefault(run.treatment if plan.study.order == "growing" else run.load, []).append(run)
+    return list(groups.values())

@@ -16,11 +16,12 @@ import polars as pl
 
 from meshtrial.design.responses import PARTS, REGISTRY
 from meshtrial.design.study import Gates, Load
-from meshtrial.load import around, fortio, ingest, rising
+from meshtrial.load import around, fortio, ingest, obeyed, rising
 from meshtrial.load import gates as load_gates
 from meshtrial.load.generators import GeneratorOutput
 from meshtrial.records import series
 from meshtrial.records.schema import ComponentUsage, GateResult
+from meshtrial.run.changing import Changing
 from meshtrial.run.restarting import Restarted, Restarting
 from meshtrial.run.sampling import Sampler
 from meshtrial.testbed.base import Deployment, MachineUse, Testbed, usage_between
@@ -42,6 +43,7 @@ class Stage:
     course: pl.DataFrame = field(default_factory=series.empty)
     restarted: Restarted | None = None  # the restart in the middle of it, where there was one
     ramp: tuple[rising.RampStep, ...] = ()  # the steps of a rate that rose
+    changes: tuple[obeyed.Obeyed, ...] = ()  # what was changed under it, and when requests obeyed
 
     @property
     def sent(self) -> int:
@@ -103,6 +105,7 @@ class Slices:
     used: list[MachineUse] = field(default_factory=list)  # of the machine, slice by slice
     _before: Mapping[str, ComponentUsage] = field(default_factory=dict)
     _restarted: Restarted | None = None
+    _made: tuple[obeyed.Made, ...] = ()
     _outputs: list[tuple[GeneratorOutput, ...]] = field(default_factory=list)
     _usage: list[tuple[ComponentUsage, ...]] = field(default_factory=list)
     _sampled: list[pl.DataFrame] = field(default_factory=list)
@@ -126,9 +129,11 @@ class Slices:
         calls = fortio.calls(self.load, "measure", slice_index=len(self._outputs), resolution_s=self.resolution_s)
         length_s = self.load.part(len(self._outputs)).call_s
         restarting = Restarting(self.deployment, self.restart, self.load.restart_at_s)
-        with Sampler(self.deployment, len(self._outputs)) as sampler, restarting:
+        changing = Changing(self.deployment, self.load)
+        with Sampler(self.deployment, len(self._outputs)) as sampler, restarting, changing:
             self._outputs.append(self.deployment.generate(calls, self.folder, _limit_s(length_s)))
         self._restarted = restarting.result()
+        self._made = changing.result()
         self._sampled.append(sampler.table())
 
     def end(self) -> None:
@@ -150,18 +155,23 @@ class Slices:
         outputs = tuple(output for part in self._outputs for output in part)
         usage = (*summed(self._usage), *(output.usage for output in outputs))
         measurement = ingest.ingest_slices(self._outputs, load, gates.sample_floor)
+        changes = obeyed.obeyed(measurement.requests, self._made, measurement.start_unix_s)
+        if changes:
+            measurement = obeyed.with_responses(measurement, changes, load)
         responses = dict(measurement.responses)
         responses |= machine_responses(self.used, sum(part.cpu_s for part in usage))
         responses |= half_medians(measurement.requests)
         sampled = pl.concat(self._sampled)
         # Where pods were replaced nobody knows what their predecessors used: then there is nothing to sum up.
         if any(self._usage):
-            responses |= usage_responses(usage, measurement.responses["requests"]) | peak_responses(sampled, usage)
+            bytes_each = load.payload_bytes if load.echoes else 0
+            responses |= usage_responses(usage, measurement.responses["requests"], bytes_each)
+            responses |= peak_responses(sampled, usage)
         responses |= self._around(measurement)
         ramp = rising.steps(measurement, load) if load.ramp else ()
         responses |= rising.responses(ramp, gates)
         throttled = [u.throttled_s for u in usage if u.role == "app" and u.throttled_s is not None]
-        found = load_gates.evaluate(
+        judged = load_gates.evaluate(
             measurement,
             load,
             gates,
@@ -172,20 +182,22 @@ class Slices:
                 throttled_s=sum(throttled) if throttled else None,
                 foreign_load=responses.get("foreign_load"),
             ),
-            disturbed=bool(self.restart or load.ramp),
+            disturbed=bool(self.restart or load.ramp or load.changes),
         )
+        if changes:
+            judged = (*judged, obeyed.gate(changes, load))
         course = pl.concat([series.of_requests(measurement.requests), sampled])
-        return Stage(measurement, usage, found, responses, outputs, course, self._restarted, ramp)
+        return Stage(measurement, usage, judged, responses, outputs, course, self._restarted, ramp, changes)
 
     def _around(self, measurement: ingest.Measurement) -> dict[str, float]:
         """Responses around the restart, or around the moment at which others have theirs."""
         if not self.load.around_s:
             return {}
-        begin_s, found = self.load.restart_at_s, {}
+        begin_s, took = self.load.restart_at_s, {}
         if self._restarted is not None:
             begin_s = self._restarted.began_unix_s - measurement.start_unix_s
-            found = {"restart_s": self._restarted.ended_unix_s - self._restarted.began_unix_s}
-        return found | around.responses(measurement.requests, begin_s, self.load.around_s, self.gates.sample_floor)
+            took = {"restart_s": self._restarted.ended_unix_s - self._restarted.began_unix_s}
+        return took | around.responses(measurement.requests, begin_s, self.load.around_s, self.gates.sample_floor)
 
 
 def machine_responses(slices: Sequence[MachineUse], components_s: float) -> dict[str, float]:
@@ -194,17 +206,17 @@ def machine_responses(slices: Sequence[MachineUse], components_s: float) -> dict
     ``components_s`` are CPU seconds of all components, load generators among them, over all slices.
     """
     stolen = [used.stolen for used in slices if used.stolen is not None]
-    found = {}
+    responses = {}
     if slices:
-        found["machine_busy"] = sum(used.busy for used in slices) / len(slices)
+        responses["machine_busy"] = sum(used.busy for used in slices) / len(slices)
     if stolen:
-        found["machine_stolen"] = sum(stolen) / len(stolen)
+        responses["machine_stolen"] = sum(stolen) / len(stolen)
     total_s = sum(used.total_s or 0.0 for used in slices)
     foreign = [used.foreign_s(components_s / len(slices)) for used in slices]
     known = [seconds for seconds in foreign if seconds is not None]
     if total_s > 0 and len(known) == len(slices):
-        found["foreign_load"] = sum(known) / total_s
-    return found
+        responses["foreign_load"] = sum(known) / total_s
+    return responses
 
 
 def summed(slices: Sequence[Sequence[ComponentUsage]]) -> tuple[ComponentUsage, ...]:
@@ -229,7 +241,7 @@ def _plus(one: float | None, other: float | None) -> Any:
 
 def half_medians(requests: pl.DataFrame) -> dict[str, float]:
     """Median latency of the first and of the second half of a run, by time of sending: the same when it was warm."""
-    sent = requests.filter(pl.col("ok"))
+    sent = requests.select("actual_start_s", "latency_s", "ok").filter(pl.col("ok"))
     if sent.height < 2:
         return {}
     middle = (sent["actual_start_s"].min() + sent["actual_start_s"].max()) / 2  # type: ignore[operator]
@@ -238,20 +250,26 @@ def half_medians(requests: pl.DataFrame) -> dict[str, float]:
     return {f"latency_p50_{half}_half_s": value for half, value in halves.items() if isinstance(value, float)}
 
 
-def usage_responses(usage: Iterable[ComponentUsage], requests: float) -> dict[str, float]:
-    """CPU and context switches a request, cores and memory by role; ``path`` is app, data plane and policy server."""
+def usage_responses(usage: Iterable[ComponentUsage], requests: float, bytes_each: int = 0) -> dict[str, float]:
+    """CPU and context switches a request, cores and memory by role; ``path`` is app, data plane and policy server.
+
+    Of requests that are so many bytes each, and nothing else, CPU a GiB too.
+    """
     usage = list(usage)
-    found: dict[str, float] = {}
+    responses: dict[str, float] = {}
     # Every treatment has a data plane's share, be it zero; the other parts are listed where the treatment has them.
     for part in PARTS.values():
         counted = [u for u in usage if u.role in part.members]
         if counted or part.role == "data plane":
-            found |= _part_responses(part.key, counted, requests)
+            responses |= _part_responses(part.key, counted, requests)
+            if bytes_each and requests > 0:
+                gib = requests * bytes_each / 2**30
+                responses[f"{part.key}_cpu_s_per_gib"] = sum(u.cpu_s for u in counted) / gib
     proxies = [u.largest_bytes for u in usage if u.role == "data plane"]
     known = [value for value in proxies if value is not None]
     if len(known) == len(proxies):
-        found["proxy_largest_memory_bytes"] = float(max(known, default=0))
-    return found
+        responses["proxy_largest_memory_bytes"] = float(max(known, default=0))
+    return responses
 
 
 def peak_responses(sampled: pl.DataFrame, usage: Iterable[ComponentUsage]) -> dict[str, float]:
@@ -261,28 +279,28 @@ def peak_responses(sampled: pl.DataFrame, usage: Iterable[ComponentUsage]) -> di
     """
     roles = {u.component: u.role for u in usage}
     cpu = sampled.filter(pl.col("measure") == "cpu_cores")
-    found = {}
+    responses = {}
     for part in PARTS.values():
         names = [component for component, role in roles.items() if role in part.members]
         busiest = cpu.filter(pl.col("component").is_in(names)).group_by("slice", "second").agg(pl.col("value").sum())
         name = f"{part.key}_peak_cpu_cores"
         if name in REGISTRY and busiest.height >= _SECONDS_FOR_A_PEAK:
-            found[name] = float(busiest["value"].max())  # type: ignore[arg-type]
-    return found
+            responses[name] = float(busiest["value"].max())  # type: ignore[arg-type]
+    return responses
 
 
 def _part_responses(name: str, parts: Sequence[ComponentUsage], requests: float) -> dict[str, float]:
-    found = {f"{name}_cpu_cores": sum(u.cpu_s / u.window_s for u in parts if u.window_s > 0)}
+    responses = {f"{name}_cpu_cores": sum(u.cpu_s / u.window_s for u in parts if u.window_s > 0)}
     switches = [u.switches for u in parts if u.switches is not None]
     if requests > 0:
-        found[f"{name}_cpu_s_per_request"] = sum(u.cpu_s for u in parts) / requests
+        responses[f"{name}_cpu_s_per_request"] = sum(u.cpu_s for u in parts) / requests
         # Of threads that ended the switches are gone with them: a negative difference is no measurement.
         if len(switches) == len(parts) and all(value >= 0 for value in switches):
-            found[f"{name}_switches_per_request"] = sum(switches) / requests
+            responses[f"{name}_switches_per_request"] = sum(switches) / requests
     memory = [u.pss_bytes for u in parts if u.pss_bytes is not None]
     if len(memory) == len(parts):
-        found[f"{name}_memory_bytes"] = float(sum(memory))
-    return found
+        responses[f"{name}_memory_bytes"] = float(sum(memory))
+    return responses
 
 
 def _limit_s(seconds: float) -> float:

@@ -33,17 +33,8 @@ HANDOFF = "MESHTRIAL_HANDOFF"
 class Trial:
     """One study, from checked parameters to analysed records.
 
-    Parameters
-    ----------
-    name : str
-        The study, which is also its notebook's name.
-    given : mapping
-        Parameters as given; unknown names and bad values raise UsageError.
-
-    Attributes
-    ----------
-    plan : Plan
-        Sealed; where a recorded study is continued, the plan of its folder.
+    Its name is its notebook's too; unknown parameters and bad values are a UsageError. The plan is sealed; where a
+    recorded study is continued, it is that of its folder.
     """
 
     def __init__(self, name: str, given: Mapping[str, Any]) -> None:
@@ -101,15 +92,8 @@ class Trial:
     def run(self, tell: Tell | None = None) -> StudyData:
         """Execute what is not recorded yet, then analyse everything that is.
 
-        Parameters
-        ----------
-        tell : callable, optional
-            Gets lines of text; without one they are shown as suits the place (see :mod:`meshtrial.run.progress`).
-
-        Raises
-        ------
-        MissingToolError
-            Before anything is written, when the testbed cannot run this study.
+        Without somebody to ``tell`` lines to, they are shown as suits the place (see :mod:`meshtrial.run.progress`).
+        MissingToolError, before anything is written, when the testbed cannot run this study.
         """
         if tell is None:
             with shown() as suitably:
@@ -148,8 +132,8 @@ class Trial:
         self._hand_off(store)
         tell(f"study {paths.shown(store.path)}, plan {self.plan.sha256[:12]}, {len(store.runs_here())} runs")
 
-        def enough(records: Sequence[RunRecord], repetitions: int) -> bool:
-            decision = decide(self.plan, records, repetitions)
+        def enough(records: Sequence[RunRecord], blocks: int) -> bool:
+            decision = decide(self.plan, records, blocks)
             if decision.stop:
                 tell(f"stopped by the plan's rule: {decision.reason}")
             return decision.stop

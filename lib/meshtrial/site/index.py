@@ -48,6 +48,7 @@ def write_site_index(
     """Write ``index.html``, and ``verdicts.json``; pages that cannot be described are listed with their reason."""
     body = {"schema": SCHEMA, "studies": [study.to_dict() for study in studies]}
     write_text(root / VERDICTS, as_json(body))
+    heaviest = sorted(studies, key=lambda one: one.weight, reverse=True)
     page = render(
         "site/index.html.j2",
         head=Head(
@@ -56,7 +57,8 @@ def write_site_index(
             base_url=base_url,
             script=script("site/search.js"),
         ),
-        studies=[(study, json.dumps(study.study.treatments)) for study in studies],
+        # Of those that settle as much, the newest stays first.
+        studies=[(study, json.dumps(study.study.treatments)) for study in heaviest],
         names=sorted({study.study.name for study in studies}),
         backends=sorted({(study.study.backend, study.where) for study in studies}),
         treatments=sorted({name for study in studies for name in study.study.treatments}),

@@ -9,18 +9,21 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from meshtrial.design.study import Treatment
 from meshtrial.errors import MeshtrialError, RecordError, UsageError
 from meshtrial.inference.export import document
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import read_json, write_text
-from meshtrial.report import frames
+from meshtrial.report import frames, wording
 from meshtrial.report.catalogue import utc_text
 from meshtrial.report.tables import clauses
 from meshtrial.typed import read, reason
+from meshtrial.vocabulary import Word
 
 SCHEMA = "meshtrial.site/2"
 SUMMARY = "summary.json"
 STUDIES = "studies"
+_SETTLED = frozenset(str(word) for word in Word if word.conclusive)
 
 
 @dataclass(frozen=True)
@@ -80,9 +83,30 @@ class Published:
         return f"{self.moment.day} {self.moment:%B %Y}"
 
     @property
+    def heading(self) -> str:
+        """The study's title with what was measured and where: several studies of a site may ask the same."""
+        treatments = list(map(_read_treatment, self.study.treatments))
+        planes = dict.fromkeys(one.versioned for one in treatments if one.dataplane != "none")
+        apps = dict.fromkeys(one.app for one in treatments if one.app)
+        said = f": {wording.listing(list(planes))}" if planes else ""
+        said += f" with {wording.listing(list(apps))}" if apps else ""
+        return f"{self.study.title}{said}, on {'a cluster' if self.study.backend == 'kubernetes' else 'one machine'}"
+
+    @property
     def title(self) -> str:
-        """The study's title and when it began: two studies may ask the same on one day."""
-        return f"{self.study.title} ({self.day}, {self.moment:%H:%M} UTC)"
+        """The same and when it began."""
+        return f"{self.heading} ({self.day}, {self.moment:%H:%M} UTC)"
+
+    @property
+    def settled(self) -> int:
+        """Contrasts of primary responses, but for the A/A twin's, in which something was shown."""
+        rows = [row for row in self.verdicts if not row.get("twin") and not row.get("exploratory")]
+        return sum(str(row.get("verdict")) in _SETTLED for row in rows)
+
+    @property
+    def weight(self) -> tuple[bool, int]:
+        """How much a study settles: of meshes before that of stand-ins, then by what was shown."""
+        return self.study.backend == "kubernetes", self.settled
 
     @property
     def sentence(self) -> str:
@@ -136,6 +160,14 @@ def read_published(path: Path) -> Published:
     except (UsageError, ValueError) as error:
         raise RecordError(f"{path}: is not whole ({reason(error)}); publish the study again") from None
     return published
+
+
+def _read_treatment(name: str) -> Treatment:
+    """A treatment; a name that is none, out of a file that anybody may have written, as it stands."""
+    try:
+        return Treatment.parse(name)
+    except UsageError:
+        return Treatment(name)
 
 
 def _frozen(value: Any) -> Any:

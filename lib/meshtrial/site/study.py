@@ -103,11 +103,11 @@ def _page(data: StudyData, published: Published, files: Sequence[Path], earlier:
         picture=published.address + CARD,
         picture_says=f"Ratios to {asked.baseline} with intervals and margins",
     )
-    rows = [
-        [Cell(path.name, html=part("link", path.name, path.name)), Cell(_WHAT[path.name]), Cell(_size(path))]
-        for path in files
+    columns: list[Column[Path]] = [
+        Column("file", lambda path: Cell(path.name, html=part("link", path.name, path.name))),
+        Column("what it holds", lambda path: _WHAT[path.name], wide=True),
+        Column("size", _size, numeric=True),
     ]
-    columns = [Column("file"), Column("what it holds", wide=True), Column("size", numeric=True)]
     return render(
         "site/study.html.j2",
         head=head,
@@ -116,7 +116,7 @@ def _page(data: StudyData, published: Published, files: Sequence[Path], earlier:
         report_size=_size(files[0].parent / REPORT),
         earlier=earlier,
         verdict=[tables.verdict_sentence(data).html, figures.forest(data).html, tables.verdict_table(data).html],
-        files=Table("Data and records of this study", columns, rows, show_caption=False, css="mt-files").to_html(),
+        files=Table.of("Data and records of this study", columns, files, show_caption=False, css="mt-files").to_html(),
         citation=tables.citation(data).html,
         records=RECORDS,
         version=__version__,

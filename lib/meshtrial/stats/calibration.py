@@ -93,59 +93,48 @@ def _differences(
     return d
 
 
-def false_positives(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]:
+def false_positives(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
     """Check 1: A/A contrasts called different, in all sixteen kinds of noise."""
-    rows = []
     for rho, drift, shocks, noisier in product((0.0, 0.8), (0.0, 0.6), (0.0, 0.05), (1.0, 4.0)):
         d = _differences(0.0, rng, repetitions, noise=Noise(rho=rho, drift=drift, shock_rate=shocks), noisier=noisier)
         cell = f"rho {rho:g}, drift {drift:g}, shocks {shocks:.0%}, treatment x{noisier:g}"
-        rows.append(check_row("1 false positives", cell, "at most", ALPHA, signed_rank_p_rows(d) <= ALPHA))
-    return tuple(rows)
+        yield check_row("1 false positives", cell, "at most", ALPHA, signed_rank_p_rows(d) <= ALPHA)
 
 
-def scales(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]:
+def scales(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
     """What is added, judged by differences: false positives, coverage, and what that is worth where the baseline moves.
 
     A proxy adds .4 of the baseline's median to it, while the baseline moves from block to block (sd 20 %).
     """
-    rows = []
     for name, logs in _noises(BLOCKS, repetitions, rng):
         d = np.exp(logs[:, :, 1]) - np.exp(logs[:, :, 0])
-        rows.append(
-            check_row("1 false positives", f"by difference, {name}", "at most", ALPHA, signed_rank_p_rows(d) <= ALPHA)
-        )
+        yield check_row("1 false positives", f"by difference, {name}", "at most", ALPHA, signed_rank_p_rows(d) <= ALPHA)
     shape, added = (repetitions, BLOCKS), 0.4
     baseline = np.exp(rng.normal(0, 0.2, shape))
     own = baseline + added + rng.normal(0, 0.02, shape)
     exact, ratios = hodges_lehmann_rows(own - baseline, ALPHA), hodges_lehmann_rows(np.log(own / baseline), ALPHA)
-    rows.append(check_row("2 coverage", "what is added, by difference", "at least", 1 - ALPHA, exact.holds(added)))
+    yield check_row("2 coverage", "what is added, by difference", "at least", 1 - ALPHA, exact.holds(added))
     narrower = (exact.high - exact.low) / added < (ratios.high - ratios.low) / math.log(1 + added)
-    rows.append(check_row("2 coverage", "what is added: narrower by difference", "at least", 0.9, narrower))
-    return tuple(rows)
+    yield check_row("2 coverage", "what is added: narrower by difference", "at least", 0.9, narrower)
 
 
-def coverage(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]:
+def coverage(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
     """Check 2: intervals that hold the true effect."""
-    rows = []
     for effect, noisier in product((1.0, 1.2), (1.0, 4.0)):
         truth = math.log(effect)
-        found = hodges_lehmann_rows(_differences(truth, rng, repetitions, noisier=noisier), ALPHA)
+        intervals = hodges_lehmann_rows(_differences(truth, rng, repetitions, noisier=noisier), ALPHA)
         cell = f"effect {effect - 1:+.0%}, treatment x{noisier:g}"
-        rows.append(check_row("2 coverage", cell, "at least", 1 - ALPHA, found.holds(truth)))
-    return tuple(rows)
+        yield check_row("2 coverage", cell, "at least", 1 - ALPHA, intervals.holds(truth))
 
 
-def errors_at_the_margin(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]:
+def errors_at_the_margin(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
     """Check 3: `equivalent` said of an effect exactly at the margin, and errors anywhere in a family."""
-    rows = []
     quiet = Noise(ar_sd=0.02, tail_sd=0.01, drift=0.02, shock_rate=0.0)  # or nothing would ever be called equivalent
     for margin, noise, name in ((1.05, quiet, "quiet"), (1.10, quiet, "quiet"), (1.10, Noise(), "usual noise")):
         half = math.log(margin)
         d = _differences(half, rng, repetitions, noise=noise)
         p = np.maximum(signed_rank_p_rows(d + half, "greater"), signed_rank_p_rows(d - half, "less"))
-        rows.append(
-            check_row("3 false equivalent", f"effect = margin {margin - 1:.0%}, {name}", "at most", ALPHA, p <= ALPHA)
-        )
+        yield check_row("3 false equivalent", f"effect = margin {margin - 1:.0%}, {name}", "at most", ALPHA, p <= ALPHA)
     for real in (0, 2):
         effects = np.zeros(TREATMENTS)
         effects[1 : 1 + real] = math.log(1.5)
@@ -153,8 +142,7 @@ def errors_at_the_margin(rng: np.random.Generator, repetitions: int) -> tuple[Ch
         p = np.stack([signed_rank_p_rows(values[:, :, k] - values[:, :, 0]) for k in range(1, TREATMENTS)], axis=1)
         wrong = np.array([(holm(row)[real:] <= ALPHA).any() for row in p])
         cell = f"{TREATMENTS - 1} contrasts, {real} of them real, Holm"
-        rows.append(check_row("3 family-wise error", cell, "at most", ALPHA, wrong))
-    return tuple(rows)
+        yield check_row("3 family-wise error", cell, "at most", ALPHA, wrong)
 
 
 def _adjusted(values: FloatArray, pairs: Sequence[tuple[int, int]]) -> FloatArray:
@@ -197,71 +185,62 @@ def _any_called(p: FloatArray) -> NDArray[np.bool_]:
     return np.asarray((p <= ALPHA).any(axis=1), dtype=np.bool_)
 
 
-def families(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]:
+def families(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
     """Step-down max-T over all pairs of five treatments and over contrasts with one: family-wise error and power.
 
     Exact where block differences are symmetric about zero, all of them together. Shocks that hit two treatments alone
     are not; what that costs is the limit.
     """
-    rows = []
     size = max(20, repetitions // 2)
     for n in (6, 8, 10):
         for name, values in _noises(n, size, rng):
             wrong = _any_called(_adjusted(values, PAIRS))
-            rows.append(check_row("3 family-wise error", f"10 pairs, n = {n}, {name}", "at most", ALPHA, wrong))
+            yield check_row("3 family-wise error", f"10 pairs, n = {n}, {name}", "at most", ALPHA, wrong)
     # A treatment that is really apart must not cost the others their error rate.
     apart = simulate(np.where(np.arange(ARMS) == 0, math.log(1.5), 0.0), 8, size, rng)
     wrong = _any_called(_adjusted(apart, PAIRS)[:, ARMS - 1 :])
-    rows.append(check_row("3 family-wise error", "10 pairs, n = 8, one treatment apart", "at most", ALPHA, wrong))
+    yield check_row("3 family-wise error", "10 pairs, n = 8, one treatment apart", "at most", ALPHA, wrong)
     for real in (0, 2):
         effects = np.where((np.arange(TREATMENTS) > 0) & (np.arange(TREATMENTS) <= real), math.log(1.5), 0.0)
         p = _adjusted(simulate(effects, BLOCKS, size, rng), [(k, 0) for k in range(1, TREATMENTS)])
         cell = f"{TREATMENTS - 1} contrasts, {real} of them real, max-T"
-        rows.append(check_row("3 family-wise error", cell, "at most", ALPHA, _any_called(p[:, real:])))
+        yield check_row("3 family-wise error", cell, "at most", ALPHA, _any_called(p[:, real:]))
     hit = (rng.random((size, 8, ARMS)) < 0.1) * rng.exponential(0.5, (size, 8, ARMS)) * (np.arange(ARMS) < 2)
     wrong = _any_called(_adjusted(rng.normal(0, 0.05, hit.shape) + hit, PAIRS))
-    rows.append(check_row("limit", "10 pairs, n = 8, shocks in two treatments alone", "at most", 0.10, wrong))
+    yield check_row("limit", "10 pairs, n = 8, shocks in two treatments alone", "at most", 0.10, wrong)
     for n, least in ((6, 0.45), (8, 0.68), (10, 0.80)):
         # Neighbours are one standard deviation of a difference apart.
         values = rng.normal(0, 1 / math.sqrt(2), (size, n, ARMS)) + np.arange(ARMS)
-        found = (_adjusted(values, PAIRS) <= ALPHA).ravel()
-        rows.append(
-            check_row("4 power", f"10 pairs of treatments 1 sd apart, n = {n}, max-T", "at least", least, found)
-        )
-    return tuple(rows)
+        shown = (_adjusted(values, PAIRS) <= ALPHA).ravel()
+        yield check_row("4 power", f"10 pairs of treatments 1 sd apart, n = {n}, max-T", "at least", least, shown)
 
 
-def power(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]:
+def power(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
     """Check 4: power at ten blocks is the stated one, and grows with the blocks and with the effect."""
-    found: dict[tuple[int, float], NDArray[np.bool_]] = {}
+    shown: dict[tuple[int, float], NDArray[np.bool_]] = {}
     for n, effect in ((6, 1.1), (10, 1.05), (10, 1.1), (10, 1.2), (16, 1.1)):
-        found[n, effect] = signed_rank_p_rows(_differences(math.log(effect), rng, repetitions, blocks=n)) <= ALPHA
-    rows = [
-        check_row("4 power", "n = 10, effect +10%", "about", 0.62, found[10, 1.1]),
-        check_row("4 power", "n = 10, effect +20%", "about", 0.89, found[10, 1.2]),
-    ]
+        shown[n, effect] = signed_rank_p_rows(_differences(math.log(effect), rng, repetitions, blocks=n)) <= ALPHA
+    yield check_row("4 power", "n = 10, effect +10%", "about", 0.62, shown[10, 1.1])
+    yield check_row("4 power", "n = 10, effect +20%", "about", 0.89, shown[10, 1.2])
     for less, more, name in (
         ((6, 1.1), (10, 1.1), "+10%: n = 10 above n = 6"),
         ((10, 1.1), (16, 1.1), "+10%: n = 16 above n = 10"),
         ((10, 1.05), (10, 1.1), "n = 10: +10% above +5%"),
         ((10, 1.1), (10, 1.2), "n = 10: +20% above +10%"),
     ):
-        rows.append(check_row("4 power grows", name, "more than", float(found[less].mean()), found[more]))
-    return tuple(rows)
+        yield check_row("4 power grows", name, "more than", float(shown[less].mean()), shown[more])
 
 
-def negative_control(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]:
+def negative_control(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
     """Check 5: treatments one after the other must fail check 1; so must looking after every block."""
     sequential = signed_rank_p_rows(_differences(0.0, rng, repetitions, order="sequential")) <= ALPHA
     d = _differences(0.0, rng, repetitions, blocks=12)
     peeking = np.any([signed_rank_p_rows(d[:, :n]) <= ALPHA for n in range(6, 13)], axis=0)
-    return (
-        check_row("5 negative control", "sequential order", "more than", 0.10, sequential),
-        check_row("5 negative control", "looking after every block from 6 to 12", "more than", ALPHA + 0.02, peeking),
-    )
+    yield check_row("5 negative control", "sequential order", "more than", 0.10, sequential)
+    yield check_row("5 negative control", "looking after every block from 6 to 12", "more than", ALPHA + 0.02, peeking)
 
 
-def stopping_rules(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]:
+def stopping_rules(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
     """The legal stopping rules keep their promises; the precision rule costs at most one point of coverage."""
     looks, narrow = TwoLooks(), Precision(target=0.06)
     d = _differences(0.0, rng, repetitions, blocks=looks.second)
@@ -275,47 +254,45 @@ def stopping_rules(rng: np.random.Generator, repetitions: int) -> tuple[CheckRes
     }
     rule = f"half-width {narrow.target:.0%}, n from {narrow.n_min} to {narrow.n_max}"
     least = 1 - ALPHA - 0.01
-    return (
-        check_row("stopping: false positives", "two looks, n = 10 at .01, n = 16 at .04", "at most", ALPHA, spending),
-        *(check_row("stopping: coverage", f"{rule}, {scale}", "at least", least, held) for scale, held in kept.items()),
-    )
+    yield check_row("stopping: false positives", "two looks, n = 10 at .01, n = 16 at .04", "at most", ALPHA, spending)
+    for scale, held in kept.items():
+        yield check_row("stopping: coverage", f"{rule}, {scale}", "at least", least, held)
 
 
 def _held_where_it_stops(rule: Precision, d: FloatArray, baseline: FloatArray | None) -> NDArray[np.bool_]:
     """Whether the interval holds zero where the rule stops: of log ratios, or beside the baseline of differences."""
     going, holds = np.ones(len(d), dtype=bool), np.zeros(len(d), dtype=bool)
     for n in range(rule.n_min, rule.n_max + 1):
-        found = hodges_lehmann_rows(d[going, :n], ALPHA)
-        half = (found.high - found.low) / 2
+        intervals = hodges_lehmann_rows(d[going, :n], ALPHA)
+        half = (intervals.high - intervals.low) / 2
         if baseline is None:
             widths = np.expm1(half)
         else:
-            widths = half / (np.median(baseline[going, :n], axis=1) + np.maximum(0, found.estimate))
+            widths = half / (np.median(baseline[going, :n], axis=1) + np.maximum(0, intervals.estimate))
         stops = (widths <= rule.target) | (n == rule.n_max)
         at = np.flatnonzero(going)[stops]
-        holds[at] = found.holds(0.0)[stops]
+        holds[at] = intervals.holds(0.0)[stops]
         going[at] = False
     return holds
 
 
-def limits(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]:
+def limits(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
     """What the design does not protect from: a treatment that feels the machine's drift more than its baseline.
 
     Its block differences inherit the autocorrelation, and false positives exceed alpha. The diagnostic
     `dependent_blocks` looks for that, but sees little of it at ten blocks: pauses between blocks are the remedy.
     """
     p = signed_rank_p_rows(_differences(0.0, rng, repetitions, feels=4.0))
-    return (check_row("limit", "a treatment feels the AR(1) wander x4", "more than", ALPHA, p <= ALPHA),)
+    yield check_row("limit", "a treatment feels the AR(1) wander x4", "more than", ALPHA, p <= ALPHA)
 
 
-def own_states(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]:
+def own_states(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
     """Treatments with slow states of their own: how often that is found, and what is called all the same.
 
     They wander from block to block (AR(1), rho 0.8, sd 8 %), and nothing differs. Exact tests take blocks to be
     independent and call far more than 5 %; a study in which the dependence is found calls nothing. Where all treatments
     wander, they show it together; of one among sound ones, ten blocks show it in a quarter of the studies.
     """
-    rows = []
     size = max(20, repetitions // _SCALAR_SHARE)
     for many, name in ((True, "every treatment"), (False, "one treatment")):
         feels = np.ones(TREATMENTS) if many else (np.arange(TREATMENTS) == 1).astype(float)
@@ -324,7 +301,7 @@ def own_states(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult,
             wander[:, block] = 0.8 * wander[:, block - 1] + 0.6 * wander[:, block]
         values = 0.08 * wander * feels + rng.normal(0, 0.02, wander.shape)
         called = signed_rank_p_rows(values[:, :, 1] - values[:, :, 0]) <= ALPHA
-        found = np.array(
+        noticed = np.array(
             [
                 bool(all_dependent(list(np.exp(study.T))) or dependent_blocks(np.exp(study[:, 1]), np.exp(study[:, 0])))
                 for study in values
@@ -333,21 +310,19 @@ def own_states(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult,
         of = f"slow states of {name}"
         d = values[:, :, 1] - values[:, :, 0]
         far = np.abs(np.median(d, axis=1)) > DEPENDENT_SDS * d.std(axis=1, ddof=1)
-        missed = called & (~found | far)
-        rows += [
-            check_row("limit", f"{of}: called, if nobody looked for them", "more than", ALPHA, called),
-            check_row("dependent blocks", f"{of}: found", "at least", 0.75 if many else 0.2, found),
-            check_row("dependent blocks", f"{of}: called", "at most", 0.15, missed)
-            if many
-            else check_row("limit", f"{of}: called", "more than", ALPHA, missed),
-        ]
+        missed = called & (~noticed | far)
+        yield check_row("limit", f"{of}: called, if nobody looked for them", "more than", ALPHA, called)
+        yield check_row("dependent blocks", f"{of}: found", "at least", 0.75 if many else 0.2, noticed)
+        if many:
+            yield check_row("dependent blocks", f"{of}: called", "at most", 0.15, missed)
+        else:
+            yield check_row("limit", f"{of}: called", "more than", ALPHA, missed)
     sound = simulate(np.zeros(TREATMENTS), BLOCKS, size, rng)
     false = np.array([bool(all_dependent(list(np.exp(study.T)))) for study in sound])
-    rows.append(check_row("dependent blocks", "usual noise: found though there are none", "at most", 0.02, false))
-    return tuple(rows)
+    yield check_row("dependent blocks", "usual noise: found though there are none", "at most", 0.02, false)
 
 
-def foreign_load(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]:
+def foreign_load(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
     """Another program in four blocks of ten, which treatments without a proxy feel alone: ungated and gated.
 
     Ungated, baseline and twin answer 30 % faster in those blocks. Gated, their runs fail and the blocks are excluded.
@@ -358,56 +333,46 @@ def foreign_load(rng: np.random.Generator, repetitions: int) -> tuple[CheckResul
     quiet = np.stack([study[~busy] for study, busy in zip(d, loaded, strict=True)])
     gated = hodges_lehmann_rows(quiet, ALPHA)
     name = "another program, felt without a proxy alone"
-    return (
-        check_row("limit", f"{name}: studies whose interval misses, ungated", "more than", ALPHA, ~ungated.holds(0.0)),
-        check_row("2 coverage", f"{name}: gated", "at least", 1 - ALPHA, gated.holds(0.0)),
-    )
+    yield check_row("limit", f"{name}: studies whose interval misses, ungated", "more than", ALPHA, ~ungated.holds(0.0))
+    yield check_row("2 coverage", f"{name}: gated", "at least", 1 - ALPHA, gated.holds(0.0))
 
 
-def regimes(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]:
+def regimes(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
     """One treatment in one of two states 40 % apart, drawn anew for every deployment: wide intervals, sound ones."""
     d = _differences(0.0, rng, repetitions)
     state = np.where(rng.random(d.shape) < 0.5, 0.2, -0.2)
-    found = hodges_lehmann_rows(d + state, ALPHA)
+    intervals = hodges_lehmann_rows(d + state, ALPHA)
     cell = "two states of one treatment, a deployment each"
-    return (
-        check_row("regimes", f"{cell}: false positives", "at most", ALPHA, found.p <= ALPHA),
-        check_row("regimes", f"{cell}: coverage", "at least", 1 - ALPHA, found.holds(0.0)),
-    )
+    yield check_row("regimes", f"{cell}: false positives", "at most", ALPHA, intervals.p <= ALPHA)
+    yield check_row("regimes", f"{cell}: coverage", "at least", 1 - ALPHA, intervals.holds(0.0))
 
 
-def extended(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]:
+def extended(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
     """Why an unfinished study has no verdict and an open one gets no blocks added: both would call too much."""
     d = _differences(0.0, rng, repetitions, blocks=20)
     p = {n: signed_rank_p_rows(d[:, :n]) for n in (7, 10, 15, 20)}
     unfinished = (p[7] <= ALPHA) | (p[10] <= ALPHA)
     added = np.any([p[n] <= ALPHA for n in (10, 15, 20)], axis=0)
-    return (
-        check_row(
-            "5 negative control", "read after 7 of 10 blocks and again at the end", "more than", ALPHA, unfinished
-        ),
-        check_row("5 negative control", "five blocks added, twice, while inconclusive", "more than", ALPHA, added),
+    yield check_row(
+        "5 negative control", "read after 7 of 10 blocks and again at the end", "more than", ALPHA, unfinished
     )
+    yield check_row("5 negative control", "five blocks added, twice, while inconclusive", "more than", ALPHA, added)
 
 
-def planned_power(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]:
+def planned_power(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
     """Plans carried out at their own numbers: power 0.8 was asked for, noise normal and its size known."""
-    rows = []
     for share, m in ((0.5, 1), (1.0, 1), (1.5, 1), (1.0, 5)):
         n = blocks_for_difference(1.0, share, m=m)
-        found = signed_rank_p_rows(rng.normal(share, 1.0, (repetitions, n))) <= ALPHA / m
-        rows.append(
-            check_row("power of a plan", f"difference, margin/s {share:g}, m = {m}, n = {n}", "at least", 0.78, found)
-        )
+        shown = signed_rank_p_rows(rng.normal(share, 1.0, (repetitions, n))) <= ALPHA / m
+        yield check_row("power of a plan", f"difference, margin/s {share:g}, m = {m}, n = {n}", "at least", 0.78, shown)
         n = blocks_for_equivalence(1.0, share, m=m)
         d = rng.normal(0.0, 1.0, (repetitions, n))
         p = np.maximum(signed_rank_p_rows(d + share, "greater"), signed_rank_p_rows(d - share, "less"))
         cell = f"equivalence, margin/s {share:g}, m = {m}, n = {n}"
-        rows.append(check_row("power of a plan", cell, "at least", 0.78, p <= ALPHA / m))
-    return tuple(rows)
+        yield check_row("power of a plan", cell, "at least", 0.78, p <= ALPHA / m)
 
 
-def materiality(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]:
+def materiality(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
     """`material` said of effects exactly at the margin, anywhere in a family of five."""
     half = math.log(1.1)
     effects = np.where(np.arange(TREATMENTS) == 0, 0.0, half)
@@ -415,12 +380,11 @@ def materiality(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult
     d = values[:, :, 1:] - values[:, :, :1]
     p = np.stack([signed_rank_p_rows(d[:, :, k] - half, "greater") for k in range(TREATMENTS - 1)], axis=1)
     wrong = np.array([(holm(row) <= ALPHA).any() for row in p])
-    return (check_row("3 family-wise error", "material, five effects at the margin of 10%", "at most", ALPHA, wrong),)
+    yield check_row("3 family-wise error", "material, five effects at the margin of 10%", "at most", ALPHA, wrong)
 
 
-def agreement(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]:
+def agreement(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
     """Check 6: interval and p agree; units and the order of the treatments change nothing; with ties and zeros too."""
-    rows = []
     for digits, name in ((None, "continuous"), (2, "rounded to 1 %: ties and zeros")):
         logs = simulate(np.zeros(2), BLOCKS, repetitions, rng)
         values = np.exp(logs) if digits is None else np.maximum(np.round(np.exp(logs), digits), 0.01)
@@ -431,18 +395,15 @@ def agreement(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, 
             unit.append(here.p != there.p or not math.isclose(here.ci_low, there.ci_low, rel_tol=1e-9))
             swapped.append(here.p != back.p or not math.isclose(here.ci_low * back.ci_high, 1.0, rel_tol=1e-9))
         for what, bad in (("interval against p", apart), ("another unit", unit), ("treatments swapped", swapped)):
-            rows.append(check_row("6 agreement", f"{what}, {name}", "exactly", 0.0, np.array(bad)))
-    return tuple(rows)
+            yield check_row("6 agreement", f"{what}, {name}", "exactly", 0.0, np.array(bad))
 
 
-def recorded_noise(recorded: ArrayLike, rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]:
+def recorded_noise(recorded: ArrayLike, rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
     """Checks 1 and 2 under the residuals of a recorded A/A study: natural logs (blocks, treatments)."""
     values = bootstrap(recorded, np.zeros(2), BLOCKS, repetitions, rng)
-    found = hodges_lehmann_rows(values[:, :, 1] - values[:, :, 0], ALPHA, atol=1e-12)
-    return (
-        check_row("1 false positives", "recorded A/A residuals", "at most", ALPHA, found.p <= ALPHA),
-        check_row("2 coverage", "recorded A/A residuals", "at least", 1 - ALPHA, found.holds(0.0)),
-    )
+    intervals = hodges_lehmann_rows(values[:, :, 1] - values[:, :, 0], ALPHA, atol=1e-12)
+    yield check_row("1 false positives", "recorded A/A residuals", "at most", ALPHA, intervals.p <= ALPHA)
+    yield check_row("2 coverage", "recorded A/A residuals", "at least", 1 - ALPHA, intervals.holds(0.0))
 
 
 def _worse(values: FloatArray) -> NDArray[np.bool_]:
@@ -452,13 +413,12 @@ def _worse(values: FloatArray) -> NDArray[np.bool_]:
     return np.asarray((_adjusted(values, contrasts) <= ALPHA) & up.T, dtype=np.bool_)
 
 
-def gate(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]:
+def gate(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
     """A gate on differences for the worse: how often chance fires it, and whether it finds what a plan promised.
 
     A family errs in one direction half as often as in both. Every primary response is a family of its own, so their
     errors add up; responses that have nothing to do with each other are the worst case, those of real runs go together.
     """
-    rows = []
     for contrasts in (1, 5):
         equal = np.zeros(contrasts + 1)
         apart = [_worse(simulate(equal, BLOCKS, repetitions, rng)).any(axis=1) for _ in range(3)]
@@ -467,7 +427,7 @@ def gate(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]:
         ):
             cell = f"{name}, {contrasts} contrast{'s' * (contrasts > 1)} each"
             fired = np.any(apart[:families], axis=0)
-            rows.append(check_row("gate: false alarms", cell, "at most", families * ALPHA / 2, fired))
+            yield check_row("gate: false alarms", cell, "at most", families * ALPHA / 2, fired)
     for share, m in ((0.5, 1), (1.0, 1), (1.0, 5)):
         n = blocks_for_difference(1.0, share, m=m)
         # The baseline has no noise of its own: that of every contrast's block differences is 1.
@@ -475,20 +435,17 @@ def gate(rng: np.random.Generator, repetitions: int) -> tuple[CheckResult, ...]:
         values = rng.normal(0.0, 1.0, (size, n, m + 1)) * (np.arange(m + 1) > 0)
         values[:, :, 1] += share
         cell = f"regression of the margin, margin/s {share:g}, m = {m}, n = {n}"
-        rows.append(check_row("gate: power of a plan", cell, "at least", 0.78, _worse(values)[:, 0]))
+        yield check_row("gate: power of a plan", cell, "at least", 0.78, _worse(values)[:, 0])
     margin = math.log(1.05)
     stopped = [
         signed_rank_p_rows(_differences(margin, rng, repetitions) - margin, "greater") <= ALPHA for _ in range(3)
     ]
     for families in (1, 2, 3):
         cell = f"a cost exactly at the margin in {families} primary response{'s' * (families > 1)}, slower:material"
-        rows.append(
-            check_row("gate: at the margin", cell, "at most", families * ALPHA, np.any(stopped[:families], axis=0))
-        )
-    return tuple(rows)
+        yield check_row("gate: at the margin", cell, "at most", families * ALPHA, np.any(stopped[:families], axis=0))
 
 
-CHECKS: tuple[Callable[[np.random.Generator, int], tuple[CheckResult, ...]], ...] = (
+CHECKS: tuple[Callable[[np.random.Generator, int], Iterator[CheckResult]], ...] = (
     false_positives, coverage, errors_at_the_margin, power, negative_control, stopping_rules, limits, agreement,
     own_states, foreign_load, regimes, extended, planned_power, materiality, gate, families, scales,
 )  # fmt: skip

@@ -29,12 +29,12 @@ def warm_up(first: ArrayLike, second: ArrayLike) -> tuple[Warning, ...]:
     if len(a) != len(b):
         raise UsageError(f"every run has two halves, got {len(a)} first and {len(b)} second ones")
     d, atol = block_differences(b, a, "ratio")
-    found = hodges_lehmann(d, _LEVEL, atol=atol)
-    change = math.expm1(found.estimate)
-    if found.p > _LEVEL or abs(change) < _SMALLEST_CHANGE:
+    interval = hodges_lehmann(d, _LEVEL, atol=atol)
+    change = math.expm1(interval.estimate)
+    if interval.p > _LEVEL or abs(change) < _SMALLEST_CHANGE:
         return ()
     text = (
-        f"the second half of a run reads {change:+.1%} against the first (p = {found.p:.2g}): the system was still "
+        f"the second half of a run reads {change:+.1%} against the first (p = {interval.p:.2g}): the system was still "
         "warming up; lengthen the warm-up"
     )
     return (Warning("warm-up", text),)
@@ -78,7 +78,7 @@ def varying_factors(groups: Sequence[Hashable], factors: Mapping[str, Sequence[H
 
     The group of each run is its treatment, or its treatment and load; a factor has a value of each run.
     """
-    found = []
+    warnings = []
     for factor, levels in factors.items():
         if len(levels) != len(groups):
             raise UsageError(f"factor {factor!r} has {len(levels)} values for {len(groups)} runs")
@@ -92,5 +92,5 @@ def varying_factors(groups: Sequence[Hashable], factors: Mapping[str, Sequence[H
                     f"{factor} varies inside {group}: {listed}; its effect is mixed with the noise: fix it, or "
                     "make it a treatment"
                 )
-                found.append(Warning("varying-factor", text))
-    return tuple(found)
+                warnings.append(Warning("varying-factor", text))
+    return tuple(warnings)

@@ -64,8 +64,8 @@ def spearman(x: FloatArray, y: FloatArray) -> tuple[float, float]:
         return 0.0, 1.0
     from scipy.stats import spearmanr  # takes a moment to load
 
-    found = spearmanr(x, y)
-    return float(found.statistic), float(found.pvalue)
+    correlation = spearmanr(x, y)
+    return float(correlation.statistic), float(correlation.pvalue)
 
 
 def kruskal(groups: Sequence[FloatArray]) -> float:
@@ -97,8 +97,8 @@ def permuted_kruskal(groups: Sequence[FloatArray]) -> float:
         # Only the part of H that the dealing changes.
         return np.asarray(sum(sample.sum(axis=axis) ** 2 / sample.shape[axis] for sample in samples))
 
-    found = permutation_test(dealt, statistic, vectorized=True, alternative="greater", rng=0)
-    return float(found.pvalue)
+    tested = permutation_test(dealt, statistic, vectorized=True, alternative="greater", rng=0)
+    return float(tested.pvalue)
 
 
 def lag_one(series: FloatArray) -> tuple[float, float]:
@@ -154,12 +154,12 @@ def _two_kinds(values: FloatArray) -> tuple[float, float] | None:
 def modes(values: ArrayLike) -> tuple[Warning, ...]:
     """Warn of two kinds of runs, by their residuals: treatments and blocks are taken out."""
     x = as_sample(values)
-    found = _two_kinds(x)
-    if found is None:
+    kinds = _two_kinds(x)
+    if kinds is None:
         return ()
-    upper = int((x > found[1]).sum())
+    upper = int((x > kinds[1]).sum())
     text = (
-        f"runs are of two kinds, {len(x) - upper} low and {upper} high (Ashman D = {found[0]:.1f}): find what differs "
+        f"runs are of two kinds, {len(x) - upper} low and {upper} high (Ashman D = {kinds[0]:.1f}): find what differs "
         "between them (placement, connection reuse, frequency) and fix it or make it a treatment"
     )
     return (Warning("modes", text),)
@@ -173,14 +173,14 @@ def baseline_modes(baseline: ArrayLike, twin: ArrayLike | None = None) -> tuple[
     """
     table = log_table({"baseline": baseline} | ({} if twin is None else {"twin": twin}))
     values = table[np.isfinite(table)]
-    found = _two_kinds(values) if len(values) else None
-    if found is None:
+    kinds = _two_kinds(values) if len(values) else None
+    if kinds is None:
         return ()
-    high = values > found[1]
+    high = values > kinds[1]
     upper, apart = int(high.sum()), float(values[high].mean() - values[~high].mean())
     text = (
         f"the machine has two states: {len(values) - upper} runs of the baseline and its twin lie low and {upper} lie "
-        f"{change_text(apart)} higher (Ashman D = {found[0]:.1f}); blocks take out what a whole block shares, but find "
+        f"{change_text(apart)} higher (Ashman D = {kinds[0]:.1f}); blocks take out what a whole block shares, but find "
         "what changes (other programs, frequency, sleep states) before reading the absolute numbers"
     )
     return (Warning("baseline-modes", text),)
@@ -237,11 +237,11 @@ def places_differ(
         return ()
     d, known = _known_differences(treatment, baseline, scale)
     groups = {name: d[known & (np.array(places) == name)] for name in dict.fromkeys(places)}
-    held = [found for found in groups.values() if len(found)]
+    held = [values for values in groups.values() if len(values)]
     if len(held) < 2:
         return ()
-    if _smallest_p([len(found) for found in held]) > LEVEL:
-        sizes = ", ".join(f"{len(found)} in {name}" for name, found in groups.items() if len(found))
+    if _smallest_p([len(values) for values in held]) > LEVEL:
+        sizes = ", ".join(f"{len(values)} in {name}" for name, values in groups.items() if len(values))
         text = (
             f"too few blocks ({sizes}) to see at {LEVEL:.0%} whether the effect is the same everywhere: read each "
             "place for itself"
@@ -251,7 +251,7 @@ def places_differ(
     if p > LEVEL:
         return ()
     each = ", ".join(
-        f"{change_text(float(np.median(found)), scale)} in {name}" for name, found in groups.items() if len(found)
+        f"{change_text(float(np.median(values)), scale)} in {name}" for name, values in groups.items() if len(values)
     )
     text = (
         f"the effect is not the same everywhere (Kruskal-Wallis p = {p:.2g}): {each}; the estimate is a mixture of "
@@ -346,7 +346,7 @@ def _grouped(
     for value, label in zip(rest.ravel().tolist(), marks.ravel().tolist(), strict=True):
         if math.isfinite(value) and label is not None and label == label:
             groups.setdefault(label, []).append(value)
-    arrays = {label: np.array(found) for label, found in groups.items() if len(found) >= 3}
+    arrays = {label: np.array(residuals) for label, residuals in groups.items() if len(residuals) >= 3}
     p = kruskal(list(arrays.values()))
     if p > LEVEL:
         return ()
@@ -388,12 +388,12 @@ def diagnose(
     kept = {name: column for (name, column), count in zip(values.items(), counts, strict=True) if count >= 3}
     if baseline not in kept:
         return ()
-    found = autocorrelation(values[baseline])
-    found += baseline_modes(values[baseline], kept.get(twin) if twin else None)
+    warnings = autocorrelation(values[baseline])
+    warnings += baseline_modes(values[baseline], kept.get(twin) if twin else None)
     if times is not None:
-        found += drift(kept, times)
+        warnings += drift(kept, times)
     if positions is not None:
-        found += position_effect(kept, positions)
-        found += carry_over(kept, previous_treatments(positions))
+        warnings += position_effect(kept, positions)
+        warnings += carry_over(kept, previous_treatments(positions))
     rest = without_blocks(log_table(kept))
-    return found + modes(rest[np.isfinite(rest)])
+    return warnings + modes(rest[np.isfinite(rest)])

@@ -217,29 +217,29 @@ def _excluded_warnings(sample: _Sample) -> tuple[Warning, ...]:
 def _twin_warnings(sample: _Sample, twin: Comparison | None, noise: NoiseFloor | None) -> tuple[Warning, ...]:
     """What the A/A check says of every contrast."""
     family = sample.family
-    found: list[Warning] = []
+    warnings: list[Warning] = []
     if family.twin and twin is None:
         text = (
             f"the A/A twin {family.twin} has no values here, so nothing shows how large the study's own noise is: "
             "see its gates, and read these verdicts without that check"
         )
-        found.append(Warning(NO_TWIN, text))
+        warnings.append(Warning(NO_TWIN, text))
     if twin is None or noise is None or twin.provisional:
-        return tuple(found)
+        return tuple(warnings)
     if twin.p <= twin.alpha:
         text = (
             f"the baseline and its identical twin differ (p = {twin.p:.3g}), as chance alone does in {twin.alpha:.0%} "
             "of studies: look for what else changes between runs, and repeat before acting on small effects"
         )
-        found.append(Warning("aa-differs", text))
+        warnings.append(Warning("aa-differs", text))
     if noise.shaken(twin.margin):
         against = "" if twin.margin is None else f", beside a margin of {twin.margin:.3g}"
         text = (
             f"baseline and twin differ by {noise.floor:.3g} (p = {twin.p:.2g}){against}: quieten the machine or "
             "measure longer, and repeat; only effects beyond that size are called"
         )
-        found.append(Warning("noise-floor", text))
-    return tuple(found)
+        warnings.append(Warning("noise-floor", text))
+    return tuple(warnings)
 
 
 def analyse_family(
@@ -296,11 +296,11 @@ class _Beside:
 
 
 def _dependence(sample: _Sample) -> tuple[Warning, ...]:
-    found: tuple[Warning, ...] = ()
+    warnings: tuple[Warning, ...] = ()
     for here in sample.by_place:
         # What is zero throughout has no logarithm, and no states of its own.
-        found += all_dependent([v[here] for v in sample.values.values() if v.any()], sample.family.scale)
-    return found
+        warnings += all_dependent([v[here] for v in sample.values.values() if v.any()], sample.family.scale)
+    return warnings
 
 
 def _judge(

@@ -152,20 +152,20 @@ def find_knee(x: ArrayLike, y: ArrayLike, rng: np.random.Generator, *, alpha: fl
     spots = _fit(table[picks].mean(axis=1), grid, solve, away)[0]
     low, high = (float(v) for v in np.quantile(spots, [alpha / 2, 1 - alpha / 2]))
     p, p_smooth = bend_p(sizes, table), _smooth_p(sizes, table, grid, solve, away)
-    found = max(p, p_smooth) <= alpha
+    shown = max(p, p_smooth) <= alpha
     warnings = []
     n, floor = len(table), smallest_n(1, alpha)
     if n < floor:
         warnings.append(Warning("below-floor", f"{n} blocks cannot show a bend: run at least {floor}"))
     elif p > alpha:
         warnings.append(Warning("no-knee", "a straight line was not refuted: extend the ladder to larger sizes"))
-    elif not found:
+    elif not shown:
         text = f"growth bends, but two lines are not shown to fit better than a smooth curve (p = {p_smooth:.2g})"
         warnings.append(Warning("no-knee", f"{text}: add sizes where it bends"))
     elif at[0] in (grid[0], grid[-1]):
         warnings.append(Warning("knee-at-edge", "the bend lies at the end of the ladder: add sizes on that side"))
     before, after = float(slope[0]), float(slope[0] + change[0])
-    return Knee(float(at[0]), low, high, before, after, p, p_smooth, found, tuple(warnings))
+    return Knee(float(at[0]), low, high, before, after, p, p_smooth, shown, tuple(warnings))
 
 
 def _smooth_p(sizes: FloatArray, table: FloatArray, grid: FloatArray, solve: FloatArray, away: FloatArray) -> float:
@@ -258,8 +258,8 @@ class Curve:
         """Every block's value at a size."""
         if self.form == "straight line":
             return self.at_middle + self.slopes * (size - self.middle)
-        found: FloatArray = np.exp(self.at_middle + self.slopes * (math.log(size) - self.middle))
-        return found
+        value: FloatArray = np.exp(self.at_middle + self.slopes * (math.log(size) - self.middle))
+        return value
 
 
 def closest_curve(x: ArrayLike, y: ArrayLike) -> Curve:
@@ -310,7 +310,7 @@ def at_size(x: ArrayLike, treatment: ArrayLike, baseline: ArrayLike, size: float
     """
     (sizes, t), (_, b) = ladder(x, treatment), ladder(x, baseline)
     straight, laws = _line(sizes, t - b).at(size), [_law(sizes, table) for table in (t, b)]
-    line, found = slope_over_blocks(straight, 0.0, alpha), []
+    line, slopes = slope_over_blocks(straight, 0.0, alpha), []
     if len(np.unique(sizes)) > 2:
         bent = _parabola(sizes, t - b, size)
         margin = _BENT * abs(line.estimate)
@@ -318,20 +318,20 @@ def at_size(x: ArrayLike, treatment: ArrayLike, baseline: ArrayLike, size: float
             open_ = slope_over_blocks(bent - straight, 0.0, alpha)
             low, high = line.low + min(0.0, open_.low), line.high + max(0.0, open_.high)
             return AtSize(replace(line, low=low, high=high), True)
-        found.append(slope_over_blocks(bent, 0.0, alpha))
+        slopes.append(slope_over_blocks(bent, 0.0, alpha))
     if laws[0] is not None and laws[1] is not None:
-        found.append(slope_over_blocks(laws[0].at(size) - laws[1].at(size), 0.0, alpha))
-    if size > (_UNBOUNDED if found else 1) * sizes.max():
+        slopes.append(slope_over_blocks(laws[0].at(size) - laws[1].at(size), 0.0, alpha))
+    if size > (_UNBOUNDED if slopes else 1) * sizes.max():
         return AtSize(None, False)
-    found.append(line)
-    return AtSize(replace(line, low=min(one.low for one in found), high=max(one.high for one in found)), False)
+    slopes.append(line)
+    return AtSize(replace(line, low=min(one.low for one in slopes), high=max(one.high for one in slopes)), False)
 
 
 def _parabola(sizes: FloatArray, table: FloatArray, size: float) -> FloatArray:
     """Every block's value at a size, by the parabola through its values."""
     coefficients = np.polyfit((sizes - sizes.mean()) / np.ptp(sizes), table.T, 2)
-    found: FloatArray = np.polyval(coefficients, (size - sizes.mean()) / np.ptp(sizes))
-    return found
+    values: FloatArray = np.polyval(coefficients, (size - sizes.mean()) / np.ptp(sizes))
+    return values
 
 
 def _bend(sizes: FloatArray, table: FloatArray, alpha: float) -> tuple[Warning, ...]:

@@ -53,12 +53,14 @@ def influence(
         flips, becomes = [x or not y for x, y in zip(differs, equal, strict=True)], f"not be {Word.EQUIVALENT}"
     else:
         flips, becomes = [x or y for x, y in zip(differs, equal, strict=True)], "be conclusive"
-    found = [str(block) for block, flip in zip(blocks, flips, strict=True) if flip]
-    if not found:
+    deciding = [str(block) for block, flip in zip(blocks, flips, strict=True) if flip]
+    if not deciding:
         return ()
-    names = ", ".join(found[:5])
+    names = ", ".join(deciding[:5])
     which = (
-        f"block {names}" if len(found) == 1 else f"any one of {len(found)} blocks ({names}{', ...' * (len(found) > 5)})"
+        f"block {names}"
+        if len(deciding) == 1
+        else f"any one of {len(deciding)} blocks ({names}{', ...' * (len(deciding) > 5)})"
     )
     text = f"without {which} the verdict would {becomes}: read its run logs and gates, keep it, and plan a larger study"
     return (Warning("influential-block", text),)

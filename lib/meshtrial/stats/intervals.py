@@ -119,12 +119,14 @@ def invert(
     return low, high, 1.0 - (p_below + p_above) / 2
 
 
-def settle(found: RankInterval, atol: float = 0.0) -> RankInterval:
+def settle(interval: RankInterval, atol: float = 0.0) -> RankInterval:
     """Apply the edge convention at the null value; ends within `atol` of the null lie on it."""
-    null = found.null
-    estimate, low, high = (null if abs(v - null) <= atol else v for v in (found.estimate, found.low, found.high))
+    null = interval.null
+    estimate, low, high = (
+        null if abs(v - null) <= atol else v for v in (interval.estimate, interval.low, interval.high)
+    )
     low_open = high_open = False
-    if found.p > found.alpha:
+    if interval.p > interval.alpha:
         low, high = min(low, null), max(high, null)
     elif low <= null <= high:
         # keep the estimate's side; an estimate on the null itself goes with the longer side
@@ -133,7 +135,7 @@ def settle(found: RankInterval, atol: float = 0.0) -> RankInterval:
             low, low_open = null, True
         else:
             high, high_open = null, True
-    return replace(found, estimate=estimate, low=low, high=high, low_open=low_open, high_open=high_open)
+    return replace(interval, estimate=estimate, low=low, high=high, low_open=low_open, high_open=high_open)
 
 
 @lru_cache(maxsize=64)

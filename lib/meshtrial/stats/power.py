@@ -54,9 +54,9 @@ def _detectable(level: float, power: float, reach: float) -> FloatArray:
         enough = ttest_power(middle, n, at, alternative="larger") >= power
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     all_on_one_side = np.where(reached <= 0.5**blocks, special.ndtri(power ** (1 / blocks)), 0.0)
-    found = np.where(reached > 0, np.maximum(high, all_on_one_side), math.inf)
+    effects = np.where(reached > 0, np.maximum(high, all_on_one_side), math.inf)
     # one block more may reach a level that is hardly less than the last one's; it never takes away what was found
-    table: FloatArray = np.concatenate((np.full(_FEWEST, math.inf), np.minimum.accumulate(found)))
+    table: FloatArray = np.concatenate((np.full(_FEWEST, math.inf), np.minimum.accumulate(effects)))
     return table
 
 

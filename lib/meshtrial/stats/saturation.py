@@ -86,9 +86,9 @@ def capacity(repeats: Sequence[Sequence[Rung]], *, alpha: float = 0.05, toleranc
     """
     if not repeats:
         raise UsageError("capacity needs at least one ladder")
-    found = tuple(bracket(history, tolerance=tolerance) for history in repeats)
-    n = len(found)
-    lows, highs = np.sort([b.low for b in found]), np.sort([b.high for b in found])
+    brackets = tuple(bracket(history, tolerance=tolerance) for history in repeats)
+    n = len(brackets)
+    lows, highs = np.sort([b.low for b in brackets]), np.sort([b.high for b in brackets])
     enclosing = median_ranks(n, alpha)
     k, confidence = enclosing.rank, enclosing.confidence
     warnings = []
@@ -103,7 +103,7 @@ def capacity(repeats: Sequence[Sequence[Rung]], *, alpha: float = 0.05, toleranc
     if lows[0] == 0:
         warnings.append(Warning("ladder-too-high", "the lowest rate failed: capacity lies below it; start lower"))
     middle, low, high = float(np.median(lows)), float(lows[k - 1]), float(highs[n - k])
-    return Capacity(middle, low, high, confidence, n, found, tuple(warnings))
+    return Capacity(middle, low, high, confidence, n, brackets, tuple(warnings))
 
 
 @dataclass(frozen=True, slots=True)

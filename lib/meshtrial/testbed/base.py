@@ -18,6 +18,7 @@ import numpy as np
 from meshtrial.design.responses import QUANTILES, REGISTRY
 from meshtrial.design.study import Load, Study, Treatment
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
+from meshtrial.load.obeyed import Taken
 from meshtrial.records.schema import ComponentUsage, Proof
 
 
@@ -43,20 +44,20 @@ class Facts:
 
         Raw latencies of what was ``measured`` stay what they are: a ratio of them would hide under the holds.
         """
-        found = {name: float(value) for name, value in self.responses.items() if name in REGISTRY}
+        responses = {name: float(value) for name, value in self.responses.items() if name in REGISTRY}
         if self.fresh:
-            found["ready_time_s"] = deploy_s if self.ready_s is None else self.ready_s
+            responses["ready_time_s"] = deploy_s if self.ready_s is None else self.ready_s
         for q in QUANTILES:
             raw, name = measured.get(f"latency_{q}_s", 0.0), f"latency_beyond_holds_{q}_s"
             if name in REGISTRY and 0 < self.hold_s < raw:
-                found[name] = raw - self.hold_s
+                responses[name] = raw - self.hold_s
         for kind in ("cpu_cores", "memory_bytes") if self.endpoints else ():
             path, proxies = measured.get(f"path_{kind}"), measured.get(f"data_plane_{kind}")
             if path is not None:
-                found[f"total_{kind}"] = path + measured.get(f"control_plane_{kind}", 0.0)
+                responses[f"total_{kind}"] = path + measured.get(f"control_plane_{kind}", 0.0)
             if proxies is not None and self.proxies:
-                found[f"proxy_{kind}"] = proxies / self.proxies
-        return found
+                responses[f"proxy_{kind}"] = proxies / self.proxies
+        return responses
 
 
 class Deployment(Protocol):
@@ -90,6 +91,15 @@ class Deployment(Protocol):
 
     def restart(self, part: str) -> tuple[Proof, ...]:
         """Restart a part (see ``study.RESTARTS``) while others call; returns when it serves again."""
+
+    def changes(self) -> tuple[str, ...]:
+        """Which of ``design.changes.CHANGES`` it has; empty where nothing of it can be changed under load."""
+
+    def change(self, change: str, on: bool) -> Taken:
+        """Change it away from how it was deployed, or back; returns as soon as its control plane has taken that."""
+
+    def churn(self, number: int) -> None:
+        """Change something that no request meets, for the ``number``-th time."""
 
     def facts(self) -> Facts:
         """What this deployment says of itself, asked when the load is over."""

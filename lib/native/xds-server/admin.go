@@ -44,6 +44,9 @@ func (p *plane) admin() http.Handler {
 	mux.HandleFunc("GET /converged", p.serveConverged)
 	mux.HandleFunc("GET /bootstrap", p.serveBootstrap)
 	mux.HandleFunc("POST /endpoints", p.serveAdd)
+	mux.HandleFunc("PUT /endpoints", p.serveReplace)
+	mux.HandleFunc("PUT /routes", p.serveRoutes)
+	mux.HandleFunc("PUT /authorization", p.serveAuthorization)
 	mux.HandleFunc("DELETE /endpoints", func(w http.ResponseWriter, r *http.Request) {
 		p.answerChange(w)(p.remove(r.URL.Query().Get("id")))
 	})
@@ -127,13 +130,61 @@ func (p *plane) serveBootstrap(w http.ResponseWriter, r *http.Request) {
 // serveAdd takes a node in the topology file's form.
 func (p *plane) serveAdd(w http.ResponseWriter, r *http.Request) {
 	var n node
-	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<16))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&n); err != nil {
-		refuse(w, http.StatusBadRequest, err)
+	if decode(w, r, &n) {
+		p.answerChange(w)(p.add(n))
+	}
+}
+
+// serveReplace takes all endpoints that a service has from now on, each in the form of a node.
+func (p *plane) serveReplace(w http.ResponseWriter, r *http.Request) {
+	var nodes []node
+	if decode(w, r, &nodes) {
+		p.answerChange(w)(p.replace(r.URL.Query().Get("service"), nodes))
+	}
+}
+
+// serveRoutes takes the weight of every service that a role's calls go on to.
+func (p *plane) serveRoutes(w http.ResponseWriter, r *http.Request) {
+	var weights map[string]uint32
+	if decode(w, r, &weights) {
+		answerTaken(w)(p.route(r.URL.Query().Get("role"), weights))
+	}
+}
+
+func (p *plane) serveAuthorization(w http.ResponseWriter, r *http.Request) {
+	allowed, err := strconv.ParseBool(r.URL.Query().Get("allowed"))
+	if err != nil {
+		refuse(w, http.StatusBadRequest, fmt.Errorf("allowed=%q is neither true nor false", r.URL.Query().Get("allowed")))
 		return
 	}
-	p.answerChange(w)(p.add(n))
+	answerTaken(w)(p.authorize(r.URL.Query().Get("role"), allowed))
+}
+
+func decode(w http.ResponseWriter, r *http.Request, value any) bool {
+	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<16))
+	decoder.DisallowUnknownFields()
+	err := decoder.Decode(value)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err)
+	}
+	return err == nil
+}
+
+// taken is when this server took a change, by the clock of the machine.
+type taken struct {
+	UnixS float64 `json:"taken_unix_s"`
+}
+
+func unixS(at time.Time) float64 { return float64(at.UnixNano()) / 1e9 }
+
+func answerTaken(w http.ResponseWriter) func(time.Time, error) {
+	return func(at time.Time, err error) {
+		if err != nil {
+			refuse(w, http.StatusBadRequest, err)
+			return
+		}
+		serve.JSON(w, taken{unixS(at)})
+	}
 }
 
 func (p *plane) answerChange(w http.ResponseWriter) func(*change, error) {

@@ -61,6 +61,7 @@ func (c *change) check() {
 
 // report is a change as the admin interface tells it. Times are seconds from its start; null: not yet.
 type report struct {
+	UnixS     float64  `json:"taken_unix_s,omitempty"` // when it was asked for, by the clock of the machine
 	Version   int      `json:"version"`
 	Service   string   `json:"service"`
 	Endpoints int      `json:"endpoints,omitempty"`
@@ -83,6 +84,9 @@ func (c *change) report() report {
 	r := report{
 		Version: c.version, Service: c.service, Endpoints: c.endpoints,
 		Awaited: c.awaited, Acked: len(c.taken), Left: c.left, Converged: len(c.pending) == 0,
+	}
+	if !c.at.IsZero() {
+		r.UnixS = unixS(c.at)
 	}
 	if len(c.taken) > 0 {
 		second := func(d time.Duration) *float64 { s := d.Seconds(); return &s }

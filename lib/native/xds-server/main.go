@@ -13,6 +13,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
@@ -29,11 +30,15 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	file := flags.String("topology", "", "JSON `file` with roles and nodes")
 	grpcAddress := flags.String("grpc", "127.0.0.1:0", "`host:port` of the discovery service")
-	adminAddress := flags.String("admin", "127.0.0.1:0", "`host:port` of /stats, /endpoints, /converged, /bootstrap and /health")
+	adminAddress := flags.String("admin", "127.0.0.1:0", "`host:port` of /stats, /endpoints, /routes, /authorization, /converged, /bootstrap and /health")
+	delay := flags.Duration("push-delay", 0, "how long a change is held back before it is pushed: a known delay, to be found again")
 	bootstraps := flags.String("bootstraps", "", "write every node's Envoy bootstrap into this `folder` as NODE.json before being ready")
 	if err := serve.Parse(flags, args, out,
 		"github.com/envoyproxy/go-control-plane", "github.com/envoyproxy/go-control-plane/envoy"); err != nil {
 		return err
+	}
+	if *delay < 0 || *delay > time.Minute {
+		return serve.Usagef("-push-delay %v is not within 0 to 1m", *delay)
 	}
 	topology, err := readTopology(*file)
 	if err != nil {
@@ -49,7 +54,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	defer adminListener.Close()
-	plane, err := newPlane(topology, grpcListener.Addr().String())
+	plane, err := newPlane(topology, grpcListener.Addr().String(), *delay)
 	if err != nil {
 		return err
 	}
@@ -62,6 +67,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	return serve.All(ctx,
+		plane.pushes.serve,
 		func(ctx context.Context) error { return plane.serveGRPC(ctx, grpcListener) },
 		func(ctx context.Context) error {
 			return serve.HTTP(ctx, adminListener, &http.Server{Handler: plane.admin()})

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/log"
@@ -24,8 +26,10 @@ type plane struct {
 	tracker  *tracker
 	bytes    byteCounter
 
-	clusters, routes map[string]cache.Cache // by role
-	shards           []shard                // see shard.go
+	clusters map[string]cache.Cache        // by role
+	routes   map[string]*cache.LinearCache // by role
+	shards   []shard                       // see shard.go
+	pushes   *pushes
 
 	mu         sync.RWMutex // guards what follows
 	nodes      map[string]node
@@ -36,15 +40,17 @@ type plane struct {
 	updates uint64
 }
 
-func newPlane(t *topology, address string) (*plane, error) {
+func newPlane(t *topology, address string, delay time.Duration) (*plane, error) {
 	p := &plane{
-		topology: t, address: address, tracker: newTracker(),
-		clusters: map[string]cache.Cache{}, routes: map[string]cache.Cache{}, listeners: map[string]cache.Cache{},
+		topology: t, address: address, tracker: newTracker(), pushes: newPushes(delay),
+		clusters: map[string]cache.Cache{}, routes: map[string]*cache.LinearCache{}, listeners: map[string]cache.Cache{},
 		nodes: map[string]node{}, registered: map[string]int{}, members: map[string][]node{},
 	}
 	for name := range t.Roles {
 		p.clusters[name] = fixed(resource.ClusterType, named(t.clusters(name), (*clusterv3.Cluster).GetName))
-		p.routes[name] = fixed(resource.RouteType, map[string]types.Resource{outboundRoutes: t.routes(name)})
+		p.routes[name] = fixed(resource.RouteType, map[string]types.Resource{
+			outboundRoutes: t.routes(name, nil), inboundRoutes: inbound(true),
+		})
 	}
 	for _, n := range t.Nodes {
 		p.register(n)
@@ -64,7 +70,7 @@ func (p *plane) register(n node) {
 	}
 	if n.Application != "" || n.Outbound != "" { // else there is no sidecar: an endpoint for the callers only
 		needs := needClusters | needListeners
-		if n.Outbound != "" {
+		if n.Outbound != "" || (n.Inbound != "" && p.topology.Roles[n.Role].Guarded) {
 			needs |= needRoutes
 		}
 		if len(p.topology.services(n.Role)) > 0 {
@@ -123,11 +129,64 @@ func (p *plane) update(service string) (*change, error) {
 	p.updates++
 	begun := p.tracker.begin(service, p.updates, len(p.members[service]))
 	for _, s := range p.shards {
-		if err := s.endpoints.UpdateResource(service, assignment(service, p.members[service], s.uses)); err != nil {
+		told := assignment(service, p.members[service], s.uses)
+		if err := p.pushes.make(begun.at, func() error { return s.endpoints.UpdateResource(service, told) }); err != nil {
 			return nil, err
 		}
 	}
 	return begun, nil
+}
+
+// replace gives a service other endpoints, all of them in one push. They need not be nodes: any address will do at which
+// the service's identity is proven.
+func (p *plane) replace(service string, nodes []node) (*change, error) {
+	for _, n := range nodes {
+		if n.Role != service || n.Inbound == "" {
+			return nil, fmt.Errorf("node %s is no endpoint of %q: give it that role and an inbound address", n.ID, service)
+		}
+		if err := n.validate(p.topology.Roles); err != nil {
+			return nil, err
+		}
+	}
+	if len(nodes) == 0 {
+		return nil, fmt.Errorf("service %q: give at least one endpoint", service)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.members[service] = nodes
+	return p.update(service)
+}
+
+// route sends what a role's proxies call on to several services by their weights.
+func (p *plane) route(role string, weights map[string]uint32) (time.Time, error) {
+	var sum uint32
+	for service, weight := range weights {
+		if !slices.Contains(p.topology.services(role), service) {
+			return time.Time{}, fmt.Errorf("the proxies of role %q do not know a service %q", role, service)
+		}
+		sum += weight
+	}
+	if p.topology.Roles[role].Calls == "" || sum == 0 {
+		return time.Time{}, fmt.Errorf("role %q: give one that calls another, and weights above 0", role)
+	}
+	told := p.topology.routes(role, weights)
+	return p.retell(role, outboundRoutes, told)
+}
+
+// authorize says whether anybody may call a guarded role.
+func (p *plane) authorize(role string, allowed bool) (time.Time, error) {
+	if !p.topology.Roles[role].Guarded {
+		return time.Time{}, fmt.Errorf("role %q is not guarded: nothing there asks for an authorization", role)
+	}
+	return p.retell(role, inboundRoutes, inbound(allowed))
+}
+
+// retell pushes routes to a role's proxies, and returns when it was told to.
+func (p *plane) retell(role, name string, told *routev3.RouteConfiguration) (time.Time, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := time.Now()
+	return at, p.pushes.make(at, func() error { return p.routes[role].UpdateResource(name, told) })
 }
 
 // CreateDeltaWatch finds the part of the configuration that a proxy asks for.

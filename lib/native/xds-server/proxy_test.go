@@ -18,6 +18,8 @@ import (
 type fakeProxy struct {
 	id     string
 	refuse string // a type to refuse instead
+	// Its inbound listener takes its routes from the control plane.
+	guarded bool
 
 	mu       sync.Mutex
 	received map[string]map[string]string // version by name by type
@@ -84,8 +86,16 @@ func (f *fakeProxy) answer(response *discovery.DeltaDiscoveryResponse) []*discov
 		ask(resource.ListenerType)
 	case kind == resource.ListenerType && f.received[kind]["outbound"] != "":
 		ask(resource.RouteType, outboundRoutes)
+	case kind == resource.ListenerType && f.guarded:
+		ask(resource.RouteType, inboundRoutes)
 	}
 	return requests
+}
+
+func (f *fakeProxy) version(kind, name string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.received[kind][name]
 }
 
 func (f *fakeProxy) count(kind string) int {
@@ -99,7 +109,7 @@ func connect(t *testing.T, r running, made *topology) []*fakeProxy {
 	t.Helper()
 	proxies := make([]*fakeProxy, len(made.Nodes))
 	for i, n := range made.Nodes {
-		proxies[i] = &fakeProxy{id: n.ID}
+		proxies[i] = &fakeProxy{id: n.ID, guarded: made.Roles[n.Role].Guarded}
 		proxies[i].start(t, r.grpc)
 	}
 	return proxies

@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,7 +12,9 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	rbacconfigv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
@@ -26,6 +30,8 @@ const (
 	applicationCluster = "application" // in the bootstrap: the process behind the sidecar
 	discoveryCluster   = "xds"         // in the bootstrap: this server
 	outboundRoutes     = "outbound"
+	inboundRoutes      = "inbound" // of guarded roles, whose authorization is a matter of their routes
+	authorizationName  = "envoy.filters.http.rbac"
 	extraPrefix        = "extra-"
 	// plenty is far above what a study opens: Envoy's default of 1024 would cut in as a silent load shedder.
 	plenty = 100_000
@@ -117,16 +123,43 @@ func (t *topology) clusters(name string) []*clusterv3.Cluster {
 	return clusters
 }
 
-// routes are what a role's proxies get by RDS: a service by its name, anything else to the role that is called.
-func (t *topology) routes(name string) *routev3.RouteConfiguration {
+// routes are what a role's proxies get by RDS: a service by its name, anything else to the role that is called, or to
+// several by their weights.
+func (t *topology) routes(name string, weights map[string]uint32) *routev3.RouteConfiguration {
 	var hosts []*routev3.VirtualHost
 	for _, service := range t.services(name) {
 		hosts = append(hosts, virtualHost(service, service, service+".mesh"))
 	}
 	if calls := t.Roles[name].Calls; calls != "" {
-		hosts = append(hosts, virtualHost("default", calls, "*"))
+		other := virtualHost("default", calls, "*")
+		if len(weights) > 0 {
+			other.Routes[0].GetRoute().ClusterSpecifier = weighted(weights)
+		}
+		hosts = append(hosts, other)
 	}
 	return &routev3.RouteConfiguration{Name: outboundRoutes, VirtualHosts: hosts, ValidateClusters: wrapperspb.Bool(false)}
+}
+
+func weighted(weights map[string]uint32) *routev3.RouteAction_WeightedClusters {
+	var clusters []*routev3.WeightedCluster_ClusterWeight
+	for _, service := range slices.Sorted(maps.Keys(weights)) {
+		clusters = append(clusters, &routev3.WeightedCluster_ClusterWeight{
+			Name: service, Weight: wrapperspb.UInt32(weights[service]),
+		})
+	}
+	return &routev3.RouteAction_WeightedClusters{WeightedClusters: &routev3.WeightedCluster{Clusters: clusters}}
+}
+
+// inbound are the routes of a guarded role's listeners. A list of rules that is empty lets nobody in; with none at all
+// the filter lets everybody in.
+func inbound(allowed bool) *routev3.RouteConfiguration {
+	host := virtualHost("application", applicationCluster, "*")
+	if !allowed {
+		host.TypedPerFilterConfig = map[string]*anypb.Any{authorizationName: pack(&rbacv3.RBACPerRoute{
+			Rbac: &rbacv3.RBAC{Rules: &rbacconfigv3.RBAC{Action: rbacconfigv3.RBAC_ALLOW}},
+		})}
+	}
+	return &routev3.RouteConfiguration{Name: inboundRoutes, VirtualHosts: []*routev3.VirtualHost{host}}
 }
 
 // virtualHost sends everything to one cluster. No retries and no time-out: a proxy neither hides a failure nor adds one.
@@ -144,22 +177,31 @@ func virtualHost(name, cluster string, domains ...string) *routev3.VirtualHost {
 func (t *topology) listeners(n node) []*listenerv3.Listener {
 	var listeners []*listenerv3.Listener
 	if n.Inbound != "" {
-		inbound := manager("inbound")
-		inbound.RouteSpecifier = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: &routev3.RouteConfiguration{
-			Name: "inbound", VirtualHosts: []*routev3.VirtualHost{virtualHost("application", applicationCluster, "*")},
-		}}
-		made := listener("inbound", n.Inbound, inbound)
+		in := manager("inbound")
+		if t.Roles[n.Role].Guarded {
+			in.RouteSpecifier = byRDS(inboundRoutes)
+			in.HttpFilters = append([]*hcmv3.HttpFilter{filter(authorizationName, &rbacv3.RBAC{})}, in.HttpFilters...)
+		} else {
+			in.RouteSpecifier = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: inbound(true)}
+		}
+		made := listener("inbound", n.Inbound, in)
 		made.FilterChains[0].TransportSocket = downstreamTLS(t.Roles[n.Role], t.callers(n.Role))
 		listeners = append(listeners, made)
 	}
 	if n.Outbound != "" {
 		outbound := manager("outbound")
-		outbound.RouteSpecifier = &hcmv3.HttpConnectionManager_Rds{
-			Rds: &hcmv3.Rds{ConfigSource: ads(), RouteConfigName: outboundRoutes},
-		}
+		outbound.RouteSpecifier = byRDS(outboundRoutes)
 		listeners = append(listeners, listener("outbound", n.Outbound, outbound))
 	}
 	return listeners
+}
+
+func byRDS(name string) *hcmv3.HttpConnectionManager_Rds {
+	return &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{ConfigSource: ads(), RouteConfigName: name}}
+}
+
+func filter(name string, config proto.Message) *hcmv3.HttpFilter {
+	return &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: pack(config)}}
 }
 
 func manager(prefix string) *hcmv3.HttpConnectionManager {
@@ -167,10 +209,7 @@ func manager(prefix string) *hcmv3.HttpConnectionManager {
 		StatPrefix:        prefix,
 		CodecType:         hcmv3.HttpConnectionManager_AUTO,
 		GenerateRequestId: wrapperspb.Bool(false),
-		HttpFilters: []*hcmv3.HttpFilter{{
-			Name:       "envoy.filters.http.router",
-			ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: pack(&routerv3.Router{})},
-		}},
+		HttpFilters:       []*hcmv3.HttpFilter{filter("envoy.filters.http.router", &routerv3.Router{})},
 	}
 }
 

@@ -16,7 +16,7 @@ func TestSpreadIsEven(t *testing.T) {
 	} {
 		made := mesh(t, test.replicas, scopeFull, 1)
 		made.Spread = test.spread
-		p, err := newPlane(made, "127.0.0.1:1")
+		p, err := newPlane(made, "127.0.0.1:1", 0)
 		if err != nil {
 			t.Fatal(err)
 		}

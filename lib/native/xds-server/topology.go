@@ -39,6 +39,9 @@ type role struct {
 	Key         string `json:"key"`
 	Authority   string `json:"authority"`
 	Calls       string `json:"calls"` // the role that requests go on to; empty: the end of the chain
+	// Guarded replicas ask an authorization filter before they hand a request to the application. It lets everybody in
+	// until PUT /authorization says otherwise.
+	Guarded bool `json:"guarded"`
 }
 
 // node is one endpoint with its sidecar. Addresses are ip:port.

@@ -24,8 +24,12 @@ func TestResourcesAreValid(t *testing.T) {
 		for _, c := range made.clusters(name) {
 			check(c)
 		}
-		check(made.routes(name))
+		check(made.routes(name, nil))
+		check(made.routes(name, map[string]uint32{"client": 0, "server": 100}))
 	}
+	check(inbound(true))
+	check(inbound(false))
+	made.Roles["server"] = guarded(made.Roles["server"])
 	for _, n := range made.Nodes {
 		for _, l := range made.listeners(n) {
 			check(l)

@@ -1,7 +1,5 @@
 """Real fortio on a loopback address of its own: a server for the session, and generators in pairs."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

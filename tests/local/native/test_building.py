@@ -1,7 +1,5 @@
 """The build of the native programs, with the real compiler."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from pathlib import Path

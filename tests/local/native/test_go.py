@@ -1,7 +1,5 @@
 """The Go module's own tests, vetted and formatted."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sidecars forked from one cost what separately started ones cost, and end as surely."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

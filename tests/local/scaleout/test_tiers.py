@@ -1,13 +1,12 @@
 """Nine endpoints end to end: mutual TLS between the tiers, traffic at every endpoint, nothing left afterwards."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -137,6 +136,32 @@ def test_a_scoped_configuration_is_smaller(tmp_path):
         pushed[treatment] = deployment.facts().responses["config_bytes"]
         deployment.close()
     assert pushed["sidecar+mtls+scoped"] < 0.8 * pushed["sidecar+mtls"]
+
+
+def test_services_that_nobody_calls_are_known_unless_configuration_is_scoped(tmp_path):
+    """Two hundred of them: what every proxy holds of them, and that scoping leaves them out."""
+    held, pushed = {}, {}
+    for treatment, unused in (("sidecar+mtls", 0), ("sidecar+mtls", 200), ("sidecar+mtls+scoped", 200)):
+        deployment = made(treatment, replace(LOAD, unused_services=unused))
+        try:
+            proofs = {proof.name: proof for proof in deployment.prove("before", 0)}
+            deployment.snapshot()
+            memory = sum(used.pss_bytes or 0 for used in deployment.snapshot().values() if used.role == "data plane")
+            held[treatment, unused] = memory / 9
+            pushed[treatment, unused] = deployment.facts().responses["config_bytes"]
+        finally:
+            deployment.close()
+        assert [proof for proof in proofs.values() if not proof.passed] == []
+        if unused:
+            known = {"load-generator": "204", "client": "205", "server": "205"}
+            scoped = {"load-generator": "2", "client": "3", "server": "2"}
+            wanted = scoped if treatment.endswith("scoped") else known
+            assert {tier: proofs[f"clusters of a {tier} sidecar"].observed for tier in wanted} == wanted
+    full, more = held["sidecar+mtls", 0], held["sidecar+mtls", 200]
+    assert more - full > 200 * 4096  # a page for each of them at the least
+    assert held["sidecar+mtls+scoped", 200] < full + 0.1 * (more - full)
+    assert pushed["sidecar+mtls", 200] > pushed["sidecar+mtls", 0] + 9 * 200 * 50
+    assert pushed["sidecar+mtls+scoped", 200] < pushed["sidecar+mtls", 0]
 
 
 def test_the_wire_between_the_tiers_is_tls_for_the_right_caller_only():

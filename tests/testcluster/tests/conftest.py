@@ -1,7 +1,5 @@
 """The test cluster's own suite: what the tests of meshtrial take for granted is shown to be true here."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The test cluster itself: whatever the other cluster tests take for granted is shown to be true here."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import time
@@ -92,9 +90,6 @@ def summary(cluster: Cluster, node: str, namespace: str) -> dict[str, dict[str, 
 
 def running_pods(cluster: Cluster, namespace: str) -> list[dict[str, Any]]:
     return [pod for pod in cluster.get("pods", "-n", namespace)["items"] if pod["status"]["phase"] == "Running"]
-
-
-# --- what a cluster is ------------------------------------------------------------------------------------------------
 
 
 def test_two_nodes_are_ready(cluster: Cluster) -> None:
@@ -210,7 +205,36 @@ def test_busybox_image_has_a_shell(cluster: Cluster, namespace: str, images: Map
     assert "svc.cluster.local" in eventually("output", lambda: cluster.kubectl("-n", namespace, "logs", "shell"))
 
 
-# --- what may be done to it -------------------------------------------------------------------------------------------
+def test_a_claim_gets_a_volume_that_its_group_may_write_and_nothing_stays(
+    cluster: Cluster, namespace: str, images: Mapping[str, str]
+) -> None:
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    shell = {"name": "shell", "image": images["busybox"], "imagePullPolicy": "Never"}
+    shell |= {"args": ["sh", "-c", "echo kept > /data/file && cat /data/file"]}
+    shell |= {"volumeMounts": [{"name": "data", "mountPath": "/data"}]}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "writer"},
+        "spec": {
+            "restartPolicy": "Never",
+            "securityContext": {"runAsUser": 100, "runAsGroup": 1000, "fsGroup": 1000},
+            "containers": [shell],
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+        },
+    }
+    with cluster.volumes(2):
+        items = json.dumps({"apiVersion": "v1", "kind": "List", "items": [claim, pod]})
+        cluster.kubectl("-n", namespace, "apply", "-f", "-", stdin=items)
+        assert eventually("output", lambda: cluster.kubectl("-n", namespace, "logs", "writer")).strip() == "kept"
+        cluster.kubectl("-n", namespace, "delete", "pod/writer", "pvc/data", "--wait", "--timeout=60s", timeout_s=70)
+    assert cluster.get("storageclasses")["items"] == cluster.get("persistentvolumes")["items"] == []
+    assert list(cluster.layout.run.glob("n1/kubelet/claimed")) == []
 
 
 def test_pods_outlive_a_killed_api_server(cluster: Cluster, namespace: str, images: Mapping[str, str]) -> None:
@@ -282,9 +306,6 @@ def test_600_pretended_pods_get_ready(cluster: Cluster, kwok: Kwok, namespace: s
 
     # Who is silent for 50 s is NotReady, and so are its pods: the nodes must be heard from long before that.
     eventually("a second heartbeat of every pretended node", heard, 40)
-
-
-# --- real Istio -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

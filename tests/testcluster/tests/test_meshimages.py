@@ -1,12 +1,11 @@
 """The folder of others' images and charts: what is taken from it, and what is refused in one line."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io
 import json
 import lzma
+import os
 import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 from testcluster import ClusterError
 from testcluster.images import BESIDE_MESHES, Image, node_images, write_image
-from testcluster.meshimages import VARIABLE, MeshImages, find_folder, full_name, prepare, references
+from testcluster.meshimages import CHARTS, VARIABLE, MeshImages, find_folder, full_name, prepare, references
 from testcluster.nodes import wait_imported
 from testcluster.settings import Layout, image_architecture
 
@@ -75,9 +74,6 @@ def refusal(tmp_path: Path, folder: Path, own: Mapping[str, str] | None = None) 
     return text
 
 
-# --- the folder -------------------------------------------------------------------------------------------------------
-
-
 def test_without_the_variable_nothing_is_looked_for(tmp_path: Path) -> None:
     assert find_folder({}) is None
     assert find_folder({VARIABLE: ""}) is None
@@ -112,6 +108,21 @@ def test_archives_lie_there_or_in_images_and_charts_go_by_their_own_names(tmp_pa
     assert "kuma-2.14.3 is not a Helm chart" in refusal(tmp_path, tmp_path / "f")
 
 
+def test_charts_that_lie_elsewhere_are_named_by_path(tmp_path: Path) -> None:
+    archive(tmp_path / "f" / "a.tar", REFERENCE)
+    chart = tmp_path / "elsewhere" / "consul-chart"
+    chart.mkdir(parents=True)
+    (chart / "Chart.yaml").write_text("name: consul\nversion: 1.9.9\n")
+    environ = {VARIABLE: str(tmp_path / "f"), CHARTS: str(chart)}
+    found = find_folder(environ)
+    assert found is not None
+    assert found.charts == {"consul": chart}
+    with pytest.raises(ClusterError, match=rf"{CHARTS}: /nowhere is not there"):
+        find_folder({**environ, CHARTS: os.pathsep.join((str(chart), "/nowhere"))})
+    with pytest.raises(ClusterError, match="are both the chart consul"):
+        find_folder({**environ, CHARTS: os.pathsep.join((str(chart), str(chart)))})
+
+
 def test_two_charts_of_one_name_are_refused(tmp_path: Path) -> None:
     archive(tmp_path / "f" / "a.tar", REFERENCE)
     for name in ("new", "old"):
@@ -132,9 +143,6 @@ def test_sums_beside_archives_are_checked(tmp_path: Path) -> None:
     assert "names b.tar.xz, which is not there" in refusal(tmp_path, tmp_path / "f")
     sums.write_text("")
     assert "a.tar is not in SHA256SUMS" in refusal(tmp_path, tmp_path / "f")
-
-
-# --- one archive ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["xz", "gz"])
@@ -209,9 +217,6 @@ def test_names_are_unique_and_never_the_clusters_own(tmp_path: Path) -> None:
     assert "both hold" in refusal(tmp_path, tmp_path / "f")
 
 
-# --- what a cluster makes of it ---------------------------------------------------------------------------------------
-
-
 def test_a_running_cluster_remembers_what_it_was_given(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     assert MeshImages.load(layout) == MeshImages()
@@ -260,10 +265,6 @@ def test_a_mesh_without_images_is_skipped_by_name_and_fails_where_it_must_run() 
         "linkerd: /f has no image controller, no image proxy, no chart linkerd-crds, no chart linkerd-control-plane",
     )
     assert kuma.verdict("linkerd", {VARIABLE: "/f"})[0] is False
-    for environ in ({}, both):
-        must, reason = kuma.verdict("consul", environ)
-        assert not must
-        assert "no StorageClass" in reason
     late = MeshImages().verdict("istio-ambient", both)
     assert late == (
         True,

@@ -1,7 +1,5 @@
 """Parts of the test cluster that need neither root nor a cluster."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

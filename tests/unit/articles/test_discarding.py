@@ -1,7 +1,5 @@
 """Dropping the worst runs by their maximum: what is known of such rules holds in the simulation."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

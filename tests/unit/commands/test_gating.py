@@ -1,7 +1,5 @@
 """The gate's options are the same on three commands, are checked before anything is done, and decide the exit code."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,15 +1,12 @@
 """Limits of the machine in one line, before anything starts; what it refuses later, too."""
 
-from __future__ import annotations
-
 import errno
-import io
 import resource
 
 import pytest
+from commandline import meshtrial
 from refused import refused
 
-from meshtrial import cli
 from meshtrial.commands import limits, status
 from meshtrial.errors import MissingToolError
 
@@ -53,13 +50,12 @@ def test_what_the_machine_refuses_any_command_is_a_line(monkeypatch, error, said
         raise error
 
     monkeypatch.setattr(status, "run", refuse)
-    err = io.StringIO()
-    assert cli.main(["status"], io.StringIO(), err) == 1
-    assert err.getvalue().startswith(f"meshtrial status: {said}")
-    assert err.getvalue().count("\n") == 1
+    code, _, err = meshtrial("status")
+    assert (code, err.count("\n")) == (1, 1)
+    assert err.startswith(f"meshtrial status: {said}")
 
 
 def test_an_error_of_our_own_is_not_hidden(monkeypatch):
     monkeypatch.setattr(status, "run", lambda *_: open("/nowhere/at/all"))  # noqa: SIM115, PTH123
     with pytest.raises(FileNotFoundError):
-        cli.main(["status"], io.StringIO(), io.StringIO())
+        meshtrial("status")

@@ -1,7 +1,5 @@
 """The newest report, in a browser where there is one."""
 
-from __future__ import annotations
-
 import os
 import webbrowser
 from functools import partial

@@ -1,21 +1,18 @@
 """What surrounds a notebook that is run; going on without knowing the folder: the same parameters are the same plan."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from building import built
 from commandline import SAMPLE
 from refused import refused
 
 from meshtrial.commands import run as command
 from meshtrial.commands.run import begun, read_given
-from meshtrial.design.parameters import read_parameters
 from meshtrial.design.plan import Plan, make_plan
-from meshtrial.design.studies import study_module
 from meshtrial.errors import UsageError
 from meshtrial.inference import read_study
 from meshtrial.records import parts
@@ -28,8 +25,7 @@ NAME, GIVEN = "ambient_vs_no_mesh", {"treatments": "none", "blocks": 6, "seed": 
 
 
 def plan(**more: object) -> Plan:
-    module = study_module(NAME)
-    return make_plan(module.build(read_parameters(module.PARAMETERS, GIVEN | more)))
+    return make_plan(built(NAME, **GIVEN | more))
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The recorded studies, and the one that runs now with the time that it still takes."""
 
-from __future__ import annotations
-
 import fcntl
 import re
 import threading
@@ -32,8 +30,8 @@ def store(small_plan, make_record, tmp_path, monkeypatch) -> StudyStore:
 def test_a_study_that_runs_says_so_and_until_when(store):
     with store.locked():
         left = re.escape(str(store.path)) + r"  running, 1 of 6 blocks, .+ left, until about \d\d:\d\d  "
-        assert re.fullmatch(left + "3/18 runs, 0 attempts invalid\n", status())
-    assert status() == f"{store.path}  provisional, 1 of 6 blocks  3/18 runs, 0 attempts invalid\n"
+        assert re.fullmatch(left + "3/18 runs, 0 attempts failed\n", status())
+    assert status() == f"{store.path}  provisional, 1 of 6 blocks  3/18 runs, 0 attempts failed\n"
 
 
 def test_a_damaged_run_is_told_with_what_makes_it_again_and_hides_nothing_else(store):
@@ -41,7 +39,7 @@ def test_a_damaged_run_is_told_with_what_makes_it_again_and_hides_nothing_else(s
     (folder / "run.json").write_text("")
     again = f"meshtrial run {store.plan.study.name} -p study_dir={store.path} makes them again"
     state = f"provisional, 0 of 6 blocks, 1 damaged ({folder.name}); {again}"
-    assert status() == f"{store.path}  {state}  2/18 runs, 0 attempts invalid\n"
+    assert status() == f"{store.path}  {state}  2/18 runs, 0 attempts failed\n"
 
 
 def test_a_lock_that_a_killed_process_left_is_no_sign_of_life(store):
@@ -60,3 +58,8 @@ def test_a_running_study_is_not_run_twice_but_one_that_is_only_asked_about_is(st
         threading.Timer(0.02, lambda: fcntl.flock(asking, fcntl.LOCK_UN)).start()
         with store.locked():
             assert store.running
+
+
+def test_runs_whose_plan_is_gone_are_told(store):
+    (store.path / "plan.json").unlink()
+    assert status().startswith(f"{store.path}  unreadable: {store.path / 'plan.json'}: is missing")

@@ -1,7 +1,5 @@
 """`meshtrial verify`: every kind of damage is told, and what a crash left is none."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 from pathlib import Path
@@ -12,7 +10,8 @@ from commandline import SAMPLE, meshtrial
 from refused import missing
 
 from meshtrial.inference import analyse
-from meshtrial.records.store import StudyStore, read_json, write_checksums, write_json
+from meshtrial.records.mechanism import write_mechanism
+from meshtrial.records.store import StudyStore, read_json, seal, write_checksums, write_json
 
 
 @pytest.fixture
@@ -113,3 +112,91 @@ def test_a_run_that_the_plan_does_not_have_is_told(study, make_record):
     code, err = verify(study)
     assert code == 1
     assert f"{study.folder(run.run_id, 1)}: its run is not in the plan" in err
+
+
+def again(folder, **changed) -> None:
+    """A record that is changed by somebody who makes its sums again."""
+    write_json(folder / "run.json", read_json(folder / "run.json") | changed)
+    write_checksums(folder)
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"treatment": "node-proxy"}, "treatment is 'node-proxy', in the plan 'none'"),
+        ({"repetition": 2}, "repetition is 2, in the plan 1"),
+        ({"reasons": ["it was slow"]}, "is valid, and failed it was slow"),
+        ({"valid": False}, "is not valid, for no reason"),
+    ],
+)
+def test_a_record_that_is_at_odds_with_its_plan_or_itself_is_told(study, changed, told):
+    run = next(run for run in study.plan.runs if run.treatment == "none" and run.repetition == 1)
+    folder = study.folder(run.run_id, 1)
+    again(folder, **changed)
+    analyse(study)
+    code, err = verify(study)
+    assert code == 1
+    assert f"{folder / 'run.json'}: {told}" in err.splitlines()[0].removeprefix("meshtrial verify: ")
+
+
+def test_cpu_that_the_components_did_not_use_is_told(tmp_path):
+    study = StudyStore.open(shutil.copytree(SAMPLE, tmp_path / SAMPLE.parent.name / SAMPLE.name))
+    folder = study.folder(study.plan.runs[0].run_id, 1)
+    responses = read_json(folder / "run.json")["responses"]
+    used = responses["path_cpu_s_per_request"]
+    again(folder, responses=responses | {"path_cpu_s_per_request": 5 * used})
+    analyse(study)
+    code, err = verify(study)
+    assert code == 1
+    assert f"path_cpu_s_per_request is {5 * used:.6g}, its components used {used:.6g}" in err
+
+
+def test_a_file_that_went_with_its_digest_is_told(tmp_path):
+    study = StudyStore.open(shutil.copytree(SAMPLE, tmp_path / SAMPLE.parent.name / SAMPLE.name))
+    folder = study.folder(study.plan.runs[0].run_id, 1)
+    (folder / "latency.parquet").unlink()
+    write_checksums(folder)
+    code, err = verify(study)
+    assert code == 1
+    assert f"{folder / 'latency.parquet'}: its digest is missing" in err
+
+
+def test_requests_that_give_no_latency_are_told(tmp_path):
+    study = StudyStore.open(shutil.copytree(SAMPLE, tmp_path / SAMPLE.parent.name / SAMPLE.name))
+    folder = study.folder(study.plan.runs[0].run_id, 1)
+    pl.read_parquet(folder / "latency.parquet").clear().write_parquet(folder / "latency.parquet")
+    write_checksums(folder)
+    code, err = verify(study)
+    assert code == 1
+    p50 = read_json(folder / "run.json")["responses"]["latency_p50_s"]
+    assert f"latency_p50_s is {p50:.6g}, its requests give none" in err
+
+
+def test_a_digest_that_is_gone_is_missed_where_the_environment_names_it(tmp_path, small_plan, make_record):
+    study = StudyStore.create(tmp_path, small_plan, {"sealed_in": "SHA256SUMS", "plan_sha256": small_plan.sha256})
+    run = small_plan.runs[0]
+    study.finish(study.begin(run.run_id, 1), make_record(small_plan, run, {"latency_p50_s": 0.1}), None)
+    analyse(study)
+    assert verify(study) == (0, "")
+    for damaged in (b"\xff\xfe", b""):
+        (study.path / "SHA256SUMS").write_bytes(damaged)
+        code, err = verify(study)
+        told = f"{study.path / 'SHA256SUMS'}: has no digest of environment.json"
+        assert (code, err) == (1, f"meshtrial verify: {told}\n")
+
+
+def test_an_environment_of_another_study_is_told(study):
+    path = study.path / "environment.json"
+    write_json(path, {"plan_sha256": "0" * 64})
+    seal(study.path)
+    code, err = verify(study)
+    assert (code, err) == (1, f"meshtrial verify: {path}: belongs to another plan\n")
+
+
+def test_a_mechanism_that_was_altered_is_told(study):
+    write_mechanism(study.path, ())
+    assert verify(study) == (0, "")
+    path = study.path / "mechanism.json"
+    path.write_text(path.read_text().replace("[]", "[ ]"))
+    code, err = verify(study)
+    assert (code, err) == (1, f"meshtrial verify: {path}: was altered after it was recorded\n")

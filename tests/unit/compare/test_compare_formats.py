@@ -1,7 +1,5 @@
 """`meshtrial compare` on files of other load generators, through the command line: what is judged, told and refused."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -43,6 +43,7 @@ def test_a_misspelt_name_is_refused_with_the_nearest_one():
         ({"keepalive": "yes"}, "keepalive = 'yes': must be true or false (reuse)"),
         ({"blocks": math.inf}, "blocks = inf: must be a finite number (passes)"),
         ({"rps": math.nan}, "rps = nan: must be a finite number (rate)"),
+        ({"rps": 1e308}, "rps = 1e+308: must be below 9.22337e+18 (rate)"),
         ({"blocks": 10**5000}, "blocks = a int that cannot be printed: must be 0 to 100 (passes)"),
         ({"blocks": 1000}, "blocks = 1000: must be 0 to 100 (passes)"),
         ({"treatments": {}}, "treatments = {}: must be text (treatments)"),
@@ -101,6 +102,18 @@ def test_every_study_can_be_built_from_its_defaults(name):
 def test_studies_refuse_what_they_do_not_have(given, names):
     with refused(UsageError, names=names):
         built("ambient_vs_no_mesh", **given)
+
+
+@pytest.mark.parametrize(
+    ("study", "words"),
+    [
+        ("scale_out", "rates = ' , ': must be numbers above 0"),
+        ("mesh_comparison", "rates = ' , ': must be numbers above 0, e.g. 20,200,2000"),
+    ],
+)
+def test_a_list_of_numbers_without_a_number_is_refused(study, words):
+    with refused(UsageError, words):
+        built(study, rates=" , ")
 
 
 def test_a_study_that_is_not_known_is_refused_with_those_that_are():

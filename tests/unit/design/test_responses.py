@@ -1,7 +1,5 @@
 """The registry of responses, the names they go by, and what a further percentile takes."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The study of restarts: what is compared with what, and what is refused before anything runs."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

@@ -53,6 +53,7 @@ def test_a_malformed_treatment_is_refused(text):
         ("protocol", "h3", "must be one of http1, h2, grpc, mixed, tcp"),
         ("payload_bytes", 10**6, "must be 0 to 262144, fortio's largest"),
         ("generators", 5, "must be 1 to the number of connections"),
+        ("unused_services", 10_001, "must be 0 to 10000"),
     ],
 )
 def test_an_impossible_load_names_the_field(field, value, allowed):
@@ -64,6 +65,8 @@ def test_an_impossible_load_names_the_field(field, value, allowed):
 def test_load_labels_tell_loads_apart():
     assert Load(500, 8, 2).label == "500rps-8c"
     assert Load(0, 8, 2, payload_bytes=100, keepalive=False, protocol="h2").label == "max-8c-100B-close-h2"
+    assert Load(500, 8, 2, unused_services=200).label == "500rps-8c-200unused"
+    assert Load(500, 8, 2, arrivals="jitter", replicas=2).label == "500rps-8c-jitter-2x"
 
 
 def test_a_study_survives_json(make_study):
@@ -145,9 +148,9 @@ def test_a_plan_without_the_words_of_standing_blocks_keeps_its_rule(make_study):
     data = make_study().to_dict()
     del data["standing"]
     for load in data["loads"]:
-        del load["slice_warmup_s"], load["trickle_rps"]
+        del load["slice_warmup_s"], load["trickle_rps"], load["arrivals"]
     again = Study.from_dict(json.loads(json.dumps(data)))
     assert again.standing == ""
-    assert {(load.slice_warmup_s, load.trickle_rps) for load in again.loads} == {(0.0, 0.0)}
+    assert {(load.slice_warmup_s, load.trickle_rps, load.arrivals) for load in again.loads} == {(0.0, 0.0, "uniform")}
     with refused(UsageError, "standing = 'all': must be , block or run"):
         make_study(standing="all")

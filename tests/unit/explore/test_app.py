@@ -1,7 +1,5 @@
 """The explorer: a widget that is moved changes what is shown, and nothing that is not the study's own goes unmarked."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -104,11 +102,12 @@ def test_a_treatment_that_is_not_ticked_is_not_shown(explorer):
 
 
 def test_a_load_that_is_not_ticked_is_not_shown(explorer):
-    explorer.studies.value = packed(explorer, "mesh_comparison")
-    assert "200rps-10c" in explorer.verdicts.pane.shown.widget.value
-    explorer.loads.boxes["200rps-10c"].value = False
-    assert "200rps-10c" not in explorer.verdicts.pane.shown.widget.value
-    assert "500rps-10c" in explorer.verdicts.pane.shown.widget.value
+    explorer.studies.value = packed(explorer, "scale_out")
+    left, kept = [*explorer.loads.boxes][:2]
+    assert left in explorer.verdicts.pane.shown.widget.value
+    explorer.loads.boxes[left].value = False
+    assert left not in explorer.verdicts.pane.shown.widget.value
+    assert kept in explorer.verdicts.pane.shown.widget.value
 
 
 def test_another_study_has_its_own_treatments_runs_and_nothing_asked_of_it(explorer):
@@ -169,12 +168,13 @@ def test_a_packed_study_without_requests_and_logs_says_so(explorer):
     assert explorer.run.log.layout.display == "none"
 
 
-def test_two_studies_of_one_question_stand_beside_each_other(explorer):
-    explorer.studies.value = packed(explorer, "feature_impact")
+def test_two_studies_of_one_question_stand_beside_each_other(tmp_path):
+    again = tmp_path / "ambient_vs_no_mesh" / "20270101T000000Z-77c58730"
+    shutil.copytree(SAMPLE, again)
+    explorer = mt.explore(SAMPLE)
     explorer.pages.selected_index = TWO
-    assert "feature_impact" in next(
-        label for label, path in explorer.two.other.options if path == explorer.two.other.value
-    )
+    assert "ambient_vs_no_mesh" in explorer.two.other.label
+    explorer.two.other.value = again
     assert explorer.two.pane.shown.widget.value.count("<img") == 1
     explorer.two.what.value = "tables.between"
     assert "Study against study" in explorer.two.pane.shown.widget.value

@@ -1,7 +1,5 @@
 """What is shown is what the lines of Python beside it make."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

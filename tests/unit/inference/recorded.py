@@ -1,15 +1,12 @@
 """Studies whose runs have responses that a test knows, without a record beside their table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import polars as pl
+from building import built
 
-from meshtrial.design.parameters import read_parameters
 from meshtrial.design.plan import Plan, PlannedRun, make_plan
-from meshtrial.design.studies import study_module
 from meshtrial.inference.rows import LoadFamilies
 from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
 from meshtrial.records.schema import RunRecord, VerdictRow
@@ -18,8 +15,7 @@ from meshtrial.records.tables import Inclusion
 
 def planned(name: str, **given: object) -> Plan:
     """The plan of a study that can be run, at these parameters."""
-    module = study_module(name)
-    return make_plan(module.build(read_parameters(module.PARAMETERS, {"seed": 1} | given)))
+    return make_plan(built(name, **given))
 
 
 def study_of(

@@ -1,7 +1,5 @@
 """Studies against each other: what agrees, what differs, and that a day is a unit of its own."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

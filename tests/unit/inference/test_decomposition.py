@@ -1,15 +1,12 @@
 """Parts added up within a block, and what is left of the whole."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
+from building import built
 from refused import refused
 from unit.inference.recorded import planned, study_of
 
-from meshtrial.design.parameters import read_parameters
 from meshtrial.design.plan import PlannedRun
-from meshtrial.design.studies import study_module
 from meshtrial.design.studies.common import treatments_of
 from meshtrial.design.studies.decomposition import chain_of
 from meshtrial.errors import UsageError
@@ -97,8 +94,7 @@ def test_what_does_not_decompose_is_refused(treatments, why, whole):
 
 
 def test_it_is_for_one_machine_and_can_call_its_contrasts():
-    module = study_module("decomposition")
     with refused(UsageError, "decomposition: its parts are processes of this machine; leave backend at local"):
-        module.build(read_parameters(module.PARAMETERS, {"backend": "kubernetes"}))
-    study = module.build(read_parameters(module.PARAMETERS, {}))
+        built("decomposition", backend="kubernetes")
+    study = built("decomposition")
     assert 2 * 0.5 ** (study.blocks - 2) * len(study.all_contrasts()) <= study.alpha

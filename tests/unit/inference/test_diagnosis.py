@@ -1,7 +1,5 @@
 """What the records say of the versions that ran."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Exports are whole, read back by other programs' own parsers, and described by the published schema."""
 
-from __future__ import annotations
-
 import copy
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Money at a size that was not measured: a line through each block, an interval over blocks, its limits in words."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from commandline import meshtrial

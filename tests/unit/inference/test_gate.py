@@ -1,7 +1,5 @@
 """A gate fires on the words it was given, on primary contrasts alone, and passes nothing that has no verdict."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What a whole study may say: nothing before its plan is through."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
@@ -37,10 +35,7 @@ def test_an_unfinished_study_has_no_verdict_and_says_how_far_it_is(make_study, m
         ("provisional", "9 of 10 blocks", "provisional (9 of 10 blocks)", None)
     }
     assert all(row.ratio is not None for row in early)  # numbers are shown; what they mean is not
-
-
-def test_a_block_that_is_not_whole_does_not_finish_a_study(make_study, make_record):
-    plan = make_plan(make_study(blocks=10))
+    # A block that is not whole does not finish it.
     assert {verdict for verdict, _ in said(plan, recorded(plan, make_record, 10)[:-1])} == {"provisional"}
 
 

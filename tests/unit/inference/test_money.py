@@ -1,7 +1,5 @@
 """Money is CPU and memory times the user's prices, compared within blocks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from commandline import meshtrial

@@ -1,7 +1,5 @@
 """Places from pairs: what was shown bounds them, what was not leaves them open; and what none of has no pair."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

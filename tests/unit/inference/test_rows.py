@@ -1,7 +1,5 @@
 """Rows of one response whose contrasts lie on two scales: a parent that has the part, a baseline that lacks it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from unit.inference.recorded import rows_of, study_of

@@ -1,15 +1,14 @@
 """A recorded study with known growth: exponent, marginal cost and knee are found again within their intervals."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
 import pytest
 from unit.inference.recorded import planned, study_of
 
-from meshtrial.inference.scaling import compare, costs_of_both, growth, growths, judged, ladder
+from meshtrial.inference.scaling import UNUSED, compare, costs_of_both, growth, growths, judged, ladder, rates
 from meshtrial.inference.scaling_limits import limits
+from meshtrial.records.dataset import StudyData
 from meshtrial.report import figures, tables
 
 SIZES = (30, 90, 150, 300, 450, 600)
@@ -55,20 +54,25 @@ def data():
     return recorded()
 
 
-def test_the_exponent_is_found_and_judged(data):
+def test_the_exponent_is_found_judged_and_goes_on(data):
     found = growth(data, "sidecar+mtls", "data_plane_cpu_cores")
-    assert found.ladder.endpoints == SIZES
+    assert found.ladder.sizes == SIZES
     assert found.ladder.blocks == tuple(range(1, 11))
     assert found.law.exponent.low <= 1.3 <= found.law.exponent.high
     assert found.law.exponent.high - found.law.exponent.low < 0.06
     assert judged(found) == "superlinear"
     assert judged(growth(data, "none", "data_plane_cpu_cores")) == "sublinear"
+    # What bends is predicted by its power law.
+    assert found.curve.form == "power law"
+    assert found.predict(1200, 0.05).estimate / found.predict(300, 0.05).estimate == pytest.approx(4**1.3, rel=0.05)
 
 
-def test_the_cost_of_an_endpoint_is_found(data):
+def test_the_cost_of_an_endpoint_is_found_and_a_prediction_beyond_the_sizes_holds_the_truth(data):
     found = growth(data, "sidecar+mtls", "data_plane_memory_bytes")
     assert found.cost.low <= 16 * 2**20 <= found.cost.high
     assert judged(found) == "about linear"
+    at = found.predict(1200, 0.05)
+    assert at.low <= memory(1200, "sidecar+mtls") <= at.high
 
 
 def test_the_knee_is_found_and_a_flat_treatment_has_none(data):
@@ -77,18 +81,6 @@ def test_the_knee_is_found_and_a_flat_treatment_has_none(data):
     assert found.knee.low <= KNEE <= found.knee.high
     assert abs(found.knee.at - KNEE) < 40
     assert not growth(data, "none", "latency_beyond_holds_p50_s").knee.found
-
-
-def test_a_prediction_beyond_the_sizes_holds_the_truth(data):
-    found = growth(data, "sidecar+mtls", "data_plane_memory_bytes")
-    at = found.predict(1200, 0.05)
-    assert at.low <= memory(1200, "sidecar+mtls") <= at.high
-
-
-def test_what_bends_is_predicted_by_its_power_law(data):
-    found = growth(data, "sidecar+mtls", "data_plane_cpu_cores")
-    assert found.curve.form == "power law"
-    assert found.predict(1200, 0.05).estimate / found.predict(300, 0.05).estimate == pytest.approx(4**1.3, rel=0.05)
 
 
 def test_slopes_of_two_treatments_are_compared(data):
@@ -115,7 +107,7 @@ def test_few_blocks_are_provisional():
 def test_a_size_set_aside_leaves_the_ladder_by_name():
     largest = recorded(drop=lambda run: run.load.endswith("200x") and run.treatment == "sidecar+mtls")
     found = growth(largest, "sidecar+mtls", "data_plane_cpu_cores")
-    assert found.ladder.endpoints == SIZES[:-1]
+    assert found.ladder.sizes == SIZES[:-1]
     assert found.why[0].startswith("not measured at 600 endpoints")
 
 
@@ -151,6 +143,56 @@ def test_slopes_are_tabled_against_the_baseline_and_the_treatment_before(data):
     cost = re.search(r"\+(1\d)\s?\d{3} \(.*\) MiB", table.text)
     assert cost is not None
     assert cost[1] in ("15", "16")
+
+
+def unused_recorded(blocks: int = 8) -> StudyData:
+    """Every proxy holds 50 kB of every service, but for a scoped one; memory grows with the endpoints besides."""
+    plan = planned(
+        "scale_out",
+        sizes="30,90",
+        unused_services="0,200,1000",
+        rates="200",
+        blocks=blocks,
+        treatments="none,sidecar+mtls,sidecar+mtls+scoped",
+    )
+    rng = np.random.default_rng(5)
+
+    def drawn(run):
+        load = plan.load_of(run)
+        told = load.unused_services if run.treatment == "sidecar+mtls" else 0
+        value = 3 * load.replicas * (20e6 + 50e3 * told) * float(np.exp(rng.normal(0, 0.01)))
+        return {"data_plane_memory_bytes": value} if run.treatment.startswith("sidecar") else {}
+
+    return study_of(plan, drawn)
+
+
+def test_what_a_service_costs_that_nobody_calls_is_found_at_the_largest_size():
+    data = unused_recorded()
+    found = growth(data, "sidecar+mtls", "data_plane_memory_bytes", 200.0, UNUSED)
+    assert found.ladder.sizes == (0, 200, 1000)
+    assert found.cost.low <= 90 * 50e3 <= found.cost.high
+    assert found.law is None  # there is no exponent from 0
+    scoped = growth(data, "sidecar+mtls+scoped", "data_plane_memory_bytes", 200.0, UNUSED)
+    assert scoped.cost.low <= 0 <= scoped.cost.high
+    saved = compare(data, "sidecar+mtls+scoped", "sidecar+mtls", "data_plane_memory_bytes", UNUSED)
+    assert saved.cost.high < 0
+    assert saved.cost.low <= -90 * 50e3 <= saved.cost.high
+    # Along the endpoints they are held at their least number.
+    assert rates(data) == (200.0,)
+    endpoints = growth(data, "sidecar+mtls", "data_plane_memory_bytes", 200.0)
+    assert endpoints.ladder.sizes == (30, 90)
+    assert endpoints.cost.low <= 20e6 <= endpoints.cost.high
+
+
+def test_services_that_nobody_calls_are_tabled_with_what_scoping_saves(data):
+    text = tables.costs_of_unused_services(unused_recorded()).text
+    assert "through 0, 200 and 1000 services that nobody calls" in text
+    assert "at 90 endpoints" in text
+    lines = [line for line in text.splitlines() if "memory (PSS), data plane" in line]
+    assert len(lines) == 3  # each treatment, and what the second saves of the first
+    # 50 kB of each of 1000 services in 90 proxies
+    assert re.search(r"\+4\s?\d{3} \(.*\) MiB", lines[0])
+    assert "told apart where there were several" in tables.costs_of_unused_services(data).text
 
 
 def test_endpoints_and_rate_are_tabled_where_they_were_crossed(data):

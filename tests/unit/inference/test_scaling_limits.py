@@ -1,7 +1,5 @@
 """Where the machine was the limit: by its idle share, not by the mesh's outcome."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from unit.inference.recorded import planned, study_of

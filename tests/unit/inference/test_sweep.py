@@ -1,16 +1,13 @@
 """More generators under the same load: found where they change what is measured, equivalent where they do not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import polars as pl
 import pytest
+from building import built
 from refused import refused
 from unit.report.synth import Shape, study_data
 
-from meshtrial.design.parameters import read_parameters
-from meshtrial.design.studies import study_module
 from meshtrial.design.study import Load
 from meshtrial.errors import UsageError
 from meshtrial.inference import sweep
@@ -58,12 +55,11 @@ def test_one_number_of_generators_says_so(tmp_path):
 
 
 def test_a_list_of_generators_is_a_load_each():
-    module = study_module("mesh_comparison")
-    study = module.build(read_parameters(module.PARAMETERS, {"generators": "1,2,4", "rates": "200"}))
+    study = built("mesh_comparison", generators="1,2,4", rates="200")
     assert [load.label for load in study.loads] == ["200rps-10c-1g", "200rps-10c-2g", "200rps-10c-4g", "capacity-10c"]
-    plain = module.build(read_parameters(module.PARAMETERS, {"generators": 2, "rates": "200"}))
+    plain = built("mesh_comparison", generators=2, rates="200")
     assert [load.label for load in plain.loads] == ["200rps-10c", "capacity-10c"]
     with refused(UsageError, "generators: 'x' is not a number; must be whole numbers from 1 to 64"):
-        module.build(read_parameters(module.PARAMETERS, {"generators": "1,x"}))
+        built("mesh_comparison", generators="1,x")
     with refused(UsageError, names=["replicas", 2, "generators", 2]):
-        module.build(read_parameters(module.PARAMETERS, {"generators": "3", "replicas": 2}))
+        built("mesh_comparison", generators="3", replicas=2)

@@ -1,7 +1,5 @@
 """The view that every analysis within blocks starts from: what takes part, in the order of the blocks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from unit.inference.recorded import study_of

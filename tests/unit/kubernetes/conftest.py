@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 
@@ -7,16 +5,11 @@ import pytest
 
 
 class Clock:
-    """Time that passes only where somebody waits.
-
-    Attributes
-    ----------
-    meanwhile : callable
-        What else happens while somebody waits so many seconds.
-    """
+    """Time that passes only where somebody waits."""
 
     def __init__(self) -> None:
         self.now = 100.0
+        # What else happens while somebody waits so many seconds.
         self.meanwhile: Callable[[float], object] = lambda seconds: None
 
     def sleep(self, seconds: float) -> None:

@@ -1,7 +1,5 @@
 """A Kubernetes API in memory, as far as meshtrial asks of one: objects, label selectors, logs, a clock, and outages."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Mapping
@@ -15,34 +13,18 @@ Json = dict[str, Any]
 
 
 class FakeApi(Cluster):
-    """Objects by their path; a path that no object has is a list of those right below it.
-
-    Attributes
-    ----------
-    objects : dict
-        Path to object.
-    logs : dict
-        ``namespace/pod/container`` (and ``... previous``) to text.
-    asked : list of str
-        ``METHOD path`` of every request.
-    now : float
-        Its clock, seconds since 1970.
-    silent : bool
-        Whether nobody answers.
-    unanswered : int
-        What was asked meanwhile.
-    """
+    """Objects by their path; a path that no object has is a list of those right below it."""
 
     def __init__(self) -> None:  # the real one reads a kubeconfig
         self.patience_s, self.context, self.kubeconfig, self.server = 0.0, "fake", "", "https://fake"
         self.heard = True
         self.kubelets: dict[str, str] | None = {}
         self.objects: dict[str, Json] = {}
-        self.logs: dict[str, str] = {}
-        self.asked: list[str] = []
-        self.now = 1_800_000_000.0
-        self.silent = False
-        self.unanswered = 0
+        self.logs: dict[str, str] = {}  # ``namespace/pod/container`` (and ``... previous``) to text
+        self.asked: list[str] = []  # ``METHOD path`` of every request
+        self.now = 1_800_000_000.0  # its clock, seconds since 1970
+        self.silent = False  # whether nobody answers
+        self.unanswered = 0  # what was asked meanwhile
         self.refused: set[str] = set()
         self._uids = itertools.count(1)
 

@@ -1,9 +1,10 @@
 """What a treatment makes of an application's manifests, for every test that looks into it."""
 
-from __future__ import annotations
-
 from functools import cache
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from meshtrial.design.study import Load, Treatment
 from meshtrial.envoy.tokens import make_tokens
@@ -30,9 +31,37 @@ def meshes_for(options: KubernetesOptions) -> dict[str, Mesh]:
     return our_meshes() if same else find_meshes(options)
 
 
+TINY = {
+    "schema": "meshtrial.mesh/1",
+    "name": "tiny",
+    "title": "A mesh of a test",
+    "version": "1.0.0",
+    "namespaces": ["tiny-system"],
+    "releases": [{"name": "tiny", "chart": "tiny", "repository": "https://charts.test", "namespace": "tiny-system"}],
+    "proxy_containers": ["tiny-proxy"],
+    "base": ["base.yaml"],
+    "features": {"mtls": {"manifests": ["features/mtls.yaml"], "absent": [], "proofs": ["plaintext-refused"]}},
+    "not_toggles": {"jwt": "it has none"},
+    "parameters": {"image_tag": {"tiny": ["tag"]}},
+}
+
+
+def write_mesh(folder: Path, **changed: object) -> Path:
+    """The folder of a small mesh: a realm and a route; its feature has another realm, and something behind it."""
+    realm = {"apiVersion": "tiny/v1", "kind": "Realm", "metadata": {"name": "trial", "namespace": "tiny-system"}}
+    route = {"apiVersion": "tiny/v1", "kind": "Route", "metadata": {"name": "app"}, "spec": {"to": "x", "port": 1}}
+    mtls = [{**realm, "spec": {"mtls": True}}, {**route, "kind": "Other", "metadata": {"name": "more"}}]
+    (folder / "features").mkdir(parents=True, exist_ok=True)
+    (folder / "mesh.yaml").write_text(yaml.safe_dump(TINY | changed))
+    (folder / "base.yaml").write_text(yaml.safe_dump_all([{**realm, "spec": {}}, route]))
+    (folder / "features" / "mtls.yaml").write_text(yaml.safe_dump_all(mtls))
+    return folder
+
+
 def carrying(protocol: str) -> Load:
     """The load of these tests in another protocol."""
-    return Load(rps=100, connections=4, duration_s=5, protocol=protocol, generators=2 if protocol == "mixed" else 1)
+    generators, size = 2 if protocol == "mixed" else 1, 4096 if protocol == "tcp" else 0
+    return Load(100, connections=4, duration_s=5, protocol=protocol, generators=generators, payload_bytes=size)
 
 
 def render(

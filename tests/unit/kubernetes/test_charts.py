@@ -187,16 +187,25 @@ def test_a_chart_of_the_declared_version_says_what_its_images_are_called(tmp_pat
     assert charts.named(mesh(release)) == mesh(release)
 
 
-IMAGES = os.environ.get("MESHTRIAL_MESH_IMAGES", "")
+def real_charts() -> dict[str, Path]:
+    """Charts of real meshes by name, where the test cluster finds them."""
+    folder, further = os.environ.get("MESHTRIAL_MESH_IMAGES", ""), os.environ.get("MESHTRIAL_MESH_CHARTS", "")
+    paths = [*Path(folder, "charts").glob("*")] if folder else []
+    paths += [Path(text) for text in further.split(os.pathsep) if text]
+    return {yaml.safe_load((path / "Chart.yaml").read_text())["name"]: path for path in paths if path.is_dir()}
 
 
-@pytest.mark.skipif(not IMAGES, reason="MESHTRIAL_MESH_IMAGES names no folder with charts of real meshes")
-@pytest.mark.parametrize("name", ["kuma", "linkerd"])
+REAL = real_charts()
+
+
+@pytest.mark.parametrize("name", ["kuma", "linkerd", "consul"])
 def test_our_values_and_parameters_are_known_to_the_real_charts(name: str):
     options = KubernetesOptions()
     found = find_meshes(options)[name]
+    if {release.chart for release in found.releases} - set(REAL):
+        pytest.skip(f"MESHTRIAL_MESH_IMAGES and MESHTRIAL_MESH_CHARTS name no charts of {name}")
     for release in found.releases:
-        known = read_chart(Path(IMAGES) / "charts" / release.chart, release.chart, name).values
+        known = read_chart(REAL[release.chart], release.chart, name).values
         every = [values for _, values in Values(options, found).layers(release)]
         every += [put({}, path, "x") for targets in found.parameters.values() for path in targets.get(release.name, ())]
         lines = [line for one in every for line in unknown_values(one, known, found.open_values.get(release.name, ()))]

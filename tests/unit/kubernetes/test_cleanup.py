@@ -1,10 +1,9 @@
-import io
 from pathlib import Path
 
 import pytest
+from commandline import meshtrial
 from unit.kubernetes.fakeapi import FakeApi
 
-from meshtrial import cli
 from meshtrial.testbed.kubernetes import cleanup
 from meshtrial.testbed.kubernetes.apply import MESH, Owner
 from meshtrial.testbed.kubernetes.cleanup import clean_cluster
@@ -152,7 +151,7 @@ def test_nothing_on_this_machine_is_touched(tmp_path: Path, monkeypatch: pytest.
         (tmp_path / name).write_text("{}")
     before = sorted(tmp_path.rglob("*"))
     monkeypatch.setattr(cleanup, "Cluster", lambda *_: FakeApi())
-    assert cli.main(["clean", "--force"], io.StringIO(), io.StringIO()) == 0
+    assert meshtrial("clean", "--force")[0] == 0
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -167,7 +166,6 @@ def test_the_command_reads_the_studies_own_cluster_file(tmp_path: Path, monkeypa
     monkeypatch.setattr(cleanup, "find_meshes", lambda options: seen.append(options) or {})
     file = tmp_path / "cluster.yaml"
     file.write_text("helm: /opt/helm\nkubeconfig: /from/the/file\ncontext: from-the-file\n")
-    out, err = io.StringIO(), io.StringIO()
-    assert cli.main(["clean", "--cluster-file", str(file), "--context", "from-the-flag"], out, err) == 0
+    said = meshtrial("clean", "--cluster-file", file, "--context", "from-the-flag")
+    assert said == (0, "nothing of meshtrial's in context fake\n", "")
     assert seen[0].helm == "/opt/helm"
-    assert out.getvalue() == "nothing of meshtrial's in context fake\n"

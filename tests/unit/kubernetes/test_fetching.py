@@ -1,7 +1,5 @@
 """The copy is made by the programs that a container has (sh, find, sha256sum, tar); the way to them is short here."""
 
-from __future__ import annotations
-
 import io
 import json
 import random
@@ -14,10 +12,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 import yaml
+from commandline import meshtrial
 from refused import missing, refused
 from unit.kubernetes.fakeapi import FakeApi, pod
 
-from meshtrial import cli, paths
+from meshtrial import paths
 from meshtrial.errors import RecordError, TestbedError
 from meshtrial.records.store import StudyStore
 from meshtrial.testbed.kubernetes import client, fetching
@@ -248,9 +247,9 @@ def test_the_command_says_how_far_each_study_is(api: FakeApi, way, there, make_r
     monkeypatch.setattr(client, "Cluster", lambda *_: api)
     env = api.objects[JOB]["spec"]["template"]["spec"]["containers"][0]["env"]
     next(one for one in env if one["name"] == "MESHTRIAL_DATA")["value"] = str(tmp_path / "volume")
-    out, err = io.StringIO(), io.StringIO()
-    assert cli.main(["fetch", "--out", str(tmp_path / "here")], out, err) == 0, err.getvalue()
-    assert missing(out.getvalue(), ["provisional", 1, 6, "3/18", 3]) == []
+    code, out, err = meshtrial("fetch", "--out", tmp_path / "here")
+    assert code == 0, err
+    assert missing(out, ["provisional", 1, 6, "3/18", 3]) == []
     (home,) = (tmp_path / "here").glob("*/*")
     assert {row["verdict"] for row in json.loads((home / "verdicts.json").read_text())} == {"provisional"}
-    assert cli.main(["verify", str(home)], io.StringIO(), err) == 0, err.getvalue()
+    assert meshtrial("verify", home)[0] == 0

@@ -1,4 +1,4 @@
-"""Consul's data: what is rendered, and whether its numbers are found in what its sidecars say. None of it was run."""
+"""Consul's data: what is rendered, and whether its numbers are found in what its sidecars say."""
 
 import base64
 import json
@@ -124,11 +124,22 @@ def test_no_limit_of_envoys_and_no_ejection_of_the_only_instance(treatment: str)
 def test_what_the_cluster_must_have_is_asked_for_before_the_study():
     assert CONSUL.storage
     kinds = ("gatewayclasses", "gateways", "httproutes", "referencegrants")
-    assert CONSUL.requires == tuple(f"{kind}.gateway.networking.k8s.io" for kind in kinds)
+    tcp = "tcproutes.gateway.networking.k8s.io/v1alpha2"
+    assert CONSUL.requires == (*(f"{kind}.gateway.networking.k8s.io" for kind in kinds), tcp)
     gateway = VALUES["connectInject"]["apiGateway"]
     assert not gateway["manageExternalCRDs"]
     assert not gateway["manageNonStandardCRDs"]
-    assert VALUES["global"]["crds"] == {"enableTcpRoute": False}
+
+
+def test_an_intention_that_asks_for_a_token_is_no_default():
+    """Consul drops intentions that equal its default, and all may call all as long as none says more."""
+    said = json.loads(VALUES["server"]["extraConfig"])
+    assert said["default_intention_policy"] == "deny"
+    (entry,) = said["config_entries"]["bootstrap"]
+    assert entry == {"kind": "service-intentions", "name": "*", "sources": [{"name": "*", "action": "allow"}]}
+    for treatment in ("consul", "consul+l7", "consul+l7+jwt"):
+        (source,) = entries(render(treatment))["ServiceIntentions/echo"]["spec"]["sources"]
+        assert source == {"name": "load", "action": "allow"}
 
 
 def test_the_webhook_sees_the_studys_namespaces_and_no_others():
@@ -137,9 +148,10 @@ def test_the_webhook_sees_the_studys_namespaces_and_no_others():
     assert render("consul").namespace_labels == selector["matchLabels"]
 
 
-def test_a_user_is_told_of_the_licence_and_that_nothing_was_run():
+def test_a_user_is_told_of_the_licence_and_when_a_token_is_asked_for():
     assert any("Business Source License" in line for line in CONSUL.remarks)
-    assert CONSUL.tested is False
+    assert any("default intention policy is deny" in line for line in CONSUL.remarks)
+    assert (CONSUL.version, CONSUL.tested) == ("1.9.9", True)
 
 
 def test_the_comparison_takes_consul_as_http_like_the_others():

@@ -1,14 +1,12 @@
 """Istio's two meshes as data: where waypoints stand and what they are told, what the proofs count, charts' values."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 
 import pytest
 import yaml
 from refused import refused
-from unit.kubernetes.rendering import find, meshes_for, render
+from unit.kubernetes.rendering import carrying, find, meshes_for, render
 
 from meshtrial.design.study import Treatment
 from meshtrial.errors import UsageError
@@ -38,9 +36,6 @@ def mesh(name: str = "istio-ambient", options: KubernetesOptions | None = None) 
 
 def overlay(rendered: workload.Rendered) -> dict:
     return yaml.safe_load(find(rendered, "ConfigMap", "waypoint")["data"]["deployment"])["spec"]["template"]
-
-
-# --- waypoints --------------------------------------------------------------------------------------------------------
 
 
 def test_a_waypoint_keeps_away_from_the_generators_and_stands_where_the_application_may():
@@ -108,6 +103,32 @@ def test_a_waypoint_is_counted_in_the_room_that_a_deployment_needs():
     assert (round(more.cpu, 9), more.memory_bytes, more.pods) == (0.1, 128 * 2**20, 1)
 
 
+# As its Envoy says it, with a waiting listener of the admin's and a cluster of the control plane.
+BYTES = """\
+envoy_cluster_upstream_cx_tx_bytes_total{cluster_name="inbound|8078||"} 4096
+envoy_cluster_upstream_cx_tx_bytes_total{cluster_name="outbound|8078||echo.trial.svc.cluster.local"} 8192
+envoy_cluster_upstream_cx_tx_bytes_total{cluster_name="PassthroughCluster"} 1
+envoy_cluster_upstream_cx_tx_bytes_total{cluster_name="xds-grpc"} 2
+envoy_listener_ssl_handshake{listener_address="0.0.0.0_15006"} 3
+envoy_listener_ssl_handshake{listener_address="0.0.0.0_15021"} 4
+"""
+
+
+def test_of_bytes_sidecars_count_what_they_carried_and_whom_they_shook_hands_with():
+    istio = mesh("istio")
+    mtls = istio.features["mtls"].tcp
+    assert istio.tcp is not None
+    assert mtls is not None
+    counters = (*istio.tcp.counters, *mtls.counters, *mtls.absent_counters)
+    assert [re.findall(c.pattern, BYTES) for c in counters] == [["4096"], ["8192"], ["3"], ["3"]]
+    # What is not kept cannot be counted.
+    for treatment in ("istio", "istio+mtls"):
+        pod = find(render(treatment, load=carrying("tcp")), "Deployment", "echo")["spec"]["template"]
+        kept = yaml.safe_load(pod["metadata"]["annotations"]["proxy.istio.io/config"])["proxyStatsMatcher"]
+        names = ("cluster.inbound|8078||;.upstream_cx_tx_bytes_total", "listener.0.0.0.0_15006.ssl.handshake")
+        assert all(any(re.fullmatch(one, name) for one in kept["inclusionRegexps"]) for name in names)
+
+
 def test_a_policy_server_in_a_waypoint_is_not_counted_as_data_plane():
     def pod(name: str, *containers: str, **labels: str) -> dict:
         metadata = {"namespace": "trial", "name": name, "labels": labels}
@@ -135,9 +156,6 @@ def test_an_overlay_that_is_no_deployment_is_refused_and_other_configuration_is_
     assert set(told) == {"metadata", "spec"}
     with refused(UsageError, "ConfigMap x: deployment must hold a Deployment's spec.template.spec as YAML"):
         patch(plain)
-
-
-# --- what the proofs count --------------------------------------------------------------------------------------------
 
 
 def counted(name: str, **said: str) -> bool:
@@ -203,9 +221,6 @@ def test_a_waypoint_is_not_asked_to_serve_what_stands_behind_it():
     assert pod["metadata"]["labels"]["istio.io/dataplane-mode"] == "none"
 
 
-# --- values of the charts ---------------------------------------------------------------------------------------------
-
-
 def test_the_platform_reaches_every_chart_that_differs_by_it():
     options = KubernetesOptions(meshes={"istio-ambient": {"parameters": {"platform": "gke"}}})
     ambient = mesh(options=options)
@@ -230,9 +245,6 @@ def test_no_retries_no_access_log_and_the_same_providers_in_both_modes(name: str
     assert config["extensionProviders"] == other["extensionProviders"]
     ztunnel = yaml.safe_load((mesh().folder / "values-ztunnel.yaml").read_text())
     assert ztunnel["logLevel"] == "info,access=warn"
-
-
-# --- one side alone ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("feature", "bare"), [("client-only", "app"), ("server-only", "load")])

@@ -1,8 +1,8 @@
 from pathlib import Path
 
 import pytest
-import yaml
 from refused import refused
+from unit.kubernetes.rendering import write_mesh
 
 from meshtrial.design.study import Treatment
 from meshtrial.errors import UsageError
@@ -13,31 +13,9 @@ from meshtrial.testbed.kubernetes.options import KubernetesOptions
 MESHES = find_meshes(KubernetesOptions())
 
 
-def write(folder: Path, **changed: object) -> Path:
-    data = {
-        "schema": "meshtrial.mesh/1",
-        "name": "tiny",
-        "title": "A mesh of a test",
-        "version": "1.0.0",
-        "namespaces": ["tiny-system"],
-        "releases": [
-            {"name": "tiny", "chart": "tiny", "repository": "https://charts.test", "namespace": "tiny-system"}
-        ],
-        "proxy_containers": ["tiny-proxy"],
-        "features": {"mtls": {"manifests": ["features/mtls.yaml"], "proofs": ["plaintext-refused"]}},
-        "not_toggles": {"jwt": "it has none"},
-        "parameters": {"image_tag": {"tiny": ["tag"]}},
-    }
-    data.update(changed)
-    (folder / "features").mkdir(parents=True, exist_ok=True)
-    (folder / "mesh.yaml").write_text(yaml.safe_dump(data))
-    (folder / "features" / "mtls.yaml").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: tiny}\n")
-    return folder
-
-
 def found(folder: Path, **said: object) -> dict[str, Mesh]:
     """All meshes, with the one of the tests and what a user says of it."""
-    return find_meshes(KubernetesOptions(mesh_folders=(str(write(folder / "tiny")),), meshes={"tiny": said}))
+    return find_meshes(KubernetesOptions(mesh_folders=(str(write_mesh(folder / "tiny")),), meshes={"tiny": said}))
 
 
 def test_all_meshes_are_there():
@@ -109,7 +87,7 @@ def test_without_a_word_a_version_is_what_the_folder_says(tmp_path: Path):
 
 def test_a_feature_that_is_shown_by_its_counters_alone_is_proven(tmp_path: Path):
     counter = {"name": "bytes", "pods": "app", "url": "1/metrics", "pattern": "(x)"}
-    mesh = read_mesh(write(tmp_path, features={"wide": {"counters": [counter]}}))
+    mesh = read_mesh(write_mesh(tmp_path, features={"wide": {"counters": [counter]}}))
     assert mesh.features["wide"].proofs == ()
 
 
@@ -135,7 +113,7 @@ def test_a_feature_that_is_shown_by_its_counters_alone_is_proven(tmp_path: Path)
         (
             "istio+mlts",
             "treatment istio+mlts: istio has no feature 'mlts'; it has mtls, scoped, client-only, "
-            "server-only, observability, jwt, jwt-filter, opa",
+            "server-only, observability, access-log, metrics, tracing, tracing-1pct, jwt, jwt-filter, opa",
         ),
         ("istio-ambient+jwt", "treatment istio-ambient+jwt: jwt needs waypoint; write istio-ambient+waypoint+jwt"),
         (
@@ -150,6 +128,9 @@ def test_what_cannot_be_toggled_is_said_and_never_faked(treatment: str, words: s
         MESHES[parsed.dataplane].check(parsed)
 
 
+COUNTED = {"name": "x", "pods": "app", "url": "1/m", "pattern": "(x)"}
+
+
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
@@ -162,10 +143,22 @@ def test_what_cannot_be_toggled_is_said_and_never_faked(treatment: str, words: s
         ({"not_toggles": {"mtls": "no"}}, "mtls: both a feature and not a toggle"),
         ({"parameters": {"image_tag": {"other": ["tag"]}}}, "release 'other' is not among the releases"),
         ({"protocols": ["http3"]}, "protocol 'http3': must be one of http1, h2, grpc, mixed"),
-        ({"app_protocols": {"http3": "x"}}, "app_protocols: 'http3' is not among http1, h2, grpc"),
+        ({"app_protocols": {"http3": "x"}}, "app_protocols: 'http3' is not among http1, h2, grpc, tcp"),
         (
             {"tells": [{"name": "x", "pods": "nobody", "url": "1/m", "pattern": "(x)"}]},
             "x: pods 'nobody' is not among app, collector, load, waypoint",
+        ),
+        (
+            {"counters": [COUNTED, {**COUNTED, "name": "y", "percent": 1}]},
+            "y: must have percent from 0 to 100 of another counter, not 1 of ''",
+        ),
+        (
+            {"features": {"mtls": {"counters": [{**COUNTED, "percent": 1, "of": "z"}]}}},
+            "x: must have percent from 0 to 100 of another counter, not 1 of 'z'",
+        ),
+        (
+            {"counters": [COUNTED, {**COUNTED, "name": "y", "percent": 100, "of": "x"}]},
+            "y: must have percent from 0 to 100 of another counter, not 100 of 'x'",
         ),
         ({"open_values": {"other": ["x"]}}, "release 'other' is not among the releases"),
         (
@@ -181,7 +174,7 @@ def test_what_cannot_be_toggled_is_said_and_never_faked(treatment: str, words: s
 )
 def test_a_wrong_folder_is_refused_with_the_reason(tmp_path: Path, changed: dict, words: str):
     with refused(UsageError, f"{tmp_path}/mesh.yaml: {words}"):
-        read_mesh(write(tmp_path, **changed))
+        read_mesh(write_mesh(tmp_path, **changed))
 
 
 @pytest.mark.parametrize(
@@ -193,7 +186,7 @@ def test_a_wrong_folder_is_refused_with_the_reason(tmp_path: Path, changed: dict
 )
 def test_a_wrong_name_is_refused_with_those_that_are_known(tmp_path: Path, changed: dict, names: list[str]):
     with refused(UsageError, names=[tmp_path / "mesh.yaml", *names]):
-        read_mesh(write(tmp_path, **changed))
+        read_mesh(write_mesh(tmp_path, **changed))
 
 
 NEEDS_TEXT = "must be a text; in quotes, for YAML reads 1.30 as 1.3"

@@ -282,6 +282,25 @@ def test_values_that_a_chart_does_not_have_are_problems_before_the_study(
     assert installer.problems(replace(wrong, open_values={"toy": ["loglevel"]})) == []
 
 
+def test_a_crd_that_is_not_served_as_a_mesh_asks_for_it_is_a_problem_before_the_study(
+    api: FakeApi, installer: MeshInstaller, mesh: Mesh, helms: list[str]
+):
+    asking = replace(mesh, requires=("routes.gw.test/v1alpha2",))
+    place = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/routes.gw.test"
+    assert installer.problems(asking) == [
+        "mesh toy: needs the CRD routes.gw.test served as v1alpha2, which this cluster does not have; install it"
+    ]
+    versions = [{"name": "v1", "served": True}, {"name": "v1alpha2", "served": False}]
+    crd = api.add(place, {"spec": {"versions": versions}})
+    assert installer.problems(asking) == [
+        "mesh toy: needs the CRD routes.gw.test served as v1alpha2; this cluster serves v1: "
+        "set served: true for that version of it"
+    ]
+    assert installer.problems(replace(mesh, requires=("routes.gw.test",))) == []
+    crd["spec"]["versions"][1]["served"] = True
+    assert installer.problems(asking) == []
+
+
 def test_a_chart_that_cannot_be_had_is_a_problem_before_the_study(
     installer: MeshInstaller, mesh: Mesh, helms: list[str], monkeypatch: pytest.MonkeyPatch
 ):

@@ -1,14 +1,17 @@
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from meshtrial import paths
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes import probing
 from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.manifests import Json
 from meshtrial.testbed.kubernetes.meshdata import Declared, Mesh, Selector, Tells
+from meshtrial.testbed.kubernetes.meshread import read_mesh
 from meshtrial.testbed.kubernetes.meshversions import contradiction, is_version, prove, tag, told
 
 PROBE = PodRef("trial", "probe", "fortio", "uid", "n1", "10.0.0.1")
@@ -132,3 +135,53 @@ def test_parts_are_asked_and_one_that_is_silent_is_left_out(monkeypatch: pytest.
     found = told(None, PROBE, MESH, running("cp:1.30.4", "proxy:1.30.4"))  # type: ignore[arg-type]
     assert found == {"brain": (TELLS[0], ["1.30.4"])}
     assert asked == ["http://10.0.0.9:80/metrics", "http://10.0.0.9:90/metrics"]
+
+
+def test_what_only_the_inside_or_the_log_tells_is_asked_of_one_pod(monkeypatch: pytest.MonkeyPatch):
+    pattern = '"?build"?: ?"(\\w+)"'
+    tells = (
+        Tells("proxy", "app", "127.0.0.1:9901/server_info", pattern, of_build=True),
+        Tells("agent", "app", "log tiny-agent", pattern, of_build=True),
+    )
+    asked: list[tuple[str, str]] = []
+
+    def scrape(cluster: object, probe: PodRef, urls: Sequence[str]) -> list[str]:
+        asked.extend((probe.name, url) for url in urls)
+        return ['{"build": "DEBUG"}']
+
+    class Logs:
+        def text(self, path: str, once_s: float | None, **query: object) -> str:
+            asked.append((path, str(query["container"])))
+            return 'starting, build: "release"\n'
+
+    several = running("cp:1.30.4", "proxy:1.30.4", "proxy:1.30.4")
+    names = ({"namespace": "trial", "name": f"app-{i}", "uid": str(i)} for i in range(9))
+    pods = {part: [one | {"metadata": next(names)} for one in found] for part, found in several.items()}
+    monkeypatch.setattr(probing, "scrape", scrape)
+    found = told(Logs(), PROBE, replace(MESH, tells=tells), pods)  # type: ignore[arg-type]
+    assert found == {"proxy": (tells[0], ["DEBUG"]), "agent": (tells[1], ["release"])}
+    first = pods["app"][0]["metadata"]["name"]
+    assert asked == [
+        (first, "http://127.0.0.1:9901/server_info"),
+        (f"/api/v1/namespaces/trial/pods/{first}/log", "tiny-agent"),
+    ]
+    # How something was built is no version, so it contradicts none.
+    assert all(proof.passed for proof in prove(replace(MESH, tells=tells), pods, found, "before"))
+
+
+@pytest.mark.parametrize(
+    ("mesh", "page", "word"),
+    [
+        (
+            "istio-ambient",
+            'info\tversion: version.BuildInfo{Version:"1.31", BuildProfile:"release", BuildStatus:"Clean"}',
+            "release",
+        ),
+        ("istio-ambient", '{"message":"version: version.BuildInfo{BuildProfile:\\"debug\\"}"}', "debug"),
+        ("linkerd", 'proxy_build_info{date="2026",git_sha="ab",profile="debug",vendor="",version="2.3"} 1', "debug"),
+        ("kuma", '{\n "version": "9e55/1.40.0/Modified/DEBUG/BoringSSL",\n "state": "LIVE"}', "DEBUG"),
+    ],
+)
+def test_meshes_find_the_word_in_what_their_proxies_say(mesh: str, page: str, word: str):
+    (teller,) = (one for one in read_mesh(paths.MANIFESTS / "meshes" / mesh).tells if one.of_build)
+    assert re.findall(teller.pattern, page) == [word]

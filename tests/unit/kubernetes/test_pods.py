@@ -5,7 +5,7 @@ from unit.kubernetes.fakeapi import FakeApi
 
 from meshtrial.testbed.kubernetes import probing
 from meshtrial.testbed.kubernetes.execs import Exited, PodRef, refusal
-from meshtrial.testbed.kubernetes.pods import lost, pod_ref, versions
+from meshtrial.testbed.kubernetes.pods import live_pods, lost, pod_ref, versions
 from meshtrial.testbed.kubernetes.probing import Answer
 
 POD = {
@@ -28,65 +28,49 @@ def changed(**status: object) -> dict:
     return pod
 
 
-def test_a_pod_as_it_was_spoils_nothing():
-    assert lost(POD, POD) == ""
+EVICTED = changed(phase="Failed", reason="Evicted", message="low on memory")
+UNREADY = changed(conditions=[{"type": "Ready", "status": "False", "reason": "NodeNotReady"}])
+RESTARTED = changed(containerStatuses=[{"name": "fortio", "restartCount": 1}])
+DRAINED = changed(conditions=[{"type": "DisruptionTarget", "status": "True", "message": "node drain"}])
+DRAINED["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 
 
 @pytest.mark.parametrize(
     ("now", "words"),
     [
         (None, " was deleted during the run"),
-        (
-            changed(phase="Failed", reason="Evicted", message="low on memory"),
-            " failed during the run: Evicted low on memory",
-        ),
-        (
-            changed(conditions=[{"type": "Ready", "status": "False", "reason": "NodeNotReady"}]),
-            " is not ready any more (NodeNotReady); its node may be gone",
-        ),
-        (
-            changed(containerStatuses=[{"name": "fortio", "restartCount": 1}]),
-            ": a container was restarted during the run",
-        ),
+        (EVICTED, " failed during the run: Evicted low on memory"),
+        (UNREADY, " is not ready any more (NodeNotReady); its node may be gone"),
+        (RESTARTED, ": a container was restarted during the run"),
+        (DRAINED, " was evicted or deleted during the run: node drain"),
     ],
+    ids=["deleted", "evicted", "unready", "restarted", "drained"],
 )
 def test_what_befell_a_pod_is_said_with_its_node(now: dict | None, words: str):
     assert lost(POD, now) == f"load pod load-1 on node n1{words}"
 
 
-def test_an_eviction_says_why():
-    pod = changed(conditions=[{"type": "DisruptionTarget", "status": "True", "message": "node drain"}])
-    pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert lost(POD, pod) == "load pod load-1 on node n1 was evicted or deleted during the run: node drain"
+def test_a_pod_as_it_was_spoils_nothing_and_since_when_is_said_too():
+    assert lost(POD, POD) == ""
+    assert lost(POD, None, "since its installation") == "load pod load-1 on node n1 was deleted since its installation"
+
+
+WAYPOINT = {"gateway.networking.k8s.io/gateway-name": "waypoint", "meshtrial.dev/part": "app"}
 
 
 @pytest.mark.parametrize(
-    ("metadata", "start"),
+    ("name", "namespace", "owner", "labels", "start"),
     [
-        (
-            {"name": "istiod-1", "namespace": "istio-system", "ownerReferences": [{"kind": "ReplicaSet"}]},
-            "control plane pod istiod-1 in istio-system on node n1 was deleted during the run",
-        ),
-        (
-            {"name": "ztunnel-1", "namespace": "istio-system", "ownerReferences": [{"kind": "DaemonSet"}]},
-            "node agent pod ztunnel-1 in istio-system on node n1 was deleted during the run",
-        ),
-        (
-            {
-                "name": "waypoint-1",
-                "namespace": "trial",
-                "labels": {"gateway.networking.k8s.io/gateway-name": "waypoint", "meshtrial.dev/part": "app"},
-            },
-            "waypoint pod waypoint-1 on node n1 was deleted during the run",
-        ),
+        ("istiod-1", "istio-system", "ReplicaSet", {}, "control plane pod istiod-1 in istio-system"),
+        ("ztunnel-1", "istio-system", "DaemonSet", {}, "node agent pod ztunnel-1 in istio-system"),
+        ("waypoint-1", "trial", None, WAYPOINT, "waypoint pod waypoint-1"),
     ],
 )
-def test_pods_of_a_mesh_are_named_by_what_they_are(metadata: dict, start: str):
-    assert lost({"metadata": metadata, "spec": {"nodeName": "n1"}, "status": {}}, None) == start
-
-
-def test_since_when_is_said_too():
-    assert lost(POD, None, "since its installation") == "load pod load-1 on node n1 was deleted since its installation"
+def test_pods_of_a_mesh_are_named_by_what_they_are(name, namespace, owner, labels, start):
+    owners = [{"kind": owner}] if owner else []
+    metadata = {"name": name, "namespace": namespace, "labels": labels, "ownerReferences": owners}
+    gone = lost({"metadata": metadata, "spec": {"nodeName": "n1"}, "status": {}}, None)
+    assert gone == f"{start} on node n1 was deleted during the run"
 
 
 def test_versions_carry_the_digest_that_the_node_resolved():
@@ -128,7 +112,31 @@ def test_fortios_own_words(monkeypatch: pytest.MonkeyPatch):
     assert answers[1].detail == '{"msg":"[E] Unable to lookup \\"x\\": no such host"}'
 
 
+@pytest.mark.parametrize(
+    ("said", "status", "refused"),
+    [
+        ("OK", 200, False),
+        ("short read", 0, True),  # its word for both, an end and a reset
+        ("write tcp 10.0.0.1:1->10.0.0.2:8078: write: broken pipe", 0, True),
+        ("dial tcp 10.0.0.2:8078: connect: connection refused", 0, False),
+        ("read tcp 10.0.0.1:1->10.0.0.2:8078: i/o timeout", 0, False),
+    ],
+)
+def test_of_bytes_an_echo_is_the_answer(monkeypatch: pytest.MonkeyPatch, said: str, status: int, refused: bool):
+    out = f"Sockets used: 1 (for perfect no error run, would be 1)\ntcp {said} : 1 (100.0 %)\nAll done 1 calls\n"
+    monkeypatch.setattr(probing, "run", lambda *_, **__: Exited(0, b"", out.encode()))
+    answer = probing.request(FakeApi(), PodRef("trial", "load-1", "fortio"), "tcp://echo:8078")
+    assert (answer.status, answer.refused) == (status, refused)
+    assert answer.detail == ("echoed" if status else said)
+
+
 def test_a_refused_exec_says_what_the_api_server_said():
     text = 'Handshake status 404 Not Found -+-+- {} -+-+- b\'{"message":"pods \\\\"probe\\\\" not found"}\''
     assert refusal(text) == 'pods "probe" not found'
     assert refusal("something else") == "something else"
+
+
+def test_a_pod_that_is_being_deleted_is_not_a_live_one(monkeypatch: pytest.MonkeyPatch):
+    going = {**POD, "metadata": {**POD["metadata"], "name": "load-0", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    monkeypatch.setattr("meshtrial.testbed.kubernetes.pods.pods_of", lambda *_: [going, POD])
+    assert live_pods(None, "trial") == [POD]  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
 import pytest
 from unit.kubernetes.fakeapi import FakeApi
 
+from meshtrial.testbed.kubernetes import unused
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.preflight import (
@@ -54,6 +55,9 @@ def test_in_namespaces_that_were_lent_a_study_needs_its_rights_there_alone(monke
     assert "no right to get nodes/stats, list pods in lent-probe, create pods/exec in lent-probe" in line
     assert not {(verb, resource) for verb, resource, _ in asked} & {("create", "namespaces"), ("delete", "namespaces")}
     assert ("list", "pods", "") not in asked
+    assert not [right for right in asked if right[1] == "endpointslices"]
+    lacking = right_problems(cluster, KubernetesOptions(mesh_install="existing"), True, (), unused.RIGHTS)
+    assert "list endpointslices" in lacking[0]
 
 
 def test_requests_are_summed_over_replicas():

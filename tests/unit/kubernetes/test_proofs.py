@@ -3,12 +3,12 @@ from dataclasses import replace
 
 import pytest
 from unit.kubernetes.conftest import Clock
-from unit.kubernetes.rendering import render
+from unit.kubernetes.rendering import carrying, render
 
 from meshtrial.design.study import Treatment
 from meshtrial.testbed.kubernetes import probing, proofs
 from meshtrial.testbed.kubernetes.execs import PodRef
-from meshtrial.testbed.kubernetes.meshdata import PROOFS, Feature, Lines, Mesh
+from meshtrial.testbed.kubernetes.meshdata import PROOFS, Counter, Feature, Lines, Mesh
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
@@ -86,6 +86,23 @@ def test_an_identity_is_looked_for_in_what_the_app_echoes(monkeypatch: pytest.Mo
     answers(monkeypatch, 200, "GET /debug\n")
     (proof,) = proofs.prove(subject_of(mesh, feature), "before", 0)
     assert not proof.passed
+
+
+@pytest.mark.parametrize(
+    ("protocol", "counted", "passed"), [("http1", 400, True), ("tcp", 400, False), ("tcp", 400 * 4096, True)]
+)
+def test_of_a_load_of_bytes_a_counter_must_have_seen_the_bytes(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock, protocol: str, counted: int, passed: bool
+):
+    mesh = replace(TINY, proofs=(), counters=(Counter("carried", "app", "1/metrics", "x"),))
+    subject = subject_of(mesh)
+    setup = replace(subject.setup, load=carrying(protocol))
+    subject.rendered = replace(subject.rendered, setup=setup)
+    pages = iter([0])
+    monkeypatch.setattr(probing, "total", lambda *_: next(pages, counted))
+    assert proofs.prove(subject, "before", 0) == ()
+    (proof,) = proofs.prove(subject, "after", 400)
+    assert (proof.passed, proof.observed) == (passed, f"{counted:g}")
 
 
 class Logs:

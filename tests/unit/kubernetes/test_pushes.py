@@ -1,7 +1,5 @@
 """A control plane's histogram of pushes: read, subtracted, described."""
 
-from __future__ import annotations
-
 import pytest
 
 from meshtrial.testbed.kubernetes import pushes

@@ -6,13 +6,18 @@ from unit.kubernetes.rendering import find, render
 
 
 @pytest.mark.parametrize(
-    ("treatment", "config"),
+    ("treatment", "config", "build"),
     [
-        *(("sidecar", "envoy-client"), ("sidecar+mtls", "envoy-server")),
-        *((f"{mesh}+observability", "collector") for mesh in ("istio", "istio-ambient+waypoint", "kuma")),
+        # Of a data plane that is measured how it was built is asked too.
+        *(("sidecar", "envoy-client", ["/server_info"]), ("sidecar+mtls", "envoy-server", ["/server_info"])),
+        *((f"{mesh}+observability", "collector", []) for mesh in ("istio", "istio-ambient+waypoint", "kuma")),
+        *(
+            (f"{mesh}+metrics", "scraper", [])
+            for mesh in ("istio", "istio-ambient+waypoint", "linkerd", "kuma", "consul")
+        ),
     ],
 )
-def test_admin_listens_on_loopback_and_others_read_readiness_and_counters_alone(treatment: str, config: str):
+def test_admin_listens_on_loopback_and_others_read_what_they_must_alone(treatment: str, config: str, build: list[str]):
     bootstrap = yaml.safe_load(find(render(treatment), "ConfigMap", config)["data"]["envoy.yaml"])
     assert bootstrap["admin"]["address"]["socket_address"] == {"address": "127.0.0.1", "port_value": 9902}
     listeners = {
@@ -29,4 +34,4 @@ def test_admin_listens_on_loopback_and_others_read_readiness_and_counters_alone(
         for route in host["routes"]
         if route.get("route", {}).get("cluster") == "admin"
     ]
-    assert to_admin == [(9901, {"path": "/ready"}), (9901, {"path": "/stats/prometheus"})]
+    assert to_admin == [(9901, {"path": path}) for path in ("/ready", *build, "/stats/prometheus")]

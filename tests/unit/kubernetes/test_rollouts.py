@@ -1,7 +1,5 @@
 """Rolling restarts: which workloads are patched, and when the pods are really others."""
 
-from __future__ import annotations
-
 import pytest
 from refused import refused
 from unit.kubernetes.fakeapi import FakeApi, Json

@@ -1,7 +1,5 @@
 """The Job, its image and its volume agree with each other, with the rights and with the command that they run."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path
@@ -9,11 +7,10 @@ from typing import Any
 
 import pytest
 import yaml
+from building import built
 
 from meshtrial import __version__, cli, paths
 from meshtrial.commands.run import INVALID_RUNS, read_given
-from meshtrial.design.parameters import read_parameters
-from meshtrial.design.studies import study_module
 from meshtrial.errors import UsageError
 from meshtrial.report.tables.provenance import FILE as CITATION
 from meshtrial.testbed.kubernetes import KubernetesOptions
@@ -34,9 +31,7 @@ def test_what_it_runs_as_it_lies_is_a_study(objects, tmp_path: Path):
     (tmp_path / "parameters.yaml").write_text(told["parameters.yaml"])
     (tmp_path / "cluster.yaml").write_text(told["cluster.yaml"])
     given = read_given(told["study"], tmp_path / "parameters.yaml", [])
-    module = study_module(told["study"])
-    study = module.build(read_parameters(module.PARAMETERS, given))
-    assert study.backend == "kubernetes"
+    assert built(told["study"], **given).backend == "kubernetes"
     assert given["cluster_file"] == "/study/cluster.yaml"
     KubernetesOptions.read({"kubernetes": {"cluster_file": str(tmp_path / "cluster.yaml")}})
 

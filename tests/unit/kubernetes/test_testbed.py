@@ -74,44 +74,32 @@ def test_a_treatment_has_the_mesh_of_its_version(versioned: KubernetesTestbed):
     assert versioned.mesh_for(Treatment.parse("none@@mine")) is None
 
 
+AS, IN_FILE = "understood as version", "versions in the cluster_file)"
+NONE_HERE, APP = "which has none on a cluster", "an app of yours is written"
+FEATURES = (
+    "mtls, scoped, client-only, server-only, observability, access-log, metrics, tracing, tracing-1pct, jwt, "
+    "jwt-filter, opa"
+)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         (
             "istio@1.29",
-            "treatment istio@1.29: understood as version 1.29 of istio; declared are 1.30, 1.31 "
-            "(meshes.istio.versions in the cluster_file); an app of yours is written istio@@NAME",
+            f"{AS} 1.29 of istio; declared are 1.30, 1.31 (meshes.istio.{IN_FILE}; {APP} istio@@NAME",
         ),
-        (
-            "kuma@mine",
-            "treatment kuma@mine: understood as version mine of kuma; none is declared (meshes.kuma.versions "
-            "in the cluster_file); an app of yours is written kuma@@NAME",
-        ),
-        (
-            "none@mine",
-            "treatment none@mine: understood as version mine of none, which has none on a cluster; an app of "
-            "yours is written none@@mine",
-        ),
-        ("none@1.30", "treatment none@1.30: understood as version 1.30 of none, which has none on a cluster"),
-        (
-            "sidecar@old+mtls",
-            "treatment sidecar@old+mtls: understood as version old of sidecar, which has none on a cluster; "
-            "an app of yours is written sidecar@@old",
-        ),
-        (
-            "isto@1.30",
-            "treatment isto@1.30: known on Kubernetes are none, consul, istio, istio-ambient, kuma, linkerd, sidecar",
-        ),
-        (
-            "istio@1.30+opb",
-            "treatment istio@1.30+opb: istio@1.30 has no feature 'opb'; it has mtls, scoped, client-only, "
-            "server-only, observability, jwt, jwt-filter, opa",
-        ),
-        ("istio@1.30+scoped", "treatment istio@1.30+scoped: scoped needs mtls; write istio@1.30+mtls+scoped"),
+        ("kuma@mine", f"{AS} mine of kuma; none is declared (meshes.kuma.{IN_FILE}; {APP} kuma@@NAME"),
+        ("none@mine", f"{AS} mine of none, {NONE_HERE}; {APP} none@@mine"),
+        ("none@1.30", f"{AS} 1.30 of none, {NONE_HERE}"),
+        ("sidecar@old+mtls", f"{AS} old of sidecar, {NONE_HERE}; {APP} sidecar@@old"),
+        ("isto@1.30", "known on Kubernetes are none, consul, istio, istio-ambient, kuma, linkerd, sidecar"),
+        ("istio@1.30+opb", f"istio@1.30 has no feature 'opb'; it has {FEATURES}"),
+        ("istio@1.30+scoped", "scoped needs mtls; write istio@1.30+mtls+scoped"),
     ],
 )
 def test_an_unknown_version_says_what_was_understood(versioned: KubernetesTestbed, text: str, words: str):
-    with refused(UsageError, words):
+    with refused(UsageError, f"treatment {text}: {words}"):
         versioned.mesh_for(Treatment.parse(text))
 
 
@@ -246,6 +234,8 @@ def test_a_new_study_removes_nothing(bed: KubernetesTestbed, make_study):
         ("istio istio-ambient", [1, 1]),
         # Of one name in two namespaces istiod finds neither: one policy server, and one collector, at a time.
         ("none istio+mtls+opa istio+mtls+jwt istio+opa istio+observability istio-aa+observability", [4, 2]),
+        ("istio+observability istio+tracing istio+tracing-1pct istio+access-log istio+metrics istio+opa", [4, 1, 1]),
+        ("kuma+observability kuma+tracing kuma+tracing-1pct kuma+metrics", [4]),
         # Kuma has one Mesh for all, with mutual TLS or without; Consul joins services of one name.
         ("none kuma kuma+mtls kuma-aa kuma+mtls+jwt", [3, 2]),
         ("none consul+l7 consul+l7-aa", [2, 1]),
@@ -281,7 +271,7 @@ def ready(bed: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch, seed: int = 1
     monkeypatch.setattr(bed, "probe_pod", lambda: None)
     treatments = [Treatment.parse(text) for text in ("none", "none-aa", "sidecar")]
     bed.make_ready(treatments, Load(100, 4, 1.0), "echo", np.random.default_rng(seed))
-    return bed.place
+    return bed.next.place
 
 
 def test_a_block_has_its_nodes(bed: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch):

@@ -21,42 +21,30 @@ def waiting(reason: str, message: str = "") -> dict:
     return pod(phase="Pending", containerStatuses=[{"name": "echo", "state": state}])
 
 
+ROOT = "container has runAsNonRoot and image will run as root"
+MEND_ROOT = "set runAsUser in its manifest or its chart's values, or take an image that names its user"
+UNREACHED = "check images=NAME=REFERENCE and the node's access to the registry"
+NO_NODE = pod(conditions=[{"type": "PodScheduled", "reason": "Unschedulable", "message": "0/2 nodes"}])
+
+
 @pytest.mark.parametrize(
-    ("status", "words"),
+    ("reason", "message", "mend"),
     [
-        (
-            waiting("ImagePullBackOff", 'Back-off pulling image "nope:1"'),
-            'container echo: ImagePullBackOff: Back-off pulling image "nope:1" (check images=NAME=REFERENCE '
-            "and the node's access to the registry)",
-        ),
-        (
-            waiting("CrashLoopBackOff"),
-            "container echo: CrashLoopBackOff:  (its last log lines follow, where it wrote any)",
-        ),
-        (
-            waiting("ErrImageNeverPull"),
-            "container echo: ErrImageNeverPull:  (load the image onto every node, or set "
-            "image_pull_policy=IfNotPresent)",
-        ),
-        (
-            waiting("CreateContainerConfigError", "container has runAsNonRoot and image will run as root"),
-            "container echo: CreateContainerConfigError: container has runAsNonRoot and image will run as "
-            "root (set runAsUser in its manifest or its chart's values, or take an image that names its user)",
-        ),
-        (
-            waiting("CreateContainerConfigError", 'configmap "x" not found'),
-            'container echo: CreateContainerConfigError: configmap "x" not found (a ConfigMap or Secret that '
-            "it names is missing)",
-        ),
-        (
-            pod(conditions=[{"type": "PodScheduled", "reason": "Unschedulable", "message": "0/2 nodes are available"}]),
-            "unschedulable: 0/2 nodes are available",
-        ),
-        (pod(phase="Failed", reason="Evicted", message="low on memory"), "Evicted: low on memory"),
+        ("ImagePullBackOff", 'Back-off pulling image "nope:1"', UNREACHED),
+        ("CrashLoopBackOff", "", "its last log lines follow, where it wrote any"),
+        ("ErrImageNeverPull", "", "load the image onto every node, or set image_pull_policy=IfNotPresent"),
+        ("CreateContainerConfigError", ROOT, MEND_ROOT),
+        ("CreateContainerConfigError", 'configmap "x" not found', "a ConfigMap or Secret that it names is missing"),
     ],
 )
-def test_what_waiting_will_not_mend_is_said(status: dict, words: str):
-    assert first_problem([status]) == f"pod echo-1: {words}"
+def test_what_waiting_will_not_mend_is_said(reason: str, message: str, mend: str):
+    assert first_problem([waiting(reason, message)]) == f"pod echo-1: container echo: {reason}: {message} ({mend})"
+
+
+def test_what_has_no_node_or_was_evicted_is_said():
+    assert first_problem([NO_NODE]) == "pod echo-1: unschedulable: 0/2 nodes"
+    evicted = pod(phase="Failed", reason="Evicted", message="low on memory")
+    assert first_problem([evicted]) == "pod echo-1: Evicted: low on memory"
 
 
 def test_what_waiting_will_mend_is_waited_for():
@@ -97,9 +85,6 @@ def test_ready_is_the_pods_own_condition():
     assert not is_ready(pod())
 
 
-NO_NODE = pod(conditions=[{"type": "PodScheduled", "reason": "Unschedulable", "message": "0/2 nodes"}])
-
-
 @pytest.mark.parametrize(
     ("status", "patience_s"),
     # The scheduler's view lags behind pods that were just deleted.
@@ -118,3 +103,36 @@ def test_a_problem_is_final_when_it_has_stood_for_long_enough(clock: Clock, stat
     with refused(TestbedError, names=["echo-1"]):
         wait.pods_ready(api, "trial", "", 1, 60.0)
     assert patience_s < clock.now - comes < patience_s + 1
+
+
+def node(ready: str, **spec: object) -> dict:
+    return {"metadata": {"name": "n1"}, "spec": spec, "status": {"conditions": [{"type": "Ready", "status": ready}]}}
+
+
+@pytest.mark.parametrize(
+    ("one", "patience_s", "said"),
+    [
+        (node("Unknown"), 90, "; nodes that are not ready: n1"),
+        # What somebody has cordoned or tainted comes back by nobody's waiting.
+        (node("True", unschedulable=True), 15, ""),
+        (node("True", taints=[{"key": "dedicated", "effect": "NoSchedule"}]), 15, ""),
+    ],
+)
+def test_a_node_that_is_not_ready_is_waited_for(clock: Clock, one: dict, patience_s: float, said: str):
+    api = FakeApi()
+    api.add("/api/v1/namespaces/trial/pods/echo-1", NO_NODE)
+    api.add("/api/v1/nodes/n1", one)
+    began = clock.now
+    with refused(TestbedError, f"namespace trial: pod echo-1: unschedulable: 0/2 nodes{said}"):
+        wait.pods_ready(api, "trial", "", 1, 200.0)
+    assert patience_s < clock.now - began < patience_s + 1
+
+
+def test_a_pod_that_gets_its_node_back_comes_up(clock: Clock):
+    api, path = FakeApi(), "/api/v1/namespaces/trial/pods/echo-1"
+    api.add(path, NO_NODE)
+    api.add("/api/v1/nodes/n1", node("Unknown"))
+    ready = pod(conditions=[{"type": "Ready", "status": "True"}])
+    clock.meanwhile = lambda _: api.add(path, ready) if clock.now > 180 else None
+    (came,) = wait.pods_ready(api, "trial", "", 1, 200.0)
+    assert is_ready(came)

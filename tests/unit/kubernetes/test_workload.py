@@ -1,10 +1,11 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 from refused import refused
-from unit.kubernetes.rendering import LOAD, TOKENS, carrying, find, kinds, render
+from unit.kubernetes.rendering import LOAD, TOKENS, carrying, find, kinds, render, write_mesh
 
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import UsageError
@@ -66,13 +67,6 @@ def test_jwt_carries_run_time_keys_and_a_token(feature: str):
     assert TOKENS.good not in text
 
 
-def test_kuma_jwt_filter_is_whole():
-    patch = find(render("kuma+mtls+jwt"), "MeshProxyPatch", "jwt")["spec"]["default"]["appendModifications"][0]
-    value = yaml.safe_load(patch["httpFilter"]["value"])
-    assert value["name"] == "envoy.filters.http.jwt_authn"
-    assert TOKENS.jwks["keys"][0]["n"] in json.dumps(value)
-
-
 def test_opa_joins_every_application_pod():
     rendered = render("istio+mtls+opa", options=KubernetesOptions(opa_server="opa-extauthz"))
     app = find(rendered, "Deployment", "echo")["spec"]["template"]
@@ -125,9 +119,10 @@ def test_tiers_grow_together():
     assert any("server.trial.svc.cluster.local" in a for a in client["args"])
 
 
-def test_one_endpoint_a_tier_is_a_size_too():
-    rendered = render("none", app="tiers", load=Load(rps=10, connections=4, duration_s=5))
-    assert (rendered.app_pods, rendered.load_pods) == (2, 1)
+@pytest.mark.parametrize(("app", "generators", "pods"), [("tiers", 1, (2, 1)), ("echo", 3, (1, 3))])
+def test_one_endpoint_a_tier_is_a_size_too_and_several_generators_are_several_pods(app, generators, pods):
+    rendered = render("none", app, Load(rps=10, connections=4, duration_s=5, generators=generators))
+    assert (rendered.app_pods, rendered.load_pods) == pods
 
 
 def test_the_tiers_hold_as_long_as_asked():
@@ -144,10 +139,11 @@ def test_scoped_configuration_is_for_the_tiers():
     assert "Sidecar/load" not in kinds(render("istio+mtls", app="tiers"))
 
 
-def test_a_mixed_load_has_a_target_for_each_protocol():
+def test_a_grpc_target_is_an_address_and_a_mixed_load_has_a_target_for_each_protocol():
+    grpc = "echo.trial.svc.cluster.local:8079"
+    assert render("none", load=carrying("grpc")).target.url == grpc
     target = render("istio+mtls", load=carrying("mixed")).target
-    assert target.url == "http://echo.trial.svc.cluster.local:8080/echo"
-    assert target.grpc == "echo.trial.svc.cluster.local:8079"
+    assert (target.url, target.grpc) == ("http://echo.trial.svc.cluster.local:8080/echo", grpc)
 
 
 def test_generators_stay_on_their_hosts():
@@ -161,11 +157,7 @@ def test_generators_stay_on_their_hosts():
     assert "nodeAffinity" not in str(find(rendered, "Deployment", "echo"))
 
 
-def test_several_generators_are_several_pods():
-    assert render("none", load=Load(rps=100, connections=4, duration_s=5, generators=3)).load_pods == 3
-
-
-@pytest.mark.parametrize("app", ["echo", "tiers", "details", "bookinfo", "emojivoto", "counter-api"])
+@pytest.mark.parametrize("app", ["echo", "tiers", "details", "bookinfo", "emojivoto", "counter-api", "two-versions"])
 def test_every_app_renders_for_every_mesh(app: str):
     for name, mesh in find_meshes(KubernetesOptions()).items():
         if not mesh.reference:
@@ -175,7 +167,7 @@ def test_every_app_renders_for_every_mesh(app: str):
 ONE_HOP = "treatment sidecar: the reference sidecar has one hop of HTTP, not bookinfo's"
 L7_APPS = "treatment consul+l7: l7 is for the app echo, counter-api, details, details-nodelay, not bookinfo"
 BOTH_WAYS = "treatment linkerd+authz+authz-route: authz and authz-route exclude each other; take one"
-APPS = "bookinfo, counter-api, details, details-nodelay, echo, emojivoto, tiers"
+APPS = "bookinfo, counter-api, details, details-nodelay, echo, emojivoto, tiers, two-versions"
 
 
 @pytest.mark.parametrize(
@@ -196,10 +188,6 @@ def test_what_does_not_go_together_is_refused(text: str, app: str, protocol: str
         render(text, app, carrying(protocol))
 
 
-def test_grpc_target_is_an_address():
-    assert render("none", load=carrying("grpc")).target.url == "echo.trial.svc.cluster.local:8079"
-
-
 def test_images_are_replaced_everywhere():
     options = KubernetesOptions(images={"fortio": "r.test/f:1", "busybox": "r.test/b:1"}, image_pull_policy="Never")
     rendered = render("none", options=options)
@@ -207,32 +195,7 @@ def test_images_are_replaced_everywhere():
 
 
 def mesh_folder(folder: Path, **changed: object) -> KubernetesOptions:
-    data = {
-        "schema": "meshtrial.mesh/1",
-        "name": "tiny",
-        "title": "A mesh of a test",
-        "version": "1",
-        "namespaces": ["tiny-system"],
-        "releases": [{"name": "tiny", "path": "/charts/tiny", "namespace": "tiny-system"}],
-        "proxy_containers": ["tiny-proxy"],
-        "base": ["base.yaml"],
-        "features": {"mtls": {"manifests": ["mtls.yaml"], "absent": [], "proofs": ["plaintext-refused"]}},
-    }
-    base = [
-        {
-            "apiVersion": "tiny/v1",
-            "kind": "Realm",
-            "metadata": {"name": "trial", "namespace": "tiny-system"},
-            "spec": {},
-        },
-        {"apiVersion": "tiny/v1", "kind": "Route", "metadata": {"name": "app"}, "spec": {"to": "x", "port": 1}},
-    ]
-    mtls = [{**base[0], "spec": {"mtls": True}}, {**base[1], "kind": "Other", "metadata": {"name": "more"}}]
-    folder.mkdir()
-    (folder / "mesh.yaml").write_text(yaml.safe_dump(data | changed))
-    (folder / "base.yaml").write_text(yaml.safe_dump_all(base))
-    (folder / "mtls.yaml").write_text(yaml.safe_dump_all(mtls))
-    return KubernetesOptions(mesh_folders=(str(folder),))
+    return KubernetesOptions(mesh_folders=(str(write_mesh(folder, **changed)),))
 
 
 def test_a_features_object_takes_the_place_of_the_bases(tmp_path: Path):
@@ -283,8 +246,86 @@ def test_a_protocol_that_a_mesh_does_not_carry_is_refused(tmp_path: Path):
         render("tiny", load=carrying("grpc"), options=mesh_folder(tmp_path / "tiny", protocols=["http1", "h2"]))
 
 
+@pytest.mark.parametrize("treatment", ["none", "istio", "istio+mtls", "istio-ambient", "linkerd", "consul"])
+def test_bytes_go_to_an_echo_of_bytes_and_nothing_of_http_stands_beside_it(treatment: str):
+    rendered = render(treatment, load=carrying("tcp"))
+    assert {rendered.target.url, rendered.direct, rendered.inside} == {"tcp://echo.trial.svc.cluster.local:8078"}
+    assert rendered.setup.app.path == ""
+    (port,) = find(rendered, "Service", "echo")["spec"]["ports"]
+    assert (port["name"], port["appProtocol"], port["targetPort"]) == ("tcp", "tcp", 8078)
+    (container,) = find(rendered, "Deployment", "echo")["spec"]["template"]["spec"]["containers"]
+    assert container["args"][0] == "tcp-echo"
+    # Consul takes the first port for the service.
+    assert [port["containerPort"] for port in container["ports"]] == [8078]
+    echo = render(treatment)
+    assert rendered.setup.app.service_account == echo.setup.app.service_account
+    kept = find(echo, "Service", "echo")["spec"]["selector"]
+    assert find(rendered, "Service", "echo")["spec"]["selector"] == kept
+
+
+def test_new_connections_are_http_on_a_port_that_says_bytes():
+    load = replace(carrying("tcp"), keepalive=False)
+    for treatment in ("none", "istio+mtls"):
+        rendered = render(treatment, load=load)
+        assert {rendered.target.url, rendered.direct, rendered.inside} == {"http://echo.trial.svc.cluster.local:8078"}
+        (port,) = find(rendered, "Service", "echo")["spec"]["ports"]
+        assert (port["name"], port["appProtocol"]) == ("tcp", "tcp")
+        (container,) = find(rendered, "Deployment", "echo")["spec"]["template"]["spec"]["containers"]
+        assert container["args"][:3] == ["server", "-http-port=8078", "-grpc-port=disabled"]
+        assert "-ui-path=" in container["args"]
+    assert rendered.setup.mesh is not None
+    assert rendered.setup.mesh.counters == render("istio+mtls", load=carrying("tcp")).setup.mesh.counters
+    bare = {"kind": "Pod", "metadata": {"name": "mine"}, "spec": {"containers": [{"name": "mine"}]}}
+    with refused(UsageError, "Pod mine: its pods lack the annotation meshtrial.dev/connections"):
+        manifests.patched([bare], manifests.started_with("connections"))
+
+
+@pytest.mark.parametrize(
+    ("treatment", "app", "words"),
+    [
+        ("istio+mtls+jwt", "echo", "jwt is for requests, and protocol = 'tcp' sends bytes; leave it out"),
+        ("istio+opa", "echo", "opa is for requests, and protocol = 'tcp' sends bytes; leave it out"),
+        ("linkerd+access-log", "echo", "access-log is for requests, and protocol = 'tcp' sends bytes; leave it out"),
+        ("consul+l7", "echo", "l7 is for requests, and protocol = 'tcp' sends bytes; leave it out"),
+        ("kuma+mtls", "echo", "kuma carries http1, h2, grpc, mixed here, not tcp"),
+        ("istio", "details", "app details: speaks http1, not tcp"),
+    ],
+)
+def test_what_is_for_requests_is_refused_where_bytes_are_sent(treatment: str, app: str, words: str):
+    with refused(UsageError, words if app != "echo" else f"treatment {treatment}: {words}"):
+        render(treatment, app=app, load=carrying("tcp"))
+
+
+def test_of_a_feature_that_is_absent_bytes_show_that_it_is(tmp_path: Path):
+    def counter(name: str, growth: str) -> dict[str, str]:
+        return {"name": name, "pods": "app", "url": "1/metrics", "pattern": "x (1)", "growth": growth}
+
+    mtls = {"manifests": ["features/mtls.yaml"], "counters": [counter("calls", "some")]}
+    shown = {"counters": [counter("hands shaken", "some")], "absent_counters": [counter("no hand shaken", "none")]}
+    options = mesh_folder(
+        tmp_path / "tiny",
+        counters=[counter("requests", "requests")],
+        enrol={"pod_annotations": {"a": "1", "b": "1"}},
+        tcp={"counters": [counter("bytes", "requests")], "pod_annotations": {"b": "2"}},
+        features={"mtls": {**mtls, "tcp": shown}, "jwt": {"proofs": ["jwt"]}},
+        not_toggles={},
+    )
+
+    def counters(treatment: str, protocol: str) -> list[str]:
+        setup = render(treatment, load=carrying(protocol), options=options).setup
+        assert setup.mesh is not None
+        return [c.name for c in (*setup.mesh.counters, *(c for f in setup.features for c in f.counters))]
+
+    assert counters("tiny+mtls", "http1") == ["requests", "calls"]
+    assert counters("tiny", "http1") == ["requests"]
+    assert counters("tiny+mtls", "tcp") == ["bytes", "hands shaken"]
+    assert counters("tiny", "tcp") == ["bytes", "no hand shaken"]
+    pod = find(render("tiny", load=carrying("tcp"), options=options), "Deployment", "echo")["spec"]["template"]
+    assert {name: pod["metadata"]["annotations"].get(name) for name in "ab"} == {"a": "1", "b": "2"}
+
+
 def test_what_nothing_can_prove_on_an_app_is_refused_before_the_study(tmp_path: Path):
-    blind = {"mtls": {"manifests": ["mtls.yaml"], "proofs": ["peer-identity"], "expect": {"header": "x"}}}
+    blind = {"mtls": {"manifests": ["features/mtls.yaml"], "proofs": ["peer-identity"], "expect": {"header": "x"}}}
     options = mesh_folder(tmp_path / "blind", features=blind)
     assert render("tiny+mtls", options=options)
     words = "nothing can prove that it is {} mtls on the app details; take the app echo, which answers with the "

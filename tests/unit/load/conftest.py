@@ -1,7 +1,5 @@
 """A fortio in miniature: its scheduler on a virtual clock, its histogram, its files."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Callable, Sequence

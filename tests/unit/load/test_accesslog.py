@@ -94,7 +94,8 @@ def test_details_in_go_quotes_that_json_does_not_know(write):
         (
             '{"latency":3,"timestamp":1000000000,"thread":0,"iter":0}\n'
             '{"latency":2,"timestamp":2000000000,"thread":0,"iter":1}\n',
-            "holds more than one run: thread 0 is in two requests at once; give every run its own file",
+            "thread 0 is in two requests at once: it holds more than one run, or the clock was set back meanwhile; "
+            "give every run its own file",
         ),
     ],
 )

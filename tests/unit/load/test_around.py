@@ -1,7 +1,5 @@
 """Requests around a moment: what failed, how long nothing answered, latencies from the schedule of that while alone."""
 
-from __future__ import annotations
-
 import polars as pl
 import pytest
 

@@ -4,45 +4,36 @@ The whole spine runs (plan, runner, gates, records, tables, inference); only pro
 replaced by files that look like fortio's, so the truth behind every number is known.
 """
 
-from __future__ import annotations
-
 import io
 
 import numpy as np
 import pytest
+from unit import pretended
 
 from meshtrial.design.plan import make_plan
 from meshtrial.design.study import Load
 from meshtrial.inference import analyse
-from meshtrial.load.generators import Target
-from meshtrial.records.schema import ComponentUsage, Proof
+from meshtrial.records.schema import ComponentUsage
 from meshtrial.records.store import StudyStore
 from meshtrial.run.runner import execute
-from meshtrial.testbed.base import Facts, MachineUse
+from meshtrial.testbed.base import MachineUse
 
 EFFECTS = {"none": 1.0, "none-aa": 1.0, "sidecar": 1.2, "node-proxy": 1.0}
 SERVICE_S = 2e-3
 
 
-class _Deployment:
+class _Deployment(pretended.Deployment):
     def __init__(self, fortio, effect, load, rng):
-        self.target, self.versions = Target("http://127.0.0.1:8080/echo"), {"fortio": "1.68.1"}
         self._fortio, self._load, self._rng = fortio, load, rng
         # What varies between deployments (2 %) and between requests (30 %); the effect multiplies both.
         self._typical_s = SERVICE_S * effect * np.exp(rng.normal(0, 0.02))
         self._clock_s = 0.0
         self.warm = False
 
-    def prove(self, phase, requests):
-        return (Proof("made up", phase, True, "", ""),)
-
     def snapshot(self):
         self._clock_s += 1.0
         usage = ComponentUsage("app", "app", self._clock_s, 0.1 * self._clock_s, 2**20, 0.0)
         return {"app": usage}
-
-    def sample(self):
-        return {}
 
     def generate(self, calls, folder, timeout_s):
         load = self._load
@@ -64,19 +55,8 @@ class _Deployment:
         if self.warm:
             self.kept_warm = call.arguments[:4]
 
-    def facts(self):
-        return Facts()
 
-    def collect_logs(self, folder):
-        pass
-
-    def close(self):
-        pass
-
-
-class _Testbed:
-    name = "made up"
-
+class _Testbed(pretended.Testbed):
     def __init__(self, fortio, rng):
         self._fortio, self._rng = fortio, rng
         self.drawn, self.made = [], []
@@ -86,12 +66,6 @@ class _Testbed:
 
     def used_between(self):
         return MachineUse(busy=0.1, stolen=0.02)
-
-    def generator_cpus(self):
-        return 2.0
-
-    def together(self, treatments):
-        return [list(treatments)]
 
     def make_ready(self, treatments, load, app, drawn):
         self.drawn.append(None if drawn is None else drawn.random())

@@ -1,7 +1,5 @@
 """Failed requests by kind: from the answer's code, the generator's log, and the latency."""
 
-from __future__ import annotations
-
 import json
 
 import polars as pl
@@ -57,6 +55,7 @@ def test_an_answer_after_the_time_out_is_a_failure_although_the_second_try_was_g
         ("rpc error: code = DeadlineExceeded desc = context deadline exceeded", "time-out"),
         ("rpc error: code = Unavailable desc = error reading from server: EOF", "reset"),
         ("rpc error: code = PermissionDenied desc = RBAC: access denied", "PermissionDenied"),
+        ("short read", "reset"),  # of fortio's TCP client
         ("NOT_SERVING", "no answer"),
         ("Unable to resolve hostname: no such host", "no answer"),
     ],

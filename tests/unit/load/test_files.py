@@ -1,7 +1,5 @@
 """A file's bytes, gzip or plain; what unpacks without an end is not waited for."""
 
-from __future__ import annotations
-
 import gzip
 
 from refused import refused

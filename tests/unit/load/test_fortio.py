@@ -50,6 +50,8 @@ def test_failures_are_logged_where_so_many_lines_can_be_kept(load, level):
         (Load(0, 4, 1), ("-qps 0 ",), ("-uniform", "-nocatchup")),
         (Load(0, 4, 1, catchup=False), (), ("-nocatchup",)),
         (Load(10, 1, 1, catchup=False), ("-uniform -nocatchup ",), ()),
+        (Load(10, 1, 1), ("-uniform ",), ("-jitter",)),
+        (Load(10, 1, 1, arrivals="jitter"), ("-uniform -jitter ",), ()),
         (Load(10, 1, 1, response_bytes=262_144), ("-httpbufferkb 320 ",), ("-payload-size",)),
         (Load(10, 1, 1, headers=2), ("-H x-meshtrial-001:mmm", "-H x-meshtrial-002:mmm"), ("-003",)),
         (Load(10, 1, 1, timeout_s=0.5), ("-timeout 0.5s ",), ()),
@@ -88,24 +90,51 @@ def test_numbers_are_exact_and_without_exponent(value):
     assert "e" not in text
 
 
-def test_too_few_requests_for_the_connections_are_refused():
-    # 10 rps for 1 s over 10 connections: one request each, fortio would go on with 5 connections.
-    with refused(
-        UsageError,
-        "rps = 10 for duration_s = 1 over connections = 10: fortio needs at least 2 requests a connection and "
-        "would use fewer connections; measure for 2 s or more, or lower connections",
-    ):
-        fortio.calls(Load(10, 10, 1), "measure")
+CLOSES = "keepalive = False with protocol = {!r}: fortio closes only HTTP/1.1 connections; use protocol http1"
+MIXED = {"connections": 4, "duration_s": 2, "protocol": "mixed"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        # One request for each connection: fortio would go on with 5 connections.
+        (
+            {"connections": 10},
+            "rps = 10 for duration_s = 1 over connections = 10: fortio needs at least 2 requests a connection and "
+            "would use fewer connections; measure for 2 s or more, or lower connections",
+        ),
+        *(({"keepalive": False, "protocol": one}, CLOSES.format(one)) for one in ("h2", "grpc")),
+        (MIXED | {"generators": 1}, "generators = 1: must be 2 or more, where they speak different things"),
+        (
+            MIXED | {"generators": 2, "payload_bytes": 9},
+            "protocol = 'mixed': without payload_bytes (gRPC pings have none) and not in a capacity search",
+        ),
+        (
+            {"protocol": "tcp", "payload_bytes": 31},
+            "protocol = 'tcp': set payload_bytes, which are sent and echoed, to 32 or more; response_bytes and headers "
+            "belong to HTTP",
+        ),
+        (
+            {"response_bytes": 10, "protocol": "grpc"},
+            "response_bytes = 10 with gRPC: a ping is answered with what it sent",
+        ),
+    ],
+)
+def test_what_fortio_cannot_do_is_refused(asked, message):
+    with refused(UsageError, message):
+        fortio.calls(Load(**{"rps": 10, "connections": 1, "duration_s": 1} | asked), "measure")
+
+
+def test_connections_without_any_bytes_to_send_are_a_load():
+    (call,) = fortio.calls(Load(10, 1, 1, protocol="tcp", keepalive=False), "measure")
+    assert "-keepalive=false" in call.arguments
+    assert "-payload-size" not in call.arguments
+    (call,) = fortio.calls(Load(10, 1, 1, protocol="tcp", keepalive=False, payload_bytes=262_144), "measure")
+    assert "-httpbufferkb" in call.arguments
+
+
+def test_two_requests_a_connection_are_enough():
     assert len(fortio.calls(Load(10, 10, 2), "measure")) == 1
-
-
-@pytest.mark.parametrize("protocol", ["h2", "grpc"])
-def test_only_http1_can_close(protocol):
-    with refused(
-        UsageError,
-        f"keepalive = False with protocol = {protocol!r}: fortio closes only HTTP/1.1 connections; use protocol http1",
-    ):
-        fortio.calls(Load(10, 1, 1, keepalive=False, protocol=protocol), "measure")
 
 
 def test_generators_of_a_mixed_load_take_turns():
@@ -114,21 +143,6 @@ def test_generators_of_a_mixed_load_take_turns():
     assert ["-ping" in call.arguments for call in calls] == [False, True, False]
     target = Target("http://127.0.0.1:1/echo", (("a", "b"),), "127.0.0.1:2")
     assert [target.arguments(call) for call in calls[:2]] == [("-H", "a:b", target.url), ("-H", "a:b", "127.0.0.1:2")]
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ({"generators": 1}, "generators = 1: must be 2 or more, where they speak different things"),
-        (
-            {"generators": 2, "payload_bytes": 9},
-            "protocol = 'mixed': without payload_bytes (gRPC pings have none) and not in a capacity search",
-        ),
-    ],
-)
-def test_a_mixed_load_has_two_generators_and_no_payload(more, message):
-    with refused(UsageError, message):
-        fortio.calls(Load(100, 4, 2, protocol="mixed", **more), "measure")
 
 
 def test_an_unknown_phase_is_refused():
@@ -164,8 +178,6 @@ def test_the_size_of_the_answer_is_asked_for_in_the_url():
     target = Target("http://a/echo", copies=("http://b/echo",)).asking(1000)
     assert (target.url, target.copies) == ("http://a/echo?size=1000", ("http://b/echo?size=1000",))
     assert Target("http://a/echo").asking(0).url == "http://a/echo"
-    with refused(UsageError, "response_bytes = 10 with gRPC: a ping is answered with what it sent"):
-        fortio.calls(Load(10, 1, 1, response_bytes=10, protocol="grpc"), "measure")
 
 
 def test_a_slice_is_called_for_what_comes_before_it_too():

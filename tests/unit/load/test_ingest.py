@@ -25,7 +25,7 @@ def noisy(seed):
     return lambda thread, i: float(values[thread, i])
 
 
-def test_a_run_in_full(fortio):
+def test_a_run_in_full_with_what_is_withheld(fortio):
     sent = fortio.run(100, 2, 10, lambda thread, i: 0.002)
     m = ingest([fortio.output(sent, 100, 2, 10)], LOAD, 100)
     assert dict(m.requests.schema) == COLUMNS
@@ -40,6 +40,8 @@ def test_a_run_in_full(fortio):
     (record,) = m.generators
     assert (record.planned_requests, record.requests, record.sockets, record.connections) == (1000, 1000, 2, 2)
     assert record.start_unix_s == pytest.approx(fortio.START_NS / 1e9)
+    assert "latency_p99_s" not in m.responses
+    assert "not reported for too few requests: p95, p99, p999 (p95 needs 2000, there are 1000)" in m.notes
 
 
 def test_protocols_of_a_mixed_load_have_quantiles_of_their_own(fortio):
@@ -153,13 +155,6 @@ def test_a_closed_loop_has_no_schedule(fortio):
     assert m.generators[0].planned_requests is None
 
 
-def test_what_is_withheld_is_said(fortio):
-    sent = fortio.run(100, 2, 10, lambda thread, i: 0.002)
-    m = ingest([fortio.output(sent, 100, 2, 10)], LOAD, 100)
-    assert "latency_p99_s" not in m.responses
-    assert "not reported for too few requests: p95, p99, p999 (p95 needs 2000, there are 1000)" in m.notes
-
-
 def test_a_quantile_of_a_run_is_that_of_the_requests_of_all_its_slices(fortio):
     # The median of 500 requests of 1 ms and 1000 of 3 ms is 3 ms; a mean of the slices' medians would be 2 ms.
     load = Load(100, 2, 10, slices=2)
@@ -270,3 +265,13 @@ def test_what_warms_a_slice_up_counts_for_gates_and_not_for_latencies(fortio):
     assert m.responses["error_ratio"] == pytest.approx(100 / 1000)
     assert sum(m.failures.values()) == 100
     assert m.responses["achieved_rps"] == pytest.approx(100, abs=1e-3)
+
+
+@pytest.mark.parametrize("step_s", [-3600, 3600, 0.5])
+def test_a_clock_that_was_set_in_a_run_is_told_and_judges_nothing(fortio, step_s):
+    sent = fortio.run(100, 2, 10, lambda thread, i: 0.002)
+    lasted_ns = max(s.start_ns for s in sent) + 2_000_000 - fortio.START_NS
+    middle = fortio.START_NS + 5 * 10**9
+    moved = [dataclasses.replace(s, start_ns=s.start_ns + int(step_s * 1e9) * (s.start_ns > middle)) for s in sent]
+    with pytest.raises(RecordError, match="clock was set"):
+        ingest([fortio.output(moved, 100, 2, 10, ActualDuration=lasted_ns)], LOAD, 100)

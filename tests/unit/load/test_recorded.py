@@ -79,15 +79,6 @@ def test_pooled_quantiles_of_two_generators(fortio):
         merge_results([read_result(o.json_path) for o in (a, c)], 10)
 
 
-def test_a_foreign_file(tmp_path):
-    path = tmp_path / "k6.json"
-    path.write_text('{"metrics": {}}')
-    with refused(
-        InputFileError, f"{tmp_path}/k6.json: is not a fortio result: no DurationHistogram (it holds metrics)"
-    ):
-        read_recorded(path, 10)
-
-
 HISTOGRAM, EDITED = "DurationHistogram", "it is damaged, or was edited"
 
 
@@ -129,6 +120,7 @@ def test_a_latency_that_no_answer_takes_is_refused_wherever_its_bucket_lies(fixt
         ({"latency_p50_s": 0.001, "latency_max_s": 0.001, "requests": 5.0, "error_ratio": 1.0}, ""),
         ({"latency_p50_s": 0.00105, "latency_max_s": 0.001}, ""),  # what both are known to
         ({"latency_p50_s": 0.0012, "latency_max_s": 0.001}, f"its maximum is smaller than its p50: {EDITED}"),
+        ({"latency_p50_s": 0.0012, "latency_p99_s": 0.001}, f"its p99 is smaller than its p50: {EDITED}"),
         ({"latency_mean_s": 1e30}, "holds a latency of 1e+30 s"),
         ({"latency_p50_s": -1.0}, "holds a latency of -1 s"),
         ({"error_ratio": 1.5}, "holds failed requests as 1.5 times all of them"),

@@ -1,7 +1,5 @@
 """A rate that rises in steps: what is asked of the generators, and which step was the last that was kept."""
 
-from __future__ import annotations
-
 import pytest
 from refused import refused
 

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshtrial.load.accesslog import read_access_log
 from meshtrial.load.merge import successful
 from meshtrial.load.result import read_result
 from meshtrial.load.schedule import Lateness, Schedule, argument, lateness, schedule_of, with_schedule
@@ -55,6 +54,14 @@ def test_planned_offsets_by_hand():
     assert (schedule.planned, schedule.interval_s) == (10, 0.2)
     assert schedule.last_send_s == pytest.approx(1.1)
     assert offsets(Schedule(10, 2, 5, uniform=False), 1, 2) == pytest.approx([0, 0.25], abs=2e-9)
+
+
+def test_a_jittered_send_may_be_late_by_a_tenth_of_its_wait():
+    # Two calls, one second apart, stretched to two: the last may leave 2/9 s after its planned 2 s.
+    schedule = Schedule(rps=1, threads=1, calls_per_thread=2, uniform=True, jitter=True)
+    assert offsets(schedule, 0, 2) == pytest.approx([0, 2])
+    assert schedule.last_send_s == pytest.approx(2 + 2 / 9)
+    assert replace(schedule, jitter=False).last_send_s == pytest.approx(2)
 
 
 def test_the_left_over_calls_go_to_the_first_thread():
@@ -226,8 +233,3 @@ def test_flags_are_found_in_both_spellings():
     assert argument(["-qps", "5", "-r=0.1"], "-r") == "0.1"
     assert argument(["-qps", "5"], "-qps") == "5"
     assert argument(["-qps"], "-qps") is None
-
-
-def test_the_log_of_the_miniature_is_readable(fortio):
-    output = fortio.output(fortio.run(10, 2, 2, lambda thread, i: 0.01), 10, 2, 2)
-    assert read_access_log(output.access_log_path).height == 20

@@ -1,7 +1,5 @@
 """What the local backend cannot build, or not for a load: refused before anything is started."""
 
-from __future__ import annotations
-
 import pytest
 from refused import refused
 
@@ -13,9 +11,11 @@ LOAD = Load(100, 4, 0.5)
 COPIES = Load(100, 4, 0.5, replicas=2, generators=2)
 BYTES = Load(100, 4, 0.5, payload_bytes=1000, protocol="tcp")
 MIXED = Load(100, 4, 0.5, protocol="mixed", generators=2)
-KNOWN = "none, relay, sidecar, node-proxy, tcp-pair"
-RESTARTS = "restart-app, restart-proxies"
-FEATURES = "mtls, client-only, server-only, observability, jwt, jwt-cache, opa, opa-log, least-request"
+KNOWN = "none, relay, sidecar, node-proxy, xds, tcp-pair"
+FEATURES = (
+    "mtls, client-only, server-only, observability, access-log, metrics, tracing, tracing-1pct, "
+    "jwt, jwt-cache, opa, opa-log, least-request"
+)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,14 @@ FEATURES = "mtls, client-only, server-only, observability, jwt, jwt-cache, opa, 
             "sidecar+least-request",
             LOAD,
             "one copy of the app leaves nothing to balance; set replicas to 2 or more",
+        ),
+        ("sidecar+observability+metrics", LOAD, "observability and metrics exclude each other; take one"),
+        ("sidecar+access-log+tracing-1pct+tracing", LOAD, "tracing and tracing-1pct exclude each other; take one"),
+        (
+            "sidecar+tracing-1pct",
+            LOAD,
+            "of 50 requests in a run, 1 % may well be none, which would prove nothing; raise the rate or duration_s, "
+            "to 1375 requests or more",
         ),
         ("sidecar", BYTES, "a sidecar here reads HTTP; bytes pass a tcp-pair or a node-proxy"),
         ("relay", BYTES, "the relay shows by a request that it is there; take http1"),
@@ -52,6 +60,16 @@ def test_what_cannot_be_is_refused_with_the_reason(name: str, load: Load, why: s
     named = repr(name) if "has no feature" in why else name
     with refused(UsageError, f"treatment {named}: {why}"):
         check(Treatment.parse(name), load)
+
+
+def test_doses_of_telemetry_that_do_not_overlap_are_taken_together():
+    check(Treatment.parse("sidecar+mtls+access-log+metrics+tracing"), LOAD)
+    check(Treatment.parse("sidecar+tracing-1pct"), Load(500, 4, 3))
+
+
+def test_services_that_nobody_calls_need_somebody_who_tells_of_them():
+    with refused(UsageError, names=["unused_services", 200, "tiers", "cluster"]):
+        check(Treatment.parse("sidecar"), Load(100, 4, 0.5, unused_services=200))
 
 
 def test_real_meshes_are_another_backends():

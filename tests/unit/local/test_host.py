@@ -1,7 +1,5 @@
 """What is recorded of a machine: how its idle cores are driven too, where the kernel says it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

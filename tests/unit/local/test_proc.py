@@ -1,7 +1,5 @@
 """What /proc/stat says of the machine."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """What a child says of its end: real processes, each a line of shell."""
 
-from __future__ import annotations
-
 import os
 import signal
 
@@ -16,14 +14,26 @@ def child(folder, script: str) -> Child:
     return Child("component", ["sh", "-c", script], folder / "component.log")
 
 
+ENVOY = "echo '[2026][1][critical][main] [server.cc:449] error `no such sink`: {'; echo ' }'; echo ]; echo '}'"
+
+
 @pytest.mark.parametrize(
-    ("script", "state"),
-    [("exit 0", "ended with code 0"), ("exit 3", "ended with code 3"), ("kill -9 $$", "ended by signal 9, Killed")],
+    ("script", "asked", "said"),
+    [
+        ("exit 0", Child.state, "ended with code 0"),
+        ("exit 3", Child.state, "ended with code 3"),
+        ("kill -9 $$", Child.state, "ended by signal 9, Killed"),
+        # Why is the error itself, and no bracket behind it.
+        (ENVOY, Child.why, "[2026][1][critical][main] [server.cc:449] error `no such sink`: {"),
+        ("for i in 1 2 3 4; do echo $i; done", Child.why, "2 | 3 | 4"),
+        ("true", Child.why, "(no output)"),
+        ("printf '%01000d' 0", Child.why, "0" * 400),
+    ],
 )
-def test_how_it_ended_is_said_in_words(script, state, tmp_path):
+def test_how_it_ended_and_why_is_said_in_words(script, asked, said, tmp_path):
     made = child(tmp_path, script)
     made.wait(10)
-    assert made.state() == state
+    assert asked(made) == said
     made.stop()
 
 
@@ -51,25 +61,6 @@ def test_one_that_was_stopped_for_a_while_is_found_out_afterwards(tmp_path):
         assert made.state() == "running"
     finally:
         made.stop()
-
-
-ENVOY = "echo '[2026][1][critical][main] [server.cc:449] error `no such sink`: {'; echo ' }'; echo ]; echo '}'"
-
-
-@pytest.mark.parametrize(
-    ("script", "why"),
-    [
-        (ENVOY, "[2026][1][critical][main] [server.cc:449] error `no such sink`: {"),
-        ("for i in 1 2 3 4; do echo $i; done", "2 | 3 | 4"),
-        ("true", "(no output)"),
-        ("printf '%01000d' 0", "0" * 400),
-    ],
-)
-def test_why_is_the_error_itself_and_no_bracket_behind_it(script, why, tmp_path):
-    made = child(tmp_path, script)
-    made.wait(10)
-    assert made.why() == why
-    made.stop()
 
 
 @pytest.mark.linux  # elsewhere there is one loopback address

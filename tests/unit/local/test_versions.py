@@ -1,7 +1,5 @@
 """Versions of a data plane: how they are declared, what a file may change, and what is refused in one line."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from pathlib import Path

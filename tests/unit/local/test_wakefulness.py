@@ -1,7 +1,5 @@
 """The state of this machine before a run: asked of the machine itself, and never how fast it is."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

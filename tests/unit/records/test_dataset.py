@@ -1,7 +1,5 @@
 """Some treatments and loads of a study: fewer rows, and no other number."""
 
-from __future__ import annotations
-
 import pytest
 from refused import refused
 

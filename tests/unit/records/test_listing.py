@@ -1,7 +1,5 @@
 """What can be opened: samples first, then what was recorded, newest first, each once."""
 
-from __future__ import annotations
-
 import shutil
 
 from meshtrial import paths

@@ -1,7 +1,5 @@
 """What a study counted of system calls: written, read back, and refused where it is not whole."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -22,7 +20,7 @@ def test_it_is_read_back_as_it_was_written(tmp_path):
 
 
 KNOWN = "is not known; known are treatment, load, traced, untraced, components"
-NOT_WHOLE = "not whole ({}); delete it, and the study stays as it is without it"
+NOT_WHOLE = "not whole ({}); restore it from a backup"
 
 
 @pytest.mark.parametrize(

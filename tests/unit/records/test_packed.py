@@ -1,7 +1,5 @@
 """A packed study: the same bytes each time, verdicts without what was left out, and nothing taken that is damaged."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile
@@ -18,6 +16,13 @@ from meshtrial.errors import RecordError, UsageError
 from meshtrial.inference import read_study
 from meshtrial.records import packed
 from meshtrial.records.store import StudyStore, check_checksums
+
+HOME = f"{SAMPLE.parent.name}/{SAMPLE.name}"
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    return packed.pack(SAMPLE, tmp_path / "study.zip")
 
 
 @pytest.fixture
@@ -102,13 +107,16 @@ def test_the_command_packs_and_a_packed_study_is_unpacked_once(tmp_path, studies
     assert (first / "mark").exists()
 
 
-def test_verify_reads_the_file_itself_and_finds_what_was_altered(tmp_path, studies):
-    file = packed.pack(SAMPLE, tmp_path / "study.zip")
-    StudyStore.open(file)  # an intact one lies unpacked
-    name = f"{SAMPLE.parent.name}/{SAMPLE.name}/runs/01-1-none/run.json"
+def test_a_run_that_was_altered_is_not_unpacked_and_verify_reads_the_file_itself(file, tmp_path, studies):
+    name = f"{HOME}/runs/01-1-none/run.json"
     with zipfile.ZipFile(file) as old:
         text = old.read(name).replace(b'"valid": true', b'"valid":  true')
-    code, _, said = meshtrial("verify", rewritten(file, tmp_path / "altered.zip", {name: text}))
+    altered = rewritten(file, tmp_path / "altered.zip", {name: text})
+    with refused(RecordError, f"{altered}: is not what was recorded: {name}: was altered after it was recorded"):
+        StudyStore.open(altered)
+    assert not studies.exists() or list(studies.rglob("*.json")) == []
+    StudyStore.open(file)  # an intact one lies unpacked
+    code, _, said = meshtrial("verify", altered)
     assert code == 1
     assert said.endswith(f"/{SAMPLE.name}/runs/01-1-none/run.json: was altered after it was recorded\n")
 
@@ -142,17 +150,15 @@ def test_a_study_without_verdicts_is_not_packed(tmp_path):
         packed.pack(folder, tmp_path / "study.zip")
 
 
-def test_what_is_no_packed_study_is_refused_by_name(tmp_path):
+def test_what_is_no_packed_study_is_refused_by_name(file, tmp_path):
     root = tmp_path / "root"
-    file = packed.pack(SAMPLE, tmp_path / "study.zip")
-    home = f"{SAMPLE.parent.name}/{SAMPLE.name}"
     bad = {
         "cut.zip": (tmp_path / "cut.zip").write_bytes(file.read_bytes()[:-1000]) and tmp_path / "cut.zip",
         "outside": rewritten(file, tmp_path / "outside.zip", {"../../evil": b"x"}),
         "absolute": rewritten(file, tmp_path / "absolute.zip", {"/tmp/evil/x": b"x"}),
         "two": rewritten(file, tmp_path / "two.zip", {"other/study/plan.json": b"{}"}),
-        "note": rewritten(file, tmp_path / "note.zip", {f"{home}/packed.json": None}),
-        "plan": rewritten(file, tmp_path / "plan.zip", {f"{home}/plan.json": None}),
+        "note": rewritten(file, tmp_path / "note.zip", {f"{HOME}/packed.json": None}),
+        "plan": rewritten(file, tmp_path / "plan.zip", {f"{HOME}/plan.json": None}),
     }
     outside = "its files are not all in one study's folder"
     why = {"outside": outside, "absolute": outside, "two": outside}
@@ -194,9 +200,8 @@ def test_a_damaged_file_never_gives_a_traceback(sound, data):
             assert [problem for run in (home / "runs").iterdir() for problem in check_checksums(run)] == []
 
 
-def test_another_study_in_its_place_is_left_alone(tmp_path):
-    file = packed.pack(SAMPLE, tmp_path / "study.zip")
-    place = tmp_path / "root" / SAMPLE.parent.name / SAMPLE.name
+def test_another_study_in_its_place_is_left_alone(file, tmp_path):
+    place = tmp_path / "root" / HOME
     place.mkdir(parents=True)
     (place / "plan.json").write_text("{}")
     with refused(RecordError, f"{place}: is another study than the one in {file}; move it away"):
@@ -208,24 +213,6 @@ def test_a_note_that_cannot_be_read_is_told(tmp_path):
     (tmp_path / "packed.json").write_text(json.dumps({"schema": "meshtrial.packed/1", "left_out": ["runs"]}))
     with refused(RecordError, f"{tmp_path}/packed.json: is not of the form meshtrial.packed/1; unpack the study again"):
         packed.left_out(tmp_path)
-
-
-@pytest.fixture
-def file(tmp_path) -> Path:
-    return packed.pack(SAMPLE, tmp_path / "study.zip")
-
-
-HOME = f"{SAMPLE.parent.name}/{SAMPLE.name}"
-
-
-def test_a_run_that_was_altered_is_not_unpacked(file, tmp_path, studies):
-    with zipfile.ZipFile(file) as old:
-        text = old.read(f"{HOME}/runs/01-1-none/run.json").replace(b'"valid": true', b'"valid":  true')
-    altered = rewritten(file, tmp_path / "altered.zip", {f"{HOME}/runs/01-1-none/run.json": text})
-    said = f"{altered}: is not what was recorded: {HOME}/runs/01-1-none/run.json: was altered after it was recorded"
-    with refused(RecordError, said):
-        StudyStore.open(altered)
-    assert not studies.exists() or list(studies.rglob("*.json")) == []
 
 
 def test_two_packings_of_one_plan_are_told_apart_by_the_digests_of_their_runs(file, tmp_path, studies):

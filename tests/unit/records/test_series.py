@@ -1,7 +1,5 @@
 """A run second by second: from its requests, and from looks at its components."""
 
-from __future__ import annotations
-
 import polars as pl
 import pytest
 

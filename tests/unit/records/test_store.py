@@ -195,6 +195,13 @@ def test_what_the_machine_does_not_let_be_written_is_said_in_its_own_words(store
         raise pl.exceptions.ComputeError("another")
 
 
+def test_what_cannot_be_written_elsewhere_is_said_with_its_place(store, tmp_path):
+    key = str(tmp_path / "temporary" / "ca.key")
+    words = f"{key}: cannot be written (No space left on device); what is whole is kept"
+    with refused(RecordError, words), store.written():
+        raise OSError(errno.ENOSPC, "No space left on device", key)
+
+
 def test_a_study_without_its_runs_says_so_wherever_it_is_asked(store):
     (store.path / "runs").rmdir()
     for ask in (store.records, store.run_folders, store.discard_incomplete):

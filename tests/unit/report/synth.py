@@ -1,7 +1,5 @@
 """A study that was never run: the real records and dataclasses, filled from a seeded generator."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping

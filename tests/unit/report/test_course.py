@@ -1,12 +1,14 @@
 """Runs over their seconds, as lines and as strips: what a median over the runs hides."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
+from refused import refused
 from unit.report.synth import rewritten
 
+from meshtrial.errors import RecordError
+from meshtrial.records import series
 from meshtrial.report import figures
 
 
@@ -71,3 +73,26 @@ def test_a_study_without_course_and_requests_says_that_and_not_that_it_was_short
         (study.run_folder(run) / "latency.parquet").unlink()
     (tmp_path / "packed.json").write_text('{"schema": "meshtrial.packed/1", "left_out": ["requests"]}')
     assert "was not recorded, and their requests are not here" in figures.course(study).alt
+
+
+def test_seconds_that_were_kept_are_those_of_the_requests(synth, tmp_path):
+    study = synth.study_data(tmp_path, synth.Shape(requests=6400, blocks=6))
+    of_requests = [figures.course(study).table, figures.strip(study).table]
+    for run in study.runs[::2]:
+        study.series(run).write_parquet(study.run_folder(run) / series.FILE)
+    kept = [figures.course(study).table, figures.strip(study).table]
+    for one, other in zip(of_requests, kept, strict=True):
+        assert_frame_equal(one, other)
+    place = 4
+    together = study.courses(study.runs).filter(run=place).drop("run")
+    assert_frame_equal(together, study.series(study.runs[place]))
+
+
+def test_a_damaged_file_among_many_is_named(synth, tmp_path):
+    study = synth.study_data(tmp_path, synth.Shape(requests=6400, blocks=6))
+    for run in study.runs:
+        study.series(run).write_parquet(study.run_folder(run) / series.FILE)
+    path = study.run_folder(study.runs[7]) / series.FILE
+    path.write_bytes(path.read_bytes()[:-20])
+    with refused(RecordError, names=[path]):
+        figures.course(study)

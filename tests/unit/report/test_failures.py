@@ -1,7 +1,5 @@
 """The table of failed requests: kinds as columns, of every run, and nothing where nobody knows."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from meshtrial.report.tables.failures import failed_requests

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import dataclasses
 import math
 import os
@@ -15,7 +13,7 @@ from matplotlib import pyplot as plt
 from unit.report.synth import asked, changed, rewritten, row_of
 
 from meshtrial.design.study import Load
-from meshtrial.report import figures, frames, palette, wording
+from meshtrial.report import Figure, figures, frames, palette, wording
 from meshtrial.report.figures.ccdf import Pool
 from meshtrial.report.figures.forest import forest_of
 
@@ -52,6 +50,16 @@ def test_every_figure_says_in_numbers_what_is_seen_and_is_well_formed_for_page_a
         assert "nan" not in re.sub(r">[^<]*<", "><", text.lower().replace("dominant", ""))
     wide, narrow = (float(re.search(r'viewBox="0 0 ([\d.]+)', t).group(1)) for t in (figure.svg, figure.narrow))
     assert narrow < 300 < wide
+
+
+def test_the_table_and_the_words_of_a_figure_are_of_the_same_rows():
+    columns = {"n": lambda n: n, "half": lambda n: n / 2, "nothing": lambda _: None}
+    figure = Figure.of(
+        lambda sheet: sheet.panels([1.0])[0], iter([1, 2]), columns, "Two numbers", lambda n: f"it is {n}", "So."
+    )
+    assert figure.alt == "Two numbers. it is 1; it is 2."
+    assert figure.table.rows() == [(1, 0.5, None), (2, 1.0, None)]
+    assert figure.table.schema["nothing"].is_numeric()  # as the others of its kind, whichever study lacks it
 
 
 def test_a_study_that_injected_no_delay_is_no_test_of_the_instrument(data):

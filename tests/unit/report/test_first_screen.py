@@ -1,4 +1,4 @@
-from __future__ import annotations
+from dataclasses import replace
 
 from unit.report.synth import changed, row_of
 
@@ -71,6 +71,15 @@ def test_doubts_begin_with_an_a_a_test_that_failed(data):
     called = changed(data, lambda row: row.twin and row.response == "latency_p50_s", verdict="slower", qualifier="")
     said = doubts(called)
     assert "Warning: the A/A twin none-aa" in next(line for line in said.text.splitlines()[1:] if line)
+    assert "mt-alarm" in said.html
+
+
+def test_doubts_begin_with_a_debug_build(data):
+    versions = {"envoy": "1.40.0 DEBUG Clean BoringSSL 9e5580933739"}
+    runs = tuple(replace(run, versions=versions) if run.treatment == "sidecar+mtls" else run for run in data.runs)
+    said = doubts(replace(data, runs=runs))
+    first = next(line for line in said.text.splitlines()[1:] if line)
+    assert "envoy is no release, by its own word (DEBUG), in sidecar+mtls:" in first
     assert "mt-alarm" in said.html
 
 

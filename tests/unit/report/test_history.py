@@ -1,7 +1,5 @@
 """Several studies of one question as a page: the effect over time, and what the days are worth."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

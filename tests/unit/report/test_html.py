@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import base64
 import hashlib
 import re
@@ -231,6 +229,29 @@ def test_of_the_opening_the_question_stays_and_the_rest_is_folded(tmp_path):
     assert "For you." in fold
     assert "More." in fold
     assert text.index("What?") < text.index("About this study") < text.index('id="Verdict"')
+
+
+def test_what_is_said_of_parameters_before_they_are_set_is_folded(tmp_path):
+    profiles = "### What the profiles set\n\n| a | b |\n|---|---|\n| 1 | 2 |"
+    said = f"## Parameters\n\nThe first ten.\n\n{profiles}\n\n### What to expect\n\nMuch."
+    cells = [new_markdown_cell("# T"), new_markdown_cell(said), code("seed = 1", tags=["parameters"])]
+    text = export(tmp_path, [*cells, new_markdown_cell("## Verdict")])
+    fold = re.search(r'<details class="mt-fold">.*?</details>', text, flags=re.DOTALL).group()
+    assert '<span class="mt-holds">what the profiles set, what to expect</span>' in fold
+    assert [part for part in ("The first ten.", "<td>1</td>", "Much.") if part not in fold] == []
+    assert text.index('id="Parameters"') < text.index("How the parameters are set") < text.index("seed")
+    assert re.findall(r"<h3", text) == []
+
+
+def test_our_own_outputs_are_the_same_to_the_byte_and_others_pictures_get_words(data, tmp_path):
+    ours = tables.verdict_table(data)
+    other = new_output("display_data", data={"text/html": '<img src="data:image/png;base64,iVBORw0KGgo="> 3 < 4'})
+    text = export(
+        tmp_path, [new_markdown_cell("# T"), code("a", other), code("b", shown(ours)), code("c", shown(ours))]
+    )
+    assert text.count(f'<div class="mt">{ours.html}</div>') == 2
+    assert 'alt="No description' in text
+    assert "mt-output" not in text
 
 
 def test_the_folder_of_a_recorded_study_is_named_without_the_way_to_it(tmp_path):

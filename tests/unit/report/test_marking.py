@@ -1,7 +1,5 @@
 """The mark of an analysis after the fact: on tables, sentences, and in a figure's drawing, words and numbers."""
 
-from __future__ import annotations
-
 import re
 
 from meshtrial.report import figures, tables

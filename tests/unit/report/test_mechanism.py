@@ -1,7 +1,5 @@
 """System calls a request as a table, and nothing where nobody counted."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from meshtrial.records.mechanism import ComponentCalls, Mechanism, write_mechanism

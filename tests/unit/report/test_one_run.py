@@ -1,7 +1,5 @@
 """One run looked into: what is shown is what its record holds, and what it lacks is said in a line."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re
@@ -116,7 +114,7 @@ def test_components_are_drawn_second_by_second(data, run, tmp_path):
 
 def test_the_facts_say_whether_the_run_held_and_what_it_measured(data, run):
     facts = tables.run_facts(data, run.run_id).text
-    assert "every gate and proof passed" in facts
+    assert "every check passed" in facts
     assert re.search(r"in the inference +yes", facts)
     assert "p50 latency" in facts
 

@@ -1,7 +1,5 @@
 """A divided study's report says which blocks came from where, and what the effect is in each place."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

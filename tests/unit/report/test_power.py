@@ -1,7 +1,5 @@
 """The curve of what more blocks would find goes through what this study could find, and falls."""
 
-from __future__ import annotations
-
 import pytest
 from unit.report.synth import changed, row_of
 

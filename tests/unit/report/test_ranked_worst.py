@@ -1,7 +1,5 @@
 """A treatment that fails by itself now and then: its latencies rank worst, and every page says so."""
 
-from __future__ import annotations
-
 import json
 import re
 

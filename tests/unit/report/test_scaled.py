@@ -1,7 +1,5 @@
 """The headline of a study that scales out says what endpoints cost, with an interval, and not four times nothing."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from building import built
 
-from meshtrial.design.parameters import read_parameters
 from meshtrial.design.plan import make_plan
-from meshtrial.design.studies import study_module
 from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
 from meshtrial.report import tables
 from meshtrial.report.tables.growth import growth_notes, growth_sentences
@@ -21,8 +18,7 @@ CORES, BYTES = 0.004, 30 * 2**20  # a sidecar
 
 
 def recorded(make_row, blocks: int = 6, **given):
-    module = study_module("scale_out")
-    study = module.build(read_parameters(module.PARAMETERS, {"blocks": blocks, "seed": 1} | given))
+    study = built("scale_out", blocks=blocks, **given)
     plan, rng, rows = make_plan(study), np.random.default_rng(1), []
     for run in plan.runs:
         load = plan.load_of(run)
@@ -64,8 +60,7 @@ def test_an_unfinished_study_and_studies_of_one_size_have_no_headline_of_growth(
 
 @pytest.mark.parametrize("profile", ["quick", "standard", "full"])
 def test_every_profile_can_call_its_contrasts(profile):
-    module = study_module("scale_out")
-    study = module.build(read_parameters(module.PARAMETERS, {"profile": profile}))
+    study = built("scale_out", profile=profile)
     contrasts = len(study.all_contrasts())
     assert 2 * 0.5**study.blocks * contrasts <= study.alpha
     assert len({load.replicas for load in study.loads}) >= 3

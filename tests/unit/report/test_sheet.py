@@ -1,10 +1,11 @@
 """What adapts to the width of a drawing."""
 
-from __future__ import annotations
+from itertools import pairwise
 
 import pytest
 
 from meshtrial.report import palette
+from meshtrial.report.figures.common import added_axis
 from meshtrial.report.sheet import NARROW, WIDE, Sheet
 
 LOOKS = palette.looks_of("none", "none-aa", ["none", "none-aa", "node-proxy", "sidecar+mtls"])
@@ -55,3 +56,23 @@ def test_what_a_line_holds_a_heading_takes_and_how_close_ticks_come_is_a_matter_
     assert NARROW.wrapped("200rps · CPU a request of app and data plane").count("\n") == 1
     assert WIDE.wrapped("p50 latency / ms") == "p50 latency / ms"
     assert (NARROW.ticks, WIDE.ticks) == (5, 8)
+
+
+def test_names_beside_rows_take_their_width_from_a_heading():
+    heading, name = "p50 latency, against istio-ambient+waypoint", "istio-ambient+waypoint+observability"
+    assert WIDE.wrapped(heading, [name]).count("\n") == WIDE.wrapped(heading).count("\n") + 1
+    assert NARROW.wrapped(heading, [name]) == NARROW.wrapped(heading)
+
+
+@pytest.mark.parametrize("width_in", [1.2, 2, 3, 6])
+def test_ticks_of_what_is_added_keep_clear_of_one_another(width_in):
+    figure, (axes,) = Sheet(width_in).panels([1.5])
+    added_axis(axes, -40, 640, "µs/request")
+    figure.canvas.draw()
+    boxes = [
+        label.get_window_extent()
+        for label, at in zip(axes.get_xticklabels(), axes.get_xticks(), strict=True)
+        if -40 <= at <= 640
+    ]
+    assert boxes
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))

@@ -1,7 +1,5 @@
 """The gate's files: a Markdown table that no name can break, and XML that says failed, skipped or passed."""
 
-from __future__ import annotations
-
 from html import unescape
 from xml.etree import ElementTree
 

@@ -1,7 +1,5 @@
 """Pages come from templates: no HTML is put together from strings, and what templates are given is escaped."""
 
-from __future__ import annotations
-
 import ast
 import re
 
@@ -50,7 +48,9 @@ def test_no_html_is_put_together_from_strings():
 
 
 def test_what_is_not_markup_is_text():
-    table = Table(HOSTILE, [Column(HOSTILE)], [[Cell(HOSTILE, HOSTILE, note=HOSTILE)]], HOSTILE, [HOSTILE], [HOSTILE])
+    table = Table(
+        HOSTILE, [Column(HOSTILE, str)], [[Cell(HOSTILE, HOSTILE, note=HOSTILE)]], HOSTILE, [HOSTILE], [HOSTILE]
+    )
     pieces = [table.to_html(), bullets([HOSTILE]).html, part("link", HOSTILE, HOSTILE), part("banner", [HOSTILE])]
     pieces.append(Markup(paragraph(HOSTILE)._repr_html_()))
     for piece in pieces:

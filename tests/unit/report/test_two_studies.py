@@ -1,7 +1,5 @@
 """Two studies on the same axes: every contrast of both, as each of them has it."""
 
-from __future__ import annotations
-
 import pytest
 
 from meshtrial.report import figures

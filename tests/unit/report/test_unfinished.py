@@ -1,7 +1,5 @@
 """A study that broke off says so before anything else: in its notebook and on its page."""
 
-from __future__ import annotations
-
 import nbformat
 import pytest
 from papermill.exceptions import PapermillExecutionError

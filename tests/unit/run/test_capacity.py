@@ -1,8 +1,7 @@
 """The search against a pretended deployment whose capacity is known."""
 
-from __future__ import annotations
-
-from dataclasses import replace
+import math
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import polars as pl
@@ -18,24 +17,18 @@ from meshtrial.run import capacity, stage
 LOAD = Load(0, 10, 1.0, 0.5, generators=2, search=True)
 
 
+@dataclass
 class Pretended:
     """Keeps every rate up to ``limit``; from ``generator_limit`` on it is the generator that cannot."""
 
-    def __init__(
-        self,
-        limit: float,
-        generator_limit: float = float("inf"),
-        flatter: float = 1.0,
-        timers: float = float("inf"),
-        late: float = 0.0,
-        busy: bool = False,
-    ) -> None:
-        self.limit, self.generator_limit, self.flatter = limit, generator_limit, flatter
-        self.late = late  # share of the sends that are late behind answers
-        self.busy = busy  # whether every connection waits for an answer all the time
-        self.timers = timers  # rate on each connection beyond which the generator's timers are too coarse
-        self.asked: list[tuple[float, float]] = []
-        self.connections: set[int] = set()
+    limit: float
+    generator_limit: float = math.inf
+    flatter: float = 1.0
+    timers: float = math.inf  # rate on each connection beyond which the generator's timers are too coarse
+    late: float = 0.0  # share of the sends that are late behind answers
+    busy: bool = False  # whether every connection waits for an answer all the time
+    asked: list[tuple[float, float]] = field(default_factory=list)
+    connections: set[int] = field(default_factory=set)
 
     def measure(self, deployment, testbed, load: Load, gates: Gates, folder, resolution_s) -> stage.Stage:
         assert not load.search
@@ -77,15 +70,19 @@ class Queue(Pretended):
         return measured
 
 
-def found(pretended: Pretended, monkeypatch, tmp_path, load: Load = LOAD) -> capacity.Capacity:
-    monkeypatch.setattr(stage, "measure", pretended.measure)
-    monkeypatch.setattr(stage, "warm_up", lambda *_: (500, 1e-5))
-    return capacity.find(None, None, load, Gates(), tmp_path)  # type: ignore[arg-type]
+@pytest.fixture
+def found(monkeypatch, tmp_path):
+    def search(pretended: Pretended, load: Load = LOAD, *drawn: float) -> capacity.Capacity:
+        monkeypatch.setattr(stage, "measure", pretended.measure)
+        monkeypatch.setattr(stage, "warm_up", lambda *_: (500, 1e-5))
+        return capacity.find(None, None, load, Gates(), tmp_path, *drawn)  # type: ignore[arg-type]
+
+    return search
 
 
 @pytest.mark.parametrize("limit", [300.0, 4321.0, 80000.0])
-def test_the_capacity_is_found_within_the_resolution(limit, monkeypatch, tmp_path):
-    result = found(Pretended(limit), monkeypatch, tmp_path)
+def test_the_capacity_is_found_within_the_resolution(limit, found):
+    result = found(Pretended(limit))
     assert limit / (1 + capacity.RESOLUTION) / 1.03 < result.responses["capacity_rps"] <= limit / 0.98
     assert result.responses["closed_loop_rps"] == limit
     assert [s.stage for s in result.steps].count("confirm") == 1
@@ -93,22 +90,22 @@ def test_the_capacity_is_found_within_the_resolution(limit, monkeypatch, tmp_pat
     assert result.sent == 500 + 1000 * len(result.steps)
 
 
-def test_a_search_gives_levels_and_costs_but_no_latency(monkeypatch, tmp_path):
-    responses = found(Pretended(1000.0), monkeypatch, tmp_path).responses
+def test_a_search_gives_levels_and_costs_but_no_latency(found):
+    responses = found(Pretended(1000.0)).responses
     assert "path_cpu_s_per_request" in responses
     assert not [name for name in responses if name.startswith("latency_")]
 
 
-def test_what_only_a_short_step_kept_is_not_confirmed(monkeypatch, tmp_path):
-    result = found(Pretended(1000.0, flatter=1.2), monkeypatch, tmp_path)
+def test_what_only_a_short_step_kept_is_not_confirmed(found):
+    result = found(Pretended(1000.0, flatter=1.2))
     assert not next(s.held for s in result.steps if s.stage == "confirm")
     assert result.confirmed.failed == ()
     assert result.responses["capacity_rps"] <= 1000 / 0.98
     assert result.to_dict()["high_rps"] > result.to_dict()["low_rps"]
 
 
-def test_a_generator_at_its_limit_is_said(monkeypatch, tmp_path):
-    result = found(Pretended(1000.0, generator_limit=800.0), monkeypatch, tmp_path)
+def test_a_generator_at_its_limit_is_said(found):
+    result = found(Pretended(1000.0, generator_limit=800.0))
     # What it could send is no capacity, and nothing is compared with it.
     assert "capacity_rps" not in result.responses
     assert result.responses["capacity_at_least_rps"] < 800
@@ -119,8 +116,8 @@ def test_a_generator_at_its_limit_is_said(monkeypatch, tmp_path):
     )
 
 
-def test_where_connections_end_the_generator_is_the_limit(monkeypatch, tmp_path):
-    result = found(Pretended(30000.0, timers=100.0), monkeypatch, tmp_path)
+def test_where_connections_end_the_generator_is_the_limit(found):
+    result = found(Pretended(30000.0, timers=100.0))
     assert "capacity_rps" not in result.responses
     assert result.responses["capacity_at_least_rps"] < 8000
     assert missing(result.notes[0], ["late)"]) == []
@@ -137,28 +134,28 @@ def test_where_connections_end_the_generator_is_the_limit(monkeypatch, tmp_path)
         (Pretended(30000.0, late=0.5), pytest.approx(30000.0, rel=0.12), 10),
     ],
 )
-def test_what_is_late_limits_no_rate_that_is_kept(pretended, capacity_rps, most_connections, monkeypatch, tmp_path):
-    result = found(pretended, monkeypatch, tmp_path)
+def test_what_is_late_limits_no_rate_that_is_kept(pretended, capacity_rps, most_connections, found):
+    result = found(pretended)
     assert result.responses["capacity_rps"] == capacity_rps
     assert max(step.connections for step in result.steps) == most_connections == max(pretended.connections)
     assert result.to_dict()["limited_by"] == ["rate"]
     assert not {"late", "generator late"} & {gate.name for gate in result.confirmed.gates}
 
 
-def test_connections_that_carry_no_more_are_given_back(monkeypatch, tmp_path):
+def test_connections_that_carry_no_more_are_given_back(found):
     class Stubborn(Pretended):
         def measure(self, deployment, testbed, load, gates, folder, resolution_s):
             self.timers = 1e4 / load.connections  # so many requests a second, over however many of them
             return super().measure(deployment, testbed, load, gates, folder, resolution_s)
 
     pretended = Stubborn(30000.0)
-    result = found(pretended, monkeypatch, tmp_path)
+    result = found(pretended)
     assert pretended.connections == {10, 20}
     assert result.load.connections == 10
     assert "capacity_rps" not in result.responses
 
 
-def test_a_capacity_far_below_the_closed_loop_is_explained(monkeypatch, tmp_path):
+def test_a_capacity_far_below_the_closed_loop_is_explained(found):
     class Stalling(Pretended):
         def measure(self, deployment, testbed, load, gates, folder, resolution_s):
             measured = super().measure(deployment, testbed, load, gates, folder, resolution_s)
@@ -166,19 +163,19 @@ def test_a_capacity_far_below_the_closed_loop_is_explained(monkeypatch, tmp_path
                 measured.responses["achieved_rps"] = 4 * self.limit
             return measured
 
-    result = found(Stalling(1000.0), monkeypatch, tmp_path)
+    result = found(Stalling(1000.0))
     assert result.notes[0] == (
         "the rate that was kept, 999 rps, is less than half of what the closed loop reached, 4000 rps; "
         "above it failed: rate"
     )
 
 
-def test_no_rate_kept_at_all_is_a_failure_that_says_so(monkeypatch, tmp_path):
+def test_no_rate_kept_at_all_is_a_failure_that_says_so(found):
     with refused(
         MeshtrialError,
         "no rate was kept, down to 21 rps (gates failed: generator CPU); lengthen the steps, or use fewer connections",
     ):
-        found(Pretended(1000.0, generator_limit=0.0), monkeypatch, tmp_path)
+        found(Pretended(1000.0, generator_limit=0.0))
 
 
 def test_the_files_of_a_stage_that_was_not_confirmed_are_gone(tmp_path):
@@ -212,10 +209,10 @@ def test_which_responses_belong_to_which_load(make_study):
     assert Study.from_dict(study.to_dict()) == study
 
 
-def test_under_an_objective_the_capacity_is_the_highest_rate_that_keeps_it(monkeypatch, tmp_path):
-    plain = found(Queue(2000.0), monkeypatch, tmp_path)
+def test_under_an_objective_the_capacity_is_the_highest_rate_that_keeps_it(found):
+    plain = found(Queue(2000.0))
     # 1 ms / (1 - x) < 4 ms up to three quarters of the limit.
-    kept = found(Queue(2000.0), monkeypatch, tmp_path, replace(LOAD, objective="p90<4ms"))
+    kept = found(Queue(2000.0), replace(LOAD, objective="p90<4ms"))
     assert kept.responses["capacity_rps"] == pytest.approx(1500, rel=0.05)
     assert kept.responses["capacity_rps"] <= 1500
     assert plain.responses["capacity_rps"] > 1.15 * kept.responses["capacity_rps"]
@@ -223,7 +220,7 @@ def test_under_an_objective_the_capacity_is_the_highest_rate_that_keeps_it(monke
     assert kept.confirmed.gates[-1].name == "objective"
 
 
-def test_a_rate_is_confirmed_by_the_upper_limit_of_its_percentile(monkeypatch, tmp_path):
+def test_a_rate_is_confirmed_by_the_upper_limit_of_its_percentile(found):
     """Hardly less than a tenth of the requests are late: their p90 is below the objective, its upper limit is not."""
 
     class Even(Queue):
@@ -234,7 +231,7 @@ def test_a_rate_is_confirmed_by_the_upper_limit_of_its_percentile(monkeypatch, t
             measured.measurement.requests = rows.with_columns(late.alias("corrected_latency_s"))
             return measured
 
-    result = found(Even(2000.0), monkeypatch, tmp_path, replace(LOAD, objective="p90<4ms"))
+    result = found(Even(2000.0), replace(LOAD, objective="p90<4ms"))
     searched = [step for step in result.steps if step.stage == "search"]
     confirmed = [step for step in result.steps if step.stage == "confirm"]
     assert any(step.held for step in searched)
@@ -242,13 +239,11 @@ def test_a_rate_is_confirmed_by_the_upper_limit_of_its_percentile(monkeypatch, t
     assert "is at most (95%) 100 ms" in result.confirmed.gates[-1].message
 
 
-def test_the_grid_lies_where_it_was_drawn_and_the_record_says_where(monkeypatch, tmp_path):
+def test_the_grid_lies_where_it_was_drawn_and_the_record_says_where(found):
     asked = {}
     for dither in (0.0, 0.3, 0.999):
         pretended = Pretended(1000.0)
-        monkeypatch.setattr(stage, "measure", pretended.measure)
-        monkeypatch.setattr(stage, "warm_up", lambda *_: (500, 1e-5))
-        result = capacity.find(None, None, LOAD, Gates(), tmp_path, dither)  # type: ignore[arg-type]
+        result = found(pretended, LOAD, dither)
         assert result.to_dict()["dither"] == dither
         assert 1000 / (1 + capacity.RESOLUTION) < result.load.rps <= 1000 / 0.98
         asked[dither] = pretended.asked[1][0]
@@ -256,18 +251,18 @@ def test_the_grid_lies_where_it_was_drawn_and_the_record_says_where(monkeypatch,
     assert asked == {d: pytest.approx(first * capacity.FACTOR**d, rel=0.005) for d in asked}
 
 
-def test_a_step_is_as_long_as_the_percentile_needs(monkeypatch, tmp_path):
+def test_a_step_is_as_long_as_the_percentile_needs(found):
     pretended = Queue(300.0)
-    found(pretended, monkeypatch, tmp_path, replace(LOAD, objective="p99<4ms"))
+    found(pretended, replace(LOAD, objective="p99<4ms"))
     # Ten requests beyond p99 are 1000: at 200 rps five seconds, though a step is one.
     assert all(rps * length >= 999 for rps, length in pretended.asked if rps)
     with refused(
         MeshtrialError,
         "objective p99.9<4ms: at 75 rps a step would take 133 s to hold 10 requests beyond it; take a lower percentile",
     ):
-        found(Queue(150.0), monkeypatch, tmp_path, replace(LOAD, objective="p99.9<4ms"))
+        found(Queue(150.0), replace(LOAD, objective="p99.9<4ms"))
 
 
-def test_an_objective_that_no_rate_keeps_is_said(monkeypatch, tmp_path):
+def test_an_objective_that_no_rate_keeps_is_said(found):
     with refused(MeshtrialError, names=["objective"]):
-        found(Queue(2000.0), monkeypatch, tmp_path, replace(LOAD, objective="p90<0.5ms"))
+        found(Queue(2000.0), replace(LOAD, objective="p90<0.5ms"))

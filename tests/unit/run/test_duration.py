@@ -1,7 +1,5 @@
 """How long it takes: the load that is asked for, and what came on top the last time."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -2,28 +2,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from unit import pretended
 
 from meshtrial.design.plan import Plan, PlannedRun, make_plan
 from meshtrial.design.study import Load, Study, Treatment
 from meshtrial.errors import TestbedError
-from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
-from meshtrial.records.schema import ComponentUsage, Proof
+from meshtrial.load.generators import GeneratorCall, GeneratorOutput
+from meshtrial.records.schema import ComponentUsage
 from meshtrial.records.store import StudyStore, check_checksums
 from meshtrial.run import measured
 from meshtrial.run.measured import carry_out
-from meshtrial.testbed.base import Facts
 
 
-class Broken:
+class Broken(pretended.Testbed):
     """A testbed on which nothing comes up."""
-
-    name = "local"
-
-    def before_run(self) -> dict[str, float]:
-        return {}
-
-    def make_ready(self, *_: object) -> None:
-        pass
 
     def deploy(self, *_: object) -> None:
         raise TestbedError("pod a: CrashLoopBackOff", {"failed-x-events.txt": "everything\nthat happened\n"})
@@ -48,10 +40,8 @@ def test_a_long_log_keeps_both_of_its_ends():
     assert "\n... 2000002 characters are left out here ...\n" in long
 
 
-class Standing:
+class Standing(pretended.Testbed):
     """A testbed whose deployments say what is done with them; one may fail in a slice, or everything be interrupted."""
-
-    name = "local"
 
     def __init__(self, spoilt: str = "", interrupted: str = "", crowded: bool = False, broken: str = "") -> None:
         self.spoilt, self.interrupted, self.crowded, self.broken = spoilt, interrupted, crowded, broken
@@ -61,12 +51,6 @@ class Standing:
     def before_run(self) -> dict[str, float]:
         self.told.append("look")
         return {}
-
-    def used_between(self) -> None:
-        pass
-
-    def generator_cpus(self) -> float:
-        return 1.0
 
     def make_ready(self, treatments: Sequence[Treatment], *_: object) -> None:
         assert not self.stands
@@ -80,20 +64,12 @@ class Standing:
         return Stands(self, treatment.name)
 
 
-class Stands:
-    target, versions = Target("http://127.0.0.1/"), {"fortio": "1"}
-
+class Stands(pretended.Deployment):
     def __init__(self, bed: Standing, name: str) -> None:
         self.bed, self.name, self.warm = bed, name, False
 
-    def prove(self, phase: str, requests: int) -> tuple[Proof, ...]:
-        return (Proof("made up", phase, True, "", ""),)
-
     def snapshot(self) -> dict[str, ComponentUsage]:
         assert not self.warm  # nothing of what keeps it warm is in its counters
-        return {}
-
-    def sample(self) -> dict[str, tuple[float, int | None]]:
         return {}
 
     def keep_warm(self, call: GeneratorCall | None) -> None:
@@ -107,12 +83,6 @@ class Stands:
         if self.name == self.bed.interrupted:
             raise KeyboardInterrupt
         return ()
-
-    def facts(self) -> Facts:
-        return Facts()
-
-    def collect_logs(self, folder: Path) -> None:
-        pass
 
     def close(self) -> None:
         self.bed.told.append(f"{self.name} goes")

@@ -1,7 +1,5 @@
 """strace's table, and what is said where there is no strace."""
 
-from __future__ import annotations
-
 from refused import refused
 
 from meshtrial.errors import MissingToolError

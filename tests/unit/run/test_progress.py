@@ -1,7 +1,5 @@
 """The same lines on a terminal, in a log and in a notebook that a person has open."""
 
-from __future__ import annotations
-
 import datetime
 import io
 import os

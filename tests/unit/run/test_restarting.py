@@ -1,7 +1,5 @@
 """A restart at a known moment of the load: when it begins, what it fails with, and that nobody is left waiting."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,7 +1,5 @@
 """What a plan tells while it is carried out: how far it is, how long the rest takes, and what was not valid."""
 
-from __future__ import annotations
-
 import itertools
 import re
 
@@ -9,7 +7,7 @@ import pytest
 
 from meshtrial.design.plan import make_plan
 from meshtrial.design.study import Load
-from meshtrial.inference.sequential import finished_repetitions
+from meshtrial.inference.sequential import blocks_in_a_row
 from meshtrial.records.store import StudyStore
 from meshtrial.run import runner
 
@@ -76,7 +74,7 @@ def test_a_failure_that_may_be_the_treatments_own_is_told_and_not_repeated(
     runner.execute(store, None, lines.append, None, besides_s=1.0)
     assert f"{plan.runs[0].run_id} failed by itself, which is a result: gate late: too slow" in lines
     assert len(store.records()) == 6
-    assert finished_repetitions(plan, store.records()) == 2
+    assert blocks_in_a_row(plan, store.records()) == 2
 
 
 def test_what_was_recorded_before_is_not_announced_again(told):

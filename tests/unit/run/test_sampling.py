@@ -1,7 +1,5 @@
 """Looks at a deployment while a load runs: as many as there are seconds, and none after it."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable
@@ -14,7 +12,7 @@ from meshtrial.errors import TestbedError
 from meshtrial.records import series
 from meshtrial.records.schema import ComponentUsage
 from meshtrial.run.sampling import Sampler
-from meshtrial.run.stage import peak_responses
+from meshtrial.run.stage import peak_responses, usage_responses
 
 
 class Standing:
@@ -76,6 +74,18 @@ def test_where_there_are_only_slow_readings_no_thread_is_started():
     with Sampler(Slow()) as sampler:
         assert not alive()
     assert sampler.table().equals(series.empty())
+
+
+def test_cpu_a_gib_is_told_of_bytes_alone():
+    usage = [ComponentUsage("app", "app", 4, 1.0, 1), ComponentUsage("client sidecar", "data plane", 4, 0.5, 1)]
+    # 2048 messages of 64 KiB are an eighth of a GiB.
+    found = usage_responses(usage, 2048, 65536)
+    assert {k: v for k, v in found.items() if k.endswith("_gib")} == {
+        "path_cpu_s_per_gib": 12.0,
+        "data_plane_cpu_s_per_gib": 4.0,
+        "app_cpu_s_per_gib": 8.0,
+    }
+    assert not [name for name in (*usage_responses(usage, 2048), *usage_responses(usage, 0, 1)) if "_gib" in name]
 
 
 def test_the_peak_is_the_second_in_which_all_of_a_part_used_the_most_together():

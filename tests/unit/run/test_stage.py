@@ -1,7 +1,5 @@
 """What the machine's counters say of a run."""
 
-from __future__ import annotations
-
 import pytest
 
 from meshtrial.run.stage import machine_responses

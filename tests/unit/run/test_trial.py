@@ -1,7 +1,5 @@
 """What a study says before it begins, and what is said of one that broke off."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

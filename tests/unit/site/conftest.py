@@ -1,7 +1,5 @@
 """The recorded sample, and a page that says its verdicts as a report of it does."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import dataclasses
 from email.utils import parsedate_to_datetime
 from xml.etree import ElementTree

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import base64
 import dataclasses
 import hashlib
@@ -41,6 +39,14 @@ def test_every_study_is_listed_without_a_script(studies, tmp_path):
     assert f'href="./{studies[1].address}index.html"' in second
     for sentence in (*studies[1].headlines[0], studies[1].study.question, "21 November 2026", "one machine"):
         assert sentence in unescape(second)
+
+
+def test_what_settles_most_is_first(studies, tmp_path):
+    mesh, machine = studies
+    for given in (studies, studies[::-1]):
+        first, second = listed(write_site_index(tmp_path, given).read_text())
+        assert f">{mesh.heading}</a>" in unescape(first)
+        assert f">{machine.heading}</a>" in unescape(second)
 
 
 def test_every_field_has_a_label_and_the_result_is_announced(studies, tmp_path):

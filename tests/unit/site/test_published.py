@@ -1,5 +1,4 @@
-from __future__ import annotations
-
+import dataclasses
 import json
 
 import pytest
@@ -22,7 +21,9 @@ def test_what_was_written_is_read_back_with_its_place(data, root):
     assert found.address == address(data)
     assert found.study.treatments == ("none", "none-aa", "node-proxy")
     assert found.sentence.startswith("Against none, at 300 requests a second over 4 connections: node-proxy is slower")
-    assert found.title == "The ambient architecture against no mesh (21 November 2026, 21:17 UTC)"
+    assert found.title == (
+        "The ambient architecture against no mesh: node-proxy, on one machine (21 November 2026, 21:17 UTC)"
+    )
     assert (found.day, found.blocks, found.blocks_planned) == ("21 November 2026", 8, 8)
     assert len(found.verdicts) == len(data.verdicts)
 
@@ -66,3 +67,21 @@ def test_the_newest_is_first(data, root):
         folder.mkdir(parents=True)
         (folder / SUMMARY).write_text(json.dumps(written | {"recorded": f"{year}-01-01T00:00:00+00:00"}))
     assert [one.recorded[:4] for one in all_published(root)[0]] == ["2027", "2026", "2025"]
+
+
+def test_a_title_says_what_was_measured_and_where(data, other):
+    heading = Published.of(other, address(other)).heading
+    assert heading == (
+        "The ambient architecture against no mesh: istio-ambient with details and details-nodelay, on a cluster"
+    )
+    assert Published.of(data, address(data)).heading.endswith("no mesh: node-proxy, on one machine")
+
+
+def test_what_settles_more_counts_more_and_a_mesh_more_than_a_stand_in(data, other):
+    mesh, machine = Published.of(other, address(other)), Published.of(data, address(data))
+    assert mesh.weight > machine.weight
+    assert machine.settled == sum(
+        row.verdict.conclusive for row in data.verdicts if not row.twin and row.response in data.plan.study.primary
+    )
+    silent = dataclasses.replace(machine, verdicts=())
+    assert (silent.settled, silent.weight < machine.weight < mesh.weight) == (0, True)

@@ -241,12 +241,18 @@ def test_the_twin_has_a_floor_of_its_own() -> None:
 def test_unpaired() -> None:
     rng = np.random.default_rng(0)
     values = {"none": rng.normal(1, 0.01, 6), "a": rng.normal(1.5, 0.01, 6), "b": rng.normal(1, 0.01, 5)}
-    a, b = analyse_family(values, Family("none", design="unpaired", margin=MARGIN))
+    family = Family("none", design="unpaired", margin=MARGIN)
+    a, b = analyse_family(values, family)
     assert a.verdict.label == "slower"
     assert a.adjustment == "holm"
     assert a.p_adjusted == pytest.approx(2 * 2 / 924)
     assert b.verdict.label != "slower"
     assert all(r.warnings[0].code == "order-unknown" for r in (a, b))
+    # Runs of a saturated treatment are not compared, and still count.
+    values["b"] = 9 * values["b"]
+    a, b = analyse_family(values, family, saturated={"b": "4 of 5 runs of b did not deliver the asked rate"})
+    assert a.p_adjusted == pytest.approx(2 * 2 / 924)
+    assert (b.verdict.label, b.comparison, b.p_adjusted) == ("saturated", None, None)
 
 
 @pytest.mark.parametrize(
@@ -284,15 +290,6 @@ def test_refuses_treatments_of_unequal_length() -> None:
     values["a"] = values["a"][:5]
     with refused(UsageError, names=[(10,), (5,)]):
         analyse_family(values, Family("none"))
-
-
-def test_unpaired_runs_of_a_saturated_treatment_are_not_compared_and_still_count() -> None:
-    rng = np.random.default_rng(0)
-    values = {"none": rng.normal(1, 0.01, 6), "a": rng.normal(1.5, 0.01, 6), "b": rng.normal(9, 0.01, 5)}
-    family = Family("none", design="unpaired", margin=MARGIN)
-    a, b = analyse_family(values, family, saturated={"b": "4 of 5 runs of b did not deliver the asked rate"})
-    assert a.p_adjusted == pytest.approx(2 * 2 / 924)
-    assert (b.verdict.label, b.comparison, b.p_adjusted) == ("saturated", None, None)
 
 
 def test_the_twin_of_unpaired_runs_is_not_corrected() -> None:

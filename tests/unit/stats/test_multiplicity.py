@@ -87,11 +87,6 @@ def test_max_t_of_many_blocks_draws_patterns_and_is_never_zero() -> None:
     assert step_down_max_t(d, [0.0] * 3).tolist() == p.tolist()
 
 
-@pytest.mark.parametrize(("test", "expected"), [("difference", [6, 7, 8, 9, 10]), ("equivalence", [5, 6, 7, 8, 9])])
-def test_the_table_of_the_method(test: str, expected: list[int]) -> None:
-    assert [smallest_n(m, 0.05, test) for m in (1, 3, 5, 10, 15)] == expected  # type: ignore[arg-type]
-
-
 @given(st.integers(1, 60), st.sampled_from([0.01, 0.04, 0.05, 0.1]))
 def test_smallest_n_is_the_first_that_reaches_alpha(m: int, alpha: float) -> None:
     n = smallest_n(m, alpha)

@@ -65,14 +65,14 @@ def _of_calls(source: Source, calls: list[Fields], sample_floor: float) -> Laten
 
 
 def _of_summary(source: Source, whole: Fields, good: int, sample_floor: float) -> Latencies:
-    found = {}
+    percentiles = {}
     for item in whole.objects("latencyDistribution"):
         share, latency = item.integer("percentage"), item.number("latency")
         if share is not None and latency is not None:
-            found[f"p{share}"] = Reading(latency * _NS)
+            percentiles[f"p{share}"] = Reading(latency * _NS)
     # Its average is over failed calls too, so it is left out.
     slowest = reading(whole, "slowest", _NS)
-    return of_percentiles(source, found, good, sample_floor, largest=slowest, failed_inside=False)
+    return of_percentiles(source, percentiles, good, sample_floor, largest=slowest, failed_inside=False)
 
 
 FORMAT = Format("ghz", holding("latencyDistribution", "statusCodeDistribution", "count"), _read)

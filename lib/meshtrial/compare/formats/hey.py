@@ -35,12 +35,12 @@ def _read_text(source: Source, sample_floor: float) -> Recorded:
     text = source.text
     summary = dict(_SUMMARY.findall(text))
     rate, size = _RATE.search(text), _SIZE.search(text)
-    found = {f"p{share}": _reading(source, value) for share, value in _PERCENTILE.findall(text)}
+    percentiles = {f"p{share}": _reading(source, value) for share, value in _PERCENTILE.findall(text)}
     codes = {code: int(n) for code, n in _STATUS.findall(text)}
     lost = sum(int(n) for n in _ERROR.findall(text.partition("Error distribution:")[2]))
     if lost and not codes:
         raise InputFileError(source.path, f"holds no answer: all of its {lost} requests failed")
-    if not {"Total", "Slowest", "Average"} <= set(summary) or rate is None or not found or not codes:
+    if not {"Total", "Slowest", "Average"} <= set(summary) or rate is None or not percentiles or not codes:
         raise InputFileError(source.path, "is hey's text without its end (Status code distribution): it was cut off")
     answered = sum(codes.values())
     good = sum(n for code, n in codes.items() if code < "400")
@@ -58,7 +58,7 @@ def _read_text(source: Source, sample_floor: float) -> Recorded:
     return recorded(
         source,
         "hey",
-        of_percentiles(source, found, good, sample_floor, mean=mean, largest=largest),
+        of_percentiles(source, percentiles, good, sample_floor, mean=mean, largest=largest),
         settings,
         requests=answered + lost,
         failed=answered - good + lost,

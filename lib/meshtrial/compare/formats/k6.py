@@ -65,13 +65,13 @@ def _read_summary(source: Source, sample_floor: float) -> Recorded:
     lasted = _lasted(whole, counter)
     rate = requests / lasted if requests is not None and lasted else None
     # p(90), but p90 in the form with a version as k6 1.8 writes it.
-    found = readings(trend, "p({})", _MS) | readings(trend, "p{}", _MS)
+    percentiles = readings(trend, "p({})", _MS) | readings(trend, "p{}", _MS)
     median = reading(trend, "med", _MS)
-    found |= {} if median is None else {"p50": median}
+    percentiles |= {} if median is None else {"p50": median}
     ended = parse_time_ns(whole.inside("metadata").text("generated_at") or "")
     mean, largest = reading(trend, "avg", _MS), reading(trend, "max", _MS)
     good = None if requests is None else requests - (failed or 0)
-    told = of_percentiles(source, found, good, sample_floor, mean=mean, largest=largest, failed_inside=not apart)
+    told = of_percentiles(source, percentiles, good, sample_floor, mean=mean, largest=largest, failed_inside=not apart)
     settings = LoadSettings(
         generator="k6",
         client="grpc" if name == _TRENDS[1] else None,
@@ -109,11 +109,11 @@ def _metrics(whole: Fields) -> dict[str, Fields]:
         listed = whole.inside("results").objects("metrics")
         return {name: item.inside("values") for item in listed if (name := item.text("name")) is not None}
     metrics = whole.inside("metrics")
-    found = {}
+    named = {}
     for name in metrics.data:
         item = metrics.inside(name)
-        found[name] = item.inside("values") if "values" in item.data else item
-    return found
+        named[name] = item.inside("values") if "values" in item.data else item
+    return named
 
 
 def _lasted(whole: Fields, counter: Fields | None) -> float | None:
@@ -136,7 +136,7 @@ def _users(metrics: Mapping[str, Fields]) -> int | None:
 
 def _sent_share(metrics: Mapping[str, Fields]) -> float | None:
     dropped, made = (
-        None if (found := metrics.get(name)) is None else found.number("count")
+        None if (counter := metrics.get(name)) is None else counter.number("count")
         for name in ("dropped_iterations", "iterations")
     )
     return _share(dropped, made)
@@ -188,8 +188,8 @@ def _is_good(tags: Mapping[str, Any], *, grpc: bool) -> bool:
 
 def _points(source: Source, metric: str) -> float:
     mark = f'"{metric}"'.encode()
-    found = (line for line in source.lines(_STREAM, mark) if line.data.get("type") == "Point")
-    return sum(line.inside("data").number("value") or 0.0 for line in found if line.data.get("metric") == metric)
+    points = (line for line in source.lines(_STREAM, mark) if line.data.get("type") == "Point")
+    return sum(line.inside("data").number("value") or 0.0 for line in points if line.data.get("metric") == metric)
 
 
 SUMMARY = Format("k6 summary", _is_summary, _read_summary)

@@ -54,7 +54,7 @@ def reading(fields: Fields, name: str, unit_s: float) -> Reading | None:
 def readings(fields: Fields, called: str, unit_s: float) -> dict[str, Reading]:
     """The percentiles of the registry that a file has, where it calls the 99.9th by ``called`` with 99.9 in it."""
     names = {key: called.format(q.label.removeprefix("p")) for key, q in PERCENTILES.items()}
-    return {key: found for key, name in names.items() if (found := reading(fields, name, unit_s)) is not None}
+    return {key: known for key, name in names.items() if (known := reading(fields, name, unit_s)) is not None}
 
 
 def of_requests(
@@ -101,7 +101,7 @@ def of_counts(
 
 def of_percentiles(
     source: Source,
-    found: Mapping[str, Reading],
+    percentiles: Mapping[str, Reading],
     good: int | None,
     sample_floor: float,
     *,
@@ -116,7 +116,7 @@ def of_percentiles(
     """
     if good == 0:  # what a tool prints of nothing is no latency
         return Latencies({}, {})
-    known = {key: found[key] for key in QUANTILES if key in found}
+    known = {key: percentiles[key] for key in QUANTILES if key in percentiles}
     _require_sound(source, np.array([reading.value_s for reading in (*known.values(), *filter(None, (mean, largest)))]))
     ordered = [*itertools.pairwise(known.items())]
     if largest is not None:  # above all of them, and above the mean

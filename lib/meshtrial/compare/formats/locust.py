@@ -29,9 +29,9 @@ _LOOP = (
 
 
 def _is_json(source: Source) -> bool:
-    found = source.document
+    entries = source.document
     keys = {"num_requests", "response_times", "num_failures"}
-    return isinstance(found, list) and bool(found) and isinstance(found[0], dict) and keys <= set(found[0])
+    return isinstance(entries, list) and bool(entries) and isinstance(entries[0], dict) and keys <= set(entries[0])
 
 
 def _read_table(source: Source, sample_floor: float) -> Recorded:
@@ -41,7 +41,7 @@ def _read_table(source: Source, sample_floor: float) -> Recorded:
     requests, failed = total.integer("Request Count"), total.integer("Failure Count")
     if requests is None or failed is None:
         raise total.broken("Request Count or Failure Count is missing")
-    found = {
+    percentiles = {
         key: rounded
         for key, q in PERCENTILES.items()
         if (rounded := _rounded(total, f"{q.label.removeprefix('p')}%")) is not None
@@ -56,7 +56,7 @@ def _read_table(source: Source, sample_floor: float) -> Recorded:
     return recorded(
         source,
         "Locust table",
-        of_percentiles(source, found, requests - failed, sample_floor, mean=mean, largest=largest),
+        of_percentiles(source, percentiles, requests - failed, sample_floor, mean=mean, largest=largest),
         settings,
         requests=requests,
         failed=failed,
@@ -76,8 +76,8 @@ def _read_json(source: Source, sample_floor: float) -> Recorded:
         summed += entry.number("total_response_time") or 0.0
         for written, count in entry.counts("response_times").items():
             counts[_milliseconds(entry, written)] += count
-    starts = [found for entry in entries if (found := entry.number("start_time")) is not None]
-    ends = [found for entry in entries if (found := entry.number("last_request_timestamp")) is not None]
+    starts = [moment for entry in entries if (moment := entry.number("start_time")) is not None]
+    ends = [moment for entry in entries if (moment := entry.number("last_request_timestamp")) is not None]
     if not starts or not counts or not requests:
         raise InputFileError(source.path, "is a JSON of Locust without start_time or response_times")
     if not 0 <= min(starts) < _LATEST_S:

@@ -29,8 +29,8 @@ def _recognises(source: Source) -> bool:
 
 
 def _results(source: Source) -> list[object]:
-    found = source.document["results"]
-    return found if isinstance(found, list) else []
+    results = source.document["results"]
+    return results if isinstance(results, list) else []
 
 
 def _read(source: Source, sample_floor: float) -> Recorded:
@@ -92,7 +92,7 @@ def _read(source: Source, sample_floor: float) -> Recorded:
 
 def _statistic(result: Fields, name: str) -> Fields | None:
     wanted = f"benchmark_http_client.{name}"
-    return next((found for found in result.objects("statistics") if found.text("id") == wanted), None)
+    return next((one for one in result.objects("statistics") if one.text("id") == wanted), None)
 
 
 def _latencies(source: Source, statistic: Fields, sample_floor: float) -> Latencies:
@@ -108,12 +108,12 @@ def _latencies(source: Source, statistic: Fields, sample_floor: float) -> Latenc
         before = count
     if not ends or before != statistic.integer("count"):
         raise statistic.broken(f"the percentiles of {_ID} end at {before} of {statistic.data.get('count')!r} requests")
-    found = of_counts(source, ends, counts, sample_floor)
+    counted = of_counts(source, ends, counts, sample_floor)
     mean, largest = _seconds(statistic, "mean"), _seconds(statistic, "max")
-    values = dict(found.values)
+    values = dict(counted.values)
     values |= {} if mean is None else {"latency_mean_s": mean}
     values |= {"latency_max_s": ends[-1] if largest is None else largest}
-    return Latencies(values, found.bounds, found.failed_inside)
+    return Latencies(values, counted.bounds, counted.failed_inside)
 
 
 def _seconds(fields: Fields, name: str) -> float | None:
@@ -121,10 +121,10 @@ def _seconds(fields: Fields, name: str) -> float | None:
     value = fields.data.get(name)
     if value is None:
         return None
-    found = parse_duration_s(value) if isinstance(value, str) and len(value) < 40 else None
-    if found is None or found > 1e9:
+    seconds = parse_duration_s(value) if isinstance(value, str) and len(value) < 40 else None
+    if seconds is None or seconds > 1e9:
         raise InputFileError(fields.path, f"is not a whole {fields.what}: {name} is {str(value)[:40]!r}, no duration")
-    return found
+    return seconds
 
 
 FORMAT = Format("nighthawk", _recognises, _read)

@@ -40,8 +40,8 @@ def _read_summary(source: Source, sample_floor: float) -> Recorded:
         body_bytes=summary.number("sizePerRequest"),
     )
     mean, largest = reading(summary, "average", 1.0), reading(summary, "slowest", 1.0)
-    inside, found = not apart and good < answered, readings(listed, "p{}", 1.0)
-    told = of_percentiles(source, found, good, sample_floor, mean=mean, largest=largest, failed_inside=inside)
+    inside, percentiles = not apart and good < answered, readings(listed, "p{}", 1.0)
+    told = of_percentiles(source, percentiles, good, sample_floor, mean=mean, largest=largest, failed_inside=inside)
     requests, failed = answered + lost, answered - good + lost
     note = f"oha's own percentiles; {_LOOP}"
     return recorded(source, "oha", told, settings, requests=requests, failed=failed, notes=(note,))

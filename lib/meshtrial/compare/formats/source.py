@@ -57,8 +57,8 @@ class Source:
     def first_line(self) -> dict[str, Any]:
         """The object of its first line, of files that hold one a line; empty for others."""
         line = self.data.lstrip().partition(b"\n")[0]
-        found = _value(line) if self.head[:1] == "{" else None
-        return found if isinstance(found, dict) else {}
+        first = _value(line) if self.head[:1] == "{" else None
+        return first if isinstance(first, dict) else {}
 
     def holds(self, *keys: str) -> bool:
         """Whether it is one JSON object with these keys."""

@@ -43,7 +43,7 @@ def _read_report(source: Source, sample_floor: float) -> Recorded:
     if requests is None:
         raise whole.broken("requests is missing")
     good = sum(n for code, n in codes.items() if "200" <= code < "400")
-    found = readings(latencies, "{}th", _NS)
+    percentiles = readings(latencies, "{}th", _NS)
     lasted = whole.number("duration")
     settings = LoadSettings(
         generator="vegeta",
@@ -58,7 +58,7 @@ def _read_report(source: Source, sample_floor: float) -> Recorded:
     return recorded(
         source,
         "vegeta report",
-        of_percentiles(source, found, good, sample_floor, mean=mean, largest=largest),
+        of_percentiles(source, percentiles, good, sample_floor, mean=mean, largest=largest),
         settings,
         requests=requests,
         failed=requests - good,

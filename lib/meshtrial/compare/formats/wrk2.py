@@ -62,7 +62,7 @@ def _read(source: Source, sample_floor: float) -> Recorded:
     if scheduled and spectrum is None:
         raise InputFileError(source.path, "is wrk2's text without the whole spectrum (#[Mean ...): it was cut off")
     complete = int(done[1])
-    lost = [int(n) for found in _SOCKETS.findall(whole) for n in re.findall(r"\d{1,18}", found)]
+    lost = [int(n) for counted in _SOCKETS.findall(whole) for n in re.findall(r"\d{1,18}", counted)]
     status = sum(int(n) for n in _STATUS.findall(whole))
     behind = int(spectrum[3]) if spectrum else complete
     begin, connections = _BEGIN.search(whole), _CONNECTIONS.search(whole)
@@ -92,13 +92,13 @@ def _read(source: Source, sample_floor: float) -> Recorded:
 def _latencies(
     source: Source, text: str, table: str, spectrum: re.Match[str] | None, good: int, sample_floor: float
 ) -> Latencies:
-    found = {}
+    percentiles = {}
     printed = {round(float(share) / 100, 6): _reading(value, unit) for share, value, unit in _ROW.findall(table)}
     listed = {float(share): _in_ms(value) for value, share, _ in _SPECTRUM.findall(text)} if spectrum else {}
     for key, q in QUANTILES.items():
         reading = listed.get(q) or printed.get(q)
         if reading is not None:
-            found[key] = reading
+            percentiles[key] = reading
     overall = _OVERALL.search(text)
     if spectrum:
         mean, largest = Reading(float(spectrum[1]) / 1e3), _in_ms(spectrum[2])
@@ -106,7 +106,7 @@ def _latencies(
         mean, largest = _reading(overall[1], overall[2]), _reading(overall[3], overall[4])
     else:
         raise InputFileError(source.path, "is wrk's text without its line Latency: it was cut off")
-    return of_percentiles(source, found, good, sample_floor, mean=mean, largest=largest)
+    return of_percentiles(source, percentiles, good, sample_floor, mean=mean, largest=largest)
 
 
 def _reading(value: str, unit: str) -> Reading:

@@ -12,6 +12,7 @@ from meshtrial.design.studies import (
     decomposition,
     feature_impact,
     mesh_comparison,
+    propagation,
     rollout,
     scale_out,
 )
@@ -34,6 +35,7 @@ STUDIES: dict[str, StudyModule] = {
     "decomposition": decomposition,
     "feature_impact": feature_impact,
     "mesh_comparison": mesh_comparison,
+    "propagation": propagation,
     "rollout": rollout,
     "scale_out": scale_out,
 }

@@ -37,7 +37,7 @@ def build(values: Mapping[str, Any]) -> Study:
     return common.study_of(
         "calibration",
         values,
-        title="Calibration on this machine",
+        title="Injected delays, found again",
         question="Which injected delays are seen, and is nothing seen where nothing was injected?",
         app="echo",
         blocks=profile.blocks,

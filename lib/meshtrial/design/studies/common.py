@@ -17,7 +17,7 @@ from meshtrial.design.responses import (
     response,
 )
 from meshtrial.design.shares import require_possible
-from meshtrial.design.study import PROTOCOLS, STANDING, Load, Study, Treatment, with_pairs
+from meshtrial.design.study import ARRIVALS, MOST_UNUSED, PROTOCOLS, STANDING, Load, Study, Treatment, with_pairs
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
 
@@ -71,6 +71,7 @@ LOAD = (
     Parameter("response_bytes", 0, "body of the answer; 0 is what the app answers by itself", low=0, high=2**20),
     Parameter("headers", 0, "further request headers of 64 bytes each", low=0, high=100),
     Parameter("keepalive", True, "false closes the connection after every request"),
+    Parameter("arrivals", "uniform", "jitter moves each send by up to 10 % of the wait before it", allowed=ARRIVALS),
     Parameter("catchup", True, "false skips overdue sends instead of making up for them"),
     Parameter("timeout_s", 5.0, "seconds that the client waits for an answer", low=0.001, high=3600),
     Parameter("replicas", 1, "copies of the application, which the data plane balances", low=1, high=64),
@@ -116,12 +117,19 @@ PROBE = Parameter("probe", False, "true counts system calls a request afterwards
 TRACE_SAMPLING = Parameter(
     "trace_sampling", 100.0, "percent of requests that are traced where observability is on", low=0.1, high=100
 )
+UNUSED_SERVICES = Parameter(
+    "unused_services",
+    0,
+    "on a cluster: services beside the application that nobody calls",
+    low=0,
+    high=MOST_UNUSED,
+)
 CLOSED_LOOP = Parameter("closed_loop", False, "true sends as fast as answers come instead of at a rate")
-CALLED = (APP, PROTOCOL, PROBE, RAMP, VERSIONS)
+CALLED = (APP, PROTOCOL, PROBE, RAMP, UNUSED_SERVICES, VERSIONS)
 # What a load takes from the parameters as they are, where a study has them.
 _AS_GIVEN = (
-    *("payload_bytes", "response_bytes", "headers", "keepalive", "catchup", "timeout_s"),
-    *("protocol", "replicas", "ramp"),
+    *("payload_bytes", "response_bytes", "headers", "keepalive", "arrivals", "catchup", "timeout_s"),
+    *("protocol", "replicas", "ramp", "unused_services"),
 )
 
 
@@ -168,13 +176,13 @@ def generators_of(values: Mapping[str, Any]) -> tuple[int, ...]:
     copies = int(values.get("replicas", 1)) if values["backend"] == "local" else 1
     least = max(copies, 2 if values.get("protocol") == "mixed" else 1)
     asked = _whole_numbers("generators", str(values["generators"]), 64, "")
-    found = tuple(dict.fromkeys(max(number, least) for number in asked)) or (least,)
-    if copies > 1 and (any(number % copies for number in found) or values.get("protocol") == "mixed"):
+    numbers = tuple(dict.fromkeys(max(number, least) for number in asked)) or (least,)
+    if copies > 1 and (any(number % copies for number in numbers) or values.get("protocol") == "mixed"):
         raise UsageError(
             f"replicas = {copies} on one machine: generators must be a multiple of it, all of one protocol; "
             f"take generators = {copies}"
         )
-    return found
+    return numbers
 
 
 def over_generators(loads: Iterable[Load], values: Mapping[str, Any]) -> tuple[Load, ...]:
@@ -204,14 +212,14 @@ def _whole_numbers(name: str, text: str, most: int, example: str) -> list[int]:
 
 def treatments_of(text: str, default: tuple[str, ...]) -> tuple[Treatment, ...]:
     """Parse the list; the baseline's permanent A/A twin joins it when it was left out."""
-    found = [Treatment.parse(item) for item in (split_list(text) or default)]
-    plain = [treatment for treatment in found if not treatment.twin]
+    treatments = [Treatment.parse(item) for item in (split_list(text) or default)]
+    plain = [treatment for treatment in treatments if not treatment.twin]
     if not plain:
         raise UsageError(f"treatments = {text!r}: names no baseline, e.g. none,node-proxy")
     twin = plain[0].as_twin()
-    if twin not in found:
-        found.insert(1, twin)
-    return tuple(found)
+    if twin not in treatments:
+        treatments.insert(1, twin)
+    return tuple(treatments)
 
 
 def baseline_of(treatments: tuple[Treatment, ...]) -> Treatment:
@@ -246,12 +254,12 @@ def stopping_of(text: str, blocks: int, alpha: float) -> stats.StoppingRule:
 
 def primary_of(text: str, default: tuple[str, ...]) -> tuple[str, ...]:
     """Full names of the primary responses."""
-    found = tuple(response(item).name for item in split_list(text)) or default
+    names = tuple(response(item).name for item in split_list(text)) or default
     judged = default_margins()
-    for name in found:
+    for name in names:
         if name not in judged:
             raise UsageError(f"primary: {name} is described only, it gets no verdict")
-    return found
+    return names
 
 
 def _drawn_seed(part: str) -> int:
@@ -261,7 +269,7 @@ def _drawn_seed(part: str) -> int:
     """
     drawn = secrets.randbelow(2**32 - 1) + 1
     if part:
-        raise UsageError(f"part = {part}: all parts need the same seed; give each of them one, e.g. seed={drawn}")
+        raise UsageError(f"part = {part[:40]}: all parts need the same seed; give each of them one, e.g. seed={drawn}")
     return drawn
 
 

@@ -33,9 +33,10 @@ PROFILES = {
     "full": common.Profile(blocks=16, rps=500, connections=10, duration_s=600, warmup_s=30),
 }
 # What a block costs besides its load on a cluster (a mesh, seven deployments) is a minute, so a run is longer there and
-# there are fewer of them: in half an hour the eight blocks that nine contrasts need, each with requests for a p99.
+# there are fewer of them: in half an hour the eight blocks that nine contrasts need, each with requests for a p99. A
+# slice costs two seconds for the kubelets' readings, so there are three: with six deployments the load was 64 %.
 ON_CLUSTER = {
-    "quick": common.Profile(blocks=8, rps=500, connections=10, duration_s=20.4, warmup_s=1, slices=4),
+    "quick": common.Profile(blocks=8, rps=500, connections=10, duration_s=21, warmup_s=1, slices=3),
     "standard": common.Profile(blocks=16, rps=500, connections=10, duration_s=48, warmup_s=3, slices=4),
     "full": PROFILES["full"],
 }
@@ -80,13 +81,13 @@ def contrasts_of(treatments: tuple[Treatment, ...]) -> tuple[Contrast, ...]:
     others = [t for t in treatments if t != baseline and not t.twin]
     if not others:
         raise UsageError("treatments: names none besides the baseline, e.g. none,sidecar,sidecar+mtls")
-    found: list[Contrast] = []
+    contrasts: list[Contrast] = []
     for treatment in others:
         parent = parent_of(treatment, treatments)
         if parent is not None and parent != baseline:
-            found.append(Contrast(treatment.name, parent.name))
-        found.append(Contrast(treatment.name, baseline.name))
-    return tuple(found)
+            contrasts.append(Contrast(treatment.name, parent.name))
+        contrasts.append(Contrast(treatment.name, baseline.name))
+    return tuple(contrasts)
 
 
 def parent_of(treatment: Treatment, treatments: tuple[Treatment, ...]) -> Treatment | None:

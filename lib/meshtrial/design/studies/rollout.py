@@ -20,6 +20,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     *(parameter for parameter in common.LOAD if parameter.name not in common.SLICED),
     common.APP,
     common.PROTOCOL,
+    common.UNUSED_SERVICES,
     Parameter(
         "restart_at_s", 0.0, "seconds into a run at which a restart begins; 0 is a third of it", low=0, high=86400
     ),
@@ -72,14 +73,14 @@ def contrasts_of(treatments: tuple[Treatment, ...]) -> tuple[Contrast, ...]:
         raise UsageError(f"treatments: the baseline {baseline.name} is restarted; list it without first")
     if not restarted:
         raise UsageError(f"treatments: nothing is restarted; add for example {baseline.name}+restart-app")
-    found = []
+    contrasts = []
     for treatment in restarted:
         if treatment.undisturbed not in plain:
             raise UsageError(
                 f"treatments: {treatment.name} is compared with {treatment.undisturbed.name}, which is missing"
             )
-        found.append(Contrast(treatment.name, treatment.undisturbed.name))
+        contrasts.append(Contrast(treatment.name, treatment.undisturbed.name))
         same = replace(baseline, restart=treatment.restart)
         if treatment != same and same in plain:
-            found.append(Contrast(treatment.name, same.name))
-    return tuple(found)
+            contrasts.append(Contrast(treatment.name, same.name))
+    return tuple(contrasts)

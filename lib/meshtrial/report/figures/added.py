@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
-import polars as pl
 from matplotlib.figure import Figure as Canvas
 
 from meshtrial.design.responses import PERCENTILES
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, wording
-from meshtrial.report.figure import Figure, alt_text
+from meshtrial.report.figure import Columns, Figure
 from meshtrial.report.figures.common import empty, estimate
 from meshtrial.report.frames import Contrasts
 from meshtrial.report.palette import INK
@@ -39,24 +37,23 @@ def added_latency(data: StudyData) -> Figure:
             f" Not shown: {wording.listing(missing)}, because fewer than {found.sample_floor:g} requests of a run "
             "lie beyond or because it was not asked for."
         )
-    parts = [
-        f"{_effect(row)}{f' over {row.baseline}' if len(found.baselines) > 1 else ''}"
-        f"{f' at {row.load}' if len({one.load for one in rows}) > 1 else ''}"
-        for row in rows
-    ]
-    alt = alt_text(f"Latency added over {bases} by percentile", parts)
-    return Figure(lambda sheet: _draw(found, sheet), alt, caption, _table(rows))
+    loads = {row.load for row in rows}
+
+    def says(row: VerdictRow) -> str:
+        over = f" over {row.baseline}" if len(found.baselines) > 1 else ""
+        return _effect(row) + over + (f" at {row.load}" if len(loads) > 1 else "")
+
+    seen = f"Latency added over {bases} by percentile"
+    return Figure.of(lambda sheet: _draw(found, sheet), rows, _COLUMNS, seen, says, caption)
 
 
 def _percentile(row: VerdictRow) -> str:
     return row.response.removeprefix("latency_").removesuffix("_s")
 
 
-def _ms(row: VerdictRow) -> tuple[float, float, float]:
+def _ms(row: VerdictRow) -> list[float]:
     """The estimate and the ends of its interval."""
-    values = (row.difference, row.difference_low, row.difference_high)
-    middle, low, high = (math.nan if value is None else 1e3 * value for value in values)
-    return middle, low, high
+    return [math.nan if value is None else value for value in frames.differences(row, 1e3)]
 
 
 def _draw(contrasts: Contrasts, sheet: Sheet) -> Canvas:
@@ -86,18 +83,14 @@ def _effect(row: VerdictRow) -> str:
     return f"{row.treatment}, {label}: {wording.added(row)} ({wording.added_interval(row)})"
 
 
-def _table(rows: Sequence[VerdictRow]) -> pl.DataFrame:
-    middle, low, high = zip(*map(_ms, rows), strict=True)
-    return pl.DataFrame(
-        {
-            "percentile of a typical run": [PERCENTILES[_percentile(row)].label for row in rows],
-            "load": [row.load for row in rows],
-            "treatment": [row.treatment for row in rows],
-            "over": [row.baseline for row in rows],
-            "added / ms": middle,
-            "low / ms": low,
-            "high / ms": high,
-            "kind": ["exploratory" if row.exploratory else "primary" for row in rows],
-            "verdict": [wording.verdict_text(row) for row in rows],
-        }
-    )
+_COLUMNS: Columns[VerdictRow] = {
+    "percentile of a typical run": lambda row: PERCENTILES[_percentile(row)].label,
+    "load": lambda row: row.load,
+    "treatment": lambda row: row.treatment,
+    "over": lambda row: row.baseline,
+    "added / ms": lambda row: _ms(row)[0],
+    "low / ms": lambda row: _ms(row)[1],
+    "high / ms": lambda row: _ms(row)[2],
+    "kind": lambda row: "exploratory" if row.exploratory else "primary",
+    "verdict": wording.verdict_text,
+}

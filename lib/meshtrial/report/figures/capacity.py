@@ -21,7 +21,7 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.tables import GENERATOR_GATES
 from meshtrial.report import frames, palette, wording
-from meshtrial.report.figure import Figure, alt_text
+from meshtrial.report.figure import Columns, Figure, alt_text
 from meshtrial.report.figures.common import empty, estimate, log_axis
 from meshtrial.report.palette import INK
 from meshtrial.report.sheet import Sheet
@@ -52,7 +52,7 @@ def capacity(data: StudyData) -> Figure:
     """Capacity with its interval by treatment, and latency against the share of it."""
     runs = [run for run in data.included_runs() if "search" in run.extra]
     if not runs:
-        return empty("No search for a capacity takes part in the inference: see the gates under validity.")
+        return empty("No search for a capacity takes part in the inference: see the checks under validity.")
     names = frames.order(data, [run.treatment for run in runs])
     carried = [_carried([run for run in runs if run.treatment == name]) for name in names]
     points = _points(data, runs)
@@ -65,7 +65,8 @@ def capacity(data: StudyData) -> Figure:
         "of the study's fixed rates. Lines join medians. Where generators, proxies and app share one machine, this is "
         "what they carry together." + _limits(carried)
     )
-    return Figure(lambda sheet: _draw(data, carried, points, sheet), _alt(carried), caption, _table(carried))
+    seen = "Capacity in requests a second"
+    return Figure.of(lambda sheet: _draw(data, carried, points, sheet), carried, _COLUMNS, seen, _says, caption)
 
 
 def _carried(runs: Sequence[RunRecord]) -> _Carried:
@@ -166,31 +167,22 @@ def _limits(carried: Sequence[_Carried]) -> str:
     )
 
 
-def _alt(carried: Sequence[_Carried]) -> str:
-    parts = [
-        f"{one.treatment} {wording.number(one.capacity.estimate)} ({wording.number(one.capacity.low)} to "
-        f"{wording.number(one.capacity.high)}), closed loop {wording.number(one.closed_rps)}"
-        for one in carried
-    ]
-    return alt_text("Capacity in requests a second", parts)
+def _says(one: _Carried) -> str:
+    shown = (wording.number(value) for value in (one.capacity.estimate, one.capacity.low, one.capacity.high))
+    return "{} {} ({} to {})".format(one.treatment, *shown) + f", closed loop {wording.number(one.closed_rps)}"
 
 
-def _table(carried: Sequence[_Carried]) -> pl.DataFrame:
-    return pl.DataFrame(
-        {
-            "treatment": [one.treatment for one in carried],
-            "capacity / rps": [one.capacity.estimate for one in carried],
-            "low / rps": [one.capacity.low for one in carried],
-            "high / rps": [one.capacity.high if math.isfinite(one.capacity.high) else None for one in carried],
-            "confidence / %": [100 * one.capacity.confidence for one in carried],
-            "closed loop / rps": [one.closed_rps for one in carried],
-            "deployments": [one.capacity.n for one in carried],
-            "generator CPU when confirmed / %": [
-                None if one.generator_cpu is None else 100 * one.generator_cpu for one in carried
-            ],
-            "what ended the search": [", ".join(one.limited_by) for one in carried],
-        }
-    )
+_COLUMNS: Columns[_Carried] = {
+    "treatment": lambda one: one.treatment,
+    "capacity / rps": lambda one: one.capacity.estimate,
+    "low / rps": lambda one: one.capacity.low,
+    "high / rps": lambda one: one.capacity.high if math.isfinite(one.capacity.high) else None,
+    "confidence / %": lambda one: 100 * one.capacity.confidence,
+    "closed loop / rps": lambda one: one.closed_rps,
+    "deployments": lambda one: one.capacity.n,
+    "generator CPU when confirmed / %": lambda one: None if one.generator_cpu is None else 100 * one.generator_cpu,
+    "what ended the search": lambda one: ", ".join(one.limited_by),
+}
 
 
 def ramp(data: StudyData, load: str = "") -> Figure:

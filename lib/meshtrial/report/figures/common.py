@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Literal
 
 import polars as pl
 from matplotlib.axes import Axes
@@ -16,6 +17,7 @@ from meshtrial.report.figure import Figure
 from meshtrial.report.palette import PAPER, Look
 from meshtrial.report.sheet import Sheet
 
+_LETTER_EM = 0.6  # width of a letter, by its height
 _BELOW = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)
 _FACTORS = (1.0, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0)
 
@@ -58,15 +60,38 @@ def factor_axis(axes: Axes, low: float, high: float, most: int = 7) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}{wording.TIMES}"))
 
 
+class _Spaced(MaxNLocator):
+    """As many round ticks as their labels leave room for on the axis, which is as long as the layout leaves it."""
+
+    def __init__(self, label: Callable[[float], str], most: int) -> None:
+        super().__init__(most, steps=[1, 2, 5, 10])
+        self.label, self.most = label, most
+
+    def tick_values(self, low: float, high: float) -> Any:
+        # It reckons with labels three times as wide as their letters are high; these are given in letters.
+        letters = self.axis.get_tick_space() * 3 / _LETTER_EM if self.axis is not None else math.inf
+        for most in range(self.most, 0, -1):
+            self.set_params(nbins=most)
+            found = [value for value in super().tick_values(low, high) if low <= value <= high]
+            wide = [len(self.label(value)) for value in found]
+            if all(
+                (b - a) / (high - low) * letters > (one + other) / 2 + 1
+                for (a, b), (one, other) in zip(pairwise(found), pairwise(wide), strict=True)
+            ):
+                return found
+        return [min(found, key=abs)]
+
+
 def added_axis(axes: Axes, low: float, high: float, unit: str, most: int = 7) -> None:
     """An axis of what is added, in its unit: −0.1 ms, 0 ms, +0.1 ms."""
+
+    def label(value: float, _: object = None) -> str:
+        # The last digit that a tick has is far above a float's own.
+        return f"{wording.signed(round(value, 9))}{wording.NBSP}{unit}".strip()
+
     axes.set_xlim(low, high)
-    fewer = max(2, most - 1 if len(unit) <= len("ms") else most * 2 // 3)  # labels are longer than those of factors
-    axes.xaxis.set_major_locator(MaxNLocator(fewer, steps=[1, 2, 5, 10]))
-    # The last digit that a tick has is far above a float's own.
-    axes.xaxis.set_major_formatter(
-        FuncFormatter(lambda value, _: f"{wording.signed(round(value, 9))}{wording.NBSP}{unit}".strip())
-    )
+    axes.xaxis.set_major_locator(_Spaced(label, most))
+    axes.xaxis.set_major_formatter(FuncFormatter(label))
 
 
 def log_axis(axes: Axes, which: Literal["x", "y"], low: float, high: float, most: int = 6) -> None:

@@ -88,35 +88,46 @@ def _without_course(rows: pl.DataFrame) -> str:
 
 def _rows(data: StudyData, load: str) -> pl.DataFrame:
     """Course of every included run; of components those of the data plane together."""
-    found = []
-    for run in data.included_runs():
-        if run.load != load:
-            continue
-        own = data.series(run)
-        if own.is_empty():
-            continue
-        whole = own.filter(pl.col("second") < whole_seconds(own))
-        proxies = [u.component for u in run.usage if u.role == "data plane"]
-        requests = whole.filter(pl.col("component") == "", ~pl.col("measure").str.starts_with("failed "))
-        cpu = whole.filter(pl.col("measure") == "cpu_cores", pl.col("component").is_in(proxies))
-        keys = ["slice", "second", "measure"]
-        parts = [requests.select(*keys, "value"), cpu.group_by(keys).agg(pl.col("value").sum()).select(*keys, "value")]
-        found.append(
-            pl.concat(parts).with_columns(
-                pl.lit(run.treatment).alias("treatment"), pl.format("{}/{}", pl.lit(run.run_id), "slice").alias("run")
-            )
+    whole, runs = _whole_seconds(data, load)
+    proxies = [
+        (place, used.component) for place, run in enumerate(runs) for used in run.usage if used.role == "data plane"
+    ]
+    parts = pl.DataFrame(proxies, schema={"run": pl.Int32, "component": pl.String}, orient="row").unique()
+    requests = whole.filter(pl.col("component") == "", ~pl.col("measure").str.starts_with("failed "))
+    cpu = whole.filter(measure="cpu_cores").join(parts, on=["run", "component"], how="semi")
+    keys = ["run", "slice", "second", "measure"]
+    summed = cpu.group_by(keys, maintain_order=True).agg(pl.col("value").sum())
+    rows = pl.concat([requests.select(*keys, "value"), summed]).sort("run", maintain_order=True)
+    return rows.join(_named(runs), on="run", maintain_order="left").select(
+        *("slice", "second", "measure", "value", "treatment"), pl.format("{}/{}", "run_id", "slice").alias("run")
+    )
+
+
+def _named(runs: Sequence[RunRecord]) -> pl.DataFrame:
+    """Each run by its place."""
+    found = [(place, run.run_id, run.treatment, run.repetition) for place, run in enumerate(runs)]
+    kinds = {"run": pl.Int32, "run_id": pl.String, "treatment": pl.String, "block": pl.Int32}
+    return pl.DataFrame(found, schema=kinds, orient="row")
+
+
+def _whole_seconds(data: StudyData, load: str) -> tuple[pl.DataFrame, list[RunRecord]]:
+    """The course of every included run in the seconds that it sent in to their end: the last one seldom is."""
+    runs = [run for run in data.included_runs() if run.load == load]
+    every = data.courses(runs)
+    ordered, value = ("second", "slice"), pl.col("value")
+    sent = (
+        every.filter(measure="sent")
+        .group_by("run")
+        .agg(
+            pl.len().alias("n"),
+            pl.col("second").max().alias("last"),
+            (value.sort_by(*ordered).last() > 0.8 * value.median()).alias("full"),
         )
-    schema = {"slice": pl.Int32, "second": pl.Int32, "measure": pl.String, "value": pl.Float64}
-    return pl.concat(found) if found else pl.DataFrame(schema=schema | {"treatment": pl.String, "run": pl.String})
-
-
-def whole_seconds(own: pl.DataFrame) -> int:
-    """Seconds that were sent in to their end: the last one seldom is."""
-    sent = own.filter(pl.col("measure") == "sent").sort("second")
-    if sent.height < 2:
-        return sent.height
-    last, usual = float(sent["value"][-1]), float(sent["value"].median() or 0)  # type: ignore[arg-type]
-    return int(sent["second"].max()) + (last > 0.8 * usual)  # type: ignore[arg-type]
+    )
+    whole = pl.when(pl.col("n") < 2).then("n").otherwise(pl.col("last") + pl.col("full").cast(pl.Int32))
+    ends = sent.select("run", whole.alias("end"))
+    kept = every.join(ends, on="run", maintain_order="left").filter(pl.col("second") < pl.col("end"))
+    return kept.drop("end"), runs
 
 
 def _worth(rows: pl.DataFrame, measure: str) -> bool:
@@ -172,8 +183,8 @@ def strip(data: StudyData, load: str = "") -> Figure:
         Label of a load; without it the last of the study that searches nothing.
     """
     load = load or frames.last_asked(data)
-    runs = [run for run in data.included_runs() if run.load == load]
-    found = ((label, _seconds(data, runs, measure)) for measure, label in _STRIPPED)
+    whole, runs = _whole_seconds(data, load)
+    found = ((label, _seconds(whole, runs, measure)) for measure, label in _STRIPPED)
     label, rows = next(((label, rows) for label, rows in found if not rows.is_empty()), ("", pl.DataFrame()))
     if why := _without_course(rows):
         return empty(why)
@@ -194,28 +205,17 @@ def strip(data: StudyData, load: str = "") -> Figure:
     )
 
 
-def _seconds(data: StudyData, runs: list[RunRecord], measure: str) -> pl.DataFrame:
+def _seconds(whole: pl.DataFrame, runs: Sequence[RunRecord], measure: str) -> pl.DataFrame:
     """One row per run and second; slices of a run follow one another."""
-    found = []
-    for run in runs:
-        every = data.series(run)
-        if every.is_empty():
-            continue
-        own = every.filter(pl.col("measure") == measure, pl.col("component") == "", pl.col("value") > 0)
-        seconds = own.filter(pl.col("second") < whole_seconds(every)).sort("slice", "second").with_row_index("at")
-        found.append(
-            seconds.select(
-                pl.lit(run.run_id).alias("run"),
-                pl.lit(run.treatment).alias("treatment"),
-                pl.lit(run.repetition).alias("block"),
-                pl.col("at").cast(pl.Int64).alias("second"),
-                (1e3 * pl.col("value")).alias("ms"),
-            )
-        )
-    if not found:
-        return pl.DataFrame()
+    own = whole.filter(pl.col("measure") == measure, pl.col("component") == "", pl.col("value") > 0)
+    seconds = own.sort("run", "slice", "second").join(_named(runs), on="run", maintain_order="left")
     middle = pl.col("ms").median().over("treatment")
-    return pl.concat(found, how="vertical_relaxed").with_columns((pl.col("ms") / middle).alias("times"))
+    return seconds.select(
+        pl.col("run_id").alias("run"),
+        *("treatment", "block"),
+        pl.int_range(pl.len(), dtype=pl.Int64).over("run").alias("second"),
+        (1e3 * pl.col("value")).alias("ms"),
+    ).with_columns((pl.col("ms") / middle).alias("times"))
 
 
 def _draw_strips(data: StudyData, rows: pl.DataFrame, ends: tuple[float, float], label: str, sheet: Sheet) -> Canvas:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import polars as pl
 from matplotlib.figure import Figure as Canvas
 
 from meshtrial.inference.instrument import Detection, detections
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
-from meshtrial.report import wording
-from meshtrial.report.figure import Figure
+from meshtrial.report import frames, wording
+from meshtrial.report.figure import Columns, Figure
 from meshtrial.report.figures.common import empty, estimate
 from meshtrial.report.palette import INK, Look
 from meshtrial.report.sheet import SMALL, Sheet
@@ -24,24 +23,25 @@ def detection(data: StudyData) -> Figure:
     # Without a relay, what lies off the line is a treatment's own cost and no error of the instrument.
     if not delays or not any("relay" in run.extra for run in data.runs):
         return empty("No injected delay has been analysed.")
-    alt = "; ".join(
-        f"{wording.plain(one.applied_s * 1e6)} us injected: {wording.plain((one.row.difference or 0) * 1e6)} us "
-        f"estimated, {one.row.sentence}"
-        for one in delays
-    )
     caption = (
         "Delay added to the median request, estimated within blocks, against the mean delay that the relay says it "
         "added. The line is where both are the same. Circles: called slower. Squares: shown to be below the "
         "margin. Diamonds: inconclusive. The relay delays each request on its way in; a p50 can gain more or less than "
         "the mean."
     )
-    return Figure(lambda sheet: _draw(delays, sheet), alt, caption, _table(delays))
+    return Figure.of(
+        lambda sheet: _draw(delays, sheet), delays, _COLUMNS, "Injected delays, found again", _says, caption
+    )
 
 
-def _microseconds(row: VerdictRow) -> tuple[float, float, float]:
+def _says(one: Detection) -> str:
+    injected, found = (wording.plain(value * 1e6) for value in (one.applied_s, one.row.difference or 0))
+    return f"{injected} us injected: {found} us estimated, {one.row.sentence}"
+
+
+def _microseconds(row: VerdictRow) -> list[float]:
     """The estimate and the ends of its interval."""
-    middle, low, high = ((value or 0.0) * 1e6 for value in (row.difference, row.difference_low, row.difference_high))
-    return middle, low, high
+    return [value or 0.0 for value in frames.differences(row, 1e6)]
 
 
 def _draw(delays: list[Detection], sheet: Sheet) -> Canvas:
@@ -59,14 +59,13 @@ def _draw(delays: list[Detection], sheet: Sheet) -> Canvas:
     return figure
 
 
-def _table(delays: list[Detection]) -> pl.DataFrame:
-    rows = [
-        (
-            *(one.treatment, one.asked_s * 1e6, one.applied_s * 1e6, *_microseconds(one.row)),
-            None if one.detectable_s is None else one.detectable_s * 1e6,
-            one.row.sentence,
-        )
-        for one in delays
-    ]
-    columns = ["treatment", "asked, us", "added by the relay, us", "estimated at p50, us", "low", "high"]
-    return pl.DataFrame(rows, schema=[*columns, "smallest effect seen, us", "verdict"], orient="row")
+_COLUMNS: Columns[Detection] = {
+    "treatment": lambda one: one.treatment,
+    "asked, us": lambda one: one.asked_s * 1e6,
+    "added by the relay, us": lambda one: one.applied_s * 1e6,
+    "estimated at p50, us": lambda one: _microseconds(one.row)[0],
+    "low": lambda one: _microseconds(one.row)[1],
+    "high": lambda one: _microseconds(one.row)[2],
+    "smallest effect seen, us": lambda one: None if one.detectable_s is None else one.detectable_s * 1e6,
+    "verdict": lambda one: one.row.sentence,
+}

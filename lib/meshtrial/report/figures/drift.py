@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -133,18 +132,7 @@ def _draw(
 def _positions(axis: Axes, residuals: pl.DataFrame, sheet: Sheet) -> None:
     shown = residuals.with_columns((100 * (pl.col("residual").exp() - 1)).alias("percent"))
     if not shown.is_empty():
-        sns.stripplot(
-            data=frames.for_seaborn(shown.select("position", "percent").sort("position")),
-            x="position",
-            y="percent",
-            ax=axis,
-            native_scale=True,
-            jitter=False,
-            color=INK,
-            alpha=0.4,
-            size=4,
-            legend=False,
-        )
+        axis.plot(shown["position"], shown["percent"], "o", color=INK, markersize=4, markeredgewidth=0, alpha=0.4)
         for position, middle in shown.group_by("position").agg(pl.col("percent").median()).sort("position").iter_rows():
             axis.plot([position - 0.28, position + 0.28], [middle, middle], color=INK, linewidth=2.2)
     axis.axhline(0, color=INK, linewidth=0.8)

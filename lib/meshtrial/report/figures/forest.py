@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, palette, svg, wording
-from meshtrial.report.figure import Figure, alt_text
+from meshtrial.report.figure import Columns, Figure
 from meshtrial.report.figures.common import added_axis, empty, estimate, factor_axis
 from meshtrial.report.frames import Contrasts
 from meshtrial.report.palette import INK
@@ -32,6 +31,23 @@ _DOTTED = (
     "The A/A twin is the baseline deployed a second time: dotted lines carry the ends of its interval, what noise "
     "alone does, to the other rows."
 )
+_COLUMNS: Columns[VerdictRow] = {
+    "treatment": wording.treatment,
+    "against": lambda row: row.baseline,
+    "load": lambda row: row.load,
+    "response": wording.typical,
+    "ratio": lambda row: row.ratio,
+    "low": lambda row: row.ci_low,
+    "high": lambda row: row.ci_high,
+    "difference": lambda row: row.difference,
+    "difference low": lambda row: row.difference_low,
+    "difference high": lambda row: row.difference_high,
+    "verdict on": lambda row: row.scale,
+    "confidence / %": lambda row: None if row.confidence is None else 100 * row.confidence,
+    "margin": lambda row: row.margin,
+    "blocks": lambda row: row.n_blocks,
+    "verdict": wording.verdict_text,
+}
 _TWO = (
     " A and B are two studies: what one deployed, the other may lack. They share no block, so a difference between "
     "them may be the day as well as anything else; mt.tables.between says what agrees."
@@ -67,7 +83,7 @@ def forest_of(contrasts: Contrasts, note: str = "") -> Figure:
     if absent:
         named = wording.listing([f"{wording.short_label(row.response)} at {row.load}" for row in absent])
         caption += f" Not reported, and not drawn: {named}."
-    return Figure(lambda sheet: _draw(contrasts, shown, sheet), _alt(rows), caption + note, _table(rows))
+    return _figure(lambda sheet: _draw(contrasts, shown, sheet), rows, caption + note)
 
 
 def two_studies(data: StudyData, other: StudyData) -> Figure:
@@ -150,14 +166,8 @@ def _drawn(row: VerdictRow, added: bool) -> _Drawn | None:
     """What of a row an axis can show; None where its effect is the other one, or there is none."""
     if not row.n_blocks or row.by_difference != added:
         return None
-    if added:
-        scale = wording.response_of(row).scale
-        values = (
-            None if end is None else end * scale for end in (row.difference, row.difference_low, row.difference_high)
-        )
-    else:
-        values = (end if end and end > 0 else None for end in (row.ratio, row.ci_low, row.ci_high))
-    middle, low, high = values
+    # A logarithmic axis has no place for zero.
+    middle, low, high = (end if added or (end and end > 0) else None for end in frames.effect(row))
     return None if middle is None else _Drawn(middle, low, high)
 
 
@@ -211,11 +221,11 @@ def _band(row: VerdictRow, added: bool) -> tuple[float, ...]:
 def _draw(contrasts: Contrasts, panels: Sequence[Contrasts], sheet: Sheet) -> Canvas:
     figure, axes = sheet.panels([0.62 + sheet.row_in * len(panel.rows) for panel in panels])
     for axis, panel in zip(axes, panels, strict=True):
-        axis.set_title(sheet.wrapped(contrasts.title(panel.rows[0], wording.typical(panel.rows[0]))))
-        _axis(axis, panel.rows, sheet.ticks)
-        _background(axis, panel.rows, _added(panel.rows))
         # Over its row a name shares the line with the verdict.
         names = [row.treatment if sheet.narrow else wording.treatment(row) for row in panel.rows]
+        axis.set_title(sheet.wrapped(contrasts.title(panel.rows[0], wording.typical(panel.rows[0])), names))
+        _axis(axis, panel.rows, sheet.ticks)
+        _background(axis, panel.rows, _added(panel.rows))
         sheet.rows(axis, names, [contrasts.looks[row.treatment].colour for row in panel.rows])
         for place, row in enumerate(panel.rows):
             _row(axis, place, row, _added(panel.rows), contrasts.looks[row.treatment], sheet)
@@ -234,7 +244,8 @@ def _row(axis: Axes, place: int, row: VerdictRow, added: bool, look: palette.Loo
         said = said.replace("(a new study of about ", "(new study: ")
         change = f"{wording.effect(row)}  " if row.n_blocks else ""
         # How large a new study would be stands in the table too.
-        text = change + (said if sheet.holds(row.treatment, change, said) else f"{mark.glyph} {mark}")
+        texts = (change + said, f"{change}{mark.glyph} {mark}", f"{mark.glyph} {mark}")
+        text = next((one for one in texts if sheet.holds(row.treatment, one)), mark.glyph)
         axis.text(1, place - 0.38, text, transform=beside, ha="right", size=SMALL, gid="halo")
     else:
         text = f"{numbers}\n{said}" if numbers else said
@@ -268,40 +279,17 @@ def _why_not_drawn(row: VerdictRow) -> str:
     return "not computed"
 
 
-def _alt(rows: Sequence[VerdictRow]) -> str:
-    """What a picture of these effects shows, in numbers."""
-    parts = []
-    for row in rows:
-        load = f" at {row.load}" if len({one.load for one in rows}) > 1 else ""
-        against = f" against {row.baseline}" if len({one.baseline for one in rows}) > 1 else ""
+def _figure(draw: Callable[[Sheet], Canvas], rows: Sequence[VerdictRow], caption: str) -> Figure:
+    """A picture of these effects, both of them in its table."""
+    loads, bases = (list(dict.fromkeys(names)) for names in zip(*((r.load, r.baseline) for r in rows), strict=True))
+
+    def says(row: VerdictRow) -> str:
+        against = f" against {row.baseline}" if len(bases) > 1 else ""
+        load = f" at {row.load}" if len(loads) > 1 else ""
         where = f"{wording.treatment(row)}{against}{load}, {wording.typical(row)}"
-        parts.append(f"{where}: {_numbers(row) or _why_not_drawn(row)}, {wording.verdict_text(row)}")
-    bases = wording.listing(list(dict.fromkeys(row.baseline for row in rows)))
-    return alt_text(f"Forest plot against {bases}", parts)
+        return f"{where}: {_numbers(row) or _why_not_drawn(row)}, {wording.verdict_text(row)}"
 
-
-def _table(rows: Sequence[VerdictRow]) -> pl.DataFrame:
-    """One row per contrast, with both effects."""
-    return pl.DataFrame(
-        {
-            "treatment": [wording.treatment(row) for row in rows],
-            "against": [row.baseline for row in rows],
-            "load": [row.load for row in rows],
-            "response": [wording.typical(row) for row in rows],
-            "ratio": [row.ratio for row in rows],
-            "low": [row.ci_low for row in rows],
-            "high": [row.ci_high for row in rows],
-            "difference": [row.difference for row in rows],
-            "difference low": [row.difference_low for row in rows],
-            "difference high": [row.difference_high for row in rows],
-            "verdict on": [row.scale for row in rows],
-            "confidence / %": [None if row.confidence is None else 100 * row.confidence for row in rows],
-            "margin": [row.margin for row in rows],
-            "blocks": [row.n_blocks for row in rows],
-            "verdict": [wording.verdict_text(row) for row in rows],
-        },
-        schema_overrides=dict.fromkeys(("ratio", "low", "high", "margin"), pl.Float64),
-    )
+    return Figure.of(draw, rows, _COLUMNS, f"Forest plot against {wording.listing(bases)}", says, caption)
 
 
 def answer(data: StudyData) -> Figure:
@@ -328,7 +316,7 @@ def answer(data: StudyData) -> Figure:
     if len(shown) < len(groups):
         left = len(contrasts.rows) - len(drawn)
         caption += f" The forest plot below has the other {wording.count(left)} too."
-    return Figure(lambda sheet: _glance(contrasts, shown, sheet), _alt(drawn), caption, _table(drawn))
+    return _figure(lambda sheet: _glance(contrasts, shown, sheet), drawn, caption)
 
 
 def _responses(contrasts: Contrasts) -> list[str]:
@@ -344,22 +332,28 @@ def _glance(contrasts: Contrasts, groups: Sequence[Contrasts], sheet: Sheet) -> 
     ]
     heights[0] += 0.36
     heights[-1] += 0.12
-    figure = svg.canvas(sheet.width_in, sum(heights))
-    axes = figure.subplots(
-        len(groups), len(responses), squeeze=False, sharex="col", gridspec_kw={"height_ratios": heights}
+    # Names over their rows need the width of a panel.
+    apart = sheet.narrow and not all(sheet.holds(*[name] * len(responses)) for name in contrasts.treatments)
+    shape = (len(responses), 1) if apart else (1, len(responses))
+    figure = svg.canvas(sheet.width_in, sum(heights) * shape[0])
+    found = figure.subplots(
+        len(groups) * shape[0], shape[1], squeeze=False, gridspec_kw={"height_ratios": heights * shape[0]}
     )
+    # By group and response, however they stand.
+    axes = found.reshape(len(responses), len(groups)).T if apart else found
     for column, response in enumerate(responses):
         every = [row for group in groups for row in group.rows if row.response == response]
         for place, group in enumerate(groups):
             axis = axes[place][column]
             _axis(axis, every, 2 if sheet.narrow else 5)
             axis.tick_params(axis="x", labelsize=7.5, labelbottom=place == len(groups) - 1)
-            _beside(axis, group, response, sheet, first=column == 0, added=_added(every))
-        letters = int(sheet.width_in / len(responses) / _TITLE_IN)
+            _beside(axis, group, response, sheet, first=apart or column == 0, added=_added(every))
+        letters = int(sheet.left_in(contrasts.treatments) / shape[1] / _TITLE_IN)
         title = textwrap.fill(wording.short_label(response), max(8, letters))
         _over(axes[0][column], title, 18 if titles[0] else 4, size=8.5, weight="bold")
-    for title, (first, *_) in zip(titles, axes, strict=True):
-        _over(first, title, 4, size=8, weight="normal")
+    for title, row in zip(titles, axes, strict=True):
+        for axis in row if apart else row[:1]:
+            _over(axis, title, 4, size=8, weight="normal")
     return figure
 
 

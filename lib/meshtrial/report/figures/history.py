@@ -56,12 +56,8 @@ def _rows(studies: Sequence[StudyData], name: str) -> pl.DataFrame:
         for row in data.verdicts:
             if row.response != name or not row.n_blocks:
                 continue
-            ratio, scale = not row.by_difference, registered(name).scale
-            differences = (row.difference, row.difference_low, row.difference_high)
-            scaled = (None if value is None else value * scale for value in differences)
-            shown = (row.ratio, row.ci_low, row.ci_high) if ratio else tuple(scaled)
             about = (data.path.name, began, row.load, row.treatment, row.baseline)
-            found.append((*about, *shown, row.n_blocks, row.verdict.value, not ratio))
+            found.append((*about, *frames.effect(row), row.n_blocks, row.verdict.value, row.by_difference))
     frame = pl.DataFrame(found, schema=_SCHEMA | {"by_difference": pl.Boolean}, orient="row")
     # Ratios and differences have no axis in common; where there are both, the ratios are drawn.
     if frame["by_difference"].any() and not frame["by_difference"].all():

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
@@ -17,7 +16,7 @@ from meshtrial.inference.scaling import Growth, growths, judged
 from meshtrial.inference.scaling_limits import LEAST_IDLE, Limit, limits
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, wording
-from meshtrial.report.figure import Figure, alt_text
+from meshtrial.report.figure import Columns, Figure
 from meshtrial.report.figures.common import empty, estimate
 from meshtrial.report.palette import INK
 from meshtrial.report.sheet import Sheet
@@ -70,7 +69,7 @@ def _against(data: StudyData, responses: Sequence[str], what: str) -> Figure:
         "its band the same interval: dashed beyond the largest size, where nothing was measured. Exponents and what "
         "one more endpoint costs are in the table."
     )
-    return Figure(lambda sheet: _draw(data, found, sheet), _alt(what, found), caption, slopes_table(found))
+    return Figure.of(lambda sheet: _draw(data, found, sheet), found, SLOPES, what, _says, caption)
 
 
 def _draw(data: StudyData, found: Sequence[Growth], sheet: Sheet) -> Canvas:
@@ -113,49 +112,52 @@ def _line(axis: Axes, one: Growth, response: Response, look: palette.Look, alpha
             axis.fill_between(at, np.maximum(band[:, 0], 0.0), band[:, 2], color=look.colour, alpha=0.12, linewidth=0)
 
 
-def slopes_table(found: Sequence[Growth]) -> pl.DataFrame:
-    """One row per treatment and response: exponent, verdict against 1, cost of an endpoint, knee, and a prediction."""
-    return pl.DataFrame([_row(one) for one in found], infer_schema_length=None)
+def _exponent_of(name: str) -> Callable[[Growth], object]:
+    return lambda one: getattr(one.law.exponent, name) if one.law else None
 
 
-def _row(one: Growth) -> dict[str, object]:
+def _cost_of(name: str) -> Callable[[Growth], object]:
+    return lambda one: getattr(one.cost, name) * REGISTRY[one.ladder.response].scale if one.cost else None
+
+
+def _ahead(one: Growth) -> float | None:
+    found = one.predict(2 * one.ladder.sizes[-1], 0.05)
+    return found.estimate * REGISTRY[one.ladder.response].scale if found else None
+
+
+def _notes(one: Growth) -> str:
+    told = one.law.exponent.warnings if one.law else ()
+    return "; ".join([*one.why, *(warning.message for warning in told if warning.code != "below-floor")])
+
+
+# Exponent, verdict against 1, cost of an endpoint, knee, and a prediction.
+SLOPES: Columns[Growth] = {
+    "response": lambda one: f"{REGISTRY[one.ladder.response].label} / {REGISTRY[one.ladder.response].unit}",
+    "treatment": lambda one: one.ladder.treatment,
+    "rps": lambda one: one.ladder.rps,
+    "blocks": lambda one: len(one.ladder.blocks),
+    "sizes": lambda one: " ".join(map(str, one.ladder.sizes)),
+    "exponent": _exponent_of("estimate"),
+    "exponent from": _exponent_of("low"),
+    "exponent to": _exponent_of("high"),
+    "against 1": judged,
+    "one endpoint more": _cost_of("estimate"),
+    "one more, from": _cost_of("low"),
+    "one more, to": _cost_of("high"),
+    "line drawn": lambda one: one.curve.form if one.curve else "",
+    "knee": lambda one: one.knee.at if one.knee and one.knee.found else None,
+    f"extrapolated to 2{wording.TIMES} the largest": _ahead,
+    "method": lambda one: one.cost.method if one.cost else "",
+    "notes": _notes,
+}
+
+
+def _says(one: Growth) -> str:
     response = REGISTRY[one.ladder.response]
-    law, cost, knee = one.law, one.cost, one.knee
-    largest = one.ladder.endpoints[-1]
-    ahead = one.predict(2 * largest, 0.05)
-    shown: Callable[[float | None], float | None] = lambda v: None if v is None else v * response.scale  # noqa: E731
-    return {
-        "response": f"{response.label} / {response.unit}",
-        "treatment": one.ladder.treatment,
-        "rps": one.ladder.rps,
-        "blocks": len(one.ladder.blocks),
-        "sizes": " ".join(map(str, one.ladder.endpoints)),
-        "exponent": law.exponent.estimate if law else None,
-        "exponent from": law.exponent.low if law else None,
-        "exponent to": law.exponent.high if law else None,
-        "against 1": judged(one),
-        "one endpoint more": shown(cost.estimate if cost else None),
-        "one more, from": shown(cost.low if cost else None),
-        "one more, to": shown(cost.high if cost else None),
-        "line drawn": one.curve.form if one.curve else "",
-        "knee": knee.at if knee and knee.found else None,
-        f"extrapolated to 2{wording.TIMES} the largest": shown(ahead.estimate if ahead else None),
-        "method": cost.method if cost else "",
-        "notes": "; ".join(
-            [*one.why, *(w.message for w in (law.exponent.warnings if law else ()) if w.code != "below-floor")]
-        ),
-    }
-
-
-def _alt(what: str, found: Sequence[Growth]) -> str:
-    parts = []
-    for one in found:
-        response = REGISTRY[one.ladder.response]
-        middles = np.median(one.ladder.y, axis=0) * response.scale
-        ends = f"{wording.number(float(middles[0]))} to {wording.number(float(middles[-1]))} {response.unit}".strip()
-        sizes = f"{one.ladder.endpoints[0]} to {one.ladder.endpoints[-1]} endpoints"
-        parts.append(f"{response.label}, {one.ladder.treatment}: {ends} from {sizes}")
-    return alt_text(what, parts)
+    middles = np.median(one.ladder.y, axis=0) * response.scale
+    ends = f"{wording.number(float(middles[0]))} to {wording.number(float(middles[-1]))} {response.unit}".strip()
+    sizes = f"{one.ladder.sizes[0]} to {one.ladder.sizes[-1]} endpoints"
+    return f"{response.label}, {one.ladder.treatment}: {ends} from {sizes}"
 
 
 def exponents(data: StudyData, responses: Sequence[str] = (*COST, *LATENCY, *CONFIGURATION)) -> Figure:
@@ -168,14 +170,14 @@ def exponents(data: StudyData, responses: Sequence[str] = (*COST, *LATENCY, *CON
         f"blocks ({found[0].law.exponent.method if found[0].law else ''}). An interval that holds 1 does not show that "
         "growth is linear; the table says what was shown."
     )
-    parts = (
-        f"{REGISTRY[one.ladder.response].label}, {one.ladder.treatment}: {one.law.exponent.estimate:.2f} "
-        f"({one.law.exponent.low:.2f} to {one.law.exponent.high:.2f}), {judged(one)}"
-        for one in found
-        if one.law is not None
-    )
-    alt = alt_text("Exponents against endpoints", parts)
-    return Figure(lambda sheet: _forest(data, found, sheet), alt, caption, slopes_table(found))
+    seen = "Exponents against endpoints"
+    return Figure.of(lambda sheet: _forest(data, found, sheet), found, SLOPES, seen, _exponent, caption)
+
+
+def _exponent(one: Growth) -> str:
+    assert one.law is not None
+    law, named = one.law.exponent, f"{REGISTRY[one.ladder.response].label}, {one.ladder.treatment}"
+    return f"{named}: {law.estimate:.2f} ({law.low:.2f} to {law.high:.2f}), {judged(one)}"
 
 
 def _forest(data: StudyData, found: Sequence[Growth], sheet: Sheet) -> Canvas:
@@ -206,8 +208,14 @@ def machine_limits(data: StudyData) -> Figure:
         f"would be others on a larger machine. {_limited_at(found)} Failures by kind are in the table."
     )
     seen = "Idle share of the machine, achieved rate and failed requests against endpoints"
-    alt = alt_text(seen, (f"{one.treatment}, {one.endpoints} endpoints: {one.sentence}" for one in found))
-    return Figure(lambda sheet: _draw_limits(data, found, sheet), alt, caption, _limits_table(found))
+    return Figure.of(
+        lambda sheet: _draw_limits(data, found, sheet),
+        found,
+        _limit_columns(found),
+        seen,
+        lambda one: f"{one.treatment}, {one.endpoints} endpoints: {one.sentence}",
+        caption,
+    )
 
 
 def _limited_at(found: Sequence[Limit]) -> str:
@@ -242,23 +250,23 @@ def _draw_limits(data: StudyData, found: Sequence[Limit], sheet: Sheet) -> Canva
     return figure
 
 
-def _limits_table(found: Sequence[Limit]) -> pl.DataFrame:
+def _limit_columns(found: Sequence[Limit]) -> Columns[Limit]:
     kinds = list(dict.fromkeys(kind for one in found for kind in one.failed))
-    rows = [
-        {
-            "treatment": one.treatment,
-            "endpoints": one.endpoints,
-            "rps": one.rps,
-            "runs": one.runs,
-            "valid": one.valid,
-            "idle / %": None if one.idle is None else 100 * one.idle,
-            "achieved, worst run / %": None if one.achieved is None else 100 * one.achieved,
-            "requests": one.requests,
-            **{f"failed: {kind}": one.failed.get(kind, 0) for kind in kinds},
-            "throttled / s": one.throttled_s,
-            "gates failed": ", ".join(one.gates) or "none",
-            "what it means": one.sentence,
-        }
-        for one in found
-    ]
-    return pl.DataFrame(rows, infer_schema_length=None)
+
+    def failed(kind: str) -> Callable[[Limit], object]:
+        return lambda one: one.failed.get(kind, 0)
+
+    return {
+        "treatment": lambda one: one.treatment,
+        "endpoints": lambda one: one.endpoints,
+        "rps": lambda one: one.rps,
+        "runs": lambda one: one.runs,
+        "valid": lambda one: one.valid,
+        "idle / %": lambda one: None if one.idle is None else 100 * one.idle,
+        "achieved, worst run / %": lambda one: None if one.achieved is None else 100 * one.achieved,
+        "requests": lambda one: one.requests,
+        **{f"failed: {kind}": failed(kind) for kind in kinds},
+        "throttled / s": lambda one: one.throttled_s,
+        "checks failed": lambda one: ", ".join(one.gates) or "none",
+        "what it means": lambda one: one.sentence,
+    }

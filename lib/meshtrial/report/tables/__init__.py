@@ -5,10 +5,12 @@ from meshtrial.report.tables.between import between as between
 from meshtrial.report.tables.calibration import aa_table as aa_table
 from meshtrial.report.tables.calibration import generators as generators
 from meshtrial.report.tables.calibration import simulation_checks as simulation_checks
+from meshtrial.report.tables.changes import changes as changes
 from meshtrial.report.tables.decomposition import decomposition as decomposition
 from meshtrial.report.tables.design import design as design
 from meshtrial.report.tables.failures import restarts as restarts
 from meshtrial.report.tables.growth import costs_of_endpoints_and_rate as costs_of_endpoints_and_rate
+from meshtrial.report.tables.growth import costs_of_unused_services as costs_of_unused_services
 from meshtrial.report.tables.growth import growth_contrasts as growth_contrasts
 from meshtrial.report.tables.headline import clauses as clauses
 from meshtrial.report.tables.headline import headline as headline

@@ -13,7 +13,7 @@ from meshtrial import stats
 from meshtrial.inference.between import Between
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
-from meshtrial.report.markup import Cell, ColumnOf, Fragment, Table, bullets, join, paragraph
+from meshtrial.report.markup import Cell, Column, Fragment, Table, bullets, join, paragraph, ranged
 from meshtrial.vocabulary import Word
 
 _EACH = 4  # studies that have a column of their own
@@ -83,19 +83,19 @@ def _named(data: StudyData) -> str:
 
 
 def _table(studies: int, contrasts: Sequence[Between]) -> Table:
-    columns: list[ColumnOf[Between]] = [
-        ColumnOf("contrast", _contrast),
-        ColumnOf("response", lambda one: wording.short_label(one.response), wide=True),
+    columns: list[Column[Between]] = [
+        Column("contrast", _contrast),
+        Column("response", lambda one: wording.short_label(one.response), wide=True),
     ]
     if studies > _EACH:
         places = (("least", 0.0), ("middle", 0.5), ("most", 1.0))
-        columns += [ColumnOf(name, partial(_among, q), numeric=True) for name, q in places]
-        columns.append(ColumnOf("against the first", _tally))
+        columns += [Column(name, partial(_among, q), numeric=True) for name, q in places]
+        columns.append(Column("against the first", _tally))
     else:
-        columns += [ColumnOf(letter(i), partial(_of_study, i), numeric=True) for i in range(studies)]
-        columns.append(ColumnOf("against the first", lambda one: _against_each(one, one.against_first)))
-        columns.append(ColumnOf("added, against the first", lambda one: _against_each(one, one.added) or None))
-    columns += [ColumnOf("over the days", _over_days, numeric=True), ColumnOf("spread", _spread, numeric=True)]
+        columns += [Column(letter(i), partial(_of_study, i), numeric=True) for i in range(studies)]
+        columns.append(Column("against the first", lambda one: _against_each(one, one.against_first)))
+        columns.append(Column("added, against the first", lambda one: _against_each(one, one.added) or None))
+    columns += [Column("over the days", _over_days, numeric=True), Column("spread", _spread, numeric=True)]
     several = len({one.load for one in contrasts}) > 1
     groups = [one.load for one in contrasts] if several else ()
     return Table.of("Study against study", columns, contrasts, _NOTE, groups=groups)
@@ -147,9 +147,7 @@ def _over_days(one: Between) -> Cell | None:
     over = one.over_days
     if over is None:
         return None
-    return Cell(
-        _amount(one, over.estimate), over.estimate, note=f"{_amount(one, over.low)} to {_amount(one, over.high)}"
-    )
+    return ranged(over.estimate, over.low, over.high, partial(_amount, one))
 
 
 def _spread(one: Between) -> Cell | None:
@@ -162,7 +160,7 @@ def _spread(one: Between) -> Cell | None:
     def shown(spread: float) -> str:
         return wording.percent(spread, 2) if one.scale == "ratio" else wording.in_unit(one.response, spread)
 
-    return Cell(shown(over.between_sd), over.between_sd, note=f"{shown(over.sd_low)} to {shown(over.sd_high)}")
+    return ranged(over.between_sd, over.sd_low, over.sd_high, shown)
 
 
 def _amount(one: Between, value: float) -> str:

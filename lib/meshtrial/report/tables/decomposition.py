@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from meshtrial.errors import UsageError
 from meshtrial.inference.decomposition import Decomposition, Piece, decompose
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
-from meshtrial.report.markup import Cell, ColumnOf, Fragment, Table, join, paragraph
+from meshtrial.report.markup import Cell, Column, Fragment, Table, join, paragraph, valued
 
 _NOTE = (
     "Each part was measured by itself, and the whole with everything at once. Parts are differences within a block, "
@@ -33,19 +35,19 @@ def _table(taken_apart: Decomposition, alpha: float) -> Table:
 
     def share(piece: Piece) -> Cell | None:
         of_whole = piece.estimate / taken_apart.whole.estimate if taken_apart.whole.estimate > 0 else None
-        return None if of_whole is None else Cell(wording.percent(of_whole, 2), of_whole)
+        return valued(of_whole, partial(wording.percent, digits=2))
 
-    columns: list[ColumnOf[Piece]] = [
-        ColumnOf("part", lambda piece: Cell(piece.name, note=piece.contrast.treatment if piece.contrast else "")),
-        ColumnOf("against", lambda piece: piece.contrast.baseline if piece.contrast else None),
-        ColumnOf("adds", lambda piece: Cell(shown(piece.estimate), piece.estimate), numeric=True),
-        ColumnOf(
+    columns: list[Column[Piece]] = [
+        Column("part", lambda piece: Cell(piece.name, note=piece.contrast.treatment if piece.contrast else "")),
+        Column("against", lambda piece: piece.contrast.baseline if piece.contrast else None),
+        Column("adds", lambda piece: Cell(shown(piece.estimate), piece.estimate), numeric=True),
+        Column(
             f"interval, {wording.percent(taken_apart.confidence, 3)}",
             lambda piece: f"{shown(piece.low)} to {shown(piece.high)}",
             numeric=True,
         ),
-        ColumnOf("share of the whole", share, numeric=True),
-        ColumnOf("p", lambda piece: Cell(wording.probability(piece.p), piece.p), numeric=True),
+        Column("share of the whole", share, numeric=True),
+        Column("p", lambda piece: Cell(wording.probability(piece.p), piece.p), numeric=True),
     ]
     pieces = [*taken_apart.parts, taken_apart.together, taken_apart.whole, taken_apart.remainder]
     caption = f"Parts of {wording.short_label(taken_apart.response)}, {taken_apart.blocks} blocks"

@@ -1,4 +1,4 @@
-"""What was decided before the first run: order, margins, gates, and what so many blocks can show at all."""
+"""What was decided before the first run: order, margins, checks, and what so many blocks can show at all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from meshtrial import stats
 from meshtrial.design.study import Gates, Load, Study
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, wording
-from meshtrial.report.markup import Cell, ColumnOf, Fragment, Table, facts, fold, join, part
+from meshtrial.report.markup import Cell, Column, Fragment, Table, facts, fold, join, part
 from meshtrial.vocabulary import BETWEEN, CORRECTIONS
 
 
@@ -107,9 +107,9 @@ def _margins_hold(study: Study) -> str:
 
 
 def _margins(study: Study) -> Table:
-    columns: list[ColumnOf[str]] = [
-        ColumnOf("response", lambda name: wording.known(name).label),
-        ColumnOf("margin", lambda name: wording.margin_text(name, study.margins.get(name)), numeric=True),
+    columns: list[Column[str]] = [
+        Column("response", lambda name: wording.known(name).label),
+        Column("margin", lambda name: wording.margin_text(name, study.margins.get(name)), numeric=True),
     ]
     note = "A margin is what the plan declared too small to matter, before anything was measured."
     return Table.of("Margins of the primary responses", columns, study.primary, note, show_caption=False)
@@ -123,13 +123,13 @@ def _gates(gates: Gates) -> Table:
         ("load generator", f"below {wording.declared_percent(gates.generator_cpu)} of the CPU that it may use"),
         ("percentiles", f"given only with {gates.sample_floor:g} requests of the run beyond them"),
         ("app", "not throttled"),
-        ("proofs", "all passed, before and after the load"),
+        ("treatment is what its label says", "all its proofs passed, before and after the load"),
     ]
     if gates.foreign_load is not None:
         most = wording.declared_percent(gates.foreign_load)
         rows.insert(4, ("foreign load", f"at most {most} of the machine's CPU time for other programs"))
     note = "A run that fails is kept, flagged and repeated once inside its block. Nothing is dropped for its outcome."
-    return facts("Gates that every run is held to", ("gate", "threshold"), rows, note, show_caption=False)
+    return facts("Checks that every run must pass", ("check", "threshold"), rows, note, show_caption=False)
 
 
 def _order(data: StudyData, load: str) -> Table:
@@ -145,7 +145,7 @@ def _order(data: StudyData, load: str) -> Table:
         return Cell(name, html=part("swatch", colour, name)) if name else Cell("")
 
     positions = sorted({position for runs in planned.values() for position in runs})
-    columns: list[ColumnOf[int]] = [ColumnOf("block", str)]
-    columns += [ColumnOf(f"position {position}", partial(treatment, position)) for position in positions]
+    columns: list[Column[int]] = [Column("block", str)]
+    columns += [Column(f"position {position}", partial(treatment, position)) for position in positions]
     caption = f"Order of the runs{frames.at(data, load)}"
     return Table.of(caption, columns, sorted(planned), css="mt-grid", sortable=False)

@@ -11,10 +11,10 @@ import numpy as np
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
 from meshtrial.report import frames, wording
-from meshtrial.report.markup import Cell, ColumnOf, Fragment, Table, join, paragraph
+from meshtrial.report.markup import Cell, Column, Fragment, Table, join, paragraph
 
 _NOTE = (
-    "Of all runs, the invalid ones among them: a treatment that fails is the finding. A number is an HTTP status or "
+    "Of all runs, the failed ones among them: a treatment that fails is the finding. A number is an HTTP status or "
     "gRPC's name; time-out: no answer within the client's time-out; refused: nothing listened; reset: the connection "
     "broke before the answer; no answer: neither is known. Reconnects are kept connections that broke and were opened "
     "again at once; the load generator silently repeats their request, so they are no failures of a request."
@@ -42,19 +42,17 @@ def failed_requests(data: StudyData) -> Fragment:
     }
     for run in data.runs:
         runs[run.treatment, run.load].append(run)
-    columns: list[ColumnOf[Sequence[RunRecord]]] = [ColumnOf("treatment", lambda mine: mine[0].treatment)]
+    columns: list[Column[Sequence[RunRecord]]] = [Column("treatment", lambda mine: mine[0].treatment)]
     if len(frames.loads(data)) > 1:
-        columns.append(ColumnOf("load", lambda mine: mine[0].load))
+        columns.append(Column("load", lambda mine: mine[0].load))
     columns += [
-        ColumnOf("requests", lambda mine: wording.count(_requests(mine)), numeric=True),
-        ColumnOf(
-            "failed / %", lambda mine: wording.number(100 * _failed(mine).total() / _requests(mine)), numeric=True
-        ),
+        Column("requests", lambda mine: wording.count(_requests(mine)), numeric=True),
+        Column("failed / %", lambda mine: wording.number(100 * _failed(mine).total() / _requests(mine)), numeric=True),
     ]
-    columns += [ColumnOf(kind, partial(_of_kind, kind), numeric=True) for kind, _ in _failed(data.runs).most_common()]
+    columns += [Column(kind, partial(_of_kind, kind), numeric=True) for kind, _ in _failed(data.runs).most_common()]
     columns += [
-        ColumnOf("reconnects", lambda mine: wording.count(sum(map(_reconnects, mine))), numeric=True),
-        ColumnOf("runs with any", lambda mine: f"{sum(map(_touched, mine))} of {len(mine)}", numeric=True),
+        Column("reconnects", lambda mine: wording.count(sum(map(_reconnects, mine))), numeric=True),
+        Column("runs with any", lambda mine: f"{sum(map(_touched, mine))} of {len(mine)}", numeric=True),
     ]
     shown = [mine for mine in runs.values() if any(map(_touched, mine)) and _requests(mine)]
     return Table.of("Failed requests by kind", columns, shown, _NOTE).fragment()
@@ -88,14 +86,14 @@ def restarts(data: StudyData) -> Fragment:
     of = {
         name: [run for run in runs if run.treatment == name] for name in frames.order(data, [r.treatment for r in runs])
     }
-    columns: list[ColumnOf[list[RunRecord]]] = [
-        ColumnOf("treatment", lambda mine: mine[0].treatment),
-        ColumnOf("runs", lambda mine: wording.count(len(mine)), numeric=True),
-        ColumnOf("restart took", lambda mine: _spread(mine, "restart_s"), numeric=True),
-        ColumnOf("failed requests", lambda mine: _spread(mine, "failed_requests"), numeric=True),
-        ColumnOf("of these", _kinds),
-        ColumnOf("longest silence", lambda mine: _spread(mine, "longest_gap_s"), numeric=True),
-        ColumnOf("reconnects", lambda mine: _spread(mine, "reconnects"), numeric=True),
+    columns: list[Column[list[RunRecord]]] = [
+        Column("treatment", lambda mine: mine[0].treatment),
+        Column("runs", lambda mine: wording.count(len(mine)), numeric=True),
+        Column("restart took", lambda mine: _spread(mine, "restart_s"), numeric=True),
+        Column("failed requests", lambda mine: _spread(mine, "failed_requests"), numeric=True),
+        Column("of these", _kinds),
+        Column("longest silence", lambda mine: _spread(mine, "longest_gap_s"), numeric=True),
+        Column("reconnects", lambda mine: _spread(mine, "reconnects"), numeric=True),
     ]
     return Table.of("Restarts under load", columns, of.values(), _AROUND).fragment()
 

@@ -9,14 +9,20 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from meshtrial.design.responses import REGISTRY
-from meshtrial.inference.scaling import SlopeContrast, compare, costs_of_both, endpoints_of, rates
+from meshtrial.inference.scaling import UNUSED, SlopeContrast, compare, costs_of_both, endpoints_of, growths, rates
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
-from meshtrial.report.markup import Cell, ColumnOf, Fragment, Piece, Table
+from meshtrial.report.markup import Cell, Column, Fragment, Piece, Table
 from meshtrial.stats.growth import Slope
 
 TOTALS = ("total_cpu_cores", "total_memory_bytes")
 COMPARED = (*TOTALS, "latency_beyond_holds_p50_s")
+# What services that nobody calls are thought to cost: of proxies, and of who tells them.
+UNUSED_COST = (
+    *("proxy_largest_memory_bytes", "data_plane_memory_bytes", "data_plane_cpu_cores"),
+    *("control_plane_memory_bytes", "control_plane_cpu_cores"),
+    *("config_time_s", "config_cpu_s", "config_bytes", "push_time_s", "convergence_s", "ready_time_s"),
+)
 ENDPOINTS = 100  # whose cost the headline says
 _THOUSAND = 1000.0
 _RATE = ("1000 requests a second", 1.0)  # a slope of the rate is that of a thousand already
@@ -29,14 +35,14 @@ def growth_contrasts(data: StudyData, responses: Sequence[str] = COMPARED) -> Fr
     pairs = [(treatment, baseline) for treatment in treatments if treatment != baseline]
     pairs += [(later, earlier) for earlier, later in pairwise(treatments[1:])]
     found = [one for name in responses for pair in pairs if (one := compare(data, *pair, name)) is not None]
-    columns: list[ColumnOf[SlopeContrast]] = [
-        ColumnOf("response", lambda one: REGISTRY[one.response].label, wide=True),
-        ColumnOf("treatment", lambda one: one.treatment),
-        ColumnOf("against", lambda one: one.baseline),
-        ColumnOf("blocks", lambda one: one.cost.n, numeric=True),
-        ColumnOf("exponents differ by", lambda one: _slope(one.exponent, wording.signed)),
-        ColumnOf("1000 endpoints more differ by", lambda one: _cost(one.cost, one.response, _THOUSAND)),
-        ColumnOf("p", lambda one: Cell(wording.probability(one.cost.p), one.cost.p), numeric=True),
+    columns: list[Column[SlopeContrast]] = [
+        Column("response", lambda one: REGISTRY[one.response].label, wide=True),
+        Column("treatment", lambda one: one.treatment),
+        Column("against", lambda one: one.baseline),
+        Column("blocks", lambda one: one.cost.n, numeric=True),
+        Column("exponents differ by", lambda one: _slope(one.exponent, wording.signed)),
+        Column("1000 endpoints more differ by", lambda one: _cost(one.cost, one.response, _THOUSAND)),
+        Column("p", lambda one: Cell(wording.probability(one.cost.p), one.cost.p), numeric=True),
     ]
     note = (
         "Slopes are taken within each block and paired by block, in brackets their interval; exploratory, not "
@@ -57,15 +63,49 @@ def costs_of_endpoints_and_rate(data: StudyData, responses: Sequence[str] = TOTA
         for what, slope in costs_of_both(data, treatment.name, name).items()
     ]
     more = {"endpoint": ("1000 endpoints", _THOUSAND)}
-    columns: list[ColumnOf[tuple[str, str, str, Slope]]] = [
-        ColumnOf("response", lambda one: REGISTRY[one[0]].label, wide=True),
-        ColumnOf("treatment", lambda one: one[1]),
-        ColumnOf("one thousand more", lambda one: more.get(one[2], _RATE)[0]),
-        ColumnOf("costs", lambda one: _cost(one[3], one[0], more.get(one[2], _RATE)[1])),
+    columns: list[Column[tuple[str, str, str, Slope]]] = [
+        Column("response", lambda one: REGISTRY[one[0]].label, wide=True),
+        Column("treatment", lambda one: one[1]),
+        Column("one thousand more", lambda one: more.get(one[2], _RATE)[0]),
+        Column("costs", lambda one: _cost(one[3], one[0], more.get(one[2], _RATE)[1])),
     ]
     note = "Each with the other held, from one straight line within each block; in brackets the interval over blocks."
     nothing = "Endpoints and rate are told apart where several rates are crossed with the sizes; here there is one."
     return Table.of("What endpoints cost and what rate costs", columns, found, note).fragment(nothing)
+
+
+def costs_of_unused_services(data: StudyData, responses: Sequence[str] = UNUSED_COST) -> Fragment:
+    """What 1000 services that nobody calls cost with each treatment, and how much less with the one after it."""
+    treatments = [t.name for t in data.plan.study.treatments if not t.twin]
+    found: list[tuple[str, str, str, Slope]] = []
+    for name in responses:
+        alone = growths(data, [name], UNUSED)
+        # Of the first rate, as where treatments are compared.
+        for treatment in treatments:
+            costs = [one.cost for one in alone if one.ladder.treatment == treatment and one.cost is not None]
+            found += [(name, treatment, "", slope) for slope in costs[:1]]
+        pairs = [(later, earlier) for earlier, later in pairwise(treatments)]
+        for later, earlier in pairs if len(alone) > 1 else ():
+            if (contrast := compare(data, later, earlier, name, UNUSED)) is not None:
+                found.append((name, later, earlier, contrast.cost))
+    columns: list[Column[tuple[str, str, str, Slope]]] = [
+        Column("response", lambda one: REGISTRY[one[0]].label, wide=True),
+        Column("treatment", lambda one: one[1]),
+        Column("against", lambda one: one[2]),
+        Column("blocks", lambda one: one[3].n, numeric=True),
+        Column("1000 such services cost", lambda one: _cost(one[3], one[0], _THOUSAND)),
+        Column("p", lambda one: Cell(wording.probability(one[3].p), one[3].p), numeric=True),
+    ]
+    sizes = wording.listing([str(n) for n in sorted({load.unused_services for load in UNUSED.loads(data)})])
+    endpoints = max(map(endpoints_of, data.plan.study.loads))
+    note = (
+        f"Slopes of straight lines through {sizes} services that nobody calls, each with two endpoints, at {endpoints} "
+        "endpoints that are called: one a block, in brackets the interval over blocks. Against another treatment: how "
+        "much more a service costs than there. p is of a service costing nothing, or the same in both; a p that is not "
+        "small does not show that it does. Exploratory, not corrected."
+    )
+    nothing = "Services that nobody calls are told apart where there were several numbers of them (unused_services)."
+    return Table.of("What services that nobody calls cost", columns, found, note).fragment(nothing)
 
 
 def _cost(slope: Slope, name: str, times: float) -> Cell | None:

@@ -194,7 +194,7 @@ def _clause(rows: list[VerdictRow]) -> list[Piece]:
         why = (
             "it did not hold the asked rate"
             if word is Word.SATURATED
-            else "its gates or proofs failed, or too few blocks are left"
+            else "its runs failed their checks, or too few blocks are left"
         )
         return [Piece(" is "), Piece(word, "strong", f"mt-{word.tone}"), Piece(f": {why}")]
     using = [row for row in rows if row.verdict in directions("resource")]

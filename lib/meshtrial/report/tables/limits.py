@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from meshtrial.design.responses import MARKED
 from meshtrial.design.study import Study
+from meshtrial.records import builds
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, wording
 from meshtrial.report.markup import Fragment, box, bullets, fold, heading, join, prose
@@ -21,20 +22,29 @@ _THIS_CLUSTER = "The verdicts hold for this cluster, these versions, this placem
 
 
 def doubts(data: StudyData) -> Fragment:
-    """Runs that failed, what was excluded, an A/A test that failed, warnings of primary contrasts, and the limits."""
+    """Debug builds, failed runs, what was excluded, an A/A test that failed, warnings of primary contrasts, limits."""
     local = data.plan.study.backend == "local"
     limits = [REFERENCE_NOTE, _ONE_MACHINE] if local else [_THIS_CLUSTER]
     called = bool(twin_called(data))
-    gone = excluded(data)
+    gone, debug = excluded(data), _debug_builds(data)
     said = [
+        *debug,
         *(twin_sentences(data) if called else []),
         *gone,
         *course_of_runs(data),
         *wording.warnings(frames.contrasts(data, primary=True, family="").rows),
         *limits,
     ]
-    alarm = called or bool(gone)
+    alarm = called or bool(gone) or bool(debug)
     return join(heading("What could be wrong"), box(bullets(said), alarm=alarm))
+
+
+def _debug_builds(data: StudyData) -> list[str]:
+    return [
+        f"{program} is no release, by its own word ({word}), in {wording.listing(treatments)}: such a build may cost "
+        "several times what a release does. Measure a release; these figures say nothing of one."
+        for (program, word), treatments in builds.not_released(data.runs).items()
+    ]
 
 
 def method_and_limits(data: StudyData) -> Fragment:

@@ -8,7 +8,7 @@ from meshtrial.inference.extrapolated import MonthAtSize, at_size
 from meshtrial.inference.money import Amount, Bill, Prices, bills
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
-from meshtrial.report.markup import Cell, ColumnOf, Fragment, Table, paragraph
+from meshtrial.report.markup import Cell, Column, Fragment, Table, paragraph, ranged
 from meshtrial.stats.growth import Slope
 
 
@@ -32,13 +32,13 @@ def money(data: StudyData, core_hour: float, gib_hour: float, currency: str = ""
     costs = bills(data, prices)
     if not costs:
         return paragraph("No run that takes part in the inference has its CPU and memory recorded.")
-    columns: list[ColumnOf[Bill]] = [
-        ColumnOf("treatment", lambda one: one.treatment),
-        ColumnOf("against", lambda one: one.baseline),
-        ColumnOf("a month at this load", lambda one: _amount(one.month, currency), numeric=True),
-        ColumnOf("control plane, a month", lambda one: _amount(one.control_plane, currency), numeric=True),
-        ColumnOf("CPU for a million requests", lambda one: _amount(one.million, currency), numeric=True),
-        ColumnOf("blocks", lambda one: one.blocks, numeric=True),
+    columns: list[Column[Bill]] = [
+        Column("treatment", lambda one: one.treatment),
+        Column("against", lambda one: one.baseline),
+        Column("a month at this load", lambda one: _amount(one.month, currency), numeric=True),
+        Column("control plane, a month", lambda one: _amount(one.control_plane, currency), numeric=True),
+        Column("CPU for a million requests", lambda one: _amount(one.million, currency), numeric=True),
+        Column("blocks", lambda one: one.blocks, numeric=True),
     ]
     sure = wording.percent(min(one.confidence for one in costs), 3)
     note = (
@@ -71,12 +71,12 @@ def money_at(data: StudyData, core_hour: float, gib_hour: float, pods: int, curr
     costs = at_size(data, Prices(core_hour, gib_hour), pods)
     if not costs:
         return paragraph("No treatment has its CPU and memory recorded at two sizes, in two blocks.")
-    columns: list[ColumnOf[MonthAtSize]] = [
-        ColumnOf("treatment", lambda one: one.treatment),
-        ColumnOf("against", lambda one: one.baseline),
-        ColumnOf(f"a month at {wording.count(pods)} pods", lambda one: _amount(one.month, currency), numeric=True),
-        ColumnOf("100 pods more, a month", lambda one: _amount(one.hundred, currency), numeric=True),
-        ColumnOf("blocks", lambda one: one.blocks, numeric=True),
+    columns: list[Column[MonthAtSize]] = [
+        Column("treatment", lambda one: one.treatment),
+        Column("against", lambda one: one.baseline),
+        Column(f"a month at {wording.count(pods)} pods", lambda one: _amount(one.month, currency), numeric=True),
+        Column("100 pods more, a month", lambda one: _amount(one.hundred, currency), numeric=True),
+        Column("blocks", lambda one: one.blocks, numeric=True),
     ]
     prices = f"at {wording.plain(core_hour)} a core-hour and {wording.plain(gib_hour)} a GiB-hour, 730 hours a month"
     note = f"Over the baseline, {prices}. {_limits(costs)}"
@@ -120,6 +120,4 @@ def _amount(amount: Amount | Slope | None, currency: str) -> Cell | None:
     def shown(value: float) -> str:
         return f"{wording.signed(value, most=4)}{wording.NBSP}{currency}".strip()
 
-    if amount is None:
-        return None
-    return Cell(shown(amount.estimate), amount.estimate, note=f"{shown(amount.low)} to {shown(amount.high)}")
+    return None if amount is None else ranged(amount.estimate, amount.low, amount.high, shown)

@@ -1,12 +1,14 @@
-"""One run looked into: what it was, its gates, its proofs, what its components used, and its logs."""
+"""One run looked into: what it was, its checks about load, its proofs, what its components used, and its logs."""
 
 from __future__ import annotations
+
+from functools import partial
 
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import ComponentUsage, GateResult, Proof, RunRecord
 from meshtrial.report import wording
-from meshtrial.report.markup import Cell, ColumnOf, Fragment, Table, badge, facts, join, paragraph, part
+from meshtrial.report.markup import Cell, Column, Fragment, Table, badge, facts, join, paragraph, part, valued
 from meshtrial.report.tables.validity import gate_value
 
 LOG_BYTES = 40_000  # the end of a longer log is what one looks for
@@ -26,7 +28,7 @@ def run_facts(data: StudyData, run_id: str, attempt: int = 1) -> Fragment:
     run = data.find_run(run_id, attempt)
     included = any((one.run_id, one.attempt) == (run_id, attempt) for one in data.included_runs())
     load = data.plan.study.load(run.load)
-    held = "every gate and proof passed" if run.valid else "; ".join(run.reasons) or "no reason was recorded"
+    held = "every check passed" if run.valid else "; ".join(run.reasons) or "no reason was recorded"
     errors, requests = (sum(getattr(one, name) for one in run.generators) for name in ("errors", "requests"))
     place = f"block {run.repetition}, position {run.position}; began {run.started_at[:19].replace('T', ' ')} UTC"
     was = facts(
@@ -44,41 +46,36 @@ def run_facts(data: StudyData, run_id: str, attempt: int = 1) -> Fragment:
             *([("notes", "; ".join(run.notes))] if run.notes else []),
         ],
     )
-    columns: list[ColumnOf[str]] = [
-        ColumnOf("response", wording.short_label),
-        ColumnOf(
-            "value", lambda name: Cell(wording.in_unit(name, run.responses[name]), run.responses[name]), numeric=True
-        ),
+    columns: list[Column[str]] = [
+        Column("response", wording.short_label),
+        Column("value", lambda name: valued(run.responses[name], partial(wording.in_unit, name)), numeric=True),
     ]
     measured = [name for name in run.responses if name in data.plan.study.margins]
     return join(was.fragment(), Table.of("What it measured", columns, measured).fragment())
 
 
 def run_gates(data: StudyData, run_id: str, attempt: int = 1) -> Fragment:
-    """One row per gate of one run: the measured value against its threshold; arguments as of `run_facts`."""
+    """One row per check about load of a run: the measured value against its threshold; arguments as of `run_facts`."""
     run = data.find_run(run_id, attempt)
-    columns: list[ColumnOf[GateResult]] = [
-        ColumnOf("gate", lambda gate: gate.name),
-        ColumnOf("passed", lambda gate: _passed(gate.passed)),
-        ColumnOf("measured", lambda gate: _gate_cell(gate.name, gate.value), numeric=True),
-        ColumnOf("allowed", lambda gate: _gate_cell(gate.name, gate.threshold), numeric=True),
-        ColumnOf("why it failed", lambda gate: gate.message, wide=True),
+    columns: list[Column[GateResult]] = [
+        Column("check", lambda gate: gate.name),
+        Column("passed", lambda gate: _passed(gate.passed)),
+        Column("measured", lambda gate: valued(gate.value, partial(gate_value, gate.name)), numeric=True),
+        Column("allowed", lambda gate: valued(gate.threshold, partial(gate_value, gate.name)), numeric=True),
+        Column("why it failed", lambda gate: gate.message, wide=True),
     ]
-    return Table.of(f"Gates of run {_named(run)}", columns, run.gates).fragment("This run was held to no gate.")
-
-
-def _gate_cell(name: str, value: float | None) -> Cell | None:
-    return None if value is None else Cell(gate_value(name, value), value)
+    table = Table.of(f"Checks of run {_named(run)}, of load and machine", columns, run.gates)
+    return table.fragment("This run had no check of load and machine.")
 
 
 def run_proofs(data: StudyData, run_id: str, attempt: int = 1) -> Fragment:
     """One row per proof of a run, before and after its load: expected and seen; arguments as of `run_facts`."""
     run = data.find_run(run_id, attempt)
-    columns: list[ColumnOf[Proof]] = [
-        ColumnOf("proof", lambda proof: proof.name),
-        ColumnOf("passed", lambda proof: _passed(proof.passed)),
-        ColumnOf("expected", lambda proof: proof.expected, middle=True),
-        ColumnOf("observed", lambda proof: proof.observed, wide=True),
+    columns: list[Column[Proof]] = [
+        Column("proof", lambda proof: proof.name),
+        Column("passed", lambda proof: _passed(proof.passed)),
+        Column("expected", lambda proof: proof.expected, middle=True),
+        Column("observed", lambda proof: proof.observed, wide=True),
     ]
     groups = [f"{proof.phase} the load" for proof in run.proofs]
     table = Table.of(f"Proofs of run {_named(run)}", columns, run.proofs, groups=groups)
@@ -89,16 +86,14 @@ def run_resources(data: StudyData, run_id: str, attempt: int = 1) -> Fragment:
     """One row per component of one run: CPU, memory, throttling, context switches; arguments as of `run_facts`."""
     run = data.find_run(run_id, attempt)
     requests = run.responses.get("requests", 0.0)
-    columns: list[ColumnOf[ComponentUsage]] = [
-        ColumnOf(
-            "component", lambda used: Cell(used.component, note=f"{used.count} of them" if used.count > 1 else "")
-        ),
-        ColumnOf("part", lambda used: used.role),
-        ColumnOf("CPU / cores", lambda used: used.cpu_s / used.window_s if used.window_s > 0 else None, numeric=True),
-        ColumnOf("CPU a request / µs", lambda used: 1e6 * used.cpu_s / requests if requests else None, numeric=True),
-        ColumnOf("memory", lambda used: Cell(wording.mebibytes(used.pss_bytes), used.pss_bytes), numeric=True),
-        ColumnOf("throttled / s", lambda used: used.throttled_s, numeric=True),
-        ColumnOf("context switches", lambda used: used.switches, numeric=True),
+    columns: list[Column[ComponentUsage]] = [
+        Column("component", lambda used: Cell(used.component, note=f"{used.count} of them" if used.count > 1 else "")),
+        Column("part", lambda used: used.role),
+        Column("CPU / cores", lambda used: used.cpu_s / used.window_s if used.window_s > 0 else None, numeric=True),
+        Column("CPU a request / µs", lambda used: 1e6 * used.cpu_s / requests if requests else None, numeric=True),
+        Column("memory", lambda used: Cell(wording.mebibytes(used.pss_bytes), used.pss_bytes), numeric=True),
+        Column("throttled / s", lambda used: used.throttled_s, numeric=True),
+        Column("context switches", lambda used: used.switches, numeric=True),
     ]
     note = "Over the measured window. A dash: this machine or cluster does not tell."
     return Table.of(f"Resources of run {_named(run)}", columns, run.usage, note).fragment(

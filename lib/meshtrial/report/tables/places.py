@@ -10,9 +10,9 @@ import numpy as np
 from meshtrial.inference.values import LoadBlocks
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.parts import Place, places
-from meshtrial.records.schema import VerdictRow
+from meshtrial.records.schema import RunRecord, VerdictRow
 from meshtrial.report import frames, wording
-from meshtrial.report.markup import Cell, Column, ColumnOf, Fragment, Table, cell, join
+from meshtrial.report.markup import Cell, Column, Fragment, Table, join
 
 _WHERE = (
     "One plan and one seed: a block lies in one place as a whole, so what is compared shares its place, and a place "
@@ -68,35 +68,47 @@ def _listed(hosts: Sequence[str]) -> str:
 
 
 def _where(data: StudyData, found: Sequence[Place]) -> Table:
-    rows = []
-    for place in found:
-        runs = sorted((run for run in data.runs if run.repetition in place.blocks), key=lambda run: run.start_unix_s)
-        testbed = place.environment.get("testbed", data.environment.get("testbed"))
-        told = testbed if isinstance(testbed, dict) else {}
-        nodes = told.get("nodes")
-        shown = (
-            place.name,
-            f"{place.blocks[0]} to {place.blocks[-1]}",
-            told.get("cluster") or told.get("cpu_model") or "not recorded",
-            told.get("kubernetes") or told.get("kernel") or "not recorded",
-            len(nodes) if isinstance(nodes, list) else None,
-            runs[0].started_at[:16].replace("T", " ") if runs else None,
-            runs[-1].finished_at[:16].replace("T", " ") if runs else None,
-            f"{sum(run.valid for run in runs)} of {len(runs)}",
-        )
-        rows.append([cell(value) for value in shown])
-    labels = ["place", "blocks", "cluster or CPU", "Kubernetes or kernel", "nodes", "from (UTC)", "to (UTC)", "valid"]
-    return Table("Where the blocks were run", [Column(label) for label in labels], rows, _WHERE)
+    def told(*names: str) -> Callable[[Place], object]:
+        """The first of these that its testbed told."""
+
+        def of(place: Place) -> object:
+            testbed = place.environment.get("testbed", data.environment.get("testbed"))
+            known = testbed if isinstance(testbed, dict) else {}
+            return next((known[name] for name in names if known.get(name)), "not recorded")
+
+        return of
+
+    def runs(place: Place) -> list[RunRecord]:
+        return sorted((run for run in data.runs if run.repetition in place.blocks), key=lambda run: run.start_unix_s)
+
+    def at(moments: list[str]) -> str | None:
+        return moments[0][:16].replace("T", " ") if moments else None
+
+    def nodes(place: Place) -> int | None:
+        listed = told("nodes")(place)
+        return len(listed) if isinstance(listed, list) else None
+
+    columns: list[Column[Place]] = [
+        Column("place", lambda place: place.name),
+        Column("blocks", lambda place: f"{place.blocks[0]} to {place.blocks[-1]}"),
+        Column("cluster or CPU", told("cluster", "cpu_model")),
+        Column("Kubernetes or kernel", told("kubernetes", "kernel")),
+        Column("nodes", nodes),
+        Column("from (UTC)", lambda place: at([run.started_at for run in runs(place)])),
+        Column("to (UTC)", lambda place: at([run.finished_at for run in reversed(runs(place))])),
+        Column("valid", lambda place: f"{sum(run.valid for run in runs(place))} of {len(runs(place))}"),
+    ]
+    return Table.of("Where the blocks were run", columns, found, _WHERE)
 
 
 def _effects(data: StudyData, caption: str, names: Sequence[str], blocks: Blocks, note: str) -> Table:
     def contrast(row: VerdictRow) -> str:
         return f"{row.treatment} against {row.baseline}" + (f", {row.load}" if len(frames.loads(data)) > 1 else "")
 
-    columns: list[ColumnOf[VerdictRow]] = [
-        ColumnOf("contrast", contrast),
-        ColumnOf("response", lambda row: row.label, wide=True),
-        *(ColumnOf(name, partial(_effect, data, blocks, name), numeric=True) for name in names),
+    columns: list[Column[VerdictRow]] = [
+        Column("contrast", contrast),
+        Column("response", lambda row: row.label, wide=True),
+        *(Column(name, partial(_effect, data, blocks, name), numeric=True) for name in names),
     ]
     judged = [row for row in frames.verdicts(data) if not row.exploratory and row.n_blocks]
     return Table.of(caption, columns, judged, note)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import Proof
 from meshtrial.report import frames, wording
-from meshtrial.report.markup import ColumnOf, Table, passed_of
+from meshtrial.report.markup import Column, Table, passed_of
 
 _NUMBER = re.compile(r"\d+")
 _LONGEST = 140  # characters of an observation; more of it stands in the record
@@ -36,11 +36,11 @@ def proofs(data: StudyData) -> Table:
             grouped[run.treatment, proof.name].append(proof)
     places = {name: place for place, name in enumerate(frames.order(data, {name for name, _ in grouped}))}
     listed = sorted(grouped.items(), key=lambda named: places[named[0][0]])
-    columns: list[ColumnOf[list[Proof]]] = [
-        ColumnOf("proof", lambda mine: mine[0].name),
-        ColumnOf("passed", lambda mine: passed_of(len(mine) - len(_failed(mine)), len(mine)), numeric=True),
-        ColumnOf("expected", lambda mine: together(proof.expected for proof in _failed(mine) or mine), middle=True),
-        ColumnOf(
+    columns: list[Column[list[Proof]]] = [
+        Column("proof", lambda mine: mine[0].name),
+        Column("passed", lambda mine: passed_of(len(mine) - len(_failed(mine)), len(mine)), numeric=True),
+        Column("expected", lambda mine: together(proof.expected for proof in _failed(mine) or mine), middle=True),
+        Column(
             "observed", lambda mine: together(in_words(proof.observed) for proof in _failed(mine) or mine), wide=True
         ),
     ]

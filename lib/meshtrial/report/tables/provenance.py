@@ -13,7 +13,7 @@ import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ _LABELS = {
     "machine": "architecture",
     "python": "Python",
 }
-_SAID_ELSEWHERE = ("schema", "plan_sha256", "backend")
+_SAID_ELSEWHERE = ("schema", "plan_sha256", "backend", "sealed_in")
 _NO_HOST = ("hostname", "user", "home", "cwd", "executable", "path")
 FILE = "CITATION.cff"
 # What TeX reads as more than itself, and how it is written.
@@ -129,22 +129,24 @@ def _versions_tables(data: StudyData) -> Iterator[Table]:
     """What ran in each version of a data plane, where a study compares versions: all that they differ in."""
     treatments = data.plan.study.treatments
     for plane in dict.fromkeys(treatment.dataplane for treatment in treatments if treatment.version):
-        columns = list(dict.fromkeys(one.versioned for one in treatments if one.dataplane == plane))
+        names = list(dict.fromkeys(one.versioned for one in treatments if one.dataplane == plane))
         found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
         for treatment, told in ran(data.runs).items():
             for what, versions in told.items():
                 if treatment.dataplane == plane:
                     found[what][treatment.versioned] |= versions
-        rows = [
-            [what, *(", ".join(sorted(by[name])) or "\u2013" for name in columns)] for what, by in sorted(found.items())
+
+        def ran_in(name: str, row: tuple[str, Mapping[str, set[str]]]) -> str | None:
+            return ", ".join(sorted(row[1][name])) or None
+
+        columns: list[Column[tuple[str, Mapping[str, set[str]]]]] = [
+            Column("what", lambda row: row[0]),
+            *(Column(name, partial(ran_in, name), wide=True) for name in names),
         ]
-        yield Table(
-            f"Versions of {plane}, as the runs recorded them",
-            [Column("what"), *(Column(name, wide=True) for name in columns)],
-            [[Cell(text) for text in row] for row in rows if len(set(row[1:])) > 1],
-            "What is not listed was the same in all of them.",
-            show_caption=False,
-        )
+        differ = [row for row in sorted(found.items()) if len({ran_in(name, row) for name in names}) > 1]
+        caption = f"Versions of {plane}, as the runs recorded them"
+        note = "What is not listed was the same in all of them."
+        yield Table.of(caption, columns, differ, note, show_caption=False)
 
 
 def _run_versions(data: StudyData) -> Iterator[tuple[str, str]]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from meshtrial.inference.ranking import Place, Ranking, rankings
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, wording
-from meshtrial.report.markup import Cell, ColumnOf, Fragment, Piece, Table, join, paragraph
+from meshtrial.report.markup import Cell, Column, Fragment, Piece, Table, join, paragraph, valued
 
 _NOTE = (
     "Every pair was compared with the same exact test, and all pairs of a table are corrected together. A place is "
@@ -46,19 +48,16 @@ def _table(data: StudyData, ranking: Ranking, note: str) -> Table:
             return "all others"
         return wording.listing(list(found)) or "–"
 
-    columns: list[ColumnOf[Place]] = [
-        ColumnOf("treatment", lambda place: place.treatment),
-        ColumnOf("places", lambda place: Cell(place.places, place.best + place.worst), middle=True),
-        ColumnOf("typical run", lambda place: _value(ranking, place), numeric=True),
-        ColumnOf("shown to be better than", lambda place: names(place.better_than)),
-        ColumnOf("shown to be worse than", lambda place: names(place.worse_than)),
+    read = partial(wording.in_unit, ranking.response)
+    columns: list[Column[Place]] = [
+        Column("treatment", lambda place: place.treatment),
+        Column("places", lambda place: Cell(place.places, place.best + place.worst), middle=True),
+        Column("typical run", lambda place: valued(place.value, read), numeric=True),
+        Column("shown to be better than", lambda place: names(place.better_than)),
+        Column("shown to be worse than", lambda place: names(place.worse_than)),
     ]
     where = frames.at(data, ranking.load)
     caption = f"Which is better than which by {wording.short_label(ranking.response.name)}{where}"
     return Table.of(
         f"{caption}: {ranking.shown} of {ranking.pairs} pairs shown to differ", columns, ranking.places, note
     )
-
-
-def _value(ranking: Ranking, place: Place) -> Cell | None:
-    return None if place.value is None else Cell(wording.in_unit(ranking.response, place.value), place.value)

@@ -18,7 +18,7 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.records.mechanism import READS, WRITES, ComponentCalls, Mechanism, read_mechanism
 from meshtrial.records.schema import RunRecord
 from meshtrial.report import frames, wording
-from meshtrial.report.markup import Cell, ColumnOf, Fragment, Table, join, paragraph
+from meshtrial.report.markup import Cell, Column, Fragment, Table, join, paragraph, ranged
 
 PER_RPS = 1000.0
 _GIB = 2.0**30
@@ -53,17 +53,14 @@ def _table(data: StudyData, load: str) -> Table | None:
         return None
     of = {treatment: [run for run in runs if run.treatment == treatment] for treatment in treatments}
     parts = [role for role in PATH_ROLES if any(_cores(mine, role) is not None for mine in of.values())]
-    columns: list[ColumnOf[str]] = [
-        ColumnOf("treatment", str),
-        ColumnOf("achieved / rps", lambda name: wording.number(_median(of[name], "achieved_rps")), numeric=True),
-        *(
-            ColumnOf(f"{PARTS[role].label} / cores per {_RATE}", partial(_part, of, role), numeric=True)
-            for role in parts
-        ),
-        ColumnOf("together", lambda name: _four_decimals(_per_rate(of[name], _TOTAL)), numeric=True),
-        ColumnOf("over the baseline", lambda name: _over(of, data.plan.study.baseline.name, name), numeric=True),
-        ColumnOf("added memory / GiB", lambda name: _four_decimals(_memory(of[name])), numeric=True),
-        ColumnOf(f"GiB per {_RATE}", lambda name: _four_decimals(_memory_per_rate(of[name])), numeric=True),
+    columns: list[Column[str]] = [
+        Column("treatment", str),
+        Column("achieved / rps", lambda name: wording.number(_median(of[name], "achieved_rps")), numeric=True),
+        *(Column(f"{PARTS[role].label} / cores per {_RATE}", partial(_part, of, role), numeric=True) for role in parts),
+        Column("together", lambda name: _four_decimals(_per_rate(of[name], _TOTAL)), numeric=True),
+        Column("over the baseline", lambda name: _over(of, data.plan.study.baseline.name, name), numeric=True),
+        Column("added memory / GiB", lambda name: _four_decimals(_memory(of[name])), numeric=True),
+        Column(f"GiB per {_RATE}", lambda name: _four_decimals(_memory_per_rate(of[name])), numeric=True),
     ]
     return Table.of(f"Cost{frames.at(data, load)}", columns, treatments, _NOTE)
 
@@ -120,10 +117,10 @@ def described(data: StudyData) -> Fragment:
 def _only_some_have(data: StudyData, load: str, found: list[Described]) -> Fragment:
     cells = {(one.treatment, one.response.name): one for one in found}
     responses = {one.response.name: one.response for one in found}
-    columns: list[ColumnOf[str]] = [
-        ColumnOf("treatment", str),
+    columns: list[Column[str]] = [
+        Column("treatment", str),
         *(
-            ColumnOf(wording.short_label(response.name), partial(_cell, cells, name), numeric=True)
+            Column(wording.short_label(response.name), partial(_cell, cells, name), numeric=True)
             for name, response in responses.items()
         ),
     ]
@@ -139,11 +136,7 @@ def _only_some_have(data: StudyData, load: str, found: list[Described]) -> Fragm
 
 def _cell(cells: dict[tuple[str, str], Described], response: str, treatment: str) -> Cell | None:
     one = cells.get((treatment, response))
-    if one is None:
-        return None
-    shown = wording.in_unit(one.response, one.median)
-    ends = (wording.in_unit(one.response, end) for end in (one.low, one.high))
-    return Cell(shown, one.median, note=" to ".join(ends))
+    return None if one is None else ranged(one.median, one.low, one.high, partial(wording.in_unit, one.response))
 
 
 def mechanism(data: StudyData) -> Fragment:
@@ -151,13 +144,13 @@ def mechanism(data: StudyData) -> Fragment:
     found = read_mechanism(data.path)
     if not found:
         return join()
-    columns: list[ColumnOf[_Counted]] = [
-        ColumnOf("component", lambda row: row[1].component),
-        ColumnOf("system calls a request", lambda row: sum(row[1].calls.values()) / row[0].traced, numeric=True),
-        ColumnOf("reads", lambda row: row[1].of(READS) / row[0].traced, numeric=True),
-        ColumnOf("writes", lambda row: row[1].of(WRITES) / row[0].traced, numeric=True),
-        ColumnOf("context switches a request", _switches, numeric=True),
-        ColumnOf("most frequent, a request", _most_frequent, wide=True),
+    columns: list[Column[_Counted]] = [
+        Column("component", lambda row: row[1].component),
+        Column("system calls a request", lambda row: sum(row[1].calls.values()) / row[0].traced, numeric=True),
+        Column("reads", lambda row: row[1].of(READS) / row[0].traced, numeric=True),
+        Column("writes", lambda row: row[1].of(WRITES) / row[0].traced, numeric=True),
+        Column("context switches a request", _switches, numeric=True),
+        Column("most frequent, a request", _most_frequent, wide=True),
     ]
     rows = [(one, component) for one in found for component in one.components]
     groups = [one.treatment for one, _ in rows]

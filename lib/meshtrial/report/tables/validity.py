@@ -1,10 +1,11 @@
-"""Whether the measurement can be trusted: gates, proofs, the A/A twin, drift, and what was excluded."""
+"""Whether the measurement can be trusted: checks of the runs, the A/A twin, drift, and what was excluded."""
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from functools import partial
 
 import polars as pl
 
@@ -15,7 +16,6 @@ from meshtrial.report import frames, wording
 from meshtrial.report.markup import (
     Cell,
     Column,
-    ColumnOf,
     Fragment,
     Table,
     box,
@@ -25,6 +25,7 @@ from meshtrial.report.markup import (
     join,
     paragraph,
     passed_of,
+    valued,
 )
 from meshtrial.report.tables import proofs
 from meshtrial.report.tables.failures import failed_requests
@@ -67,12 +68,13 @@ def validity(data: StudyData) -> Fragment:
 
 
 def _gates_hold(data: StudyData) -> str:
-    """The table of gates in a line."""
+    """The table of checks about load in a line."""
     gates = [gate for run in data.runs for gate in run.gates]
     names = dict.fromkeys(gate.name for gate in gates)
     failed = dict.fromkeys(gate.name for gate in gates if not gate.passed)
     held = sum(all(gate.passed for gate in run.gates) for run in data.runs)
-    said = f"{_times(len(names), 'gate')}; {wording.count(held)} of {_times(len(data.runs), 'attempt')} passed them all"
+    attempts = _times(len(data.runs), "attempt")
+    said = f"{_times(len(names), 'check')}; {wording.count(held)} of {attempts} passed them all"
     return f"{said}; failed: {wording.listing(list(failed))}" if failed else said
 
 
@@ -86,7 +88,7 @@ def course_of_runs(data: StudyData) -> list[str]:
     lines = [f"{wording.count(done)} of {wording.count(planned)} planned runs were made."]
     if failed:
         lines.append(
-            f"{_times(len(failed), 'attempt')} failed a gate or a proof; {_times(len(mended), 'run')} held when "
+            f"{_times(len(failed), 'attempt')} failed a check; {_times(len(mended), 'run')} held when "
             "repeated inside the block."
         )
         if results := sum(is_result(data.plan, run) for run in failed):
@@ -96,7 +98,7 @@ def course_of_runs(data: StudyData) -> list[str]:
                 "latency of the block."
             )
     else:
-        lines.append("Every run passed all gates and proofs at the first attempt.")
+        lines.append("Every run passed all checks at the first attempt.")
     if done < planned:
         lines.append(f"The plan is not finished: {wording.count(planned - done)} runs are missing.")
     return [*lines, *filter(None, (_mostly(failed), _stolen(data.runs)))]
@@ -107,7 +109,7 @@ def _times(count: int, what: str) -> str:
 
 
 def _mostly(failed: list[RunRecord]) -> str:
-    """Gates that fail mostly for one treatment say something about that treatment."""
+    """Checks that fail mostly for one treatment say something about that treatment."""
     if len(failed) < 2:
         return ""
     treatment, count = Counter(run.treatment for run in failed).most_common(1)[0]
@@ -176,7 +178,7 @@ def _reasons(runs: list[RunRecord]) -> str:
 
 
 def _gates(data: StudyData) -> Table:
-    """One row per gate, one column per treatment: the worst value seen, and how many attempts failed."""
+    """One row per check about load, one column per treatment: the worst value seen, and how many attempts failed."""
     grouped: dict[tuple[str, str, str], list[GateResult]] = defaultdict(list)
     attempts: Counter[tuple[str, str]] = Counter()
     valid: Counter[tuple[str, str]] = Counter()
@@ -185,28 +187,34 @@ def _gates(data: StudyData) -> Table:
         valid[run.load, run.treatment] += run.valid
         for gate in run.gates:
             grouped[run.load, run.treatment, gate.name].append(gate)
-    names = list(dict.fromkeys(name for _, _, name in grouped))
+    names = ["", *dict.fromkeys(name for _, _, name in grouped)]  # the first row counts whole attempts
     treatments = frames.order(data, {name for _, name in attempts})
-    several = len(frames.loads(data)) > 1
-    rows, keys, groups = [], [], []
-    for load in frames.loads(data):
-        held = (passed_of(valid[load, name], attempts[load, name]) for name in treatments)
-        rows.append([Cell("valid attempts"), Cell("–"), *held])
-        for name in names:
-            results = {treatment: grouped.get((load, treatment, name), []) for treatment in treatments}
-            limit = next((gate.threshold for found in results.values() for gate in found), None)
-            threshold = Cell("–") if limit is None else Cell(gate_value(name, limit), limit)
-            rows.append([Cell(name), threshold, *(_gate_cell(name, results[treatment]) for treatment in treatments)])
-        keys += [f"{load}|valid", *(f"{load}|{name}" for name in names)]
-        groups += [load if several else ""] * (len(names) + 1)
-    heads = ["threshold", *treatments]
-    columns = [Column("gate"), *(Column(head, numeric=True) for head in heads)]
-    note = "Each cell: the worst value of all attempts; where a gate failed, how many passed it."
-    return Table("Gates, by treatment", columns, rows, note, keys, groups if several else (), show_caption=False)
+    rows = [(load, name) for load in frames.loads(data) for name in names]
+
+    def threshold(row: tuple[str, str]) -> Cell | None:
+        found = (gate.threshold for name in treatments for gate in grouped.get((row[0], name, row[1]), ()))
+        return valued(next(found, None), partial(gate_value, row[1]))
+
+    def held(treatment: str, row: tuple[str, str]) -> Cell:
+        load, name = row
+        if not name:
+            return passed_of(valid[load, treatment], attempts[load, treatment])
+        return _gate_cell(name, grouped.get((load, treatment, name), []))
+
+    columns: list[Column[tuple[str, str]]] = [
+        Column("check", lambda row: row[1] or "valid attempts"),
+        Column("threshold", threshold, numeric=True),
+        *(Column(name, partial(held, name), numeric=True) for name in treatments),
+    ]
+    note = "Each cell: the worst value of all attempts; where a check failed, how many passed it."
+    keys = [f"{load}|{name or 'valid'}" for load, name in rows]
+    groups = [load for load, _ in rows] if len(frames.loads(data)) > 1 else ()
+    title = "Checks of load and machine, by treatment"
+    return Table.of(title, columns, rows, note, keys=keys, groups=groups, show_caption=False)
 
 
 def gate_value(name: str, value: float) -> str:
-    """A gate's value or threshold as it is read: shares as percentages."""
+    """A check's value or threshold as it is read: shares as percentages."""
     if name in _SHARES:
         return f"{wording.plain(round(100 * value, 2))}{wording.NBSP}%"
     return wording.plain(float(f"{value:.3g}"))
@@ -226,10 +234,10 @@ def _failed_runs(data: StudyData) -> Fragment:
     failed = [run for run in data.runs if not run.valid]
     if not failed:
         return join()
-    columns: list[ColumnOf[RunRecord]] = [
-        ColumnOf("run", lambda run: run.run_id),
-        ColumnOf("attempt", lambda run: run.attempt, numeric=True),
-        ColumnOf("what failed", lambda run: "; ".join(run.reasons) or "no reason recorded", wide=True),
+    columns: list[Column[RunRecord]] = [
+        Column("run", lambda run: run.run_id),
+        Column("attempt", lambda run: run.attempt, numeric=True),
+        Column("what failed", lambda run: "; ".join(run.reasons) or "no reason recorded", wide=True),
     ]
     keys = [f"{run.run_id}|{run.attempt}" for run in failed]
     table = Table.of("Attempts that failed", columns, failed, keys=keys, show_caption=False)

@@ -10,7 +10,7 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, wording
 from meshtrial.report.frames import Contrasts
-from meshtrial.report.markup import Cell, ColumnOf, Fragment, Table, bullets, fold, join, paragraph, part
+from meshtrial.report.markup import Cell, Column, Fragment, Table, bullets, fold, join, paragraph, part
 from meshtrial.report.tables.verdict_columns import COLUMNS, PAGE, Line, columns_of
 from meshtrial.vocabulary import BETWEEN, CORRECTIONS, Word
 
@@ -82,9 +82,9 @@ def _called_table(contrasts: Contrasts) -> Table:
     def called(family: str, pair: tuple[str, str]) -> Cell | None:
         return _count(counted[pair].get(family))
 
-    columns: list[ColumnOf[tuple[str, str]]] = [
-        ColumnOf("treatment", lambda pair: Cell(pair[0], note=against.format(pair[1]))),
-        *(ColumnOf(name, partial(called, name)) for name in families),
+    columns: list[Column[tuple[str, str]]] = [
+        Column("treatment", lambda pair: Cell(pair[0], note=against.format(pair[1]))),
+        *(Column(name, partial(called, name)) for name in families),
     ]
     return Table.of("Called different among the exploratory responses", columns, counted)
 
@@ -115,8 +115,8 @@ def contrast_tables(contrasts: Contrasts, note: str = "") -> list[Table]:
 
 def _table(contrasts: Contrasts, note: str) -> Table:
     rows, load, usual = contrasts.rows, contrasts.rows[0].load, (contrasts.blocks, contrasts.confidence)
-    columns: list[ColumnOf[Line]] = [
-        ColumnOf(column.heading, partial(column.shows, PAGE), numeric=column.numeric, middle=column.middle)
+    columns: list[Column[Line]] = [
+        Column(column.heading, partial(column.shows, PAGE), numeric=column.numeric, middle=column.middle)
         for column in columns_of(PAGE)
     ]
     caption = "Exploratory contrasts" if all(row.exploratory for row in rows) else "Verdicts"

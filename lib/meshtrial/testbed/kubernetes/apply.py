@@ -32,6 +32,7 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _KINDS = (
     "/apis/apps/v1/{}/deployments",
     *(f"/api/v1/{{}}/{kind}" for kind in ("pods", "services", "configmaps", "secrets", "serviceaccounts")),
+    "/apis/discovery.k8s.io/v1/{}/endpointslices",
     "/apis/coordination.k8s.io/v1/{}/leases",
 )
 _BORROWED = f"{manifests.NOTE}borrowed"  # annotation: labels and annotations that go when a namespace is given back
@@ -148,6 +149,11 @@ class Applier:
             if home and where != home:
                 self.outside.setdefault(path, set()).add(home)
 
+    def delete(self, objects: Iterable[Json]) -> None:
+        """Delete what was applied, in the order given; what is not there is no failure."""
+        for item in manifests.patched(objects):
+            self.cluster.delete(self._place(item)[0])
+
     def leave(self, namespace: str, uid: str, patience_s: float) -> None:
         """Note a namespace in its deletion that runs nothing any more: a cluster takes five seconds until it begins."""
         self._emptied[namespace] = (uid, patience_s)
@@ -248,7 +254,7 @@ def _give_back(cluster: Cluster, namespace: Json, owner_id: str) -> None:
         with contextlib.suppress(TestbedError):
             cluster.delete(kind, labelSelector=f"{OWNER}={owner_id}")
     pods = f"/api/v1/namespaces/{name}/pods"
-    left = waiting.until(lambda: cluster.items(pods), _EMPTY_S, 0.3, lambda found: not found)
+    left = waiting.until(lambda: cluster.items(pods), _EMPTY_S, 0.3, lambda pods_left: not pods_left)
     if left:
         raise TestbedError(f"namespace {name}: {len(left)} pods are still there after {_EMPTY_S:g} s; it stays ours")
     ours = [*(namespace.get("annotations") or {}).get(_BORROWED, "").split(","), _BORROWED]

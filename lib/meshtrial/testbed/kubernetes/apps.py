@@ -1,13 +1,15 @@
 """Applications as their manifests describe them.
 
 The Service annotated ``meshtrial.dev/entry`` is what the generators call; its annotations say the path, where
-the app echoes a request's headers, and which protocols it speaks.
+the app echoes a request's headers, and which protocols it speaks. Under a load of bytes an application is what
+``apps/tcp/`` has of its name: a program that answers requests beside it would be work that no byte asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes import manifests
@@ -30,6 +32,9 @@ class App:
     headers_path: str
     protocols: tuple[str, ...]
     tiers: bool
+    # What the entry Service's selector is merged with to send to the other version; empty where there is only one.
+    second: Mapping[str, str] = field(default_factory=dict)
+    bystander: str = ""  # a Service that nobody calls, whose endpoints come and go as other changes
 
     @property
     def deployments(self) -> tuple[str, ...]:
@@ -56,6 +61,8 @@ def read_app(options: KubernetesOptions, name: str, speaks: Sequence[str]) -> Ap
     """Read ``apps/<name>.yaml``; a UsageError where there is none, or it does not speak all that is asked of it."""
     folder = options.folder / "apps"
     path = folder / f"{name}.yaml"
+    if speaks[0] == "tcp" and (folder / "tcp" / path.name).is_file():
+        path = folder / "tcp" / path.name
     if not path.is_file():
         known = ", ".join(sorted(p.stem for p in folder.glob("*.yaml")))
         raise UsageError(f"app = {name!r}: allowed on Kubernetes is {known}")
@@ -67,7 +74,7 @@ def read_app(options: KubernetesOptions, name: str, speaks: Sequence[str]) -> Ap
     protocols = tuple((note(service, "protocols") or "http1").split(","))
     if not set(speaks) <= set(protocols):
         raise UsageError(f"app {name}: speaks {', '.join(protocols)}, not {' and '.join(speaks)}")
-    wanted = "grpc" if speaks[0] == "grpc" else "http"
+    wanted = speaks[0] if speaks[0] in ("grpc", "tcp") else "http"
     ports = service["spec"]["ports"]
     port = next((p for p in ports if p["name"] == wanted), ports[0])
     http, grpc = (next((p for p in ports if p["name"] == name), port) for name in ("http", "grpc"))
@@ -79,10 +86,12 @@ def read_app(options: KubernetesOptions, name: str, speaks: Sequence[str]) -> Ap
         http_port=int(http["port"]),
         grpc_port=int(grpc["port"]),
         app_port=int(port.get("targetPort", port["port"])),
-        path=note(service, "path") or "/",
+        path=note(service, "path") or ("" if wanted == "tcp" else "/"),
         headers_path=note(service, "headers-path"),
         protocols=protocols,
         tiers=note(service, "tiers") == "true",
+        second=json.loads(note(service, "second-version") or "{}"),
+        bystander=note(service, "bystander"),
     )
 
 

@@ -39,19 +39,12 @@ _GATEWAY_API = "gateway.networking.k8s.io"
 
 @dataclass(frozen=True)
 class Cleaned:
-    """What a cleaning did.
+    """What a cleaning did."""
 
-    Attributes
-    ----------
-    removed, remaining : tuple of str
-        Namespaces. What remains comes with its reason in ``lines``.
-    lines : tuple of str
-        For a person, one line each.
-    """
-
+    # Namespaces; what remains comes with its reason in `lines`
     removed: tuple[str, ...]
     remaining: tuple[str, ...]
-    lines: tuple[str, ...]
+    lines: tuple[str, ...]  # for a person
 
 
 def clean(
@@ -64,16 +57,8 @@ def clean(
 ) -> Cleaned:
     """Remove every mesh and namespace that meshtrial made in a cluster, or those of one study.
 
-    Parameters
-    ----------
-    context, kubeconfig : str
-        Empty for those of the options, or the user's defaults.
-    study : str, optional
-        Only what this study made.
-    options : KubernetesOptions, optional
-        What a study on this cluster is told besides: the Helm program, folders of meshes.
-    force : bool
-        Also what a running study owns.
+    Without a context and a kubeconfig those of ``options`` are meant, which say besides where Helm and folders of
+    meshes are, or the user's defaults; ``force`` removes also what a running study owns.
     """
     chosen = options or KubernetesOptions()
     cluster = Cluster(kubeconfig or chosen.kubeconfig, context or chosen.context, chosen.api_patience_s)

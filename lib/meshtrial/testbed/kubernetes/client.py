@@ -45,29 +45,16 @@ class ConflictError(TestbedError):
 
 
 class Cluster:
-    """A cluster by its kubeconfig context, or the one that this process runs in.
-
-    Parameters
-    ----------
-    kubeconfig, context : str
-        Empty for the user's own defaults.
-    patience_s : float
-        How long a silent API server is waited for; 10 s at most for one that has not answered yet.
-
-    Attributes
-    ----------
-    heard : bool
-        Whether it has answered anything yet.
-    """
+    """A cluster by its kubeconfig context, or the one that this process runs in; empty for the user's own defaults."""
 
     def __init__(self, kubeconfig: str = "", context: str = "", patience_s: float = 60.0) -> None:
-        self.patience_s = patience_s
+        self.patience_s = patience_s  # for a silent API server; 10 s at most for one that has not answered yet
         self._configuration, self.context = _configure(kubeconfig, context)
         self._configuration.retries = 0  # urllib3's own retries would hide how long the server was silent
         self._local = threading.local()
         self.kubeconfig = kubeconfig
         self.server = str(self._configuration.host)
-        self.heard = False
+        self.heard = False  # whether it has answered anything yet
         self.kubelets: dict[str, str] | None = None  # where each is asked; empty where the API server asks for us
 
     def new_client(self) -> Any:

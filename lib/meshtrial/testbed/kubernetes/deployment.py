@@ -6,16 +6,19 @@ import contextlib
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 
 from meshtrial import waiting
 from meshtrial.errors import TestbedError
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
+from meshtrial.load.obeyed import Taken
+from meshtrial.records.builds import BUILT_AS
 from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.testbed.base import Facts
 from meshtrial.testbed.kubernetes import (
+    clocks,
     evidence,
     loadgen,
     meshversions,
@@ -23,8 +26,10 @@ from meshtrial.testbed.kubernetes import (
     proofs,
     pushes,
     rollouts,
+    unused,
     wait,
     waypoints,
+    workload,
 )
 from meshtrial.testbed.kubernetes.apply import Applier, begin_deletion, clean_command
 from meshtrial.testbed.kubernetes.client import Json, NotFoundError
@@ -91,6 +96,8 @@ class KubernetesDeployment:
         self._probe = probe
         self._now: _Looked | None = None
         self._replaced: set[str] = set()
+        self._clock: clocks.Behind | None = None
+        self._away: set[str] = set()  # changes that were not taken back
 
     @property
     def setup(self) -> Setup:
@@ -124,10 +131,11 @@ class KubernetesDeployment:
             raise
 
     def _stand_up(self) -> None:
-        began = time.monotonic()
         rendered, name = self.rendered, self.setup.namespace
-        pushed = self._pushed()
         self.applier.namespace(name, rendered.namespace_labels, rendered.namespace_annotations)
+        # Before the clock: how quickly an API server takes thousands of objects is no property of a treatment.
+        self.applier.apply(unused.objects(self.setup.load.unused_services, name), home=name)
+        began, pushed = time.monotonic(), self._pushed()
         apps = [o for o in rendered.objects if o["kind"] == "Deployment" and label(template(o) or o, PART) == "app"]
         late = [*(o for o in rendered.objects if waypoints.is_late(o)), *apps]
         self.applier.apply([o for o in rendered.objects if o not in late], home=name)
@@ -216,7 +224,10 @@ class KubernetesDeployment:
         looked, mesh = self._looked, self.setup.mesh
         images = versions([*looked.pods, *looked.mesh_pods])
         called = {f"mesh {mesh.name}": mesh.called} if mesh is not None else {}
-        words = {f"{name} tells": ", ".join(several) for name, (_, several) in looked.subject.told.items()}
+        words = {
+            f"{name}{BUILT_AS if teller.of_build else ' tells'}": ", ".join(several)
+            for name, (teller, several) in looked.subject.told.items()
+        }
         return {**images, **called, **words, **self.installed_from}
 
     def prove(self, phase: str, requests: int) -> tuple[Proof, ...]:
@@ -224,7 +235,9 @@ class KubernetesDeployment:
         subject = self._looked.subject
         if self.setup.mesh is not None and not subject.told:
             subject.told = meshversions.told(self.cluster, self._probe, self.setup.mesh, subject.pods)
-        return (*proofs.prove(subject, phase, requests), self._placement(phase))
+        found = (*proofs.prove(subject, phase, requests), self._placement(phase))
+        wanted = self.setup.load.unused_services
+        return (*found, *unused.prove(self.cluster, self.setup.namespace, wanted, phase)) if wanted else found
 
     def snapshot(self) -> Mapping[str, ComponentUsage]:
         """Counters of every component at the kubelets' next readings; none after pods were replaced."""
@@ -276,6 +289,47 @@ class KubernetesDeployment:
         seen = f"{len(now - self._replaced)} new, {len(now & self._replaced)} old"
         return (Proof(f"pods of {part} replaced", "during", not now & self._replaced, f"{len(pods)} new", seen),)
 
+    def changes(self) -> tuple[str, ...]:
+        """What can be changed here under load; asked before the first change, so that this is no part of it."""
+        found = workload.changes_of(self.setup)
+        if "authorization" in found:
+            self.applier.apply(workload.denial_of(self.setup), home=self.setup.namespace, dry_run=True)
+        if found and self._clock is None:
+            self._clock = clocks.behind(self.cluster, self.load_pods[0])
+            self.told.notes["generators_clock"] = asdict(self._clock)
+        return found
+
+    def change(self, change: str, on: bool) -> Taken:
+        """Patch the entry Service, or apply or delete the denial: one object of the API server, which answers then.
+
+        It took that between the question and its answer; both are told by the generators' clock.
+        """
+        began = time.time()
+        if change == "endpoints":
+            self._select(self.setup.app.service, self.setup.app.second if on else {})
+        elif on:
+            self.applier.apply(workload.denial_of(self.setup), home=self.setup.namespace)
+        else:
+            self.applier.delete(workload.denial_of(self.setup))
+        ended = time.time()
+        self._away = self._away - {change} | ({change} if on else set())
+        assert self._clock is not None
+        return Taken((began + ended) / 2 - self._clock.behind_s, (ended - began) / 2 + self._clock.error_s)
+
+    def churn(self, number: int) -> None:
+        """Take the bystander's endpoint away, and give it back the next time."""
+        self._select(self.setup.app.bystander, {"version": "away"} if number % 2 == 0 else {})
+
+    def _select(self, service: str, more: Mapping[str, str]) -> None:
+        """Let a Service select as it was rendered, and this besides or instead."""
+        planned = next(
+            item for item in self.rendered.objects if (item["kind"], item["metadata"]["name"]) == ("Service", service)
+        )
+        selector: Json = {**planned["spec"]["selector"], **more}
+        gone = dict.fromkeys({"version"} - selector.keys())
+        path = f"/api/v1/namespaces/{self.setup.namespace}/services/{service}"
+        self.cluster.merge(path, {"spec": {"selector": selector | gone}})
+
     def facts(self) -> Facts:
         """Deployment times, placement, the windows of the resource samples and what was missing."""
         meter = self._looked.meter
@@ -307,6 +361,9 @@ class KubernetesDeployment:
         """Remove everything, or leave it to the testbed when it is kept; an empty namespace may still be going."""
         if not self.keep:
             self.remove(at_once=True)
+            return
+        for change in sorted(self._away):
+            self.change(change, on=False)
 
     def remove(self, *, at_once: bool = False) -> None:
         """Delete the namespace and what was applied outside of it, and wait until they are gone.
@@ -379,7 +436,7 @@ class KubernetesDeployment:
             for pod in self.load_pods[:3]:
                 answer = probing.request(self.cluster, pod, url, self.target.headers)
                 if answer.status != 200:
-                    why = f"{url} does not answer with 200 from {pod.name}: {answer.detail}"
+                    why = f"{url} does not answer as it should from {pod.name}: {answer.detail}"
                     return f"{self.setup.treatment.name}: {why}"
             return ""
 

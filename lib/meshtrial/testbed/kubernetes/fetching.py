@@ -28,7 +28,7 @@ from meshtrial.records.store import (
     StudyStore,
     check_checksums,
     file_sha256,
-    seal_environment,
+    seal,
 )
 from meshtrial.testbed.kubernetes import wait
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
@@ -124,18 +124,9 @@ def _listed(line: str) -> tuple[str, tuple[str, ...]]:
 
 
 def fetch(volume: Volume, root: Path) -> list[Fetched]:
-    """Bring every study of a volume here, or what is missing of it.
+    """Bring every study of a volume here, below ``root``, or what is missing of it.
 
-    Parameters
-    ----------
-    volume : Volume
-    root : Path
-        Where studies lie on this machine.
-
-    Raises
-    ------
-    RecordError
-        Where what came is damaged, or another study, or other runs of it, lie here under its name.
+    RecordError where what came is damaged, or another study, or other runs of it, lie here under its name.
     """
     return [_fetch_study(volume, path, study, root / path) for path, study in volume.studies().items()]
 
@@ -178,7 +169,7 @@ def _begin(volume: Volume, path: PurePosixPath, study: Remote, target: Path) -> 
         made = Path(private, *path.parts)
         if not _same(made, study):
             raise RecordError(f"{path}: came damaged; fetch again")
-        seal_environment(made)
+        seal(made)
         (made / "runs").mkdir()
         made.rename(target)
 
@@ -202,10 +193,7 @@ def _fetch_run(volume: Volume, path: PurePosixPath, digest: str, temporary: Path
 def volume_of(cluster: Cluster, namespace: str, job: str) -> Iterator[Volume]:
     """The volume of a Job's records: in its pod while one runs, else in a pod that is made to read it and removed.
 
-    Raises
-    ------
-    TestbedError
-        Where there is no such Job, or the reader does not come up.
+    TestbedError where there is no such Job, or the reader does not come up.
     """
     try:
         template = cluster.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{job}")["spec"]["template"]

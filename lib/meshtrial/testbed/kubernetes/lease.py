@@ -96,7 +96,7 @@ def running(cluster: Cluster, namespaces: Iterable[Json] = ()) -> dict[str, str]
     ours = list(namespaces)
     leases = cluster.items(f"{_GROUP}/leases", labelSelector=f"{MANAGED_BY}={MANAGER},{OWNER}")
     now = cluster.server_time() if leases or ours else 0.0
-    found = {}
+    sessions = {}
     for item in leases:
         spec, metadata = item.get("spec") or {}, item["metadata"]
         if not spec.get("holderIdentity") or not spec.get("renewTime"):
@@ -106,14 +106,14 @@ def running(cluster: Cluster, namespaces: Iterable[Json] = ()) -> dict[str, str]
             host = (metadata.get("annotations") or {}).get(_HOST, "?")
             owner, study = metadata["labels"][OWNER], metadata["labels"].get(STUDY, "?")
             since = str(spec.get("acquireTime", "?"))[:19].replace("T", " ")
-            found[owner] = f"study {study} is running (owner {owner}, on host {host}, since {since} UTC)"
+            sessions[owner] = f"study {study} is running (owner {owner}, on host {host}, since {since} UTC)"
     holders = {item["metadata"]["labels"][OWNER] for item in leases}
     for item in ours:
         made, labels = item["metadata"].get("creationTimestamp"), item["metadata"].get("labels") or {}
         owner = str(labels.get(OWNER))
         if owner not in holders and made and now - parse_time(made) <= DURATION_S:
-            found[owner] = f"study {labels.get(STUDY, '?')} may just be starting (owner {owner}, since {made})"
-    return found
+            sessions[owner] = f"study {labels.get(STUDY, '?')} may just be starting (owner {owner}, since {made})"
+    return sessions
 
 
 def _micro_time(seconds: float) -> str:

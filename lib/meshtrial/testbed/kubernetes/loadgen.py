@@ -281,13 +281,13 @@ def parse_usage(text: str, name: str) -> ComponentUsage:
 
 def unpack(data: bytes) -> dict[str, bytes]:
     """The files of a tar.gz archive, by their names."""
-    found = {}
+    files = {}
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
         for member in archive:
             content = archive.extractfile(member)
             if content is not None:
-                found[Path(member.name).name] = content.read()
-    return found
+                files[Path(member.name).name] = content.read()
+    return files
 
 
 def _tail(text: str) -> str:

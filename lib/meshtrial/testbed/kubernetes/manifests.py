@@ -7,25 +7,23 @@ The files are valid for ``kubectl apply`` as they are. What differs between clus
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeAlias
 
 import yaml
 
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes.quantities import cpu_millis
 
+P = ParamSpec("P")
 Json = dict[str, Any]
+Patch: TypeAlias = Callable[[Json], None]
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 NOTE = "meshtrial.dev/"  # our labels and annotations begin so
-_PODS = {
-    "Pod": (),
-    "Deployment": ("spec", "template"),
-    "StatefulSet": ("spec", "template"),
-    "DaemonSet": ("spec", "template"),
-    "Job": ("spec", "template"),
-}
+_TEMPLATED = ("Deployment", "StatefulSet", "DaemonSet", "Job")
 
 
 def read(path: Path) -> list[Json]:
@@ -44,16 +42,15 @@ def read(path: Path) -> list[Json]:
 
 def template(manifest: Json) -> Json | None:
     """The pod (or pod template) inside a manifest; None where it has none."""
-    keys = _PODS.get(str(manifest.get("kind")))
-    if keys is None:
+    if manifest.get("kind") == "Pod":
+        return manifest
+    if manifest.get("kind") not in _TEMPLATED:
         return None
-    pod = manifest
-    for key in keys:
-        pod = pod.setdefault(key, {})
+    pod: Json = manifest.setdefault("spec", {}).setdefault("template", {})
     return pod
 
 
-def patched(manifests: Iterable[Json], *patches: Callable[[Json], None]) -> list[Json]:
+def patched(manifests: Iterable[Json], *patches: Patch) -> list[Json]:
     """Copies of the manifests with every patch made, in order."""
     copies = copy.deepcopy(list(manifests))
     for manifest in copies:
@@ -62,61 +59,59 @@ def patched(manifests: Iterable[Json], *patches: Callable[[Json], None]) -> list
     return copies
 
 
-def in_namespace(namespace: str) -> Callable[[Json], None]:
+def patch(change: Callable[Concatenate[Json, P], None]) -> Callable[P, Patch]:
+    """What makes a patch of all that is said besides the manifest."""
+
+    @wraps(change)
+    def of(*args: P.args, **kwargs: P.kwargs) -> Patch:
+        return lambda manifest: change(manifest, *args, **kwargs)
+
+    return of
+
+
+@patch
+def in_namespace(manifest: Json, namespace: str) -> None:
     """Move what is in ``default``; references by DNS name to ``.default.svc`` follow.
 
     An object that names another namespace (a policy that must lie beside its control plane) stays there.
     """
-
-    def patch(manifest: Json) -> None:
-        if manifest["metadata"].get("namespace", "default") == "default":
-            manifest["metadata"]["namespace"] = namespace
-        _rewrite(manifest, ".default.svc", f".{namespace}.svc")
-        for subject in manifest.get("subjects", []):
-            if subject.get("kind") == "ServiceAccount":
-                subject["namespace"] = namespace
-
-    return patch
+    if manifest["metadata"].get("namespace", "default") == "default":
+        manifest["metadata"]["namespace"] = namespace
+    _rewrite(manifest, ".default.svc", f".{namespace}.svc")
+    for subject in manifest.get("subjects", []):
+        if subject.get("kind") == "ServiceAccount":
+            subject["namespace"] = namespace
 
 
-def labelled(labels: Mapping[str, str]) -> Callable[[Json], None]:
+@patch
+def labelled(manifest: Json, labels: Mapping[str, str]) -> None:
     """Label the object and its pods."""
-
-    def patch(manifest: Json) -> None:
-        manifest["metadata"].setdefault("labels", {}).update(labels)
-        pod = template(manifest)
-        if pod is not None and pod is not manifest:
-            pod.setdefault("metadata", {}).setdefault("labels", {}).update(labels)
-
-    return patch
+    manifest["metadata"].setdefault("labels", {}).update(labels)
+    pod = template(manifest)
+    if pod is not None and pod is not manifest:
+        pod.setdefault("metadata", {}).setdefault("labels", {}).update(labels)
 
 
-def pod_metadata(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Callable[[Json], None]:
+@patch
+def pod_metadata(manifest: Json, labels: Mapping[str, str], annotations: Mapping[str, str]) -> None:
     """Labels and annotations of the pods alone (mesh enrolment)."""
-
-    def patch(manifest: Json) -> None:
-        pod = template(manifest)
-        if pod is not None:
-            metadata = pod.setdefault("metadata", {})
-            metadata.setdefault("labels", {}).update(labels)
-            metadata.setdefault("annotations", {}).update(annotations)
-
-    return patch
+    pod = template(manifest)
+    if pod is not None:
+        metadata = pod.setdefault("metadata", {})
+        metadata.setdefault("labels", {}).update(labels)
+        metadata.setdefault("annotations", {}).update(annotations)
 
 
-def images(wanted: Mapping[str, str], pull_policy: str = "") -> Callable[[Json], None]:
+@patch
+def images(manifest: Json, wanted: Mapping[str, str], pull_policy: str = "") -> None:
     """Replace images by the container's name or by the last part of the repository."""
-
-    def patch(manifest: Json) -> None:
-        for container in containers(manifest):
-            name = image_name(str(container.get("image", "")))
-            chosen = wanted.get(str(container["name"])) or wanted.get(name)
-            if chosen:
-                container["image"] = chosen
-            if pull_policy:
-                container["imagePullPolicy"] = pull_policy
-
-    return patch
+    for container in containers(manifest):
+        name = image_name(str(container.get("image", "")))
+        chosen = wanted.get(str(container["name"])) or wanted.get(name)
+        if chosen:
+            container["image"] = chosen
+        if pull_policy:
+            container["imagePullPolicy"] = pull_policy
 
 
 def image_name(reference: str) -> str:
@@ -133,143 +128,128 @@ def containers(manifest: Json) -> list[Json]:
     return [*spec.get("initContainers", []), *spec.get("containers", [])]
 
 
-def replicas(count: int, names: Iterable[str] | None = None) -> Callable[[Json], None]:
-    """Replicas of the Deployments, all or those named."""
-    wanted = None if names is None else set(names)
-
-    def patch(manifest: Json) -> None:
-        if manifest["kind"] == "Deployment" and (wanted is None or manifest["metadata"]["name"] in wanted):
-            manifest["spec"]["replicas"] = count
-
-    return patch
+@patch
+def replicas(manifest: Json, count: int) -> None:
+    """Replicas of the Deployments."""
+    if manifest["kind"] == "Deployment":
+        manifest["spec"]["replicas"] = count
 
 
-def requests(cpu: str, memory: str) -> Callable[[Json], None]:
+@patch
+def requests(manifest: Json, cpu: str, memory: str) -> None:
     """CPU and memory requests, where they are said; limits stay as they are."""
     wanted = {name: value for name, value in (("cpu", cpu), ("memory", memory)) if value}
-
-    def patch(manifest: Json) -> None:
-        for container in containers(manifest) if wanted else ():
-            container.setdefault("resources", {}).setdefault("requests", {}).update(wanted)
-
-    return patch
+    for container in containers(manifest) if wanted else ():
+        container.setdefault("resources", {}).setdefault("requests", {}).update(wanted)
 
 
-def limits(cpu: str, memory: str, names: Iterable[str] | None = None) -> Callable[[Json], None]:
-    """CPU and memory limits; requests are a tenth of the CPU and all of the memory."""
-    wanted = None if names is None else set(names)
-
-    def patch(manifest: Json) -> None:
-        for container in containers(manifest):
-            if wanted is not None and container["name"] not in wanted:
-                continue
-            resources = container.setdefault("resources", {})
-            if cpu:
-                resources.setdefault("limits", {})["cpu"] = cpu
-                resources.setdefault("requests", {})["cpu"] = f"{max(1, round(cpu_millis(cpu) / 10))}m"
-            if memory:
-                resources.setdefault("limits", {})["memory"] = memory
-                resources.setdefault("requests", {})["memory"] = memory
-
-    return patch
+@patch
+def limits(manifest: Json, cpu: str, memory: str, names: Collection[str] | None = None) -> None:
+    """CPU and memory limits, of all containers or those named; requests: a tenth of the CPU and all of the memory."""
+    for container in containers(manifest):
+        if names is not None and container["name"] not in names:
+            continue
+        resources = container.setdefault("resources", {})
+        if cpu:
+            resources.setdefault("limits", {})["cpu"] = cpu
+            resources.setdefault("requests", {})["cpu"] = f"{max(1, round(cpu_millis(cpu) / 10))}m"
+        if memory:
+            resources.setdefault("limits", {})["memory"] = memory
+            resources.setdefault("requests", {})["memory"] = memory
 
 
+@patch
 def placed(
-    selector: Mapping[str, str], tolerations: Iterable[Mapping[str, str]], away_from: str = "", how: str = "none"
-) -> Callable[[Json], None]:
+    manifest: Json,
+    selector: Mapping[str, str],
+    tolerations: Collection[Mapping[str, str]],
+    away_from: str = "",
+    how: str = "none",
+) -> None:
     """Placement: node selector, tolerations, and anti-affinity against pods whose ``meshtrial.dev/part`` is this."""
-
-    def patch(manifest: Json) -> None:
-        pod = template(manifest)
-        if pod is None:
-            return
-        spec = pod["spec"]
-        if selector:
-            spec.setdefault("nodeSelector", {}).update(selector)
-        wanted = [dict(item) for item in tolerations]
-        if wanted:
-            spec.setdefault("tolerations", []).extend(wanted)
-        if how == "none" or not away_from:
-            return
-        term = {
-            "labelSelector": {"matchLabels": {f"{NOTE}part": away_from}},
-            "topologyKey": "kubernetes.io/hostname",
-        }
-        affinity = spec.setdefault("affinity", {}).setdefault("podAntiAffinity", {})
-        if how == "required":
-            affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", []).append(term)
-        else:
-            weighted = {"weight": 100, "podAffinityTerm": term}
-            affinity.setdefault("preferredDuringSchedulingIgnoredDuringExecution", []).append(weighted)
-
-    return patch
+    pod = template(manifest)
+    if pod is None:
+        return
+    spec = pod["spec"]
+    if selector:
+        spec.setdefault("nodeSelector", {}).update(selector)
+    if tolerations:
+        spec.setdefault("tolerations", []).extend(dict(item) for item in tolerations)
+    if how == "none" or not away_from:
+        return
+    term = {"labelSelector": {"matchLabels": {f"{NOTE}part": away_from}}, "topologyKey": "kubernetes.io/hostname"}
+    affinity = spec.setdefault("affinity", {}).setdefault("podAntiAffinity", {})
+    if how == "required":
+        affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", []).append(term)
+    else:
+        weighted = {"weight": 100, "podAffinityTerm": term}
+        affinity.setdefault("preferredDuringSchedulingIgnoredDuringExecution", []).append(weighted)
 
 
-def held(hold_ms: float) -> Callable[[Json], None]:
+@patch
+def held(manifest: Json, hold_ms: float) -> None:
     """Change how long the tiers hold a request (``delay=100ms`` in their arguments)."""
-
-    def patch(manifest: Json) -> None:
-        for container in containers(manifest):
-            if "args" in container:
-                container["args"] = [arg.replace("delay=100ms", f"delay={hold_ms:g}ms") for arg in container["args"]]
-
-    return patch
+    for container in containers(manifest):
+        if "args" in container:
+            container["args"] = [arg.replace("delay=100ms", f"delay={hold_ms:g}ms") for arg in container["args"]]
 
 
-def on_hosts(hosts: Sequence[str]) -> Callable[[Json], None]:
+@patch
+def started_with(manifest: Json, name: str) -> None:
+    """Start the pods' first container with the arguments that this annotation of ours holds."""
+    pod = template(manifest)
+    if pod is None:
+        return
+    arguments = (pod["metadata"].get("annotations") or {}).get(f"{NOTE}{name}")
+    if arguments is None:
+        what = f"{manifest['kind']} {manifest['metadata']['name']}"
+        raise UsageError(f"{what}: its pods lack the annotation {NOTE}{name}")
+    pod["spec"]["containers"][0]["args"] = json.loads(arguments)
+
+
+@patch
+def on_hosts(manifest: Json, hosts: Sequence[str]) -> None:
     """Only on nodes of these host names; anywhere for none."""
-
-    def patch(manifest: Json) -> None:
-        pod = template(manifest)
-        if pod is None or not hosts:
-            return
-        rule = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(hosts)}
-        affinity = pod["spec"].setdefault("affinity", {}).setdefault("nodeAffinity", {})
-        required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {"nodeSelectorTerms": []})
-        required["nodeSelectorTerms"].append({"matchExpressions": [rule]})
-
-    return patch
+    pod = template(manifest)
+    if pod is None or not hosts:
+        return
+    rule = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(hosts)}
+    affinity = pod["spec"].setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {"nodeSelectorTerms": []})
+    required["nodeSelectorTerms"].append({"matchExpressions": [rule]})
 
 
-def with_container(source: Json) -> Callable[[Json], None]:
+@patch
+def with_container(manifest: Json, source: Json) -> None:
     """Add the containers and volumes of another manifest's pod (a policy server, a proxy) to the pods."""
-    pod = template(source)
+    pod, target = template(source), template(manifest)
     if pod is None:
         raise UsageError(f"{source['kind']} {source['metadata']['name']}: has no pod to take containers from")
-    spec = pod["spec"]
-
-    def patch(manifest: Json) -> None:
-        target = template(manifest)
-        if target is None:
-            return
-        for key in ("containers", "volumes"):
-            have = {item["name"] for item in target["spec"].get(key, [])}
-            more = [copy.deepcopy(item) for item in spec.get(key, []) if item["name"] not in have]
-            if more:
-                target["spec"].setdefault(key, []).extend(more)
-
-    return patch
+    if target is None:
+        return
+    for key in ("containers", "volumes"):
+        have = {item["name"] for item in target["spec"].get(key, [])}
+        more = [copy.deepcopy(item) for item in pod["spec"].get(key, []) if item["name"] not in have]
+        if more:
+            target["spec"].setdefault(key, []).extend(more)
 
 
-def app_protocols(wanted: Mapping[str, str], entry: str, protocol: str) -> Callable[[Json], None]:
+@patch
+def app_protocols(manifest: Json, wanted: Mapping[str, str], entry: str, protocol: str) -> None:
     """Say what the Services' ports carry in this study, in the words that the mesh understands.
 
-    ``wanted`` leads from ``http1``, ``h2`` and ``grpc`` to a value of ``appProtocol``; an empty text leaves it out.
-    The HTTP port of ``entry``, the Service that the generators call, carries the ``protocol`` that they send, every
-    other one HTTP/1.1.
+    ``wanted`` leads from ``http1``, ``h2``, ``grpc`` and ``tcp`` to a value of ``appProtocol``; an empty text leaves
+    it out. The HTTP port of ``entry``, the Service that the generators call, carries the ``protocol`` that they send,
+    every other one HTTP/1.1.
     """
-
-    def patch(manifest: Json) -> None:
-        if manifest["kind"] != "Service":
-            return
-        http = "h2" if protocol == "h2" and manifest["metadata"]["name"] == entry else "http1"
-        for port in manifest["spec"]["ports"]:
-            if "appProtocol" in port:
-                port["appProtocol"] = wanted["grpc" if port["appProtocol"] == "grpc" else http]
-                if not port["appProtocol"]:
-                    del port["appProtocol"]
-
-    return patch
+    if manifest["kind"] != "Service":
+        return
+    http = "h2" if protocol == "h2" and manifest["metadata"]["name"] == entry else "http1"
+    for port in manifest["spec"]["ports"]:
+        if "appProtocol" in port:
+            port["appProtocol"] = wanted[port["appProtocol"] if port["appProtocol"] in ("grpc", "tcp") else http]
+            if not port["appProtocol"]:
+                del port["appProtocol"]
 
 
 def with_account_token(manifest: Json) -> None:

@@ -6,7 +6,7 @@ Here are the parts; ``meshread`` reads and checks them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,10 @@ PROOFS = {
     "unscoped": "tiers",
     "one-sided": "",
 }
-PROTOCOLS = ("http1", "h2", "grpc", "mixed")
+EVERYTHING = "*"  # in place of a kind, of `shared`
+PROTOCOLS = ("http1", "h2", "grpc", "mixed")  # of requests; what is said of bytes is a `Bytes`
 # Kubernetes' names for what a port carries, where a mesh says nothing else.
-APP_PROTOCOLS = {"http1": "http", "h2": "http2", "grpc": "grpc"}
+APP_PROTOCOLS = {"http1": "http", "h2": "http2", "grpc": "grpc", "tcp": "tcp"}
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,11 @@ class Counter:
     pods: str  # app, load, collector, waypoint, or the component of an agent or of the control plane
     url: str  # port/path on each of the pods; read from outside the mesh
     pattern: str  # regular expression with one group; all matches of all pods are summed
-    # "requests": at least as much as requests were sent; "some": at all; "none": not at all
+    # "requests": at least as much as requests were sent, of tcp as bytes were; "some": at all; "none": not at all
     growth: str = "requests"
+    # In place of that: about so many percent of the growth of another counter, by its name
+    percent: float = 0.0
+    of: str = ""
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,15 @@ class Lines:
 
 
 @dataclass(frozen=True)
+class Bytes:
+    """What is otherwise where the generators send bytes (``protocol=tcp``), in which no proxy finds a request."""
+
+    counters: tuple[Counter, ...] = ()  # in place of its own, which of a mesh stay where there are none here
+    absent_counters: tuple[Counter, ...] = ()  # of a feature: of the treatments without it
+    pod_annotations: Mapping[str, str] = field(default_factory=dict)  # of a mesh: over those of its enrolment
+
+
+@dataclass(frozen=True)
 class Pushes:
     """The control plane's own histogram of how long a change takes to its proxies, in seconds."""
 
@@ -122,12 +135,15 @@ class Pushes:
 
 @dataclass(frozen=True)
 class Tells:
-    """Where a part of the mesh tells which version it is."""
+    """Where a part of the mesh tells which version it is, or how it was built."""
 
     name: str  # the part, as a record names it
-    pods: str  # as of a Counter, and so is url
+    pods: str  # as of a Counter
+    # As of a Counter; `127.0.0.1:port/path` is asked from inside the generators' pod, and `log CONTAINER` is that log's
+    # beginning.
     url: str
     pattern: str  # regular expression with one group, the version
+    of_build: bool = False  # the group is how it was built (RELEASE, debug), and no version
     of_mesh: bool = True  # it is the mesh's version; a part that counts its own is recorded and compared with nothing
 
 
@@ -177,8 +193,12 @@ class Feature:
     counters: tuple[Counter, ...] = ()  # evidence besides, of the treatments with the feature; and so are logs
     logs: tuple[Lines, ...] = ()
     waits: str = ""  # label selector: it stands when such a pod of the study's namespace is ready
-    once: bool = False  # of deployments that stand at once, one alone may have it
+    # Applied under load, it denies every request to the application; deleted again, it allows them (study propagation).
+    denial: tuple[str, ...] = ()
+    # Of deployments that stand at once, one alone may have it, or another such feature that brings a file of its
+    once: bool = False
     bare: str = ""  # "app" or "load": these pods stay outside of the mesh, so the other side alone has sidecars
+    tcp: Bytes | None = None  # where it does not need requests; with `protocol=tcp` any other one is refused
 
 
 @dataclass(frozen=True)
@@ -198,7 +218,7 @@ class Mesh:
     install: tuple[Command, ...] = ()
     uninstall: tuple[Command, ...] = ()
     method: str = "helm"
-    requires: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()  # CRDs that the cluster must have; with a version behind a /, that version served
     crd_groups: tuple[str, ...] = ()
     settle: tuple[str, ...] = ()
     enrol: Enrolment = Enrolment()
@@ -211,6 +231,7 @@ class Mesh:
     waypoints: str = ""
     base: tuple[str, ...] = ()
     settings: tuple[Setting, ...] = ()  # in the base's own objects
+    denial: tuple[str, ...] = ()  # as of a feature, in every treatment of the mesh
     proofs: tuple[str, ...] = ("proxied",)
     counters: tuple[Counter, ...] = ()
     expect: Mapping[str, Any] = field(default_factory=dict)
@@ -219,6 +240,7 @@ class Mesh:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     generated: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     protocols: tuple[str, ...] = PROTOCOLS  # which it carries as what they are; a study of another one is refused
+    tcp: Bytes | None = None  # where it carries bytes too
     # `appProtocol` of the application's ports by what they carry; an empty text leaves it out.
     app_protocols: Mapping[str, str] = field(default_factory=lambda: dict(APP_PROTOCOLS))
     # by release, where its chart takes keys that its own values do not list
@@ -228,6 +250,7 @@ class Mesh:
     shared: tuple[str, ...] = ()
     storage: bool = False  # it claims a volume, for which the cluster needs a default StorageClass
     remarks: tuple[str, ...] = ()  # what a user should know before choosing it (licence, channel); kept in the record
+    documents: tuple[str, ...] = ()  # pages of its project that describe what is set
     choices: tuple[Choice, ...] = ()  # the user's, the mesh's own before its version's: what comes later wins
     declared: Declared | None = None  # of a version alone
 
@@ -247,6 +270,27 @@ class Mesh:
     def objects(self, names: tuple[str, ...]) -> list[manifests.Json]:
         """The documents of these files of the mesh's folder."""
         return [item for name in names for item in manifests.read(self.folder / name)]
+
+    def carrying(self, protocol: str, treatment: Treatment) -> Mesh:
+        """What it is under a load of this protocol; refused where it, or a feature asked for, is not for that."""
+        if protocol in self.protocols:
+            return self
+        if protocol != "tcp" or self.tcp is None:
+            carried = ", ".join((*self.protocols, *(["tcp"] if self.tcp is not None else [])))
+            raise UsageError(f"treatment {treatment.name}: {self.name} carries {carried} here, not {protocol}")
+        for feature in self.check(treatment):
+            if feature.tcp is None:
+                raise UsageError(
+                    f"treatment {treatment.name}: {feature.name} is for requests, and protocol = 'tcp' sends bytes; "
+                    "leave it out"
+                )
+        features, counters = {}, [*(self.tcp.counters or self.counters)]
+        for name, feature in self.features.items():
+            if feature.tcp is not None:
+                features[name] = replace(feature, counters=feature.tcp.counters, logs=())
+                counters += feature.tcp.absent_counters if name not in treatment.features else ()
+        enrol = replace(self.enrol, pod_annotations={**self.enrol.pod_annotations, **self.tcp.pod_annotations})
+        return replace(self, counters=tuple(counters), features=features, enrol=enrol)
 
     def check(self, treatment: Treatment) -> tuple[Feature, ...]:
         """The treatment's features; one that the mesh lacks, cannot toggle, or has only beside another is refused."""

@@ -220,12 +220,24 @@ class MeshInstaller:
             refusal = verdict(self.applier.find_namespace(name), self.applier.owner, self.cluster.context)
             if refusal:
                 problems.append(f"mesh {mesh.name}: {refusal}; or use what stands with mesh_install=existing")
-        for kind in mesh.requires:
-            try:
-                self.cluster.get(f"{CRDS}/{kind}")
-            except NotFoundError:
-                problems.append(f"mesh {mesh.name}: needs the CRD {kind}, which this cluster does not have; install it")
-        return problems
+        return problems + [problem for wanted in mesh.requires if (problem := self._crd_problem(mesh, wanted))]
+
+    def _crd_problem(self, mesh: Mesh, wanted: str) -> str:
+        kind, _, version = wanted.partition("/")
+        try:
+            crd = self.cluster.get(f"{CRDS}/{kind}")
+        except NotFoundError:
+            crd = {"spec": {"versions": []}}
+        served = [one["name"] for one in crd["spec"]["versions"] if one["served"]]
+        if not served:
+            served_as = f" served as {version}" if version else ""
+            return f"mesh {mesh.name}: needs the CRD {kind}{served_as}, which this cluster does not have; install it"
+        if version and version not in served:
+            return (
+                f"mesh {mesh.name}: needs the CRD {kind} served as {version}; this cluster serves {', '.join(served)}: "
+                f"set served: true for that version of it"
+            )
+        return ""
 
     def _chart_problems(self, mesh: Mesh) -> list[str]:
         """Charts that cannot be had, and values that they do not have."""

@@ -11,12 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from meshtrial import typed
 from meshtrial.design.study import APPS, TWIN_SUFFIX, VERSION_NAME
 from meshtrial.errors import UsageError
-from meshtrial.testbed.kubernetes import manifests
 from meshtrial.testbed.kubernetes.meshdata import (
     APP_PROTOCOLS,
     PROOFS,
@@ -59,13 +56,8 @@ def find_meshes(options: KubernetesOptions) -> dict[str, Mesh]:
 def read_mesh(folder: Path) -> Mesh:
     """Read and check one folder; what is wrong is said with the file."""
     path = folder / "mesh.yaml"
-    try:
-        data = yaml.load(path.read_text(), Loader=manifests.LOADER)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: is not YAML: {' '.join(str(error).split())[:200]}") from None
-    if not isinstance(data, dict) or data.pop("schema", None) != SCHEMA:
+    data = typed.read_yaml(path, str(path), f"a mapping that begins with 'schema: {SCHEMA}'")
+    if data.pop("schema", None) != SCHEMA:
         raise UsageError(f"{path}: must begin with 'schema: {SCHEMA}'")
     try:
         return _mesh(data, folder)
@@ -102,7 +94,8 @@ def _validate(mesh: Mesh) -> None:
     problems += [f"protocol {p!r}: must be one of {', '.join(PROTOCOLS)}" for p in mesh.protocols if p not in PROTOCOLS]
     strange = sorted(set(mesh.app_protocols) - set(APP_PROTOCOLS))
     problems += [f"app_protocols: {name!r} is not among {', '.join(APP_PROTOCOLS)}" for name in strange]
-    files = [*mesh.base, *(n for f in mesh.features.values() for n in (*f.manifests, *f.absent))]
+    files = [*mesh.base, *mesh.denial]
+    files += [n for f in mesh.features.values() for n in (*f.manifests, *f.absent, *f.denial)]
     files += [name for release in mesh.releases for name in release.values]
     problems += [f"file {name} is not in the folder" for name in files if not _is_file(mesh.folder / name)]
     known = {release.name for release in mesh.releases}
@@ -118,8 +111,16 @@ def _validate(mesh: Mesh) -> None:
     evidence: list[Counter | Lines | Tells] = [*mesh.counters, *mesh.tells]
     for feature in mesh.features.values():
         evidence += [*feature.counters, *feature.logs]
+    for of_bytes in filter(None, (mesh.tcp, *(feature.tcp for feature in mesh.features.values()))):
+        evidence += [*of_bytes.counters, *of_bytes.absent_counters]
     problems += [
         f"{e.name}: pods {e.pods!r} is not among {', '.join(sorted(places))}" for e in evidence if e.pods not in places
+    ]
+    wholes = {"", *(one.name for one in evidence if isinstance(one, Counter) and not one.of)}
+    problems += [
+        f"{e.name}: must have percent from 0 to 100 of another counter, not {e.percent:g} of {e.of!r}"
+        for e in evidence
+        if isinstance(e, Counter) and (e.of not in wholes or (0 < e.percent < 100) != bool(e.of))
     ]
     bare = {f.name: f.bare for f in mesh.features.values() if f.bare}
     problems += [f"feature {n}: bare {b!r}: must be app or load" for n, b in bare.items() if b not in ("app", "load")]

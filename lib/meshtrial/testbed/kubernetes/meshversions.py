@@ -16,9 +16,11 @@ from meshtrial.testbed.kubernetes import probing
 from meshtrial.testbed.kubernetes.client import Cluster, Json
 from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.meshdata import Declared, Mesh, Tells
-from meshtrial.testbed.kubernetes.pods import container_names, images
+from meshtrial.testbed.kubernetes.pods import container_names, images, log_of, pod_ref
 
 _ASKED = 10  # pods of one kind that are asked for their version; images are looked at in all
+_INSIDE, _LOG = "127.0.0.1:", "log "  # what a url begins with that is no page of a pod's address
+_LOG_BYTES, _ONCE_S = 1 << 16, 10.0  # programs tell their build when they start
 _SHOWN = 3
 _UNTOLD = "unknown"  # of a program that was not told its version when it was built
 _SIDES = {"app": "the application's proxies", "load": "the generators' proxies", "collector": "the collector's proxies"}
@@ -41,15 +43,25 @@ def told(
     """What the parts say of themselves, by their names; a part that says nothing is left out."""
     words_of = {}
     for teller in mesh.tells:
-        asked = [str(pod["status"].get("podIP", "")) for pod in pods.get(teller.pods, ())][:_ASKED]
         try:
-            pages = probing.scrape(cluster, probe, [f"http://{address}:{teller.url}" for address in asked if address])
+            pages = _pages(cluster, probe, pods.get(teller.pods, ()), teller.url)
         except TestbedError:
             continue
         words = sorted({word for page in pages for word in re.findall(teller.pattern, page)} - {"", _UNTOLD})
         if words:
             words_of[teller.name] = teller, words
     return words_of
+
+
+def _pages(cluster: Cluster, probe: PodRef, pods: Sequence[Json], url: str) -> list[str]:
+    """What some of the pods answer; what only a pod's inside can ask, and logs, of one of them."""
+    if url.startswith(_INSIDE):
+        return [page for pod in pods[:1] for page in probing.scrape(cluster, pod_ref(pod, "fortio"), [f"http://{url}"])]
+    if url.startswith(_LOG):
+        container = url.removeprefix(_LOG)
+        return [log_of(cluster, pod, container, _ONCE_S, limitBytes=_LOG_BYTES) for pod in pods[:1]]
+    asked = [str(pod["status"].get("podIP", "")) for pod in pods][:_ASKED]
+    return probing.scrape(cluster, probe, [f"http://{address}:{url}" for address in asked if address])
 
 
 def prove(
@@ -68,7 +80,7 @@ def prove(
         proof = f"version {declared.version} of {part}"
         proofs.append(Proof(proof, phase, not others, f"images of {' or '.join(wanted)}", seen[:300]))
     for name, (teller, words) in said.items():
-        if teller.of_mesh or name in declared.runs:
+        if not teller.of_build and (teller.of_mesh or name in declared.runs):
             wanted = sorted(_wanted(declared, name))
             passed = all(any(is_version(word, text) for text in wanted) for word in words)
             proof = f"version {declared.version} as {name} tells it"

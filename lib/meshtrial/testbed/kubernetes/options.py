@@ -15,12 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
-import yaml
-
 from meshtrial.design.parameters import nearest, split_list
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes.quantities import cpu_millis, memory
-from meshtrial.typed import shortened
+from meshtrial.typed import read_yaml, shortened
 
 REINSTALL = ("run", "block", "once")
 SEPARATION = ("required", "preferred", "none")
@@ -115,13 +113,9 @@ class KubernetesOptions:
 
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> KubernetesOptions:
-        """Read a study's options.
+        """Read ``study.options``: our names at the top level or under ``parameters`` or ``kubernetes``.
 
-        Parameters
-        ----------
-        options : mapping
-            ``study.options``: our names at the top level or under ``parameters`` or ``kubernetes``, and
-            ``cluster_file``, a YAML file of the same names. What is said nearer to the call wins over the file.
+        ``cluster_file`` is a YAML file of the same names; what is said nearer to the call wins over it.
         """
         nested = options.get("kubernetes", {})
         if not isinstance(nested, Mapping):
@@ -173,17 +167,8 @@ def _known(options: Any) -> dict[str, Any]:
 def _read_file(name: str) -> dict[str, Any]:
     if not name:
         return {}
-    path = Path(name).expanduser()
-    try:
-        found = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise UsageError(f"cluster_file = {shortened(name)}: cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        reason = str(error).splitlines()[0]
-        raise UsageError(f"cluster_file = {shortened(name)}: is not YAML ({shortened(reason, 120)})") from None
-    if not isinstance(found, dict):
-        raise UsageError(f"cluster_file = {shortened(name)}: must hold a mapping of option names to values")
-    return found
+    what = f"cluster_file = {shortened(name)}"
+    return read_yaml(Path(name).expanduser(), what, "a mapping of option names to values")
 
 
 def _convert(name: str, value: Any) -> Any:
@@ -210,13 +195,13 @@ def _convert(name: str, value: Any) -> Any:
 def _mapping(name: str, value: Any) -> dict[str, Any]:
     if isinstance(value, Mapping):
         return dict(value)
-    found = {}
+    texts = {}
     for item in str(value).split(","):
         key, separator, text = item.strip().partition("=")
         if not separator:
             raise UsageError(f"{name} = {shortened(value)}: must be key=value,key=value or a mapping")
-        found[key] = text
-    return found
+        texts[key] = text
+    return texts
 
 
 def _toleration(name: str, item: Any) -> dict[str, str]:
@@ -226,7 +211,7 @@ def _toleration(name: str, item: Any) -> dict[str, str]:
     key, separator, value = text.partition("=")
     if not key:
         raise UsageError(f"{name} = {shortened(item)}: must be key=value:Effect")
-    found = {"key": key, "operator": "Equal" if separator else "Exists"}
+    toleration = {"key": key, "operator": "Equal" if separator else "Exists"}
     if separator:
-        found["value"] = value
-    return found | ({"effect": effect} if effect else {})
+        toleration["value"] = value
+    return toleration | ({"effect": effect} if effect else {})

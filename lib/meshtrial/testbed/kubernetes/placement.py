@@ -49,14 +49,14 @@ def _enough(nodes: Sequence[Node], need: Room) -> tuple[Node, ...]:
     for node in nodes:
         if need <= node.room:
             return (node,)
-    found: list[Node] = []
+    taken: list[Node] = []
     room = Room()
     for node in nodes:
         if min(node.room.cpu, node.room.memory_bytes, node.room.pods) > 0:
-            found.append(node)
+            taken.append(node)
             room += node.room
         if need <= room:
-            return tuple(found)
+            return tuple(taken)
     return ()
 
 

@@ -80,34 +80,34 @@ def container_names(pod: Json) -> list[str]:
 
 def images(pod: Json) -> dict[str, str]:
     """Image and digest of every container of a pod, as the node resolved it."""
-    found = {}
+    told = {}
     for container in statuses(pod):
         digest = str(container.get("imageID", "")).rpartition("@")[2]
-        found[str(container["name"])] = f"{container.get('image', '?')}" + (f" ({digest})" if digest else "")
-    return found
+        told[str(container["name"])] = f"{container.get('image', '?')}" + (f" ({digest})" if digest else "")
+    return told
 
 
 def versions(pods: Sequence[Json]) -> dict[str, str]:
     """Every image that the containers of a name run, of all pods: more than one is said."""
-    found: dict[str, set[str]] = {}
+    told: dict[str, set[str]] = {}
     for pod in pods:
         for name, image in images(pod).items():
-            found.setdefault(f"image {name}", set()).add(image)
-    return {name: ", ".join(sorted(several)) for name, several in found.items()}
+            told.setdefault(f"image {name}", set()).add(image)
+    return {name: ", ".join(sorted(several)) for name, several in told.items()}
 
 
 def autoscaling(cluster: Cluster, part: Selector) -> dict[str, Any]:
     """Replicas of a control plane's component now, and what an autoscaler would make of it."""
-    found: dict[str, Any] = {"pods": len(members(cluster, part))}
+    size: dict[str, Any] = {"pods": len(members(cluster, part))}
     try:
         scalers = cluster.items(f"/apis/autoscaling/v2/namespaces/{part.namespace}/horizontalpodautoscalers")
     except TestbedError:
-        return found
+        return size
     for item in scalers:
         if part.component in item["spec"]["scaleTargetRef"]["name"]:
             bounds = {key: item["spec"].get(key) for key in ("minReplicas", "maxReplicas")}
-            found["autoscaler"] = bounds | {"current": item.get("status", {}).get("currentReplicas")}
-    return found
+            size["autoscaler"] = bounds | {"current": item.get("status", {}).get("currentReplicas")}
+    return size
 
 
 def role(pod: Json) -> str:

@@ -83,12 +83,12 @@ class Node:
 
 def nodes(cluster: Cluster) -> list[Node]:
     """Nodes that are Ready and not cordoned."""
-    found = []
+    known = []
     for item in cluster.items("/api/v1/nodes"):
         if not is_ready(item) or item["spec"].get("unschedulable"):
             continue
         room = item["status"]["allocatable"]
-        found.append(
+        known.append(
             Node(
                 item["metadata"]["name"],
                 item["metadata"].get("labels") or {},
@@ -96,7 +96,7 @@ def nodes(cluster: Cluster) -> list[Node]:
                 Room(cpu_millis(str(room["cpu"])) / 1000, memory(str(room["memory"])), int(room.get("pods", 110))),
             )
         )
-    return found
+    return known
 
 
 def takes(node: Node, selector: Mapping[str, str], tolerations: Sequence[Mapping[str, str]]) -> bool:
@@ -115,13 +115,20 @@ def _tolerates(toleration: Mapping[str, str], taint: Json) -> bool:
     return bool(toleration.get("key") == taint["key"]) and toleration.get("value", "") == taint.get("value", "")
 
 
-def right_problems(cluster: Cluster, options: KubernetesOptions, installs: bool, lent: Sequence[str] = ()) -> list[str]:
+def right_problems(
+    cluster: Cluster,
+    options: KubernetesOptions,
+    installs: bool,
+    lent: Sequence[str] = (),
+    further: Sequence[tuple[str, str, str]] = (),
+) -> list[str]:
     """Rights that are missing, in one line; in namespaces that were lent those of a study are asked for there alone."""
+    of_studies = (*RIGHTS, *further)
     wanted: tuple[tuple[str, str, str], ...] = ()
     wanted += MESH_RIGHTS if installs and options.mesh_install == "managed" else ()
     wanted += () if cluster.allowed("get", "nodes/proxy") else METRICS_RIGHTS
-    within = [right for right in RIGHTS if right[1] not in ("namespaces", "nodes")]
-    asked = [(right, "") for right in (*wanted, *(RIGHTS if not lent else [("list", "nodes", "")]))]
+    within = [right for right in of_studies if right[1] not in ("namespaces", "nodes")]
+    asked = [(right, "") for right in (*wanted, *(of_studies if not lent else [("list", "nodes", "")]))]
     asked += [(right, name) for name in lent for right in within]
     missing = [
         f"{verb} {resource}" + (f" in {name}" if name else "")
@@ -134,10 +141,10 @@ def right_problems(cluster: Cluster, options: KubernetesOptions, installs: bool,
     return [f"{cluster.where()}: no right to {', '.join(missing)}; an administrator applies {files}"]
 
 
-def placement_problems(options: KubernetesOptions, found: Sequence[Node]) -> list[str]:
+def placement_problems(options: KubernetesOptions, nodes: Sequence[Node]) -> list[str]:
     """Nodes for the application and, apart from them, for the generators."""
-    apps = [n for n in found if takes(n, options.app_node_selector, options.app_tolerations)]
-    loads = [n for n in found if takes(n, options.load_node_selector, options.load_tolerations)]
+    apps = [n for n in nodes if takes(n, options.app_node_selector, options.app_tolerations)]
+    loads = [n for n in nodes if takes(n, options.load_node_selector, options.load_tolerations)]
     problems = []
     if not apps:
         problems.append(f"no node takes the application (app_node_selector={dict(options.app_node_selector)})")
@@ -153,7 +160,7 @@ def placement_problems(options: KubernetesOptions, found: Sequence[Node]) -> lis
 
 
 def load_hosts(
-    options: KubernetesOptions, found: Sequence[Node], generators: int, rng: np.random.Generator | None = None
+    options: KubernetesOptions, nodes: Sequence[Node], generators: int, rng: np.random.Generator | None = None
 ) -> tuple[str, ...]:
     """Hosts for the generators, where they would otherwise spread over every node and leave the application none.
 
@@ -162,7 +169,7 @@ def load_hosts(
     """
     if options.load_node_selector or options.load_separation != "required":
         return ()
-    fit = [n for n in found if takes(n, options.load_node_selector, options.load_tolerations)]
+    fit = [n for n in nodes if takes(n, options.load_node_selector, options.load_tolerations)]
     if generators < 2 or generators < len(fit):
         return ()
     names = sorted(node.host for node in fit)
@@ -170,9 +177,9 @@ def load_hosts(
     return tuple(sorted(chosen[: -(-len(names) // 3)]))
 
 
-def free(cluster: Cluster, found: Sequence[Node]) -> list[Node]:
+def free(cluster: Cluster, nodes: Sequence[Node]) -> list[Node]:
     """The nodes with what their pods have not requested, in place of all that they have."""
-    left = {node.name: node for node in found}
+    left = {node.name: node for node in nodes}
     # Where pods of others may not be listed, what they requested is not known.
     for pod in cluster.items("/api/v1/pods") if cluster.allowed("list", "pods") else ():
         node = left.get(str(pod["spec"].get("nodeName")))
@@ -181,13 +188,13 @@ def free(cluster: Cluster, found: Sequence[Node]) -> list[Node]:
     return list(left.values())
 
 
-def room_problems(together: Sequence[Rendered], found: Sequence[Node]) -> list[str]:
+def room_problems(together: Sequence[Rendered], nodes: Sequence[Node]) -> list[str]:
     """Cores, memory and pods that deployments need that stand at once, against what the nodes have free."""
     app, load = together[0].setup.app, together[0].setup.load
     need, room = Room(), Room()
     for rendered in together:
         need += requested(rendered.objects, rendered.setup.mesh)
-    for node in found:
+    for node in nodes:
         room += node.room
     if app.tiers and load.rps:
         need = replace(need, cpu=max(need.cpu, load.rps * CORES_PER_TIERED_RPS))
@@ -199,7 +206,7 @@ def room_problems(together: Sequence[Rendered], found: Sequence[Node]) -> list[s
         nodes8 = -(-need.cpu // 8)
         problems.append(
             f"{where}: needs about {need.cpu:.1f} cores ({nodes8:.0f} nodes of 8), "
-            f"{room.cpu:.1f} are free on {len(found)} nodes; {mend}"
+            f"{room.cpu:.1f} are free on {len(nodes)} nodes; {mend}"
         )
     if need.memory_bytes > room.memory_bytes:
         gib = 2**30
@@ -207,7 +214,7 @@ def room_problems(together: Sequence[Rendered], found: Sequence[Node]) -> list[s
             f"{where}: needs {need.memory_bytes / gib:.1f} GiB, {room.memory_bytes / gib:.1f} are free; {mend}"
         )
     if need.pods > room.pods:
-        problems.append(f"{where}: there is room for {room.pods} pods more on {len(found)} nodes; {mend}")
+        problems.append(f"{where}: there is room for {room.pods} pods more on {len(nodes)} nodes; {mend}")
     return problems
 
 
@@ -242,11 +249,11 @@ def requested(objects: Iterable[Json], mesh: Mesh | None) -> Room:
 
 
 def _pod_requests(spec: Json) -> Room:
-    found = Room()
+    room = Room()
     for container in spec.get("containers") or []:
         wanted = (container.get("resources") or {}).get("requests") or {}
-        found += Room(cpu_millis(str(wanted.get("cpu", "0"))) / 1000, memory(str(wanted.get("memory", "0"))))
-    return found
+        room += Room(cpu_millis(str(wanted.get("cpu", "0"))) / 1000, memory(str(wanted.get("memory", "0"))))
+    return room
 
 
 def mesh_problems(cluster: Cluster, installer: MeshInstaller, study: Study, meshes: Mapping[str, Mesh]) -> list[str]:
@@ -281,9 +288,9 @@ def storage_problems(cluster: Cluster, mesh: Mesh, values: Iterable[Json]) -> li
 
     A ``storageClass`` in the values of its charts is the one that is claimed, else it is the cluster's default.
     """
-    found = cluster.items("/apis/storage.k8s.io/v1/storageclasses")
+    classes = cluster.items("/apis/storage.k8s.io/v1/storageclasses")
     default = "storageclass.kubernetes.io/is-default-class"
-    there = {item["metadata"]["name"]: (item["metadata"].get("annotations") or {}).get(default) for item in found}
+    there = {item["metadata"]["name"]: (item["metadata"].get("annotations") or {}).get(default) for item in classes}
     named = [name for one in values for name in _storage_classes(one)]
     missing = [name for name in named if name not in there]
     if missing:
@@ -307,5 +314,5 @@ def _storage_classes(values: Any) -> list[str]:
 
 def namespace_problems(applier: Applier, names: Iterable[str]) -> list[str]:
     """Names that somebody else has."""
-    found = [verdict(applier.find_namespace(name), applier.owner, applier.cluster.context) for name in names]
-    return [line for line in found if line]
+    verdicts = [verdict(applier.find_namespace(name), applier.owner, applier.cluster.context) for name in names]
+    return [line for line in verdicts if line]

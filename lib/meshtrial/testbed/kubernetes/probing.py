@@ -12,11 +12,14 @@ from meshtrial.testbed.kubernetes.client import Cluster
 from meshtrial.testbed.kubernetes.execs import BUSYBOX, PodRef, run
 
 _STATUS = re.compile(r"^HTTP/[0-9.]+ (\d{3})", re.MULTILINE)
+_CAME_BACK = re.compile(r"^tcp (.+) : 1 \(", re.MULTILINE)  # fortio's count of what became of the bytes
 _PATH = "PATH=/usr/bin:/usr/local/bin:/bin:/; export PATH"
 _AT_ONCE = 50
 # What a proxy does to a connection that it refuses, as fortio words it. Anything else (no such host, connection
 # refused, a time-out) proves nothing: nobody may have been there to refuse.
-_CUT = re.compile(r"reset by peer|EOF|broken pipe|closed|truncated|unexpected|read error|no http header", re.IGNORECASE)
+_CUT = re.compile(
+    r"reset by peer|EOF|broken pipe|closed|truncated|unexpected|read error|short read|no http header", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,9 @@ class Answer:
 def request(
     cluster: Cluster, pod: PodRef, url: str, headers: Sequence[tuple[str, str]] = (), method: str = "GET"
 ) -> Answer:
-    """One request by fortio in this pod; a retried one is a new connection too."""
+    """One request by fortio in this pod; a retried one is a new connection too. Of ``tcp://`` an echo is a 200."""
+    if url.startswith("tcp://"):
+        return _exchange(cluster, pod, url)
     flags = [part for name, value in headers for part in ("-H", f"{name}: {value}")]
     flags += ["-X", method] if method != "GET" else []
     script = f'{_PATH}; exec fortio curl -timeout 5s "$@"'
@@ -46,6 +51,16 @@ def request(
     if status:
         return Answer(int(status[1]), done.text, f"HTTP {status[1]}")
     return Answer(0, "", _reason(text) or f"no answer (exit {done.code})")
+
+
+def _exchange(cluster: Cluster, pod: PodRef, url: str) -> Answer:
+    """Bytes sent once, and whether they came back as they were, which fortio compares."""
+    script = f'{_PATH}; exec fortio load -n 1 -c 1 -qps 0 -payload-size 64 -timeout 5s "$1"'
+    done = run(cluster, pod, [BUSYBOX, "sh", "-c", script, "sh", url], timeout_s=20)
+    came = _CAME_BACK.search(done.both)
+    if came and came[1] == "OK":
+        return Answer(200, "", "echoed")
+    return Answer(0, "", came[1][:200] if came else f"no echo (exit {done.code})")
 
 
 def scrape(cluster: Cluster, probe: PodRef, urls: Sequence[str]) -> list[str]:

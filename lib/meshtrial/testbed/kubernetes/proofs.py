@@ -15,6 +15,7 @@ from typing import Any
 from meshtrial import waiting
 from meshtrial.errors import TestbedError
 from meshtrial.records.schema import Proof
+from meshtrial.testbed import sampled
 from meshtrial.testbed.cases import Case, forbidden_method, token_cases
 from meshtrial.testbed.kubernetes import meshversions, probing
 from meshtrial.testbed.kubernetes.client import Cluster, Json
@@ -74,10 +75,12 @@ def prove(subject: Subject, phase: str, requests: int) -> tuple[Proof, ...]:
         todo.append(("no proxy in the path", lambda: _no_proxy(subject, phase)))
     else:
         todo += [(name, partial(MAKERS[name], subject, phase, expect)) for name, expect in named(subject.setup)[0]]
-        counters = [*mesh.counters, *(c for f in features for c in f.counters), *policy_counters(subject)]
-        todo += [
-            (c.name, partial(_counter, subject, phase, requests, c)) for c in counters if c.pods not in subject.bare
-        ]
+        counters = {c.name: c for c in (*mesh.counters, *(c for f in features for c in f.counters))}
+        counters |= {c.name: c for c in policy_counters(subject)}
+        for name, counter in counters.items():
+            if counter.pods not in subject.bare:
+                whole = counters.get(counter.of)
+                todo.append((name, partial(_counter, subject, phase, requests, counter, whole)))
         if mesh.declared is not None:
             version = partial(meshversions.prove, mesh, subject.pods, subject.told, phase)
             todo.append((f"version {mesh.declared.version}", version))
@@ -156,7 +159,7 @@ def _refused(name: str, ask: Callable[[Subject, Mapping[str, Any]], probing.Answ
 def _let_in(name: str, ask: Callable[[Subject, Mapping[str, Any]], probing.Answer]) -> Maker:
     def make(subject: Subject, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
         answer = ask(subject, expect)
-        return [Proof(name, phase, answer.status == 200, "HTTP 200", answer.detail)]
+        return [Proof(name, phase, answer.status == 200, "let in", answer.detail)]
 
     return make
 
@@ -260,20 +263,35 @@ def policy_counters(subject: Subject) -> list[Counter]:
     return [Counter("decisions of the policy servers", pods, url, pattern)]
 
 
-def _counter(subject: Subject, phase: str, requests: int, counter: Counter) -> list[Proof]:
-    addresses = [str(pod["status"].get("podIP", "")) for pod in subject.pods.get(counter.pods, ())]
-
-    def read() -> float:
-        return probing.total(subject.cluster, subject.probe, addresses, counter.url, counter.pattern)
-
+def _counter(
+    subject: Subject, phase: str, requests: int, counter: Counter, whole: Counter | None = None
+) -> list[Proof]:
+    read = partial(_read, subject, counter)
     if phase == "before":
         subject.before[counter.name] = read()
         return []
-    wanted = {"requests": float(requests), "some": 1.0, "none": 0.0}[counter.growth]
+    if whole is not None:
+        return [_share(subject, phase, counter, whole)]
+    load = subject.setup.load
+    sent = requests * max(1, load.payload_bytes if load.protocol == "tcp" else 0)
+    wanted = {"requests": float(sent), "some": 1.0, "none": 0.0}[counter.growth]
     value = probing.grown(read, subject.before.get(counter.name, 0.0), wanted)
     if counter.growth == "none":
         return [Proof(counter.name, phase, value == 0, "0", f"{value:g}")]
     return [Proof(counter.name, phase, value >= wanted > 0, f"at least {wanted:g}", f"{value:g}")]
+
+
+def _read(subject: Subject, counter: Counter) -> float:
+    addresses = [str(pod["status"].get("podIP", "")) for pod in subject.pods.get(counter.pods, ())]
+    return probing.total(subject.cluster, subject.probe, addresses, counter.url, counter.pattern)
+
+
+def _share(subject: Subject, phase: str, counter: Counter, whole: Counter) -> Proof:
+    def judged() -> Proof:
+        part, all_of_it = (int(_read(subject, c) - subject.before.get(c.name, 0.0)) for c in (counter, whole))
+        return sampled.proof(counter.name, phase, part, all_of_it, counter.percent)
+
+    return waiting.until(judged, _LOG_PATIENCE_S, 0.5, lambda proof: proof.passed)
 
 
 def _lines(subject: Subject, phase: str, requests: int, lines: Lines) -> list[Proof]:

@@ -22,7 +22,7 @@ from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes.manifests import Json, template
 
 READINGS_PORT, ADMIN_PORT, INBOUND_PORT, OUTBOUND_PORT, POLICY_PORT = 9901, 9902, 15006, 15001, 9191
-_READ = ("/ready", "/stats/prometheus")
+_READ = ("/ready", "/server_info", "/stats/prometheus")
 _KEYS = Path("/etc/meshtrial/keys")
 
 

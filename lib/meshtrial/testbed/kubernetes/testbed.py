@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from meshtrial.design.study import APP_NAME, Load, Study, Treatment
 from meshtrial.envoy.tokens import Tokens, make_tokens
 from meshtrial.errors import MeshtrialError, TestbedError, UsageError
 from meshtrial.testbed.base import MachineUse
-from meshtrial.testbed.kubernetes import helm, manifests, placement, preflight, wait, workload
+from meshtrial.testbed.kubernetes import helm, manifests, placement, preflight, unused, wait, workload
 from meshtrial.testbed.kubernetes.apply import Applier, Owner, clean_command, delete_namespace, is_lent, label
 from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.charts import Charts
@@ -33,7 +33,7 @@ from meshtrial.testbed.kubernetes.client import Cluster
 from meshtrial.testbed.kubernetes.deployment import KubernetesDeployment, restartable
 from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.lease import DURATION_S, SessionLease, running
-from meshtrial.testbed.kubernetes.meshdata import Mesh
+from meshtrial.testbed.kubernetes.meshdata import EVERYTHING, Mesh
 from meshtrial.testbed.kubernetes.meshes import MeshInstaller
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
@@ -73,7 +73,7 @@ def policy_record(
     ``because`` is what had befallen the mesh that stood, where it was reinstalled out of turn.
     """
     now = time.time()
-    found: dict[str, Any] = {
+    record: dict[str, Any] = {
         "mesh_install": options.mesh_install,
         "mesh_reinstall": options.mesh_reinstall,
         "app_reinstall": options.app_reinstall,
@@ -82,21 +82,33 @@ def policy_record(
         "install_s": {name: round(s, 2) for name, s in installer.install_s.items()},
     }
     if because:
-        found["reinstalled_because"] = because
+        record["reinstalled_because"] = because
     if installer.appeared:
-        found["appeared_and_left_alone"] = list(installer.appeared)
-    return found
+        record["appeared_and_left_alone"] = list(installer.appeared)
+    return record
+
+
+@dataclass
+class Next:
+    """What stands next: the deployments that were made ready at once, and their meshes on the way."""
+
+    treatments: list[Treatment] = field(default_factory=list)  # not deployed yet
+    alone: bool = True
+    place: Place = field(default_factory=Place)
+    namespaces: set[str] = field(default_factory=set)  # of those that are deployed
+    cleared: Future[None] | None = None  # of what may not stand beside their meshes; None where nothing had to go
+    installs: Mapping[str, Future[tuple[bool, str]]] = field(default_factory=dict)  # by mesh
+
+    def wait_cleared(self) -> None:
+        """Wait until what had to go is gone."""
+        if self.cleared is not None:
+            self.cleared.result()
 
 
 class KubernetesTestbed:
-    """Implements :class:`meshtrial.testbed.base.Testbed` on a cluster.
+    """Implements :class:`meshtrial.testbed.base.Testbed` on a cluster, from a study's options.
 
-    Parameters
-    ----------
-    options : mapping
-        A study's options; see :class:`KubernetesOptions` for the names that are read.
-    owner_id : str
-        The owner under which an earlier session began the study that goes on now; empty for a new one.
+    ``owner_id`` is that under which an earlier session began the study that goes on now; empty for a new one.
     """
 
     __test__ = False
@@ -117,14 +129,8 @@ class KubernetesTestbed:
         self._nodes = NodeWatch(self.cluster)
         self._touched = self._closed = self._growing = False
         self._lock = threading.RLock()
-        # Those that were made ready and are not deployed yet, where they stand, and their meshes on the way.
-        self._next: list[Treatment] = []
-        self._alone, self.place = True, Place()
-        self._namespaces: set[str] = set()
         self._installing = ThreadPoolExecutor(1, thread_name_prefix="meshes")
-        self._cleared: Future[None] = Future()
-        self._cleared.set_result(None)
-        self._installs: dict[str, Future[tuple[bool, str]]] = {}
+        self.next = Next()
         atexit.register(self.close)
 
     def _use(self, owner: Owner) -> None:
@@ -176,7 +182,8 @@ class KubernetesTestbed:
         planes = {t.versioned for t in study.treatments}
         installs = any(name in planes and not mesh.reference for name, mesh in self.meshes.items())
         lent = [name for name in (self.namespace, self._probe_namespace) if is_lent(self.applier.find_namespace(name))]
-        problems = preflight.right_problems(self.cluster, self.options, installs, lent)
+        further = unused.RIGHTS if any(load.unused_services for load in study.loads) else ()
+        problems = preflight.right_problems(self.cluster, self.options, installs, lent, further)
         if problems:
             return problems
         nodes = preflight.nodes(self.cluster)
@@ -197,7 +204,7 @@ class KubernetesTestbed:
 
     def environment(self) -> dict[str, Any]:
         """Cluster, nodes, versions and every option."""
-        found: dict[str, Any] = {
+        told: dict[str, Any] = {
             "backend": self.name,
             "context": self.cluster.context,
             "cluster": self._cluster_id(),
@@ -209,8 +216,8 @@ class KubernetesTestbed:
             "owner": self.applier.owner.id,
         }
         with contextlib.suppress(MeshtrialError):
-            found["helm"] = helm.version(self.options)
-        return found
+            told["helm"] = helm.version(self.options)
+        return told
 
     def _cluster_id(self) -> str | None:
         """The uid of its oldest namespace, by which a cluster is told from others whatever its context is called."""
@@ -242,11 +249,11 @@ class KubernetesTestbed:
         groups: list[list[Treatment]] = []
         for treatment in treatments:
             fitting = (group for group in groups if all(self._may_stand_beside(treatment, one) for one in group))
-            found = next(fitting, None)
-            if found is None:
+            group = next(fitting, None)
+            if group is None:
                 groups.append([treatment])
             else:
-                found.append(treatment)
+                group.append(treatment)
         return groups
 
     def _may_stand_beside(self, one: Treatment, other: Treatment) -> bool:
@@ -256,7 +263,8 @@ class KubernetesTestbed:
         if own.name != its.name:
             return self.options.mesh_install == "existing" or self._may_share(own.name, its)
         features, others = own.check(one), own.check(other)
-        if "*" in own.shared or any(feature.once for feature in features if feature in others):
+        once = ({name for f in side if f.once for name in f.manifests} for side in (features, others))
+        if EVERYTHING in own.shared or set.intersection(*once):
             return False
         shared, wanted = workload.shared_of(own, features), workload.shared_of(own, others)
         return all(wanted.get(key, item) == item for key, item in shared.items())
@@ -274,37 +282,38 @@ class KubernetesTestbed:
         self.probe_pod()
         begins = [self._block.enter(load.label, treatment.name) for treatment in treatments]
         new_block = any(begins)
-        self._next, self._namespaces = list(treatments), set()
+        # A deployment that grows stays where it is, on the mesh that it has.
+        self.next = replace(self.next, treatments=list(treatments), namespaces=set())
         if any(self._smaller(treatment, load) for treatment in treatments):
             return
         self._remove_standing(new_block)
-        self._alone = len(treatments) == 1
+        self.next.alone = len(treatments) == 1
         meshes = {m.name: m for m in map(self.mesh_for, treatments) if m is not None}
         anew = self.options.mesh_reinstall == "run" or (self.options.mesh_reinstall == "block" and new_block)
         coming = [n for n, mesh in meshes.items() if not mesh.reference and (anew or n not in self.installer.installed)]
         spare = sum((_MESH_ROOM for _ in coming), Room())
-        self.place, problems = self._settle(treatments, load, app, drawn, spare)
+        self.next.place, problems = self._settle(treatments, load, app, drawn, spare)
         tight = drawn is not None and bool(problems)
         if tight:
             self._place_or_refuse(treatments, load, app, drawn)
-        self._cleared = self._installing.submit(self.remove_meshes, tuple(meshes.values()), new_block)
-        self._installs = {name: self._installing.submit(self._install, mesh) for name, mesh in meshes.items()}
+        self.next.cleared = self._installing.submit(self.remove_meshes, tuple(meshes.values()), new_block)
+        self.next.installs = {name: self._installing.submit(self._install, mesh) for name, mesh in meshes.items()}
         if tight and coming:
             # Where its pods stand is known once it stands; what they leave may not be enough.
-            for install in self._installs.values():
+            for install in self.next.installs.values():
                 install.exception()  # which is that of its own deployments
             self._place_or_refuse(treatments, load, app, drawn)
 
     def _place_or_refuse(
         self, treatments: Sequence[Treatment], load: Load, app: str, drawn: np.random.Generator | None
     ) -> None:
-        self.place, problems = self._settle(treatments, load, app, drawn)
+        self.next.place, problems = self._settle(treatments, load, app, drawn)
         if problems:
             raise TestbedError("; ".join(problems))
 
     def _install(self, mesh: Mesh) -> tuple[bool, str]:
         """Make a mesh stand as it should: whether it was installed now, and what had befallen the one that stood."""
-        self._cleared.result()
+        self.next.wait_cleared()
         because = self.remove_broken(mesh)
         if not mesh.reference and mesh.name in self.installer.installed:
             return False, because
@@ -322,7 +331,7 @@ class KubernetesTestbed:
         """Where deployments stand that stand at once, and why they do not fit; so much is to be left on each node."""
         anew = [t for t in treatments if self._key(t, load, t.app or app) not in self._kept]
         if not anew:
-            return self.place, []
+            return self.next.place, []
         nodes, tokens = preflight.nodes(self.cluster), make_tokens()
         rendered = [self._render(t, load, t.app or app, self.namespace, tokens, Place()) for t in anew]
         left = [replace(node, room=node.room - spare) for node in preflight.free(self.cluster, nodes)]
@@ -342,9 +351,9 @@ class KubernetesTestbed:
     def deploy(self, treatment: Treatment, load: Load, app: str) -> KubernetesDeployment:
         """Make a fresh deployment, as fresh as the reinstall policy says; of those that were made ready, or alone."""
         with self._lock:
-            if treatment not in self._next:
+            if treatment not in self.next.treatments:
                 self.make_ready([treatment], load, app, None)
-            self._next.remove(treatment)
+            self.next.treatments.remove(treatment)
         mesh = self.mesh_for(treatment)
         app = treatment.app or app
         grown = self._grown(treatment, load, app)
@@ -365,7 +374,7 @@ class KubernetesTestbed:
     def _after_the_last(self, made: KubernetesDeployment) -> None:
         """Wait until the last deployments' namespaces are gone, and their meshes: no removal may be measured."""
         try:
-            self._cleared.result()
+            self.next.wait_cleared()
             self.applier.wait_for_left()
         except BaseException:
             with contextlib.suppress(TestbedError):
@@ -374,7 +383,7 @@ class KubernetesTestbed:
 
     def _installed_for(self, mesh: Mesh | None) -> tuple[bool, str]:
         """Wait until the mesh stands: whether it was installed now, and what had befallen the one that stood."""
-        return self._installs[mesh.name].result() if mesh is not None else (False, "")
+        return self.next.installs[mesh.name].result() if mesh is not None else (False, "")
 
     def _anew(self, treatment: Treatment, load: Load, app: str, mesh: Mesh | None) -> KubernetesDeployment:
         """A deployment that is as fresh as the policy says."""
@@ -408,18 +417,20 @@ class KubernetesTestbed:
             before = made.setup
             if before.treatment == treatment and before.load.replicas < load.replicas:
                 assert before.tokens is not None
-                made.grow(self._render(treatment, load, app, before.namespace, before.tokens, self.place))
+                made.grow(self._render(treatment, load, app, before.namespace, before.tokens, self.next.place))
                 return made
         return None
 
     def _fresh(
         self, treatment: Treatment, load: Load, app: str, mesh: Mesh | None, key: str, kept: bool
     ) -> KubernetesDeployment:
-        suffix = f"-{hashlib.sha256(key.encode()).hexdigest()[:6]}" if kept or not self._alone else ""
+        suffix = f"-{hashlib.sha256(key.encode()).hexdigest()[:6]}" if kept or not self.next.alone else ""
         with self._lock:
             namespace = self._free(self.namespace + suffix)
-            self._namespaces.add(namespace)
-        rendered = self._render(treatment, load, app, namespace, make_tokens(), self.place)
+            self.next.namespaces.add(namespace)
+        if mesh is not None and EVERYTHING in mesh.shared:
+            self.applier.wait_for_left()  # what goes has names that this one takes
+        rendered = self._render(treatment, load, app, namespace, make_tokens(), self.next.place)
         made = KubernetesDeployment(self.applier, rendered, self.probe_pod(), kept)
         try:
             made.stand_up()
@@ -438,8 +449,8 @@ class KubernetesTestbed:
     def _free(self, namespace: str) -> str:
         """The name, or the next one where a namespace of ours hangs in its deletion (its node may be gone)."""
         for name in (namespace, *(f"{namespace}-{n}" for n in range(2, 10))):
-            found = self.applier.find_namespace(name)
-            if found is None or found.get("status", {}).get("phase") != "Terminating":
+            there = self.applier.find_namespace(name)
+            if there is None or there.get("status", {}).get("phase") != "Terminating":
                 return name
         raise TestbedError(f"namespace {namespace} and eight more hang in their deletion; look at 'kubectl get ns'")
 
@@ -453,7 +464,7 @@ class KubernetesTestbed:
             self._let_go()
             return
         self._installing.shutdown(cancel_futures=True)
-        left_over, self._namespaces = self._namespaces, set()
+        left_over, self.next = self.next.namespaces, Next()
         failures: list[str] = []
         steps = [self.applier.wait_for_left, *(made.remove for made in self._kept.values())]
         self._kept.clear()
@@ -562,7 +573,7 @@ class KubernetesTestbed:
         for key, made in list(self._kept.items()):
             if made.setup.mesh is not None and made.setup.mesh.name == name:
                 self._kept.pop(key).remove()
-        kept = {self._probe_namespace, *self._namespaces, *(made.setup.namespace for made in self._kept.values())}
+        kept = {self._probe_namespace, *self.next.namespaces, *(made.setup.namespace for made in self._kept.values())}
         for item in owned_namespaces(self.cluster, owner_id=self.applier.owner.id):
             left = item["metadata"]["name"]
             # One of a treatment that could not be removed; where it hangs in its deletion, waiting again mends nothing.

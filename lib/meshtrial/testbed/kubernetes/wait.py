@@ -29,10 +29,11 @@ _CAUSES = {
     "runAsNonRoot": "set runAsUser in its manifest or its chart's values, or take an image that names its user",
     "anti-affinity": "give generators and application nodes of their own: load_node_selector, app_node_selector",
 }
-_UNSCHEDULABLE = "unschedulable: "
+_UNSCHEDULABLE, _AWAY = "unschedulable: ", "; nodes that are not ready: "
 # A scheduler may still count pods that have just been deleted (its view lags, most of all when the API server was
-# away), so a pod that finds no node is given this long; everything else in the list above is final.
-_UNSCHEDULABLE_S, _FINAL_S = 15.0, 2.0
+# away), so a pod that finds no node is given this long; everything else in the list above is final. A node that is
+# not ready may come back: 45 s without an API server left one unreachable for 80 s more.
+_UNSCHEDULABLE_S, _AWAY_S, _FINAL_S = 15.0, 90.0, 2.0
 
 
 class _Problem:
@@ -45,7 +46,7 @@ class _Problem:
         now = time.monotonic()
         if words != self.words:
             self.words, self._since = words, now
-        patience_s = _UNSCHEDULABLE_S if _UNSCHEDULABLE in words else _FINAL_S
+        patience_s = _AWAY_S if _AWAY in words else _UNSCHEDULABLE_S if _UNSCHEDULABLE in words else _FINAL_S
         return bool(words) and now - self._since > patience_s
 
 
@@ -101,6 +102,8 @@ def _pods(
         if len(pods) >= count and all(map(has_it, pods)):
             return True
         problem = first_problem(pods, settle) or (_quota(cluster, namespace) if len(pods) < count else "")
+        if _UNSCHEDULABLE in problem:
+            problem += _away(cluster)
         if lasting.final(problem):
             raise TestbedError(_explain(cluster, namespace, pods, problem))
         return False
@@ -122,6 +125,19 @@ def first_problem(pods: Iterable[Json], settle: Sequence[str] = ()) -> str:
                 next_step = next(told, _HOPELESS[reason])
                 return f"pod {pod['metadata']['name']}: {words}" + (f" ({next_step})" if next_step else "")
     return ""
+
+
+def _lost_nodes(cluster: Cluster) -> set[str]:
+    return {item["metadata"]["name"] for item in cluster.items("/api/v1/nodes") if not is_ready(item)}
+
+
+def _away(cluster: Cluster) -> str:
+    # Schedulers say "untolerated taint" and not whose; nodes may be hidden from who runs this, then nothing is added.
+    try:
+        lost = _lost_nodes(cluster)
+    except TestbedError:
+        return ""
+    return _AWAY + ", ".join(sorted(lost)) if lost else ""
 
 
 def _quota(cluster: Cluster, namespace: str) -> str:
@@ -150,7 +166,7 @@ def force_lost_pods(cluster: Cluster, namespace: str) -> None:
     Needs a right that ``rbac.yaml`` does not give; without it the namespace goes when its node is back or removed.
     """
     try:
-        lost = {item["metadata"]["name"] for item in cluster.items("/api/v1/nodes") if not is_ready(item)}
+        lost = _lost_nodes(cluster)
         for pod in pods_of(cluster, namespace) if lost else ():
             if pod["spec"].get("nodeName") in lost:
                 path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}"

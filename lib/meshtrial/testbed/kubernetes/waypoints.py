@@ -7,13 +7,12 @@ server are put into that text by the same patches that are made in Deployments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 import yaml
 
 from meshtrial.errors import UsageError
-from meshtrial.testbed.kubernetes import manifests
-from meshtrial.testbed.kubernetes.manifests import LOADER, NOTE, Json
+from meshtrial.testbed.kubernetes.manifests import LOADER, NOTE, Json, Patch, containers, patch
 
 _OVERLAY = f"{NOTE}overlay"  # annotation of the ConfigMap: which of its keys holds the overlay
 
@@ -42,18 +41,15 @@ def _part(manifest: Json) -> Json | None:
     return part
 
 
-def overlaid(*patches: Callable[[Json], None]) -> Callable[[Json], None]:
+@patch
+def overlaid(manifest: Json, *patches: Patch) -> None:
     """Make the patches in the Deployment inside of an overlay; other objects stay as they are."""
-
-    def patch(manifest: Json) -> None:
-        whole, part = deployment_in(manifest), _part(manifest)
-        if whole is None or part is None:
-            return
-        for one in patches:
-            one(whole)
-        manifest["data"][_key(manifest)] = yaml.safe_dump({name: whole[name] for name in part}, sort_keys=False)
-
-    return patch
+    whole, part = deployment_in(manifest), _part(manifest)
+    if whole is None or part is None:
+        return
+    for one in patches:
+        one(whole)
+    manifest["data"][_key(manifest)] = yaml.safe_dump({name: whole[name] for name in part}, sort_keys=False)
 
 
 def _key(manifest: Json) -> str:
@@ -63,17 +59,14 @@ def _key(manifest: Json) -> str:
     return str((manifest["metadata"].get("annotations") or {}).get(_OVERLAY, ""))
 
 
-def limited(said: Mapping[str, object], names: Sequence[str]) -> Callable[[Json], None]:
+@patch
+def limited(manifest: Json, said: Mapping[str, object], names: Collection[str]) -> None:
     """Give these containers the limits of every proxy (``proxy_cpu``, ``proxy_memory``); requests stay as they lie."""
     wanted = {"cpu": said.get("proxy_cpu"), "memory": said.get("proxy_memory")}
-
-    def patch(manifest: Json) -> None:
-        for container in manifests.containers(manifest):
-            if container["name"] in names:
-                limits = container.setdefault("resources", {}).setdefault("limits", {})
-                limits.update({name: value for name, value in wanted.items() if value})
-
-    return patch
+    for container in containers(manifest):
+        if container["name"] in names:
+            limits = container.setdefault("resources", {}).setdefault("limits", {})
+            limits.update({name: value for name, value in wanted.items() if value})
 
 
 def is_late(manifest: Json) -> bool:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,9 +18,10 @@ from meshtrial.envoy.filters import jwt_filters
 from meshtrial.envoy.tokens import AUDIENCE, ISSUER, Tokens
 from meshtrial.errors import UsageError
 from meshtrial.load.generators import Target
+from meshtrial.testbed import sampled
 from meshtrial.testbed.kubernetes import manifests, reference, waypoints
 from meshtrial.testbed.kubernetes.apps import App, note
-from meshtrial.testbed.kubernetes.manifests import NOTE, Json
+from meshtrial.testbed.kubernetes.manifests import NOTE, Json, Patch
 from meshtrial.testbed.kubernetes.meshdata import APP_PROTOCOLS, PROOFS, Feature, Mesh
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.pods import PART
@@ -78,7 +79,7 @@ class Rendered:
     """What will be applied, in order, and what it is called by.
 
     Policies and configuration, then the load generators, then the application. ``direct`` and ``inside`` are the
-    service's HTTP URL (no path) as a pod outside of everything calls it, and as the generators do.
+    service's URL (no path; of bytes ``tcp://``) as a pod outside of everything calls it, and as the generators do.
     """
 
     setup: Setup
@@ -101,20 +102,42 @@ def features_of(treatment: Treatment, mesh: Mesh | None) -> tuple[Feature, ...]:
     return mesh.check(treatment) if mesh is not None else ()
 
 
+def changes_of(setup: Setup) -> tuple[str, ...]:
+    """What can be changed under load: endpoints of an application in two versions, authorization where it is denied."""
+    changes = {"endpoints": bool(setup.app.second), "authorization": bool(setup.app.second and denial_of(setup))}
+    return tuple(name for name, possible in changes.items() if possible)
+
+
+def denial_of(setup: Setup) -> list[Json]:
+    """The objects that deny every request to the application for as long as they are there."""
+    mesh = setup.mesh
+    if mesh is None:
+        return []
+    files = (*mesh.denial, *(name for feature in setup.features for name in feature.denial))
+    return manifests.patched(mesh.objects(files), manifests.in_namespace(setup.namespace))
+
+
 def render(setup: Setup) -> Rendered:
     """Render one deployment; a UsageError for what does not go together, or what nothing could prove."""
+    if setup.mesh is not None:
+        setup = replace(setup, mesh=setup.mesh.carrying(setup.load.protocol, setup.treatment))
     options, treatment, load, app, mesh = setup.options, setup.treatment, setup.load, setup.app, setup.mesh
     features = setup.features
+    if load.changes and not set(load.changes) & set(changes_of(setup)):
+        asked = ", ".join(load.changes)
+        raise UsageError(
+            f"treatment {treatment.name}: {asked} cannot be changed there under load on the app {app.name}"
+        )
     if setup.reference and (len(app.deployments) > 1 or "grpc" in load.protocols):
         raise UsageError(f"treatment {treatment.name}: the reference sidecar has one hop of HTTP, not {app.name}'s")
     for feature in features:
         if feature.apps and app.name not in feature.apps:
             allowed = ", ".join(feature.apps)
             raise UsageError(f"treatment {treatment.name}: {feature.name} is for the app {allowed}, not {app.name}")
+        for counter in feature.counters:
+            if counter.of:
+                sampled.check(treatment, load, counter.percent)
     if mesh is not None:
-        if load.protocol not in mesh.protocols:
-            carried = ", ".join(mesh.protocols)
-            raise UsageError(f"treatment {treatment.name}: {mesh.name} carries {carried} here, not {load.protocol}")
         _provable(setup, mesh)
     policies = manifests.patched(
         [*_policies(setup), *_policy_config(setup)],
@@ -133,9 +156,10 @@ def render(setup: Setup) -> Rendered:
         manifests.images(options.images, options.image_pull_policy),
     )
     authority = f"127.0.0.1:{reference.OUTBOUND_PORT}" if setup.reference else f"{setup.host}:{app.port}"
-    direct = f"http://{setup.host}:{app.http_port}"
+    scheme = "tcp" if load.echoes else "http"
+    direct = f"{scheme}://{setup.host}:{app.http_port}"
     headers = setup.tokens.headers if setup.tokens is not None and any(f.token for f in features) else ()
-    url = authority if load.protocol == "grpc" else f"http://{authority}{app.path}"
+    url = authority if load.protocol == "grpc" else f"{scheme}://{authority}{app.path}"
     grpc = f"{setup.host}:{app.grpc_port}" if load.protocol == "mixed" else ""
     labels = dict(mesh.enrol.namespace_labels) if mesh is not None else {}
     for feature in features:
@@ -184,11 +208,12 @@ def load_pods(load: Load, app: App) -> int:
 
 def _app(setup: Setup) -> list[Json]:
     options, app, load, mesh = setup.options, setup.app, setup.load, setup.mesh
-    patches: list[Callable[[Json], None]] = [
+    patches: list[Patch] = [
         manifests.pod_metadata({PART: "app"}, {}),
         # Of the tiers the manifest has ten copies by itself, and one is a size like any other.
         manifests.replicas(load.replicas) if load.replicas > 1 or app.tiers else lambda _: None,
         manifests.held(options.hold_ms) if app.tiers else lambda _: None,
+        manifests.started_with("connections") if load.new_connections else lambda _: None,
         manifests.limits(options.app_cpu, options.app_memory),
         manifests.requests(options.app_cpu_request, options.app_memory_request),
         manifests.app_protocols(mesh.app_protocols if mesh else APP_PROTOCOLS, app.service, load.protocol),
@@ -204,14 +229,14 @@ def _app(setup: Setup) -> list[Json]:
     return manifests.patched(app.objects, *patches, *_beside_app(setup))
 
 
-def _beside_app(setup: Setup) -> list[Callable[[Json], None]]:
+def _beside_app(setup: Setup) -> list[Patch]:
     """Where the application stands, and a waypoint: on its hosts, and away from the generators."""
     options = setup.options
     away = manifests.placed(options.app_node_selector, options.app_tolerations, "load", options.load_separation)
     return [away, manifests.on_hosts(setup.app_hosts)]
 
 
-def _waypoint(setup: Setup) -> list[Callable[[Json], None]]:
+def _waypoint(setup: Setup) -> list[Patch]:
     """What waypoints are told: to keep away from the generators, their limits, and the policy server that they ask."""
     if setup.mesh is None or not setup.mesh.waypoints:
         return []
@@ -219,7 +244,7 @@ def _waypoint(setup: Setup) -> list[Callable[[Json], None]]:
     return [*_beside_app(setup), limited, *_policy_server(setup)]
 
 
-def _policy_server(setup: Setup) -> list[Callable[[Json], None]]:
+def _policy_server(setup: Setup) -> list[Patch]:
     """The policy server joins the pods whose proxies ask it, so that no network lies between the two."""
     source = [item for item in setup.policy if item["kind"] == "Pod"]
     images = manifests.images(setup.options.images, setup.options.image_pull_policy)
@@ -229,7 +254,7 @@ def _policy_server(setup: Setup) -> list[Callable[[Json], None]]:
 def _load(setup: Setup) -> list[Json]:
     options = setup.options
     objects = manifests.read(options.folder / "loadgen" / "load.yaml")
-    patches: list[Callable[[Json], None]] = [
+    patches: list[Patch] = [
         manifests.pod_metadata({PART: "load", COMPONENT: "client"}, {}),
         manifests.replicas(load_pods(setup.load, setup.app)),
         manifests.limits(options.load_cpu, options.load_memory, ("fortio",)),
@@ -240,14 +265,14 @@ def _load(setup: Setup) -> list[Json]:
     return manifests.patched(objects, *patches, *([_sidecar(setup, "client")] if setup.reference else []))
 
 
-def _sidecar(setup: Setup, side: str) -> Callable[[Json], None]:
+def _sidecar(setup: Setup, side: str) -> Patch:
     assert setup.mesh is not None
     source = next(o for o in manifests.read(setup.mesh.folder / f"{side}.yaml") if o["kind"] == "Pod")
     limits = manifests.limits(setup.options.proxy_cpu, setup.options.proxy_memory)
     return manifests.with_container(manifests.patched([source], limits)[0])
 
 
-def _enrolment(setup: Setup, part: str) -> list[Callable[[Json], None]]:
+def _enrolment(setup: Setup, part: str) -> list[Patch]:
     mesh = setup.mesh
     if mesh is None:
         return []
@@ -274,17 +299,17 @@ def _filled(mesh: Mesh, key: str, text: str, said: dict[str, object]) -> str:
 
 def resources_of(mesh: Mesh, features: Sequence[Feature]) -> list[Json]:
     """The mesh's own resources: its base, each feature's, and the opposite of each that is absent."""
-    found = mesh.objects(mesh.base)
+    objects = mesh.objects(mesh.base)
     for feature in mesh.features.values():
         own = mesh.objects(feature.manifests if feature in features else feature.absent)
-        found = manifests.replaced(found, own)
-    return found
+        objects = manifests.replaced(objects, own)
+    return objects
 
 
 def shared_of(mesh: Mesh, features: Sequence[Feature]) -> dict[tuple[str, str], Json]:
     """Of these, those that deployments of the mesh share, by kind and name."""
-    found = [item for item in resources_of(mesh, features) if item["kind"] in mesh.shared]
-    return {(item["kind"], item["metadata"]["name"]): item for item in found}
+    objects = [item for item in resources_of(mesh, features) if item["kind"] in mesh.shared]
+    return {(item["kind"], item["metadata"]["name"]): item for item in objects}
 
 
 def _policies(setup: Setup) -> list[Json]:
@@ -292,9 +317,9 @@ def _policies(setup: Setup) -> list[Json]:
     mesh = setup.mesh
     if mesh is None:
         return []
-    found = resources_of(mesh, setup.features)
+    objects = resources_of(mesh, setup.features)
     # Places are named by the objects as they lie in their files, so a name is set after everything else.
-    targets = [(item, item["kind"], item["metadata"]["name"]) for item in found]
+    targets = [(item, item["kind"], item["metadata"]["name"]) for item in objects]
     settings = [(f"mesh {mesh.name}", one) for one in mesh.settings]
     settings += [(f"mesh {mesh.name}, feature {f.name}", one) for f in setup.features for one in f.settings]
     for what, setting in settings:
@@ -303,7 +328,7 @@ def _policies(setup: Setup) -> list[Json]:
             raise UsageError(f"{what}: there is no {setting.kind} {setting.name} to set {setting.value} in")
         for item in aimed:
             manifests.set_path(item, setting.path, _runtime(setup, setting.value))
-    return found
+    return objects
 
 
 def _runtime(setup: Setup, name: str) -> Any:
@@ -333,11 +358,11 @@ def _runtime(setup: Setup, name: str) -> Any:
 
 
 def _policy_config(setup: Setup) -> list[Json]:
-    found = [item for item in setup.policy if item["kind"] == "ConfigMap"]
-    if found and setup.tokens is not None:
+    maps = [item for item in setup.policy if item["kind"] == "ConfigMap"]
+    if maps and setup.tokens is not None:
         data = {"jwks": setup.tokens.jwks, "issuer": ISSUER, "audience": AUDIENCE}
-        found[0]["data"]["data.json"] = json.dumps(data)
-    return found
+        maps[0]["data"]["data.json"] = json.dumps(data)
+    return maps
 
 
 def _counter(policy: Sequence[Json]) -> tuple[str, str] | None:

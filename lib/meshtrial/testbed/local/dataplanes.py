@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from meshtrial.design.changes import CHANGES
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import UsageError
-from meshtrial.testbed.local import direct, features, node_proxy, relay, sidecar, tcp_pair
+from meshtrial.testbed.local import direct, features, node_proxy, relay, sidecar, tcp_pair, xds
 from meshtrial.testbed.local.deployment import RESTARTED_ROLES, LocalDeployment
 
 
@@ -21,6 +22,7 @@ class DataPlane:
     tools: tuple[str, ...] = ("envoy",)
     check: Callable[[Treatment, Load], None] = lambda treatment, load: None
     restarts: tuple[str, ...] = tuple(RESTARTED_ROLES)
+    changes: tuple[str, ...] = ()  # of `design.changes`: what can be changed under load
 
 
 _DATA_PLANES = {
@@ -29,6 +31,7 @@ _DATA_PLANES = {
     "relay": DataPlane(relay.build, (r"delay-\d+us",), ("delay-proxy",), relay.check, ("app",)),
     "sidecar": DataPlane(sidecar.build, ("mtls", *sidecar.ALONE, *features.FEATURES), check=sidecar.check),
     "node-proxy": DataPlane(node_proxy.build),
+    "xds": DataPlane(xds.build, xds.FEATURES, ("envoy", "xds-server"), xds.check, ("app",), tuple(CHANGES)),
     "tcp-pair": DataPlane(tcp_pair.build, check=tcp_pair.check),
 }
 
@@ -54,9 +57,18 @@ def data_plane(treatment: Treatment) -> DataPlane:
 def check(treatment: Treatment, load: Load) -> None:
     """UsageError for a treatment that this backend cannot build, or not for this load, before anything is deployed."""
     plane = data_plane(treatment)
+    if load.unused_services and not plane.changes:
+        raise UsageError(
+            f"unused_services = {load.unused_services}: here the proxies of the app tiers and of xds alone have a "
+            "control plane that tells them of services; on a cluster every application has one"
+        )
     if treatment.restart and treatment.restart not in plane.restarts:
         named = ", ".join(f"restart-{part}" for part in plane.restarts)
         raise UsageError(f"treatment {treatment.name}: nothing here is its {treatment.restart}; allowed: {named}")
+    if load.changes and not set(load.changes) & set(plane.changes):
+        able = ", ".join(name for name, other in _DATA_PLANES.items() if other.changes)
+        asked = ", ".join(load.changes)
+        raise UsageError(f"treatment {treatment.name}: {asked} cannot be changed there under load; allowed: {able}")
     plane.check(treatment, load)
 
 

@@ -8,13 +8,14 @@ import secrets
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from meshtrial import native
 from meshtrial.design.study import Load, Treatment
 from meshtrial.envoy.bootstrap import Json, Proxy
 from meshtrial.errors import MeshtrialError, TestbedError
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
+from meshtrial.load.obeyed import Taken
 from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.temporary import PrivateFolder
 from meshtrial.testbed.base import Facts
@@ -30,6 +31,19 @@ RESTARTED_ROLES = {"app": "app", "proxies": "data plane"}
 _STATES = "failed-components.txt"
 _LONGEST_LOG = 1 << 20  # characters
 Prover = Callable[[str, int], Sequence[Proof]]
+
+
+class Changer(Protocol):
+    """What a data plane changes under load; see :class:`meshtrial.testbed.base.Deployment`."""
+
+    def changes(self) -> tuple[str, ...]:
+        """What it has."""
+
+    def change(self, change: str, on: bool) -> Taken:
+        """Change it away from how it was deployed, or back."""
+
+    def churn(self, number: int) -> None:
+        """Change something that no request meets."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +87,7 @@ class LocalDeployment:
         self.versions: dict[str, str] = {}
         self.provers: list[Prover] = []
         self.told = Facts()
+        self.changer: Changer | None = None
         self.closers: list[Callable[[], None]] = []
         # All that have been started: also one that never came to serve, and those that nobody watches.
         self.children: list[Child] = []
@@ -161,16 +176,16 @@ class LocalDeployment:
         """Filters that the treatment's version adds to the server's sidecar."""
         return list(self.version.http_filters) if self.version else []
 
-    def spawn_app(self, copy: int = 0) -> tuple[Endpoint, ...]:
-        """Start one copy of the application, counted from 0; the endpoint of each protocol of the load."""
+    def spawn_app(self, copy: int = 0, more: Sequence[str] = ()) -> tuple[Endpoint, ...]:
+        """Start one copy of the application, counted from 0, with more arguments; the endpoint of each protocol."""
         self.versions.update(self.app.versions())
         address = self.new_address()
         http_port, grpc_port = free_ports(address, 2)
         endpoints = tuple((address, grpc_port if p == "grpc" else http_port) for p in self.load.protocols)
         argv = self.app.command(address, http_port, grpc_port)
-        if self.load.protocol == "tcp" and self.app.tcp_command is not None:
+        if self.load.echoes and self.app.tcp_command is not None:
             argv = self.app.tcp_command(address, http_port)
-        self.spawn(numbered("app", copy), "app", argv, endpoints, threads_end=self.app.threads_end)
+        self.spawn(numbered("app", copy), "app", (*argv, *more), endpoints, threads_end=self.app.threads_end)
         return endpoints
 
     def spawn_apps(self) -> tuple[tuple[Endpoint, ...], ...]:
@@ -192,7 +207,7 @@ class LocalDeployment:
     def _url(self, entries: Sequence[Endpoint]) -> str:
         if self.load.protocols == ("grpc",):
             return "{}:{}".format(*entries[-1])
-        if self.load.protocol == "tcp":
+        if self.load.echoes:
             return "tcp://{}:{}".format(*entries[0])
         return "http://{}:{}{}".format(*entries[0], self.app.path)
 
@@ -278,6 +293,24 @@ class LocalDeployment:
         wait_listening(new, component.listens)
         seen = f"process {old.pid} ended, {new.pid} listens"
         return Proof(f"{old.name} restarted", "during", not old.alive() and new.alive(), "another process", seen)
+
+    def changes(self) -> tuple[str, ...]:
+        """What its data plane can change under load."""
+        return () if self.changer is None else self.changer.changes()
+
+    def change(self, change: str, on: bool) -> Taken:
+        """Change it away from how it was deployed, or back."""
+        return self._changer.change(change, on)
+
+    def churn(self, number: int) -> None:
+        """Change something that no request meets."""
+        self._changer.churn(number)
+
+    @property
+    def _changer(self) -> Changer:
+        if self.changer is None:
+            raise TestbedError(f"treatment {self.treatment.name}: there is nothing that could be changed under load")
+        return self.changer
 
     def generate(self, calls: Sequence[GeneratorCall], folder: Path, timeout_s: float) -> tuple[GeneratorOutput, ...]:
         """Run the load generators to their end."""

@@ -103,7 +103,7 @@ def least_request(deployment: LocalDeployment, pair: Pair) -> None:
 
 
 FEATURES: dict[str, Callable[[LocalDeployment, Pair], None]] = {
-    "observability": observability.add,
+    **observability.FEATURES,
     "jwt": partial(add_jwt, cache=False),
     "jwt-cache": partial(add_jwt, cache=True),
     "opa": partial(add_opa, log=False),

@@ -46,5 +46,5 @@ def build(deployment: LocalDeployment) -> None:
     if len(copies) > 1:
         deployment.provers.append(connections_prover(server, clusters[0]))
     # What did not go through the tunnel would be missing here.
-    least = _BYTES | {"tcp": deployment.load.payload_bytes}
+    least = _BYTES | {"tcp": deployment.load.payload_bytes or _BYTES["http1"]}
     deployment.provers.append(counter_prover(counters, per_request=min(least[p] for p in deployment.load.protocols)))

@@ -13,7 +13,7 @@ from meshtrial.envoy import bootstrap as envoy
 from meshtrial.envoy.bootstrap import Json, Proxy
 from meshtrial.errors import UsageError
 from meshtrial.records.schema import Proof
-from meshtrial.testbed.local import balance, wire
+from meshtrial.testbed.local import balance, observability, wire
 from meshtrial.testbed.local.deployment import LocalDeployment, numbered
 from meshtrial.testbed.local.direct import prove_own
 from meshtrial.testbed.local.features import FEATURES
@@ -75,7 +75,7 @@ def build(deployment: LocalDeployment) -> None:
 
 
 def check(treatment: Treatment, load: Load) -> None:
-    """Refuse features that need the sidecar that is not there, or copies of the application that are not."""
+    """Refuse features that need a sidecar or copies that are not there, or that exclude each other."""
     if load.protocol == "tcp":
         raise UsageError(
             f"treatment {treatment.name}: a sidecar here reads HTTP; bytes pass a tcp-pair or a node-proxy"
@@ -89,6 +89,7 @@ def check(treatment: Treatment, load: Load) -> None:
             raise UsageError(f"treatment {treatment.name}: {wanted} needs the sidecar that {name} leaves out")
     if treatment.has("client-only") and load.replicas > 1:
         raise UsageError(f"treatment {treatment.name}: copies are told apart by their own sidecars; leave replicas out")
+    observability.check(treatment, load)
     if treatment.has("least-request") and load.replicas < 2:
         raise UsageError(
             f"treatment {treatment.name}: one copy of the app leaves nothing to balance; set replicas to 2 or more"

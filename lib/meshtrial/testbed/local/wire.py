@@ -104,7 +104,7 @@ def ask_json(
     at: tuple[str, int],
     path: str,
     method: str = "GET",
-    body: Json | None = None,
+    body: Json | list[Json] | None = None,
     timeout_s: float = _TIMEOUT_S,
 ) -> Json:
     """A JSON object from one of our own components; TestbedError when it refuses or is silent."""

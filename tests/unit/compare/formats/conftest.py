@@ -1,7 +1,5 @@
 """Outputs of real load generators, shortened, and how a test reads one as it is or changed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which form a file has is told by what it holds; where it carries too little, what carries enough."""
 
-from __future__ import annotations
-
 import gzip
 
 import pytest

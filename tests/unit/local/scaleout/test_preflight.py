@@ -1,12 +1,12 @@
 """What a size needs against what is there, in numbers that can be added up."""
 
-from __future__ import annotations
+import functools
+from dataclasses import replace
 
 import pytest
+from building import built
 from refused import refused
 
-from meshtrial.design.parameters import read_parameters
-from meshtrial.design.studies import study_module
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import UsageError
 from meshtrial.testbed.base import Facts
@@ -25,6 +25,12 @@ def test_what_600_proxies_need():
     assert wanted.files_a_process == 800
     assert wanted.files == 600 * 50 + 4 * (400 + 1200) + 500
     assert needs(LOAD, sidecars=False).memory_bytes == 400 * MIB
+    crowded = replace(LOAD, unused_services=1024)
+    assert needs(crowded, sidecars=True).memory_bytes == (600 * (17 + 90) + 400) * MIB
+    assert needs(crowded, sidecars=True, scoped=True) == wanted
+    (line,) = shortfalls(crowded, needs(crowded, sidecars=True), replace(wanted, threads=None))
+    assert line.startswith("600 endpoints and 1024 unused services: 64600 MiB of memory are needed")
+    assert line.endswith("leave this size out of `sizes` or `unused_services`")
 
 
 def test_too_little_is_said_with_both_numbers():
@@ -48,9 +54,7 @@ def test_this_machine_is_read():
     assert found.memory_bytes is None or found.memory_bytes > 0
 
 
-def study(**given):
-    module = study_module("scale_out")
-    return module.build(read_parameters(module.PARAMETERS, given))
+study = functools.partial(built, "scale_out")
 
 
 def test_a_small_machine_refuses_the_large_size_alone(monkeypatch):
@@ -109,7 +113,7 @@ def test_added_responses():
 def test_the_quick_profile():
     made = study()
     assert [3 * load.replicas for load in made.loads] == [30, 150, 300]
-    assert {(load.rps, load.connections) for load in made.loads} == {(200, 200)}
+    assert {(load.rps, load.connections) for load in made.loads} == {(200, 100)}
     assert made.blocks == 6  # the least in which one contrast can be called
     assert "reduced rate" in made.title
     assert made.order == "randomised"
@@ -130,6 +134,19 @@ def test_a_rate_for_each_replica():
 def test_bad_sizes_are_refused(sizes, bad):
     with refused(UsageError, names=["sizes", bad]):
         study(sizes=sizes)
+
+
+def test_services_that_nobody_calls_are_crossed_with_the_sizes():
+    made = study(sizes="30,60", unused_services="0,1000,200")
+    assert [(load.replicas, load.unused_services) for load in made.loads] == [
+        (replicas, unused) for replicas in (10, 20) for unused in (0, 200, 1000)
+    ]
+    assert len({load.label for load in made.loads}) == 6
+    assert len(study(sizes="30", unused_services="0,200").loads) == 2  # one size is enough where they grow
+    with refused(UsageError, names=["unused_services", "-1", "10000"]):
+        study(unused_services="-1,0")
+    with refused(UsageError, names=["growing", "unused_services"]):
+        study(order="growing", unused_services="0,200")
 
 
 def test_rates_and_rate_per_replica_exclude_each_other():

@@ -1,7 +1,5 @@
 """Addresses and the control plane's file: numbers that can be counted by hand."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 
@@ -52,8 +50,9 @@ def test_added_endpoints_are_known_and_not_called():
 
 @pytest.mark.parametrize(("scoped", "word"), [(False, "full"), (True, "scoped")])
 def test_the_control_planes_file(identities, scoped, word):
-    made = topology(Layout(2, "127.83"), identities, scoped=scoped, spread=2)
+    made = topology(Layout(2, "127.83"), identities, scoped=scoped, spread=2, unused=200)
     assert (made["scope"], made["spread"], len(made["nodes"])) == (word, 2, 6)
+    assert (made["extra_services"], made["extra_endpoints"]) == (200, 2)
     assert {name: role["calls"] for name, role in made["roles"].items()} == {
         "load-generator": "client",
         "client": "server",

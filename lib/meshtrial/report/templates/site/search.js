@@ -23,7 +23,7 @@ function show() {
   const given = Object.entries(asked).filter(([, value]) => value);
   found.textContent = given.length
     ? `${count} of ${studies.length} studies`
-    : `${studies.length} ${studies.length === 1 ? "study" : "studies"}, the newest first`;
+    : `${studies.length} ${studies.length === 1 ? "study" : "studies"}, those that settle most first`;
   history.replaceState(null, "", "#" + new URLSearchParams(given));
 }
 

@@ -31,7 +31,7 @@ class ControlPlane:
     def __init__(self, admin: tuple[str, int]) -> None:
         self._admin = admin
 
-    def ask(self, path: str, method: str = "GET", body: Json | None = None) -> Json:
+    def ask(self, path: str, method: str = "GET", body: Json | list[Json] | None = None) -> Json:
         """One request; TestbedError with what it said when it refused."""
         return wire.ask_json("control plane", self._admin, path, method, body, _PUSH_S + 10)
 
@@ -55,6 +55,10 @@ class ControlPlane:
                     f"{report['acked']} of {report['awaited']} sidecars were configured within {timeout_s:g} s: "
                     "the machine is too small or too busy for this size"
                 )
+
+    def change(self, path: str, body: Json | list[Json] | None = None) -> float:
+        """Change something; when it was taken, in seconds since 1970 by the clock of this machine."""
+        return float(self.ask(path, "PUT", body)["taken_unix_s"])
 
     def push(self, node: Json) -> Push:
         """Add an endpoint and wait until it has reached everybody."""

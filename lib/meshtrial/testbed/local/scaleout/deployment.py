@@ -20,7 +20,7 @@ from meshtrial.testbed.local.deployment import LocalDeployment
 from meshtrial.testbed.local.scaleout.app import APP, client_command, fan_out
 from meshtrial.testbed.local.scaleout.controlplane import ControlPlane
 from meshtrial.testbed.local.scaleout.fleet import Fleet
-from meshtrial.testbed.local.scaleout.proofs import Identities, prove_direct, prove_hops, prove_traffic
+from meshtrial.testbed.local.scaleout.proofs import Identities, prove_direct, prove_hops, prove_known, prove_traffic
 from meshtrial.testbed.local.scaleout.topology import APPLICATION, OUTBOUND, TIERS, Layout, free_layout, topology
 from meshtrial.testbed.local.sockets import wait_listening
 
@@ -93,7 +93,9 @@ class TiersDeployment(LocalDeployment):
         identities = Identities(self.folder / "keys")
         spec = self.folder / "topology.json"
         scoped = self.treatment.has("scoped")
-        spec.write_text(json.dumps(topology(self.layout, identities.tiers, scoped=scoped, spread=self.spread)))
+        unused = self.load.unused_services
+        made = topology(self.layout, identities.tiers, scoped=scoped, spread=self.spread, unused=unused)
+        spec.write_text(json.dumps(made))
         self.note_version("xds-server")
         self.note_version("envoy")
         discovery, admin, bootstraps = self.new_endpoint(), self.new_endpoint(), self.folder / "bootstraps"
@@ -119,6 +121,8 @@ class TiersDeployment(LocalDeployment):
         wait_listening(fleet.launcher, self.layout.proxy_listeners(), _START_S, itself=False)
         self._note_start(plane.stats(), control.pid, fleet, spawned_s, time.monotonic() - began)
         self.provers.append(lambda phase, _: prove_hops(identities, self.layout, phase))
+        if unused:
+            self.provers.append(lambda phase, _: prove_known(self.layout, 0 if scoped else unused, phase))
 
     def _note_start(
         self, stats: Mapping[str, Any], control_pid: int, fleet: Fleet, spawned_s: float, configured_s: float

@@ -1,8 +1,8 @@
 """Whether the machine is large enough, said before anything starts: what a size needs, and what is there.
 
 What a proxy needs was measured with Envoy 1.40 (one worker): 43 file handles, 7 threads and about 16 MiB of its own
-when it knows 400 endpoints; with margin. Limits are read where the kernel keeps them; one that cannot be read is
-not held against the machine.
+when it knows 400 endpoints, and 82 KiB more for every service that nobody calls; with margin. Limits are read where the
+kernel keeps them; one that cannot be read is not held against the machine.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from meshtrial.testbed.local.scaleout.topology import MOST_REPLICAS, TIERS
 
 MIB = 2**20
 FILES_A_PROXY, THREADS_A_PROXY, PSS_A_PROXY = 50, 7, 17 * MIB
+PSS_AN_UNUSED_SERVICE = 90 * 2**10
 _BASE_FILES, _BASE_THREADS, _BASE_PSS = 500, 120, 400 * MIB
 
 
@@ -34,9 +35,10 @@ class Resources:
     memory_bytes: int | None  # proportional set size of everything
 
 
-def needs(load: Load, sidecars: bool) -> Resources:
-    """What a load needs, with sidecars or without."""
+def needs(load: Load, sidecars: bool, scoped: bool = False) -> Resources:
+    """What a load needs, with sidecars or without; scoped ones are told of nothing that they do not call."""
     proxies = len(TIERS) * load.replicas if sidecars else 0
+    unused = 0 if scoped else load.unused_services
     # A request in flight holds a socket on both sides of every hop; idle connections stay open.
     sockets = 2 * load.connections + 2 * len(TIERS) * load.replicas
     widest = max(2 * load.connections + load.replicas, proxies) + 200
@@ -44,13 +46,15 @@ def needs(load: Load, sidecars: bool) -> Resources:
         files_a_process=widest,
         files=proxies * FILES_A_PROXY + 4 * sockets + _BASE_FILES,
         threads=proxies * THREADS_A_PROXY + _BASE_THREADS,
-        memory_bytes=proxies * PSS_A_PROXY + _BASE_PSS,
+        memory_bytes=proxies * (PSS_A_PROXY + unused * PSS_AN_UNUSED_SERVICE) + _BASE_PSS,
     )
 
 
 def shortfalls(load: Load, wanted: Resources, there: Resources) -> tuple[str, ...]:
     """One line for each thing that is too small, with the number needed, the number there, and what to do."""
-    size = f"{len(TIERS) * load.replicas} endpoints"
+    size, lists = f"{len(TIERS) * load.replicas} endpoints", "`sizes`"
+    if load.unused_services:
+        size, lists = f"{size} and {load.unused_services} unused services", "`sizes` or `unused_services`"
     checks = (
         ("open files a process", wanted.files_a_process, there.files_a_process, "raise it with `ulimit -n`"),
         ("open files in all", wanted.files, there.files, "raise the sysctl fs.file-max"),
@@ -58,7 +62,7 @@ def shortfalls(load: Load, wanted: Resources, there: Resources) -> tuple[str, ..
         ("MiB of memory", _mib(wanted.memory_bytes), _mib(there.memory_bytes), "use a larger machine"),
     )
     return tuple(
-        f"{size}: {needed} {what} are needed and {left} are there; {mend}, or leave this size out of `sizes`"
+        f"{size}: {needed} {what} are needed and {left} are there; {mend}, or leave this size out of {lists}"
         for what, needed, left, mend in checks
         if needed is not None and left is not None and left < needed
     )
@@ -80,7 +84,8 @@ def problems(study: Study) -> tuple[str, ...]:
                 "a multiple of the replicas, so that every endpoint gets the same share"
             )
     there = machine()
-    lacking = [line for load in study.loads for line in shortfalls(load, needs(load, sidecars), there)]
+    scoped = all(treatment.has("scoped") for treatment in study.treatments if has_sidecars(treatment))
+    lacking = [line for load in study.loads for line in shortfalls(load, needs(load, sidecars, scoped), there)]
     return tuple(dict.fromkeys(lacking))
 
 

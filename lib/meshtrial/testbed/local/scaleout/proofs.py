@@ -14,10 +14,11 @@ from meshtrial.records.schema import Proof
 from meshtrial.testbed.local import wire
 from meshtrial.testbed.local.direct import proxy_traces
 from meshtrial.testbed.local.proofs import Keys, carried, prove_mtls
-from meshtrial.testbed.local.scaleout.topology import ADMIN, INBOUND, TIERS, Layout
+from meshtrial.testbed.local.scaleout.topology import ADMIN, CALLS, INBOUND, TIERS, Layout
 from meshtrial.testbed.local.sockets import Endpoint, foreign
 
 _READERS = 8
+_CLUSTERS = r"cluster_manager\.active_clusters"
 
 
 class Identities:
@@ -59,6 +60,21 @@ def prove_traffic(layout: Layout, requests: int) -> list[Proof]:
         passed = total >= requests > 0
         proofs.append(
             Proof(f"requests through the {tier} sidecars", "after", passed, f"at least {requests}", str(total))
+        )
+    return proofs
+
+
+def prove_known(layout: Layout, unused: int, phase: str) -> list[Proof]:
+    """A sidecar of each tier knows so many services that nobody calls, by the number of its clusters."""
+    proofs = []
+    for tier in TIERS:
+        seen = sum(Proxy(f"sidecar of {tier}", (layout.address(tier, 1), ADMIN)).stats(f"^{_CLUSTERS}$").values())
+        # Its own are the control plane and, but for the generators' tier, the application behind it. With all services
+        # it has those of the tiers beside them, else what its tier calls.
+        own = 1 if tier == TIERS[0] else 2
+        expected = own + (len(TIERS) + unused if unused else int(bool(CALLS[tier])))
+        proofs.append(
+            Proof(f"clusters of a {tier} sidecar", phase, seen == expected, str(expected), str(seen)),
         )
     return proofs
 

@@ -20,6 +20,7 @@ CALLS = {"load-generator": "client", "client": "server", "server": ""}
 MOST_REPLICAS = 200
 ADMIN, OUTBOUND, INBOUND, APPLICATION = 15000, 15001, 15006, 8080
 _OWN = 250  # the replica number of what a tier has once
+UNUSED_ENDPOINTS = 2  # of each service that nobody calls
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,13 @@ class Layout:
         return listeners
 
 
-def topology(layout: Layout, identities: Mapping[str, Identity], *, scoped: bool, spread: int) -> dict[str, Any]:
-    """The control plane's file: full configuration or scoped, see ``lib/native/xds-server/topology.go``."""
+def topology(
+    layout: Layout, identities: Mapping[str, Identity], *, scoped: bool, spread: int, unused: int = 0
+) -> dict[str, Any]:
+    """The control plane's file: full configuration or scoped, see ``lib/native/xds-server/topology.go``.
+
+    ``unused`` are services that nobody calls, which full configuration tells every proxy of.
+    """
     roles = {
         tier: {
             "spiffe": identities[tier].spiffe,
@@ -87,7 +93,14 @@ def topology(layout: Layout, identities: Mapping[str, Identity], *, scoped: bool
         }
         for tier in TIERS
     }
-    return {"scope": "scoped" if scoped else "full", "spread": spread, "roles": roles, "nodes": layout.nodes()}
+    return {
+        "scope": "scoped" if scoped else "full",
+        "extra_services": unused,
+        "extra_endpoints": UNUSED_ENDPOINTS,
+        "spread": spread,
+        "roles": roles,
+        "nodes": layout.nodes(),
+    }
 
 
 def free_layout(replicas: int, sidecars: bool, attempts: int = 20) -> Layout:

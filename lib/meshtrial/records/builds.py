@@ -1,0 +1,35 @@
+"""Programs that were built for debugging, by what they say of themselves: measured, they say nothing of a release.
+
+Envoy's version ends in RELEASE or DEBUG, linkerd-proxy and ztunnel tell the profile that Cargo built them with. A debug
+build was taken for a mesh's cost before, four times too large (istio/istio#49829).
+Limits: a program that tells nothing is not suspected, and a release with assertions left in says RELEASE.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from meshtrial.records.schema import RunRecord
+
+BUILT_AS = " is built as"  # behind a part's name, in the versions of a run
+_ENVOY = re.compile(r"\d\S* ([A-Z]+) (?:Clean|Modified|Distribution) ")
+_RELEASES = {"release", "symbols-release"}  # the second, ztunnel's, is the first with its symbols kept
+
+
+def not_released(runs: Iterable[RunRecord]) -> dict[tuple[str, str], list[str]]:
+    """Treatments by a program and the word for its build, where that is no release; each treatment once."""
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for run in runs:
+        for program, word in _told(run.versions):
+            if word.lower() not in _RELEASES:
+                found.setdefault((program, word), {})[run.treatment] = None
+    return {key: list(treatments) for key, treatments in found.items()}
+
+
+def _told(versions: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for name, text in versions.items():
+        if name.endswith(BUILT_AS):
+            yield from ((name.removesuffix(BUILT_AS), word) for word in text.split(", "))
+        elif (name == "envoy" or name.startswith("version ")) and (match := _ENVOY.match(text)):
+            yield name, match[1]

@@ -1,0 +1,78 @@
+"""Changes under load on the cluster: real requests obey them, and records say when, within what is known of clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_backend_support import bed_on, designed, executed, owned_namespaces
+from testcluster import Cluster
+
+from meshtrial.design.study import Gates, Study, Treatment
+from meshtrial.records.schema import RunRecord
+from meshtrial.testbed.kubernetes import KubernetesTestbed
+
+# A control plane that gets a tenth of two cores takes its time, and is no mesh's number.
+SHORT = {"backend": "kubernetes", "rps": 50, "connections": 4, "warmup_s": 1, "change_every_s": 10, "cycles": 1}
+
+
+@pytest.fixture(scope="module")
+def bed(cluster: Cluster) -> Iterator[KubernetesTestbed]:
+    """One session for all runs; a mesh stays installed between those that use it."""
+    with bed_on(cluster, mesh_reinstall="once") as made:
+        yield made
+    assert owned_namespaces(cluster) == []
+
+
+def changed(treatment: str, **given: Any) -> Study:
+    """The study of changes of one treatment, one block of it."""
+    alone, gates = Treatment.parse(treatment), Gates(generator_cpu=1.0, sample_floor=20)
+    study = designed("propagation", {"churn_per_min": "0", **SHORT, **given, "treatments": treatment})
+    return replace(study, treatments=(alone,), baseline=alone, contrasts=(), blocks=1, gates=gates)
+
+
+def one_run(bed: KubernetesTestbed, treatment: str, folder: Path, **given: Any) -> RunRecord:
+    """One run of it, as a study makes it."""
+    return executed(bed, changed(treatment, **given), folder).records()[-1]
+
+
+@pytest.mark.parametrize(
+    ("treatment", "mesh"),
+    [
+        ("none", ""),
+        ("istio+mtls", ""),
+        pytest.param("istio-ambient", "istio-ambient", marks=pytest.mark.wide),
+        pytest.param("linkerd", "linkerd", marks=pytest.mark.wide),
+        pytest.param("kuma+mtls", "kuma", marks=pytest.mark.wide),
+        pytest.param("consul", "consul", marks=pytest.mark.wide),
+    ],
+)
+def test_real_requests_obey_a_change(
+    bed: KubernetesTestbed, require_mesh: Callable[[str], None], tmp_path: Path, treatment: str, mesh: str
+):
+    if mesh:
+        require_mesh(mesh)
+    run = one_run(bed, treatment, tmp_path, churn_per_min="60")
+    assert run.valid, run.reasons
+    changes = run.extra["changes"]
+    denied = [] if treatment in ("none", "consul") else ["deny", "allow"]
+    assert [one["name"] for one in changes] == [*denied, "endpoints", "endpoints"]
+    for one in changes:
+        assert 0 <= one["first_s"] <= one["all_s"] < SHORT["change_every_s"]
+        # Of half of the API server's answer, and of what is unknown of two clocks of one machine.
+        assert 0 < one["error_s"] < 2
+    assert abs(run.extra["generators_clock"]["behind_s"]) <= run.extra["generators_clock"]["error_s"] + 0.05
+    if denied:
+        assert sum(changes[0]["failed"].values()) > 0
+    assert run.responses["obeyed_all_endpoints_s"] > 0
+
+
+def test_kept_connections_stay_where_connections_are_carried(bed: KubernetesTestbed, tmp_path: Path):
+    run = one_run(bed, "none", tmp_path, keepalive=True, changes="endpoints", change_every_s=5)
+    assert not run.valid
+    (reason,) = run.reasons
+    assert reason.startswith("gate obeyed: exchanged endpoint never obeyed within 5 s")
+    assert "obeyed_all_endpoints_s" not in run.responses

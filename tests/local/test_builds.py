@@ -1,0 +1,48 @@
+"""A debug build is found out by its own word: recorded, and the first thing that a report doubts."""
+
+from __future__ import annotations
+
+import re
+import urllib.request
+
+import pytest
+from local.studies import recorded, study_of
+
+from meshtrial import native, paths
+from meshtrial.envoy.bootstrap import Proxy
+from meshtrial.records.builds import not_released
+from meshtrial.report.tables import doubts
+from meshtrial.testbed.kubernetes.meshread import read_mesh
+from meshtrial.testbed.local.processes import Child
+from meshtrial.testbed.local.sockets import free_ports, wait_listening
+
+
+def test_a_debug_envoy_is_the_first_doubt_of_its_report(tmp_path, monkeypatch):
+    real, debug = native.find("envoy"), tmp_path / "envoy"
+    debug.write_text(
+        f'#!/bin/sh\n[ "$1" = --version ] && {real} --version | sed s,/RELEASE/,/DEBUG/, || exec {real} "$@"\n'
+    )
+    debug.chmod(0o755)
+    monkeypatch.setenv("MESHTRIAL_ENVOY", str(debug))
+    given = {"treatments": "none,sidecar", "rps": 100, "connections": 4, "duration_s": 0.5, "warmup_s": 0.1}
+    data = recorded(study_of("ambient_vs_no_mesh", {**given, "blocks": 2}))
+    assert [run.reasons for run in data.runs if not run.valid] == []
+    assert not_released(data.runs) == {("envoy", "DEBUG"): ["sidecar"]}
+    first = next(line for line in doubts(data).text.splitlines()[1:] if line)
+    assert "envoy is no release, by its own word (DEBUG), in sidecar" in first
+
+
+@pytest.mark.parametrize("mesh", ["consul", "istio", "kuma", "sidecar"])
+def test_what_meshes_with_envoys_are_asked_a_real_one_answers(tmp_path, mesh):
+    (teller,) = (one for one in read_mesh(paths.MANIFESTS / "meshes" / mesh).tells if one.of_build)
+    address = "127.77.1.1"
+    (port,) = free_ports(address)
+    proxy = Proxy("plain", (address, port))
+    child = Child(proxy.name, proxy.command(native.find("envoy"), tmp_path), tmp_path / "log")
+    try:
+        wait_listening(child, [proxy.admin])
+        with urllib.request.urlopen(f"http://{address}:{port}/{teller.url.partition('/')[2]}", timeout=30) as answer:
+            page = answer.read().decode()
+    finally:
+        child.stop()
+    assert re.findall(teller.pattern, page) == ["RELEASE"]

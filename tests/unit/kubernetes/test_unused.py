@@ -1,0 +1,50 @@
+"""Services that nobody calls: real objects, each whole when it is first seen, and counted while they stand."""
+
+from unit.kubernetes.fakeapi import FakeApi
+
+from meshtrial.testbed.kubernetes import unused
+from meshtrial.testbed.kubernetes.apply import Applier, Owner, begin_deletion
+
+SERVICES, SLICES = "/api/v1/namespaces/trial/services", "/apis/discovery.k8s.io/v1/namespaces/trial/endpointslices"
+
+
+def standing(count: int) -> FakeApi:
+    api = FakeApi()
+    kinds = {"v1": ("Service", "services"), "discovery.k8s.io/v1": ("EndpointSlice", "endpointslices")}
+    for version, (kind, name) in kinds.items():
+        base = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        api.objects[base] = {"resources": [{"kind": kind, "name": name, "namespaced": True}]}
+    Applier(api, Owner("study", "abc123")).apply(unused.objects(count, "trial"), home="trial")
+    return api
+
+
+def test_a_service_has_two_endpoints_of_its_own_and_no_pods():
+    made = unused.objects(3, "trial")
+    assert [item["kind"] for item in made] == ["EndpointSlice", "Service"] * 3
+    services, slices = made[1::2], made[::2]
+    assert not any("selector" in one["spec"] for one in services)
+    assert [one["metadata"]["labels"]["kubernetes.io/service-name"] for one in slices] == [
+        one["metadata"]["name"] for one in services
+    ]
+    addresses = [address for one in slices for end in one["endpoints"] for address in end["addresses"]]
+    assert addresses == [f"198.18.0.{last}" for last in range(1, 7)]
+    assert {item["metadata"]["namespace"] for item in made} == {"trial"}
+
+
+def test_what_is_gone_of_them_fails_their_proof():
+    api = standing(2)
+    assert len([path for path in api.objects if path.startswith((f"{SERVICES}/", f"{SLICES}/"))]) == 4
+    (proof,) = unused.prove(api, "trial", 2, "before")
+    assert (proof.passed, proof.observed) == (True, "2 with 4 endpoints")
+    del api.objects[f"{SLICES}/unused-0001"]
+    (proof,) = unused.prove(api, "trial", 2, "after")
+    assert (proof.passed, proof.expected, proof.observed) == (False, "2 with 4 endpoints", "1 with 2 endpoints")
+
+
+def test_in_a_namespace_that_was_lent_they_go_one_by_one():
+    api = standing(2)
+    labels = {**Owner("study", "abc123").labels, "meshtrial.dev/lent": "true"}
+    api.add("/api/v1/namespaces/trial", {"metadata": {"labels": labels}})
+    assert begin_deletion(api, "trial", "abc123") == ""
+    assert not [path for path in api.objects if path.startswith((f"{SERVICES}/", f"{SLICES}/"))]
+    assert "/api/v1/namespaces/trial" in api.objects
