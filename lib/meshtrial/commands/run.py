@@ -36,6 +36,8 @@ INVALID_RUNS = 3
 # How long an interrupted kernel may take to remove what it deployed, before it is killed: processes die with it anyway,
 # a namespace on a cluster needs tens of seconds. It ends as soon as it is done.
 GRACE_S = {"local": 5.0, "kubernetes": 240.0}
+# Bytes of the name of a socket: unix(7) ends at 107, macOS at 103.
+_LONGEST_SOCKET = 103
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -208,12 +210,31 @@ def _execute(
         # What the kernel puts into its temporary folder goes with ours, even when the kernel is killed outright.
         changed = {HANDOFF: str(handoff), "TMPDIR": str(private.path)}
         with shown(out) as tell, closing(Lines(tell)) as lines:
-            error = _papermill(source, notebook, given, changed, lines)
+            error = _papermill(source, notebook, given, changed, _reached_in(private.path), lines)
         return error, StudyStore.open(Path(read_json(handoff)["study_dir"])) if handoff.exists() else None
 
 
+def _reached_in(folder: Path) -> Mapping[str, str]:
+    """How the kernel is reached: by sockets in a folder of ours, where a key for them lies too.
+
+    jupyter_client asks for free ports of the machine, lets them go, and the kernel binds them a second later: whatever
+    took one meanwhile, such as the kernel of a second session, ends this one (jupyter/jupyter_client#487).
+    """
+    connection = folder / "kernel.json"
+    longest = f"{connection.with_suffix('')}-ipc-5"
+    return {
+        "connection_file": str(connection),
+        "transport": "ipc" if len(os.fsencode(longest)) <= _LONGEST_SOCKET else "tcp",
+    }
+
+
 def _papermill(
-    source: Path, notebook: Path, given: Mapping[str, Any], environment: Mapping[str, str], out: Lines
+    source: Path,
+    notebook: Path,
+    given: Mapping[str, Any],
+    environment: Mapping[str, str],
+    reached: Mapping[str, str],
+    out: Lines,
 ) -> BaseException | None:
     import papermill
     from nbclient.exceptions import DeadKernelError
@@ -236,7 +257,7 @@ def _papermill(
             # No other folder than the user's: a relative path in a parameter is meant from there.
             # The kernel's own log goes to our stderr; what a user must know is in the notebook.
             extra_arguments=["--log-level=CRITICAL"],
-            config=Config({"KernelManager": {"shutdown_wait_time": GRACE_S[_backend(given)]}}),
+            config=Config({"KernelManager": {"shutdown_wait_time": GRACE_S[_backend(given)], **reached}}),
         )
     except (papermill.PapermillExecutionError, KeyboardInterrupt, OSError) as error:
         return error
