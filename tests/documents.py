@@ -11,6 +11,7 @@ import inspect
 import io
 import json
 import re
+import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
@@ -55,6 +56,8 @@ FEATURES = {
     "Kuma": "feature_impact-20261123T015810Z-83604425",
 }
 DETAILS = "ambient_vs_no_mesh-20261122T233140Z-ec330a28"
+DELAYED = "calibration-20261125T105420Z-88959172"
+CHANGED = "propagation-20261125T105822Z-ca8a6414"
 QUOTED = ("latency_p50_s", "path_cpu_s_per_request")
 CALIBRATION = Path("docs", "explanation", "calibration.md")
 
@@ -436,13 +439,57 @@ def _each_contrast(data: Any) -> list[tuple[str, ...]]:
     return [(f"`{a}`", f"`{b}`", *(found_of(rows[a, b, response]) for response in QUOTED)) for a, b in own]
 
 
+def _obeyed(data: Any) -> list[tuple[str, ...]]:
+    """Until all requests obey a change: the median of the changes that were, their range, and the contrast."""
+    from meshtrial.design.changes import LABELS
+    from meshtrial.report import wording
+
+    rows, none, quiet = [], data.plan.study.baseline.name, data.plan.study.loads[0].label
+    own = [run for run in data.runs if run.load == quiet]
+    against = {(row.treatment, row.response): row for row in data.verdicts if (row.baseline, row.load) == (none, quiet)}
+    for treatment in data.plan.study.treatments:
+        for name, label in LABELS.items():
+            response = f"obeyed_all_{name}_s"
+            made = [one for run in own if run.treatment == treatment.name for one in run.extra["changes"]]
+            took = [one["all_s"] for one in made if one["name"] == name and one["all_s"] is not None]
+            if not took:
+                continue
+            row = against.get((treatment.name, response))
+            shown = [wording.in_unit(response, value) for value in (statistics.median(took), min(took), max(took))]
+            said = "–" if row is None or treatment.name == none else _effect_of(row)
+            times = f"{shown[0]} ({shown[1]} to {shown[2]})"
+            rows.append((f"`{treatment.name}`", label, str(len(took)), plain(times), said))
+    return rows
+
+
+def _effect_of(row: VerdictRow) -> str:
+    """The effect that the verdict is of, its interval, and the verdict."""
+    from meshtrial.report import wording
+
+    return plain(f"{wording.effect(row)} ({wording.effect_interval(row)}), {wording.verdict_text(row)}")
+
+
+def _delays(data: Any) -> list[tuple[str, ...]]:
+    """What was put into requests, and what was found."""
+    none = data.plan.study.baseline.name
+    rows = [row for row in data.verdicts if (row.response, row.baseline) == (QUOTED[0], none)]
+    rows.sort(key=lambda row: not row.twin)
+    return [(f"`{row.treatment}`", _effect_of(row)) for row in rows]
+
+
 def results(text: str) -> str:
     """What the recorded studies found."""
-    text = under(text, "## Meshes against none", _recorded(MESHES, _against_none))
-    text = under(text, "## Meshes against each other", _recorded(MESHES, _places))
-    for mesh, sample in FEATURES.items():
-        text = under(text, f"### On {mesh}", _recorded(sample, _each_contrast))
-    return under(text, "## Ambient and the details application", _recorded(DETAILS, _each_contrast))
+    tables: list[tuple[str, str, Callable[[Any], list[tuple[str, ...]]]]] = [
+        ("## Meshes against none", MESHES, _against_none),
+        ("## Meshes against each other", MESHES, _places),
+        *((f"### On {mesh}", sample, _each_contrast) for mesh, sample in FEATURES.items()),
+        ("## Ambient and the details application", DETAILS, _each_contrast),
+        ("### Until a change is obeyed", CHANGED, _obeyed),
+        ("### Requests", DELAYED, _delays),
+    ]
+    for heading, sample, made in tables:
+        text = under(text, heading, _recorded(sample, made))
+    return text
 
 
 def picture(text: str) -> str:
