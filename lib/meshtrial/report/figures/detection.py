@@ -53,7 +53,18 @@ def _draw(delays: list[Detection], sheet: Sheet) -> Canvas:
         x, word = one.applied_s * 1e6, one.row.verdict
         look = Look(one.treatment, INK, _MARKS.get(word, "x"), "-", filled=word is not Word.INCONCLUSIVE)
         estimate(axes, x, ends, middle, look, upright=True, filled=look.filled)
-        axes.annotate(word, (x, ends[1]), xytext=(0, 4), textcoords="offset points", ha="center", fontsize=SMALL)
+        # Upright: small delays lie closer together than a word is wide.
+        axes.annotate(
+            word,
+            (x, ends[1]),
+            xytext=(0, 4),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            rotation=90,
+            fontsize=SMALL,
+        )
+    axes.set_ylim(top=1.25 * axes.get_ylim()[1])
     axes.set_xlabel("injected, us")
     axes.set_ylabel("estimated at p50, us")
     return figure
