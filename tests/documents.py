@@ -456,7 +456,7 @@ def _obeyed(data: Any) -> list[tuple[str, ...]]:
                 continue
             row = against.get((treatment.name, response))
             shown = [wording.in_unit(response, value) for value in (statistics.median(took), min(took), max(took))]
-            said = "–" if row is None or treatment.name == none else _effect_of(row)
+            said = "–" if row is None else _effect_of(row)
             times = f"{shown[0]} ({shown[1]} to {shown[2]})"
             rows.append((f"`{treatment.name}`", label, str(len(took)), plain(times), said))
     return rows

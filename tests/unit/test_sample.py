@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from commandline import meshtrial
-from documents import FEATURES, MESHES
+from documents import CHANGED, DELAYED, FEATURES, MESHES
 from refused import refused
 
 from meshtrial import paths
@@ -57,7 +57,7 @@ def test_its_meshes_are_own_builds_as_the_pages_say(sample: Path, tmp_path: Path
     assert all("own build" in build for build in builds)
 
 
-@pytest.mark.parametrize("sample", [MESHES, *FEATURES.values()])
+@pytest.mark.parametrize("sample", [MESHES, *FEATURES.values(), DELAYED, CHANGED])
 def test_all_runs_were_valid_as_the_results_say(sample: str, tmp_path: Path):
     data = read_study(StudyStore.open(packed.unpack(FOLDER / f"{sample}.zip", tmp_path)))
     assert all(run.valid for run in data.runs)
