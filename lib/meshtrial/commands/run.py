@@ -37,7 +37,7 @@ INVALID_RUNS = 3
 # a namespace on a cluster needs tens of seconds. It ends as soon as it is done.
 GRACE_S = {"local": 5.0, "kubernetes": 240.0}
 # Bytes of the name of a socket: unix(7) ends at 107, macOS at 103.
-_LONGEST_SOCKET = 103
+LONGEST_SOCKET = 103
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -210,11 +210,11 @@ def _execute(
         # What the kernel puts into its temporary folder goes with ours, even when the kernel is killed outright.
         changed = {HANDOFF: str(handoff), "TMPDIR": str(private.path)}
         with shown(out) as tell, closing(Lines(tell)) as lines:
-            error = _papermill(source, notebook, given, changed, _reached_in(private.path), lines)
+            error = _papermill(source, notebook, given, changed, reached_in(private.path), lines)
         return error, StudyStore.open(Path(read_json(handoff)["study_dir"])) if handoff.exists() else None
 
 
-def _reached_in(folder: Path) -> Mapping[str, str]:
+def reached_in(folder: Path) -> Mapping[str, str]:
     """How the kernel is reached: by sockets in a folder of ours, where a key for them lies too.
 
     jupyter_client asks for free ports of the machine, lets them go, and the kernel binds them a second later: whatever
@@ -224,7 +224,7 @@ def _reached_in(folder: Path) -> Mapping[str, str]:
     longest = f"{connection.with_suffix('')}-ipc-5"
     return {
         "connection_file": str(connection),
-        "transport": "ipc" if len(os.fsencode(longest)) <= _LONGEST_SOCKET else "tcp",
+        "transport": "ipc" if len(os.fsencode(longest)) <= LONGEST_SOCKET else "tcp",
     }
 
 

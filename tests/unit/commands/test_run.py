@@ -133,8 +133,8 @@ def test_an_executed_notebook_never_takes_the_place_of_another(tmp_path):
 def test_a_kernel_is_reached_by_sockets_of_our_folder_where_their_names_fit(tmp_path):
     """Ports that were free a second ago are not: nine reports at once lost one to another's kernel."""
     private = tmp_path / "p"
-    room = command._LONGEST_SOCKET - len(str(private / "kernel-ipc-5"))
+    room = command.LONGEST_SOCKET - len(str(private / "kernel-ipc-5"))
     lengths = {"fits": 1 + room, "does not": 2 + room}
-    told = {name: command._reached_in(tmp_path / ("p" * length)) for name, length in lengths.items()}
+    told = {name: command.reached_in(tmp_path / ("p" * length)) for name, length in lengths.items()}
     assert {name: one["transport"] for name, one in told.items()} == {"fits": "ipc", "does not": "tcp"}
     assert all(Path(one["connection_file"]).name == "kernel.json" for one in told.values())
