@@ -50,6 +50,7 @@ def generate(bed: KubernetesTestbed, folder: Path) -> None:
         deployment.close()
 
 
+@pytest.mark.wide  # whole studies show it: test_backend_standing.py
 def test_api_server_killed_and_restarted_in_a_run(bed: KubernetesTestbed, cluster: Cluster, tmp_path: Path):
     def blink() -> None:
         with cluster.api_server_down():
@@ -68,8 +69,12 @@ def test_api_server_killed_and_restarted_in_a_run(bed: KubernetesTestbed, cluste
     assert one_run(bed, "none", tmp_path, Load(rps=50, connections=2, duration_s=2)).failed == []
 
 
-# Proofs after a load ask what proofs before it ask.
-PHASES = ("deploying", "proving", "reading", pytest.param("proving again", marks=pytest.mark.wide), "removing")
+# Objects, and what is read from kubelets; proofs and removal go the same two ways.
+PHASES = (
+    "deploying",
+    "reading",
+    *(pytest.param(p, marks=pytest.mark.wide) for p in ("proving", "proving again", "removing")),
+)
 
 
 @pytest.mark.parametrize("phase", PHASES)
@@ -115,7 +120,7 @@ def test_an_api_server_that_stays_away_is_said(cluster: Cluster):
     assert not any(name.startswith("away") for name in owned_namespaces(cluster))
 
 
-@pytest.mark.parametrize("part", ["load", "app"])
+@pytest.mark.parametrize("part", [pytest.param("load", marks=pytest.mark.wide), "app"])
 def test_a_pod_deleted_in_a_run(bed: KubernetesTestbed, cluster: Cluster, tmp_path: Path, part: str):
     deployment = bed.deploy(NONE, LOAD, "echo")
     chosen = ("-n", deployment.setup.namespace, "-l", f"meshtrial.dev/part={part}")
@@ -178,7 +183,7 @@ def test_another_sessions_namespace_is_refused(bed: KubernetesTestbed, cluster: 
     [
         ({"images": "fortio=meshtrial.test/nope:1"}, "ErrImageNeverPull"),
         ({"app_node_selector": "pool=nowhere"}, "unschedulable"),
-        ({"app_memory": "200Gi"}, "unschedulable"),
+        pytest.param({"app_memory": "200Gi"}, "unschedulable", marks=pytest.mark.wide),
     ],
 )
 def test_what_cannot_come_up_is_said_at_once(cluster: Cluster, changed: dict[str, str], words: str):

@@ -162,6 +162,7 @@ def test_a_job_that_is_killed_goes_on_and_its_records_verify_here(cluster: Clust
     assert fetch(cluster, tmp_path / "here")[1].endswith("0 of them new here\n")
 
 
+@pytest.mark.wide  # the Job is the test's above, a full disk one of tests/faults
 def test_a_volume_that_is_full_is_said_and_the_job_goes_on_once_there_is_room(
     cluster: Cluster, volume: Path, tmp_path: Path
 ):

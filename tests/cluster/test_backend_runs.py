@@ -72,7 +72,11 @@ def test_two_generators_start_in_the_same_second(bed: KubernetesTestbed, tmp_pat
     ("treatment", "proofs"),
     [
         pytest.param("sidecar", {"a proxy in every pod", "no identity between the proxies"}, marks=pytest.mark.wide),
-        ("sidecar+mtls", {"plaintext from outside the mesh refused", "the generator's identity seen by the app"}),
+        pytest.param(
+            "sidecar+mtls",
+            {"plaintext from outside the mesh refused", "the generator's identity seen by the app"},
+            marks=pytest.mark.wide,
+        ),
         ("sidecar+mtls+jwt", {"JWT without a token", "JWT with a forged token", "JWT with a good token"}),
     ],
 )
@@ -101,7 +105,7 @@ CARRIED = {"bytes from the server's sidecar to the application", "bytes from the
 OF_BYTES = pytest.mark.parametrize(
     ("treatment", "proofs"),
     [
-        ("none", {"no proxy container"}),
+        pytest.param("none", {"no proxy container"}, marks=pytest.mark.wide),
         pytest.param("istio", PLAIN | CARRIED, marks=pytest.mark.wide),
         ("istio+mtls", SECRET | CARRIED),
     ],
@@ -204,7 +208,8 @@ def test_istio_beyond_what_whole_studies_run(bed: KubernetesTestbed, tmp_path: P
     assert any((tmp_path / "logs").glob("*istio-proxy.log"))
 
 
-@pytest.mark.parametrize("treatment", [pytest.param("none", marks=pytest.mark.wide), "istio+mtls"])
+@pytest.mark.wide  # one of Istio's cases in test_meshes.py
+@pytest.mark.parametrize("treatment", ["none", "istio+mtls"])
 def test_three_tiers(bed: KubernetesTestbed, tmp_path: Path, treatment: str):
     load = Load(rps=40, connections=8, duration_s=3, warmup_s=1, replicas=2)
     run = one_run(bed, treatment, tmp_path, load, "tiers")
@@ -216,6 +221,7 @@ def test_three_tiers(bed: KubernetesTestbed, tmp_path: Path, treatment: str):
     assert run.usage["client-tier"].count == 2
 
 
+@pytest.mark.wide  # test_meshes.py takes a toggle out
 def test_a_broken_toggle_fails_its_proof(bed: KubernetesTestbed, cluster: Cluster):
     deployment = bed.deploy(Treatment.parse("istio+mtls+jwt"), LOAD, "echo")
     try:

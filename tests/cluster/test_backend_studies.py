@@ -249,6 +249,7 @@ def test_a_study_goes_on_when_a_part_of_its_mesh_is_killed(
     assert owned_namespaces(cluster) == []
 
 
+@pytest.mark.wide  # sizes grow in test_backend_growth.py, services crowd in test_backend_unused.py
 def test_scale_out_on_istio(cluster: Cluster, tmp_path: Path):
     done = run_study(
         cluster,
@@ -272,6 +273,7 @@ def test_scale_out_on_istio(cluster: Cluster, tmp_path: Path):
     assert owned_namespaces(cluster) == []
 
 
+@pytest.mark.wide  # where deployments stand at once: test_backend_standing.py
 def test_a_study_goes_on_after_what_befell_its_runs(cluster: Cluster, tmp_path: Path):
     """In the first run the API server is killed and restarted, in the second the load pod is deleted."""
 

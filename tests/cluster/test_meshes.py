@@ -29,8 +29,8 @@ MESHES = {name: mesh for name, mesh in find_meshes(KubernetesOptions()).items() 
 LOAD = Load(rps=50, connections=4, duration_s=3, warmup_s=1)
 WIDE = pytest.mark.wide
 FIRST = "istio"
-# Other ways to what a mechanism beside them shows.
-SECOND_WAYS = ("jwt-filter", "client-only", "authz-route", "tracing")
+# Other ways to what a mechanism beside them shows; observability is the access log, the scrape and the traces in one.
+SECOND_WAYS = ("jwt-filter", "client-only", "authz-route", "tracing", "access-log", "metrics")
 # Beside the echo, which is asked everything: applications of other shapes, once for each mesh.
 OTHER_APPS = ("tiers", "counter-api", "details", "details-nodelay", "bookinfo", "emojivoto")
 
