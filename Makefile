@@ -122,7 +122,7 @@ contact-sheet: setup ## SHEET (default .cache/contact-sheet.png): the reports of
 
 # The test cluster's own tests run beside when its sources changed since they passed; a line says which it is.
 test-cluster: setup ## the studies on a real Kubernetes (needs root; says why where it cannot run); ARGS=--all before a release
-	@own=$(if $(filter --all,$(ARGS)),tests/testcluster,$$(tests/testcluster/cluster unsealed)); $(BIN)/python -m pytest $$own tests/cluster $(ARGS)
+	@own=$(if $(filter --all,$(ARGS)),tests/testcluster,$$(tests/testcluster/cluster unsealed)); $(BIN)/python -m pytest $$own tests/cluster --durations=20 --durations-min=20 $(ARGS)
 
 # CI=true: what cannot run here is a failure, for the seal says that all of it passed.
 test-testcluster: setup ## the test cluster's own tests; seals its sources when they passed

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ground import Ground
 from test_backend_support import bed_on, designed, executed, owned_namespaces
 from testcluster import Cluster
 
@@ -42,7 +43,7 @@ def one_run(bed: KubernetesTestbed, treatment: str, folder: Path, **given: Any) 
 @pytest.mark.parametrize(
     ("treatment", "mesh"),
     [
-        ("none", ""),
+        pytest.param("none", "", marks=pytest.mark.wide),
         ("istio+mtls", ""),
         pytest.param("istio-ambient", "istio-ambient", marks=pytest.mark.wide),
         pytest.param("linkerd", "linkerd", marks=pytest.mark.wide),
@@ -51,11 +52,19 @@ def one_run(bed: KubernetesTestbed, treatment: str, folder: Path, **given: Any) 
     ],
 )
 def test_real_requests_obey_a_change(
-    bed: KubernetesTestbed, require_mesh: Callable[[str], None], tmp_path: Path, treatment: str, mesh: str
+    ground: Ground,
+    bed: KubernetesTestbed,
+    require_mesh: Callable[[str], None],
+    tmp_path: Path,
+    treatment: str,
+    mesh: str,
 ):
     if mesh:
         require_mesh(mesh)
-    run = one_run(bed, treatment, tmp_path, churn_per_min="60")
+    with ground.asked_by(*([bed.meshes[mesh]] if mesh else [])):
+        run = one_run(bed, treatment, tmp_path, churn_per_min="60")
+        if mesh:
+            bed.uninstall(mesh)  # before what it asked for goes
     assert run.valid, run.reasons
     changes = run.extra["changes"]
     denied = [] if treatment in ("none", "consul") else ["deny", "allow"]
