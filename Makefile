@@ -81,7 +81,7 @@ check: setup lint ## lint, types and the unit tests that a change touches: what 
 # The local tests wait more than they compute and ask nothing of the machine: begun first, in more processes than cores,
 # they leave the unit tests what they do not need.
 test: setup lint ## unit, calibration and local tests
-	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/local tests/unit tests/calibration
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) --durations=10 --durations-min=10 tests/local tests/unit tests/calibration
 
 repeat: setup ## TESTS (default tests/local) N times (20), BUSY cores (0) kept busy beside them: which ever failed
 	@$(BIN)/python tests/repeat.py --times $(N) --busy $(BUSY) -- $(SIDE_BY_SIDE) $(TESTS)
