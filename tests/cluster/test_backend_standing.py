@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
-from test_backend_studies import blink, delete_load_pods, run_study, when_load_runs
+from test_backend_studies import Done, blink, delete_load_pods, run_study, when_load_runs
 from test_backend_support import owned_namespaces
 from testcluster import Cluster
 
@@ -25,26 +25,33 @@ def attempts(runs: list[RunRecord]) -> list[list[RunRecord]]:
     return [list(found) for _, found in groupby(ordered, key=lambda run: (run.repetition, run.attempt))]
 
 
+def went_round(done: Done, block: list[RunRecord]) -> None:
+    """All treatments of a block stood at once on the same nodes, and their slices went round."""
+    assert {run.treatment for run in block} == set(TREATMENTS)
+    assert len({run.extra["nodes"]["generators"][0] for run in block}) == 1
+    assert all(set(run.extra["neighbours"]) == set(TREATMENTS) - {run.treatment} for run in block)
+    for run in block:
+        placed = run.extra["placement"]
+        apart = {run.extra["nodes"][side][0] for side in ("generators", "application")}
+        assert set(placed.values()) == apart == {"n1", "n2"}
+    # Each deployment's two slices lie on both sides of some slice of another one.
+    turns = sorted((g.start_unix_s, run.treatment) for run in block for g in run.generators)
+    assert {name for _, name in turns[: len(block)]} == {name for _, name in turns[len(block) :]}
+    assert len({run.deploy_s for run in block}) == len(block)
+    # Of a slice of six seconds at 50 requests a second, those of the first are counted and not judged.
+    for run in block:
+        assert run.responses["requests"] == pytest.approx(600, abs=16)
+        assert done.data.latency(run).height == pytest.approx(500, abs=16)
+
+
+@pytest.mark.wide  # the last block of the test below shows it too
 def test_slices_go_round_among_deployments_on_the_same_nodes(cluster: Cluster, tmp_path: Path):
     done = run_study(cluster, tmp_path, "feature_impact", **SLICED)
     assert done.failed_proofs == []
-    first, second = [block for block in attempts(done.data.runs) if block[0].attempt == 1]
-    for block in (first, second):
-        assert {run.treatment for run in block} == set(TREATMENTS)
-        assert len({run.extra["nodes"]["generators"][0] for run in block}) == 1
-        assert all(set(run.extra["neighbours"]) == set(TREATMENTS) - {run.treatment} for run in block)
-        for run in block:
-            placed = run.extra["placement"]
-            apart = {run.extra["nodes"][side][0] for side in ("generators", "application")}
-            assert set(placed.values()) == apart == {"n1", "n2"}
-        # Each deployment's two slices lie on both sides of some slice of another one.
-        turns = sorted((g.start_unix_s, run.treatment) for run in block for g in run.generators)
-        assert {name for _, name in turns[: len(block)]} == {name for _, name in turns[len(block) :]}
-        assert len({run.deploy_s for run in block}) == len(block)
-    # Of a slice of six seconds at 50 requests a second, those of the first are counted and not judged.
-    for run in done.data.runs:
-        assert run.responses["requests"] == pytest.approx(600, abs=16)
-        assert done.data.latency(run).height == pytest.approx(500, abs=16)
+    blocks = [block for block in attempts(done.data.runs) if block[0].attempt == 1]
+    assert len(blocks) == 2
+    for block in blocks:
+        went_round(done, block)
     assert owned_namespaces(cluster) == []
 
 
@@ -67,7 +74,7 @@ def test_what_befalls_deployments_that_stand_at_once_is_said_and_the_study_goes_
     reasons = ["; ".join(run.reasons) for run in struck]
     assert sum("gave no answer for" in reason for reason in reasons) == 1, reasons
     assert sum("load pod" in reason for reason in reasons) == len(TREATMENTS) - 1, reasons
-    assert {run.treatment for run in again} == set(TREATMENTS)
+    went_round(done, again)
     others = [run for run in (*repeated, *again) if not run.valid]
     assert all(reason.startswith("gate ") for run in others for reason in run.reasons), others
     assert owned_namespaces(cluster) == []

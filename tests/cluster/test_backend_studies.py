@@ -103,9 +103,13 @@ def components(done: Done, treatment: str) -> set[tuple[str, str]]:
     return {one for one in seen if one[0] != "load generator"}
 
 
-def test_meshes_against_each_other(ground: Ground, cluster: Cluster, tmp_path: Path):
-    """All that are here in the same blocks; those that need a folder of images are named where it is missing."""
-    meshes = {"istio-ambient": "istio-ambient", "linkerd": "linkerd", "kuma": "kuma+mtls", "consul": "consul+l7"}
+SIDE_BY_SIDE = {"linkerd": "linkerd", "kuma": "kuma+mtls", "istio-ambient": "istio-ambient", "consul": "consul+l7"}
+
+
+@pytest.mark.parametrize("number", [2, pytest.param(4, marks=pytest.mark.wide)])
+def test_meshes_against_each_other(ground: Ground, cluster: Cluster, tmp_path: Path, number: int):
+    """In the same blocks; those that need a folder of images are named where it is missing."""
+    meshes = dict(list(SIDE_BY_SIDE.items())[:number])
     treatments = [treatment for name, treatment in meshes.items() if name in ground.meshes]
     if len(treatments) < len(meshes):
         for name in meshes:

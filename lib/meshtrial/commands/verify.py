@@ -13,7 +13,7 @@ from typing import Any, TextIO
 from polars.exceptions import PolarsError
 
 from meshtrial import paths
-from meshtrial.errors import RecordError, UsageError
+from meshtrial.errors import RecordError, TestbedError, UsageError
 from meshtrial.inference import (
     STOPPING,
     infer_recorded,
@@ -23,6 +23,7 @@ from meshtrial.inference import (
     read_verdicts,
     stopping_of,
 )
+from meshtrial.load import obeyed
 from meshtrial.load.ingest import latencies
 from meshtrial.records import packed
 from meshtrial.records.columns import read_frame, verdict_frame
@@ -102,8 +103,12 @@ def _other_latencies(store: StudyStore, record: RunRecord) -> list[str]:
     if not (folder / "latency.parquet").is_file():
         return []
     try:
-        computed, _ = latencies(read_frame(folder / "latency.parquet"), store.plan.study.gates.sample_floor)
-    except (RecordError, PolarsError) as error:
+        requests = read_frame(folder / "latency.parquet")
+        computed, _ = latencies(requests, store.plan.study.gates.sample_floor)
+        if changes := record.extra.get("changes"):
+            (load,) = (one for one in store.plan.study.loads if one.label == record.load)
+            computed |= obeyed.medians(obeyed.from_record(requests, changes, load), load)
+    except (RecordError, TestbedError, PolarsError, LookupError, TypeError, ValueError) as error:
         return [f"{folder}: its requests cannot be read ({shortened(str(error), 120)})"]
     return [
         f"{folder / 'run.json'}: {name} is {value:.6g}, its requests give {_shown(computed.get(name))}"

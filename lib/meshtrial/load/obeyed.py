@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import Any
 
 import polars as pl
 
@@ -119,11 +120,7 @@ def with_responses(measurement: Measurement, found: Sequence[Obeyed], load: Load
 
     Failed requests are those that no change asked for: not the refusals of a denial.
     """
-    values: dict[str, float] = {}
-    for name, which in ((name, which) for name in names(load.changes) for which in ("first", "all")):
-        took = _median([getattr(one, f"{which}_s") for one in found if one.name == name])
-        if math.isfinite(took):
-            values[f"obeyed_{which}_{name}_s"] = took
+    values = medians(found, load)
     error_s = max(one.error_s for one in found)
     bounds = dict.fromkeys(values, error_s + 1 / load.rps)
     spoilt = sum(sum(one.failed.values()) for one in found if one.name not in _failing(load))
@@ -133,6 +130,24 @@ def with_responses(measurement: Measurement, found: Sequence[Obeyed], load: Load
         responses={**measurement.responses, **values},
         bounds={**measurement.bounds, **bounds},
     )
+
+
+def medians(found: Sequence[Obeyed], load: Load) -> dict[str, float]:
+    """A run's responses: of each change the median over the run."""
+    values: dict[str, float] = {}
+    for name, which in ((name, which) for name in names(load.changes) for which in ("first", "all")):
+        took = _median([getattr(one, f"{which}_s") for one in found if one.name == name])
+        if math.isfinite(took):
+            values[f"obeyed_{which}_{name}_s"] = took
+    return values
+
+
+def from_record(requests: pl.DataFrame, changes: Sequence[Mapping[str, Any]], load: Load) -> tuple[Obeyed, ...]:
+    """A run's changes by its stored requests and ``extra.changes``, which says when they were made."""
+    told = {one["name"] for one in changes}
+    known = [step for step in steps(load.changes, load.change_cycles) if step.name in told]
+    made = [Made(step, Taken(one["at_s"], one["error_s"])) for step, one in zip(known, changes, strict=True)]
+    return obeyed(requests, made, 0.0)
 
 
 def gate(found: Sequence[Obeyed], load: Load) -> GateResult:

@@ -182,3 +182,20 @@ def test_every_change_goes_there_and_back_in_every_cycle():
 def test_changes_that_cannot_be_made_are_refused(wrong):
     with refused(UsageError, names=wrong):
         load(**wrong)
+
+
+def test_a_record_and_its_requests_give_the_same_again():
+    # A denial and its end, of a treatment whose weights cannot be moved; the clock of the requests begins at 0.
+    sent = requests(*answers("200", "200", "200", "403", "403", "403", "200", "200", "200"))
+    found = obeyed.obeyed(sent, [made(DENY, 0.15), made(ALLOW, 0.45)], BEGAN)
+    changes = [dataclasses.asdict(one) for one in found]
+    again = obeyed.from_record(sent, changes, load())
+    assert [(one.name, one.as_before) for one in again] == [("deny", 1), ("allow", 1)]
+    given = obeyed.medians(again, load())
+    assert given == {
+        **dict.fromkeys(("obeyed_first_deny_s", "obeyed_all_deny_s"), pytest.approx(0.15)),
+        **dict.fromkeys(("obeyed_first_allow_s", "obeyed_all_allow_s"), pytest.approx(0.15)),
+    }
+    # A line that was taken from the record leaves changes that do not fit.
+    with pytest.raises(ValueError, match="zip"):
+        obeyed.from_record(sent, changes[:1] * 3, load())
