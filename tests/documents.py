@@ -58,6 +58,7 @@ FEATURES = {
 DETAILS = "ambient_vs_no_mesh-20261122T233140Z-ec330a28"
 DELAYED = "calibration-20261125T105420Z-88959172"
 CHANGED = "propagation-20261125T105822Z-ca8a6414"
+OBEYED = "propagation-20261125T155117Z-fc8d9e67"
 QUOTED = ("latency_p50_s", "path_cpu_s_per_request")
 CALIBRATION = Path("docs", "explanation", "calibration.md")
 
@@ -505,6 +506,7 @@ def results(text: str) -> str:
         ("## Meshes against each other", MESHES, _places),
         *((f"### On {mesh}", sample, _each_contrast) for mesh, sample in FEATURES.items()),
         ("## Ambient and the details application", DETAILS, _each_contrast),
+        ("## From a change until requests obey it", OBEYED, _obeyed),
         ("### Until a change is obeyed", CHANGED, _obeyed),
         ("### Requests", DELAYED, _delays),
     ]
