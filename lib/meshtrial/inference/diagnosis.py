@@ -17,6 +17,13 @@ from meshtrial.records.schema import RunRecord
 HALVES = ("latency_p50_first_half_s", "latency_p50_second_half_s")
 
 
+# How exact the time from a change is.
+_OF_CHANGES = (
+    "a run's time",
+    "it holds one interval between two sends (raise rps) and half of what the change itself took",
+)
+
+
 def diagnose_family(
     runs: LoadBlocks, response: Response, study: Study, values: Mapping[str, FloatArray], places: Mapping[int, str]
 ) -> tuple[stats.Warning, ...]:
@@ -36,7 +43,8 @@ def diagnose_family(
     if margin is not None and np.isfinite(bounds).any():
         typical = float(np.nanmedian(positive[baseline]))
         effective = max(margin.relative, margin.floor / typical)
-        warnings += stats.coarse_quantile(float(np.nanmax(bounds)), typical, effective)
+        words = _OF_CHANGES if response.name.startswith("obeyed_") else ()
+        warnings += stats.coarse_quantile(float(np.nanmax(bounds)), typical, effective, *words)
     if response.name.startswith("latency_"):
         warnings += _warm_up(runs, names)
     return warnings

@@ -40,11 +40,18 @@ def warm_up(first: ArrayLike, second: ArrayLike) -> tuple[Warning, ...]:
     return (Warning("warm-up", text),)
 
 
-def coarse_quantile(resolution: float, value: float, relative_margin: float) -> tuple[Warning, ...]:
+def coarse_quantile(
+    resolution: float,
+    value: float,
+    relative_margin: float,
+    what: str = "the quantile",
+    finer: str = "use per-request data, or a finer histogram (fortio -r)",
+) -> tuple[Warning, ...]:
     """A quantile that is known to a bucket only, against the margin that it is to be judged by, 0.05 for 5 %.
 
     The resolution is the width of the histogram's bucket that holds the quantile, or the step of the clock, in its
-    unit; ``"coarse-quantile"`` where that is wider.
+    unit; ``"coarse-quantile"`` where that is wider. Of another response than a quantile, ``what`` it is and what makes
+    it ``finer``.
     """
     if not (resolution >= 0 and value > 0 and relative_margin > 0):
         raise UsageError(
@@ -52,10 +59,7 @@ def coarse_quantile(resolution: float, value: float, relative_margin: float) -> 
         )
     if resolution <= relative_margin * value:
         return ()
-    text = (
-        f"the quantile is known to {resolution / value:.1%} only, the margin is {relative_margin:.1%}: "
-        "use per-request data, or a finer histogram (fortio -r)"
-    )
+    text = f"{what} is known to {resolution / value:.1%} only, the margin is {relative_margin:.1%}: {finer}"
     return (Warning(COARSE_QUANTILE, text),)
 
 

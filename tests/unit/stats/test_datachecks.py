@@ -24,6 +24,8 @@ def test_coarse_quantile_by_hand() -> None:
     assert [w.code for w in coarse_quantile(0.001, 0.010, 0.05)] == ["coarse-quantile"]
     assert coarse_quantile(0.001, 0.010, 0.10) == ()
     assert "10.0%" in coarse_quantile(0.001, 0.010, 0.05)[0].message
+    (told,) = coarse_quantile(0.001, 0.010, 0.05, "a run's time", "raise rps")
+    assert told.message == "a run's time is known to 10.0% only, the margin is 5.0%: raise rps"
     with pytest.raises(UsageError):
         coarse_quantile(0.001, 0.0, 0.05)
 
