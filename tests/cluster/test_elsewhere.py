@@ -24,7 +24,7 @@ def test_a_study_needs_nothing_of_the_machine_that_drives_it(cluster: Cluster, t
         pytest.skip(f"nothing can be taken away here: {reason}")
     file = tmp_path / "cluster.yaml"
     file.write_text(yaml.safe_dump(options_for(cluster, mesh_reinstall="once")["kubernetes"]))
-    short = {"treatments": "none,none-aa,sidecar+mtls", "rates": "50", "capacity": "false", "blocks": 1}
+    short = {"treatments": "none,none-aa,sidecar+mtls", "rates": "50", "capacity": "false", "blocks": 2}
     short |= {"connections": 4, "duration_s": 5, "warmup_s": 1}
     local = _run(tmp_path, {"blocks": 2})
     assert local.returncode == 1
