@@ -39,7 +39,9 @@ def went_round(done: Done, block: list[RunRecord]) -> None:
     assert {name for _, name in turns[: len(block)]} == {name for _, name in turns[len(block) :]}
     assert len({run.deploy_s for run in block}) == len(block)
     # Of a slice of six seconds at 50 requests a second, those of the first are counted and not judged.
-    for run in block:
+    valid = [run for run in block if run.valid]  # a machine that stalled sends fewer, and is told by its gates
+    assert valid
+    for run in valid:
         assert run.responses["requests"] == pytest.approx(600, abs=16)
         assert done.data.latency(run).height == pytest.approx(500, abs=16)
 
