@@ -48,6 +48,16 @@ def test_what_is_left_are_the_runs_that_are_not_made(plan):
     assert left_s(plan, plan.runs[4:], 0.5) == 2 * 3.5
 
 
+@pytest.mark.parametrize(("backend", "each_s"), [("local", 0.0), ("kubernetes", 50.0)])
+def test_services_that_nobody_calls_take_their_time_on_a_cluster(make_study, make_record, backend, each_s):
+    crowded = replace(LOAD, unused_services=1000)
+    plan = make_plan(replace(make_study(blocks=2, loads=(LOAD, crowded)), backend=backend))
+    assert left_s(plan, plan.runs, 0.0) == pytest.approx(6 * 3.0 + 6 * (3.0 + each_s))
+    # What they take is no part of what every run takes besides.
+    run = next(run for run in plan.runs if run.load == crowded.label)
+    assert besides_s(plan, [times(make_record(plan, run, {}), 0, 5 + each_s)]) == pytest.approx(2.0)
+
+
 def test_a_plan_that_may_end_earlier_says_at_most(plan, make_study):
     assert said(plan, 200).startswith("3 min 20 s left, until about ")
     early = make_plan(make_study(blocks=16, stopping=TwoLooks(alpha_first=0.01, alpha_second=0.04).to_dict()))
