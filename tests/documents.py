@@ -470,27 +470,6 @@ def _effect_of(row: VerdictRow) -> str:
     return plain(f"{wording.effect(row)} ({wording.effect_interval(row)}), {wording.verdict_text(row)}")
 
 
-UNUSED_COST = ("proxy_largest_memory_bytes", "data_plane_memory_bytes", "control_plane_memory_bytes")
-
-
-def _unused(data: Any) -> list[tuple[str, ...]]:
-    """What a thousand services that nobody calls cost each treatment, by blocks' own slopes."""
-    from meshtrial.design.responses import REGISTRY
-    from meshtrial.inference.scaling import UNUSED, growths
-    from meshtrial.report import wording
-
-    def cell(slope: Any, name: str) -> str:
-        shown = [wording.signed(v * 1000 * REGISTRY[name].scale) for v in (slope.estimate, slope.low, slope.high)]
-        return plain(f"{shown[0]} MiB ({shown[1]} to {shown[2]})")
-
-    costs = {one.ladder.treatment: dict[str, str]() for one in growths(data, UNUSED_COST[:1], UNUSED)}
-    for name in UNUSED_COST:
-        for one in growths(data, [name], UNUSED):
-            if one.cost is not None:
-                costs[one.ladder.treatment][name] = cell(one.cost, name)
-    return [(f"`{name}`", *(found.get(response, "–") for response in UNUSED_COST)) for name, found in costs.items()]
-
-
 def _delays(data: Any) -> list[tuple[str, ...]]:
     """What was put into requests, and what was found."""
     none = data.plan.study.baseline.name

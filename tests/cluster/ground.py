@@ -110,6 +110,19 @@ class Ground:
             yield
 
     @contextmanager
+    def ready_for(self, bed: KubernetesTestbed, mesh: str) -> Iterator[None]:
+        """What a mesh asks of a cluster, while it is used: the mesh goes before that does. Nothing for no name."""
+        if not mesh:
+            yield
+            return
+        self.require(mesh)
+        with self.asked_by(bed.meshes[mesh]):
+            try:
+                yield
+            finally:
+                bed.uninstall(mesh)
+
+    @contextmanager
     def _gateway_crds(self, cluster: Cluster, asked: set[str]) -> Iterator[None]:
         folder = str(cluster.istio().gateway_crds)
         self.kubectl("apply", "--server-side", "-f", folder)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,20 +51,9 @@ def one_run(bed: KubernetesTestbed, treatment: str, folder: Path, **given: Any) 
         pytest.param("consul", "consul", marks=pytest.mark.wide),
     ],
 )
-def test_real_requests_obey_a_change(
-    ground: Ground,
-    bed: KubernetesTestbed,
-    require_mesh: Callable[[str], None],
-    tmp_path: Path,
-    treatment: str,
-    mesh: str,
-):
-    if mesh:
-        require_mesh(mesh)
-    with ground.asked_by(*([bed.meshes[mesh]] if mesh else [])):
+def test_real_requests_obey_a_change(ground: Ground, bed: KubernetesTestbed, tmp_path: Path, treatment: str, mesh: str):
+    with ground.ready_for(bed, mesh):
         run = one_run(bed, treatment, tmp_path, churn_per_min="60")
-        if mesh:
-            bed.uninstall(mesh)  # before what it asked for goes
     assert run.valid, run.reasons
     changes = run.extra["changes"]
     denied = [] if treatment in ("none", "consul") else ["deny", "allow"]

@@ -1,6 +1,6 @@
 """Restarts under load on the cluster: of the application, of node agents, of a control plane, by rolling their pods."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,19 +55,10 @@ def one_run(bed: KubernetesTestbed, treatment: str, folder: Path) -> RunRecord:
     ],
 )
 def test_a_part_is_rolled_over_under_load(
-    ground: Ground,
-    bed: KubernetesTestbed,
-    require_mesh: Callable[[str], None],
-    tmp_path: Path,
-    treatment: str,
-    mesh: str,
+    ground: Ground, bed: KubernetesTestbed, tmp_path: Path, treatment: str, mesh: str
 ):
-    if mesh:
-        require_mesh(mesh)
-    with ground.asked_by(*([bed.meshes[mesh]] if mesh else [])):
+    with ground.ready_for(bed, mesh):
         run = one_run(bed, treatment, tmp_path)
-        if mesh:
-            bed.uninstall(mesh)  # before what it asked for goes
     assert run.valid, run.reasons
     part = Treatment.parse(treatment).restart
     (replaced,) = [proof for proof in run.proofs if proof.phase == "during"]

@@ -7,14 +7,12 @@ time is obeyed no earlier than that, and until then every request is answered as
 from __future__ import annotations
 
 import functools
-import io
 
 import pytest
+from commandline import meshtrial
 from local.studies import executed, study_of, without_twin
 
-from meshtrial import cli
 from meshtrial.inference import analyse
-from meshtrial.records.store import StudyStore
 from meshtrial.report import tables
 
 DELAY_S = 0.3
@@ -26,16 +24,12 @@ NAMES = ("deny", "allow", "weight", "endpoints")
 measured = functools.partial(study_of, "propagation")
 
 
-def verified(store: StudyStore) -> tuple[int, str]:
-    err = io.StringIO()
-    return cli.main(["verify", str(store.path)], io.StringIO(), err), err.getvalue()
-
-
 def test_a_known_delay_is_found_again_and_changes_happen_without_it():
     given = {**GIVEN, "treatments": f"xds,{DELAYED}"}
     store = executed(without_twin(measured(given, blocks=1)))
     data = analyse(store)
-    assert verified(store) == (0, "")
+    code, _, err = meshtrial("verify", store.path)
+    assert (code, err) == (0, "")
     runs = {run.treatment: run for run in data.runs}
     assert set(runs) == {"xds", DELAYED}
     for run in runs.values():

@@ -106,9 +106,9 @@ def _other_latencies(store: StudyStore, record: RunRecord) -> list[str]:
         requests = read_frame(folder / "latency.parquet")
         computed, _ = latencies(requests, store.plan.study.gates.sample_floor)
         if changes := record.extra.get("changes"):
-            (load,) = (one for one in store.plan.study.loads if one.label == record.load)
+            load = store.plan.study.load(record.load)
             computed |= obeyed.medians(obeyed.from_record(requests, changes, load), load)
-    except (RecordError, TestbedError, PolarsError, LookupError, TypeError, ValueError) as error:
+    except (RecordError, TestbedError, PolarsError, KeyError, TypeError) as error:
         return [f"{folder}: its requests cannot be read ({shortened(str(error), 120)})"]
     return [
         f"{folder / 'run.json'}: {name} is {value:.6g}, its requests give {_shown(computed.get(name))}"

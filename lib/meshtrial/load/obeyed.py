@@ -19,7 +19,7 @@ import polars as pl
 
 from meshtrial.design.changes import FIRST, LABELS, REFUSED, SECOND, SECOND_STATUS, Step, names, steps
 from meshtrial.design.study import Load
-from meshtrial.errors import TestbedError
+from meshtrial.errors import RecordError, TestbedError
 from meshtrial.load import failures
 from meshtrial.load.ingest import Measurement
 from meshtrial.records.schema import GateResult
@@ -144,8 +144,10 @@ def medians(found: Sequence[Obeyed], load: Load) -> dict[str, float]:
 
 def from_record(requests: pl.DataFrame, changes: Sequence[Mapping[str, Any]], load: Load) -> tuple[Obeyed, ...]:
     """A run's changes by its stored requests and ``extra.changes``, which says when they were made."""
-    told = {one["name"] for one in changes}
+    told = [one.get("name") for one in changes]
     known = [step for step in steps(load.changes, load.change_cycles) if step.name in told]
+    if [step.name for step in known] != told:
+        raise RecordError(f"its changes are not those of its plan: {', '.join(map(str, told))}")
     made = [Made(step, Taken(one["at_s"], one["error_s"])) for step, one in zip(known, changes, strict=True)]
     return obeyed(requests, made, 0.0)
 
