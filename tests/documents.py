@@ -59,6 +59,8 @@ DETAILS = "ambient_vs_no_mesh-20261122T233140Z-ec330a28"
 DELAYED = "calibration-20261125T105420Z-88959172"
 CHANGED = "propagation-20261125T105822Z-ca8a6414"
 OBEYED = "propagation-20261125T155117Z-fc8d9e67"
+UNCALLED = "scale_out-20261125T203358Z-bfdc5fd2"
+HELD = ("proxy_largest_memory_bytes", "data_plane_memory_bytes", "control_plane_memory_bytes")
 QUOTED = ("latency_p50_s", "path_cpu_s_per_request")
 CALIBRATION = Path("docs", "explanation", "calibration.md")
 
@@ -470,6 +472,24 @@ def _effect_of(row: VerdictRow) -> str:
     return plain(f"{wording.effect(row)} ({wording.effect_interval(row)}), {wording.verdict_text(row)}")
 
 
+def _unused(data: Any) -> list[tuple[str, ...]]:
+    """What a thousand services that nobody calls cost with each treatment, over blocks."""
+    from meshtrial.inference.scaling import UNUSED, growths
+    from meshtrial.report import wording
+
+    costs = {(one.ladder.treatment, one.ladder.response): one.cost for one in growths(data, HELD, UNUSED)}
+    rows = []
+    for treatment in dict.fromkeys(name for name, _ in costs):
+        cells = []
+        for response in HELD:
+            slope = costs[treatment, response]
+            ends = (slope.estimate, slope.low, slope.high)
+            value, low, high = (wording.in_unit(response, 1000 * end, sign=True) for end in ends)
+            cells.append(plain(f"{value} ({low} to {high})"))
+        rows.append((f"`{treatment}`", *cells))
+    return rows
+
+
 def _delays(data: Any) -> list[tuple[str, ...]]:
     """What was put into requests, and what was found."""
     none = data.plan.study.baseline.name
@@ -486,6 +506,7 @@ def results(text: str) -> str:
         *((f"### On {mesh}", sample, _each_contrast) for mesh, sample in FEATURES.items()),
         ("## Ambient and the details application", DETAILS, _each_contrast),
         ("## From a change until requests obey it", OBEYED, _obeyed),
+        ("## Services that nobody calls", UNCALLED, _unused),
         ("### Until a change is obeyed", CHANGED, _obeyed),
         ("### Requests", DELAYED, _delays),
     ]
