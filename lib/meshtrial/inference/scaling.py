@@ -68,14 +68,22 @@ UNUSED = Axis(
 )
 
 
+def varied(data: StudyData) -> Axis:
+    """What a study varies: its endpoints, or at one size of them the services that nobody calls."""
+    of = {axis.many: {axis.of(load) for load in axis.loads(data)} for axis in (ENDPOINTS, UNUSED)}
+    return UNUSED if len(of[ENDPOINTS.many]) == 1 and len(of[UNUSED.many]) > 1 else ENDPOINTS
+
+
 @dataclass(frozen=True)
 class Ladder:
     """One response of one treatment on all its sizes."""
 
+    axis: Axis  # what the sizes are of
+
     treatment: str
     response: str
     rps: float | None  # the rate, None where it grows with the size
-    sizes: tuple[int, ...]  # of the axis, ascending
+    sizes: tuple[int, ...]  # ascending
     blocks: tuple[int, ...]  # blocks in which every size was measured
     y: FloatArray  # (blocks, sizes): the response in its stored unit
     missing: tuple[int, ...]  # planned sizes at which this treatment has no included run
@@ -141,7 +149,8 @@ def ladder(data: StudyData, treatment: str, response: str, rps: float | None = N
     measured = np.isfinite(y).any(axis=0)
     whole = np.isfinite(y[:, measured]).all(axis=1) & measured.any()
     present, missing = (tuple(np.array(sizes)[mask].tolist()) for mask in (measured, ~measured))
-    return Ladder(treatment, response, rps, present, tuple(blocks[whole].tolist()), y[np.ix_(whole, measured)], missing)
+    whole_y = y[np.ix_(whole, measured)]
+    return Ladder(axis, treatment, response, rps, present, tuple(blocks[whole].tolist()), whole_y, missing)
 
 
 def in_common(ladders: Sequence[Ladder]) -> tuple[Ladder, ...]:

@@ -96,7 +96,7 @@ def decide(
 def _open(label: Word, reason: str, c: Comparison) -> Verdict:
     """What is not settled, with the size of a new study that would probably settle it."""
     blocks = blocks_of_a_new_study(c)
-    qualifier = "" if blocks is None else f"a new study of about {_count(blocks)} {c.unit}"
+    qualifier = "" if blocks is None else f"a new study of about {block_count(blocks)} {c.unit}"
     return Verdict(label, qualifier, reason, blocks, c.mde)
 
 
@@ -139,5 +139,6 @@ def _size(value: float, c: Comparison) -> str:
     return f"{value:.1%}" if c.scale == "ratio" else f"{value:.3g}"
 
 
-def _count(n: int) -> str:
+def block_count(n: int) -> str:
+    """Blocks of a new study as they are written: beyond 1000 the number says nothing."""
     return str(n) if n < 1000 else "1000 or more"

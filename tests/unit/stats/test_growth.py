@@ -28,6 +28,28 @@ def test_block_slope_by_hand() -> None:
     assert block_slopes(np.array([1.0, 2, 3]), np.array([[2.0, 4, 6], [5, 5, 8]])).tolist() == [2, 1.5]
 
 
+def test_what_a_slope_that_is_not_shown_would_take_is_what_the_test_of_so_many_blocks_finds() -> None:
+    rng = np.random.default_rng(7)
+
+    def slopes(cost: float, blocks: int) -> np.ndarray:
+        return np.array([[0.0, cost + noise] for noise in rng.normal(0, 1, blocks)])
+
+    asked = marginal_cost([0, 1], [[0, 1.4], [0, -1.2], [0, 0.9], [0, -0.3], [0, 0.1], [0, 1.1], [0, -0.6], [0, 0.5]])
+    assert not asked.shown
+    sd = np.std(asked.blocks, ddof=1)
+    wanted = asked.blocks_of_a_new_study(0.05)
+    assert wanted > asked.n
+    for effect, blocks in ((asked.smallest_found(0.05) / sd, asked.n), (asked.estimate / sd, wanted)):
+        found = [marginal_cost([0, 1], slopes(effect, blocks)).p <= 0.05 for _ in range(400)]
+        assert np.mean(found) == pytest.approx(0.8, abs=0.07)
+
+
+def test_too_few_blocks_find_no_slope() -> None:
+    few = marginal_cost([0, 1], [[0, 1], [0, -1], [0, 0.5]])
+    assert few.smallest_found(0.05) is None
+    assert few.blocks_of_a_new_study(0.05) >= 6
+
+
 def test_a_clean_power_law() -> None:
     result = power_law([1, 10, 100], [[2, 2 * 10**0.5, 20]] * 6)
     assert result.exponent.estimate == pytest.approx(0.5)

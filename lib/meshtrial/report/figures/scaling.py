@@ -1,5 +1,6 @@
 """What grows with the endpoints, and how: values against size, exponents against 1, and the machine's own limits.
 
+A study of one size that has services that nobody calls is drawn against these.
 Every line is solid where sizes were measured and dashed beyond: what nobody measured is always drawn as such.
 """
 
@@ -12,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from meshtrial.design.responses import PERCENTILES, REGISTRY, Response
-from meshtrial.inference.scaling import Growth, growths, judged
+from meshtrial.inference.scaling import Growth, growths, judged, varied
 from meshtrial.inference.scaling_limits import LEAST_IDLE, Limit, limits
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, wording
@@ -39,27 +40,29 @@ _LIMITS: tuple[tuple[str, Callable[[Limit], float | None]], ...] = (
 
 
 def cost_against_endpoints(data: StudyData) -> Figure:
-    """CPU and memory by part of the system against endpoints."""
-    return _against(data, COST, "CPU and memory by part of the system against endpoints")
+    """CPU and memory by part of the system against endpoints, or services that nobody calls."""
+    return _against(data, COST, "CPU and memory by part of the system")
 
 
 def shares_against_endpoints(data: StudyData) -> Figure:
     """What one request and one proxy cost, against endpoints."""
-    return _against(data, A_REQUEST, "The share of one request and of one proxy against endpoints")
+    return _against(data, A_REQUEST, "The share of one request and of one proxy")
 
 
 def latency_against_endpoints(data: StudyData) -> Figure:
     """Latency percentiles beyond the application's holds against endpoints."""
-    return _against(data, LATENCY, "Latency beyond the holds against endpoints")
+    return _against(data, LATENCY, "Latency beyond the holds")
 
 
 def configuration_against_endpoints(data: StudyData) -> Figure:
     """What the control plane's work costs against endpoints: the first configuration, and one endpoint more."""
-    return _against(data, CONFIGURATION, "The cost of configuration against endpoints")
+    return _against(data, CONFIGURATION, "The cost of configuration")
 
 
 def _against(data: StudyData, responses: Sequence[str], what: str) -> Figure:
-    found = growths(data, responses)
+    axis = varied(data)
+    found = growths(data, responses, axis)
+    what = f"{what} against {axis.many}"
     if not found:
         return empty(f"{what}: no treatment was measured at two sizes.")
     alpha = data.plan.study.alpha
@@ -67,7 +70,7 @@ def _against(data: StudyData, responses: Sequence[str], what: str) -> Figure:
         f"{what}. Dots are runs; marks with bars are the estimate over blocks and its {100 * (1 - alpha):g} % interval "
         "at each size; the line is the straight line or the power law, whichever lies closer (the table says which), "
         "its band the same interval: dashed beyond the largest size, where nothing was measured. Exponents and what "
-        "one more endpoint costs are in the table."
+        f"one more {axis.one} costs are in the table."
     )
     return Figure.of(lambda sheet: _draw(data, found, sheet), found, SLOPES, what, _says, caption)
 
@@ -86,7 +89,7 @@ def _draw(data: StudyData, found: Sequence[Growth], sheet: Sheet) -> Canvas:
         axis.set_ylabel(response.unit)
         axis.set_ylim(0, 1.05 * axis.get_ylim()[1])  # room for the marks of what hardly changes
         axis.set_xlim(left=0)
-    axes[-1].set_xlabel("endpoints")
+    axes[-1].set_xlabel(found[0].ladder.axis.many)
     sheet.key(axes[0], _looks_of(data, found))
     return figure
 
@@ -141,7 +144,7 @@ SLOPES: Columns[Growth] = {
     "exponent from": _exponent_of("low"),
     "exponent to": _exponent_of("high"),
     "against 1": judged,
-    "one endpoint more": _cost_of("estimate"),
+    "one more": _cost_of("estimate"),
     "one more, from": _cost_of("low"),
     "one more, to": _cost_of("high"),
     "line drawn": lambda one: one.curve.form if one.curve else "",
@@ -156,7 +159,7 @@ def _says(one: Growth) -> str:
     response = REGISTRY[one.ladder.response]
     middles = np.median(one.ladder.y, axis=0) * response.scale
     ends = f"{wording.number(float(middles[0]))} to {wording.number(float(middles[-1]))} {response.unit}".strip()
-    sizes = f"{one.ladder.sizes[0]} to {one.ladder.sizes[-1]} endpoints"
+    sizes = f"{one.ladder.sizes[0]} to {one.ladder.sizes[-1]} {one.ladder.axis.many}"
     return f"{response.label}, {one.ladder.treatment}: {ends} from {sizes}"
 
 
