@@ -15,6 +15,8 @@ _STATUS = re.compile(r"^HTTP/[0-9.]+ (\d{3})", re.MULTILINE)
 _CAME_BACK = re.compile(r"^tcp (.+) : 1 \(", re.MULTILINE)  # fortio's count of what became of the bytes
 _PATH = "PATH=/usr/bin:/usr/local/bin:/bin:/; export PATH"
 _AT_ONCE = 50
+# Kuma's sidecars answered no page for some seconds after they were ready, with 300 services to be told of.
+_PAGE_PATIENCE_S = 30.0
 # What a proxy does to a connection that it refuses, as fortio words it. Anything else (no such host, connection
 # refused, a time-out) proves nothing: nobody may have been there to refuse.
 _CUT = re.compile(
@@ -84,11 +86,16 @@ def total(cluster: Cluster, probe: PodRef, addresses: Sequence[str], url: str, p
     """
     if not addresses:
         raise TestbedError(f"counter at {url}: there is no pod to read it from")
-    pages = scrape(cluster, probe, [f"http://{address}:{url}" for address in addresses])
-    for address, page in zip(addresses, pages, strict=True):
-        if not page.strip():
-            raise TestbedError(f"counter at {address}:{url}: the page does not come")
-    return sum(float(number) for page in pages for number in re.findall(pattern, page))
+    pages: dict[str, str] = {}
+
+    def missing() -> list[str]:
+        left = [address for address in addresses if not pages.get(address, "").strip()]
+        pages.update(zip(left, scrape(cluster, probe, [f"http://{address}:{url}" for address in left]), strict=True))
+        return [address for address in left if not pages[address].strip()]
+
+    if left := waiting.until(missing, _PAGE_PATIENCE_S, 1.0, lambda left: not left):
+        raise TestbedError(f"counter at {left[0]}:{url}: the page does not come")
+    return sum(float(number) for page in pages.values() for number in re.findall(pattern, page))
 
 
 def grown(read: Callable[[], float], before: float, wanted: float, patience_s: float = 5.0) -> float:

@@ -1,0 +1,49 @@
+"""Readings from inside the cluster, with the pages given."""
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from refused import refused
+
+from meshtrial import waiting
+from meshtrial.errors import TestbedError
+from meshtrial.testbed.kubernetes import probing
+
+BOTH = ["10.0.0.1", "10.0.0.2"]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Time that passes by waiting alone."""
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    clock.sleep = lambda seconds: setattr(clock, "now", clock.now + seconds)
+    monkeypatch.setattr(waiting, "time", clock)
+    return clock
+
+
+def total(monkeypatch: pytest.MonkeyPatch, page: Callable[[str], str]) -> float:
+    def scrape(cluster: Any, probe: Any, urls: Sequence[str]) -> list[str]:
+        return [page(url) for url in urls]
+
+    monkeypatch.setattr(probing, "scrape", scrape)
+    return probing.total(None, None, BOTH, "5670/metrics", r"(?m)^requests (\d+)")
+
+
+def test_a_page_that_comes_late_is_asked_for_again_and_no_other(monkeypatch, clock):
+    asked: list[str] = []
+
+    def page(url: str) -> str:
+        asked.append(url)
+        return "requests 7\n" if BOTH[0] in url or asked.count(url) > 2 else "\n"
+
+    assert total(monkeypatch, page) == 14
+    first, second = (f"http://{address}:5670/metrics" for address in BOTH)
+    assert asked == [first, second, second, second]
+
+
+def test_a_page_that_never_comes_is_an_error_that_names_it(monkeypatch, clock):
+    with refused(TestbedError, names=[f"{BOTH[1]}:5670/metrics"]):
+        total(monkeypatch, lambda url: "requests 7\n" if BOTH[0] in url else "\n")
+    assert 20 < clock.now < 60
