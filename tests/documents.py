@@ -50,11 +50,14 @@ TYPES: dict[Any, dict[str, Any]] = {
 }
 SAMPLES = paths.CHECKOUT / "data" / "sample"
 MESHES = "mesh_comparison-20261125T022942Z-a6e76e54"
+AT_200 = "mesh_comparison-20261126T023809Z-4289d2f7"
 FEATURES = {
     "Istio": "feature_impact-20261124T194022Z-df1edfcf",
     "ambient with a waypoint": "feature_impact-20261125T025325Z-5aab3a31",
     "Kuma": "feature_impact-20261123T015810Z-83604425",
 }
+# Beside idle neighbours and alone; two studies, for the first was inconclusive.
+BESIDE = ("feature_impact-20261126T021125Z-dccabaca",)
 DETAILS = "ambient_vs_no_mesh-20261122T233140Z-ec330a28"
 DELAYED = "calibration-20261125T105420Z-88959172"
 CHANGED = "propagation-20261125T105822Z-ca8a6414"
@@ -442,6 +445,15 @@ def _each_contrast(data: Any) -> list[tuple[str, ...]]:
     return [(f"`{a}`", f"`{b}`", *(found_of(rows[a, b, response]) for response in QUOTED)) for a, b in own]
 
 
+def _alone(data: Any) -> list[tuple[str, ...]]:
+    """What a treatment costs alone against the same beside idle neighbours, with the twin beside them."""
+    study = data.plan.study
+    rows = {(row.treatment, row.response): row for row in data.verdicts if row.baseline == study.baseline.name}
+    own = [one.name for one in study.treatments if one.twin or one.version]
+    beside = f"{study.blocks} blocks, {len(study.treatments) - 2} neighbours"
+    return [(beside, f"`{name}`", *(_effect_of(rows[name, r]) for r in QUOTED)) for name in own]
+
+
 def _obeyed(data: Any) -> list[tuple[str, ...]]:
     """Until all requests obey a change: the median of the changes that were, their range, and the contrast."""
     from meshtrial.design.changes import LABELS
@@ -500,18 +512,22 @@ def _delays(data: Any) -> list[tuple[str, ...]]:
 
 def results(text: str) -> str:
     """What the recorded studies found."""
-    tables: list[tuple[str, str, Callable[[Any], list[tuple[str, ...]]]]] = [
+    tables: list[tuple[str, str | tuple[str, ...], Callable[[Any], list[tuple[str, ...]]]]] = [
         ("## Meshes against none", MESHES, _against_none),
+        ("### Against none at 200 requests a second", AT_200, _against_none),
         ("## Meshes against each other", MESHES, _places),
+        ("### Against each other at 200 requests a second", AT_200, _places),
         *((f"### On {mesh}", sample, _each_contrast) for mesh, sample in FEATURES.items()),
         ("## Ambient and the details application", DETAILS, _each_contrast),
+        ("## What idle neighbours cost", BESIDE, _alone),
         ("## From a change until requests obey it", OBEYED, _obeyed),
         ("## Services that nobody calls", UNCALLED, _unused),
         ("### Until a change is obeyed", CHANGED, _obeyed),
         ("### Requests", DELAYED, _delays),
     ]
-    for heading, sample, made in tables:
-        text = under(text, heading, _recorded(sample, made))
+    for heading, samples, made in tables:
+        each = (samples,) if isinstance(samples, str) else samples
+        text = under(text, heading, [row for sample in each for row in _recorded(sample, made)])
     return text
 
 
