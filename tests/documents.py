@@ -56,8 +56,8 @@ FEATURES = {
     "ambient with a waypoint": "feature_impact-20261125T025325Z-5aab3a31",
     "Kuma": "feature_impact-20261123T015810Z-83604425",
 }
-# Beside idle neighbours and alone; two studies, for the first was inconclusive.
-BESIDE = ("feature_impact-20261126T021125Z-dccabaca",)
+# Beside idle neighbours and alone: the second study was made because the first was inconclusive.
+BESIDE = ("feature_impact-20261126T021125Z-dccabaca", "feature_impact-20261126T030549Z-53769de1")
 DETAILS = "ambient_vs_no_mesh-20261122T233140Z-ec330a28"
 DELAYED = "calibration-20261125T105420Z-88959172"
 CHANGED = "propagation-20261125T105822Z-ca8a6414"
