@@ -280,6 +280,12 @@ def test_drift_stands_under_validity_once_and_other_warnings_do_not(data):
     assert "No warning of drift" in tables.validity(data).html
 
 
+def test_a_whole_study_of_a_treatment_and_its_twin_says_that_nothing_else_was_compared(data):
+    one = dataclasses.replace(data, verdicts=tuple(row for row in data.verdicts if row.twin))
+    assert one.verdicts
+    assert tables.headline(one) == "Nothing was compared but the A/A twin: none is the only treatment."
+
+
 def test_clauses_are_the_headline_in_parts(data):
     assert [" ".join(parts) for parts in tables.clauses(data)] == tables.headlines(data)
     assert all(len(parts) == 3 for parts in tables.clauses(data))

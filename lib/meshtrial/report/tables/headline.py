@@ -32,7 +32,7 @@ def headline(data: StudyData) -> str:
 
 
 def _sentences(data: StudyData) -> list[list[Piece]]:
-    if any(row.verdict is Word.PROVISIONAL for row in data.verdicts):
+    if not _finished(data):
         return [[Piece(_nothing_yet(data))]]
     found = growth_sentences(data) if data.verdicts else []
     found = found or ([_sentence(data, load) for load in data.plan.study.loads] if data.verdicts else [])
@@ -143,8 +143,14 @@ def _not_reported(data: StudyData) -> list[str]:
     ]
 
 
+def _finished(data: StudyData) -> bool:
+    return not any(row.verdict is Word.PROVISIONAL for row in data.verdicts)
+
+
 def _nothing_yet(data: StudyData) -> str:
     kept, planned = max((frames.blocks_of(data, load) for load in frames.loads(data)), default=(0, 0))
+    if data.verdicts and all(row.twin for row in data.verdicts) and _finished(data):
+        return f"Nothing was compared but the A/A twin: {data.plan.study.baseline.name} is the only treatment."
     if data.verdicts:
         return (
             f"No verdict yet: provisional, {kept} of {planned} blocks. The numbers below are a look at an unfinished "
