@@ -48,7 +48,6 @@ def one_run(bed: KubernetesTestbed, treatment: str, folder: Path, **given: Any) 
         pytest.param("istio-ambient", "istio-ambient", marks=pytest.mark.wide),
         pytest.param("linkerd", "linkerd", marks=pytest.mark.wide),
         pytest.param("kuma+mtls", "kuma", marks=pytest.mark.wide),
-        pytest.param("consul", "consul", marks=pytest.mark.wide),
     ],
 )
 def test_real_requests_obey_a_change(ground: Ground, bed: KubernetesTestbed, tmp_path: Path, treatment: str, mesh: str):
@@ -56,7 +55,7 @@ def test_real_requests_obey_a_change(ground: Ground, bed: KubernetesTestbed, tmp
         run = one_run(bed, treatment, tmp_path, churn_per_min="60")
     assert run.valid, run.reasons
     changes = run.extra["changes"]
-    denied = [] if treatment in ("none", "consul") else ["deny", "allow"]
+    denied = [] if treatment == "none" else ["deny", "allow"]
     assert [one["name"] for one in changes] == [*denied, "endpoints", "endpoints"]
     for one in changes:
         assert 0 <= one["first_s"] <= one["all_s"] < SHORT["change_every_s"]

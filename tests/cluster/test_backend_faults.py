@@ -203,11 +203,24 @@ def test_what_cannot_come_up_is_said_at_once(cluster: Cluster, changed: dict[str
 
 
 def test_a_quota_is_said(cluster: Cluster):
-    with bed_on(cluster, namespace="quota") as bed:
-        bed.applier.namespace("quota")
+    cluster.kubectl("create", "namespace", "quota")
+    try:
+        # An administrator's, as quotas are.
+        cluster.kubectl("label", "namespace", "quota", "meshtrial.dev/lent=true")
         cluster.kubectl("-n", "quota", "create", "quota", "few", "--hard=pods=1")
-        with pytest.raises(TestbedError, match="exceeded quota"):
+        with bed_on(cluster, namespace="quota") as bed, pytest.raises(TestbedError, match="exceeded quota"):
             bed.deploy(NONE, LOAD, "echo")
+    finally:
+        cluster.delete_namespace("quota")
+
+
+def test_what_could_not_be_removed_in_its_time_goes_in_the_end(cluster: Cluster):
+    with bed_on(cluster, namespace="late") as bed:
+        bed.applier.namespace("late")
+        made = bed.deploy(NONE, LOAD, "echo")
+        assert made.setup.namespace == "late-2"
+        made.close()
+    assert not any(name.startswith("late") for name in owned_namespaces(cluster))
 
 
 def test_preflight_says_what_is_missing(cluster: Cluster):

@@ -63,11 +63,11 @@ def test_clean_after_a_crash(cluster: Cluster, tmp_path: Path):
     child = session(cluster, "istio+mtls", tmp_path, "crashed")
     os.killpg(child.pid, signal.SIGKILL)
     child.communicate()
-    assert {"crashed", "crashed-probe", "istio-system"} <= set(owned_namespaces(cluster))
+    options = KubernetesOptions.read(options_for(cluster))
+    api = Api(options.kubeconfig)
     cluster.kubectl("create", "namespace", "bystander")
     try:
-        options = KubernetesOptions.read(options_for(cluster))
-        api = Api(options.kubeconfig)
+        assert {"crashed", "crashed-probe", "istio-system"} <= set(owned_namespaces(cluster))
         assert clean_cluster(api, options, study="another-study").removed == ()
         # Its Lease is still fresh: for a minute nobody can tell it from a session that runs.
         refused = clean_cluster(api, options, study="study")
@@ -84,3 +84,4 @@ def test_clean_after_a_crash(cluster: Cluster, tmp_path: Path):
         assert clean_cluster(api, options).lines == (f"nothing of meshtrial's in {api.where()}",)
     finally:
         cluster.delete_namespace("bystander")
+        clean_cluster(api, options, study="study", force=True)

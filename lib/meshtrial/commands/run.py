@@ -34,8 +34,9 @@ from meshtrial.vocabulary import Word
 
 INVALID_RUNS = 3
 # How long an interrupted kernel may take to remove what it deployed, before it is killed: processes die with it anyway,
-# a namespace on a cluster needs tens of seconds. It ends as soon as it is done.
-GRACE_S = {"local": 5.0, "kubernetes": 240.0}
+# a namespace on a cluster needs tens of seconds. It ends as soon as it is done. After half of it jupyter_client sends
+# SIGTERM, which ends the removal.
+GRACE_S = {"local": 5.0, "kubernetes": 480.0}
 # Bytes of the name of a socket: unix(7) ends at 107, macOS at 103.
 LONGEST_SOCKET = 103
 

@@ -53,12 +53,14 @@ class Plan:
         """The treatment of a planned run."""
         return Treatment.parse(run.treatment)
 
+    def block_of(self, run: PlannedRun) -> tuple[int, int]:
+        """Repetition and load of a run's block; the first load where deployments grow and go through all of them."""
+        labels = [load.label for load in self.study.loads]
+        return run.repetition, 0 if self.study.order == "growing" else labels.index(run.load)
+
     def drawn_for(self, run: PlannedRun) -> np.random.Generator:
         """What is drawn for a run's block beside its order, the same for all of its runs: the seed has sealed it."""
-        labels = [load.label for load in self.study.loads]
-        # Deployments that grow go through all loads, each on the nodes where it began.
-        load = 0 if self.study.order == "growing" else labels.index(run.load)
-        return np.random.default_rng([self.study.seed, run.repetition, load])
+        return np.random.default_rng([self.study.seed, *self.block_of(run)])
 
     def turns(self, together: Sequence[PlannedRun]) -> list[list[int]]:
         """The order in which slices of runs that stand at once are taken, round after round, by their places here."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -55,7 +55,9 @@ class Obeyed:
     as_before: int  # requests that did not obey it yet
     first_s: float | None  # from the change to the first answer that obeyed; None: none did
     all_s: float | None  # to the first of those sent behind the last that did not; None: the last one still did not
-    failed: Mapping[str, int]  # requests by the kind of their failure; of a denial or permission the refusals too
+    # Requests by the kind of their failure that ended from then to the next change, those too that were under way when
+    # it came; of a denial or permission the refusals too
+    failed: Mapping[str, int] = field(default_factory=dict)
 
 
 def obeyed(requests: pl.DataFrame, made: Sequence[Made], start_unix_s: float) -> tuple[Obeyed, ...]:
@@ -80,8 +82,11 @@ def obeyed(requests: pl.DataFrame, made: Sequence[Made], start_unix_s: float) ->
         sent.filter(pl.col("actual_start_s") >= begin_s, pl.col("ended_s") < end_s)
         for begin_s, end_s in itertools.pairwise(edges)
     ]
+    # A change may break what was under way when it came.
+    ended_in = [sent.filter(pl.col("ended_s").is_between(*both, closed="left")) for both in itertools.pairwise(edges)]
     return tuple(
-        _obeyed(one, at_s, *both) for one, at_s, both in zip(made, moments, itertools.pairwise(between), strict=True)
+        replace(_obeyed(one, at_s, *both), failed=failures.count(ended))
+        for one, at_s, both, ended in zip(made, moments, itertools.pairwise(between), ended_in[1:], strict=True)
     )
 
 
@@ -107,7 +112,6 @@ def _obeyed(made: Made, at_s: float, earlier: pl.DataFrame, inside: pl.DataFrame
         as_before=before.len(),
         first_s=_since(at_s, after),
         all_s=_since(at_s, settled),
-        failed=failures.count(inside),
     )
 
 

@@ -56,7 +56,7 @@ class Changing:
         load, made, began = self._load, [], time.monotonic()
         for number, step in enumerate(steps(load.changes, load.change_cycles), start=1):
             if self._left.wait(max(0.0, began + number * load.change_every_s - time.monotonic())):
-                raise TestbedError(f"change {step.name}: the load ended before it was made; lengthen duration_s")
+                raise TestbedError(f"change {step.name}: the load ended before it was made; lengthen change_every_s")
             if step.change in known:
                 made.append(Made(step, self._deployment.change(step.change, step.on)))
         return tuple(made)

@@ -29,7 +29,7 @@ from meshtrial.records.schema import Proof, RunRecord
 from meshtrial.records.store import StudyStore
 from meshtrial.run import capacity, stage
 from meshtrial.run.restarting import Restarted
-from meshtrial.testbed.base import Deployment, Testbed
+from meshtrial.testbed.base import Block, Deployment, Testbed
 
 _LONGEST_LOG = 1_000_000  # characters of a generator's text that a run keeps
 
@@ -41,7 +41,7 @@ def carry_out(store: StudyStore, testbed: Testbed, together: Sequence[PlannedRun
     raised: they then leave nothing behind.
     """
     plan, first = store.plan, together[0]
-    drawn = plan.drawn_for(first) if plan.study.standing else None
+    block = Block(f"{plan.sha256} {plan.block_of(first)}", plan.drawn_for(first) if plan.study.standing else None)
     with ExitStack() as stack:
         runs: list[_Run] = []
         for planned in together:
@@ -51,7 +51,7 @@ def carry_out(store: StudyStore, testbed: Testbed, together: Sequence[PlannedRun
         looked = testbed.before_run()
         with _closing(runs):
             try:
-                testbed.make_ready([run.treatment for run in runs], plan.load_of(first), plan.study.app, drawn)
+                testbed.make_ready([run.treatment for run in runs], plan.load_of(first), plan.study.app, block)
             except MeshtrialError as error:
                 for run in runs:
                     run.fail(error)

@@ -22,6 +22,15 @@ from meshtrial.load.obeyed import Taken
 from meshtrial.records.schema import ComponentUsage, Proof
 
 
+@dataclass(frozen=True)
+class Block:
+    """The block of a plan whose runs are to be made: repeats and groups that follow each other are of the same one."""
+
+    name: str
+    # What has to be drawn for it, from the beginning for every one of its groups; None leaves places to the testbed.
+    drawn: np.random.Generator | None
+
+
 @dataclass
 class Facts:
     """What a deployment says of itself besides its counters; ``extra`` of ``run.json``."""
@@ -157,12 +166,9 @@ class Testbed(Protocol):
     def together(self, treatments: Sequence[Treatment]) -> list[list[Treatment]]:
         """Which of these may stand at once: groups that follow each other, as few as they can be."""
 
-    def make_ready(
-        self, treatments: Sequence[Treatment], load: Load, app: str, drawn: np.random.Generator | None
-    ) -> None:
+    def make_ready(self, treatments: Sequence[Treatment], load: Load, app: str, block: Block) -> None:
         """Prepare for deployments that stand at once: what they share, whether there is room, and where they stand.
 
-        What has to be drawn for that is ``drawn``, the same for all of a block; None leaves places to the testbed.
         TestbedError where they cannot stand.
         """
 

@@ -112,8 +112,9 @@ def test_a_load_that_is_not_ticked_is_not_shown(explorer):
 
 def test_another_study_has_its_own_treatments_runs_and_nothing_asked_of_it(explorer):
     explorer.verdicts.margin.value = "50%"
+    before = [*explorer.treatments.boxes]
     explorer.studies.value = packed(explorer, "feature_impact")
-    assert any(name.endswith("+opa") for name in explorer.treatments.boxes)
+    assert [*explorer.treatments.boxes] == [*explorer.study.treatments] != before
     assert explorer.verdicts.margin.value == ""
     assert "After the fact" not in explorer.verdicts.pane.shown.widget.value
     assert len(explorer.run.run.options) == len(explorer.study.runs())

@@ -150,7 +150,6 @@ def test_the_bystander_comes_and_goes_and_the_entry_stays(api: FakeApi, in_two_v
         ("linkerd", ("endpoints", "authorization")),
         ("kuma", ("endpoints",)),  # without identities nobody can be denied
         ("kuma+mtls", ("endpoints", "authorization")),
-        ("consul", ("endpoints",)),
     ],
 )
 def test_what_each_mesh_can_change_under_load(treatment: str, possible: tuple[str, ...]):
@@ -161,6 +160,7 @@ def test_what_each_mesh_can_change_under_load(treatment: str, possible: tuple[st
     assert all(item["metadata"]["namespace"] == "trial" for item in denials)
 
 
-def test_an_application_in_one_version_has_nothing_to_change():
-    with refused(UsageError, names=["echo", "istio"]):
-        render("istio", "echo", CHANGED)
+@pytest.mark.parametrize(("treatment", "app"), [("istio", "echo"), ("consul", "two-versions")])
+def test_what_has_one_version_or_one_service_a_pod_has_nothing_to_change(treatment: str, app: str):
+    with refused(UsageError, names=[app, treatment]):
+        render(treatment, app, CHANGED)

@@ -5,7 +5,6 @@ from unit.kubernetes.fakeapi import FakeApi, pod
 from meshtrial.errors import MissingToolError, TestbedError
 from meshtrial.testbed.kubernetes import helm
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.testbed import Blocks
 
 
 def test_missing_helm_says_where_to_get_it():
@@ -32,12 +31,6 @@ def test_a_program_that_waits_for_nothing_is_given_up():
     assert helm.run(["sh", "-c", "sleep 0.2; echo done"], 20, watch=lambda: "", every_s=0.05) == "done\n"
     with refused(TestbedError, "sleep 30: no end within 0.3 s"):
         helm.run(["sleep", "30"], 0.3, watch=lambda: "", every_s=0.05)
-
-
-def test_blocks_begin_with_another_load_or_a_treatment_seen_already():
-    blocks = Blocks()
-    seen = [("10rps", "none"), ("10rps", "istio"), ("10rps", "none"), ("20rps", "istio"), ("20rps", "none")]
-    assert [blocks.enter(*run) for run in seen] == [True, False, True, True, False]
 
 
 AT = "/api/v1/namespaces/kuma-system/pods"

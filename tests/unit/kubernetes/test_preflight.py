@@ -7,6 +7,7 @@ from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.preflight import (
     Node,
     Room,
+    lent_problems,
     load_hosts,
     placement_problems,
     requested,
@@ -109,3 +110,9 @@ def test_a_claimed_volume_needs_a_class_that_is_there():
     default = {"storageclass.kubernetes.io/is-default-class": "true"}
     cluster.add("/apis/storage.k8s.io/v1/storageclasses/usual", {"metadata": {"annotations": default}})
     assert storage_problems(cluster, consul, [{"server": {"storageClass": ""}}]) == []
+
+
+def test_deployments_that_stand_at_once_do_not_fit_into_one_namespace_that_was_lent():
+    said = "namespace trial: is lent, and 3 deployments at once need one each; take standing=run"
+    assert lent_problems(["trial", "trial-probe"], 3) == [said]
+    assert lent_problems(["trial", "trial-probe"], 1) == lent_problems([], 3) == []

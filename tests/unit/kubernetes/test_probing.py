@@ -47,3 +47,16 @@ def test_a_page_that_never_comes_is_an_error_that_names_it(monkeypatch, clock):
     with refused(TestbedError, names=[f"{BOTH[1]}:5670/metrics"]):
         total(monkeypatch, lambda url: "requests 7\n" if BOTH[0] in url else "\n")
     assert 20 < clock.now < 60
+
+
+@pytest.mark.parametrize(
+    ("text", "pages"),
+    [
+        ("one\n=====meshtrial=====\ntwo\n=====meshtrial=====\n", ["one\n", "two\n"]),
+        ("one\n=====meshtrial=====\nhalf of tw", ["one\n", ""]),
+        ("", ["", ""]),
+    ],
+)
+def test_pages_that_were_cut_off_did_not_come(monkeypatch: pytest.MonkeyPatch, text: str, pages: list[str]):
+    monkeypatch.setattr(probing, "run", lambda *_, **__: SimpleNamespace(text=text))
+    assert probing.scrape(None, None, BOTH) == pages  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,10 @@ from unit.kubernetes.fakeapi import FakeApi
 
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import TestbedError, UsageError
+from meshtrial.testbed.base import Block
 from meshtrial.testbed.kubernetes import testbed
 from meshtrial.testbed.kubernetes.apply import MESH, Owner
+from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.lease import SessionLease, running
 from meshtrial.testbed.kubernetes.meshes import Standing
 from meshtrial.testbed.kubernetes.placement import Place
@@ -266,17 +268,69 @@ def nodes_of(api: FakeApi, cpu: str, pods: int = 110) -> None:
         api.add(f"/api/v1/nodes/{name}", {"metadata": {"labels": labels}, "spec": {}, "status": status})
 
 
-def ready(bed: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch, seed: int = 1, **nodes: Any) -> Place:
+def ready(
+    bed: KubernetesTestbed,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int = 1,
+    names: Sequence[str] = ("none", "none-aa", "sidecar"),
+    **nodes: Any,
+) -> Place:
     nodes_of(api_of(bed), **nodes)
     monkeypatch.setattr(bed, "probe_pod", lambda: None)
-    treatments = [Treatment.parse(text) for text in ("none", "none-aa", "sidecar")]
-    bed.make_ready(treatments, Load(100, 4, 1.0), "echo", np.random.default_rng(seed))
+    treatments = [Treatment.parse(text) for text in names]
+    bed.make_ready(treatments, Load(100, 4, 1.0), "echo", Block(str(seed), np.random.default_rng(seed)))
     return bed.next.place
 
 
 def test_a_block_has_its_nodes(bed: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch):
     found = {ready(bed, monkeypatch, seed, cpu="4") for seed in range(20)}
     assert found == {Place(("a",), ("b",)), Place(("b",), ("a",))}
+
+
+def test_what_follows_in_a_block_or_is_repeated_stands_where_its_first_stood(
+    bed: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch
+):
+    here, there = Place(("a",), ("b",)), Place(("b",), ("a",))
+    drawn = [here, there, there]
+    monkeypatch.setattr(testbed.placement, "drawn", lambda *_: drawn.pop(0))
+    assert [ready(bed, monkeypatch, 1, names, cpu="4") for names in (["none"], ["sidecar"], ["none"])] == [here] * 3
+    assert ready(bed, monkeypatch, 2, cpu="4") == there
+    # Where it has no room any more, the block goes elsewhere.
+    assert ready(bed, monkeypatch, 1, ["none"], cpu="4") == there
+    assert drawn == []
+
+
+def test_a_repeat_begins_no_block(bed: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch):
+    begun: list[bool] = []
+    monkeypatch.setattr(bed, "remove_meshes", lambda wanted, new_block: begun.append(new_block))
+    for block, name in ((1, "none"), (1, "sidecar"), (1, "none"), (2, "sidecar"), (2, "none"), (2, "none")):
+        ready(bed, monkeypatch, block, [name], cpu="4")
+        bed.next.wait_cleared()
+    assert begun == [True, False, False, True, False, False]
+
+
+def test_nothing_is_deployed_into_a_namespace_that_remained(bed: KubernetesTestbed):
+    mine, other = ({"meshtrial.dev/owner": owner} for owner in (bed.applier.owner.id, "somebody"))
+    states = {"trial": (mine, "Active"), "trial-2": (mine, "Terminating"), "trial-3": (other, "Active")}
+    for name, (labels, phase) in states.items():
+        api_of(bed).add(f"{SPACES}/{name}", {"metadata": {"name": name, "labels": labels}, "status": {"phase": phase}})
+    assert bed.free_name("trial") == "trial-3"  # where it is said whose it is
+    assert bed.free_name("other") == "other"
+
+
+@pytest.mark.parametrize(("there", "kept"), [("old", True), ("unready", False), ("another", False), ("", False)])
+def test_a_probe_that_was_lost_is_made_again_for_the_next_block(
+    bed: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch, there: str, kept: bool
+):
+    bed.probe = PodRef("trial-probe", "probe", "fortio", "old", "a", "10.0.0.1")
+    path, ready_now = f"{SPACES}/trial-probe/pods/probe", "False" if there == "unready" else "True"
+    if there:
+        metadata = {"namespace": "trial-probe", "name": "probe", "uid": "another" if there == "another" else "old"}
+        status = {"conditions": [{"type": "Ready", "status": ready_now}]}
+        api_of(bed).add(path, {"metadata": metadata, "spec": {}, "status": status})
+    assert ready(bed, monkeypatch, cpu="4")
+    assert (bed.probe is not None) == kept
+    assert (path in api_of(bed).objects) == kept
 
 
 @pytest.mark.parametrize(

@@ -67,8 +67,8 @@ class _Testbed(pretended.Testbed):
     def used_between(self):
         return MachineUse(busy=0.1, stolen=0.02)
 
-    def make_ready(self, treatments, load, app, drawn):
-        self.drawn.append(None if drawn is None else drawn.random())
+    def make_ready(self, treatments, load, app, block):
+        self.drawn.append(None if block.drawn is None else block.drawn.random())
 
     def deploy(self, treatment, load, app):
         made = _Deployment(self._fortio, EFFECTS[treatment.name], load, self._rng)

@@ -107,6 +107,13 @@ def test_failures_between_two_versions_are_neither_and_are_counted():
     assert found.failed == {"503": 2, "reset": 1}
 
 
+def test_what_a_change_broke_on_its_way_is_counted_once():
+    sent = [(0.0, "200"), (0.195, "reset"), (0.25, "202"), (0.295, "503"), (0.35, "200")]
+    changes = [made(AWAY, 0.2), made(BACK, 0.3)]
+    there, back = obeyed.obeyed(requests(*sent, latency_s=0.01), changes, BEGAN)
+    assert (there.failed, back.failed) == ({"reset": 1}, {"503": 1})
+
+
 @pytest.mark.parametrize(
     ("codes", "first_s"), [(("200",) * 6, None), (("200", "200", "202", "202", "202", "200"), 0.15)]
 )

@@ -1,7 +1,8 @@
 """How far a pod's clock is from this machine's: asked at the edge of its seconds, for that is all a shell tells.
 
 A pod that says a new second as it begins is heard a moment later. So its clock is behind by at most what was heard, and
-by no less than that without the way that the words took, which is at most the time of a question and its answer.
+by no less than that without the way that the words took, which is at most the time of a question and its answer, and
+without a turn of the shell's loop, which looks again and again whether the second has come.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ b={_BUSYBOX}
 echo ready
 read -r _; echo back
 for i in {" ".join(map(str, range(_SECONDS)))}; do
-  s=$($b date +%s); n=$s
-  while [ "$n" = "$s" ]; do n=$($b date +%s); done
-  echo "$n"
+  s=$($b date +%s); n=$s; k=0
+  while [ "$n" = "$s" ]; do n=$($b date +%s); k=$((k + 1)); done
+  echo "$n $k"
 done
 """.strip()
 
@@ -44,18 +45,21 @@ def behind(cluster: Cluster, pod: PodRef) -> Behind:
         running.write(b"\n")
         running.line(30)
         answer_s = time.monotonic() - asked
-        heard = []
+        heard, turns = [], []
         for _ in range(_SECONDS):
             said = running.line(30)
             now = time.time()
-            if not said.isdigit():
+            second, _, turned = said.partition(" ")
+            if not (second.isdigit() and turned.isdigit()):
                 raise TestbedError(f"{pod}: said {said[:60]!r} when it was asked what time it is")
-            heard.append(now - int(said))
+            heard.append(now - int(second))
+            turns.append(int(turned))
+    # The loop began somewhere within the first second; the others it saw whole.
+    return estimate(heard, answer_s, 1 / max(1, min(turns[1:])))
+
+
+def estimate(heard: list[float], answer_s: float, turn_s: float) -> Behind:
+    """From how late some seconds were heard, how long a question and its answer took, and a turn of the loop."""
     # The quickest word of several is late the least.
-    return estimate(heard, answer_s)
-
-
-def estimate(heard: list[float], answer_s: float) -> Behind:
-    """From how late some seconds were heard, and how long a question and its answer took."""
-    late_s = min(heard)
-    return Behind(late_s - answer_s / 2, answer_s / 2)
+    error_s = (answer_s + turn_s) / 2
+    return Behind(min(heard) - error_s, error_s)

@@ -285,6 +285,7 @@ class KubernetesDeployment:
         fresh.before = {name: value for name, value in before.subject.before.items() if name not in anew}
         note = f"{part} was restarted: what the replaced pods used is gone with them"
         self._looked.meter.notes += [*before.meter.notes, note]
+        self._looked.meter.needed = False
         now = {uid(pod) for name in components for pod in fresh.pods.get(name, ())}
         seen = f"{len(now - self._replaced)} new, {len(now & self._replaced)} old"
         return (Proof(f"pods of {part} replaced", "during", not now & self._replaced, f"{len(pods)} new", seen),)

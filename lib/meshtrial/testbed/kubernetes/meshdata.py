@@ -248,6 +248,7 @@ class Mesh:
     # Kinds of its objects that deployments in several namespaces share: two that want one of them otherwise cannot
     # stand at once. "*" where one deployment at a time is all that it bears.
     shared: tuple[str, ...] = ()
+    one_service: bool = False  # a pod belongs to one Service for good, so no other can take endpoints over
     storage: bool = False  # it claims a volume, for which the cluster needs a default StorageClass
     remarks: tuple[str, ...] = ()  # what a user should know before choosing it (licence, channel); kept in the record
     documents: tuple[str, ...] = ()  # pages of its project that describe what is set

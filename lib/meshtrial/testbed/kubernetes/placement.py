@@ -44,6 +44,18 @@ def drawn(
     return None
 
 
+def bears(place: Place | None, nodes: Sequence[Node], load: Room, app: Room) -> bool:
+    """Whether nodes that were drawn before are there and have room for generators and applications of so much."""
+    if place is None:
+        return False
+    generators, applications = ([n for n in nodes if n.host in hosts] for hosts in (place.load, place.app))
+    if len(generators) < len(place.load) or len(applications) < len(place.app):
+        return False
+    if place.load == place.app:
+        return bool(_enough(generators, load + app))
+    return bool(_enough(generators, load)) and bool(_enough(applications, app))
+
+
 def _enough(nodes: Sequence[Node], need: Room) -> tuple[Node, ...]:
     """The first of these nodes that has room, else the first that have it together; none where all of them have not."""
     for node in nodes:

@@ -218,6 +218,13 @@ def room_problems(together: Sequence[Rendered], nodes: Sequence[Node]) -> list[s
     return problems
 
 
+def lent_problems(lent: Sequence[str], at_once: int) -> list[str]:
+    """A namespace that was lent is one, and deployments that stand at once need one each."""
+    if not lent or at_once < 2:
+        return []
+    return [f"namespace {lent[0]}: is lent, and {at_once} deployments at once need one each; take standing=run"]
+
+
 def both_sides(together: Sequence[Rendered]) -> tuple[Room, Room]:
     """What the generators of deployments need that stand at once, and what all else of them needs."""
     load, rest = Room(), Room()

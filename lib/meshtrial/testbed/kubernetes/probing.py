@@ -75,7 +75,8 @@ def scrape(cluster: Cluster, probe: PodRef, urls: Sequence[str]) -> list[str]:
         read = 'fortio curl -stdclient -quiet -timeout 5s "$u" 2>/dev/null'
         script = f'{_PATH}; for u in "$@"; do {read}; echo; echo {mark}; done'
         done = run(cluster, probe, [BUSYBOX, "sh", "-c", script, "sh", *part], timeout_s=30 + 5 * len(part))
-        pages += done.text.split(f"{mark}\n")[: len(part)]
+        came = done.text.split(f"{mark}\n")[:-1]  # where it was cut off, the last has no mark
+        pages += [*came, *[""] * (len(part) - len(came))]
     return pages
 
 

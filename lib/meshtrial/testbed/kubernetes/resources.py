@@ -147,6 +147,7 @@ class Meter:
         self._parts = parts
         self._patience_s = patience_s
         self._read = read
+        self.needed = True  # whether CPU is taken from the readings: then one that does not come spoils the run
         self._last: dict[Key, float] = {}
         self.notes: list[str] = []  # what was missing, in words
         self.windows: list[
@@ -154,7 +155,10 @@ class Meter:
         ] = []  # of each snapshot: first and last reading by node, by the nodes' clocks
 
     def snapshot(self) -> dict[str, ComponentUsage]:
-        """Counters of every component at each container's next reading; one that went back is a TestbedError."""
+        """Counters of every component at each container's next reading; one that went back, or none, is a TestbedError.
+
+        An older reading would be from before the load's edge, and a sum without a container would be too small.
+        """
         nodes = [part.node for part in self._parts]
         first = self._read(self._cluster, nodes)
         samples: dict[Key, ContainerSample] = {}
@@ -174,10 +178,6 @@ class Meter:
         reading = waiting.until(look, self._patience_s, _EVERY_S, lambda _: parts <= set(samples))
         stale = [part for part in self._parts if part.key not in samples]
         self._say(stale, reading)
-        for part in stale:
-            if part.key in reading.samples:
-                samples[part.key] = reading.samples[part.key]
-                throttled.update({k: v for k, v in reading.throttled.items() if k == part.key})
         self._check(samples)
         self.windows.append(self._window(samples))
         return self._sum(samples, throttled)
@@ -222,6 +222,10 @@ class Meter:
         late = [p for p in stale if p.key in reading.samples]
         lines += [f"{'/'.join(p.key)}: no CPU sample" for p in missing]
         lines += [f"{'/'.join(p.key)}: no fresh CPU sample within {self._patience_s:g} s" for p in late]
+        if stale and self.needed:
+            raise TestbedError(
+                f"CPU cannot be told: {'; '.join(lines)}; sample_patience_s is how long one is waited for"
+            )
         self.notes += [line for line in lines if line not in self.notes]
 
     def _window(self, samples: Mapping[Key, ContainerSample]) -> dict[str, Any]:

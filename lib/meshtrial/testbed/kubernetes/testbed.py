@@ -23,9 +23,9 @@ from meshtrial import waiting
 from meshtrial.design.study import APP_NAME, Load, Study, Treatment
 from meshtrial.envoy.tokens import Tokens, make_tokens
 from meshtrial.errors import MeshtrialError, TestbedError, UsageError
-from meshtrial.testbed.base import MachineUse
+from meshtrial.testbed.base import Block, MachineUse
 from meshtrial.testbed.kubernetes import helm, manifests, placement, preflight, unused, wait, workload
-from meshtrial.testbed.kubernetes.apply import Applier, Owner, clean_command, delete_namespace, is_lent, label
+from meshtrial.testbed.kubernetes.apply import OWNER, Applier, Owner, clean_command, delete_namespace, is_lent, label
 from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.charts import Charts
 from meshtrial.testbed.kubernetes.cleanup import clean_cluster, mesh_of, owned_namespaces
@@ -38,7 +38,7 @@ from meshtrial.testbed.kubernetes.meshes import MeshInstaller
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.placement import Place
-from meshtrial.testbed.kubernetes.pods import pod_ref
+from meshtrial.testbed.kubernetes.pods import is_ready, pod_ref, pods_of, uid
 from meshtrial.testbed.kubernetes.preflight import Room
 from meshtrial.testbed.kubernetes.quantities import cpu_millis
 from meshtrial.testbed.kubernetes.resources import NodeWatch, describe
@@ -47,22 +47,6 @@ from meshtrial.testbed.kubernetes.resources import NodeWatch, describe
 _AFTER_LEASE_S = 20.0
 # What a mesh that is about to come is thought to take of the node where it lands, at the most.
 _NO_ROOM, _MESH_ROOM = Room(), Room(1.0, 2 * 2**30, 5)
-
-
-class Blocks:
-    """Tells one block of a plan from the next: another load, or a treatment that was seen already."""
-
-    def __init__(self) -> None:
-        self._load = ""
-        self._seen: set[str] = set()
-
-    def enter(self, load: str, treatment: str) -> bool:
-        """Note a run; True when it begins a block."""
-        new = load != self._load or treatment in self._seen
-        if new:
-            self._load, self._seen = load, set()
-        self._seen.add(treatment)
-        return new
 
 
 def policy_record(
@@ -122,8 +106,9 @@ class KubernetesTestbed:
         self._lease: SessionLease | None = None
         self._goes_on = bool(owner_id)
         self._use(Owner("study", owner_id) if owner_id else Owner("study"))
-        self._probe: PodRef | None = None
-        self._block = Blocks()
+        self.probe: PodRef | None = None
+        self._block = ""  # whose runs were last made ready, and where it stands
+        self._placed: tuple[str, Place | None] = ("", None)
         self._kept: dict[str, KubernetesDeployment] = {}
         self._last: KubernetesDeployment | None = None
         self._nodes = NodeWatch(self.cluster)
@@ -162,7 +147,7 @@ class KubernetesTestbed:
             tell(f"left by an earlier session and removed: {', '.join(done.removed)}")
 
     def _use_for(self, study: Study) -> None:
-        if study.name != self.applier.owner.study and self._probe is None:
+        if study.name != self.applier.owner.study and self.probe is None:
             # The id stays: it is the study's as much as the session's, so that going on after a crash finds its own.
             self._use(replace(self.applier.owner, study=study.name))
 
@@ -193,8 +178,10 @@ class KubernetesTestbed:
         problems += preflight.mesh_problems(self.cluster, self.installer, study, self.meshes)
         largest = max(study.loads, key=lambda item: (item.replicas, item.rps))
         together = self.together(study.treatments) if study.take_turns(largest) else [[t] for t in study.treatments]
+        problems += preflight.lent_problems(lent, max(map(len, together)))
         for group in together if not unplaced else ():
-            _, lines = self._settle(group, largest, study.app, np.random.default_rng(0) if study.standing else None)
+            anywhere = Block("", np.random.default_rng(0) if study.standing else None)
+            _, lines = self._settle(group, largest, study.app, anywhere)
             problems += lines
         if nodes and not self._nodes.read([nodes[0].name]):
             problems.append(
@@ -269,9 +256,7 @@ class KubernetesTestbed:
         shared, wanted = workload.shared_of(own, features), workload.shared_of(own, others)
         return all(wanted.get(key, item) == item for key, item in shared.items())
 
-    def make_ready(
-        self, treatments: Sequence[Treatment], load: Load, app: str, drawn: np.random.Generator | None
-    ) -> None:
+    def make_ready(self, treatments: Sequence[Treatment], load: Load, app: str, block: Block) -> None:
         """Draw where they stand, reckon whether there is room, and begin with their meshes.
 
         Meshes are made anew as the policy says, one after the other, in a thread of their own: what has none is stood
@@ -279,35 +264,34 @@ class KubernetesTestbed:
         """
         self._touched = True
         self.hold()
+        self._forget_lost_probe()
         self.probe_pod()
-        begins = [self._block.enter(load.label, treatment.name) for treatment in treatments]
-        new_block = any(begins)
+        new_block = not block.name or block.name != self._block
+        self._block = block.name
         # A deployment that grows stays where it is, on the mesh that it has.
         self.next = replace(self.next, treatments=list(treatments), namespaces=set())
         if any(self._smaller(treatment, load) for treatment in treatments):
             return
-        self._remove_standing(new_block)
+        self._remove_standing(new_block, [self._key(t, load, t.app or app) for t in treatments])
         self.next.alone = len(treatments) == 1
         meshes = {m.name: m for m in map(self.mesh_for, treatments) if m is not None}
         anew = self.options.mesh_reinstall == "run" or (self.options.mesh_reinstall == "block" and new_block)
         coming = [n for n, mesh in meshes.items() if not mesh.reference and (anew or n not in self.installer.installed)]
         spare = sum((_MESH_ROOM for _ in coming), Room())
-        self.next.place, problems = self._settle(treatments, load, app, drawn, spare)
-        tight = drawn is not None and bool(problems)
+        self.next.place, problems = self._settle(treatments, load, app, block, spare)
+        tight = block.drawn is not None and bool(problems)
         if tight:
-            self._place_or_refuse(treatments, load, app, drawn)
+            self._place_or_refuse(treatments, load, app, block)
         self.next.cleared = self._installing.submit(self.remove_meshes, tuple(meshes.values()), new_block)
         self.next.installs = {name: self._installing.submit(self._install, mesh) for name, mesh in meshes.items()}
         if tight and coming:
             # Where its pods stand is known once it stands; what they leave may not be enough.
             for install in self.next.installs.values():
                 install.exception()  # which is that of its own deployments
-            self._place_or_refuse(treatments, load, app, drawn)
+            self._place_or_refuse(treatments, load, app, block)
 
-    def _place_or_refuse(
-        self, treatments: Sequence[Treatment], load: Load, app: str, drawn: np.random.Generator | None
-    ) -> None:
-        self.next.place, problems = self._settle(treatments, load, app, drawn)
+    def _place_or_refuse(self, treatments: Sequence[Treatment], load: Load, app: str, block: Block) -> None:
+        self.next.place, problems = self._settle(treatments, load, app, block)
         if problems:
             raise TestbedError("; ".join(problems))
 
@@ -325,7 +309,7 @@ class KubernetesTestbed:
         treatments: Sequence[Treatment],
         load: Load,
         app: str,
-        drawn: np.random.Generator | None,
+        block: Block,
         spare: Room = _NO_ROOM,
     ) -> tuple[Place, list[str]]:
         """Where deployments stand that stand at once, and why they do not fit; so much is to be left on each node."""
@@ -336,10 +320,15 @@ class KubernetesTestbed:
         rendered = [self._render(t, load, t.app or app, self.namespace, tokens, Place()) for t in anew]
         left = [replace(node, room=node.room - spare) for node in preflight.free(self.cluster, nodes)]
         problems = preflight.room_problems(rendered, left)
-        if any(one.setup.app.tiers for one in rendered) or drawn is None:
-            hosts = preflight.load_hosts(self.options, nodes, max(one.load_pods for one in rendered), drawn)
+        if any(one.setup.app.tiers for one in rendered) or block.drawn is None:
+            hosts = preflight.load_hosts(self.options, nodes, max(one.load_pods for one in rendered), block.drawn)
             return Place(load=hosts), problems
-        place = placement.drawn(self.options, left, *preflight.both_sides(rendered), drawn)
+        needs = preflight.both_sides(rendered)
+        # What follows in the block, or is repeated, stands where the first of it stood, while there is room.
+        earlier, place = self._placed
+        if earlier != block.name or not placement.bears(place, left, *needs):
+            place = placement.drawn(self.options, left, *needs, block.drawn)
+        self._placed = (block.name, place)
         if place is None and not problems:
             problems = [
                 f"{rendered[0].setup.app.name} at {load.label}, {len(rendered)} deployments at once: no nodes have "
@@ -352,7 +341,7 @@ class KubernetesTestbed:
         """Make a fresh deployment, as fresh as the reinstall policy says; of those that were made ready, or alone."""
         with self._lock:
             if treatment not in self.next.treatments:
-                self.make_ready([treatment], load, app, None)
+                self.make_ready([treatment], load, app, Block("", None))
             self.next.treatments.remove(treatment)
         mesh = self.mesh_for(treatment)
         app = treatment.app or app
@@ -426,7 +415,7 @@ class KubernetesTestbed:
     ) -> KubernetesDeployment:
         suffix = f"-{hashlib.sha256(key.encode()).hexdigest()[:6]}" if kept or not self.next.alone else ""
         with self._lock:
-            namespace = self._free(self.namespace + suffix)
+            namespace = self.free_name(self.namespace + suffix)
             self.next.namespaces.add(namespace)
         if mesh is not None and EVERYTHING in mesh.shared:
             self.applier.wait_for_left()  # what goes has names that this one takes
@@ -446,13 +435,18 @@ class KubernetesTestbed:
                 return TestbedError(f"{why}; {error}", error.evidence)
         return error
 
-    def _free(self, namespace: str) -> str:
-        """The name, or the next one where a namespace of ours hangs in its deletion (its node may be gone)."""
+    def free_name(self, namespace: str) -> str:
+        """The name, or the next one where a namespace of ours remains: nothing in it would be fresh.
+
+        It may hang in its deletion, for its node may be gone, or nobody could be asked to delete it.
+        """
         for name in (namespace, *(f"{namespace}-{n}" for n in range(2, 10))):
             there = self.applier.find_namespace(name)
-            if there is None or there.get("status", {}).get("phase") != "Terminating":
+            owner = (there["metadata"].get("labels") or {}).get(OWNER) if there is not None else None
+            remains = owner == self.applier.owner.id and not is_lent(there)
+            if there is None or not (remains or there.get("status", {}).get("phase") == "Terminating"):
                 return name
-        raise TestbedError(f"namespace {namespace} and eight more hang in their deletion; look at 'kubectl get ns'")
+        raise TestbedError(f"namespace {namespace} and eight more remain; look at 'kubectl get ns'")
 
     def close(self) -> None:
         """Remove deployments, the probe and the meshes of this session; says what remains."""
@@ -464,7 +458,7 @@ class KubernetesTestbed:
             self._let_go()
             return
         self._installing.shutdown(cancel_futures=True)
-        left_over, self.next = self.next.namespaces, Next()
+        left_over, self.next = self.next.namespaces | self._own_namespaces(), Next()
         failures: list[str] = []
         steps = [self.applier.wait_for_left, *(made.remove for made in self._kept.values())]
         self._kept.clear()
@@ -573,31 +567,47 @@ class KubernetesTestbed:
         for key, made in list(self._kept.items()):
             if made.setup.mesh is not None and made.setup.mesh.name == name:
                 self._kept.pop(key).remove()
+        # Asked before what is kept: what is stood up meanwhile has its name there before it is made.
+        there, homes = owned_namespaces(self.cluster, owner_id=self.applier.owner.id), {*self.applier.homes}
         kept = {self._probe_namespace, *self.next.namespaces, *(made.setup.namespace for made in self._kept.values())}
-        for item in owned_namespaces(self.cluster, owner_id=self.applier.owner.id):
+        for item in there:
             left = item["metadata"]["name"]
             # One of a treatment that could not be removed; where it hangs in its deletion, waiting again mends nothing.
             if left not in kept and not mesh_of(item) and item["status"].get("phase") != "Terminating":
                 delete_namespace(self.cluster, left, self.applier.owner.id, self.options.deploy_timeout_s)
-        self.applier.delete_outside(self.applier.homes - kept)
+        self.applier.delete_outside(homes - kept)
         self.installer.uninstall(name)
 
     def hold(self) -> None:
         """Show that this session lives, from its first deployment on: nobody then cleans up under it."""
         if self._lease is None:
             self.applier.namespace(self._probe_namespace)
-            self._lease = SessionLease(self.cluster, self.applier.owner, self._probe_namespace)
-            self._lease.hold()
+            lease = SessionLease(self.cluster, self.applier.owner, self._probe_namespace)
+            lease.hold()
+            self._lease = lease
 
-    def _remove_standing(self, new_block: bool) -> None:
-        if self._growing or (self.options.app_reinstall == "block" and new_block):
-            for key in list(self._kept):
+    def _remove_standing(self, new_block: bool, wanted: Sequence[str]) -> None:
+        """Remove what does not outlive its block, and within one what is wanted again because its run failed."""
+        for key in list(self._kept):
+            if self._growing or (self.options.app_reinstall == "block" and (new_block or key in wanted)):
                 self._kept.pop(key).remove()
+
+    def _forget_lost_probe(self) -> None:
+        """See that the pod outside is still the one that was made, so that a lost one costs the runs of one block."""
+        if self.probe is None:
+            return
+        pods = pods_of(self.cluster, self.probe.namespace)
+        if any(uid(pod) == self.probe.uid and is_ready(pod) for pod in pods):
+            return
+        for pod in pods:
+            path = f"/api/v1/namespaces/{self.probe.namespace}/pods/{pod['metadata']['name']}"
+            self.cluster.delete(path, grace_s=0, uid=uid(pod))
+        self.probe = None
 
     def probe_pod(self) -> PodRef:
         """Return the pod outside of every mesh, made when it is first asked for."""
-        if self._probe is not None:
-            return self._probe
+        if self.probe is not None:
+            return self.probe
         name = self._probe_namespace
         self.applier.namespace(name)
         objects = manifests.patched(
@@ -613,14 +623,21 @@ class KubernetesTestbed:
             with contextlib.suppress(TestbedError):
                 self._remove_probe()
             raise
-        self._probe = pod_ref(pods[0], "fortio")
-        return self._probe
+        self.probe = pod_ref(pods[0], "fortio")
+        return self.probe
+
+    def _own_namespaces(self) -> set[str]:
+        """Namespaces of deployments of this session, also those that could not be removed in their time."""
+        with contextlib.suppress(TestbedError):
+            owned = owned_namespaces(self.cluster, owner_id=self.applier.owner.id)
+            return {item["metadata"]["name"] for item in owned if not mesh_of(item)} - {self._probe_namespace}
+        return set()
 
     def _remove_namespace(self, name: str) -> None:
         delete_namespace(self.cluster, name, self.applier.owner.id, self.options.deploy_timeout_s)
         self.applier.delete_outside([name])
 
     def _remove_probe(self) -> None:
-        self._probe = None
+        self.probe = None
         owner = self.applier.owner.id
         delete_namespace(self.cluster, self._probe_namespace, owner, self.options.deploy_timeout_s)

@@ -104,7 +104,8 @@ def features_of(treatment: Treatment, mesh: Mesh | None) -> tuple[Feature, ...]:
 
 def changes_of(setup: Setup) -> tuple[str, ...]:
     """What can be changed under load: endpoints of an application in two versions, authorization where it is denied."""
-    changes = {"endpoints": bool(setup.app.second), "authorization": bool(setup.app.second and denial_of(setup))}
+    two = bool(setup.app.second) and not (setup.mesh and setup.mesh.one_service)
+    changes = {"endpoints": two, "authorization": bool(two and denial_of(setup))}
     return tuple(name for name, possible in changes.items() if possible)
 
 

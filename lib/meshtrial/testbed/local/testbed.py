@@ -8,12 +8,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from meshtrial import native
 from meshtrial.design.study import Load, Study, Treatment
 from meshtrial.errors import MeshtrialError, UsageError
-from meshtrial.testbed.base import MachineUse
+from meshtrial.testbed.base import Block, MachineUse
 from meshtrial.testbed.local import apps, host, proc, scaleout, versions, wakefulness
 from meshtrial.testbed.local.dataplanes import check, data_plane, tools_of
 from meshtrial.testbed.local.deployment import LocalDeployment
@@ -100,9 +98,7 @@ class LocalTestbed:
         """All of them: each has a network of its own."""
         return [list(treatments)]
 
-    def make_ready(
-        self, treatments: Sequence[Treatment], load: Load, app: str, drawn: np.random.Generator | None
-    ) -> None:
+    def make_ready(self, treatments: Sequence[Treatment], load: Load, app: str, block: Block) -> None:
         """Nothing: they share nothing but this machine."""
 
     def deploy(self, treatment: Treatment, load: Load, app: str) -> LocalDeployment:
