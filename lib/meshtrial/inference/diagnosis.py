@@ -29,10 +29,10 @@ def diagnose_family(
 ) -> tuple[stats.Warning, ...]:
     """Everything that the order of the runs and the grain of the numbers may hide behind a family's verdicts."""
     baseline, twin = study.baseline.name, study.twin.name if study.twin else None
-    measured = {name: column for name, column in values.items() if np.isfinite(column).any()}
-    if baseline not in measured or bool(np.all(np.nan_to_num(measured[baseline]) <= 0)):
+    # Ranks of logs say nothing of a treatment whose values are not all positive, and nothing without a baseline.
+    positive = {name: own for name, own in values.items() if np.isfinite(own).any() and np.nanmin(own) > 0}
+    if baseline not in positive:
         return ()
-    positive = {name: column for name, column in measured.items() if np.nanmin(column) > 0}
     names = list(positive)
     positions, times = (runs.values(names, response.name, column) for column in ("position", "start_unix_s"))
     levelled = _on_one_level(positive, runs.blocks, places)

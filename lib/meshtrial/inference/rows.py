@@ -113,6 +113,8 @@ class LoadFamilies:
             # A treatment without this response (too few requests for its quantile) must not take the others' blocks.
             if treatment not in excluded and (own.size == 0 or np.isnan(own).all()):
                 stopped["invalid"][treatment] = unmeasured if own.size else "no complete block"
+            elif treatment not in excluded and not np.isfinite(own).any():
+                stopped["invalid"][treatment] = "every run of it in a complete block failed by itself"
             elif response.name == CAPACITY and np.isnan(own).any():
                 # Blocks whose search met the generator's limit must not leave by that outcome: nothing is compared.
                 stopped["invalid"][treatment] = unmeasured
@@ -158,6 +160,8 @@ def _family(
     margin = study.margins.get(response.name)
     # Two treatments that both lack the part say nothing about noise.
     twin = None if not with_twin or _without(response, values[study.baseline.name]) else study.twin
+    if twin and _lacking(response, values[twin.name], values[study.baseline.name]):
+        differences.append((twin.name, study.baseline.name))
     return stats.Family(
         study.baseline.name,
         twin=twin.name if twin else None,
@@ -173,8 +177,8 @@ def _family(
 
 
 def _lacking(response: Response, own: FloatArray, base: FloatArray) -> bool:
-    # A treatment of nothing but zeros has no ratio to a baseline that has the part.
-    return _without(response, base) or (_without(response, own) and base.size > 0 and bool((base > 0).all()))
+    # One value that is not positive is enough: there is no ratio to it in its block.
+    return response.counted or bool((own <= 0).any() or (base <= 0).any())
 
 
 def _without(response: Response, values: FloatArray) -> bool:
@@ -237,9 +241,9 @@ def verdict_row(
         exploratory=exploratory,
         n_blocks=0 if c is None else c.n,
         scale="ratio" if c is None else c.scale,
-        ratio=None if c is None else _finite(c.ratio),
-        ci_low=None if c is None else _finite(c.ratio_low),
-        ci_high=None if c is None else _finite(c.ratio_high),
+        ratio=None if c is None else _size(c.ratio),
+        ci_low=None if c is None else _size(c.ratio_low),
+        ci_high=None if c is None else _size(c.ratio_high),
         confidence=None if c is None else c.confidence,
         difference=None if c is None else _finite(c.difference),
         difference_low=None if c is None else _finite(c.difference_low),
@@ -268,6 +272,11 @@ def verdict_row(
 
 def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
+
+
+def _size(ratio: float | None) -> float | None:
+    # No ratio of positive values is 0: runs that rank worst, of the treatment or of its baseline, leave no size.
+    return _finite(ratio) if ratio else None
 
 
 def median_of(values: FloatArray) -> float | None:

@@ -128,6 +128,7 @@ class SlopeContrast:
     response: str
     exponent: Slope | None  # difference of the exponents; None where a value is not positive
     cost: Slope  # difference of the cost of one more of what is varied
+    sizes: tuple[int, ...]  # on which both were measured
 
 
 def rates(data: StudyData, axis: Axis = ENDPOINTS) -> tuple[float | None, ...]:
@@ -201,7 +202,8 @@ def compare(
         return None
     one, other = ladders
     exponent = _tried(lambda: compare_exponents(one.x, one.y, other.y, alpha=alpha), "", [])
-    return SlopeContrast(treatment, baseline, response, exponent, marginal_cost(one.x, one.y - other.y, alpha=alpha))
+    cost = marginal_cost(one.x, one.y - other.y, alpha=alpha)
+    return SlopeContrast(treatment, baseline, response, exponent, cost, one.sizes)
 
 
 def costs_of_both(data: StudyData, treatment: str, response: str) -> dict[str, Slope]:

@@ -32,10 +32,16 @@ def how_sure(data: StudyData) -> list[str]:
 def _errors(data: StudyData) -> list[str]:
     if not any(row.p_adjusted is not None for row in data.verdicts):
         return []
-    level = wording.declared_percent(data.plan.study.alpha)
+    study = data.plan.study
+    level = wording.declared_percent(study.alpha)
+    wrong = "among the treatments of one response at one load"
+    if len(study.families()) > 1:
+        wrong = (
+            f"from {study.baseline.name} in one response at one load, and at most as many one between the treatments"
+        )
     return [
-        f"Where nothing differs, at most {level} of such studies call a difference among the treatments of one "
-        "response at one load. Intervals and verdicts come from the same exact test.",
+        f"Where nothing differs, at most {level} of such studies call a difference {wrong}. Intervals "
+        "and verdicts come from the same exact test.",
         "An interval speaks of this session: how far another day, or a machine in another state, lies from it, only "
         "another study tells (meshtrial compare).",
     ]

@@ -311,7 +311,8 @@ def _judge(
     scale = family.scale_of(pair)
     depends, apart = beside.dependent, tuple[Warning, ...]()
     # The twin says how large noise is on its own scale alone.
-    floor, shaken = (beside.noise, beside.shaken) if scale == family.scale else (None, ())
+    alike = scale == family.scale_of((family.twin or "", family.baseline))
+    floor, shaken = (beside.noise, beside.shaken) if alike else (None, ())
     shared = (*beside.excluded, *shaken)
     if c is not None and beside.resolution:
         c = c.widened(*(beside.resolution.get(name, 0.0) for name in pair))

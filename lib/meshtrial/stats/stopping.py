@@ -50,10 +50,11 @@ def half_width(comparison: Comparison) -> float:
     nothing.
     """
     c = comparison
-    if c.provisional:
+    # Nor does one without an end, where runs rank worst: two of them have no distance.
+    if c.provisional or not math.isfinite(c.ci_high - c.ci_low):
         return math.inf
     if c.scale == "ratio":
-        return math.sqrt(c.ci_high / c.ci_low) - 1
+        return math.sqrt(c.ci_high / c.ci_low) - 1 if c.ci_low > 0 else math.inf
     level = c.baseline_median + max(0.0, c.estimate)
     return (c.ci_high - c.ci_low) / 2 / level if level > 0 else math.inf
 

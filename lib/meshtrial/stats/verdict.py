@@ -125,7 +125,10 @@ def blocks_of_a_new_study(c: Comparison) -> int | None:
 
 def _effect(c: Comparison) -> float:
     """Size of the estimate on the scale of the analysis."""
-    return abs(math.log(c.estimate)) if c.scale == "ratio" else abs(c.estimate)
+    if c.scale == "difference":
+        return abs(c.estimate)
+    # Of a baseline whose runs rank worst the ratio is beyond every number, towards zero.
+    return abs(math.log(c.estimate)) if c.estimate > 0 else math.inf
 
 
 def _beyond(c: Comparison, size: float) -> bool:

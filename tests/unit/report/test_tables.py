@@ -8,7 +8,7 @@ import pytest
 from unit.report.synth import VARIANTS, asked, changed, row_of
 
 from meshtrial.design.study import Treatment
-from meshtrial.records.schema import Proof
+from meshtrial.records.schema import GateResult, Proof
 from meshtrial.report import tables
 from meshtrial.report.tables.proofs import together
 from meshtrial.vocabulary import Warning
@@ -84,6 +84,23 @@ def test_the_twin_is_told_and_an_alarm_where_it_was_called_different(data):
     said = tables.verdict_sentence(called)
     assert "Warning: the A/A twin none-aa" in said.text
     assert "mt-alarm" in said.html
+
+
+def test_a_twin_of_which_nothing_was_tested_is_not_said_to_have_been_called_alike(data):
+    for word in ("unstable", "dependent", "invalid"):
+        one = changed(data, lambda row: row.twin and row.response == "latency_p50_s", verdict=word, qualifier="")
+        assert f"It is {word} at p50" in tables.verdict_sentence(one).text
+        every = changed(data, lambda row: row.twin, verdict=word, qualifier="")
+        said = tables.verdict_sentence(every).text
+        assert "was not called" not in said
+        assert f"deployed exactly like none, is {word} at p50" in said
+
+
+def test_the_machine_s_failures_are_not_put_down_to_a_treatment(variants):
+    data = variants["invalid"]
+    of_machine = GateResult("foreign load", 0.2, 0.1, passed=False, message="20 % of the machine")
+    runs = tuple(run if run.valid else dataclasses.replace(run, gates=(of_machine,), proofs=()) for run in data.runs)
+    assert "failures are mostly" not in tables.validity(dataclasses.replace(data, runs=runs)).text
 
 
 def test_saturation_is_called_by_its_name_and_not_given_as_a_latency(variants):

@@ -102,3 +102,14 @@ def test_half_width() -> None:
     assert half_width(compare_paired(1 - d, np.ones(6), scale="difference")) == pytest.approx(0.25 / 1)
     assert half_width(compare_paired(np.zeros(6), np.zeros(6), scale="difference")) == np.inf
     assert half_width(compare_paired(np.exp(d), np.ones(6), m_family=5)) == np.inf
+    # Runs that rank worst open an end, or both, of either treatment: no width is narrow enough.
+    for worst in (slice(1), slice(5)):
+        for treatment, baseline in (worst_of(worst), np.ones(6)), (np.ones(6), worst_of(worst)):
+            for scale in ("ratio", "difference"):
+                assert half_width(compare_paired(treatment, baseline, scale=scale)) == np.inf
+
+
+def worst_of(which: slice) -> np.ndarray:
+    values = np.linspace(1.1, 1.6, 6)
+    values[which] = np.inf
+    return values

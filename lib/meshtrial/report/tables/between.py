@@ -63,12 +63,12 @@ def _scales(contrasts: Sequence[Between]) -> list[str]:
         f"Against the first, ratios differ in {by_ratio} and added amounts in {by_amount} of {len(pairs)} comparisons"
     )
     if by_ratio > by_amount:
-        return [f"{compared}: the baseline moved from session to session, and what is added to it did so less."]
-    if by_amount > by_ratio:
-        return [
-            f"{compared}: what moved from session to session moved the baseline in proportion, so ratios hold better."
-        ]
-    return [f"{compared}: neither scale holds better from session to session."]
+        hint = "the baseline moved from session to session, and what is added to it did so less"
+    elif by_amount > by_ratio:
+        hint = "what moved from session to session moved the baseline in proportion"
+    else:
+        hint = "neither holds better from session to session"
+    return [f"{compared}. These counts are no test; they hint that {hint}."]
 
 
 def letter(place: int) -> str:

@@ -9,7 +9,7 @@ from meshtrial.design.study import Gates, Load, Study
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table, facts, fold, join, part
-from meshtrial.vocabulary import BETWEEN, CORRECTIONS
+from meshtrial.vocabulary import BETWEEN, CORRECTIONS, OwnFailures
 
 
 def design(data: StudyData) -> Fragment:
@@ -18,7 +18,7 @@ def design(data: StudyData) -> Fragment:
     return join(
         _facts(data).folded(f"question, load, {wording.count(study.blocks)} blocks, families, stopping"),
         _margins(study).folded(_margins_hold(study)),
-        _gates(study.gates).folded("what a run must keep to take part"),
+        _gates(study.gates, study.own_failures).folded("what a run must keep to take part"),
         fold(
             "Order of the runs",
             f"{len(data.plan.runs)} runs, block by block, {study.order}",
@@ -115,7 +115,7 @@ def _margins(study: Study) -> Table:
     return Table.of("Margins of the primary responses", columns, study.primary, note, show_caption=False)
 
 
-def _gates(gates: Gates) -> Table:
+def _gates(gates: Gates, own_failures: OwnFailures) -> Table:
     rows: list[tuple[str, object]] = [
         ("achieved rate", f"within {wording.declared_percent(gates.rate_tolerance)} of what was asked"),
         ("errors", f"at most {wording.declared_percent(gates.error_ratio)} of the requests"),
@@ -128,7 +128,8 @@ def _gates(gates: Gates) -> Table:
     if gates.foreign_load is not None:
         most = wording.declared_percent(gates.foreign_load)
         rows.insert(4, ("foreign load", f"at most {most} of the machine's CPU time for other programs"))
-    note = "A run that fails is kept, flagged and repeated once inside its block. Nothing is dropped for its outcome."
+    own = "; its own failures are not repeated, and rank worst" if own_failures == "ranked" else ""
+    note = f"A run that fails is kept, flagged and repeated once in its block{own}. No run is dropped for its outcome."
     return facts("Checks that every run must pass", ("check", "threshold"), rows, note, show_caption=False)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from meshtrial.design.responses import REGISTRY
+from meshtrial.inference.scaling import ENDPOINTS as SIZES
 from meshtrial.inference.scaling import UNUSED, SlopeContrast, compare, costs_of_both, endpoints_of, growths, rates
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
@@ -139,7 +140,7 @@ def growth_sentences(data: StudyData) -> list[list[Piece]]:
     Empty for studies of one size, and where two blocks are not there at two sizes.
     """
     study = data.plan.study
-    sizes = sorted({endpoints_of(load) for load in study.loads})
+    sizes = sorted({endpoints_of(load) for load in SIZES.loads(data)})
     if len(sizes) < 2:
         return []
     rate = rates(data)[0]
@@ -154,9 +155,13 @@ def growth_sentences(data: StudyData) -> list[list[Piece]]:
                 Piece(treatment, "strong"),
                 Piece(" "),
             ]
-            for place, (name, slope) in enumerate(costs):
+            for place, one in enumerate(costs):
+                name, slope = one.response, one.cost
                 pieces += [Piece(" and " if place else ""), Piece(_hundred(name, slope.estimate), "strong")]
-                pieces.append(Piece(f" ({_hundred(name, slope.low)} to {_hundred(name, slope.high)})", "quiet"))
+                within = f"{_hundred(name, slope.low)} to {_hundred(name, slope.high)}"
+                # Where a size is missing, as one that was not held, the line is through the others.
+                through = "" if [*one.sizes] == sizes else f"; {one.sizes[0]} to {one.sizes[-1]} endpoints alone"
+                pieces.append(Piece(f" ({within}{through})", "quiet"))
             pieces.append(Piece(f" more than {study.baseline.name}"))
     return [[*pieces, Piece(".")]] if len(pieces) > 1 else []
 
@@ -166,7 +171,7 @@ def growth_notes(data: StudyData) -> list[str]:
     if not growth_sentences(data):
         return []
     study = data.plan.study
-    slopes = [slope for t in study.treatments if not t.twin for _, slope in _costs(data, t.name)]
+    slopes = [one.cost for t in study.treatments if not t.twin for one in _costs(data, t.name)]
     sure, blocks = min(slope.confidence for slope in slopes), min(slope.n for slope in slopes)
     methods = wording.listing(list(dict.fromkeys(slope.method for slope in slopes)))
     return [
@@ -177,12 +182,11 @@ def growth_notes(data: StudyData) -> list[str]:
     ]
 
 
-def _costs(data: StudyData, treatment: str) -> list[tuple[str, Slope]]:
+def _costs(data: StudyData, treatment: str) -> list[SlopeContrast]:
     baseline = data.plan.study.baseline.name
     if treatment == baseline:
         return []
-    found = [(name, compare(data, treatment, baseline, name)) for name in TOTALS]
-    return [(name, one.cost) for name, one in found if one is not None]
+    return [one for name in TOTALS if (one := compare(data, treatment, baseline, name)) is not None]
 
 
 def _hundred(name: str, slope: float) -> str:

@@ -99,11 +99,17 @@ def twin_sentences(data: StudyData) -> list[str]:
             f"{named}. At the study's error level this happens by chance now and then; read contrasts of that size "
             "with care."
         ]
-    said = [f"{wording.short_label(row.response)} {wording.effect(row)}" for row in rows if row.n_blocks]
-    return [
-        f"The A/A twin {study.twin.name}, deployed exactly like {study.baseline.name}, was not called different from it"
-        + (f" ({', '.join(said)})." if said and len(said) <= 6 else ".")
-    ]
+    tested = [row for row in rows if row.verdict.conclusive or row.verdict is Word.INCONCLUSIVE]
+    said = [f"{wording.short_label(row.response)} {wording.effect(row)}" for row in tested if row.n_blocks]
+    told = f"The A/A twin {study.twin.name}, deployed exactly like {study.baseline.name}, "
+    sentences = []
+    if tested:
+        shown = f" ({', '.join(said)})." if said and len(said) <= 6 else "."
+        sentences.append(f"{told}was not called different from it{shown}")
+    if untested := [f"{row.verdict} at {_where(data, row)}" for row in rows if row not in tested]:
+        checks = f"is {wording.listing(untested)}: nothing shows there how large the study's own noise is."
+        sentences.append(f"It {checks}" if tested else f"{told}{checks}")
+    return sentences
 
 
 def _where(data: StudyData, row: VerdictRow) -> str:
@@ -121,9 +127,12 @@ def rests_on(data: StudyData) -> str:
     shown = wording.listing(parts)
     runs = len(data.included_runs())
     order = "one fixed order" if study.order == "sequential" else "a random order of its own"
+    fresh = (
+        "on deployments that grew within their block" if study.order == "growing" else "every one a fresh deployment"
+    )
     return (
-        f"Based on {shown}, each with every treatment in {order}: {wording.count(runs)} runs, every one a fresh "
-        "deployment. Percentiles are those of a typical run."
+        f"Based on {shown}, each with every treatment in {order}: {wording.count(runs)} runs, {fresh}. Percentiles are "
+        "those of a typical run."
     )
 
 

@@ -71,9 +71,10 @@ def _method(data: StudyData) -> list[str]:
         f"{order}. A run is a {kind} of client, server and proxies, warmed up for "
         f"{wording.duration(load.warmup_s)} and then measured. The run is the unit: thousands of requests inside it do "
         "not make it more than one.",
-        f"Within each block a treatment is compared with {_bases(study)}: the logarithm of the ratio (the difference "
-        "where the baseline has none of it). Test: exact Wilcoxon signed-rank. Estimate: Hodges-Lehmann. The interval "
-        "is inverted from the same test, so it and p never disagree; the confidence it achieves stands beside it.",
+        f"Within each block a treatment is compared with {_bases(study)}: by the logarithm of the ratio, or by "
+        "the difference where the plan says so or a value is not positive. Test: exact Wilcoxon signed-rank. Estimate: "
+        "Hodges-Lehmann. The interval is inverted from the same test and never disagrees with its p before that is "
+        "corrected; the confidence it achieves stands beside it.",
         f"A difference is called where the corrected p is at most {wording.plain(study.alpha)}; equivalence where two "
         "one-sided tests at that level put the effect inside the margin that the plan declared. Where neither is shown "
         "the verdict is inconclusive, with the number of blocks of a new study that would probably settle it.",

@@ -35,6 +35,7 @@ from meshtrial.vocabulary import NO_TWIN
 
 # Codes of warnings that speak of the machine's course rather than of one contrast.
 _SHARES = frozenset({"rate", "late", "errors", "generator CPU", "generator late", "foreign load"})
+_OF_MACHINE = frozenset({"generator CPU", "generator late", "foreign load"})
 # Less is not worth a sentence: a run bears 5 % of late sends, and a short theft makes only some sends late.
 _STOLEN = 0.02
 _OTHERS = "Drift and order of exploratory responses"
@@ -109,7 +110,8 @@ def _times(count: int, what: str) -> str:
 
 
 def _mostly(failed: list[RunRecord]) -> str:
-    """Checks that fail mostly for one treatment say something about that treatment."""
+    """Checks that fail mostly for one treatment say something about that treatment, those of the machine do not."""
+    failed = [run for run in failed if not any(gate.name in _OF_MACHINE and not gate.passed for gate in run.gates)]
     if len(failed) < 2:
         return ""
     treatment, count = Counter(run.treatment for run in failed).most_common(1)[0]

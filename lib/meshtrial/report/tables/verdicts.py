@@ -51,8 +51,9 @@ def exploratory_table(data: StudyData) -> Fragment:
     if not found.rows:
         return paragraph("No response beside the primary ones was compared.")
     lead = (
-        "Exploratory: not planned as the study's question, corrected together by Benjamini-Hochberg (q). Read it as "
-        "a hint at what to ask next; a finding here is one to repeat in a study of its own."
+        "Exploratory: not planned as the study's question; the contrasts of one response at one load are corrected "
+        "together by Benjamini-Hochberg (q), responses are not. Read it as a hint at what to ask next; a finding here "
+        "is one to repeat in a study of its own."
     )
     tables = _fragments(found)
     if len(found.rows) > FOLD_FROM:
