@@ -54,11 +54,16 @@ AT_200 = "mesh_comparison-20261126T023809Z-4289d2f7"
 FEATURES = {
     "Istio": "feature_impact-20261124T194022Z-df1edfcf",
     "ambient with a waypoint": "feature_impact-20261125T025325Z-5aab3a31",
-    "Kuma": "feature_impact-20261123T015810Z-83604425",
+    "Kuma": "feature_impact-20261126T041823Z-f66225f7",
+    "Linkerd": "feature_impact-20261126T072603Z-32a77933",
 }
-# Beside idle neighbours and alone: the second study was made because the first was inconclusive.
-BESIDE = ("feature_impact-20261126T021125Z-dccabaca", "feature_impact-20261126T030549Z-53769de1")
-DETAILS = "ambient_vs_no_mesh-20261122T233140Z-ec330a28"
+# Beside idle neighbours and alone: each was made because p50 was inconclusive in those before.
+BESIDE = (
+    "feature_impact-20261126T021125Z-dccabaca",
+    "feature_impact-20261126T030549Z-53769de1",
+    "feature_impact-20261126T063935Z-1ae2e8f3",
+)
+DETAILS = "ambient_vs_no_mesh-20261126T074118Z-ea4186cf"
 DELAYED = "calibration-20261125T105420Z-88959172"
 CHANGED = "propagation-20261125T105822Z-ca8a6414"
 OBEYED = "propagation-20261125T155117Z-fc8d9e67"

@@ -52,7 +52,7 @@ def test_a_design_can_be_shortened_to_try_it(path):
     # 12 s, because at 20 requests a second 100 connections have two requests each after 10.
     study = design(path.stem, "blocks=2", "duration_s=12", "warmup_s=1")
     assert study.blocks == 2
-    assert {load.duration_s for load in study.loads if not load.search} == {12}
+    assert {load.duration_s * load.slices for load in study.loads if not load.search} == {12}
     assert len(make_plan(study).runs) == 2 * len(study.treatments) * len(study.loads)
 
 
@@ -244,6 +244,6 @@ def test_slices_of_features_go_round_on_both_backends(given, slices, slice_s, st
 
 def test_what_stands_at_once_has_slices():
     with refused(UsageError, "standing = 'block': is for runs of several slices, which go round; take slices = 4"):
-        built("ambient_vs_no_mesh", standing="block")
+        built("ambient_vs_no_mesh", standing="block", slices=1)
     searched = built("mesh_comparison", slices=2).loads[-1]
     assert (searched.search, searched.slice_warmup_s, searched.trickle_rps) == (True, 0.0, 0.0)

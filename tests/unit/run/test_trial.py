@@ -25,8 +25,8 @@ def broken_off(tmp_path, monkeypatch):
 def test_a_new_study_says_how_long_it_takes(tmp_path, monkeypatch):
     monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path))
     said = Trial("ambient_vs_no_mesh", {}).announced()
-    # 40 runs of 5.7 s of load and 1.1 s besides.
-    assert said.startswith("ambient_vs_no_mesh: 40 runs, 4 treatments in 10 blocks; 4 min 32 s left, until about ")
+    # 40 runs of 6.7 s of load, a second of which is discarded, and 1.1 s besides.
+    assert said.startswith("ambient_vs_no_mesh: 40 runs, 4 treatments in 10 blocks; 5 min 12 s left, until about ")
 
 
 def test_one_that_goes_on_says_it_of_what_is_missing(broken_off):
