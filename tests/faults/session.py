@@ -22,7 +22,7 @@ from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import CHECKSUMS, StudyStore, check_checksums
 
 LIBRARY = (sys.executable, "-m", "faults.study")
-SHORT = ("treatments=none", "blocks=2", "rps=200", "connections=4", "duration_s=1.5", "warmup_s=0.8")
+SHORT = ("treatments=none", "blocks=2", "rps=200", "connections=4", "duration_s=1.5", "warmup_s=0.8", "slices=1")
 COMMAND = (sys.executable, "-m", "meshtrial", "run", "ambient_vs_no_mesh", *(w for p in SHORT for w in ("-p", p)))
 # The study is run again where what was done to its file system is undone, and its records are brought out.
 _APART = """

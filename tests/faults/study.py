@@ -21,7 +21,9 @@ from meshtrial.run.runner import execute
 from meshtrial.signals import interruptible
 from meshtrial.testbed.local.testbed import LocalTestbed
 
-GIVEN = {"treatments": "none,sidecar+mtls+opa", "rps": 200, "connections": 4, "duration_s": 2, "warmup_s": 1.2}
+# Of one slice: a fault is for one run, and the second begins where the first has ended.
+GIVEN = {"treatments": "none,sidecar+mtls+opa", "slices": 1}
+GIVEN |= {"rps": 200, "connections": 4, "duration_s": 2, "warmup_s": 1.2}
 
 
 def main() -> int:

@@ -25,7 +25,8 @@ from meshtrial.testbed.local.testbed import LocalTestbed
 PATIENT = Gates(foreign_load=1.0, generator_cpu=1.0, late_ratio=1.0, rate_tolerance=1.0, sample_floor=5)
 # How long a test waits for what is sure to come: on a machine of which it gets a tenth, too.
 PATIENCE_S = 240.0
-SHORT = {"rps": 300, "connections": 4, "duration_s": 0.8, "warmup_s": 0.2}
+# Of one slice: its runs come one after the other, which what is done to a study between two of them needs.
+SHORT = {"rps": 300, "connections": 4, "duration_s": 0.8, "warmup_s": 0.2, "slices": 1}
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def papermill(out: Path, *parameters: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_papermill_alone_runs_the_notebook(tmp_path):
-    given = SHORT | {"blocks": 2, "treatments": "none"}
+    given = SHORT | {"blocks": 2, "treatments": "none", "slices": 0}  # as many as the profile says
     out = tmp_path / "out.ipynb"
     done = papermill(out, *(part for name, value in given.items() for part in ("-p", name, str(value))))
     assert done.returncode == 0, done.stderr[-2000:]
