@@ -64,15 +64,14 @@ def test_names_beside_rows_take_their_width_from_a_heading():
     assert NARROW.wrapped(heading, [name]) == NARROW.wrapped(heading)
 
 
-@pytest.mark.parametrize("width_in", [1.2, 2, 3, 6])
-def test_ticks_of_what_is_added_keep_clear_of_one_another(width_in):
+@pytest.mark.parametrize("width_in", [1.2, 1.6, 2, 2.2, 3, 6])
+def test_ticks_of_what_is_added_keep_clear_of_one_another_and_inside_the_drawing(width_in):
     figure, (axes,) = Sheet(width_in).panels([1.5])
-    added_axis(axes, -40, 640, "µs/request")
+    added_axis(axes, -260, 510, "µs/request")
     figure.canvas.draw()
-    boxes = [
-        label.get_window_extent()
-        for label, at in zip(axes.get_xticklabels(), axes.get_xticks(), strict=True)
-        if -40 <= at <= 640
-    ]
-    assert boxes
+    labels = [label for label, at in zip(axes.get_xticklabels(), axes.get_xticks(), strict=True) if -260 <= at <= 510]
+    boxes = [label.get_window_extent() for label in labels]
+    assert "0\N{NO-BREAK SPACE}µs/request" in [label.get_text() for label in labels]
     assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+    assert boxes[0].x0 >= figure.bbox.x0
+    assert boxes[-1].x1 <= figure.bbox.x1

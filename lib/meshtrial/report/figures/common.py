@@ -61,33 +61,37 @@ def factor_axis(axes: Axes, low: float, high: float, most: int = 7) -> None:
 
 
 class _Spaced(MaxNLocator):
-    """As many round ticks as their labels leave room for on the axis, which is as long as the layout leaves it."""
+    """As many round ticks as their labels leave room for on the axis, which is as long as the layout leaves it.
+
+    A label ends where its axis does, but for that of zero, which is always there: one that comes and goes with the
+    length of the axis changes that length, and may stand outside of the drawing in the end.
+    """
 
     def __init__(self, label: Callable[[float], str], most: int) -> None:
-        super().__init__(most, steps=[1, 2, 5, 10])
+        super().__init__(most, steps=[1, 2, 4, 5, 10])
         self.label, self.most = label, most
 
     def tick_values(self, low: float, high: float) -> Any:
         # It reckons with labels three times as wide as their letters are high; these are given in letters.
         letters = self.axis.get_tick_space() * 3 / _LETTER_EM if self.axis is not None else math.inf
-        for most in range(self.most, 0, -1):
-            self.set_params(nbins=most)
-            found = [value for value in super().tick_values(low, high) if low <= value <= high]
-            wide = [len(self.label(value)) for value in found]
-            if all(
-                (b - a) / (high - low) * letters > (one + other) / 2 + 1
-                for (a, b), (one, other) in zip(pairwise(found), pairwise(wide), strict=True)
-            ):
+        letter = (high - low) / letters
+        # Finer steps than asked for where labels at the ends have left too few.
+        for bins in (*range(self.most, 0, -1), *range(self.most + 1, self.most + 4)):
+            self.set_params(nbins=bins)
+            halves = {value: len(self.label(value)) / 2 * letter for value in super().tick_values(low, high)}
+            found = [x for x, half in halves.items() if low + half <= x <= high - half or (x == 0 and low <= 0 <= high)]
+            if len(found) > 1 and all(b - a > halves[a] + halves[b] + letter for a, b in pairwise(found)):
                 return found
-        return [min(found, key=abs)]
+        return [min(max(0.0, low), high)]
 
 
 def added_axis(axes: Axes, low: float, high: float, unit: str, most: int = 7) -> None:
-    """An axis of what is added, in its unit: −0.1 ms, 0 ms, +0.1 ms."""
+    """An axis of what is added: −0.1, 0 ms, +0.1. The unit stands at zero alone, and leaves room for more ticks."""
 
     def label(value: float, _: object = None) -> str:
         # The last digit that a tick has is far above a float's own.
-        return f"{wording.signed(round(value, 9))}{wording.NBSP}{unit}".strip()
+        value = round(value, 9)
+        return wording.signed(value) if value else f"0{wording.NBSP}{unit}".strip()
 
     axes.set_xlim(low, high)
     axes.xaxis.set_major_locator(_Spaced(label, most))
