@@ -27,25 +27,26 @@ export TESTMON_DATAFILE := $(CURDIR)/.cache/testmon
 # JupyterLab asks at its first opening whether it may fetch news from a network; it may not.
 LAB_SETTINGS := $(JUPYTER_CONFIG_DIR)/lab/user-settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings
 
-.PHONY: help setup doctor study studies lab lock check test repeat test-faults bench audit secrets test-elsewhere test-browser contact-sheet test-cluster test-testcluster test-meshes lint calibrate clean
+.PHONY: help setup setup-lab setup-tests doctor study studies lab lock check test repeat test-faults bench audit secrets test-elsewhere test-browser contact-sheet test-cluster test-testcluster test-meshes lint calibrate clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-setup: $(VENV)/.ready ## Python packages, on Linux fortio and the native tools (idempotent)
+NATIVE := requirements-go.lock $(shell find lib/native lib/meshtrial/native -type f -not -name '*.pyc' 2>/dev/null)
+SET_UP := lib/setup.sh requirements.lock requirements-uv.lock pyproject.toml
 
-# One stamp for the Python side, one call for the native side: Go's own build cache makes the second one quick.
-$(VENV)/.python: requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "setup: $(PYTHON) is older than 3.11; install Python 3.11+ or run 'make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)'" >&2; exit 1; }
-	@$(PYTHON) -m venv --clear $(VENV) || { echo "setup: 'python3 -m venv' failed; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	@echo "setup: installing the locked Python packages, then building fortio and the native tools; once, some minutes"
-	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@touch $@
+setup: $(VENV)/.study ## what studies and reports need: Python packages and, on Linux, fortio (idempotent)
+setup-lab: $(VENV)/.lab ## JupyterLab besides
+setup-tests: $(VENV)/.tests ## what the tests need besides, and all native programs
 
-$(VENV)/.ready: $(VENV)/.python requirements-go.lock $(wildcard lib/meshtrial/native/*.py) $(shell find lib/native -type f \( -name '*.go' -o -name '*.c' -o -name 'go.*' -o -name '*.rego' \) 2>/dev/null)
-	@$(BIN)/python -m meshtrial.native build
-	@touch $@
+$(VENV)/.study: $(SET_UP) $(NATIVE)
+	@PYTHON="$(PYTHON)" lib/setup.sh study
+
+$(VENV)/.lab: $(VENV)/.study requirements-lab.lock
+	@PYTHON="$(PYTHON)" lib/setup.sh lab
+
+$(VENV)/.tests: $(VENV)/.study requirements-lab.lock requirements-dev.lock
+	@PYTHON="$(PYTHON)" lib/setup.sh tests
 
 doctor: setup ## check dependencies and say how to install what is missing
 	@$(BIN)/meshtrial doctor
@@ -60,30 +61,36 @@ studies: setup ## run all studies with PROFILE, one after the other
 	  case $$code in 0) ;; 3) worst=3 ;; *) exit $$code ;; esac; \
 	done; exit $$worst
 
-lab: setup ## JupyterLab on loopback, with the sample open in notebooks/explore.ipynb
+lab: setup-lab ## JupyterLab on loopback, with the sample open in notebooks/explore.ipynb
 	@mkdir -p "$(dir $(LAB_SETTINGS))"
 	@[ -e "$(LAB_SETTINGS)" ] || echo '{"fetchNews": "false", "checkForUpdates": false}' > "$(LAB_SETTINGS)"
 	@$(BIN)/jupyter lab --ip 127.0.0.1 --LabApp.default_url=/lab/tree/explore.ipynb $(ARGS) notebooks
 
-lock: setup ## requirements.lock again after a change in pyproject.toml; versions stay where they can
-	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --extra dev --no-header -o requirements.lock pyproject.toml
+# Three locks, for what is installed together; each of the later ones leaves out what those before it hold.
+COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header
+BESIDES = $(shell sed -nE 's/^([A-Za-z0-9._-]+)==.*/--no-emit-package \1/p' $(1)) $(addprefix --constraints ,$(1))
 
-lint: setup ## ruff, mypy and the spelling
+lock: setup-tests ## the locks again after a change in pyproject.toml; versions stay where they can
+	@$(COMPILE) --extra build -o requirements.lock pyproject.toml
+	@$(COMPILE) --extra build --extra lab $(call BESIDES,requirements.lock) -o requirements-lab.lock pyproject.toml
+	@$(COMPILE) --extra build --extra lab --extra dev $(call BESIDES,requirements.lock requirements-lab.lock) -o requirements-dev.lock pyproject.toml
+
+lint: setup-tests ## ruff, mypy and the spelling
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/codespell
 
 # testmon knows which test ran which function; the first call runs all of them and takes some minutes.
-check: setup lint ## lint, types and the unit tests that a change touches: what a coffee is too long for
+check: setup-tests lint ## lint, types and the unit tests that a change touches: what a coffee is too long for
 	@$(BIN)/python -m pytest -q -n auto --dist loadfile --testmon tests/unit
 
 # The local tests wait more than they compute and ask nothing of the machine: begun first, in more processes than cores,
 # they leave the unit tests what they do not need.
-test: setup lint ## unit, calibration and local tests
+test: setup-tests lint ## unit, calibration and local tests
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) --durations=10 --durations-min=10 tests/local tests/unit tests/calibration
 
-repeat: setup ## TESTS (default tests/local) N times (20), BUSY cores (0) kept busy beside them: which ever failed
+repeat: setup-tests ## TESTS (default tests/local) N times (20), BUSY cores (0) kept busy beside them: which ever failed
 	@$(BIN)/python tests/repeat.py --times $(N) --busy $(BUSY) -- $(SIDE_BY_SIDE) $(TESTS)
 
 # Each of these tools comes from the package index by its version, apart from .venv, and keeps its state in the checkout.
@@ -91,45 +98,45 @@ RUN_TOOL := $(BIN)/uv tool run --quiet --no-config --cache-dir .cache/uv --pytho
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 # Asks databases of vulnerabilities (PyPI's and Go's), which package mirrors do not carry: by hand, before a release.
-audit: setup ## known vulnerabilities of what is locked: the Python packages, and the Go code that is called
-	@$(RUN_TOOL) --from pip-audit==2.10.1 pip-audit --requirement requirements.lock --require-hashes --disable-pip
+audit: setup-tests ## known vulnerabilities of what is locked: the Python packages, and the Go code that is called
+	@$(RUN_TOOL) --from pip-audit==2.10.1 pip-audit $(addprefix --requirement ,requirements.lock requirements-lab.lock requirements-dev.lock) --require-hashes --disable-pip
 	@cd lib/native && go run $(GOVULNCHECK) ./...
 
 # By the forms that keys and tokens have; what only looks random is in every lock. A line that is meant to hold one says so.
-secrets: setup ## keys and tokens in the tracked files
+secrets: setup-tests ## keys and tokens in the tracked files
 	@git ls-files -z | xargs -0 $(RUN_TOOL) --from detect-secrets==1.5.0 detect-secrets-hook \
 	  --disable-plugin Base64HighEntropyString --disable-plugin HexHighEntropyString --disable-plugin KeywordDetector
 
 # What is mounted for full and read-only disks and the groups of memory need root, and are the study's alone; without, those are skipped.
-test-faults: setup ## faults x phases on real local studies (kills, full disks, limits, clocks, memory), damage x who tells it; before a release
+test-faults: setup-tests ## faults x phases on real local studies (kills, full disks, limits, clocks, memory), damage x who tells it; before a release
 	@$(BIN)/python -m pytest -n 4 tests/faults $(ARGS)
 
 # The second command runs in a mount namespace of its own, so nothing else misses what is taken from it.
-test-elsewhere: setup ## the lock on every machine it is for; what a Mac can do, with Envoy, the native tools and /proc out of reach
+test-elsewhere: setup-tests ## the lock on every machine it is for; what a Mac can do, with Envoy, the native tools and /proc out of reach
 	@$(BIN)/python -m pytest tests/elsewhere/test_lock.py tests/elsewhere/test_secrets.py
 	@PYTHONPATH=tests $(BIN)/python -m elsewhere.away $(BIN)/python -m pytest -n 2 -m "not linux" tests/elsewhere/test_commands.py tests/unit
 
 # Chromium from PATH; axe-core comes from npm, by version and digest, and what needs it says so where it cannot be had.
-test-browser: setup ## every report of the samples in a headless Chromium: layout, accessibility, keyboard, no network
+test-browser: setup-tests ## every report of the samples in a headless Chromium: layout, accessibility, keyboard, no network
 	@$(BIN)/python -m pytest tests/browser $(ARGS)
 
 # Nothing else should run meanwhile. DuckDB takes part where PYTHONPATH names a folder that has it.
-bench: setup ## what the program itself costs, beside others and beside its limits: one table (docs/explanation/speed.md)
+bench: setup-tests ## what the program itself costs, beside others and beside its limits: one table (docs/explanation/speed.md)
 	@PYTHONPATH=lib:tests:$${PYTHONPATH:-} $(BIN)/python -P -m benchmarks $(ARGS)
 
-contact-sheet: setup ## SHEET (default .cache/contact-sheet.png): the reports of the samples in all settings, as one picture
+contact-sheet: setup-tests ## SHEET (default .cache/contact-sheet.png): the reports of the samples in all settings, as one picture
 	@PYTHONPATH=tests $(BIN)/python -m browser.contact_sheet $(SHEET) $(ARGS)
 
 # The test cluster's own tests run beside when its sources changed since they passed; a line says which it is.
-test-cluster: setup ## the studies on a real Kubernetes (needs root; says why where it cannot run); ARGS=--all before a release
+test-cluster: setup-tests ## the studies on a real Kubernetes (needs root; says why where it cannot run); ARGS=--all before a release
 	@own=$(if $(filter --all,$(ARGS)),tests/testcluster,$$(tests/testcluster/cluster unsealed)); $(BIN)/python -m pytest $$own tests/cluster --durations=20 --durations-min=20 $(ARGS)
 
 # CI=true: what cannot run here is a failure, for the seal says that all of it passed.
-test-testcluster: setup ## the test cluster's own tests; seals its sources when they passed
+test-testcluster: setup-tests ## the test cluster's own tests; seals its sources when they passed
 	@CI=true $(BIN)/python -m pytest tests/testcluster
 	@tests/testcluster/cluster seal
 
-test-meshes: setup ## every mesh, feature, protocol and application really run (MESHTRIAL_MESH_IMAGES, or your own cluster)
+test-meshes: setup-tests ## every mesh, feature, protocol and application really run (MESHTRIAL_MESH_IMAGES, or your own cluster)
 	@$(BIN)/python -m pytest tests/cluster/test_meshes.py --all $(ARGS)
 
 calibrate: setup ## error rates, coverage and power of the inference on simulated studies

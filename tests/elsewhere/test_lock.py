@@ -12,11 +12,14 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from elsewhere.index import asked
 
 from meshtrial import paths
 
-LOCK, GO_LOCK = (paths.CHECKOUT / name for name in ("requirements.lock", "requirements-go.lock"))
+LOCK, LAB_LOCK, DEV_LOCK, UV_LOCK, GO_LOCK = (
+    paths.CHECKOUT / f"requirements{part}.lock" for part in ("", "-lab", "-dev", "-uv", "-go")
+)
 # glibc 2.31 (Debian 11, Ubuntu 20.04, RHEL 9) is the oldest that the Envoy wheel takes; uv's macOS is 13.
 LINUX = ("x86_64-manylinux_2_31", "aarch64-manylinux_2_31")
 MAC = "aarch64-apple-darwin"
@@ -55,8 +58,9 @@ def problems(lock: Path, platforms: Sequence[str], folder: Path) -> dict[str, st
     return {where: why for where, why in said.items() if why}
 
 
-def test_set_up_goes_through_on_every_machine(tmp_path: Path):
-    assert problems(LOCK, (*LINUX, MAC), tmp_path) == {}
+@pytest.mark.parametrize("lock", [LOCK, LAB_LOCK, DEV_LOCK, UV_LOCK], ids=lambda lock: lock.stem)
+def test_set_up_goes_through_on_every_machine(lock: Path, tmp_path: Path):
+    assert problems(lock, (*LINUX, MAC), tmp_path) == {}
 
 
 def test_where_there_is_no_go_it_comes_along(tmp_path: Path):
@@ -76,16 +80,16 @@ def test_a_machine_without_a_wheel_or_without_its_hash_is_found(tmp_path: Path):
     assert lacking(unhashed, MAC, "3.12", tmp_path) == "cffi"
 
 
-def test_the_lock_is_what_make_lock_writes(tmp_path: Path):
-    written = tmp_path / LOCK.name
-    written.write_text(LOCK.read_text())  # its versions are kept
-    makefile = (paths.CHECKOUT / "Makefile").read_text()
-    recipe = re.search(r"uv (pip compile .*) -o requirements.lock pyproject.toml", makefile)
-    assert recipe is not None
-    done = uv(*recipe[1].replace("--quiet ", "").split(), "-o", str(written), "pyproject.toml")
+@pytest.mark.parametrize("lock", [LOCK, LAB_LOCK, DEV_LOCK], ids=lambda lock: lock.stem)
+def test_the_lock_is_what_make_lock_writes(lock: Path, tmp_path: Path):
+    written = tmp_path / lock.name
+    written.write_text(lock.read_text())  # its versions are kept
+    recipe = subprocess.run(["make", "-n", "lock"], cwd=paths.CHECKOUT, capture_output=True, text=True, check=True)
+    command = next(line for line in recipe.stdout.splitlines() if f"-o {lock.name} " in line)
+    done = uv(*command.replace("--quiet ", "").replace(f"-o {lock.name} ", f"-o {written} ").split()[1:])
     assert done.returncode == 0, done.stderr
     # Not the hashes: a project may add wheels to a version, for a new Python for instance.
-    assert _requirements(written) == _requirements(LOCK)
+    assert _requirements(written) == _requirements(lock)
 
 
 def _requirements(lock: Path) -> list[str]:

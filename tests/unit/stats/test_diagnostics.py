@@ -267,6 +267,8 @@ def test_a_usual_design_reaches_the_level():
 
 def test_places_that_are_alike_are_told_apart_as_seldom_as_the_level_says():
     rng = np.random.default_rng(4)
-    where = ["a"] * 4 + ["b"] * 4 + ["c"] * 4
-    found = sum(bool(places_differ(np.exp(rng.normal(0, 0.1, 12)), np.ones(12), where)) for _ in range(1000))
-    assert found <= 10 + 3 * (1000 * 0.01 * 0.99) ** 0.5
+    where = ["a"] * 5 + ["b"] * 5
+    found = sum(bool(places_differ(np.exp(rng.normal(0, 0.1, 10)), np.ones(10), where)) for _ in range(2000))
+    # Of the 252 ways to divide ten blocks, 2 lie wholly apart, and no other reaches 1 %.
+    exact = 2 / 252
+    assert found == pytest.approx(2000 * exact, abs=3 * (2000 * exact * (1 - exact)) ** 0.5)

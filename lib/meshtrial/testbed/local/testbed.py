@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from meshtrial import native
@@ -32,8 +32,11 @@ def _wakeable() -> None:
     wakefulness.Awake().close()
 
 
-def _version(tool: str) -> Callable[[], object]:
-    return functools.partial(native.version, tool)
+def _unavailable(tools: Collection[str]) -> tuple[str, ...]:
+    """What prevents the use of these programs; those of ours that are not built yet are built first."""
+    return _missing(
+        functools.partial(native.provide, tools), *(functools.partial(native.version, tool) for tool in sorted(tools))
+    )
 
 
 class LocalTestbed:
@@ -58,7 +61,7 @@ class LocalTestbed:
                     raise UsageError(
                         f"treatment {treatment.name}: the sidecars of the app {study.app} have no versions"
                     )
-            return (*scaleout.problems(study), *_missing(*map(_version, ("fortio", "envoy", "xds-server"))))
+            return (*scaleout.problems(study), *_unavailable({"fortio", "envoy", "xds-server"}))
         called = [apps.app(name) for name in sorted({treatment.app or study.app for treatment in study.treatments})]
         for app, load in itertools.product(called, study.loads):
             if not set(load.protocols) <= set(app.protocols):
@@ -69,7 +72,10 @@ class LocalTestbed:
         for treatment, load in itertools.product(study.treatments, study.loads):
             check(treatment, load)
         wanted = {"fortio"} | {tool for treatment in study.treatments for tool in tools_of(treatment)}
-        return _missing(*(app.versions for app in called), *map(_version, sorted(wanted)))
+        if any(load.changes for load in study.loads):
+            wanted.add("xds-server")
+        wanted |= {app.name for app in called} & set(native.commands())
+        return (*_unavailable(wanted), *_missing(*(app.versions for app in called)))
 
     def environment(self) -> dict[str, Any]:
         """Host and versions."""
