@@ -9,12 +9,14 @@ import argparse
 import contextlib
 import inspect
 import io
+import itertools
 import json
 import re
 import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -22,6 +24,7 @@ import polars as pl
 from building import built
 
 from meshtrial import paths
+from meshtrial.design.responses import REGISTRY
 from meshtrial.design.studies import STUDIES
 from meshtrial.records.columns import VERDICTS
 from meshtrial.records.schema import VerdictRow
@@ -188,7 +191,7 @@ def _lines(studies: Iterable[Any]) -> dict[str, list[str]]:
 
 def responses(text: str) -> str:
     """Every response with its margin."""
-    from meshtrial.design.responses import REGISTRY, default_scales
+    from meshtrial.design.responses import default_scales
     from meshtrial.report import wording
 
     scales, rows = {"difference": "what is added", "ratio": "the ratio"}, []
@@ -555,9 +558,26 @@ def _forest(data: Any) -> str:
     return re.sub(r"^(<svg[^>]*>)", lambda head: f"{head[1]}<style>{style}</style>", drawn, count=1) + "\n"
 
 
-# Which recorded study shows what a study's result looks like, and at which load.
-EXAMPLES = {"mesh_comparison": (MESHES, "500rps-10c"), "feature_impact": (FEATURES["Istio"], "500rps-10c")}
-SMALL = ("ambient_vs_no_mesh/20261121T211720Z-77c58730", "300rps-4c")
+@dataclass(frozen=True)
+class Example:
+    """The rows of a recorded study that its notebook shows."""
+
+    sample: str
+    responses: tuple[str, ...] = QUOTED[:1]
+    loads: tuple[str, ...] = ()  # all of them where none is named
+
+
+# What each study's notebook shows as a result: a record of that study.
+EXAMPLES = {
+    "ambient_vs_no_mesh": Example("ambient_vs_no_mesh/20261121T211720Z-77c58730", loads=("300rps-4c",)),
+    "calibration": Example(DELAYED),
+    "feature_impact": Example(FEATURES["Istio"], QUOTED),
+    "mesh_comparison": Example(MESHES, loads=("500rps-10c",)),
+    "propagation": Example(
+        CHANGED, ("obeyed_all_endpoints_s", "obeyed_all_deny_s", "obeyed_all_weight_s"), ("400rps-8c-close",)
+    ),
+    "scale_out": Example("scale_out-20261123T090922Z-9ce4cae7", ("latency_beyond_holds_p50_s",)),
+}
 
 
 def notebook(study: str) -> Callable[[str], str]:
@@ -571,23 +591,28 @@ def notebook(study: str) -> Callable[[str], str]:
         source = under(
             source, "### What the profiles set", [(name, *values) for name, values in _set_by(study).items()]
         )
-        sample, load = EXAMPLES.get(study, SMALL)
-        source = under(source, "### What a result looks like", _recorded(sample, lambda data: _example(data, load)))
+        example = EXAMPLES[study]
+        rows = _recorded(example.sample, lambda data: _example(data, example))
+        source = under(source, "### What a result looks like", rows)
         before["source"] = source.removesuffix("\n").splitlines(keepends=True)
         return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
 
     return made
 
 
-def _example(data: Any, load: str) -> list[tuple[str, ...]]:
+def _example(data: Any, example: Example) -> list[tuple[str, ...]]:
+    loads = example.loads or tuple(load.label for load in data.plan.study.loads)
     baseline = data.plan.study.baseline.name
-    rows = [
-        row
-        for row in data.verdicts
-        if (row.load, row.response, row.baseline) == (load, QUOTED[0], baseline) and row.family != BETWEEN
-    ]
-    rows.sort(key=lambda row: not row.twin)
-    return [(f"`{row.treatment}`, p50", found_of(row)) for row in rows]
+    of: dict[tuple[str, str], list[VerdictRow]] = {(row.response, row.load): [] for row in data.verdicts}
+    for row in data.verdicts:
+        if row.baseline == baseline and row.family != BETWEEN:
+            of[row.response, row.load].append(row)
+    made = []
+    for response, load in itertools.product(example.responses, loads):
+        for row in sorted(of[response, load], key=lambda row: not row.twin):
+            what = [f"`{row.treatment}`", REGISTRY[response].label, *([f"`{load}`"] if len(loads) > 1 else [])]
+            made.append((", ".join(what), _effect_of(row)))
+    return made
 
 
 def rate(row: Any) -> tuple[str, ...]:
