@@ -2,24 +2,20 @@
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from building import built
-from commandline import SAMPLE
 from refused import refused
 
 from meshtrial.commands import run as command
 from meshtrial.commands.run import begun, read_given
 from meshtrial.design.plan import Plan, make_plan
 from meshtrial.errors import UsageError
-from meshtrial.inference import read_study
 from meshtrial.records import parts
 from meshtrial.records.parts import Part
 from meshtrial.records.store import ENVIRONMENT, StudyStore
 from meshtrial.run.trial import Trial
-from meshtrial.vocabulary import Word
 
 NAME, GIVEN = "ambient_vs_no_mesh", {"treatments": "none", "blocks": 6, "seed": 1}
 
@@ -32,13 +28,6 @@ def plan(**more: object) -> Plan:
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path))
     return tmp_path
-
-
-def test_a_study_that_tells_nothing_is_not_done_and_a_part_of_one_is():
-    whole = read_study(StudyStore.open(SAMPLE))
-    silent = replace(whole, verdicts=tuple(replace(row, verdict=Word.PROVISIONAL) for row in whole.verdicts))
-    part = replace(silent, environment={**silent.environment, "part": parts.described(Part(1, 2), silent.plan)})
-    assert [command.owes_verdicts(data) for data in (whole, silent, part)] == [False, True, False]
 
 
 def test_nothing_was_begun(root):
