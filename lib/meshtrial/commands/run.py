@@ -9,7 +9,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -26,9 +26,10 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.records.parts import Part
 from meshtrial.records.store import StudyStore, read_json
 from meshtrial.run.progress import Lines, shown
-from meshtrial.run.trial import HANDOFF, Trial, go_on, kept
+from meshtrial.run.trial import HANDOFF, LOOK, Trial, go_on, kept
 from meshtrial.signals import end_tasks, interruptible
 from meshtrial.temporary import PrivateFolder
+from meshtrial.testbed.local.others import Look
 from meshtrial.typed import read_yaml, shortened
 
 # How long an interrupted kernel may take to remove what it deployed, before it is killed: processes die with it anyway,
@@ -230,6 +231,8 @@ def _execute(
     source = paths.NOTEBOOKS / f"{study}.ipynb"
     with closing(PrivateFolder("meshtrial-run-")) as private, interruptible(end_tasks):
         handoff = private.path / "handoff.json"
+        with suppress(OSError):  # no /proc, and so no local study
+            Look.now().write(private.path / LOOK)
         # What the kernel puts into its temporary folder goes with ours, even when the kernel is killed outright.
         changed = {HANDOFF: str(handoff), "TMPDIR": str(private.path)}
         with shown(out) as tell, closing(Lines(tell)) as lines:

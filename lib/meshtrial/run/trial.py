@@ -20,14 +20,16 @@ from meshtrial.records import mechanism, parts
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore
-from meshtrial.run import duration, probe
+from meshtrial.run import duration, probe, quiet
 from meshtrial.run.progress import Tell, shown
 from meshtrial.run.provenance import environment
 from meshtrial.run.runner import execute
 from meshtrial.signals import interruptible
-from meshtrial.testbed.base import Testbed
+from meshtrial.testbed.base import Testbed, Watch
 
 HANDOFF = "MESHTRIAL_HANDOFF"
+# Beside that file: what the machine did when the command began, so that a kernel's start is part of the first watch.
+LOOK = "look.json"
 
 
 class Trial:
@@ -106,7 +108,8 @@ class Trial:
         else:
             testbed = make_testbed(self.plan, {} if store is None else store.environment)
             try:
-                store = self._run(testbed, tell)
+                watch = self._watch(testbed)
+                store = self._run(testbed, watch, tell)
             except BaseException:
                 self._say_how_to_go_on(tell)
                 raise
@@ -115,7 +118,14 @@ class Trial:
         self._hand_off(store)
         return analyse(store)
 
-    def _run(self, testbed: Testbed, tell: Tell) -> StudyStore:
+    def _watch(self, testbed: Testbed) -> Watch | None:
+        """Begin to watch other programs where a check holds runs against them, and the user does not forbid it."""
+        if self.plan.study.gates.foreign_load is None or not quiet.patience_s():
+            return None
+        begun = os.environ.get(HANDOFF)
+        return testbed.watch(Path(begun).with_name(LOOK) if begun else None)
+
+    def _run(self, testbed: Testbed, watch: Watch | None, tell: Tell) -> StudyStore:
         if self._store is not None:
             with self._store.locked():
                 testbed.recover(self.plan.study, tell)
@@ -139,7 +149,7 @@ class Trial:
             return decision.stop
 
         with interruptible():
-            execute(store, testbed, tell, enough, besides_s)
+            execute(store, testbed, tell, enough, besides_s, watch)
             if not self._whole(store) and complete(store):
                 mechanism.write_mechanism(store.path, probe.probe_study(self.plan, tell))
         return store

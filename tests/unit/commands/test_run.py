@@ -1,21 +1,27 @@
 """What surrounds a notebook that is run; going on without knowing the folder: the same parameters are the same plan."""
 
+import io
 import json
+import os
 import re
 from pathlib import Path
 
+import papermill
 import pytest
 from building import built
 from refused import refused
 
+from meshtrial.commands import gating
 from meshtrial.commands import run as command
 from meshtrial.commands.run import begun, read_given
 from meshtrial.design.plan import Plan, make_plan
 from meshtrial.errors import UsageError
+from meshtrial.inference.gate import Rules
 from meshtrial.records import parts
 from meshtrial.records.parts import Part
 from meshtrial.records.store import ENVIRONMENT, StudyStore
-from meshtrial.run.trial import Trial
+from meshtrial.run.trial import HANDOFF, LOOK, Trial
+from meshtrial.testbed.local.others import Look
 
 NAME, GIVEN = "ambient_vs_no_mesh", {"treatments": "none", "blocks": 6, "seed": 1}
 
@@ -117,6 +123,20 @@ def test_an_executed_notebook_never_takes_the_place_of_another(tmp_path):
     assert len(set(made)) == 4
     assert all(path.exists() and path.parent == tmp_path / "reports" for path in made)
     assert all(re.fullmatch(r"rollout-\d{8}T\d{6}Z(-[234])?\.ipynb", path.name) for path in made)
+
+
+@pytest.mark.linux
+def test_a_kernel_gets_what_the_machine_did_before_it_started(monkeypatch, tmp_path):
+    seen: list[Look] = []
+
+    def execute_notebook(*_: object, **__: object) -> None:
+        seen.append(Look.read(Path(os.environ[HANDOFF]).with_name(LOOK)))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(papermill, "execute_notebook", execute_notebook)
+    with pytest.raises(KeyboardInterrupt):
+        command.run_notebook(NAME, GIVEN, io.StringIO(), gating.Gate(Rules()), tmp_path)
+    assert [look.own for look in seen] == [os.getpid()]
 
 
 def test_a_kernel_is_reached_by_sockets_of_our_folder_where_their_names_fit(tmp_path):

@@ -23,8 +23,8 @@ FAILED = "2.00% of the requests failed (503: 12, time-out: 3); see the component
 def recorded(make_study, make_record, make_row):
     """A study whose runs failed as is said of their blocks and treatments, with rows of these verdicts."""
 
-    def made(failed, words=(Word.SLOWER,), loads=(Load(100, 4, 2),)) -> StudyData:
-        plan = make_plan(make_study(blocks=6, loads=loads, own_failures="ranked"))
+    def made(failed, words=(Word.SLOWER,), rates=(100,)) -> StudyData:
+        plan = make_plan(make_study(blocks=6, loads=tuple(Load(rate, 4, 2) for rate in rates), own_failures="ranked"))
         runs = []
         for planned in plan.runs:
             own = failed.get((planned.load, planned.repetition, planned.treatment), ())
@@ -72,9 +72,8 @@ def test_a_failure_that_is_a_result_excludes_nothing(recorded):
 
 
 def test_what_is_in_brackets_is_no_advice_and_loads_are_named(recorded):
-    loads = (Load(100, 4, 2), Load(200, 4, 2))
     failed = {("200rps-4c", 1, "none"): [GateResult("errors", 0.02, 0.01, False, FAILED), busy(0.2)]}
-    assert ending(recorded(failed, loads=loads)).excluded == (
+    assert ending(recorded(failed, rates=(100, 200))).excluded == (
         "1 of 6 blocks at 200rps-4c excluded: 2.00% of the requests failed (503: 12, time-out: 3), "
         "other programs used 20% of the machine's CPU time; the verdicts use the other 5"
     )

@@ -1,14 +1,21 @@
 """What a study says before it begins, and what is said of one that broke off."""
 
 import shutil
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from commandline import SAMPLE
 from refused import refused
+from unit import pretended
 
+from meshtrial.design.plan import make_plan
+from meshtrial.design.study import Gates
 from meshtrial.errors import MissingToolError
 from meshtrial.records.store import StudyStore
-from meshtrial.run.trial import Trial, go_on, kept
+from meshtrial.run import trial
+from meshtrial.run.quiet import PATIENCE
+from meshtrial.run.trial import HANDOFF, LOOK, Trial, go_on, kept
 
 
 @pytest.fixture
@@ -43,6 +50,41 @@ def test_of_one_that_broke_off_it_is_said_what_is_kept_and_what_goes_on(broken_o
     store = StudyStore.open(broken_off)
     assert kept(store) == f"14 of 24 runs are recorded, 4 of 8 blocks, in {broken_off}"
     assert go_on(store) == f"meshtrial run ambient_vs_no_mesh -p study_dir={broken_off}"
+
+
+class Watched(pretended.Testbed):
+    """A testbed that is asked to watch the machine, and cannot start."""
+
+    def __init__(self) -> None:
+        self.asked: list[Path | None] = []
+        self.recover = self.close = self.nothing
+
+    def watch(self, begun: Path | None = None) -> None:
+        self.asked.append(begun)
+
+    def preflight(self, _: object) -> tuple[str, ...]:
+        return ("no fortio",)
+
+
+def test_the_machine_is_watched_from_the_beginning_where_a_check_asks_for_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path))
+
+    def asked(**environment: str) -> list[Path | None]:
+        bed = Watched()
+        monkeypatch.setattr(trial, "make_testbed", lambda *_: bed)
+        with monkeypatch.context() as changed, refused(MissingToolError, "no fortio"):
+            for name, value in environment.items():
+                changed.setenv(name, value)
+            study.run(lambda _: None)
+        return bed.asked
+
+    study = Trial("ambient_vs_no_mesh", {"blocks": 2})
+    assert asked() == [None]
+    # A command hands over what it saw before the kernel started.
+    assert asked(**{HANDOFF: str(tmp_path / "handoff.json")}) == [tmp_path / LOOK]
+    assert asked(**{PATIENCE: "0"}) == []
+    study.plan = make_plan(replace(study.plan.study, gates=Gates(foreign_load=None)))
+    assert asked() == []
 
 
 @pytest.mark.linux
