@@ -42,7 +42,7 @@ LONGEST_SOCKET = 103
 
 def add(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    command.add_argument("-h", "--help", action=_Help, help="with a STUDY: its parameters")
+    command.add_argument("-h", "--help", action=_Help, help="with a STUDY: its parameters, and what they cannot answer")
     command.add_argument("study", choices=sorted(STUDIES))
     command.add_argument("-p", dest="pairs", action="append", default=[], metavar="NAME=VALUE", help="a parameter")
     command.add_argument("-f", dest="file", type=Path, metavar="FILE.yaml", help="parameters in a YAML file")
@@ -54,15 +54,25 @@ def add(command: argparse.ArgumentParser) -> None:
 
 
 class _Help(argparse.Action):
-    """How the command is used, and behind a study's name what may be said to it."""
+    """How the command is used; behind a study's name it is the command's own, which knows what else is given."""
 
     def __init__(self, **more: Any) -> None:
-        super().__init__(nargs=0, **more)
+        super().__init__(nargs=0, default=False, **more)
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: object) -> None:
-        study = getattr(namespace, "study", None)
-        print(parameters_text(study) if study else parser.format_help().rstrip())
-        parser.exit()
+        if getattr(namespace, "study", None) is None:
+            print(parser.format_help().rstrip())
+            parser.exit()
+        namespace.help = True
+
+
+def help_text(study: str, given: Mapping[str, Any]) -> str:
+    """A study's parameters, how long a plan of those that are given takes, and what it cannot answer."""
+    if given.get("study_dir") or not given.get("run_missing", True):
+        return parameters_text(study)
+    trial = Trial(study, given)
+    lines = [trial.announced(), *(limit.sentence for limit in trial.limits())]
+    return "\n".join([parameters_text(study), "", f"With {'these' if given else 'default'} parameters", *lines])
 
 
 def parameters_text(study: str) -> str:
@@ -87,6 +97,9 @@ def _parameters_cell(study: str) -> str:
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
+    if arguments.help:
+        print(help_text(arguments.study, read_given(arguments.study, arguments.file, arguments.pairs)), file=out)
+        return Exit.DONE
     limits.require()
     gate = gating.read(arguments)
     given = read_given(arguments.study, arguments.file, arguments.pairs)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from meshtrial import paths
+from meshtrial.design.foreseen import Limit, foreseen
 from meshtrial.design.parameters import given_in_notebook, read_parameters
 from meshtrial.design.plan import Plan, make_plan
 from meshtrial.design.studies import study_module
@@ -21,6 +22,7 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore
 from meshtrial.run import duration, probe, quiet
+from meshtrial.run.held import unheld_before
 from meshtrial.run.progress import Tell, shown
 from meshtrial.run.provenance import environment
 from meshtrial.run.runner import execute
@@ -91,6 +93,10 @@ class Trial:
         planned = f"{count}, {len(plan.study.treatments)} treatments in {len(blocks)} blocks"
         return "\n".join([*self._aside, f"{plan.study.name}: {planned}; {duration.said(plan, left_s)}"])
 
+    def limits(self) -> tuple[Limit, ...]:
+        """What this plan cannot answer, by itself and by what was recorded here the last time."""
+        return foreseen(self.plan.study, unheld_before(self.plan.study, paths.studies_root()))
+
     def run(self, tell: Tell | None = None) -> StudyData:
         """Execute what is not recorded yet, then analyse everything that is.
 
@@ -132,7 +138,7 @@ class Trial:
         problems = [*testbed.preflight(self.plan.study), *self.probe_problems()]
         if problems:
             raise MissingToolError("; ".join(problems))
-        besides_s = self._besides_s()
+        besides_s, limits = self._besides_s(), self.limits()
         if self._store is None:
             described = environment(self.plan, testbed)
             if self._part is not None:
@@ -141,6 +147,8 @@ class Trial:
         store = self._store
         self._hand_off(store)
         tell(f"study {paths.shown(store.path)}, plan {self.plan.sha256[:12]}, {len(store.runs_here())} runs")
+        for limit in limits:
+            tell(limit.sentence)
 
         def enough(records: Sequence[RunRecord], blocks: int) -> bool:
             decision = decide(self.plan, records, blocks)

@@ -9,11 +9,13 @@ from pathlib import Path
 import papermill
 import pytest
 from building import built
+from commandline import meshtrial
 from refused import refused
 
 from meshtrial.commands import gating
 from meshtrial.commands import run as command
 from meshtrial.commands.run import begun, read_given
+from meshtrial.design.foreseen import foreseen
 from meshtrial.design.plan import Plan, make_plan
 from meshtrial.errors import UsageError
 from meshtrial.inference.gate import Rules
@@ -123,6 +125,26 @@ def test_an_executed_notebook_never_takes_the_place_of_another(tmp_path):
     assert len(set(made)) == 4
     assert all(path.exists() and path.parent == tmp_path / "reports" for path in made)
     assert all(re.fullmatch(r"rollout-\d{8}T\d{6}Z(-[234])?\.ipynb", path.name) for path in made)
+
+
+@pytest.mark.parametrize("given", [("-p", "rps=1000", "--help"), ("--help", "-p", "rps=1000")], ids=" ".join)
+def test_help_says_how_long_a_plan_takes_and_what_it_cannot_answer(given, root):
+    code, out, err = meshtrial("run", NAME, *given)
+    assert (code, err) == (0, "")
+    parameters, _, estimate = out.partition("\nWith these parameters\n")
+    assert re.search(r"^  rps +0\.0 +requests a second", parameters, re.M)
+    length, *limits = estimate.splitlines()
+    assert length.startswith(f"{NAME}: 40 runs, 4 treatments in 10 blocks; ")
+    assert limits == [limit.sentence for limit in foreseen(built(NAME, rps=1000))]
+    assert len(limits) == 1
+    assert list(root.iterdir()) == []
+
+
+def test_help_of_a_recorded_study_touches_nothing(root):
+    code, out, _ = meshtrial("run", NAME, "-p", "study_dir=nowhere", "--help")
+    assert (code, "\nWith " in out) == (0, False)
+    assert meshtrial("run", NAME, "--help")[1].count("\nWith default parameters\n") == 1
+    assert meshtrial("run", NAME, "--help", "-p", "rps=x")[0] == 2
 
 
 @pytest.mark.linux
