@@ -202,11 +202,22 @@ def responses(text: str) -> str:
     return under(text, "# Responses and margins", rows)
 
 
+def exit_codes(text: str, heading: str = "## Exit codes") -> str:
+    """How a command ends."""
+    from meshtrial.errors import Exit
+
+    return under(
+        text,
+        heading,
+        ((str(code.value), code.meaning.replace("--allow-excluded", "`--allow-excluded`")) for code in Exit),
+    )
+
+
 def command_line(text: str) -> str:
     """Every command with its options."""
     from meshtrial import cli
 
-    made = [text.partition("\n## ")[0].rstrip() + "\n"]
+    made = [exit_codes(text.partition("\n## ")[0].rstrip() + "\n", "# Command line")]
     for name, about in cli.COMMANDS.items():
         (verbs,) = [a for a in cli.parser(name)._actions if isinstance(a, argparse._SubParsersAction)]
         command = verbs.choices[name]
@@ -641,6 +652,7 @@ MADE: dict[Path, Callable[[str], str]] = {
     Path("docs", "reference", "python.md"): python,
     Path("docs", "reference", "mesh-configuration.md"): configuration,
     Path("docs", "how-to", "cost.md"): durations,
+    Path("docs", "how-to", "gate.md"): exit_codes,
     Path("docs", "explanation", "results.md"): results,
     Path("docs", "meshes.svg"): picture,
     **{Path("notebooks", f"{study}.ipynb"): notebook(study) for study in STUDIES},

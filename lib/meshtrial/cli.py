@@ -1,21 +1,17 @@
-"""The command line: thin argparse over the library.
-
-Exit codes: 0 done, 1 failed, 2 bad usage, 3 finished with something excluded or without a verdict, 4 a gate fired,
-130 interrupted.
-"""
+"""The command line: thin argparse over the library. How a command ends: :class:`meshtrial.errors.Exit`."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import TextIO
 
 from meshtrial import __version__, paths
-from meshtrial.errors import MeshtrialError
+from meshtrial.errors import Exit, MeshtrialError
 
-INTERRUPTED = 130
 # A command is the module of that name in meshtrial.commands.
 COMMANDS = {
     "doctor": "check dependencies and say how to install what is missing",
@@ -43,18 +39,33 @@ meshtrial doctor                  checks dependencies and says how to install wh
 meshtrial run ambient_vs_no_mesh  a study of some minutes that needs no cluster; Ctrl-C keeps what is recorded
 meshtrial open                    its report
 `meshtrial --help` lists all commands"""
+EXIT_CODES = "exit codes:\n" + "\n".join(
+    textwrap.fill(code.meaning, 79, initial_indent=f"  {code:<5}", subsequent_indent=7 * " ") for code in Exit
+)
 
 
 def parser(verb: str = "") -> argparse.ArgumentParser:
     """The command line, with the options of one command: only its module is loaded, which may take a second."""
     made = argparse.ArgumentParser(
-        prog="meshtrial", description="Randomised, controlled trials of service meshes.", allow_abbrev=False
+        prog="meshtrial",
+        description="Randomised, controlled trials of service meshes.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     made.add_argument("--version", action="version", version=f"meshtrial {__version__}")
     verbs = made.add_subparsers(dest="verb", required=True, metavar="COMMAND")
     for name, text in COMMANDS.items():
         # An option of a command takes the place of the parser's own: run has more to say for --help.
-        command = verbs.add_parser(name, help=text, description=text, allow_abbrev=False, conflict_handler="resolve")
+        command = verbs.add_parser(
+            name,
+            help=text,
+            description=text,
+            epilog=EXIT_CODES if name == "run" else None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+            conflict_handler="resolve",
+        )
         if name == verb:
             module = importlib.import_module(f"meshtrial.commands.{name}")
             command.set_defaults(run=module.run)
@@ -81,7 +92,7 @@ def main(argv: Sequence[str], out: TextIO, err: TextIO) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         print(f"meshtrial {argv[0]}: interrupted", file=err)
-        return INTERRUPTED
+        return Exit.INTERRUPTED
     except BrokenPipeError:
         # The reader of a pipe has gone (`| head`): nothing is wrong and nobody is left to be told.
         sys.stderr.close()

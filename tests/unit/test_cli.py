@@ -2,14 +2,16 @@
 
 import os
 import pkgutil
+import re
 import subprocess
 import sys
 
 import pytest
 from commandline import meshtrial
 
-from meshtrial import cli, commands
+from meshtrial import cli, commands, paths
 from meshtrial.design.studies import STUDIES
+from meshtrial.errors import Exit, MeshtrialError
 
 # Options that several commands take.
 SHARED = {"gating", "limits"}
@@ -31,6 +33,24 @@ def test_help_lists_all_commands_with_a_line_each(capsys):
     shown = " ".join(capsys.readouterr().out.split())
     for name, text in cli.COMMANDS.items():
         assert f"{name} {text}" in shown
+
+
+@pytest.mark.parametrize("given", [("--help",), ("run", "--help")], ids=" ".join)
+def test_help_has_every_exit_code_with_its_meaning(given, capsys):
+    assert meshtrial(*given)[0] == 0
+    table = capsys.readouterr().out.partition("\nexit codes:\n")[2]
+    assert re.findall(r"^  (\d+)", table, re.M) == [str(code.value) for code in Exit]
+    assert all(code.meaning in " ".join(table.split()) for code in Exit)
+    assert {error.exit_code for error in (MeshtrialError, *MeshtrialError.__subclasses__())} <= {*Exit}
+
+
+def test_the_targets_that_run_a_study_succeed_where_verdicts_were_given():
+    recipes = re.findall(r"\$\(BIN\)/meshtrial (run [^|\n]+)", (paths.CHECKOUT / "Makefile").read_text())
+    assert len(recipes) == 2  # study and studies
+    for recipe in recipes:
+        words = re.sub(r"\$\(STUDY\)|\$\$study", "rollout", recipe).replace("$(ARGS)", "").split()
+        given = cli.parser("run").parse_args(words)
+        assert (given.study, given.allow_excluded) == ("rollout", True)
 
 
 @pytest.mark.parametrize("given", [["sutdy"], ["--sutdy"]])

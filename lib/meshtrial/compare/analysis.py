@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 
 from meshtrial import stats
 from meshtrial.compare.runs import Finding, Run, Sample
-from meshtrial.design.responses import Response
+from meshtrial.design.responses import Response, requests_needed
 from meshtrial.design.study import TWIN_SUFFIX
 from meshtrial.errors import UsageError
 from meshtrial.inference.gate import Declared
 from meshtrial.inference.rows import median_of, usable_margin, verdict_row
-from meshtrial.load.quantiles import requests_needed
 from meshtrial.margin import Margin
 from meshtrial.records.schema import VerdictRow
 from meshtrial.stats.diagnostics import drift

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from meshtrial import paths
+from meshtrial.design.foreseen import Limit, foreseen
 from meshtrial.design.parameters import given_in_notebook, read_parameters
 from meshtrial.design.plan import Plan, make_plan
 from meshtrial.design.studies import study_module
@@ -20,14 +21,17 @@ from meshtrial.records import mechanism, parts
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore
-from meshtrial.run import duration, probe
+from meshtrial.run import duration, probe, quiet
+from meshtrial.run.held import unheld_before
 from meshtrial.run.progress import Tell, shown
 from meshtrial.run.provenance import environment
 from meshtrial.run.runner import execute
 from meshtrial.signals import interruptible
-from meshtrial.testbed.base import Testbed
+from meshtrial.testbed.base import Testbed, Watch
 
 HANDOFF = "MESHTRIAL_HANDOFF"
+# Beside that file: what the machine did when the command began, so that a kernel's start is part of the first watch.
+LOOK = "look.json"
 
 
 class Trial:
@@ -89,6 +93,10 @@ class Trial:
         planned = f"{count}, {len(plan.study.treatments)} treatments in {len(blocks)} blocks"
         return "\n".join([*self._aside, f"{plan.study.name}: {planned}; {duration.said(plan, left_s)}"])
 
+    def limits(self) -> tuple[Limit, ...]:
+        """What this plan cannot answer, by itself and by what was recorded here the last time."""
+        return foreseen(self.plan.study, unheld_before(self.plan.study, paths.studies_root()))
+
     def run(self, tell: Tell | None = None) -> StudyData:
         """Execute what is not recorded yet, then analyse everything that is.
 
@@ -106,7 +114,8 @@ class Trial:
         else:
             testbed = make_testbed(self.plan, {} if store is None else store.environment)
             try:
-                store = self._run(testbed, tell)
+                watch = self._watch(testbed)
+                store = self._run(testbed, watch, tell)
             except BaseException:
                 self._say_how_to_go_on(tell)
                 raise
@@ -115,14 +124,21 @@ class Trial:
         self._hand_off(store)
         return analyse(store)
 
-    def _run(self, testbed: Testbed, tell: Tell) -> StudyStore:
+    def _watch(self, testbed: Testbed) -> Watch | None:
+        """Begin to watch other programs where a check holds runs against them, and the user does not forbid it."""
+        if self.plan.study.gates.foreign_load is None or not quiet.patience_s():
+            return None
+        begun = os.environ.get(HANDOFF)
+        return testbed.watch(Path(begun).with_name(LOOK) if begun else None)
+
+    def _run(self, testbed: Testbed, watch: Watch | None, tell: Tell) -> StudyStore:
         if self._store is not None:
             with self._store.locked():
                 testbed.recover(self.plan.study, tell)
         problems = [*testbed.preflight(self.plan.study), *self.probe_problems()]
         if problems:
             raise MissingToolError("; ".join(problems))
-        besides_s = self._besides_s()
+        besides_s, limits = self._besides_s(), self.limits()
         if self._store is None:
             described = environment(self.plan, testbed)
             if self._part is not None:
@@ -131,6 +147,8 @@ class Trial:
         store = self._store
         self._hand_off(store)
         tell(f"study {paths.shown(store.path)}, plan {self.plan.sha256[:12]}, {len(store.runs_here())} runs")
+        for limit in limits:
+            tell(limit.sentence)
 
         def enough(records: Sequence[RunRecord], blocks: int) -> bool:
             decision = decide(self.plan, records, blocks)
@@ -139,7 +157,7 @@ class Trial:
             return decision.stop
 
         with interruptible():
-            execute(store, testbed, tell, enough, besides_s)
+            execute(store, testbed, tell, enough, besides_s, watch)
             if not self._whole(store) and complete(store):
                 mechanism.write_mechanism(store.path, probe.probe_study(self.plan, tell))
         return store

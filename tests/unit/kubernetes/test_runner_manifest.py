@@ -10,8 +10,8 @@ import yaml
 from building import built
 
 from meshtrial import __version__, cli, paths
-from meshtrial.commands.run import INVALID_RUNS, read_given
-from meshtrial.errors import UsageError
+from meshtrial.commands.run import read_given
+from meshtrial.errors import Exit, UsageError
 from meshtrial.report.tables.provenance import FILE as CITATION
 from meshtrial.testbed.kubernetes import KubernetesOptions
 
@@ -72,7 +72,7 @@ def test_what_it_may_take_of_its_node_is_bounded(objects):
 def test_a_job_ends_where_starting_again_would_change_nothing(objects):
     ignored, ended = objects["Job"]["spec"]["podFailurePolicy"]["rules"]
     assert ignored["onPodConditions"][0]["type"] == "DisruptionTarget"
-    assert ended["onExitCodes"]["values"] == [UsageError.exit_code, INVALID_RUNS]
+    assert ended["onExitCodes"]["values"] == [UsageError.exit_code, Exit.EXCLUDED]
     assert ended["onExitCodes"]["containerName"] == objects["Job"]["spec"]["template"]["spec"]["containers"][0]["name"]
 
 
