@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from meshtrial.decoding import NotTextError, text_of
 from meshtrial.errors import MeshtrialError, RecordError, UsageError
 
 T = TypeVar("T")
@@ -49,20 +50,36 @@ def read(kind: type[T], data: Any, root: str = "") -> T:
 
 def read_yaml(path: Path, where: str, holds: str = "a mapping") -> dict[str, Any]:
     """A mapping from a YAML file; UsageError where it is none, or cannot be read, by what the file is called."""
-    import yaml
-
     try:
-        data = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        data = parsed_yaml(path.read_bytes(), where)
     except OSError as error:
         raise UsageError(f"{where}: cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # bytes, dates and digits that are none
-        raise UsageError(f"{where}: is not YAML ({' '.join(str(error).split())[:200]})") from None
     if not isinstance(data, dict):
         raise UsageError(f"{where}: must hold {holds}")
     for name in data:
         if not isinstance(name, str):  # YAML reads 1, on and 2026-01-01 as what they are not meant to be
             raise UsageError(f"{where}: {shortened(name)} is not a name; put it in quotes")
     return data
+
+
+def parsed_yaml(content: bytes, where: str, *, several: bool = False) -> Any:
+    """The one document of a YAML file that somebody wrote, or the list of its several; None where it has none.
+
+    UsageError where it is not YAML, by what the file is called.
+    """
+    import yaml
+
+    try:
+        documents = list(yaml.load_all(text_of(content), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    except NotTextError as error:
+        raise UsageError(f"{where}: {error}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # dates and digits that are none
+        raise UsageError(f"{where}: is not YAML ({' '.join(str(error).split())[:200]})") from None
+    if several:
+        return documents
+    if len(documents) > 1:
+        raise UsageError(f"{where}: holds {len(documents)} documents, separated by ---; must hold one")
+    return documents[0] if documents else None
 
 
 def of_schema(data: Mapping[str, Any], schema: str, where: str) -> dict[str, Any]:

@@ -28,6 +28,8 @@ KINDS = {
     "wrk.txt": "wrk",
     "wrk2.txt": "wrk2",
 }
+# As Windows writes them: with a mark, and without.
+FORMS = ("utf-8-sig", "utf-16", "utf-16-le")
 
 
 def test_there_is_an_output_of_every_form(fixtures):
@@ -48,7 +50,7 @@ def test_one_form_alone_knows_a_file_whatever_its_name(fixtures, tmp_path, name)
         ("", data),
         (".csv", data),
         (".json.gz", gzip.compress(data)),
-        (".txt", b"\xef\xbb\xbf" + data),
+        *((f".{form}", data.replace(b"\n", b"\r\n").decode().encode(form)) for form in FORMS),
     ):
         path = tmp_path / f"x{suffix}"
         path.write_bytes(content)
