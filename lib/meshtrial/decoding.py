@@ -51,7 +51,8 @@ def text_of(data: bytes) -> str:
     if data.startswith((_ZIP, _OLE)):
         sheet = any(sign in data for sign in _SHEETS)
         raise NotTextError("is a spreadsheet: save its sheet as CSV" if sheet else "is a ZIP archive: unpack it")
-    raise NotTextError(f"is neither UTF-8 nor UTF-16 text (byte {place} is 0x{data[place]:02x}): save it as UTF-8")
+    of = ", as in Latin-1 or another code page" if data[place] else ""
+    raise NotTextError(f"is neither UTF-8 nor UTF-16 text (byte {place} is 0x{data[place]:02x}{of}): save it as UTF-8")
 
 
 def _unmarked(data: bytes) -> str:

@@ -46,10 +46,16 @@ def zipped(name):
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ("a;müßig".encode("latin-1"), "is neither UTF-8 nor UTF-16 text (byte 3 is 0xfc): save it as UTF-8"),
+        (
+            "a;müßig".encode("latin-1"),
+            "is neither UTF-8 nor UTF-16 text (byte 3 is 0xfc, as in Latin-1 or another code page): save it as UTF-8",
+        ),
         (b"ab\x00c", "is neither UTF-8 nor UTF-16 text (byte 2 is 0x00): save it as UTF-8"),
         # Nearly all of it beyond Latin: nothing tells it from another form.
-        ("結果".encode("utf-16-le"), "is neither UTF-8 nor UTF-16 text (byte 2 is 0x9c): save it as UTF-8"),
+        (
+            "結果".encode("utf-16-le"),
+            "is neither UTF-8 nor UTF-16 text (byte 2 is 0x9c, as in Latin-1 or another code page): save it as UTF-8",
+        ),
         (codecs.BOM_UTF16_LE + b"a\x00b", "is damaged UTF-16 text, or was cut off (byte 4)"),
         (codecs.BOM_UTF32_LE + b"a\x00\x00\x00\xff", "is damaged UTF-32 text, or was cut off (byte 8)"),
         (zipped("xl/workbook.xml"), "is a spreadsheet: save its sheet as CSV"),

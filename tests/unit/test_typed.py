@@ -76,7 +76,7 @@ def test_a_document_has_the_schema_of_this_version():
     [
         (None, "cannot be read (No such file or directory)"),
         (b"a: [", "is not YAML ("),
-        (b"a: \xff", "is neither UTF-8 nor UTF-16 text (byte 3 is 0xff)"),
+        (b"a: \xff", "is neither UTF-8 nor UTF-16 text (byte 3 is 0xff, as in Latin-1 or another code page)"),
         (b"a: 1\n---\nb: 2", "holds 2 documents, separated by ---; must hold one"),
         (b"- a", "must hold a mapping"),
         (b"", "must hold a mapping"),

@@ -67,7 +67,10 @@ GOOD = (HERE / "fortio-1.3.json").read_bytes()
         ),
         (b"\xff\xfe", "the file is empty"),
         (b"\xff\xfe\x00", "is damaged UTF-16 text, or was cut off (byte 2)"),
-        (b"{\xff}", "is neither UTF-8 nor UTF-16 text (byte 1 is 0xff): save it as UTF-8"),
+        (
+            b"{\xff}",
+            "is neither UTF-8 nor UTF-16 text (byte 1 is 0xff, as in Latin-1 or another code page): save it as UTF-8",
+        ),
         (b"Requests/sec: 12\n", "is not JSON (line 1: Expecting value)"),
         (b"[]", "is not a fortio result but a JSON list; one file holds one run"),
         (b'{"latencies": 1, "b": 2}', "is not a fortio result: no DurationHistogram (it holds latencies, b)"),
