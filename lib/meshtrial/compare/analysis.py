@@ -103,7 +103,10 @@ def _unreported(sample: Sample, metric: Response, sample_floor: float) -> str:
         )
     if len(lacking) == len(sample.runs):
         has = sorted({name for other in sample.runs for name in other.values})
-        return f"{metric.label} ({metric.name}) is in no run; there are {', '.join(has)}"
+        there = (
+            f"there are {', '.join(has)}" if has else f"{run.name} holds no number that can be compared ({run.kind})"
+        )
+        return f"{metric.label} ({metric.name}) is in no run; {there}"
     return f"{metric.label} is missing in {len(lacking)} of {len(sample.runs)} runs, e.g. {run.name} of {run.treatment}"
 
 

@@ -81,7 +81,7 @@ def read_result(path: Path | str) -> FortioResult:
     if data.get("error") or data.get("Error") is True:
         words = ": ".join(str(data[key]) for key in ("message", "exception") if data.get(key))
         raise InputFileError(path, f"fortio reports that this run failed ({words or 'no reason given'})")
-    if not isinstance(data.get("DurationHistogram"), dict):
+    if data.get("DurationHistogram") is None:
         keys = ", ".join(list(data)[:5]) or "nothing"
         raise InputFileError(path, f"is not a fortio result: no DurationHistogram (it holds {keys})")
     return _Reader(data, path, "fortio result").result()
@@ -103,12 +103,11 @@ class _Reader(Fields):
         data = self.data
         qps = data.get("RequestedQPS")
         closed = isinstance(qps, str) and qps.strip().lower() == "max"
-        duration = data.get("RequestedDuration")
+        duration, start = self.text("RequestedDuration"), self.text("StartTime")
         exactly = self.integer("Exactly") or None
         nighthawk = self._from_nighthawk()
         latency = self.histogram("DurationHistogram")
-        failed = isinstance(data.get("ErrorsDurationHistogram"), dict)
-        start = data.get("StartTime")
+        failed = data.get("ErrorsDurationHistogram") is not None
         nanoseconds = self.number("ActualDuration")
         timeout = self.number("HTTPReqTimeOut")
         nocatchup = self.flag("NoCatchUp")
@@ -121,10 +120,10 @@ class _Reader(Fields):
             run_type=self.text("RunType"),
             labels=self.text("Labels"),
             url=self.text("URL") or self.text("Destination"),
-            start_unix_ns=parse_time_ns(start) if isinstance(start, str) else None,
+            start_unix_ns=parse_time_ns(start) if start else None,
             closed_loop=closed,
             requested_rps=None if closed else self.number("RequestedQPS"),
-            requested_duration_s=parse_duration_s(duration) if isinstance(duration, str) and not exactly else None,
+            requested_duration_s=parse_duration_s(duration) if duration and not exactly else None,
             exactly=exactly,
             actual_rps=self.number("ActualQPS"),
             actual_duration_s=None if nanoseconds is None else nanoseconds / 1e9,
@@ -193,7 +192,7 @@ class _Reader(Fields):
 
     def _from_nighthawk(self) -> bool:
         # Nighthawk labels its export, and protobuf writes 64-bit counts as strings; fortio does neither.
-        count = self.data["DurationHistogram"].get("Count")
+        count = self.inside("DurationHistogram").data.get("Count")
         return isinstance(count, str) or (self.text("Labels") or "").startswith("Nighthawk")
 
     def _client(self) -> str | None:

@@ -75,8 +75,22 @@ GOOD = (HERE / "fortio-1.3.json").read_bytes()
         (b"[]", "is not a fortio result but a JSON list; one file holds one run"),
         (b'{"latencies": 1, "b": 2}', "is not a fortio result: no DurationHistogram (it holds latencies, b)"),
         (b'{"DurationHistogram": {"Data": []}}', "is not a whole fortio result: DurationHistogram has no Count"),
-        (b'{"DurationHistogram": {"Count": "many"}}', "is not a whole fortio result: Count is 'many', not a number"),
-        (b'{"DurationHistogram": {"Count": 2.5}}', "is not a whole fortio result: Count is 2.5, not a whole number"),
+        (
+            b'{"DurationHistogram": {"Count": "many"}}',
+            "is not a whole fortio result: Count of DurationHistogram is 'many', not a number",
+        ),
+        (
+            b'{"DurationHistogram": {"Count": 2.5}}',
+            "is not a whole fortio result: Count of DurationHistogram is 2.5, not a whole number",
+        ),
+        (
+            b'{"DurationHistogram": "Count=3"}',
+            "is not a whole fortio result: DurationHistogram is text, not an object",
+        ),
+        (
+            b'{"DurationHistogram": {"Count": 3, "Data": 5}}',
+            "is not a whole fortio result: Data of DurationHistogram is 5, not a list of objects",
+        ),
         (
             b'{"DurationHistogram": {"Count": 3, "Data": [{"Start": 0, "End": 1, "Count": 2}]}}',
             "DurationHistogram does not add up: its buckets hold 2 requests, its Count is 3",

@@ -35,7 +35,9 @@ _LOOP = (
 def _is_summary(source: Source) -> bool:
     if source.holds("metrics", "root_group"):
         return True
-    return source.holds("results", "metadata") and _version(source.fields("")) is not None
+    if not source.holds("results", "metadata") or not isinstance(source.document["metadata"], dict):
+        return False
+    return not {"k6_version", "k6Version"}.isdisjoint(source.document["metadata"])
 
 
 def _is_stream(source: Source) -> bool:
