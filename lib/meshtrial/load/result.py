@@ -163,9 +163,16 @@ class _Reader(Fields):
             raise InputFileError(
                 self.path, f"{name} does not add up: its buckets hold {total} requests, its Count is {count}"
             )
+        if count and (lacking := [key for key in ("Max", "Avg") if exported.number(key) is None]):
+            raise self.broken(f"{name} has no {lacking[0]}")
+        # protobuf's JSON leaves out a smallest latency of 0.
         low, high, mean = (exported.number(key) or 0.0 for key in ("Min", "Max", "Avg"))
         if low < 0:
             raise InputFileError(self.path, f"{name}: the Min is {low:g}")
+        for one in buckets:
+            if one.count and (one.end_s < low * (1 - _SLACK) or one.start_s > high * (1 + _SLACK)):
+                shown = f"the bucket from {one.start_s:g} to {one.end_s:g}"
+                raise InputFileError(self.path, f"{name}: {shown} lies outside of Min {low:g} to Max {high:g}")
         if count and not low - _SLACK * abs(low) <= mean <= high + _SLACK * abs(high):
             raise InputFileError(self.path, f"{name}: the Avg {mean:g} is not between Min {low:g} and Max {high:g}")
         return ExportedHistogram(
