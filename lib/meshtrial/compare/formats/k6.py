@@ -71,9 +71,18 @@ def _read_summary(source: Source, sample_floor: float) -> Recorded:
     median = reading(trend, "med", _MS)
     percentiles |= {} if median is None else {"p50": median}
     ended = parse_time_ns(whole.inside("metadata").text("generated_at") or "")
-    mean, largest = reading(trend, "avg", _MS), reading(trend, "max", _MS)
+    smallest, mean, largest = (reading(trend, called, _MS) for called in ("min", "avg", "max"))
     good = None if requests is None else requests - (failed or 0)
-    told = of_percentiles(source, percentiles, good, sample_floor, mean=mean, largest=largest, failed_inside=not apart)
+    told = of_percentiles(
+        source,
+        percentiles,
+        good,
+        sample_floor,
+        smallest=smallest,
+        mean=mean,
+        largest=largest,
+        failed_inside=not apart,
+    )
     settings = LoadSettings(
         generator="k6",
         client="grpc" if name == _TRENDS[1] else None,
