@@ -51,7 +51,7 @@ def read(kind: type[T], data: Any, root: str = "") -> T:
 def read_yaml(path: Path, where: str, holds: str = "a mapping") -> dict[str, Any]:
     """A mapping from a YAML file; UsageError where it is none, or cannot be read, by what the file is called."""
     try:
-        data = parsed_yaml(path.read_bytes(), where)
+        data = parse_yaml(path.read_bytes(), where)
     except OSError as error:
         raise UsageError(f"{where}: cannot be read ({error.strerror})") from None
     if not isinstance(data, dict):
@@ -62,24 +62,22 @@ def read_yaml(path: Path, where: str, holds: str = "a mapping") -> dict[str, Any
     return data
 
 
-def parsed_yaml(content: bytes, where: str, *, several: bool = False) -> Any:
-    """The one document of a YAML file that somebody wrote, or the list of its several; None where it has none.
-
-    UsageError where it is not YAML, by what the file is called.
-    """
+def parse_yaml(data: bytes, where: str, *, several: bool = False) -> Any:
+    """What a document of YAML says, of several documents a list; UsageError where it is none."""
     import yaml
 
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        documents = list(yaml.load_all(text_of(content), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+        text = text_of(data)
+        return list(yaml.load_all(text, loader)) if several else yaml.load(text, loader)
     except NotTextError as error:
         raise UsageError(f"{where}: {error}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # dates and digits that are none
-        raise UsageError(f"{where}: is not YAML ({' '.join(str(error).split())[:200]})") from None
-    if several:
-        return documents
-    if len(documents) > 1:
-        raise UsageError(f"{where}: holds {len(documents)} documents, separated by ---; must hold one")
-    return documents[0] if documents else None
+        mark = getattr(error, "problem_mark", None)
+        place = f"line {mark.line + 1}: " if mark else ""
+        why = " ".join(str(getattr(error, "problem", "") or error).split())[:200]
+        tab = ", such as a tab: indent with spaces" if "cannot start any token" in why and b"\t" in data else ""
+        raise UsageError(f"{where}: is not YAML ({place}{why}{tab})") from None
 
 
 def of_schema(data: Mapping[str, Any], schema: str, where: str) -> dict[str, Any]:

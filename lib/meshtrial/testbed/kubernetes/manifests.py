@@ -13,16 +13,13 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeAlias
 
-import yaml
-
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes.quantities import cpu_millis
-from meshtrial.typed import parsed_yaml
+from meshtrial.typed import parse_yaml
 
 P = ParamSpec("P")
 Json = dict[str, Any]
 Patch: TypeAlias = Callable[[Json], None]
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 NOTE = "meshtrial.dev/"  # our labels and annotations begin so
 _TEMPLATED = ("Deployment", "StatefulSet", "DaemonSet", "Job")
 
@@ -30,7 +27,7 @@ _TEMPLATED = ("Deployment", "StatefulSet", "DaemonSet", "Job")
 def read(path: Path) -> list[Json]:
     """The documents of a YAML file; a UsageError when it is not there or is no list of Kubernetes objects."""
     try:
-        documents = [item for item in parsed_yaml(path.read_bytes(), str(path), several=True) if item]
+        documents = [item for item in parse_yaml(path.read_bytes(), str(path), several=True) if item]
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror}); is the folder 'manifests' complete?") from None
     for item in documents:

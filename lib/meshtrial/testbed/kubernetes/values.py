@@ -20,7 +20,7 @@ from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes.manifests import Json
 from meshtrial.testbed.kubernetes.meshdata import Choice, Mesh, Release
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.typed import parsed_yaml
+from meshtrial.typed import parse_yaml
 
 # What charts hand to Kubernetes as they get it: they list what is usual, not all that may be there.
 _HANDED_ON = ("annotations", "labels", "selector", "affinity", "securitycontext")
@@ -132,9 +132,9 @@ def _paths(known: Mapping[str, Any], at: tuple[str, ...]) -> Iterator[tuple[str,
 
 def _mapping(given: Any, where: str) -> Json:
     """A mapping as it is given, or read from a YAML file."""
-    if not isinstance(given, Mapping):
+    if isinstance(given, str | Path):
         try:
-            given = parsed_yaml(Path(str(given)).read_bytes(), where) or {}
+            given = parse_yaml(Path(given).read_bytes(), where) or {}
         except OSError as error:
             raise UsageError(f"{where}: {str(given)!r}: {error.strerror}") from None
     if not isinstance(given, dict):

@@ -21,7 +21,7 @@ from meshtrial.design.study import APPS, Treatment
 from meshtrial.envoy.bootstrap import Json
 from meshtrial.errors import UsageError
 from meshtrial.records.schema import Proof
-from meshtrial.typed import parsed_yaml, read
+from meshtrial.typed import parse_yaml, read
 
 # Data planes that are made of Envoys, and those of them that read HTTP.
 VERSIONED, FILTERED = ("sidecar", "node-proxy", "tcp-pair"), ("sidecar",)
@@ -119,14 +119,13 @@ def _version(name: str, path: Path) -> Version:
 
 
 def _changed(name: str, path: Path, content: bytes, digest: str) -> Version:
-    where = f"versions: {name}={path}"
-    data = parsed_yaml(content, where) or {}
+    data = parse_yaml(content, f"versions: {name}={path}") or {}
     try:
         change = read(Change, data)
     except UsageError as error:
-        raise UsageError(f"{where}: {error}") from None
+        raise UsageError(f"versions: {name}={path}: {error}") from None
     if not data:
-        raise UsageError(f"{where}: changes nothing; it may hold http_filters, bootstrap, flags")
+        raise UsageError(f"versions: {name}={path}: changes nothing; it may hold http_filters, bootstrap, flags")
     if not all("name" in item for item in change.http_filters):
-        raise UsageError(f"{where}: each of http_filters has a name, as Envoy takes it")
+        raise UsageError(f"versions: {name}={path}: each of http_filters has a name, as Envoy takes it")
     return Version(name=name, digest=digest, **vars(change))
