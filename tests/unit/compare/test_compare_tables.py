@@ -30,6 +30,7 @@ def test_blocks_pair(bench):
     assert row["response"] == "latency_p50_s"
     assert row["baseline_value"] == pytest.approx(1.35e-3)  # ms became seconds
     assert record["pairing"] == "paired by the table's blocks"
+    assert "widened" not in answer.out  # its values are known to all their digits
 
 
 def test_without_blocks_unpaired(bench):
