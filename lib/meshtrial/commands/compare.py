@@ -136,10 +136,12 @@ def _asked(arguments: argparse.Namespace) -> Request:
 
 def _files(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """Name and patterns of ``NAME=PATTERN [PATTERN ...]``; a shell may have expanded the pattern."""
+    from meshtrial.compare.files import matching
+
     first = words[0]
     name, equals, pattern = first.partition("=")
-    # A file whose own name holds an equals sign is still a file.
-    if not equals or re.search(r"[/*?\[]", name) or Path(first).exists():
+    # What matches files as it is written is a pattern: folders may be called mode=A/run=1.
+    if not equals or re.search(r"[/*?\[]", name) or matching(first):
         return "", tuple(words)
     if not name or not pattern:
         raise UsageError(f"{first!r}: is not NAME=PATTERN, e.g. istio='istio/*.json'")

@@ -72,8 +72,56 @@ def test_a_file_that_cannot_be_used_is_named_with_the_reason(six, name, content,
 
 def test_a_pattern_without_files(six):
     assert six.refused("--baseline", "none/*.json", "--treatment", "x=nothing/*.json")
+    (six.folder / "empty").mkdir()
+    for named in ("x=empty", f"x={'long' * 100}/*.json", "x=~nobody at home/*.json", "x=none/run-1.json/*.json"):
+        answer = six.compare("--baseline", "none/*.json", "--treatment", named)
+        assert (answer.code, answer.err) == (2, f"meshtrial compare: {named[2:]}: matches no file\n")
     answer = six.compare("--baseline", "none/absent.json", "--treatment", "istio/*.json")
     assert (answer.code, answer.err) == (2, "meshtrial compare: none/absent.json: there is no such file\n")
+
+
+@pytest.mark.parametrize("folder", ["bracket [1]", "a*b", "what?", "{x}", "Ergebnisse müßig 結果", "a=b", "[!1]"])
+def test_a_name_that_is_there_is_no_pattern(bench, folder):
+    for k, level in enumerate((0.80, 0.81, 0.82, 0.83)):
+        bench.treatment(f"{folder}/{k}/none", [level], start=4 * k)
+        bench.treatment(f"{folder}/{k}/istio {folder}", [level + 0.2], start=4 * k + 1)
+        # What the name would match if it were a pattern.
+        bench.write(f"bracket 1/{k}/none/run-1.json", "nothing")
+        bench.write(f"axb/{k}/none/run-1.json", "nothing")
+    inside = [
+        ("none=" + folder + "/*/none/*.json", f"istio={folder}/*/istio {folder}/run-[0-9].json"),
+        (f"none={bench.folder}/{folder}/**/none/run-1.json", f"istio={folder}/[0-9]/istio*/run-?.json"),
+    ]
+    for baseline, treatment in inside:
+        answer = bench.compare("--baseline", baseline, "--treatment", treatment, "--metrics", "p50")
+        assert answer.code == 0, answer.err
+        (row,) = answer.record["verdicts"]
+        assert (row["baseline"], row["treatment"]) == ("none", "istio")
+        assert row["baseline_value"] == pytest.approx(0.815e-3)
+
+
+def test_a_file_and_a_folder_are_taken_by_their_own_names(bench):
+    for k in range(3):
+        bench.treatment(f"all/run[{k}]", [0.8 + k / 100], start=k)
+        bench.treatment("mesh [1]", [1.0, 1.01, 1.02], start=1)
+    files = [f"all/run[{k}]/run-1.json" for k in range(3)]
+    answer = bench.compare("--baseline", *files, "--treatment", "mesh [1]", "--metrics", "p50")
+    assert answer.code == 0, answer.err
+    assert [row["treatment"] for row in answer.record["verdicts"]] == ["mesh [1]"]
+
+
+def test_a_pattern_that_matches_is_one_also_with_an_equals_sign_in_it(bench):
+    for mode, level in (("A_kube-proxy", 0.8), ("B_cilium", 1.0)):
+        for k in range(4):
+            bench.treatment(f"mode={mode}/load=L1/run={k}", [level + k / 100], start=k)
+    modes = ("mode=A_kube-proxy/load=L1/run=*/run-1.json", "mode=B_cilium/load=L1/run=*/run-1.json")
+    unnamed = bench.compare("--baseline", modes[0], "--treatment", modes[1], "--metrics", "p50")
+    named = bench.compare("--baseline", f"A={modes[0]}", "--treatment", f"B={modes[1]}", "--metrics", "p50")
+    assert (unnamed.code, named.code) == (0, 0)
+    for answer, names in ((unnamed, ("baseline", "treatment")), (named, ("A", "B"))):
+        (row,) = answer.record["verdicts"]
+        assert (row["baseline"], row["treatment"]) == names
+        assert (row["baseline_value"], row["p"]) == (pytest.approx(0.815e-3), pytest.approx(2 / 70))
 
 
 @pytest.mark.parametrize(
