@@ -87,7 +87,10 @@ def _shaped(frame: pl.DataFrame, path: Path, where: Sequence[tuple[str, str]]) -
         has = ", ".join(_column_name(column) for column in frame.columns[:8]) or "none of any name"
         raise InputFileError(path, f"lacks {', '.join(missing)}; a tidy table has {', '.join(NEEDED)} (this has {has})")
     if "included" in frame.columns:
-        frame = frame.filter(pl.col("included").cast(pl.String).str.to_lowercase() == "true")
+        included = frame["included"].cast(pl.String).str.to_lowercase()
+        for odd in frame["included"].filter(~included.is_in(["true", "false"]).fill_null(False))[:1]:
+            raise InputFileError(path, f"included is {odd!r} in a row, not true or false")
+        frame = frame.filter(included == "true")
     for name, value in where:
         column = known_as(name, [*frame.columns])
         if column not in frame.columns:

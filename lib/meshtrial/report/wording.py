@@ -253,6 +253,12 @@ def effect_interval(row: VerdictRow) -> str:
     return added_interval(row) if row.by_difference else change_interval(row.ci_low, row.ci_high)
 
 
+def effect_in_full(row: VerdictRow) -> str:
+    """The effect with its interval; alone where the interval has no end, or says the same."""
+    shown, ends = effect(row), effect_interval(row)
+    return shown if ends in (shown, UNKNOWN) else f"{shown} ({ends})"
+
+
 def other_effect(row: VerdictRow) -> str:
     """The effect that stands beside it; empty where there is none."""
     if row.by_difference:

@@ -395,6 +395,9 @@ def test_an_interval_without_ends_is_said_to_be_one(bench, make_result):
     assert line.split()[-5:] == ["+9.9", "%", "-", "0.029", "0.029"]
     assert "no end on either side" in answer.flat
     assert " - at " not in answer.flat
+    page = bench.compare(*BOTH, "--html", "o.html") and (bench.folder / "o.html").read_text()
+    assert "(–" not in page
+    assert "– at" not in page
 
 
 def test_medians_that_point_the_other_way_are_explained(bench):

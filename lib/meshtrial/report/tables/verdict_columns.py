@@ -94,10 +94,15 @@ def _verdict_on_page(line: Line) -> Cell:
     return Cell(said, row.verdict, html, ", ".join(filter(None, behind)))
 
 
+def _known(ends: str) -> str:
+    """An interval as a quieter line; none where it has no end."""
+    return "" if ends == wording.UNKNOWN else ends
+
+
 def _change(line: Line) -> Cell:
     row = line.row
-    ends = "" if row.ratio is None else wording.change_interval(row.ci_low, row.ci_high)
-    return Cell(wording.change(row.ratio, row.ci_high), row.ratio, note="" if ends == wording.UNKNOWN else ends)
+    ends = "" if row.ratio is None else _known(wording.change_interval(row.ci_low, row.ci_high))
+    return Cell(wording.change(row.ratio, row.ci_high), row.ratio, note=ends)
 
 
 def _change_on_page(line: Line) -> Cell:
@@ -141,7 +146,7 @@ def _beside(line: Line) -> Cell | None:
         return None
     if row.by_difference:
         return _change(line)
-    return Cell(wording.added(row), note=wording.added_interval(row))
+    return Cell(wording.added(row), note=_known(wording.added_interval(row)))
 
 
 def _values(line: Line) -> Cell | None:
