@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -95,7 +96,6 @@ def main(argv: Sequence[str], out: TextIO, err: TextIO) -> int:
         return Exit.INTERRUPTED
     except BrokenPipeError:
         # The reader of a pipe has gone (`| head`): nothing is wrong and nobody is left to be told.
-        sys.stderr.close()
         return 0
     except (OSError, MemoryError) as error:
         from meshtrial.commands import limits
@@ -108,4 +108,10 @@ def main(argv: Sequence[str], out: TextIO, err: TextIO) -> int:
 
 def entry() -> None:
     """Console script."""
-    sys.exit(main(sys.argv[1:], sys.stdout, sys.stderr))
+    code = main(sys.argv[1:], sys.stdout, sys.stderr)
+    try:
+        print(end="", flush=True)
+    except BrokenPipeError:
+        # Python would try to write the rest once more, complain, and end with a code of its own (120).
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)

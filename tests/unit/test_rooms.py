@@ -17,7 +17,7 @@ ROOT = Path(meshtrial.__file__).parent
 # From the bottom to the top. A room imports its own modules and rooms of the lines below it: not those beside it, not
 # those above it. A name with a dot is a room inside a room.
 ROOMS = (
-    ("", "errors"),  # "" is meshtrial itself
+    ("", "errors", "decoding"),  # "" is meshtrial itself
     ("paths", "signals", "margin", "temporary", "typed", "vocabulary", "waiting"),  # a module each
     ("native", "stats"),  # programs; samples to verdicts, without a study
     ("design",),  # the study, its responses and its sealed plan

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import glob
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -51,18 +52,35 @@ def read_treatment(
     return name, [_merged(name, group, sample_floor) for group in groups]
 
 
+def matching(pattern: str) -> list[Path]:
+    """What a pattern matches, level by level: a name that is there is taken as it is, whatever its characters."""
+    path = _at_home(pattern)
+    found = [Path(path.anchor)]
+    for part in path.parts[bool(path.anchor) :]:
+        found = [inner for folder in found for inner in _called(folder, part)]
+    return list(dict.fromkeys(found))
+
+
+def _called(folder: Path, part: str) -> list[Path]:
+    if os.path.exists(folder / part):  # noqa: PTH110 - what no file can be called is not there
+        return [folder / part]
+    here = [folder] if part == "**" else []
+    return here + [folder / name for name in glob.glob(part, root_dir=folder, recursive=True)]  # noqa: PTH207
+
+
+def _at_home(pattern: str) -> Path:
+    return Path(os.path.expanduser(pattern))  # noqa: PTH111 - ~name of nobody is a name like others
+
+
 def _expand(pattern: str) -> list[Path]:
-    path = Path(pattern).expanduser()
-    if path.is_dir():
-        files = [file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")]
-    elif path.exists():
-        files = [path]
-    else:
-        matches = (Path(match) for match in glob.glob(str(path), recursive=True))  # noqa: PTH207 (absolute patterns)
-        files = [file for file in matches if file.is_file()]
+    path, found = _at_home(pattern), matching(pattern)
+    is_name = found == [path]
+    if is_name and path.is_dir():
+        found = [file for file in path.iterdir() if not file.name.startswith(".")]
+    files = found if found == [path] else [file for file in found if file.is_file()]
     if not files:
         wild = any(c in pattern for c in "*?[")
-        raise InputFileError(path, "matches no file" if wild or path.is_dir() else "there is no such file")
+        raise InputFileError(path, "matches no file" if wild or is_name else "there is no such file")
     return sorted(files, key=_natural)
 
 

@@ -55,7 +55,10 @@ def without_blocks(table: FloatArray) -> FloatArray:
 
 def change_text(size: float, scale: Scale = "ratio") -> str:
     """A change on the scale of the analysis, as a reader wants it: per cent, or the response's unit."""
-    return f"{math.expm1(size):+.1%}" if scale == "ratio" else f"{size:+.3g}"
+    if scale == "difference":
+        return f"{size:+.3g}"
+    share = math.expm1(size)
+    return f"{share:+.1%}" if abs(share) >= 0.0005 or not share else f"{100 * share:+.1g}%"
 
 
 def spearman(x: FloatArray, y: FloatArray) -> tuple[float, float]:

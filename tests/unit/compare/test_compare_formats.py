@@ -94,6 +94,15 @@ def test_a_percentile_that_the_form_lacks_is_told_with_the_way_to_it(bench):
     assert "it needs 5000 good requests in every run, none/0 has 192" in few.flat
 
 
+def test_files_without_a_number_are_said_to_hold_none(bench):
+    for name in ("none/0", "none/1", "istio/0", "istio/1"):
+        bench.write(name, json.dumps({"root_group": {}, "metrics": {"http_req_duration": {"values": {}}, name: {}}}))
+    assert bench.refused(*ASKED) == (
+        "meshtrial compare: nothing to compare: p50 latency (latency_p50_s) is in no run; none/0 holds no number that "
+        "can be compared (k6 summary)\n"
+    )
+
+
 def test_iterations_that_k6_dropped_are_a_missed_rate(bench):
     both(bench, k6)
     for k, level in enumerate(HIGH):

@@ -12,6 +12,7 @@ from meshtrial.stats.diagnostics import (
     autocorrelation,
     baseline_modes,
     carry_over,
+    change_text,
     dependent_blocks,
     diagnose,
     drift,
@@ -66,6 +67,20 @@ def test_drift() -> None:
     assert "+" in drift(named(np.exp(drifting)), times)[0].message
     assert "drift by -" in drift(named(np.exp(-drifting)), times)[0].message
     assert drift(named(np.exp(values)), times) == ()
+
+
+@pytest.mark.parametrize(
+    ("size", "scale", "text"),
+    [
+        (math.log(1.25), "ratio", "+25.0%"),
+        (math.log(1.0002), "ratio", "+0.02%"),
+        (-0.0004, "ratio", "-0.04%"),
+        (0.0, "ratio", "+0.0%"),
+        (-0.00123, "difference", "-0.00123"),
+    ],
+)
+def test_a_change_is_said_with_a_digit_that_is_not_zero(size, scale, text) -> None:
+    assert change_text(size, scale) == text
 
 
 def test_position() -> None:

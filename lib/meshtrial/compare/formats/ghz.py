@@ -71,8 +71,10 @@ def _of_summary(source: Source, whole: Fields, good: int, sample_floor: float) -
         if share is not None and latency is not None:
             percentiles[f"p{share}"] = Reading(latency * _NS)
     # Its average is over failed calls too, so it is left out.
-    slowest = reading(whole, "slowest", _NS)
-    return of_percentiles(source, percentiles, good, sample_floor, largest=slowest, failed_inside=False)
+    fastest, slowest = reading(whole, "fastest", _NS), reading(whole, "slowest", _NS)
+    return of_percentiles(
+        source, percentiles, good, sample_floor, smallest=fastest, largest=slowest, failed_inside=False
+    )
 
 
 FORMAT = Format("ghz", holding("latencyDistribution", "statusCodeDistribution", "count"), _read)

@@ -54,11 +54,12 @@ def _read_text(source: Source, sample_floor: float) -> Recorded:
         body_bytes=float(size[1]) if size else None,
     )
     mean = _reading(source, summary["Average"]) if whole else None
+    smallest = _reading(source, summary["Fastest"]) if "Fastest" in summary else None
     largest = _reading(source, summary["Slowest"])
     return recorded(
         source,
         "hey",
-        of_percentiles(source, percentiles, good, sample_floor, mean=mean, largest=largest),
+        of_percentiles(source, percentiles, good, sample_floor, smallest=smallest, mean=mean, largest=largest),
         settings,
         requests=answered + lost,
         failed=answered - good + lost,

@@ -35,7 +35,9 @@ _LOOP = (
 def _is_summary(source: Source) -> bool:
     if source.holds("metrics", "root_group"):
         return True
-    return source.holds("results", "metadata") and _version(source.fields("")) is not None
+    if not source.holds("results", "metadata") or not isinstance(source.document["metadata"], dict):
+        return False
+    return not {"k6_version", "k6Version"}.isdisjoint(source.document["metadata"])
 
 
 def _is_stream(source: Source) -> bool:
@@ -69,9 +71,18 @@ def _read_summary(source: Source, sample_floor: float) -> Recorded:
     median = reading(trend, "med", _MS)
     percentiles |= {} if median is None else {"p50": median}
     ended = parse_time_ns(whole.inside("metadata").text("generated_at") or "")
-    mean, largest = reading(trend, "avg", _MS), reading(trend, "max", _MS)
+    smallest, mean, largest = (reading(trend, called, _MS) for called in ("min", "avg", "max"))
     good = None if requests is None else requests - (failed or 0)
-    told = of_percentiles(source, percentiles, good, sample_floor, mean=mean, largest=largest, failed_inside=not apart)
+    told = of_percentiles(
+        source,
+        percentiles,
+        good,
+        sample_floor,
+        smallest=smallest,
+        mean=mean,
+        largest=largest,
+        failed_inside=not apart,
+    )
     settings = LoadSettings(
         generator="k6",
         client="grpc" if name == _TRENDS[1] else None,

@@ -26,6 +26,7 @@ from meshtrial.load.result import Bucket, ExportedHistogram
 from meshtrial.load.settings import LoadSettings
 
 _SLACK = 1e-6
+_ROUNDED = 1e-3  # a histogram rounds what it counts, and not the smallest and the largest of it
 
 
 @dataclass(frozen=True)
@@ -72,12 +73,19 @@ def of_requests(
 
 
 def of_counts(
-    source: Source, ends_s: Sequence[float], counts: Sequence[int], sample_floor: float, first_s: float | None = None
+    source: Source,
+    ends_s: Sequence[float],
+    counts: Sequence[int],
+    sample_floor: float,
+    first_s: float | None = None,
+    *,
+    smallest_s: float | None = None,
+    largest_s: float | None = None,
 ) -> Latencies:
     """Quantiles of counts in buckets that follow each other, by where each ends.
 
     The last may be endless, and no quantile is taken from it then. The first begins at ``first_s``; without it, it is
-    one value, its end.
+    one value, its end. A bucket beyond the smallest or the largest latency, where the file says these, is refused.
     """
     endless = bool(ends_s) and math.isinf(ends_s[-1])
     _require_sound(source, np.asarray(ends_s[:-1] if endless else ends_s, dtype=np.float64))
@@ -89,10 +97,17 @@ def of_counts(
         if count:
             buckets.append(Bucket(start, max(start, end), count))
         start = end
+    for name, beyond in (
+        ("minimum", smallest_s is not None and buckets and buckets[0].end_s < smallest_s * (1 - _ROUNDED)),
+        ("maximum", largest_s is not None and buckets and buckets[-1].start_s > largest_s * (1 + _ROUNDED)),
+    ):
+        if beyond:
+            raise InputFileError(source.path, f"its counts lie beyond its {name}: it is damaged, or was edited")
     total = sum(bucket.count for bucket in buckets)
     if not total:
         return Latencies({}, {})
-    low, high = buckets[0].start_s, buckets[-1].end_s
+    low = max(buckets[0].start_s, smallest_s or 0.0)
+    high = buckets[-1].end_s if largest_s is None else min(buckets[-1].end_s, largest_s)
     exported = ExportedHistogram(total, low, high, low, None, None, tuple(buckets))
     values, bounds = histogram_quantiles(exported, sample_floor)
     kept = {name: value for name, value in values.items() if math.isfinite(value)}
@@ -105,6 +120,7 @@ def of_percentiles(
     good: int | None,
     sample_floor: float,
     *,
+    smallest: Reading | None = None,
     mean: Reading | None = None,
     largest: Reading | None = None,
     failed_inside: bool = True,
@@ -112,16 +128,19 @@ def of_percentiles(
     """Percentiles as the tool computed them (``p50``, ``p999``), those that the sample floor allows.
 
     ``good`` are the requests behind them; where the file does not say, all are taken. What contradicts itself is
-    refused: a higher percentile that is smaller than a lower one, a maximum below the mean or any of them.
+    refused: a higher percentile that is smaller than a lower one, a minimum above the mean or any of them, a maximum
+    below.
     """
     if good == 0:  # what a tool prints of nothing is no latency
         return Latencies({}, {})
     known = {key: percentiles[key] for key in QUANTILES if key in percentiles}
-    _require_sound(source, np.array([reading.value_s for reading in (*known.values(), *filter(None, (mean, largest)))]))
+    between = known if mean is None else known | {"mean": mean}
+    ends = filter(None, (smallest, largest))
+    _require_sound(source, np.array([reading.value_s for reading in (*between.values(), *ends)]))
     ordered = [*itertools.pairwise(known.items())]
-    if largest is not None:  # above all of them, and above the mean
-        below = known | ({"mean": mean} if mean is not None else {})
-        ordered += [(item, ("maximum", largest)) for item in below.items()]
+    for item in between.items():
+        ordered += [] if smallest is None else [(("minimum", smallest), item)]
+        ordered += [] if largest is None else [(item, ("maximum", largest))]
     for (low, one), (high, other) in ordered:
         if other.value_s < (one.value_s - one.width_s - other.width_s) * (1 - _SLACK):
             raise InputFileError(source.path, f"its {high} is smaller than its {low}: it is damaged, or was edited")

@@ -46,7 +46,7 @@ def _read_table(source: Source, sample_floor: float) -> Recorded:
         for key, q in PERCENTILES.items()
         if (rounded := _rounded(total, f"{q.label.removeprefix('p')}%")) is not None
     }
-    mean, largest = reading(total, "Average Response Time", _MS), reading(total, "Max Response Time", _MS)
+    smallest, mean, largest = (reading(total, f"{which} Response Time", _MS) for which in ("Min", "Average", "Max"))
     settings = LoadSettings(
         generator="locust",
         closed_loop=True,
@@ -56,7 +56,9 @@ def _read_table(source: Source, sample_floor: float) -> Recorded:
     return recorded(
         source,
         "Locust table",
-        of_percentiles(source, percentiles, requests - failed, sample_floor, mean=mean, largest=largest),
+        of_percentiles(
+            source, percentiles, requests - failed, sample_floor, smallest=smallest, mean=mean, largest=largest
+        ),
         settings,
         requests=requests,
         failed=failed,
@@ -76,6 +78,8 @@ def _read_json(source: Source, sample_floor: float) -> Recorded:
         summed += entry.number("total_response_time") or 0.0
         for written, count in entry.counts("response_times").items():
             counts[_milliseconds(entry, written)] += count
+    least = [ms * _MS for entry in entries if (ms := entry.number("min_response_time")) is not None]
+    most = [ms * _MS for entry in entries if (ms := entry.number("max_response_time")) is not None]
     starts = [moment for entry in entries if (moment := entry.number("start_time")) is not None]
     ends = [moment for entry in entries if (moment := entry.number("last_request_timestamp")) is not None]
     if not starts or not counts or not requests:
@@ -93,7 +97,14 @@ def _read_json(source: Source, sample_floor: float) -> Recorded:
     return recorded(
         source,
         "Locust JSON",
-        of_counts(source, *_buckets(counts), sample_floor, first_s=0.0),
+        of_counts(
+            source,
+            *_buckets(counts),
+            sample_floor,
+            first_s=0.0,
+            smallest_s=min(least, default=None),
+            largest_s=max(most, default=None),
+        ),
         settings,
         requests=requests,
         failed=failed,

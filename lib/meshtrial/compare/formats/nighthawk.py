@@ -108,8 +108,8 @@ def _latencies(source: Source, statistic: Fields, sample_floor: float) -> Latenc
         before = count
     if not ends or before != statistic.integer("count"):
         raise statistic.broken(f"the percentiles of {_ID} end at {before} of {statistic.data.get('count')!r} requests")
-    counted = of_counts(source, ends, counts, sample_floor)
-    mean, largest = _seconds(statistic, "mean"), _seconds(statistic, "max")
+    smallest, mean, largest = (_seconds(statistic, called) for called in ("min", "mean", "max"))
+    counted = of_counts(source, ends, counts, sample_floor, smallest_s=smallest, largest_s=largest)
     values = dict(counted.values)
     values |= {} if mean is None else {"latency_mean_s": mean}
     values |= {"latency_max_s": ends[-1] if largest is None else largest}

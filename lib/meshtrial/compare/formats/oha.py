@@ -39,9 +39,18 @@ def _read_summary(source: Source, sample_floor: float) -> Recorded:
         requests=answered + sum(errors.values()),
         body_bytes=summary.number("sizePerRequest"),
     )
-    mean, largest = reading(summary, "average", 1.0), reading(summary, "slowest", 1.0)
+    smallest, mean, largest = (reading(summary, called, 1.0) for called in ("fastest", "average", "slowest"))
     inside, percentiles = not apart and good < answered, readings(listed, "p{}", 1.0)
-    told = of_percentiles(source, percentiles, good, sample_floor, mean=mean, largest=largest, failed_inside=inside)
+    told = of_percentiles(
+        source,
+        percentiles,
+        good,
+        sample_floor,
+        smallest=smallest,
+        mean=mean,
+        largest=largest,
+        failed_inside=inside,
+    )
     requests, failed = answered + lost, answered - good + lost
     note = f"oha's own percentiles; {_LOOP}"
     return recorded(source, "oha", told, settings, requests=requests, failed=failed, notes=(note,))

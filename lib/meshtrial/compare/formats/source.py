@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from meshtrial.load.fields import Fields
-from meshtrial.load.files import InputFileError, read_bytes
+from meshtrial.load.files import InputFileError, read_bytes, text_in
 from meshtrial.load.recorded import Recorded
 from meshtrial.typed import shortened
 
@@ -25,7 +25,7 @@ _HEAD_BYTES = 4096
 
 @dataclass(frozen=True)
 class Source:
-    """A file's bytes, unpacked, and what they look like."""
+    """A file's bytes, unpacked and text in UTF-8, and what they look like."""
 
     path: Path
     data: bytes
@@ -37,16 +37,13 @@ class Source:
 
     @cached_property
     def head(self) -> str:
-        """How it begins, as text whatever it is."""
-        return self.data[:_HEAD_BYTES].decode("utf-8", errors="replace").removeprefix("\ufeff").lstrip()
+        """How it begins, as text whatever it is; lines end as in :attr:`text`."""
+        return self.data[:_HEAD_BYTES].decode("utf-8", errors="replace").replace("\r\n", "\n").lstrip()
 
     @cached_property
     def text(self) -> str:
-        """The whole as text; what is not UTF-8 is refused."""
-        try:
-            return self.data.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise InputFileError(self.path, f"is not text (byte {error.start} is not UTF-8)") from None
+        """The whole as text, whose lines end as on Unix; what is no text is refused."""
+        return text_in(self.data, self.path).replace("\r\n", "\n")
 
     @cached_property
     def document(self) -> Any:

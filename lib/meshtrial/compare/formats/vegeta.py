@@ -54,11 +54,11 @@ def _read_report(source: Source, sample_floor: float) -> Recorded:
         requests=requests,
         body_bytes=whole.inside("bytes_in").number("mean"),
     )
-    mean, largest = reading(latencies, "mean", _NS), reading(latencies, "max", _NS)
+    smallest, mean, largest = (reading(latencies, called, _NS) for called in ("min", "mean", "max"))
     return recorded(
         source,
         "vegeta report",
-        of_percentiles(source, percentiles, good, sample_floor, mean=mean, largest=largest),
+        of_percentiles(source, percentiles, good, sample_floor, smallest=smallest, mean=mean, largest=largest),
         settings,
         requests=requests,
         failed=requests - good,

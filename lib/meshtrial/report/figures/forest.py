@@ -263,10 +263,7 @@ def _row(axis: Axes, place: int, row: VerdictRow, added: bool, look: palette.Loo
 
 
 def _numbers(row: VerdictRow) -> str:
-    if not row.n_blocks:
-        return ""
-    effect, interval = wording.effect(row), wording.effect_interval(row)
-    return effect if effect == interval else f"{effect} ({interval})"
+    return wording.effect_in_full(row) if row.n_blocks else ""
 
 
 def _why_not_drawn(row: VerdictRow) -> str:

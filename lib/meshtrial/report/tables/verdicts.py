@@ -148,7 +148,7 @@ def in_words(row: VerdictRow, counted: str = "blocks") -> str:
     parts = [said]
     if row.n_blocks:
         beside = wording.other_effect(row)
-        parts.append(f"{wording.effect(row)} ({wording.effect_interval(row)})" + (f", {beside}" if beside else ""))
+        parts.append(wording.effect_in_full(row) + (f", {beside}" if beside else ""))
         parts[-1] += f" over {row.n_blocks} {counted}"
     if row.after_the_fact:
         parts.append("after the fact")

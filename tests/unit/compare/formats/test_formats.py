@@ -1,8 +1,11 @@
 """Which form a file has is told by what it holds; where it carries too little, what carries enough."""
 
+import functools
 import gzip
+import json
 
 import pytest
+from refused import missing
 
 from meshtrial import paths
 from meshtrial.compare.formats import FORMATS, read_file
@@ -28,6 +31,9 @@ KINDS = {
     "wrk.txt": "wrk",
     "wrk2.txt": "wrk2",
 }
+K6_GOOD = "{expected_response:true}"
+# As Windows writes them: with a mark, and without.
+FORMS = ("utf-8-sig", "utf-16", "utf-16-le")
 
 
 def test_there_is_an_output_of_every_form(fixtures):
@@ -48,7 +54,7 @@ def test_one_form_alone_knows_a_file_whatever_its_name(fixtures, tmp_path, name)
         ("", data),
         (".csv", data),
         (".json.gz", gzip.compress(data)),
-        (".txt", b"\xef\xbb\xbf" + data),
+        *((f".{form}", data.replace(b"\n", b"\r\n").decode().encode(form)) for form in FORMS),
     ):
         path = tmp_path / f"x{suffix}"
         path.write_bytes(content)
@@ -64,6 +70,44 @@ def test_a_latency_is_a_latency_in_seconds(read, name):
     assert all(1e-5 < value < 1 for value in latencies.values()), latencies
     ordered = [latencies[key] for key in ("latency_p50_s", "latency_p90_s", "latency_p99_s") if key in latencies]
     assert ordered == sorted(ordered)
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "end", "said"),
+    [
+        ("k6-summary-export.json", ("metrics", f"http_req_duration{K6_GOOD}", "min"), 1e4, "minimum"),
+        ("k6-handle-summary.json", ("metrics", f"http_req_duration{K6_GOOD}", "values", "min"), 1e4, "minimum"),
+        ("vegeta-report.json", ("latencies", "min"), 1e10, "minimum"),
+        ("vegeta-report.json", ("latencies", "max"), 1, "maximum"),
+        ("oha.json", ("summary", "fastest"), 10, "minimum"),
+        ("oha.json", ("summary", "slowest"), 1e-9, "maximum"),
+        ("ghz.json", ("fastest",), 1e10, "minimum"),
+        ("locust.json", (0, "min_response_time"), 1e4, "minimum"),
+        ("locust.json", (0, "max_response_time"), 1e-4, "maximum"),
+    ],
+)
+def test_latencies_beyond_the_ends_that_a_file_names_are_refused(refused, fixtures, name, place, end, said):
+    whole = json.loads((fixtures / name).read_text())
+    if name == "ghz.json":
+        del whole["details"]  # its own percentiles are taken then
+    elif name == "locust.json":
+        whole = whole[:1]
+    *way, last = place
+    functools.reduce(lambda at, key: at[key], way, whole)[last] = end
+    assert missing(refused(whole), [said]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "instead"),
+    [
+        ("hey.txt", "Fastest:\t0.0001", "Fastest:\t0.1001"),
+        ("locust_stats.csv", "Min Response Time,Max Response Time", "Max Response Time,Min Response Time"),
+    ],
+)
+def test_latencies_beyond_the_ends_of_a_text_or_a_table_are_refused(refused, fixture_text, name, written, instead):
+    text = fixture_text(name)
+    assert written in text
+    assert missing(refused(text.replace(written, instead)), ["smaller"]) == []
 
 
 @pytest.mark.parametrize("name", KINDS)

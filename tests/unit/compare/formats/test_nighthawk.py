@@ -62,10 +62,13 @@ def test_what_is_not_whole(refused, whole):
     assert refused(whole) == f"{what}: there is no result named global"
 
 
-@pytest.mark.parametrize(("changes", "below"), [({"mean": "5s"}, "mean"), ({"max": "0.0003s"}, "p99")])
-def test_nothing_is_above_its_maximum(refused, whole, changes, below):
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [({"mean": "5s"}, ["maximum", "mean"]), ({"max": "0.0003s"}, ["maximum"]), ({"min": "0.0003s"}, ["minimum"])],
+)
+def test_nothing_is_beyond_its_ends(refused, whole, changes, named):
     latency(whole).update(changes)
-    assert missing(refused(whole), ["maximum", below]) == []
+    assert missing(refused(whole), named) == []
 
 
 def test_numbers_that_are_too_large(refused, whole):

@@ -53,7 +53,11 @@ def test_rows_with_and_without_a_header():
         (b"a,b\n1,2,3\n", (), "is not a whole CSV: row 2 has 3 values for 2 columns"),
         (b"1\n", ("a", "b"), "is not a whole CSV: row 1 has 1 values for 2 columns"),
         (b"1,2", ("a", "b"), "its last row is truncated: the CSV was cut off, measure again"),
-        (b"a,b\n\xff,2\n", (), "is not text (byte 4 is not UTF-8)"),
+        (
+            b"a,b\n\xff,2\n",
+            (),
+            "is neither UTF-8 nor UTF-16 text (byte 4 is 0xff, as in Latin-1 or another code page): save it as UTF-8",
+        ),
     ],
 )
 def test_a_table_that_is_not_whole(data, names, reason):
