@@ -8,7 +8,7 @@ lie between two of them, and the distance of these is its resolution.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,10 +35,11 @@ class Requests:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many requests took at most as long as each edge; the edges rise, and none took as short as the first."""
+    """How many requests took at most as long as each edge: at least so many, and at most; the edges rise."""
 
     edges_s: NDArray[Any]
-    cumulated: NDArray[Any]
+    at_least: NDArray[Any]
+    at_most: NDArray[Any]
     count: int  # those beyond the last edge included
 
     @classmethod
@@ -53,7 +54,14 @@ class Counts:
             up_to[bucket.end_s] = count
         up_to.pop(math.inf, None)
         edges = sorted(up_to)
-        return cls(np.array(edges), np.array([up_to[edge] for edge in edges]), count)
+        counts = np.array([up_to[edge] for edge in edges])
+        return cls(np.array(edges), counts, counts, count)
+
+    def narrowed(self, at_most: Mapping[float, int]) -> Counts:
+        """With what else is known: at most so many took at most so long."""
+        edges = np.unique([*self.edges_s, *at_most])
+        known = np.array([at_most.get(edge, self.count) for edge in edges])
+        return Counts(edges, _least(self, edges), np.minimum(known, _most(self, edges)), self.count)
 
 
 Pool = Requests | Counts
@@ -101,13 +109,13 @@ def _between(parts: Sequence[Counts], q: float) -> tuple[float, float] | None:
 
 def _least(part: Counts, edges: NDArray[Any]) -> Any:
     before = np.searchsorted(part.edges_s, edges, side="right") - 1
-    return np.append(part.cumulated, 0)[before]  # before the first edge stands none
+    return np.append(part.at_least, 0)[before]  # before the first edge stands none
 
 
 def _most(part: Counts, edges: NDArray[Any]) -> Any:
     after = np.searchsorted(part.edges_s, edges, side="left")
-    return np.append(part.cumulated, part.count)[after]
+    return np.append(part.at_most, part.count)[after]
 
 
 def _likely(part: Counts, edges: NDArray[Any]) -> Any:
-    return np.interp(edges, part.edges_s, part.cumulated, left=0)
+    return np.interp(edges, part.edges_s, part.at_most, left=0)

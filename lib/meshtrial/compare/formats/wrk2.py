@@ -18,13 +18,17 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import re
+from collections.abc import Sequence
 
-from meshtrial.compare.formats.latencies import Latencies, Reading, of_counts, of_percentiles, recorded
+from meshtrial.compare.formats.latencies import Latencies, Reading, of_percentiles, recorded
+from meshtrial.compare.formats.pooling import Counts
 from meshtrial.compare.formats.source import Format, Source, saying
 from meshtrial.design.responses import QUANTILES
 from meshtrial.load.files import InputFileError
 from meshtrial.load.recorded import Recorded
+from meshtrial.load.result import Bucket
 from meshtrial.load.settings import LoadSettings
 
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -132,14 +136,26 @@ def _latencies(
     latencies = of_percentiles(source, percentiles, good, sample_floor, mean=mean, largest=largest)
     if spectrum is None or not rows:
         return latencies
-    ends = [_in_ms(value) for value, *_ in rows]
-    if int(rows[-1][2]) != int(spectrum[3]):
-        reason = f"its spectrum ends at {rows[-1][2]} of {spectrum[3]} requests: it was cut off, or was edited"
+    return dataclasses.replace(latencies, pool=_counts(source, rows, int(spectrum[3])))
+
+
+def _counts(source: Source, rows: Sequence[tuple[str, str, str]], total: int) -> Counts:
+    """The spectrum as counts. Each line has a value, a share, and how many requests took at most that value."""
+    ends = [_in_ms(value) for value, _, _ in rows]
+    counted = [0, *(int(count) for _, _, count in rows)]
+    starts = [max(0.0, ends[0].value_s - ends[0].width_s), *(end.value_s for end in ends)]
+    if counted[-1] != total or starts != sorted(starts) or counted != sorted(counted):
+        reason = f"its spectrum falls, or ends at {counted[-1]} of {total} requests: it was cut off, or was edited"
         raise InputFileError(source.path, reason)
-    counts = [int(after[2]) - int(before[2]) for before, after in itertools.pairwise([("", "", 0), *rows])]
-    first_s = max(0.0, ends[0].value_s - ends[0].width_s)
-    counted = of_counts(source, [end.value_s for end in ends], counts, sample_floor, first_s)
-    return dataclasses.replace(latencies, pool=counted.pool)
+    edges = zip(itertools.pairwise(starts), itertools.pairwise(counted), strict=True)
+    counts = Counts.of([Bucket(start, end, after - before) for (start, end), (before, after) in edges])
+    # The line of a share has the first value that so many requests do not exceed: fewer do not exceed the value before.
+    below = {
+        end.value_s - end.width_s: math.ceil(float(share) * total - 1e-9) - 1
+        for end, (_, share, _) in zip(ends, rows, strict=True)
+        if float(share) in QUANTILES.values()
+    }
+    return counts.narrowed(below)
 
 
 def _reading(value: str, unit: str) -> Reading:

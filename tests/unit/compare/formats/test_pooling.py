@@ -39,6 +39,15 @@ def test_counts_between_other_edges_leave_more_open():
     assert widths == {"latency_p50_s": pytest.approx(1.0)}
 
 
+def test_what_else_is_known_narrows_the_quantile():
+    part = counts((0, 1, 10), (1, 2, 10))
+    assert pooled([part], 10.0)[1] == {"latency_p50_s": pytest.approx(1.0)}
+    # At most 9 of 20 took up to 0.9 s, so the tenth took longer.
+    values, widths = pooled([part.narrowed({0.9: 9})], 10.0)
+    assert 0.9 < values["latency_p50_s"] <= 1.0
+    assert widths == {"latency_p50_s": pytest.approx(0.1)}
+
+
 def test_no_quantile_beyond_an_edge_that_is_not_there():
     parts = [counts((0, 1, 80), (1, math.inf, 20)), counts((0, 1, 100))]
     values, _ = pooled(parts, 1.0)
