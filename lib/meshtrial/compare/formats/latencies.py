@@ -10,13 +10,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meshtrial.compare.formats.source import Source
+from meshtrial.compare.formats.pooling import Counts, Pool, Requests
+from meshtrial.compare.formats.source import Source, several_runs
 from meshtrial.design.responses import PERCENTILES, QUANTILES
 from meshtrial.load import quantiles
 from meshtrial.load.fields import Fields
@@ -36,6 +37,14 @@ class Latencies:
     values: Mapping[str, float]  # response to seconds
     bounds: Mapping[str, float]  # resolution in seconds
     failed_inside: bool = False  # failed requests are among those that were counted
+    pool: Pool | None = None  # what these come from; None where the file has percentiles alone
+
+
+@dataclass(frozen=True)
+class Poolable(Recorded):
+    """A run whose file keeps its requests, or counts of them: generators of one run can be merged."""
+
+    pool: Pool = field(kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -65,11 +74,21 @@ def of_requests(
     every: NDArray[Any] = np.asarray(latencies_s, dtype=np.float64)
     _require_sound(source, every)
     kept = every[np.asarray(good, dtype=bool)]
+    pool = Requests(kept, resolution_s)
     if not kept.size:
-        return Latencies({}, {})
+        return Latencies({}, {}, pool=pool)
     values = {f"latency_{q}_s": value for q, value in quantiles.exact(kept, sample_floor).items()}
     bounds = dict.fromkeys(values, resolution_s)
-    return Latencies(values | {"latency_mean_s": float(kept.mean()), "latency_max_s": float(kept.max())}, bounds)
+    values |= {"latency_mean_s": float(kept.mean()), "latency_max_s": float(kept.max())}
+    return Latencies(values, bounds, pool=pool)
+
+
+def refuse_repeated(source: Source, ends: Sequence[float], latencies_s: Sequence[float]) -> None:
+    """Refuse requests all of which stand there several times, each with its end and its latency."""
+    distinct = len(set(zip(ends, latencies_s, strict=True)))
+    if 0 < 2 * distinct <= len(ends):
+        times = len(ends) // distinct
+        raise several_runs(source.path, times, f"each of {distinct} requests stands there {times} times")
 
 
 def of_counts(
@@ -104,14 +123,15 @@ def of_counts(
         if beyond:
             raise InputFileError(source.path, f"its counts lie beyond its {name}: it is damaged, or was edited")
     total = sum(bucket.count for bucket in buckets)
+    pool = Counts.of(buckets)
     if not total:
-        return Latencies({}, {})
+        return Latencies({}, {}, pool=pool)
     low = max(buckets[0].start_s, smallest_s or 0.0)
     high = buckets[-1].end_s if largest_s is None else min(buckets[-1].end_s, largest_s)
     exported = ExportedHistogram(total, low, high, low, None, None, tuple(buckets))
     values, bounds = histogram_quantiles(exported, sample_floor)
     kept = {name: value for name, value in values.items() if math.isfinite(value)}
-    return Latencies(kept, {name: bounds[name] for name in kept}, failed_inside=True)
+    return Latencies(kept, {name: bounds[name] for name in kept}, failed_inside=True, pool=pool)
 
 
 def of_percentiles(
@@ -204,7 +224,17 @@ def recorded(
     if failed and latencies.failed_inside:
         said.append("failed requests are inside the quantiles: the file does not keep them apart")
     start = None if settings.start_unix_ns is None else settings.start_unix_ns / 1e9
-    return Recorded(source.path, kind, responses, latencies.bounds, settings, start, tuple(said), further)
+    run: dict[str, Any] = {
+        "path": source.path,
+        "kind": kind,
+        "responses": responses,
+        "bounds": latencies.bounds,
+        "settings": settings,
+        "start_unix_s": start,
+        "notes": tuple(said),
+        "further": further,
+    }
+    return Recorded(**run) if latencies.pool is None else Poolable(**run, pool=latencies.pool)
 
 
 def _require_sound(source: Source, latencies_s: NDArray[Any]) -> None:

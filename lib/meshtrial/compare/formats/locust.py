@@ -11,7 +11,7 @@ import math
 from collections import Counter
 
 from meshtrial.compare.formats.latencies import Reading, of_counts, of_percentiles, reading, recorded
-from meshtrial.compare.formats.source import Format, Source, beginning
+from meshtrial.compare.formats.source import Format, Source, beginning, several_runs
 from meshtrial.design.responses import PERCENTILES
 from meshtrial.load.fields import Fields
 from meshtrial.load.files import InputFileError
@@ -19,7 +19,8 @@ from meshtrial.load.recorded import Recorded
 from meshtrial.load.settings import LoadSettings
 
 _MS = 1e-3
-_COLUMNS = "Type,Name,Request Count,Failure Count"
+_COLUMNS = r"^\"?Type\"?,\"?Name\"?,\"?Request Count\"?,\"?Failure Count"  # Locust 1.0 has quotes around them
+_TOTAL = r"^\"?(?:None)?\"?,\"?Aggregated\"?,"
 _ALL = "Aggregated"
 _LATEST_S = 1e10  # the year 2286
 _LOOP = (
@@ -71,6 +72,10 @@ def _read_json(source: Source, sample_floor: float) -> Recorded:
     entries = Fields({"entries": source.document}, source.path, "JSON of Locust").objects("entries")
     counts: Counter[float] = Counter()
     requests, failed, content, summed = 0, 0, 0.0, 0.0
+    names = Counter((entry.text("method"), entry.text("name")) for entry in entries)
+    (method, name), times = names.most_common(1)[0]
+    if times > 1:
+        raise several_runs(source.path, times, f"the entry {method} {name} stands there {times} times")
     for entry in entries:
         requests += entry.integer("num_requests") or 0
         failed += entry.integer("num_failures") or 0
@@ -146,5 +151,5 @@ def _milliseconds(entry: Fields, text: str) -> float:
     return value
 
 
-TABLE = Format("Locust table", beginning(_COLUMNS), _read_table)
+TABLE = Format("Locust table", beginning(_COLUMNS), _read_table, once=(_COLUMNS, _TOTAL))
 JSON = Format("Locust JSON", _is_json, _read_json)

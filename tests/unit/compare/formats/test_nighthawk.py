@@ -27,6 +27,16 @@ def test_all_workers_together(read):
     assert "failed requests are inside the quantiles" in found.notes[-1]
 
 
+def test_a_request_without_a_connection_failed_and_one_without_a_place_was_not_sent(read, whole):
+    counters = whole["results"][-1]["counters"]
+    counters.append({"name": "benchmark.pool_overflow", "value": "50"})
+    assert read(whole).responses == read("nighthawk.json").responses
+    counters.append({"name": "benchmark.pool_connection_failure", "value": "7"})
+    found = read(whole)
+    assert found.responses["requests"] == 3007
+    assert found.responses["error_ratio"] == pytest.approx(10 / 3007)
+
+
 def test_the_load_is_that_of_all_workers(read):
     settings = read("nighthawk.json").settings
     assert (settings.requested_rps, settings.threads) == (600.0, 4)  # two workers of 300 rps on 2 connections
