@@ -214,7 +214,7 @@ def _refuse_mixed(frame: pl.DataFrame, path: Path) -> None:
         runs = frame.filter((pl.col("thread") == thread) & (pl.col("iter") == iteration)).height
         raise InputFileError(
             path,
-            f"holds {runs} runs (iteration {iteration} of thread {thread} stands there {runs} times; fortio appends to "
+            f"holds {runs} runs (iteration {iteration} of thread {thread} occurs {runs} times; fortio appends to "
             "a file that exists): one file is one run, so give each run a file of its own",
         )
     # A thread waits for its answer before it sends again: an overlap is a second run in the same file, or another

@@ -92,7 +92,7 @@ def test_details_in_go_quotes_that_json_does_not_know(write):
         ),
         (
             LINE + OTHER + LINE,
-            "holds 2 runs (iteration 0 of thread 1 stands there 2 times; fortio appends to a file that exists): "
+            "holds 2 runs (iteration 0 of thread 1 occurs 2 times; fortio appends to a file that exists): "
             "one file is one run, so give each run a file of its own",
         ),
         # 2 s that start 1 s after a request of 3 s, on the same connection

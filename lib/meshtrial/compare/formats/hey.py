@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from meshtrial.compare.formats.latencies import Reading, of_percentiles, of_requests, recorded
-from meshtrial.compare.formats.source import Format, Source, beginning, saying
+from meshtrial.compare.formats.source import Format, Source, beginning, with_line
 from meshtrial.load.files import InputFileError
 from meshtrial.load.recorded import Recorded
 from meshtrial.load.settings import LoadSettings
@@ -100,5 +100,5 @@ def _reading(source: Source, text: str) -> Reading:
     return Reading(_number(source, text), _STEP_S)
 
 
-TEXT = Format("hey", saying(_BEGIN), _read_text, once=(_BEGIN, r"^Status code distribution:"))
+TEXT = Format("hey", with_line(_BEGIN), _read_text, once=(_BEGIN, r"^Status code distribution:"))
 TABLE = Format("hey CSV", beginning(re.escape(_COLUMNS)), _read_table, once=(f"^{re.escape(_COLUMNS)}",))

@@ -84,11 +84,11 @@ def of_requests(
 
 
 def refuse_repeated(source: Source, ends: Sequence[float], latencies_s: Sequence[float]) -> None:
-    """Refuse requests all of which stand there several times, each with its end and its latency."""
+    """Refuse a file in which every request occurs several times, with the same end and the same latency."""
     distinct = len(set(zip(ends, latencies_s, strict=True)))
     if 0 < 2 * distinct <= len(ends):
         times = len(ends) // distinct
-        raise several_runs(source.path, times, f"each of {distinct} requests stands there {times} times")
+        raise several_runs(source.path, times, f"each of {distinct} requests occurs {times} times")
 
 
 def of_counts(

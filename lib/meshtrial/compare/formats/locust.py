@@ -75,7 +75,7 @@ def _read_json(source: Source, sample_floor: float) -> Recorded:
     names = Counter((entry.text("method"), entry.text("name")) for entry in entries)
     (method, name), times = names.most_common(1)[0]
     if times > 1:
-        raise several_runs(source.path, times, f"the entry {method} {name} stands there {times} times")
+        raise several_runs(source.path, times, f"the entry {method} {name} occurs {times} times")
     for entry in entries:
         requests += entry.integer("num_requests") or 0
         failed += entry.integer("num_failures") or 0

@@ -177,8 +177,8 @@ def beginning(pattern: str) -> Callable[[Source], bool]:
     return lambda source: re.match(pattern, source.head, re.MULTILINE) is not None
 
 
-def saying(pattern: str) -> Callable[[Source], bool]:
-    """Told by how one of its lines begins, wherever that line is."""
+def with_line(pattern: str) -> Callable[[Source], bool]:
+    """Recognised by how one of its lines begins, wherever that line is."""
     return lambda source: re.search(pattern, source.head, re.MULTILINE) is not None
 
 

@@ -20,7 +20,7 @@ from meshtrial.compare.formats.latencies import (
     recorded,
     recorded_requests,
 )
-from meshtrial.compare.formats.source import Format, Source, beginning, few, holding, saying, several_runs
+from meshtrial.compare.formats.source import Format, Source, beginning, few, holding, several_runs, with_line
 from meshtrial.load.files import InputFileError
 from meshtrial.load.gotime import parse_duration_s, parse_time_ns
 from meshtrial.load.recorded import Recorded
@@ -106,9 +106,7 @@ def _refuse_several(source: Source, numbered: Mapping[tuple[str, int], int]) -> 
     (attack, number), times = max(numbered.items(), key=lambda item: item[1])
     attacks = list(dict.fromkeys(name for name, _ in numbered))
     if times > 1:
-        raise several_runs(
-            source.path, times, f"number {number} of attack {shortened(attack)} stands there {times} times"
-        )
+        raise several_runs(source.path, times, f"number {number} of attack {shortened(attack)} occurs {times} times")
     if len(attacks) > 1:
         raise several_runs(source.path, len(attacks), f"the attacks {few(attacks)}")
 
@@ -139,4 +137,4 @@ def _read_histogram(source: Source, sample_floor: float) -> Recorded:
 REPORT = Format("vegeta report", holding("latencies", "requests", "status_codes"), _read_report)
 STREAM = Format("vegeta requests", _is_stream, _read_requests, stream=True)
 TABLE = Format("vegeta CSV", beginning(_ROW), _read_requests, stream=True)
-HISTOGRAM = Format("vegeta histogram", saying(_BUCKETS), _read_histogram, once=(_BUCKETS,))
+HISTOGRAM = Format("vegeta histogram", with_line(_BUCKETS), _read_histogram, once=(_BUCKETS,))

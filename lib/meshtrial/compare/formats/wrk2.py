@@ -24,7 +24,7 @@ from collections.abc import Sequence
 
 from meshtrial.compare.formats.latencies import Latencies, Reading, of_percentiles, recorded
 from meshtrial.compare.formats.pooling import Counts
-from meshtrial.compare.formats.source import Format, Source, saying
+from meshtrial.compare.formats.source import Format, Source, with_line
 from meshtrial.design.responses import QUANTILES
 from meshtrial.load.files import InputFileError
 from meshtrial.load.recorded import Recorded
@@ -170,4 +170,4 @@ def _in_ms(value: str) -> Reading:
     return Reading(microseconds / 1e6, width / 1e6)
 
 
-FORMAT = Format("wrk2", saying(_BEGIN), _read, once=(r"^Running \d{1,9}[smh] test @ ", r"^Requests/sec:"))
+FORMAT = Format("wrk2", with_line(_BEGIN), _read, once=(r"^Running \d{1,9}[smh] test @ ", r"^Requests/sec:"))

@@ -150,7 +150,7 @@ def test_the_whole_sentence_on_several_runs(refused, fixture_text):
     oha = fixture_text("oha.json")  # ends without a line end
     assert refused(oha.rstrip() * 2) == f"holds 2 runs (JSON documents begin in lines 1, 104): {ending}"
     assert refused(fixture_text("vegeta.json") * 3) == (
-        f"holds 3 runs (number 0 of attack 'block-3' stands there 3 times): {ending}"
+        f"holds 3 runs (number 0 of attack 'block-3' occurs 3 times): {ending}"
     )
     assert refused(fixture_text("k6-samples.json") * 2) == (
         f"holds 2 runs (the metric http_req_duration is declared 2 times): {ending}"
