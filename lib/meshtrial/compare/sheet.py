@@ -16,6 +16,7 @@ from pathlib import Path
 import polars as pl
 
 from meshtrial.load.files import InputFileError
+from meshtrial.typed import shortened
 
 MOST_ROWS = 10_000_000
 _SEPARATORS = ",;\t|"
@@ -33,9 +34,9 @@ def read_sheet(text: str, path: Path, known: Collection[str], number: str) -> pl
     In the column ``number`` decimal commas become points.
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\n")
-    told = _TOLD.match(text)
-    text = text[told.end() :] if told else text
-    separator = told[1] if told else max(_SEPARATORS, key=lambda one: _columns(text, one, known))
+    hint = _TOLD.match(text)
+    text = text[hint.end() :] if hint else text
+    separator = hint[1] if hint else max(_SEPARATORS, key=lambda one: _columns(text, one, known))
     try:
         header, *rows = _rows(text, separator) or [[]]
     except csv.Error as error:
@@ -44,10 +45,11 @@ def read_sheet(text: str, path: Path, known: Collection[str], number: str) -> pl
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise InputFileError(path, f"has two columns called {twice!r}; rename one")
-    for place, row in enumerate(rows, start=1):
-        if len(row) > len(names):
-            reason = f"row {place} has {len(row)} values for {len(names)} columns"
-            raise InputFileError(path, f"{reason}: quote a value that holds a {separator!r}")
+    long = next((row for row in rows if len(row) > len(names)), None)
+    if long is not None and not set(known).isdisjoint(names):
+        told = shortened(separator.join(long), 80)
+        reason = f"a row has {len(long)} values for {len(names)} columns ({told})"
+        raise InputFileError(path, f"{reason}: quote a value that holds a {separator!r}")
     if len(rows) > MOST_ROWS:
         raise InputFileError(path, f"holds {len(rows)} rows: a table has one a run and response")
     columns = {name: [row[i] if i < len(row) else "" for row in rows] for i, name in enumerate(names)}

@@ -122,7 +122,8 @@ def test_any_response_with_a_margin_of_its_own(bench):
         ("PAR1 but not really", "is a damaged Parquet table"),
         (table().replace("1.100", '"1,100"', 1), "run n1 of none: p50_ms is '1,100', which can be read in two ways"),
         (table().replace("1.100", '"1 100,5"', 1), "run n1 of none: p50_ms is '1 100,5', which can be read in two"),
-        (table().replace("1.100", "1,100", 1), "row 1 has 6 values for 5 columns: quote a value that holds a ','"),
+        (table().replace("1.100", "1,100", 1), "a row has 6 values for 5 columns ('n1,1,none,p50_ms,1,100')"),
+        ("Results of Monday\n\na,b\n1,2\n", "(this has Results of Monday)"),
     ],
 )
 def test_a_table_that_cannot_be_used(bench, content, reason):

@@ -69,7 +69,10 @@ def test_a_comma_is_a_decimal_mark_where_the_table_shows_it(separator, written, 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("run,treatment,value\n1,a,1,5\n", "row 1 has 4 values for 3 columns: quote a value that holds a ','"),
+        (
+            "run,treatment,value\n1,a,1,5\n",
+            "a row has 4 values for 3 columns ('1,a,1,5'): quote a value that holds a ','",
+        ),
         ("run,Run,value\n1,a,1\n", "has two columns called 'run'; rename one"),
         (
             'run,treatment,value\n"1,a,1\n',
