@@ -24,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from meshtrial import waiting
+from meshtrial import network, waiting
 from meshtrial.errors import TestbedError
 
 _PR_SET_PDEATHSIG = 1
@@ -37,7 +37,7 @@ _LASTING = ThreadPoolExecutor(1, thread_name_prefix="starter")
 
 
 class Child:
-    """A process in a session of its own, with its output, standard and error, in the file ``log``.
+    """A process in a session of its own, with its output, standard and error, in the file ``log``, and no proxy.
 
     ``name`` is for messages, e.g. ``client sidecar``; without ``cwd`` it runs where this process does.
     """
@@ -66,6 +66,7 @@ class Child:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 cwd=self._cwd,
+                env=network.environment(),
                 start_new_session=True,
                 preexec_fn=_die_with_parent,  # only prctl, which is safe after fork
             )
