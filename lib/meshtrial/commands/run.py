@@ -248,8 +248,8 @@ def _papermill(
     os.environ.update(environment)
     try:
         papermill.execute_notebook(
-            str(source),
-            str(notebook),
+            # papermill takes braces in a path for the names of parameters.
+            *(str(path).replace("{", "{{").replace("}", "}}") for path in (source, notebook)),
             parameters=dict(given),
             kernel_name="python3",
             progress_bar=False,
