@@ -6,12 +6,14 @@ import json
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from meshtrial import paths
 from meshtrial.design.parameters import given_in_notebook, read_parameters
 from meshtrial.design.plan import Plan, make_plan
+from meshtrial.design.sealing import LOCAL, at_hand, local_of
 from meshtrial.design.studies import study_module
 from meshtrial.errors import MissingToolError, UsageError
 from meshtrial.inference import analyse
@@ -104,9 +106,12 @@ class Trial:
         if store is not None and not self._measures:
             tell(f"{paths.shown(store.path)}: nothing is run, the report is made from what is recorded")
         else:
-            testbed = make_testbed(self.plan, {} if store is None else store.environment)
+            local = {} if store is None else store.here
+            local |= local_of(self.parameters)
+            study = replace(self.plan.study, options=at_hand(self.plan.study.options, local))
+            testbed = make_testbed(replace(self.plan, study=study), {} if store is None else store.environment)
             try:
-                store = self._run(testbed, tell)
+                store = self._run(testbed, tell, local)
             except BaseException:
                 self._say_how_to_go_on(tell)
                 raise
@@ -115,7 +120,7 @@ class Trial:
         self._hand_off(store)
         return analyse(store)
 
-    def _run(self, testbed: Testbed, tell: Tell) -> StudyStore:
+    def _run(self, testbed: Testbed, tell: Tell, local: Mapping[str, str]) -> StudyStore:
         if self._store is not None:
             with self._store.locked():
                 testbed.recover(self.plan.study, tell)
@@ -129,6 +134,7 @@ class Trial:
                 described["part"] = parts.described(self._part, self.plan)
             self._store = StudyStore.create(paths.studies_root(), self.plan, described)
         store = self._store
+        store.write_here(local)
         self._hand_off(store)
         tell(f"study {paths.shown(store.path)}, plan {self.plan.sha256[:12]}, {len(store.runs_here())} runs")
 
@@ -245,7 +251,7 @@ def _must_agree(plan: Plan, name: str, given: Mapping[str, Any], parameters: Map
     defaults = {parameter.name: parameter.default for parameter in module.PARAMETERS}
     for key in given:
         value = parameters[key]
-        unsealed = key in ("study_dir", "run_missing", "part")
+        unsealed = key in ("study_dir", "run_missing", "part", *LOCAL)
         if unsealed or value in empty or value == defaults[key] or value == sealed.get(key):
             continue
         raise UsageError(

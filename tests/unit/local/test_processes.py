@@ -37,6 +37,14 @@ def test_how_it_ended_and_why_is_said_in_words(script, asked, said, tmp_path):
     made.stop()
 
 
+def test_its_folder_has_no_name_in_what_it_said(tmp_path):
+    made = Child("component", ["sh", "-c", "echo in $PWD/x"], tmp_path / "component.log", tmp_path)
+    made.wait(10)
+    assert made.said() == "in ./x\n"
+    assert made.tail() == "in ./x"
+    made.stop()
+
+
 def test_it_knows_no_proxy_of_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")

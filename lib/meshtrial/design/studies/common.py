@@ -16,6 +16,7 @@ from meshtrial.design.responses import (
     default_scales,
     response,
 )
+from meshtrial.design.sealing import options_of
 from meshtrial.design.shares import require_possible
 from meshtrial.design.study import ARRIVALS, MOST_UNUSED, PROTOCOLS, STANDING, Load, Study, Treatment, with_pairs
 from meshtrial.errors import UsageError
@@ -331,7 +332,7 @@ def study_of(
         alpha=values["alpha"],
         stopping=rule.to_dict(),
         correction="max-t",
-        options={"parameters": {k: v for k, v in values.items() if k not in ("study_dir", "run_missing", "part")}},
+        options=options_of({k: v for k, v in values.items() if k not in ("study_dir", "run_missing", "part")}),
         **more,
     )
     return replace(study, contrasts=with_pairs(study)) if pairs else study

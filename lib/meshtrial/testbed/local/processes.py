@@ -147,11 +147,16 @@ class Child:
         said = self._output()
         return _joined(([line for line in said if _ERROR.search(line)] or said)[-lines:])
 
-    def _output(self) -> list[str]:
+    def said(self) -> str:
+        """Its output so far, in which the folder that it runs in is ``.``: what of it is recorded names no machine."""
         try:
-            return self.log.read_text(errors="replace").strip().splitlines()
+            text = self.log.read_text(errors="replace")
         except OSError:
-            return []
+            return ""
+        return text if self._cwd is None else text.replace(str(self._cwd), ".")
+
+    def _output(self) -> list[str]:
+        return self.said().strip().splitlines()
 
     def stop(self, grace_s: float = 2.0) -> None:
         """Ask the whole group to end, insist after ``grace_s``, and reap it."""
