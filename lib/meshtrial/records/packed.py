@@ -52,7 +52,9 @@ def pack(folder: Path, target: Path, without: Sequence[str] = ()) -> Path:
         if name not in PARTS:
             raise UsageError(f"--without {name}: can be left out are {', '.join(PARTS)}")
     if not (folder / "verdicts.json").is_file():
-        raise RecordError(f"{folder}: has no verdicts yet; `meshtrial report {folder}` makes them from the records")
+        raise RecordError(
+            f"{folder}: has no verdicts yet; `meshtrial report {paths.word(folder)}` makes them from the records"
+        )
     # A link would bring whatever file of this machine it points to.
     if links := sorted(path for path in folder.rglob("*") if path.is_symlink()):
         raise RecordError(f"{links[0]}: is a link, and a packed study holds files alone; take it away")

@@ -224,7 +224,7 @@ def kept(store: StudyStore) -> str:
 
 def go_on(store: StudyStore) -> str:
     """The command that makes what is missing of a study."""
-    return f"meshtrial run {store.plan.study.name} -p study_dir={paths.shown(store.path)}"
+    return f"meshtrial run {store.plan.study.name} -p study_dir={paths.word(store.path)}"
 
 
 def make_testbed(plan: Plan, recorded: Mapping[str, Any]) -> Testbed:
