@@ -7,10 +7,13 @@ Exit codes: 0 done, 1 failed, 2 bad usage, 3 finished with something excluded or
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
+import io
+import os
 import sys
-from collections.abc import Sequence
-from typing import TextIO
+from collections.abc import Iterator, Sequence
+from typing import Any, TextIO, cast
 
 from meshtrial import __version__, paths
 from meshtrial.errors import MeshtrialError
@@ -82,10 +85,6 @@ def main(argv: Sequence[str], out: TextIO, err: TextIO) -> int:
     except KeyboardInterrupt:
         print(f"meshtrial {argv[0]}: interrupted", file=err)
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of a pipe has gone (`| head`): nothing is wrong and nobody is left to be told.
-        sys.stderr.close()
-        return 0
     except (OSError, MemoryError) as error:
         from meshtrial.commands import limits
 
@@ -95,6 +94,42 @@ def main(argv: Sequence[str], out: TextIO, err: TextIO) -> int:
         return MeshtrialError.exit_code
 
 
+class Pipe:
+    """A standard stream whose reader may go (``| head``): the rest is dropped, and the work is done as without it.
+
+    So files are written, gates are judged, and the exit code is that of the work.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream or io.StringIO()  # None where it was closed before Python began
+
+    def write(self, text: str) -> int:
+        """Write, as long as somebody reads."""
+        with self._unread():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, as long as somebody reads."""
+        with self._unread():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @contextlib.contextmanager
+    def _unread(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            # What is buffered goes the same way, also when Python flushes it at its end.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+
+
 def entry() -> None:
     """Console script."""
+    out, err = Pipe(sys.stdout), Pipe(sys.stderr)
+    sys.stdout, sys.stderr = cast(TextIO, out), cast(TextIO, err)
     sys.exit(main(sys.argv[1:], sys.stdout, sys.stderr))

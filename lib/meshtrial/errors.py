@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+def plain(text: str) -> str:
+    """A text without what colours it on a terminal: programs whose words are passed on may have coloured them."""
+    return _ESCAPES.sub("", text)
 
 
 class MeshtrialError(Exception):
@@ -15,7 +23,7 @@ class MeshtrialError(Exception):
     exit_code = 1  # of the command: 1 failed, 2 bad usage, 4 a gate fired
 
     def __init__(self, message: str = "", evidence: Mapping[str, str] | None = None) -> None:
-        super().__init__(message)
+        super().__init__(plain(message))
         self.evidence: Mapping[str, str] = dict(evidence or {})
 
 

@@ -256,8 +256,9 @@ def _papermill(
             log_output=True,
             stdout_file=out,
             # No other folder than the user's: a relative path in a parameter is meant from there.
-            # The kernel's own log goes to our stderr; what a user must know is in the notebook.
-            extra_arguments=["--log-level=CRITICAL"],
+            # The kernel's own log goes to our stderr; what a user must know is in the notebook. A traceback of it goes
+            # into messages, logs and files, so it has no colours.
+            extra_arguments=["--log-level=CRITICAL", "--InteractiveShell.colors=nocolor"],
             config=Config({"KernelManager": {"shutdown_wait_time": GRACE_S[_backend(given)], **reached}}),
         )
     except (papermill.PapermillExecutionError, KeyboardInterrupt, OSError) as error:

@@ -18,7 +18,7 @@ from typing import Any, cast
 from markupsafe import Markup
 
 from meshtrial import __version__, paths
-from meshtrial.errors import RecordError
+from meshtrial.errors import RecordError, plain
 from meshtrial.records.store import write_text
 from meshtrial.report import svg
 from meshtrial.report.markup import STYLED, TEMPLATES, part, style_sheet
@@ -284,16 +284,12 @@ def _export(notebook: Any, index: str, stem: str) -> str:
 
 def _errors(notebook: Any) -> list[str]:
     return [
-        f"{output.ename}: {_plain(output.evalue)}"
+        f"{output.ename}: {plain(str(output.evalue))}"
         for cell in notebook.cells
         if cell.cell_type == "code"
         for output in cell.outputs
         if output.output_type == "error"
     ]
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", str(text))
 
 
 def _finish(page: str, errors: list[str], stopped: str) -> str:

@@ -76,7 +76,7 @@ def exec_plugin(command: str, *args: str) -> dict[str, object]:
             "its plugin gives no credentials ([Errno 2] No such file or directory: '",
         ),
         (
-            exec_plugin("sh", "-c", "echo 'error: log in again' >&2; exit 1"),
+            exec_plugin("sh", "-c", "printf '\\033[31merror:\\033[0m log in again\n' >&2; exit 1"),
             "its plugin gives no credentials (exec: process returned 1. error: log in again)",
         ),
         (exec_plugin("echo", "hello"), "its plugin gives no credentials (exec: failed to decode process output: "),

@@ -98,7 +98,9 @@ def test_a_session_finds_its_files_again_and_no_record_names_where_they_lie(tmp_
     told: list[str] = []
     with pytest.raises(KeyboardInterrupt):
         Trial("ambient_vs_no_mesh", {"study_dir": str(study)}).run(told.append)
-    assert told[-1].endswith(f"; meshtrial run ambient_vs_no_mesh -p study_dir='my data/ambient_vs_no_mesh/{study.name}' goes on")
+    assert told[-1].endswith(
+        f"; meshtrial run ambient_vs_no_mesh -p study_dir='my data/ambient_vs_no_mesh/{study.name}' goes on"
+    )
     assert [options["parameters"]["cluster_file"] for options in seen] == [str(file)] * 2
     assert [options["cluster"] for options in seen] == [{"app_cpu": "500m"}] * 2
     assert [path.name for path in packed.files(study) if "alice" in path.read_text()] == []
