@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
+import io
 import os
 import sys
 import textwrap
-from collections.abc import Sequence
-from typing import TextIO
+from collections.abc import Iterator, Sequence
+from typing import Any, TextIO, cast
 
 from meshtrial import __version__, paths
 from meshtrial.errors import Exit, MeshtrialError
@@ -94,9 +96,6 @@ def main(argv: Sequence[str], out: TextIO, err: TextIO) -> int:
     except KeyboardInterrupt:
         print(f"meshtrial {argv[0]}: interrupted", file=err)
         return Exit.INTERRUPTED
-    except BrokenPipeError:
-        # The reader of a pipe has gone (`| head`): nothing is wrong and nobody is left to be told.
-        return 0
     except (OSError, MemoryError) as error:
         from meshtrial.commands import limits
 
@@ -106,12 +105,42 @@ def main(argv: Sequence[str], out: TextIO, err: TextIO) -> int:
         return MeshtrialError.exit_code
 
 
+class Pipe:
+    """A standard stream whose reader may go (``| head``): the rest is dropped, and the work is done as without it.
+
+    So files are written, gates are judged, and the exit code is that of the work.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream or io.StringIO()  # None where it was closed before Python began
+
+    def write(self, text: str) -> int:
+        """Write, as long as somebody reads."""
+        with self._unread():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, as long as somebody reads."""
+        with self._unread():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @contextlib.contextmanager
+    def _unread(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            # What is buffered goes the same way, also when Python flushes it at its end.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+
+
 def entry() -> None:
     """Console script."""
-    code = main(sys.argv[1:], sys.stdout, sys.stderr)
-    try:
-        print(end="", flush=True)
-    except BrokenPipeError:
-        # Python would try to write the rest once more, complain, and end with a code of its own (120).
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(code)
+    out, err = Pipe(sys.stdout), Pipe(sys.stderr)
+    sys.stdout, sys.stderr = cast(TextIO, out), cast(TextIO, err)
+    sys.exit(main(sys.argv[1:], sys.stdout, sys.stderr))

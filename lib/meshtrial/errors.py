@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import IntEnum
 
@@ -30,6 +31,14 @@ class Exit(IntEnum):
         return made
 
 
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+def plain(text: str) -> str:
+    """A text without what colours it on a terminal: programs whose words are passed on may have coloured them."""
+    return _ESCAPES.sub("", text)
+
+
 class MeshtrialError(Exception):
     """Anything a user can mend; the command line prints its message alone, without a traceback.
 
@@ -40,7 +49,7 @@ class MeshtrialError(Exception):
     exit_code = Exit.FAILED
 
     def __init__(self, message: str = "", evidence: Mapping[str, str] | None = None) -> None:
-        super().__init__(message)
+        super().__init__(plain(message))
         self.evidence: Mapping[str, str] = dict(evidence or {})
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import urllib.request
 
 import pytest
 from local.studies import recorded, study_of
 
-from meshtrial import native, paths
+from meshtrial import native, network, paths
 from meshtrial.envoy.bootstrap import Proxy
 from meshtrial.records.builds import not_released
 from meshtrial.report.tables import doubts
@@ -41,7 +40,7 @@ def test_what_meshes_with_envoys_are_asked_a_real_one_answers(tmp_path, mesh):
     child = Child(proxy.name, proxy.command(native.find("envoy"), tmp_path), tmp_path / "log")
     try:
         wait_listening(child, [proxy.admin])
-        with urllib.request.urlopen(f"http://{address}:{port}/{teller.url.partition('/')[2]}", timeout=30) as answer:
+        with network.ask(network.url(address, f"{port}/{teller.url.partition('/')[2]}"), 30) as answer:
             page = answer.read().decode()
     finally:
         child.stop()

@@ -98,3 +98,7 @@ def test_a_missing_binary_is_said_before_anything_is_written(monkeypatch):
     assert code == 1
     assert "MESHTRIAL_ENVOY" in err
     assert not Path(os.environ["MESHTRIAL_DATA"]).exists()
+    # What failed in the notebook stands in it as text: it goes into messages, pages and logs.
+    notebook = only(Path(os.environ["MESHTRIAL_REPORTS"]), "ambient*.ipynb").read_text()
+    assert "MissingToolError" in notebook
+    assert "\\u001b" not in notebook

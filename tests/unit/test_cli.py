@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from commandline import meshtrial
+from commandline import SAMPLE, meshtrial
 
 from meshtrial import cli, commands, paths
 from meshtrial.design.studies import STUDIES
@@ -57,6 +57,41 @@ def test_the_targets_that_run_a_study_succeed_where_verdicts_were_given():
 def test_without_a_known_command_it_is_bad_usage(given, capsys):
     assert meshtrial(*given)[0] == 2
     assert "usage: meshtrial" in capsys.readouterr().err
+
+
+UNREAD = {
+    "help": (["compare", "--help"], 0),
+    "a table": (["status"], 0),
+    "a verdict": (["verify", SAMPLE], 0),
+    "a refusal": (["verify", "/nonexistent"], 2),
+}
+
+
+@pytest.mark.parametrize(("given", "code"), UNREAD.values(), ids=UNREAD)
+@pytest.mark.parametrize("closed", ["stdout", "stderr", "both", "never open"])
+def test_a_reader_that_has_gone_changes_nothing(given, code, closed, tmp_path):
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "meshtrial", *map(str, given)]
+    if closed == "never open":
+        command = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
+    out = writing if closed in ("stdout", "both") else subprocess.PIPE
+    err = writing if closed in ("stderr", "both") else subprocess.PIPE
+    environment = os.environ | {"MESHTRIAL_DATA": str(SAMPLE.parents[1])}
+    done = subprocess.run(command, stdout=out, stderr=err, text=True, check=False, env=environment)
+    os.close(writing)
+    assert done.returncode == code
+    assert [line for line in (done.stderr or "").splitlines() if not line.startswith("meshtrial verify: ")] == []
+
+
+def test_what_nobody_reads_is_dropped_and_the_work_goes_on():
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as stream:
+        pipe = cli.Pipe(stream)
+        for _ in range(3):
+            print("x" * 100_000, file=pipe, flush=True)
+        assert pipe.fileno() == stream.fileno()
 
 
 def test_alone_it_says_what_to_do_first():

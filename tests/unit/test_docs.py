@@ -142,8 +142,9 @@ def commands() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("page", "command"), commands())
-def test_every_command_of_a_page_is_one_that_meshtrial_takes(page: str, command: str):
-    words = shlex.split(command)[1:]
+def test_every_command_of_a_page_is_one_that_meshtrial_takes(page: str, command: str, tmp_path: Path):
+    (tmp_path / "cluster.yaml").write_text("app_cpu: 500m")
+    words = shlex.split(command.replace("=cluster.yaml", f"={tmp_path / 'cluster.yaml'}"))[1:]
     arguments = cli.parser(words[0]).parse_args(words)
     if words[0] == "run":
         read_given(arguments.study, arguments.file, [pair for pair in arguments.pairs if "study_dir" not in pair])

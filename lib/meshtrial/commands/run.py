@@ -286,16 +286,17 @@ def _papermill(
     os.environ.update(environment)
     try:
         papermill.execute_notebook(
-            str(source),
-            str(notebook),
+            # papermill takes braces in a path for the names of parameters.
+            *(str(path).replace("{", "{{").replace("}", "}}") for path in (source, notebook)),
             parameters=dict(given),
             kernel_name="python3",
             progress_bar=False,
             log_output=True,
             stdout_file=out,
             # No other folder than the user's: a relative path in a parameter is meant from there.
-            # The kernel's own log goes to our stderr; what a user must know is in the notebook.
-            extra_arguments=["--log-level=CRITICAL"],
+            # The kernel's own log goes to our stderr; what a user must know is in the notebook. A traceback of it goes
+            # into messages, logs and files, so it has no colours.
+            extra_arguments=["--log-level=CRITICAL", "--InteractiveShell.colors=nocolor"],
             config=Config({"KernelManager": {"shutdown_wait_time": GRACE_S[_backend(given)], **reached}}),
         )
     except (papermill.PapermillExecutionError, KeyboardInterrupt, OSError) as error:

@@ -17,8 +17,8 @@ from typing import Any, cast
 
 from markupsafe import Markup
 
-from meshtrial import __version__
-from meshtrial.errors import RecordError
+from meshtrial import __version__, paths
+from meshtrial.errors import RecordError, plain
 from meshtrial.records.store import write_text
 from meshtrial.report import svg
 from meshtrial.report.markup import STYLED, TEMPLATES, part, style_sheet
@@ -33,8 +33,9 @@ LOG_LINES = 8  # printed output beyond this is folded
 # Sections that a reader of the page wants last: what was given, and how the run went.
 _LAST_TAGS = {"parameters", "injected-parameters", "progress"}
 _WIDGET = "application/vnd.jupyter.widget-view+json"
-# A recorded study's own folder; where it lies on somebody's disk is not for readers, and not the same twice.
-_STUDY_DIR = re.compile(r"""(?m)^(study_dir = ["'])/(?:[^"'/]+/)*([^"'/]+/[^"'/]+["'])""")
+# Folders of a path in a parameter. Where it lies on somebody's disk is not for readers, and not the same twice.
+_FOLDERS = re.compile(r"""(?<=[=,"'])/(?:[^"',/]+/)+(?=[^"',/])""")
+_STUDY_DIR = re.compile(r"""(?m)^study_dir = ["'](/[^"']*)["']""")
 # What stands for our own output while nbconvert has the page.
 _OWN = re.compile(r"<!--mt-output-[0-9a-f]{64}-->")
 _HIDE_TAGS = {"remove_cell", "remove-cell"}
@@ -123,6 +124,7 @@ def _prepare(notebook: Any) -> None:
 
     # What was printed piece by piece is one output, so that it is folded as one.
     cast(Any, CoalesceStreamsPreprocessor)().preprocess(notebook, {})
+    _take_folders_out(notebook)
     kept = []
     whole = not _errors(notebook)
     for cell in notebook.cells:
@@ -132,7 +134,6 @@ def _prepare(notebook: Any) -> None:
         if tags & _HIDE_INPUT_TAGS:
             cell.source = ""
         if "injected-parameters" in tags:
-            cell.source = _STUDY_DIR.sub(r"\1\2", cell.source)
             cell.metadata["mt_summary"] = "parameters of this run"
         elif "parameters" in tags:
             cell.metadata["mt_summary"] = "parameters and their defaults"
@@ -145,6 +146,22 @@ def _prepare(notebook: Any) -> None:
         kept.append(cell)
     kept = _parameters_folded(kept)
     notebook.cells = [*_opening(_verdict_first(kept)), *_code(kept)] if whole else kept
+
+
+def _take_folders_out(notebook: Any) -> None:
+    """Leave of the paths of this machine, in parameters and in what was printed, what is the same on every one."""
+    given = [cell for cell in notebook.cells if "injected-parameters" in _tags(cell)]
+    sources = "\n".join(cell.source for cell in given)
+    roots = {paths.studies_root(), paths.reports_root(), paths.CHECKOUT, Path.home()}
+    # A study is called by its folder and that of all of its kind.
+    roots |= {Path(folder).parent.parent for folder in _STUDY_DIR.findall(sources)}
+    prefixes = {f"{root}/" for root in roots if root != root.parent} | {*_FOLDERS.findall(_STUDY_DIR.sub("", sources))}
+    for holder in (*given, *(output for cell in notebook.cells for output in cell.get("outputs", ()))):
+        for key in ("source", "text", "evalue"):
+            if isinstance(text := holder.get(key), str):
+                for prefix in sorted(prefixes, key=len, reverse=True):
+                    text = text.replace(prefix, "")
+                holder[key] = text
 
 
 def _set_aside(notebook: Any) -> dict[str, str]:
@@ -267,16 +284,12 @@ def _export(notebook: Any, index: str, stem: str) -> str:
 
 def _errors(notebook: Any) -> list[str]:
     return [
-        f"{output.ename}: {_plain(output.evalue)}"
+        f"{output.ename}: {plain(str(output.evalue))}"
         for cell in notebook.cells
         if cell.cell_type == "code"
         for output in cell.outputs
         if output.output_type == "error"
     ]
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", str(text))
 
 
 def _finish(page: str, errors: list[str], stopped: str) -> str:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from meshtrial import paths
 from meshtrial.design.foreseen import Limit, foreseen
 from meshtrial.design.parameters import given_in_notebook, read_parameters
 from meshtrial.design.plan import Plan, make_plan
+from meshtrial.design.sealing import LOCAL, at_hand, local_of
 from meshtrial.design.studies import study_module
 from meshtrial.errors import MissingToolError, UsageError
 from meshtrial.inference import analyse
@@ -112,10 +114,13 @@ class Trial:
         if store is not None and not self._measures:
             tell(f"{paths.shown(store.path)}: nothing is run, the report is made from what is recorded")
         else:
-            testbed = make_testbed(self.plan, {} if store is None else store.environment)
+            local = {} if store is None else store.here
+            local |= local_of(self.parameters)
+            study = replace(self.plan.study, options=at_hand(self.plan.study.options, local))
+            testbed = make_testbed(replace(self.plan, study=study), {} if store is None else store.environment)
             try:
                 watch = self._watch(testbed)
-                store = self._run(testbed, watch, tell)
+                store = self._run(testbed, watch, tell, local)
             except BaseException:
                 self._say_how_to_go_on(tell)
                 raise
@@ -131,7 +136,7 @@ class Trial:
         begun = os.environ.get(HANDOFF)
         return testbed.watch(Path(begun).with_name(LOOK) if begun else None)
 
-    def _run(self, testbed: Testbed, watch: Watch | None, tell: Tell) -> StudyStore:
+    def _run(self, testbed: Testbed, watch: Watch | None, tell: Tell, local: Mapping[str, str]) -> StudyStore:
         if self._store is not None:
             with self._store.locked():
                 testbed.recover(self.plan.study, tell)
@@ -145,6 +150,7 @@ class Trial:
                 described["part"] = parts.described(self._part, self.plan)
             self._store = StudyStore.create(paths.studies_root(), self.plan, described)
         store = self._store
+        store.write_here(local)
         self._hand_off(store)
         tell(f"study {paths.shown(store.path)}, plan {self.plan.sha256[:12]}, {len(store.runs_here())} runs")
         for limit in limits:
@@ -236,7 +242,7 @@ def kept(store: StudyStore) -> str:
 
 def go_on(store: StudyStore) -> str:
     """The command that makes what is missing of a study."""
-    return f"meshtrial run {store.plan.study.name} -p study_dir={paths.shown(store.path)}"
+    return f"meshtrial run {store.plan.study.name} -p study_dir={paths.word(store.path)}"
 
 
 def make_testbed(plan: Plan, recorded: Mapping[str, Any]) -> Testbed:
@@ -263,7 +269,7 @@ def _must_agree(plan: Plan, name: str, given: Mapping[str, Any], parameters: Map
     defaults = {parameter.name: parameter.default for parameter in module.PARAMETERS}
     for key in given:
         value = parameters[key]
-        unsealed = key in ("study_dir", "run_missing", "part")
+        unsealed = key in ("study_dir", "run_missing", "part", *LOCAL)
         if unsealed or value in empty or value == defaults[key] or value == sealed.get(key):
             continue
         raise UsageError(

@@ -28,12 +28,14 @@ def objects() -> dict[str, Any]:
 
 def test_what_it_runs_as_it_lies_is_a_study(objects, tmp_path: Path):
     told = objects["ConfigMap"]["data"]
-    (tmp_path / "parameters.yaml").write_text(told["parameters.yaml"])
+    # As in the Job's pod, where the ConfigMap is mounted at /study.
+    assert yaml.safe_load(told["parameters.yaml"])["cluster_file"] == "/study/cluster.yaml"
+    (tmp_path / "parameters.yaml").write_text(told["parameters.yaml"].replace("/study", str(tmp_path)))
     (tmp_path / "cluster.yaml").write_text(told["cluster.yaml"])
     given = read_given(told["study"], tmp_path / "parameters.yaml", [])
-    assert built(told["study"], **given).backend == "kubernetes"
-    assert given["cluster_file"] == "/study/cluster.yaml"
-    KubernetesOptions.read({"kubernetes": {"cluster_file": str(tmp_path / "cluster.yaml")}})
+    study = built(told["study"], **given)
+    assert study.backend == "kubernetes"
+    KubernetesOptions.read(study.options)
 
 
 def test_the_command_takes_the_arguments_of_the_job(objects):

@@ -262,6 +262,20 @@ def test_the_folder_of_a_recorded_study_is_named_without_the_way_to_it(tmp_path)
     assert "someone" not in text
 
 
+def test_no_folder_of_this_machine_is_on_the_page(tmp_path, monkeypatch):
+    monkeypatch.setenv("MESHTRIAL_DATA", "/home/someone/my studies [1]")
+    given = "cluster_file = '/home/someone/clusters/mine.yaml'\nversions = 'a=/home/someone/bin/envoy,b=x.yaml'"
+    printed = "study /home/someone/my studies [1]/x/20261121T0-abc, plan 1\n/home/someone/clusters/mine.yaml: read\n"
+    output = new_output("stream", name="stdout", text=printed)
+    cells = [code(given, tags=["injected-parameters"]), code("run()", output)]
+    text = export(tmp_path, [new_markdown_cell("# T"), *cells])
+    said = html_text(re.sub(r"<[^>]+>", "", text))
+    assert "someone" not in text
+    assert "cluster_file = 'mine.yaml'\nversions = 'a=envoy,b=x.yaml'" in said
+    assert "study x/20261121T0-abc, plan 1" in said
+    assert "mine.yaml: read" in said
+
+
 def test_what_was_printed_line_by_line_is_folded_as_one(tmp_path):
     lines = [new_output("stream", name="stdout", text=f"[{i}/12] now\n") for i in range(12)]
     text = export(tmp_path, [new_markdown_cell("# T"), code("run()", *lines)])

@@ -12,7 +12,8 @@ from unit import pretended
 from meshtrial.design.foreseen import foreseen
 from meshtrial.design.plan import make_plan
 from meshtrial.design.study import Gates
-from meshtrial.errors import MissingToolError
+from meshtrial.errors import MissingToolError, UsageError
+from meshtrial.records import packed
 from meshtrial.records.store import StudyStore
 from meshtrial.run import trial
 from meshtrial.run.quiet import PATIENCE
@@ -137,3 +138,57 @@ def test_a_damaged_run_of_one_that_goes_on_is_set_aside_and_made_again(broken_of
     assert told[0] == aside
     assert aside.startswith(f"{broken_off}/runs/{name}/run.json: cannot be read (")
     assert aside.endswith(f"): set aside as {broken_off}/damaged/{name}, and made again")
+
+
+def test_a_session_finds_its_files_again_and_no_record_names_where_they_lie(tmp_path, monkeypatch):
+    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path / "my data"))
+    file = tmp_path / "alice" / "cluster.yaml"
+    file.parent.mkdir()
+    file.write_text("app_cpu: 500m")
+    seen: list[dict[str, object]] = []
+
+    def cluster(plan, recorded):
+        seen.append(dict(plan.study.options))
+        return Waiting()
+
+    monkeypatch.setattr(trial, "make_testbed", cluster)
+    monkeypatch.chdir(file.parent)
+    given = {"backend": "kubernetes", "cluster_file": "cluster.yaml", "treatments": "none", "blocks": 2}
+    with pytest.raises(KeyboardInterrupt):
+        Trial("ambient_vs_no_mesh", given).run(lambda _: None)
+    (study,) = (tmp_path / "my data" / "ambient_vs_no_mesh").iterdir()
+    monkeypatch.chdir(tmp_path)
+    told: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        Trial("ambient_vs_no_mesh", {"study_dir": str(study)}).run(told.append)
+    assert told[-1].endswith(
+        f"; meshtrial run ambient_vs_no_mesh -p study_dir='my data/ambient_vs_no_mesh/{study.name}' goes on"
+    )
+    assert [options["parameters"]["cluster_file"] for options in seen] == [str(file)] * 2
+    assert [options["cluster"] for options in seen] == [{"app_cpu": "500m"}] * 2
+    assert [path.name for path in packed.files(study) if "alice" in path.read_text()] == []
+    # Moved: the new place is given, and kept for the next session.
+    moved = file.rename(tmp_path / "moved.yaml")
+    with pytest.raises(KeyboardInterrupt):
+        Trial("ambient_vs_no_mesh", {"study_dir": str(study), "cluster_file": str(moved)}).run(lambda _: None)
+    assert StudyStore.open(study).here == {"cluster_file": str(moved)}
+    moved.write_text("app_cpu: 1")
+    with refused(UsageError, names=["cluster_file", moved, "app_cpu", "study_dir"]):
+        Trial("ambient_vs_no_mesh", {"study_dir": str(study)}).run(lambda _: None)
+
+
+class Waiting(pretended.Testbed):
+    """A cluster that is interrupted at its first block."""
+
+    name = "kubernetes"
+
+    def preflight(self, study):
+        return ()
+
+    def environment(self):
+        return {}
+
+    def deploy(self, treatment, load, app):
+        raise KeyboardInterrupt
+
+    recover = close = pretended.Testbed.nothing

@@ -17,6 +17,7 @@ from meshtrial.design.responses import (
     default_scales,
     response,
 )
+from meshtrial.design.sealing import options_of
 from meshtrial.design.shares import require_possible
 from meshtrial.design.study import (
     ARRIVALS,
@@ -346,7 +347,7 @@ def study_of(
         stopping=rule.to_dict(),
         correction="max-t",
         options={
-            "parameters": {k: v for k, v in values.items() if k not in ("study_dir", "run_missing", "part")},
+            **options_of({k: v for k, v in values.items() if k not in ("study_dir", "run_missing", "part")}),
             **({INSTEAD: instead} if instead else {}),
         },
         **more,
