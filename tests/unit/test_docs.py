@@ -42,6 +42,12 @@ def test_links_lead_somewhere(page: Path):
     assert [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()] == []
 
 
+@pytest.mark.parametrize("path", documents.MADE, ids=str)
+def test_a_generated_page_is_what_the_code_makes(path: Path):
+    text = (paths.CHECKOUT / path).read_text()
+    assert documents.MADE[path](text) == text, f"{path}: {documents.__doc__}"
+
+
 def test_every_page_is_in_the_index_and_the_first_page_is_short():
     index = (DOCS / "README.md").read_text()
     linked = {(DOCS / link).resolve() for link in LINK.findall(index)}
