@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from meshtrial import stats
@@ -27,13 +27,13 @@ class Limit:
     """Something that a plan cannot answer, in numbers and in a sentence."""
 
     kind: Literal["percentile", "difference", "equivalence", "rate"]
-    about: str  # the response or treatment; empty of blocks
-    loads: tuple[str, ...]  # at which it is so; empty of blocks
     planned: float  # requests of a run, blocks, or requests a second
-    needed: float  # as many of them make it possible; of a rate: the most that was held
-    remedy: str  # parameters that make it possible, e.g. `duration_s=11`; empty where no parameter does
+    needed: float  # as many of them make it possible; of a rate: the most that was carried
+    sentence: str
+    about: str = ""  # the response or the treatment; empty of blocks
+    loads: tuple[str, ...] = ()  # at which it is so; empty of blocks
+    remedy: str = ""  # a parameter that makes it possible, e.g. `duration_s=11`; empty where none does
     instead: str = ""  # the response that is primary in its place
-    sentence: str = ""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Unheld:
     """A rate that a treatment did not hold in a recorded study on this machine."""
 
     treatment: str
-    load: Load
+    load: Load  # at which that was seen: at a rate, or a search
     rps: float  # the lowest such rate
-    most_rps: float  # what was achieved
+    most_rps: float  # what was carried
     where: str  # the study
 
 
@@ -108,32 +108,18 @@ def _percentiles(study: Study) -> Iterator[Limit]:
             continue
         fewest = min(short, key=lambda load: _requests(about, load))
         has, needed = _requests(about, fewest), _needed(about, study.gates)
-        limit = Limit(
-            "percentile",
-            name,
-            tuple(load.label for load in short),
-            has,
-            needed,
-            _remedy(study, about, fewest),
-            instead.get(name, ""),
+        remedy, labels = _remedy(study, about, fewest), tuple(load.label for load in short)
+        where = _listed(labels) if len(labels) <= _FEW else f"{len(labels)} of {len(at)} loads"
+        sentence = (
+            f"{about.label} cannot be reported at {where}: a run has {'as few as ' * (len(labels) > 1)}{has:,.0f} "
+            f"requests and it takes {needed:,.0f}{f' ({remedy})' * bool(remedy)}; "
         )
-        yield replace(
-            limit, sentence=_of_percentile(limit, about, len(at), named=bool(study.parameters.get("primary")))
-        )
-
-
-def _of_percentile(limit: Limit, about: Response, loads: int, *, named: bool) -> str:
-    where = _listed(limit.loads) if len(limit.loads) <= _FEW else f"{len(limit.loads)} of {loads} loads"
-    least = "has" if len(limit.loads) == 1 else "has as few as"
-    after = (
-        f"{REGISTRY[limit.instead].label} is primary instead"
-        if limit.instead
-        else f"{'it stays primary, as you named it, and ' if named else ''}its verdict there is `invalid`"
-    )
-    return (
-        f"{about.label} cannot be reported at {where}: a run {least} {limit.planned:,.0f} requests "
-        f"and it takes {limit.needed:,.0f}{_in_brackets(limit.remedy)}; {after}"
-    )
+        if name in instead:
+            sentence += f"{REGISTRY[instead[name]].label} is primary instead"
+        else:
+            named = "it stays primary, as you named it, and " if study.parameters.get("primary") else ""
+            sentence += f"{named}its verdict there is `invalid`"
+        yield Limit("percentile", has, needed, sentence, name, labels, remedy, instead.get(name, ""))
 
 
 def _remedy(study: Study, about: Response, load: Load) -> str:
@@ -160,14 +146,13 @@ def _blocks(study: Study) -> Iterator[Limit]:
     for test, m, smallest_p in tests:
         needed = stats.smallest_n(m, study.alpha, test)
         if study.blocks < needed:
-            over = f" over {m} contrasts" if m > 1 else ""
             what = "a difference" if test == "difference" else "equivalence within any margin"
-            yield Limit(
-                test,
-                *("", (), study.blocks, needed, f"blocks={needed}"),
-                sentence=f"{study.blocks} blocks cannot show {what}{over}: p is at least "
-                f"{min(1.0, m * smallest_p):.2g}, and the error level is {study.alpha:g} (blocks={needed})",
+            over = f" over {m} contrasts" * (m > 1)
+            sentence = (
+                f"{study.blocks} blocks cannot show {what}{over}: p is at least {min(1.0, m * smallest_p):.2g}, "
+                f"and the error level is {study.alpha:g} (blocks={needed})"
             )
+            yield Limit(test, study.blocks, needed, sentence, remedy=f"blocks={needed}")
 
 
 def _rates(study: Study, unheld: Iterable[Unheld]) -> Iterator[Limit]:
@@ -175,17 +160,13 @@ def _rates(study: Study, unheld: Iterable[Unheld]) -> Iterator[Limit]:
     for one in unheld:
         loads = [load for load in study.loads if load.rps >= one.rps and _alike(load, one.load)]
         if one.treatment in names and loads:
-            asked, labels = min(load.rps for load in loads), tuple(load.label for load in loads)
-            yield Limit(
-                "rate",
-                one.treatment,
-                labels,
-                asked,
-                one.most_rps,
-                "",
-                sentence=f"{one.treatment} may not hold the rate at {_listed(labels)}: the last study here carried "
-                f"{one.most_rps:,.0f} requests a second ({one.where}); lower the rate, or expect `saturated`",
+            labels = tuple(load.label for load in loads)
+            found = "its capacity was" if one.load.search else f"of {one.rps:,.0f} it carried"
+            sentence = (
+                f"{one.treatment} may not hold the rate at {_listed(labels)}: in the last study here, {one.where}, "
+                f"{found} {one.most_rps:,.0f} requests a second; lower the rate, or expect `saturated`"
             )
+            yield Limit("rate", min(load.rps for load in loads), one.most_rps, sentence, one.treatment, labels)
 
 
 def _alike(load: Load, other: Load) -> bool:
@@ -195,10 +176,6 @@ def _alike(load: Load, other: Load) -> bool:
     same = ["payload_bytes", "response_bytes", "headers", "keepalive", "protocol", "replicas", "unused_services"]
     same += [] if other.search else ["connections", "generators"]
     return all(getattr(load, name) == getattr(other, name) for name in same)
-
-
-def _in_brackets(remedy: str) -> str:
-    return f" ({remedy})" if remedy else ""
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.parts import part_of
 from meshtrial.records.schema import GateResult, RunRecord
-from meshtrial.records.tables import Inclusion, include, is_result
+from meshtrial.records.tables import include, is_result
 from meshtrial.vocabulary import Word
 
 # The advice of a check's message stands behind the first colon or semicolon that is in no brackets.
@@ -42,24 +42,19 @@ def _excluded(data: StudyData) -> str:
     for load in data.plan.study.loads:
         taken = include(data.plan, data.runs, load.label)
         at = f" at {load.label}" if len(data.plan.study.loads) > 1 else ""
-        for treatment in taken.excluded:
-            failed = [run for run in _of(taken, treatment) if not run.valid]
-            said.append(f"{treatment}{at} excluded: {_why(failed)}")
+        if taken.excluded:
+            several = "s" * (len(taken.excluded) > 1)
+            every = len(taken.excluded) == len(data.plan.study.treatments)
+            named = "every treatment" if every else f"treatment{several} {' and '.join(taken.excluded)}"
+            failed = [run for run in taken.chosen.values() if run.treatment in taken.excluded and not run.valid]
+            said.append(f"{named}{at} excluded: {_why(failed)}")
         if lost := len(taken.excluded_blocks):
             total = lost + len(taken.blocks) + len(taken.unfinished)
-            bad = [
-                run
-                for treatment in {name for _, name in taken.chosen} - taken.excluded.keys()
-                for run in _of(taken, treatment)
-                if run.repetition in taken.excluded_blocks and not is_result(data.plan, run)
-            ]
+            others = (run for run in taken.chosen.values() if run.treatment not in taken.excluded)
+            failed = [r for r in others if r.repetition in taken.excluded_blocks and not is_result(data.plan, r)]
             used = f"; the verdicts use the other {len(taken.blocks)}" if taken.blocks else ""
-            said.append(f"{lost} of {total} blocks{at} excluded: {_why(bad)}{used}")
+            said.append(f"{lost} of {total} blocks{at} excluded: {_why(failed)}{used}")
     return "; ".join(said)
-
-
-def _of(taken: Inclusion, treatment: str) -> list[RunRecord]:
-    return [run for (_, name), run in sorted(taken.chosen.items()) if name == treatment]
 
 
 def _why(failed: Sequence[RunRecord]) -> str:

@@ -71,5 +71,8 @@ def _unheld(before: Study, records: tuple[RunRecord, ...], where: str) -> Iterat
 
 
 def _fell_behind(run: RunRecord) -> bool:
+    """Whether a run did not hold its rate, with nothing else that could be the cause."""
     failed = {gate.name for gate in run.gates if not gate.passed}
-    return bool(failed & (RATE_GATES | GENERATOR_GATES)) and "achieved_rps" in run.responses
+    behind = RATE_GATES | GENERATOR_GATES
+    alone = failed <= behind | {"errors"} and len(failed) == len(run.reasons)
+    return bool(failed & behind) and alone and "achieved_rps" in run.responses

@@ -62,9 +62,18 @@ def test_a_treatment_that_is_excluded_takes_no_block_with_it(recorded):
     late = GateResult("generator late", 0.2, 0.05, False, "20.0% of the sends left late: the generator's own timers")
     failed = {(block, "node-proxy"): [late] for block in range(1, 5)} | {(6, "none"): [busy(0.2)]}
     assert ending(recorded(failed)).excluded == (
-        "node-proxy excluded: 20.0% of the sends left late; "
+        "treatment node-proxy excluded: 20.0% of the sends left late; "
         "1 of 6 blocks excluded: other programs used 20% of the machine's CPU time; the verdicts use the other 5"
     )
+
+
+def test_where_all_treatments_are_excluded_none_is_no_name(recorded):
+    failed = {(block, name): [busy(0.3)] for block in range(1, 6) for name in ("none", "none-aa", "node-proxy")}
+    assert ending(recorded(failed)).excluded == (
+        "every treatment excluded: other programs used 30% of the machine's CPU time"
+    )
+    failed = {key: value for key, value in failed.items() if key[1] != "node-proxy"}
+    assert ending(recorded(failed)).excluded.startswith("treatments none and none-aa excluded: other programs ")
 
 
 def test_a_failure_that_is_a_result_excludes_nothing(recorded):

@@ -46,7 +46,9 @@ def behind(check: str, treatment: str = "node-proxy", blocks: int = 6) -> Callab
     def run(one: RunRecord) -> RunRecord:
         failed = one.treatment == treatment and one.repetition <= blocks
         gates = one.gates if not failed else (replace(GATE, name=check),)
-        return replace(one, gates=gates, valid=not failed, responses={"achieved_rps": 1500.0 + one.repetition})
+        reasons = (f"gate {check}: it did not hold",) if failed else ()
+        responses = {"achieved_rps": 1500.0 + one.repetition}
+        return replace(one, gates=gates, valid=not failed, reasons=reasons, responses=responses)
 
     return run
 
@@ -64,7 +66,17 @@ def test_a_treatment_that_fell_behind_in_most_blocks(check, make_study, record, 
     assert unheld_before(study, tmp_path)[0].load == FAST
 
 
-@pytest.mark.parametrize("run", [behind("errors"), behind("foreign load"), behind("rate", blocks=3)])
+def disturbed(run: RunRecord) -> RunRecord:
+    """A machine that was busy, or a proof that failed, may be why a rate was not held."""
+    slow = behind("late")(run)
+    if slow.valid:
+        return slow
+    if run.repetition % 2:
+        return replace(slow, gates=(*slow.gates, replace(GATE, name="foreign load")), reasons=("", ""))
+    return replace(slow, reasons=(*slow.reasons, "proof x (after): expected a, saw b"))
+
+
+@pytest.mark.parametrize("run", [behind("errors"), behind("foreign load"), behind("rate", blocks=3), disturbed])
 def test_what_failed_otherwise_or_seldom_tells_nothing(run, make_study, record, tmp_path):
     study = make_study(loads=(FAST,))
     record(study, run, "20260101T000000Z")
