@@ -148,7 +148,7 @@ def _coarse(
         return ()
     resolution = max(shares[result.treatment], shares[result.baseline])
     if any(run.kind != "fortio" for run in sample.runs):
-        finer = "use requests one by one, or a tool that prints more digits"
+        finer = "use a form with every request, or a tool that prints more digits"
         return stats.coarse_quantile(resolution, 1.0, c.margin, finer=finer)
     return stats.coarse_quantile(resolution, 1.0, c.margin)
 

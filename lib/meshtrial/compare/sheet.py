@@ -41,7 +41,7 @@ def read_sheet(text: str, path: Path, known: Collection[str], number: str) -> pl
         header, *rows = _rows(text, separator) or [[]]
     except csv.Error as error:
         raise InputFileError(path, f"is neither a CSV nor a Parquet table, or is damaged ({error})") from None
-    names = [known_as(name, known) or f"column {place}" for place, name in enumerate(_without_empty(header), start=1)]
+    names = [known_as(name, known) or f"column {place}" for place, name in enumerate(header, start=1)]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise InputFileError(path, f"has two columns called {twice!r}; rename one")

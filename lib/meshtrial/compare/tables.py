@@ -132,9 +132,9 @@ def _value(row: Mapping[str, str | None], path: Path) -> tuple[Response, float]:
 
 
 def _no_number(text: str) -> str:
-    """Why a value is refused; a separator of thousands cannot be told from a decimal mark."""
+    """Why a value is refused; a separator of thousands is not always told from a decimal mark."""
     if re.fullmatch(r"[+-]?\d{1,3}([.,'’\s]\d{3})*[.,'’\s]\d+", text):
-        return "which can be read in two ways: write it with a decimal point, and without a separator of thousands"
+        return "whose comma, point or space may set thousands apart: write it with a decimal point alone"
     return "not a number"
 
 
