@@ -12,11 +12,13 @@ from meshtrial import cli
 ROWS = [f"{name}{k},{name},p50_ms,{level + k / 100}" for name, level in (("none", 1), ("istio", 2)) for k in range(6)]
 
 
-class Left(io.StringIO):
-    """The end of a pipe that nobody reads."""
-
-    def write(self, text: str) -> int:
-        raise BrokenPipeError(32, "Broken pipe")
+@pytest.fixture
+def unread():
+    """Standard output as a command has it, of a pipe that nobody reads."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as stream:
+        yield cli.Pipe(stream)
 
 
 @pytest.fixture
@@ -27,9 +29,9 @@ def arguments(tmp_path):
 
 
 @pytest.mark.parametrize(("gate", "code"), [([], 0), (["--require", "slower"], 0), (["--fail-on", "slower"], 4)])
-def test_files_and_gate_do_not_depend_on_a_reader(arguments, tmp_path, gate, code):
+def test_files_and_gate_do_not_depend_on_a_reader(arguments, unread, tmp_path, gate, code):
     err = io.StringIO()
-    assert cli.main([*arguments, *gate], Left(), err) == code
+    assert cli.main([*arguments, *gate], unread, err) == code
     assert err.getvalue().count("\n") == (1 if code else 0)
     assert {path.name for path in tmp_path.iterdir()} == {"t.csv", "o.json", "o.html", "o.md"}
 
