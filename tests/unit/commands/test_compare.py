@@ -17,7 +17,7 @@ def unread():
     """Standard output as a command has it, of a pipe that nobody reads."""
     reading, writing = os.pipe()
     os.close(reading)
-    with open(writing, "w") as stream:
+    with os.fdopen(writing, "w") as stream:
         yield cli.Pipe(stream)
 
 
