@@ -25,7 +25,7 @@ from meshtrial import paths
 from meshtrial.design.studies import STUDIES
 from meshtrial.records.columns import VERDICTS
 from meshtrial.records.schema import VerdictRow
-from meshtrial.vocabulary import BETWEEN, Warning, Word
+from meshtrial.vocabulary import BETWEEN, QUALIFIERS, Warning, Word
 
 Made = TypeVar("Made")
 SCHEMA = Path("docs", "schema", "export.schema.json")
@@ -125,8 +125,9 @@ def readme(text: str) -> str:
 
 
 def verdicts(text: str) -> str:
-    """The reference of the verdicts."""
-    return under(text, "# Verdicts", words())
+    """The reference of the verdicts and of the qualifiers of a difference."""
+    named = [(f"*{name}*", meaning) for name, meaning in QUALIFIERS.items()]
+    return under(under(text, "# Verdicts", words()), "## Qualifiers of a difference", named)
 
 
 def _value(value: object) -> str:

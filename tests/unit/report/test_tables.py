@@ -11,7 +11,7 @@ from meshtrial.design.study import Treatment
 from meshtrial.records.schema import GateResult, Proof
 from meshtrial.report import tables
 from meshtrial.report.tables.proofs import together
-from meshtrial.vocabulary import Warning
+from meshtrial.vocabulary import QUALIFIERS, Warning
 
 NAMES = ("verdict_sentence", "verdict_table", "exploratory_table", "validity", "design", "method_and_limits")
 MAKE = {name: getattr(tables, name) for name in (*NAMES, "provenance", "cost")}
@@ -115,6 +115,13 @@ def test_inconclusive_comes_with_blocks_and_the_detectable_effect(data):
     text = tables.verdict_table(data).text.replace("\u00a0", " ")
     assert f"a new study of about {row.blocks_needed} blocks" in text
     assert f"detects {100 * row.mde:.2g} %" in text
+
+
+def test_the_legend_states_the_rule_of_every_word_and_qualifier(data):
+    shown = tables.verdict_table(data)
+    for meaning in (*QUALIFIERS.values(), *(row.verdict.meaning for row in data.verdicts if not row.exploratory)):
+        assert f": {meaning}</li>" in shown.html
+        assert f": {meaning}\n" in shown.text
 
 
 def test_what_left_the_inference_is_named_with_its_reason(variants):
