@@ -28,7 +28,8 @@ from meshtrial.design.responses import REGISTRY
 from meshtrial.design.studies import STUDIES
 from meshtrial.records.columns import VERDICTS
 from meshtrial.records.schema import VerdictRow
-from meshtrial.vocabulary import BETWEEN, Warning, Word
+from meshtrial.report.checks import KINDS
+from meshtrial.vocabulary import BETWEEN, QUALIFIERS, Warning, Word
 
 Made = TypeVar("Made")
 SCHEMA = Path("docs", "schema", "export.schema.json")
@@ -128,8 +129,12 @@ def readme(text: str) -> str:
 
 
 def verdicts(text: str) -> str:
-    """The reference of the verdicts."""
-    return under(text, "# Verdicts", words())
+    """The reference of the verdicts, of the qualifiers of a difference, and of the checks of a study."""
+    named = [(f"*{name}*", meaning) for name, meaning in QUALIFIERS.items()]
+    asked = [asked for kind, asked in KINDS.items() if kind != "limits"]
+    return under(
+        under(under(text, "# Verdicts", words()), "## Qualifiers of a difference", named), "## Six checks", asked
+    )
 
 
 def _value(value: object) -> str:
