@@ -259,11 +259,12 @@ def python(text: str) -> str:
         own = [(key, one) for key, one in vars(getattr(mt, name)).items() if not key.startswith("_")]
         public = [(key, one) for key, one in own if inspect.isfunction(one) or isinstance(one, property)]
         made.append(_names(name, ".", public))
-    for name in ("tables", "figures", "sections"):
+    for name in ("tables", "figures", "sections", "display"):
         module = getattr(mt, name)
-        listed = getattr(module, "__all__", None) or [k for k, one in vars(module).items() if inspect.isfunction(one)]
+        listed = getattr(module, "__all__", vars(module))
         public = [(key, getattr(module, key)) for key in sorted(listed) if not key.startswith("_")]
-        made.append(_names(f"mt.{name}", f"mt.{name}.", public))
+        callables = [(key, one) for key, one in public if inspect.isfunction(one) or inspect.isclass(one)]
+        made.append(_names(f"mt.{name}", f"mt.{name}.", callables))
     return "".join(made)
 
 

@@ -27,7 +27,6 @@ ROOMS = (
     ("testbed.local", "testbed.kubernetes", "inference"),  # the backends; records to verdicts
     ("run", "report"),  # plan to records; records to pages
     ("compare", "planning", "site"),  # results from elsewhere; blocks for a margin; studies as a web site
-    ("articles",),  # what published comparisons print
     ("api", "commands"),  # what notebooks use; what the command line offers
     ("explore", "cli", "native.__main__"),  # widgets over what notebooks use
     ("__main__",),
