@@ -116,20 +116,18 @@ def _sentence(refusal: str, data: Any, root: str) -> str:
 
 
 def _refuse_rest(made: Any, data: Any, place: str) -> None:
-    if dataclasses.is_dataclass(made) and isinstance(data, Mapping):
-        known = [field.name for field in dataclasses.fields(made)]
+    if isinstance(data, dict):
+        is_mapping = isinstance(made, dict)
+        known = [] if is_mapping else [field.name for field in dataclasses.fields(made)]
         for name in data:
-            if name not in known:
+            if not is_mapping and name not in known:
                 begin = f"{place}: " if place else ""
                 raise UsageError(f"{begin}{shortened(name)} is not known; known are {', '.join(known)}")
-    if isinstance(data, Mapping):
         for name, value in data.items():
-            inner = made[name] if isinstance(made, Mapping) else getattr(made, name)
+            inner = made[name] if is_mapping else getattr(made, name)
             _refuse_rest(inner, value, f"{place}.{name}" if place else str(name))
     elif isinstance(data, list | tuple):
         for index, (inner, value) in enumerate(zip(made, data, strict=True)):
             _refuse_rest(inner, value, f"{place}[{index}]")
-    else:
-        too_large = isinstance(data, int) and abs(data) >= 2**63
-        if too_large or (isinstance(data, float) and not math.isfinite(data)):
-            raise UsageError(f"{place or 'it'} is {shortened(data)}")
+    elif isinstance(data, int | float) and (abs(data) >= 2**63 if isinstance(data, int) else not math.isfinite(data)):
+        raise UsageError(f"{place or 'it'} is {shortened(data)}")

@@ -14,7 +14,10 @@ from meshtrial.run import capacity, stage
 from meshtrial.stats.ranktests import signed_rank_p
 
 LOAD = Load(0, 10, 1.0, 0.5, generators=2, search=True)
-STUDIES, BLOCKS, ALPHA = 80, 10, 0.05
+STUDIES, BLOCKS, ALPHA = 40, 10, 0.05
+MEASUREMENT = SimpleNamespace(
+    requests=pl.DataFrame({"ok": [True], "latency_s": [1e-5]}), generators=(SimpleNamespace(requests=1),)
+)
 # What two data planes with one capacity reach in a closed loop differs all the same: it has no schedule to keep.
 CLOSED_LOOPS = (1.20, 1.27)
 
@@ -30,10 +33,8 @@ class Server:
         achieved = limit * self.closed if load.closed_loop else min(load.rps, limit)
         held = load.closed_loop or achieved >= (1 - gates.rate_tolerance) * load.rps
         responses = {"achieved_rps": achieved} | ({} if load.closed_loop else {"achieved_ratio": achieved / load.rps})
-        requests = pl.DataFrame({"ok": [True] * 10, "latency_s": [1e-5] * 10})
-        measurement = SimpleNamespace(requests=requests, generators=(SimpleNamespace(requests=10),))
         gate = GateResult("rate", 0.0, gates.rate_tolerance, held, "")
-        return stage.Stage(measurement, (), (gate,), responses, ())  # type: ignore[arg-type]
+        return stage.Stage(MEASUREMENT, (), (gate,), responses, ())  # type: ignore[arg-type]
 
 
 def share_called(monkeypatch: pytest.MonkeyPatch, folder: Path, studies: int, *, drawn: bool) -> float:

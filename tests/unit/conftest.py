@@ -1,7 +1,9 @@
 """Small studies and records that several tests share, and how many examples a property is tried on."""
 
 import os
+from collections.abc import Callable
 from dataclasses import asdict, fields
+from functools import cache
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -9,7 +11,11 @@ from hypothesis import HealthCheck, settings
 from meshtrial.design.plan import Plan, PlannedRun, make_plan
 from meshtrial.design.responses import default_margins
 from meshtrial.design.study import Load, Study, Treatment
+from meshtrial.inference import read_study
+from meshtrial.records import listing, packed
+from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import GateResult, Proof, RunRecord, VerdictRow
+from meshtrial.records.store import StudyStore
 
 pytest.register_assert_rewrite("refused", "waiting")  # so that it shows what it compared
 
@@ -90,7 +96,7 @@ def small_plan() -> Plan:
     return make_plan(study())
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_record():
     return record
 
@@ -98,3 +104,21 @@ def make_record():
 @pytest.fixture(scope="session")
 def make_study():
     return study
+
+
+@pytest.fixture(scope="session")
+def sample(tmp_path_factory) -> Callable[[str], StudyData]:
+    """A packed study of the checkout by its name, unpacked and read once: it is only read."""
+    root = tmp_path_factory.mktemp("samples")
+
+    @cache
+    def read(name: str) -> StudyData:
+        return read_study(StudyStore.open(packed.unpack(listing.SAMPLE / f"{name}.zip", root)))
+
+    return read
+
+
+@pytest.fixture
+def undrawn(monkeypatch) -> None:
+    """Figures are made with their words and numbers and not rendered, which is most of what they cost."""
+    monkeypatch.setattr("meshtrial.report.svg.to_svg", lambda canvas, alt: "<svg></svg>")

@@ -3,7 +3,7 @@
 import json
 import shutil
 import zipfile
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from commandline import meshtrial
@@ -14,6 +14,7 @@ from meshtrial import paths
 from meshtrial.errors import RecordError
 from meshtrial.inference import read_study
 from meshtrial.records import packed
+from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.records.store import StudyStore
 from meshtrial.report.tables import headline
@@ -28,16 +29,16 @@ def test_there_is_one_that_anybody_can_look_into():
     assert len(SAMPLES) == 1
 
 
-@pytest.mark.parametrize("sample", [*SAMPLES, *PACKED], ids=lambda path: path.name)
-def test_it_is_intact_and_analysed_as_it_was(sample):
-    code, out, err = meshtrial("verify", sample)
+@pytest.mark.parametrize("study", [*SAMPLES, *PACKED], ids=lambda path: path.name)
+def test_it_is_intact_and_analysed_as_it_was(study):
+    code, out, err = meshtrial("verify", study)
     assert code == 0, err
     assert "intact" in out
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.name)
-def test_it_finds_the_node_proxy_slower_and_the_twin_not_different(sample):
-    rows = [row for row in read_study(StudyStore.open(sample)).verdicts if row.response == "latency_p50_s"]
+def test_it_finds_the_node_proxy_slower_and_the_twin_not_different():
+    (study,) = SAMPLES
+    rows = [row for row in read_study(StudyStore.open(study)).verdicts if row.response == "latency_p50_s"]
     assert {row.treatment: row.verdict in ("slower", "faster") for row in rows} == {
         "none-aa": False,
         "node-proxy": True,
@@ -77,26 +78,25 @@ def test_verdicts_of_another_version_are_refused_with_what_to_do(tmp_path):
         read_study(StudyStore.open(folder))
 
 
-@pytest.mark.parametrize("sample", [p for p in PACKED if p.name.startswith("mesh_comparison")], ids=lambda p: p.name)
-def test_its_meshes_are_own_builds_as_the_pages_say(sample: Path, tmp_path: Path):
-    data = read_study(StudyStore.open(packed.unpack(sample, tmp_path)))
-    builds = {text for run in data.runs for name, text in run.versions.items() if name.startswith("mesh ")}
+@pytest.mark.parametrize("name", [path.stem for path in PACKED if path.name.startswith("mesh_comparison")])
+def test_its_meshes_are_own_builds_as_the_pages_say(name: str, sample: Callable[[str], StudyData]):
+    builds = {text for run in sample(name).runs for name, text in run.versions.items() if name.startswith("mesh ")}
     assert builds
     assert all("own build" in build for build in builds)
 
 
-@pytest.mark.parametrize("sample", [MESHES, *FEATURES.values(), DELAYED, CHANGED, OBEYED])
-def test_all_runs_were_valid_as_the_results_say(sample: str, tmp_path: Path):
-    data = read_study(StudyStore.open(packed.unpack(FOLDER / f"{sample}.zip", tmp_path)))
+@pytest.mark.parametrize("name", [MESHES, *FEATURES.values(), DELAYED, CHANGED, OBEYED])
+def test_all_runs_were_valid_as_the_results_say(name: str, sample: Callable[[str], StudyData]):
+    data = sample(name)
     assert all(run.valid for run in data.runs)
     said = f"{data.plan.study.blocks} blocks, {len(data.runs)} runs"
     page = (paths.CHECKOUT / "docs" / "explanation" / "results.md").read_text()
     assert said in page
 
 
-@pytest.mark.parametrize("sample", PACKED, ids=lambda path: path.name)
-def test_a_packed_one_says_its_verdict_without_the_requests(sample: Path, tmp_path: Path):
-    data = read_study(StudyStore.open(packed.unpack(sample, tmp_path)))
+@pytest.mark.parametrize("name", [path.stem for path in PACKED])
+def test_a_packed_one_says_its_verdict_without_the_requests(name: str, sample: Callable[[str], StudyData]):
+    data = sample(name)
     assert headline(data)
     assert not [p for run in data.runs if run.valid for p in run.proofs if not p.passed]
     assert {"requests", "logs"} <= set(packed.left_out(data.path))

@@ -15,7 +15,6 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -42,11 +41,12 @@ from meshtrial.stats.ranktests import (
 _EXACT_UP_TO = 36
 
 
-@lru_cache(maxsize=32)
-def _signs(n: int) -> FloatArray:
-    codes = np.arange(2**n)[:, None] >> np.arange(n)
-    signs: FloatArray = 1.0 - 2.0 * (codes & 1).astype(np.float64)
-    return signs
+def _signed_sums(d: FloatArray) -> FloatArray:
+    """The sums of some values under all patterns of signs."""
+    sums = np.zeros(1)
+    for value in d:
+        sums = np.concatenate((sums + value, sums - value))
+    return sums
 
 
 def sign_flip_p(d: FloatArray) -> float:
@@ -58,8 +58,8 @@ def sign_flip_p(d: FloatArray) -> float:
         return 1.0 if spread == 0 else 2.0 * float(special.ndtr(-observed / spread))
     # meet in the middle: a sum over all signs is a sum of the first half plus a sum of the second
     half = n // 2
-    first = _signs(half) @ d[:half]
-    second = np.sort(_signs(n - half) @ d[half:])
+    first = _signed_sums(d[:half])
+    second = np.sort(_signed_sums(d[half:]))
     # sums that equal the observed one up to rounding count as equal
     threshold = observed - 1e-12 * float(np.abs(d).sum())
     as_large = len(first) * len(second) - int(np.searchsorted(second, threshold - first).sum())

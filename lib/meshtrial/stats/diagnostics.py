@@ -45,17 +45,22 @@ def log_table(values: Mapping[str, ArrayLike], scale: Scale = "ratio") -> FloatA
     return np.log(np.where(table > 0, table, np.nan)) if scale == "ratio" else table
 
 
+def _medians(table: FloatArray, axis: int) -> FloatArray:
+    """Medians of what is there; numpy's function for gaps takes twenty times as long, and gaps are rare."""
+    median = np.nanmedian if np.isnan(table).any() else np.median
+    medians: FloatArray = median(table, axis=axis, keepdims=True)
+    return medians
+
+
 def without_treatments(table: FloatArray) -> FloatArray:
     """Residuals after each treatment's median."""
-    rest: FloatArray = table - np.nanmedian(table, axis=0)
-    return rest
+    return table - _medians(table, axis=0)
 
 
 def without_blocks(table: FloatArray) -> FloatArray:
     """Residuals after treatments and blocks: one step of median polish (Tukey 1977)."""
     rest = without_treatments(table)
-    polished: FloatArray = rest - np.nanmedian(rest, axis=1, keepdims=True)
-    return polished
+    return rest - _medians(rest, axis=1)
 
 
 def change_text(size: float, scale: Scale = "ratio") -> str:

@@ -56,8 +56,12 @@ def _flips(n: int) -> NDArray[np.int8]:
 
 
 def _flipped(signs: NDArray[np.int8], rows: FloatArray) -> FloatArray:
-    """Sizes of the sums of rows (m, n) under all patterns (s, n): (s, m); some patterns at a time, to save memory."""
-    parts = np.array_split(signs, max(1, signs.size // 2**22))
+    """Sizes of the sums of rows (m, n) under all patterns (s, n): (s, m).
+
+    Some patterns at a time: OpenBLAS divides no product of up to 2^18 multiplications among threads. Its threads spin
+    while they wait, so beside other programs a larger product costs up to a hundred times its own CPU time.
+    """
+    parts = np.array_split(signs, max(1, signs.size * len(rows) // 2**17))
     return np.concatenate([np.abs(part.astype(np.float64) @ rows.T) for part in parts])
 
 

@@ -20,13 +20,15 @@ from meshtrial.testbed.base import MachineUse
 
 EFFECTS = {"none": 1.0, "none-aa": 1.0, "sidecar": 1.2, "node-proxy": 1.0}
 SERVICE_S = 2e-3
+BLOCKS = 8
+RUNS = BLOCKS * len(EFFECTS)
 
 
 class _Deployment(pretended.Deployment):
     def __init__(self, fortio, effect, load, rng):
         self._fortio, self._load, self._rng = fortio, load, rng
-        # What varies between deployments (2 %) and between requests (30 %); the effect multiplies both.
-        self._typical_s = SERVICE_S * effect * np.exp(rng.normal(0, 0.02))
+        # What varies between deployments (1 %) and between requests (10 %); the effect multiplies both.
+        self._typical_s = SERVICE_S * effect * np.exp(rng.normal(0, 0.01))
         self._clock_s = 0.0
         self.warm = False
 
@@ -38,7 +40,7 @@ class _Deployment(pretended.Deployment):
     def generate(self, calls, folder, timeout_s):
         load = self._load
         assert not self.warm  # while it is measured, nothing else is sent
-        draw = self._rng.lognormal(np.log(self._typical_s), 0.3, 100_000).tolist()
+        draw = self._rng.lognormal(np.log(self._typical_s), 0.1, 1_000).tolist()
         duration = load.warmup_s if calls[0].name.startswith("warmup") else load.call_s
         interval_s = load.connections / load.rps
 
@@ -89,23 +91,23 @@ def rows(request, tmp_path_factory, virtual, make_study):
     tmp_path = tmp_path_factory.mktemp("study")
     standing = "block" if load.trickle_rps else ""
     chosen = {"loads": (load,), "primary": ("latency_p50_s",), "standing": standing}
-    study = make_study(treatments=tuple(EFFECTS), blocks=12, **chosen)
+    study = make_study(treatments=tuple(EFFECTS), blocks=BLOCKS, **chosen)
     store = StudyStore.create(tmp_path, make_plan(study), {})
     told = io.StringIO()
     testbed = _Testbed(virtual, np.random.default_rng(20261121))
     execute(store, testbed, lambda line: print(line, file=told))
     # Of a block all stand at once, or one after another; what is drawn for it is the same for all of them.
-    assert len(testbed.drawn) == (12 if load.slices > 1 else 48)
-    assert len(set(testbed.drawn)) == (12 if standing else 1)
+    assert len(testbed.drawn) == (BLOCKS if load.slices > 1 else RUNS)
+    assert len(set(testbed.drawn)) == (BLOCKS if standing else 1)
     kept = {getattr(made, "kept_warm", None) for made in testbed.made}
     assert kept == ({("-qps", "5", "-c", "1")} if standing else {None})
     assert "INVALID" not in told.getvalue()
-    assert told.getvalue().startswith("[0/48] ")
-    assert told.getvalue().splitlines()[-1].startswith("[48/48] 48 runs in ")
+    assert told.getvalue().startswith(f"[0/{RUNS}] ")
+    assert told.getvalue().splitlines()[-1].startswith(f"[{RUNS}/{RUNS}] {RUNS} runs in ")
     data = analyse(store)
-    assert [run.responses["machine_stolen"] for run in data.runs] == pytest.approx([0.02] * 48)
+    assert [run.responses["machine_stolen"] for run in data.runs] == pytest.approx([0.02] * RUNS)
     # However many slices a deployment was measured in: n is the number of blocks.
-    assert {row.n_blocks for row in data.verdicts} == {12}
+    assert {row.n_blocks for row in data.verdicts} == {BLOCKS}
     return {row.treatment: row for row in data.verdicts if row.response == "latency_p50_s"}
 
 
@@ -116,9 +118,9 @@ def test_a_known_effect_arrives_at_the_verdict(rows):
     assert slower.ci_low < 1.2 < slower.ci_high
     # 20 % of 2 ms.
     assert slower.difference == pytest.approx(0.4e-3, abs=0.08e-3)
-    # Twelve blocks all on one side: p = 2 / 2^12, doubled by Holm over two contrasts.
-    assert slower.p == pytest.approx(2 / 2**12)
-    assert slower.p_adjusted == pytest.approx(4 / 2**12)
+    # Eight blocks all on one side: p = 2 / 2^8, doubled by Holm over two contrasts.
+    assert slower.p == pytest.approx(2 / 2**8)
+    assert slower.p_adjusted == pytest.approx(4 / 2**8)
 
 
 def test_where_there_is_no_effect_none_is_called(rows):
