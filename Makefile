@@ -128,7 +128,7 @@ test-browser: setup-tests ## every report of the samples in a headless Chromium:
 
 # Nothing else should run meanwhile. DuckDB takes part where PYTHONPATH names a folder that has it.
 bench: setup-tests ## what the program itself costs, beside others and beside its limits: one table (docs/explanation/speed.md)
-	@PYTHONPATH=lib:tests:$${PYTHONPATH:-} $(BIN)/python -P -m benchmarks $(ARGS)
+	@PYTHONPATH=docs:lib:tests:$${PYTHONPATH:-} $(BIN)/python -P -m benchmarks $(ARGS)
 
 contact-sheet: setup-tests ## SHEET (default .cache/contact-sheet.png): the reports of the samples in all settings, as one picture
 	@PYTHONPATH=tests $(BIN)/python -m browser.contact_sheet $(SHEET) $(ARGS)

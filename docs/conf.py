@@ -34,6 +34,7 @@ CONTENTS = {
 
 nb_execution_mode = "off"
 myst_heading_anchors = 6  # the anchors that the repository's viewer gives headings
+add_module_names = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
@@ -41,6 +42,7 @@ autodoc_typehints_description_target = "documented"
 html_theme = "sphinx_book_theme"
 html_title = "meshtrial"
 html_copy_source = False
+html_static_path = html_css_files = ["pages.css"]
 html_context = {"default_mode": "auto"}  # light or dark, as the reader's system is
 html_theme_options = {
     "article_header_end": ["toggle-secondary-sidebar.html"],

@@ -1,6 +1,6 @@
 """The whole calibration, seeded: every measured error rate, coverage and power against what it should be."""
 
-import documents
+import make_reference as documents
 import numpy as np
 import pytest
 

@@ -11,7 +11,7 @@ import textwrap
 import tomllib
 from pathlib import Path
 
-import documents
+import make_reference
 import pytest
 import yaml
 
@@ -61,6 +61,12 @@ def test_a_link_that_leads_nowhere_fails_the_build(tmp_path: Path):
     done = built(tmp_path, tmp_path / "out")
     assert done.returncode != 0
     assert [link for link in ("gone.yaml", "gone.md", "nowhere", "there") if f"'{link}'" not in done.stderr] == []
+
+
+@pytest.mark.parametrize("path", make_reference.MADE, ids=str)
+def test_what_the_code_and_the_records_say_is_as_they_say_it(path: Path):
+    text = (paths.CHECKOUT / path).read_text()
+    assert make_reference.MADE[path](text) == text, f"{path}: {make_reference.__doc__}"
 
 
 def test_every_page_is_in_the_index_and_the_first_page_is_short():
@@ -185,7 +191,7 @@ def test_the_printed_output_is_real():
     lines = [line[4:] for line in quoted[1].splitlines() if line.strip() not in ("", "...")]
     assert len(lines) >= 5
     for line in lines:
-        assert documents.plain(line).removesuffix(" ...") in documents.plain(LOG), line
+        assert make_reference.plain(line).removesuffix(" ...") in make_reference.plain(LOG), line
 
 
 def test_the_first_page_quotes_the_recorded_study():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from commandline import meshtrial
-from documents import CHANGED, DELAYED, FEATURES, MESHES, OBEYED
+from make_reference import CHANGED, DELAYED, FEATURES, MESHES, OBEYED
 from refused import refused
 
 from meshtrial import paths
