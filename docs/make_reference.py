@@ -25,7 +25,8 @@ from meshtrial.design.studies import STUDIES
 from meshtrial.design.study import Study
 from meshtrial.records.columns import VERDICTS
 from meshtrial.records.schema import VerdictRow
-from meshtrial.vocabulary import BETWEEN, Warning, Word
+from meshtrial.report.checks import KINDS
+from meshtrial.vocabulary import BETWEEN, QUALIFIERS, Warning, Word
 
 Made = TypeVar("Made")
 SCHEMA = Path("docs", "schema", "export.schema.json")
@@ -130,8 +131,12 @@ def readme(text: str) -> str:
 
 
 def verdicts(text: str) -> str:
-    """The reference of the verdicts."""
-    return under(text, "# Verdicts", words())
+    """The reference of the verdicts, of the qualifiers of a difference, and of the checks of a study."""
+    named = [(f"*{name}*", meaning) for name, meaning in QUALIFIERS.items()]
+    asked = [asked for kind, asked in KINDS.items() if kind != "limits"]
+    return under(
+        under(under(text, "# Verdicts", words()), "## Qualifiers of a difference", named), "## Six checks", asked
+    )
 
 
 def _value(value: object) -> str:
@@ -204,11 +209,22 @@ def responses(text: str) -> str:
     return under(text, "# Responses and margins", rows)
 
 
+def exit_codes(text: str, heading: str = "## Exit codes") -> str:
+    """How a command ends."""
+    from meshtrial.errors import Exit
+
+    return under(
+        text,
+        heading,
+        ((str(code.value), code.meaning.replace("--allow-excluded", "`--allow-excluded`")) for code in Exit),
+    )
+
+
 def command_line(text: str) -> str:
     """Every command with its options."""
     from meshtrial import cli
 
-    made = [text.partition("\n## ")[0].rstrip() + "\n"]
+    made = [exit_codes(text.partition("\n## ")[0].rstrip() + "\n", "# Command line")]
     for name, about in cli.COMMANDS.items():
         (verbs,) = [a for a in cli.parser(name)._actions if isinstance(a, argparse._SubParsersAction)]
         command = verbs.choices[name]
@@ -587,6 +603,7 @@ MADE: dict[Path, Callable[[str], str]] = {
     Path("docs", "reference", "command-line.md"): command_line,
     Path("docs", "reference", "mesh-configuration.md"): configuration,
     Path("docs", "how-to", "cost.md"): durations,
+    Path("docs", "how-to", "gate.md"): exit_codes,
     Path("docs", "explanation", "results.md"): results,
     Path("docs", "meshes.svg"): picture,
     **{Path("notebooks", f"{study}.ipynb"): notebook(study) for study in STUDIES},

@@ -14,9 +14,11 @@ from pathlib import Path
 import make_reference
 import pytest
 import yaml
+from building import built
 
 from meshtrial import __version__, cli, paths, stats
 from meshtrial.commands.run import read_given
+from meshtrial.design.foreseen import foreseen
 from meshtrial.design.responses import REGISTRY, default_margins
 from meshtrial.design.studies import STUDIES
 from meshtrial.design.study import Gates
@@ -37,7 +39,7 @@ LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 METHOD = " ".join((paths.CHECKOUT / "docs" / "method.md").read_text().split())
 
 
-def built(sources: Path, out: Path) -> subprocess.CompletedProcess[str]:
+def made_pages(sources: Path, out: Path) -> subprocess.CompletedProcess[str]:
     """Pages of some sources, as `make docs` makes them."""
     options = ("--quiet", "--fail-on-warning", "--conf-dir", DOCS, "--doctree-dir", out / "doctrees")
     command = [sys.executable, "-m", "sphinx", *options, sources, out / "pages"]
@@ -45,7 +47,7 @@ def built(sources: Path, out: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_documentation_is_built_without_a_warning_and_fetches_nothing(tmp_path: Path):
-    done = built(paths.CHECKOUT, tmp_path)
+    done = made_pages(paths.CHECKOUT, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     pages = {page.relative_to(tmp_path / "pages").as_posix(): page.read_text() for page in tmp_path.rglob("*.html")}
     assert {f"{page.relative_to(paths.CHECKOUT).with_suffix('')}.html" for page in PAGES} <= set(pages)
@@ -58,13 +60,13 @@ def test_a_link_that_leads_nowhere_fails_the_build(tmp_path: Path):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "method.md").write_text("# Method\n\n## Here\n\n[its file](gone.yaml) [itself](#nowhere)\n")
     (tmp_path / "README.md").write_text("# First\n\n[a page](gone.md) [a heading](docs/method.md#there)\n")
-    done = built(tmp_path, tmp_path / "out")
+    done = made_pages(tmp_path, tmp_path / "out")
     assert done.returncode != 0
     assert [link for link in ("gone.yaml", "gone.md", "nowhere", "there") if f"'{link}'" not in done.stderr] == []
 
 
 @pytest.mark.parametrize("path", make_reference.MADE, ids=str)
-def test_what_the_code_and_the_records_say_is_as_they_say_it(path: Path):
+def test_a_generated_page_is_what_the_code_makes(path: Path):
     text = (paths.CHECKOUT / path).read_text()
     assert make_reference.MADE[path](text) == text, f"{path}: {make_reference.__doc__}"
 
@@ -169,8 +171,9 @@ def commands() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("page", "command"), commands())
-def test_every_command_of_a_page_is_one_that_meshtrial_takes(page: str, command: str):
-    words = shlex.split(command)[1:]
+def test_every_command_of_a_page_is_one_that_meshtrial_takes(page: str, command: str, tmp_path: Path):
+    (tmp_path / "cluster.yaml").write_text("app_cpu: 500m")
+    words = shlex.split(command.replace("=cluster.yaml", f"={tmp_path / 'cluster.yaml'}"))[1:]
     arguments = cli.parser(words[0]).parse_args(words)
     if words[0] == "run":
         read_given(arguments.study, arguments.file, [pair for pair in arguments.pairs if "study_dir" not in pair])
@@ -321,3 +324,16 @@ def test_words_that_are_not_used_are_few_and_not_used():
         wrong += [f"{name}: {word}" for word in listed if word in flat and name not in SUBJECT.get(word, ())]
         wrong += [f"{name}: {one}" for one in re.findall(r"\ba (?:row|dot|line|file|panel|column) an? \w+", flat)]
     assert wrong == []
+
+
+def test_the_tutorials_show_what_their_plans_cannot_answer():
+    kind, lab = ((paths.CHECKOUT / "docs" / "tutorials" / f"{name}.md").read_text() for name in ("kind", "jupyterlab"))
+    rehearsal = next(line for line in kind.splitlines() if line.startswith("meshtrial run ") and "blocks=2" in line)
+    words = re.sub(r" -p cluster_file=\S+", "", rehearsal).split()[1:]
+    arguments = cli.parser("run").parse_args(words)
+    told = foreseen(built(arguments.study, **read_given(arguments.study, None, arguments.pairs)))
+    assert len(told) == 3
+    assert "rps: float = 500.0" in lab
+    shown = [block for page in (kind, lab) for block in re.findall(r"```text\n(.*?)```", page, re.S)]
+    told += foreseen(built("ambient_vs_no_mesh", rps=500))
+    assert "".join(shown).splitlines() == [limit.sentence for limit in told]

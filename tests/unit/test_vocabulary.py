@@ -1,6 +1,13 @@
 """The words of a verdict: each has a look, and no two are told apart by colour alone."""
 
-from meshtrial.report import palette
+import pytest
+from commandline import SAMPLE
+
+from meshtrial.inference import read_study
+from meshtrial.records.store import StudyStore
+from meshtrial.report import palette, tables
+from meshtrial.report.figures import forest
+from meshtrial.report.markup import style_sheet
 from meshtrial.vocabulary import Word, directions, sentence
 
 
@@ -27,3 +34,22 @@ def test_a_kind_without_words_of_its_own_is_a_level():
 def test_a_sentence_is_a_plain_text():
     assert [sentence(Word.SLOWER, qualifier) for qualifier in ("", "material")] == ["slower", "slower (material)"]
     assert type(sentence(Word.SLOWER, "")) is str
+
+
+def test_tables_and_figures_take_sign_tone_and_meaning_from_here(monkeypatch: pytest.MonkeyPatch):
+    study = read_study(StudyStore.open(SAMPLE))
+    before = Word.EQUIVALENT.glyph
+    for name, value in {"glyph": "@", "tone": "worse", "meaning": "shown to be as good as none"}.items():
+        monkeypatch.setattr(Word.EQUIVALENT, name, value)
+    table = tables.verdict_table(study)
+    html, figure = table._repr_html_(), forest(study).svg
+    assert 'mt-worse">@ equivalent</span>' in html
+    assert "@ equivalent: shown to be as good as none" in repr(table)
+    assert "@ equivalent" in figure
+    assert not [shown for shown in (html, repr(table), figure) if before in shown]
+
+
+def test_style_sheets_take_the_colours_of_the_palette():
+    for name, (light, dark) in palette.TONES.items():
+        assert f"--mt-{name}: {light}" in style_sheet()
+        assert f"--mt-{name}: {dark}" in style_sheet("page.css")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from meshtrial import paths
 from meshtrial.errors import MeshtrialError, UsageError
+from meshtrial.records import machine, packed
 from meshtrial.records.store import PLAN, StudyStore
 
 if TYPE_CHECKING:
@@ -83,7 +84,10 @@ def _published(folder: Path, root: Path, out: TextIO) -> Published:
         # The newest report here, or the one that was published before, of those that say the verdicts of the records.
         known = [*(page for page, records in _reports() if records == data.path), root / address(data) / REPORT]
         report = next((page for page in known if says_the_same(page, data)), None)
-        return publish(data, report or _made(data, Path(private), out), root)
+        report = report or _made(data, Path(private), out)
+        for line in machine.told([*packed.files(data.path, tuple(packed.PARTS)), report]):
+            print(f"{data.path.name}: {line}", file=out)
+        return publish(data, report, root)
 
 
 def _reports() -> Iterator[tuple[Path, Path]]:
