@@ -25,6 +25,7 @@ from meshtrial import paths
 from meshtrial.design.studies import STUDIES
 from meshtrial.records.columns import VERDICTS
 from meshtrial.records.schema import VerdictRow
+from meshtrial.report.checks import KINDS
 from meshtrial.vocabulary import BETWEEN, QUALIFIERS, Warning, Word
 
 Made = TypeVar("Made")
@@ -125,9 +126,12 @@ def readme(text: str) -> str:
 
 
 def verdicts(text: str) -> str:
-    """The reference of the verdicts and of the qualifiers of a difference."""
+    """The reference of the verdicts, of the qualifiers of a difference, and of the checks of a study."""
     named = [(f"*{name}*", meaning) for name, meaning in QUALIFIERS.items()]
-    return under(under(text, "# Verdicts", words()), "## Qualifiers of a difference", named)
+    asked = [asked for kind, asked in KINDS.items() if kind != "limits"]
+    return under(
+        under(under(text, "# Verdicts", words()), "## Qualifiers of a difference", named), "## Six checks", asked
+    )
 
 
 def _value(value: object) -> str:

@@ -30,8 +30,8 @@ PAPERMILL_TAG = "papermill-error-cell-tag"
 # What papermill puts into a failed notebook, and what we do, is the page's banner.
 _BANNER_TAGS = {PAPERMILL_TAG, NOT_WHOLE}
 LOG_LINES = 8  # printed output beyond this is folded
-# Sections that a reader of the page wants last: what was given, and how the run went.
-_LAST_TAGS = {"parameters", "injected-parameters", "progress"}
+# The section that a reader of the page wants first; and those wanted last: what was given, and how the run went.
+_FIRST_TAGS, _LAST_TAGS = {"verdict"}, {"parameters", "injected-parameters", "progress"}
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 # A recorded study's own folder; where it lies on somebody's disk is not for readers, and not the same twice.
 _STUDY_DIR = re.compile(r"""(?m)^(study_dir = ["'])/(?:[^"'/]+/)*([^"'/]+/[^"'/]+["'])""")
@@ -163,7 +163,7 @@ def _set_aside(notebook: Any) -> dict[str, str]:
 
 
 def _opening(cells: list[Any]) -> list[Any]:
-    """Keep the title and the first paragraph; for whom a study is, how long it takes and how it is done are folded."""
+    """Keep the title and the first paragraph; what else introduces a study is folded behind its first section."""
     if not cells or cells[0].cell_type != "markdown":
         return cells
     first, rest = cells[0], cells[1:]
@@ -172,7 +172,9 @@ def _opening(cells: list[Any]) -> list[Any]:
         return cells
     first.source = f"{title}\n\n{question}"
     leads = [lead.rstrip(".") for lead in re.findall(r"^\*\*([^*]+)\*\*", more[0], flags=re.MULTILINE)]
-    return [first, _fold(more[0], "About this study", leads), *rest]
+    sections = [place for place, cell in enumerate(rest) if cell.source.startswith("## ")]
+    second = sections[1] if len(sections) > 1 else len(rest)
+    return [first, *rest[:second], _fold(more[0], "About this study", leads), *rest[second:]]
 
 
 def _fold(text: str, title: str, holds: list[str]) -> Any:
@@ -216,7 +218,7 @@ def _code(cells: list[Any]) -> list[Any]:
 
 
 def _verdict_first(cells: list[Any]) -> list[Any]:
-    """Move the sections of parameters and progress to the end: a notebook must run them first, a reader need not.
+    """Move the section of the verdict to the front, and those of parameters and progress, which run first, to the end.
 
     A section is a second-level heading with what follows it. Where a cell failed nothing is moved.
     """
@@ -226,9 +228,12 @@ def _verdict_first(cells: list[Any]) -> list[Any]:
             sections.append([])
         sections[-1].append(cell)
     opening, *rest = sections
-    last = [part for part in rest if any(_LAST_TAGS & _tags(cell) for cell in part)]
-    first = [part for part in rest if part not in last]
-    return [cell for part in (opening, *first, *last) for cell in part]
+
+    def place(section: list[Any]) -> int:
+        tags = {tag for cell in section for tag in _tags(cell)}
+        return bool(tags & _LAST_TAGS) - bool(tags & _FIRST_TAGS)
+
+    return [cell for section in (opening, *sorted(rest, key=place)) for cell in section]
 
 
 def _is_visible(output: Any) -> bool:

@@ -8,6 +8,7 @@ from scipy.stats import permutation_test, rankdata
 
 from meshtrial.errors import UsageError
 from meshtrial.stats.diagnostics import (
+    Drift,
     all_dependent,
     autocorrelation,
     baseline_modes,
@@ -15,6 +16,7 @@ from meshtrial.stats.diagnostics import (
     dependent_blocks,
     diagnose,
     drift,
+    drift_of,
     kruskal,
     lag_one,
     log_table,
@@ -66,6 +68,12 @@ def test_drift() -> None:
     assert "+" in drift(named(np.exp(drifting)), times)[0].message
     assert "drift by -" in drift(named(np.exp(-drifting)), times)[0].message
     assert drift(named(np.exp(values)), times) == ()
+    # A line in logs, whatever the treatments' own levels are, is found as it is.
+    when = np.stack(list(times.values()), axis=1)
+    line = drift_of(named(np.exp(np.arange(when.shape[1]) + 0.4 * when / np.ptp(when))), times)
+    assert line.correlation > 0.9
+    assert line.size == pytest.approx(0.4, rel=0.1)
+    assert drift_of(named(np.ones(when.shape)), times) == Drift(0.0, 0.0, 1.0)
 
 
 def test_position() -> None:
