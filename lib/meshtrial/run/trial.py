@@ -134,7 +134,10 @@ class Trial:
         if self.plan.study.gates.foreign_load is None or not quiet.patience_s():
             return None
         begun = os.environ.get(HANDOFF)
-        return testbed.watch(Path(begun).with_name(LOOK) if begun else None)
+        try:
+            return testbed.watch(Path(begun).with_name(LOOK) if begun else None)
+        except FileNotFoundError:  # a machine without /proc, which preflight refuses in its own words
+            return None
 
     def _run(self, testbed: Testbed, watch: Watch | None, tell: Tell, local: Mapping[str, str]) -> StudyStore:
         if self._store is not None:
