@@ -1,5 +1,6 @@
 """Six checks and the limits: their states, the numbers that decide, and that no warning is lost."""
 
+import html
 from collections import Counter
 from dataclasses import replace
 
@@ -150,13 +151,16 @@ def test_failures_are_counted_of_all_attempts_and_told_apart_by_whose_they_are(v
     data = variants["invalid"]
     attempts, failed = len(data.runs), [run for run in data.runs if not run.valid]
     said = check(data, "runs").details
-    assert f"{len(failed)} of {attempts} attempts failed a check: 0 of them one of the machine or the load" in str(said)
-    assert any(line.startswith("20 of the 24 failures that are not the machine's are of node-proxy") for line in said)
+    assert (
+        f"{len(failed)} of {attempts} attempts failed: 0 a check of the machine or the load generator, 24 other"
+        in str(said)
+    )
+    assert any(line.startswith("20 of these 24 are attempts of node-proxy") for line in said)
     of_machine = GateResult("foreign load", 0.2, 0.1, passed=False, message="20 % of the machine")
     runs = tuple(run if run.valid else replace(run, gates=(of_machine,), proofs=()) for run in data.runs)
     other = replace(data, runs=runs)
-    assert "24 of them one of the machine or the load generator, 0 another one" in str(check(other, "runs").details)
-    assert "are of node-proxy" not in str(check(other, "runs").details)
+    assert "24 a check of the machine or the load generator, 0 other checks alone" in str(check(other, "runs").details)
+    assert "attempts of node-proxy" not in str(check(other, "runs").details)
     assert (check(other, "machine").state, check(other, "machine").sentence) == (
         "attention",
         f"other programs are not measured here; 24 of {attempts} attempts failed",
@@ -216,6 +220,8 @@ def test_dependent_blocks_fail_where_a_verdict_is_refused_for_them(data, variant
     )
     assert check(changed(one, lambda found: found.key == row.key, verdict="dependent"), "blocks").state == "problem"
     assert check(variants["saturated"], "blocks").state == "unknown"  # 5 blocks
+    apart = check(warned(data, "places-differ", lambda found: found is row), "blocks")
+    assert (apart.state, apart.value, apart.sentence) == ("attention", "0", "1 differ between places")
 
 
 def test_the_detectable_effect_is_that_of_the_response_that_is_furthest_from_its_margin(variants):
@@ -259,5 +265,6 @@ def test_each_check_is_a_line_that_opens_with_a_symbol_in_words_and_what_to_do(s
         assert shown.html.count(one.advice) == shown.text.count(one.advice) == 1 or not one.advice
     assert tally(found) in shown.html
     assert tally(found) in shown.text
-    for line in (*found[1].lines, *limits(data).lines):
+    for line in (*found[1].details, *limits(data).details):
         assert line in shown.text
+    assert all(one.question in html.unescape(shown.html) for one in found)
