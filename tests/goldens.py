@@ -1,6 +1,6 @@
 """What the recorded studies come to, kept as digests: whether a change of the code changed any answer.
 
-``PYTHONPATH=lib:tests .venv/bin/python tests/goldens.py`` writes them anew; a commit that does says what changed and why.
+``PYTHONPATH=lib:tests .venv/bin/python tests/goldens.py`` writes them anew; the commit says what changed and why.
 Kept are verdicts, the run table, the numbers behind every figure, the cells of every table, the plan's digest, the
 headline and exit codes. Not kept is how any of it is laid out or drawn.
 """
