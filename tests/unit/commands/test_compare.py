@@ -1,4 +1,4 @@
-"""`meshtrial compare` whose reader leaves: its files are written and its gate is judged all the same."""
+"""`meshtrial compare` as a command: a reader that leaves, files that cannot be written, arguments in the wrong place."""
 
 import io
 import os
@@ -54,3 +54,9 @@ def test_a_program_whose_pipe_is_closed_ends_quietly(arguments, buffered):
         child.stdout = None
         _, err = child.communicate(timeout=300)
     assert (child.returncode, err) == (0, b"")
+
+
+def test_files_without_their_option_are_told_where_they_go(tmp_path):
+    err = io.StringIO()
+    assert cli.main(["compare", f"{tmp_path}/none=base.json", f"{tmp_path}/mesh=a.json"], io.StringIO(), err) == 2
+    assert all(option in err.getvalue() for option in ("--baseline", "--treatment"))
