@@ -578,7 +578,7 @@ def _example(data: Any, example: Example) -> list[tuple[str, ...]]:
     made = []
     for response, load in itertools.product(example.responses, loads):
         for row in sorted(of[response, load], key=lambda row: not row.twin):
-            against = f"`{row.treatment}`" if row.baseline == baseline else f"`{row.treatment}` against `{row.baseline}`"
+            against = f"`{row.treatment}`" + ("" if row.baseline == baseline else f" against `{row.baseline}`")
             what = [against, REGISTRY[response].label, *([f"`{load}`"] if len(loads) > 1 else [])]
             made.append((", ".join(what), _effect_of(row)))
     return made
