@@ -166,6 +166,7 @@ def test_a_script_is_told_what_to_call_instead_of_what_notebooks_call():
         mt.run_notebook("scale_out")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_section_shows_all_its_parts(study):
     for make in (mt.sections.verdict, mt.sections.latency, mt.sections.resources, mt.sections.validity):
         shown = make(study)
@@ -175,6 +176,7 @@ def test_a_section_shows_all_its_parts(study):
             assert repr(part) in text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_every_run_is_shown_of_the_first_two_primary_responses_or_of_those_asked_for(study):
     assert len(mt.sections.every_run(study).parts) == 2
     (one,) = mt.sections.every_run(study, "path_memory_bytes").parts

@@ -142,6 +142,7 @@ def shown_already() -> set[str]:
     return set()
 
 
+@pytest.mark.usefixtures("undrawn")
 @each_study
 def test_every_cell_ends_in_something_that_shows_itself(path, monkeypatch, shown_already):
     """On the recorded sample, which has neither sizes nor injected delays: then a figure says that there is nothing."""
@@ -190,7 +191,8 @@ def test_the_gallery_shows_every_figure_once():
     assert sorted(filter(None, named)) == sorted(mt.figures.__all__)
 
 
-def test_every_figure_of_the_gallery_is_drawn_from_a_sample(unpacked):
+@pytest.mark.usefixtures("undrawn")
+def test_every_figure_of_the_gallery_has_the_numbers_of_a_sample(unpacked):
     names: dict[str, Any] = {}
     opening, *others = code_cells(GALLERY)
     exec(opening, names)

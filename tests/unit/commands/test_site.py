@@ -14,6 +14,8 @@ from meshtrial.report import tables, write_entry
 from meshtrial.report.pages import Section, write_page
 from meshtrial.site.published import SCHEMA
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 @pytest.fixture
 def reports(tmp_path, monkeypatch):

@@ -17,6 +17,7 @@ def longer(synth, tmp_path_factory):
     return synth.study_data(tmp_path_factory.mktemp("longer"), synth.Shape(requests=6400, blocks=6))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_row_a_run_with_its_slowest_second(longer):
     figure = figures.strip(longer)
     assert figure.table.height == len(longer.runs)
@@ -42,6 +43,7 @@ def test_without_seconds_it_says_so_and_is_nothing(data):
     assert figure.caption in figure.html
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_course_shows_seconds_and_says_when_there_is_only_one(data, longer):
     assert "No run kept its course" in figures.course(data).alt  # 1500 requests at 2000 a second
     figure = figures.course(longer)
@@ -54,6 +56,7 @@ def test_the_course_shows_seconds_and_says_when_there_is_only_one(data, longer):
     assert course[0] == pytest.approx(float(np.median(of_first)))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_course_shows_failures_and_a_rate_that_was_not_kept(synth, tmp_path):
     study = synth.study_data(tmp_path, synth.Shape(requests=6400, blocks=6))
     for run in study.runs:
@@ -75,6 +78,7 @@ def test_a_study_without_course_and_requests_says_that_and_not_that_it_was_short
     assert "was not recorded, and their requests are not here" in figures.course(study).alt
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_seconds_that_were_kept_are_those_of_the_requests(synth, tmp_path):
     study = synth.study_data(tmp_path, synth.Shape(requests=6400, blocks=6))
     of_requests = [figures.course(study).table, figures.strip(study).table]

@@ -130,12 +130,14 @@ def test_pooled_percentiles_are_numpy_s_over_all_requests(drawn, data):
     assert row["typical run's p99 / ms"].to_list() == [pytest.approx(typical * 1e3)]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_percentile_without_enough_requests_is_not_given(synth, tmp_path):
     table = figures.latency_ccdf(synth.study_data(tmp_path, synth.Shape(requests=600))).table
     assert "pooled p99 / ms" not in table.columns or table["pooled p99 / ms"].null_count() == table.height
     assert "pooled p90 / ms" in table.columns
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_failed_and_imputed_requests_are_no_latencies(data):
     run, place = data.runs[0], pl.int_range(pl.len())
     with rewritten(data, run, (place != 0).alias("ok"), (place == 1).alias("imputed")) as frame:
@@ -146,6 +148,7 @@ def test_failed_and_imputed_requests_are_no_latencies(data):
     assert counts == [runs * frame.height - 2, runs * frame.height - 1]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_missing_file_is_said_and_the_rest_is_drawn(synth, tmp_path):
     data = synth.study_data(tmp_path)
     (data.run_folder(data.runs[0]) / "latency.parquet").unlink()

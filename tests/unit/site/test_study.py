@@ -66,6 +66,7 @@ def test_the_page_says_question_verdict_digest_and_how_to_cite(data, report, tmp
     assert verdicts_sha256(data) in page
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_previews_have_whole_addresses_or_none(data, report, tmp_path):
     root, made = tmp_path / "site", report(data)
     path = root / address(data) / "index.html"
@@ -87,6 +88,7 @@ def test_the_same_study_gives_the_same_bytes(data, report, tmp_path):
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_second_study_leaves_the_first_as_it_is(data, other, report, tmp_path):
     root = tmp_path / "site"
     publish(data, report(data), root)
@@ -96,6 +98,7 @@ def test_a_second_study_leaves_the_first_as_it_is(data, other, report, tmp_path)
     assert before.items() <= digests(root).items()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_of_other_verdicts_stays_beside_the_new_one(data, report, tmp_path):
     root = tmp_path / "site"
     changed = dataclasses.replace(data, verdicts=data.verdicts[:-1])
