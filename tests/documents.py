@@ -9,12 +9,14 @@ import argparse
 import contextlib
 import inspect
 import io
+import itertools
 import json
 import re
 import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -22,10 +24,12 @@ import polars as pl
 from building import built
 
 from meshtrial import paths
+from meshtrial.design.responses import REGISTRY
 from meshtrial.design.studies import STUDIES
 from meshtrial.records.columns import VERDICTS
 from meshtrial.records.schema import VerdictRow
-from meshtrial.vocabulary import BETWEEN, Warning, Word
+from meshtrial.report.checks import KINDS
+from meshtrial.vocabulary import BETWEEN, QUALIFIERS, Warning, Word
 
 Made = TypeVar("Made")
 SCHEMA = Path("docs", "schema", "export.schema.json")
@@ -125,8 +129,12 @@ def readme(text: str) -> str:
 
 
 def verdicts(text: str) -> str:
-    """The reference of the verdicts."""
-    return under(text, "# Verdicts", words())
+    """The reference of the verdicts, of the qualifiers of a difference, and of the checks of a study."""
+    named = [(f"*{name}*", meaning) for name, meaning in QUALIFIERS.items()]
+    asked = [asked for kind, asked in KINDS.items() if kind != "limits"]
+    return under(
+        under(under(text, "# Verdicts", words()), "## Qualifiers of a difference", named), "## Six checks", asked
+    )
 
 
 def _value(value: object) -> str:
@@ -188,7 +196,7 @@ def _lines(studies: Iterable[Any]) -> dict[str, list[str]]:
 
 def responses(text: str) -> str:
     """Every response with its margin."""
-    from meshtrial.design.responses import REGISTRY, default_scales
+    from meshtrial.design.responses import default_scales
     from meshtrial.report import wording
 
     scales, rows = {"difference": "what is added", "ratio": "the ratio"}, []
@@ -199,11 +207,22 @@ def responses(text: str) -> str:
     return under(text, "# Responses and margins", rows)
 
 
+def exit_codes(text: str, heading: str = "## Exit codes") -> str:
+    """How a command ends."""
+    from meshtrial.errors import Exit
+
+    return under(
+        text,
+        heading,
+        ((str(code.value), code.meaning.replace("--allow-excluded", "`--allow-excluded`")) for code in Exit),
+    )
+
+
 def command_line(text: str) -> str:
     """Every command with its options."""
     from meshtrial import cli
 
-    made = [text.partition("\n## ")[0].rstrip() + "\n"]
+    made = [exit_codes(text.partition("\n## ")[0].rstrip() + "\n", "# Command line")]
     for name, about in cli.COMMANDS.items():
         (verbs,) = [a for a in cli.parser(name)._actions if isinstance(a, argparse._SubParsersAction)]
         command = verbs.choices[name]
@@ -240,11 +259,12 @@ def python(text: str) -> str:
         own = [(key, one) for key, one in vars(getattr(mt, name)).items() if not key.startswith("_")]
         public = [(key, one) for key, one in own if inspect.isfunction(one) or isinstance(one, property)]
         made.append(_names(name, ".", public))
-    for name in ("tables", "figures", "sections"):
+    for name in ("tables", "figures", "sections", "display"):
         module = getattr(mt, name)
-        listed = getattr(module, "__all__", None) or [k for k, one in vars(module).items() if inspect.isfunction(one)]
+        listed = getattr(module, "__all__", vars(module))
         public = [(key, getattr(module, key)) for key in sorted(listed) if not key.startswith("_")]
-        made.append(_names(f"mt.{name}", f"mt.{name}.", public))
+        callables = [(key, one) for key, one in public if inspect.isfunction(one) or inspect.isclass(one)]
+        made.append(_names(f"mt.{name}", f"mt.{name}.", callables))
     return "".join(made)
 
 
@@ -555,9 +575,26 @@ def _forest(data: Any) -> str:
     return re.sub(r"^(<svg[^>]*>)", lambda head: f"{head[1]}<style>{style}</style>", drawn, count=1) + "\n"
 
 
-# Which recorded study shows what a study's result looks like, and at which load.
-EXAMPLES = {"mesh_comparison": (MESHES, "500rps-10c"), "feature_impact": (FEATURES["Istio"], "500rps-10c")}
-SMALL = ("ambient_vs_no_mesh/20261121T211720Z-77c58730", "300rps-4c")
+@dataclass(frozen=True)
+class Example:
+    """The rows of a recorded study that its notebook shows."""
+
+    sample: str
+    responses: tuple[str, ...] = QUOTED[:1]
+    loads: tuple[str, ...] = ()  # all of them where none is named
+
+
+# What each study's notebook shows as a result: a record of that study, where the samples hold one.
+EXAMPLES = {
+    "ambient_vs_no_mesh": Example("ambient_vs_no_mesh/20261121T211720Z-77c58730", loads=("300rps-4c",)),
+    "calibration": Example(DELAYED),
+    "feature_impact": Example(FEATURES["Istio"], QUOTED),
+    "mesh_comparison": Example(MESHES, loads=("500rps-10c",)),
+    "propagation": Example(
+        CHANGED, ("obeyed_all_endpoints_s", "obeyed_all_deny_s", "obeyed_all_weight_s"), ("400rps-8c-close",)
+    ),
+    "scale_out": Example("scale_out-20261123T090922Z-9ce4cae7", ("latency_beyond_holds_p50_s",)),
+}
 
 
 def notebook(study: str) -> Callable[[str], str]:
@@ -571,23 +608,28 @@ def notebook(study: str) -> Callable[[str], str]:
         source = under(
             source, "### What the profiles set", [(name, *values) for name, values in _set_by(study).items()]
         )
-        sample, load = EXAMPLES.get(study, SMALL)
-        source = under(source, "### What a result looks like", _recorded(sample, lambda data: _example(data, load)))
+        if example := EXAMPLES.get(study):
+            rows = _recorded(example.sample, lambda data: _example(data, example))
+            source = under(source, "### What a result looks like", rows)
         before["source"] = source.removesuffix("\n").splitlines(keepends=True)
         return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
 
     return made
 
 
-def _example(data: Any, load: str) -> list[tuple[str, ...]]:
+def _example(data: Any, example: Example) -> list[tuple[str, ...]]:
+    loads = example.loads or tuple(load.label for load in data.plan.study.loads)
     baseline = data.plan.study.baseline.name
-    rows = [
-        row
-        for row in data.verdicts
-        if (row.load, row.response, row.baseline) == (load, QUOTED[0], baseline) and row.family != BETWEEN
-    ]
-    rows.sort(key=lambda row: not row.twin)
-    return [(f"`{row.treatment}`, p50", found_of(row)) for row in rows]
+    of: dict[tuple[str, str], list[VerdictRow]] = {(row.response, row.load): [] for row in data.verdicts}
+    for row in data.verdicts:
+        if row.baseline == baseline and row.family != BETWEEN:
+            of[row.response, row.load].append(row)
+    made = []
+    for response, load in itertools.product(example.responses, loads):
+        for row in sorted(of[response, load], key=lambda row: not row.twin):
+            what = [f"`{row.treatment}`", REGISTRY[response].label, *([f"`{load}`"] if len(loads) > 1 else [])]
+            made.append((", ".join(what), _effect_of(row)))
+    return made
 
 
 def rate(row: Any) -> tuple[str, ...]:
@@ -616,6 +658,7 @@ MADE: dict[Path, Callable[[str], str]] = {
     Path("docs", "reference", "python.md"): python,
     Path("docs", "reference", "mesh-configuration.md"): configuration,
     Path("docs", "how-to", "cost.md"): durations,
+    Path("docs", "how-to", "gate.md"): exit_codes,
     Path("docs", "explanation", "results.md"): results,
     Path("docs", "meshes.svg"): picture,
     **{Path("notebooks", f"{study}.ipynb"): notebook(study) for study in STUDIES},

@@ -1,11 +1,8 @@
 # Every public name and where it lives, once: __init__.py loads a name from there when it is first used.
+from meshtrial.api import display as display
 from meshtrial.api import figures as figures
 from meshtrial.api import sections as sections
 from meshtrial.api import tables as tables
-from meshtrial.api.articles import Articles as Articles
-from meshtrial.api.articles import BestOfN as BestOfN
-from meshtrial.api.articles import best_of_n as best_of_n
-from meshtrial.api.articles import published_articles as published_articles
 from meshtrial.api.comparison import Comparison as Comparison
 from meshtrial.api.comparison import compare as compare
 from meshtrial.api.comparison import compare_table as compare_table
@@ -18,5 +15,9 @@ from meshtrial.api.study import run_notebook as run_notebook
 from meshtrial.errors import MeshtrialError as MeshtrialError
 from meshtrial.explore.app import Explorer as Explorer
 from meshtrial.explore.app import explore as explore
+from meshtrial.paths import CHECKOUT as CHECKOUT
+from meshtrial.stats.power import blocks_for_difference as blocks_for_difference
+from meshtrial.stats.power import blocks_for_equivalence as blocks_for_equivalence
+from meshtrial.stats.simulate import simulate as simulate
 
 __version__: str

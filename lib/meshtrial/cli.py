@@ -1,21 +1,20 @@
-"""The command line: thin argparse over the library.
-
-Exit codes: 0 done, 1 failed, 2 bad usage, 3 finished with something excluded or without a verdict, 4 a gate fired,
-130 interrupted.
-"""
+"""The command line: thin argparse over the library. How a command ends: :class:`meshtrial.errors.Exit`."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
+import io
+import os
 import sys
-from collections.abc import Sequence
-from typing import TextIO
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any, TextIO, cast
 
 from meshtrial import __version__, paths
-from meshtrial.errors import MeshtrialError
+from meshtrial.errors import Exit, MeshtrialError
 
-INTERRUPTED = 130
 # A command is the module of that name in meshtrial.commands.
 COMMANDS = {
     "doctor": "check dependencies and say how to install what is missing",
@@ -43,18 +42,33 @@ meshtrial doctor                  checks dependencies and says how to install wh
 meshtrial run ambient_vs_no_mesh  a study of some minutes that needs no cluster; Ctrl-C keeps what is recorded
 meshtrial open                    its report
 `meshtrial --help` lists all commands"""
+EXIT_CODES = "exit codes:\n" + "\n".join(
+    textwrap.fill(code.meaning, 79, initial_indent=f"  {code:<5}", subsequent_indent=7 * " ") for code in Exit
+)
 
 
 def parser(verb: str = "") -> argparse.ArgumentParser:
     """The command line, with the options of one command: only its module is loaded, which may take a second."""
     made = argparse.ArgumentParser(
-        prog="meshtrial", description="Randomised, controlled trials of service meshes.", allow_abbrev=False
+        prog="meshtrial",
+        description="Randomised, controlled trials of service meshes.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     made.add_argument("--version", action="version", version=f"meshtrial {__version__}")
     verbs = made.add_subparsers(dest="verb", required=True, metavar="COMMAND")
     for name, text in COMMANDS.items():
         # An option of a command takes the place of the parser's own: run has more to say for --help.
-        command = verbs.add_parser(name, help=text, description=text, allow_abbrev=False, conflict_handler="resolve")
+        command = verbs.add_parser(
+            name,
+            help=text,
+            description=text,
+            epilog=EXIT_CODES if name == "run" else None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+            conflict_handler="resolve",
+        )
         if name == verb:
             module = importlib.import_module(f"meshtrial.commands.{name}")
             command.set_defaults(run=module.run)
@@ -81,11 +95,7 @@ def main(argv: Sequence[str], out: TextIO, err: TextIO) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         print(f"meshtrial {argv[0]}: interrupted", file=err)
-        return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of a pipe has gone (`| head`): nothing is wrong and nobody is left to be told.
-        sys.stderr.close()
-        return 0
+        return Exit.INTERRUPTED
     except (OSError, MemoryError) as error:
         from meshtrial.commands import limits
 
@@ -95,6 +105,42 @@ def main(argv: Sequence[str], out: TextIO, err: TextIO) -> int:
         return MeshtrialError.exit_code
 
 
+class Pipe:
+    """A standard stream whose reader may go (``| head``): the rest is dropped, and the work is done as without it.
+
+    So files are written, gates are judged, and the exit code is that of the work.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream or io.StringIO()  # None where it was closed before Python began
+
+    def write(self, text: str) -> int:
+        """Write, as long as somebody reads."""
+        with self._unread():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, as long as somebody reads."""
+        with self._unread():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @contextlib.contextmanager
+    def _unread(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            # What is buffered goes the same way, also when Python flushes it at its end.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+
+
 def entry() -> None:
     """Console script."""
+    out, err = Pipe(sys.stdout), Pipe(sys.stderr)
+    sys.stdout, sys.stderr = cast(TextIO, out), cast(TextIO, err)
     sys.exit(main(sys.argv[1:], sys.stdout, sys.stderr))

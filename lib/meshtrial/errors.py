@@ -1,8 +1,42 @@
-"""The one exception root. A message says what went wrong, where, and what to do next."""
+"""The one exception root, and how a command ends. A message says what went wrong, where, and what to do next."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """How a command ends: its exit code, and what the code means to whoever started it."""
+
+    DONE = 0, "done; a study gave its verdicts"
+    FAILED = 1, "failed"
+    USAGE = 2, "bad usage: nothing was started"
+    EXCLUDED = (
+        3,
+        "the study is complete, but a block or a treatment was excluded for failed runs, or no verdict was given; "
+        "with --allow-excluded only the latter",
+    )
+    GATE = 4, "a gate fired"
+    INTERRUPTED = 130, "interrupted; what is recorded is kept"
+
+    meaning: str
+
+    def __new__(cls, code: int, meaning: str) -> Exit:
+        """The code with its meaning."""
+        made = int.__new__(cls, code)
+        made._value_ = code
+        made.meaning = meaning
+        return made
+
+
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+def plain(text: str) -> str:
+    """A text without what colours it on a terminal: programs whose words are passed on may have coloured them."""
+    return _ESCAPES.sub("", text)
 
 
 class MeshtrialError(Exception):
@@ -12,17 +46,17 @@ class MeshtrialError(Exception):
     logs.
     """
 
-    exit_code = 1  # of the command: 1 failed, 2 bad usage, 4 a gate fired
+    exit_code = Exit.FAILED
 
     def __init__(self, message: str = "", evidence: Mapping[str, str] | None = None) -> None:
-        super().__init__(message)
+        super().__init__(plain(message))
         self.evidence: Mapping[str, str] = dict(evidence or {})
 
 
 class UsageError(MeshtrialError):
     """A parameter, a file or a combination that the user gave cannot be used."""
 
-    exit_code = 2
+    exit_code = Exit.USAGE
 
 
 class MissingToolError(MeshtrialError):
@@ -42,4 +76,4 @@ class RecordError(MeshtrialError):
 class GateError(MeshtrialError):
     """All is done and written, and the user's own gate does not let it pass."""
 
-    exit_code = 4
+    exit_code = Exit.GATE

@@ -49,7 +49,8 @@ class Margin:
 def read_margin(text: str, unit: str, where: str = "margin ", known: Margin | None = None) -> Margin:
     """Read ``5%``, ``0.2ms`` or ``5%,0.2ms``: a relative margin, for responses shown in ms an absolute floor, or both.
 
-    ``where`` stands before the text in a message; of ``known`` stays the part that the text does not give.
+    ``where`` stands before the text in a message; of ``known`` stays the part that the text does not give, so that
+    ``0ms`` takes a known floor away. What results must be a margin.
     """
     parts: dict[str, float] = {}
     try:
@@ -60,8 +61,7 @@ def read_margin(text: str, unit: str, where: str = "margin ", known: Margin | No
                 parts["floor"] = float(item[:-2]) / 1e3
             else:
                 raise ValueError(item)
-        alone = Margin(**({"relative": 0.0} | parts))
+        return replace(known, **parts) if known else Margin(**({"relative": 0.0} | parts))
     except (ValueError, UsageError):
         allowed = "e.g. 5%" + (" or 0.2ms or 5%,0.2ms" if unit == "ms" else "")
         raise UsageError(f"{where}{text}: must be {allowed}") from None
-    return replace(known, **parts) if known else alone

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -27,6 +28,11 @@ def shown(path: Path) -> str:
         if path.is_relative_to(base):
             return str(path.relative_to(base))
     return str(path)
+
+
+def word(path: Path) -> str:
+    """The same as a word of a shell's command."""
+    return shlex.quote(shown(path))
 
 
 def keep_state_inside() -> None:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from meshtrial.decoding import NotTextError, text_of
 from meshtrial.errors import MeshtrialError, RecordError, UsageError
 
 T = TypeVar("T")
@@ -49,20 +50,34 @@ def read(kind: type[T], data: Any, root: str = "") -> T:
 
 def read_yaml(path: Path, where: str, holds: str = "a mapping") -> dict[str, Any]:
     """A mapping from a YAML file; UsageError where it is none, or cannot be read, by what the file is called."""
-    import yaml
-
     try:
-        data = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        data = parse_yaml(path.read_bytes(), where)
     except OSError as error:
         raise UsageError(f"{where}: cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # bytes, dates and digits that are none
-        raise UsageError(f"{where}: is not YAML ({' '.join(str(error).split())[:200]})") from None
     if not isinstance(data, dict):
         raise UsageError(f"{where}: must hold {holds}")
     for name in data:
         if not isinstance(name, str):  # YAML reads 1, on and 2026-01-01 as what they are not meant to be
             raise UsageError(f"{where}: {shortened(name)} is not a name; put it in quotes")
     return data
+
+
+def parse_yaml(data: bytes, where: str, *, several: bool = False) -> Any:
+    """What a document of YAML says, of several documents a list; UsageError where it is none."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        text = text_of(data)
+        return list(yaml.load_all(text, loader)) if several else yaml.load(text, loader)
+    except NotTextError as error:
+        raise UsageError(f"{where}: {error}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # dates and digits that are none
+        mark = getattr(error, "problem_mark", None)
+        place = f"line {mark.line + 1}: " if mark else ""
+        why = " ".join(str(getattr(error, "problem", "") or error).split())[:200]
+        tab = ", such as a tab: indent with spaces" if "cannot start any token" in why and b"\t" in data else ""
+        raise UsageError(f"{where}: is not YAML ({place}{why}{tab})") from None
 
 
 def of_schema(data: Mapping[str, Any], schema: str, where: str) -> dict[str, Any]:

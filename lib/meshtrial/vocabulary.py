@@ -29,12 +29,12 @@ class Word(StrEnum):
     in text, its marker in figures and whether that is filled, its colour by name, and what a legend says.
     """
 
-    SLOWER = "slower", "different", "▲", ">", True, "worse", "the interval and the corrected test show more latency"
-    FASTER = "faster", "different", "▼", "<", True, "better", "the interval and the corrected test show less latency"
-    MORE = "more", "different", "▲", ">", True, "worse", "the interval and the corrected test show a higher cost"
-    LESS = "less", "different", "▼", "<", True, "better", "the interval and the corrected test show a lower cost"
-    HIGHER = "higher", "different", "▲", ">", True, "neutral", "the interval and the corrected test show a higher value"
-    LOWER = "lower", "different", "▼", "<", True, "neutral", "the interval and the corrected test show a lower value"
+    SLOWER = "slower", "different", "▲", ">", True, "worse", "the corrected test shows more latency"
+    FASTER = "faster", "different", "▼", "<", True, "better", "the corrected test shows less latency"
+    MORE = "more", "different", "▲", ">", True, "worse", "the corrected test shows a higher cost"
+    LESS = "less", "different", "▼", "<", True, "better", "the corrected test shows a lower cost"
+    HIGHER = "higher", "different", "▲", ">", True, "neutral", "the corrected test shows a higher value"
+    LOWER = "lower", "different", "▼", "<", True, "neutral", "the corrected test shows a lower value"
     EQUIVALENT = "equivalent", "equivalent", "●", "o", True, "same", "shown to lie within the margin"
     INCONCLUSIVE = "inconclusive", "open", "◇", "D", False, "open", "neither a difference nor equivalence was shown"
     DEPENDENT = (
@@ -104,6 +104,12 @@ class Word(StrEnum):
 _DIRECTIONS = {"latency": (Word.SLOWER, Word.FASTER), "resource": (Word.MORE, Word.LESS)}
 # How a difference stands to the margin: shown to be larger, shown to be smaller.
 MATERIAL, BELOW_MARGIN = "material", "below margin"
+# The rules of `stats.verdict.decide`, as every legend and page states them.
+QUALIFIERS = {
+    MATERIAL: "a one-sided test of its own, corrected for the family, shows the difference to be larger than the "
+    "margin; the interval is two-sided and not corrected, so it does not decide this",
+    BELOW_MARGIN: "the corrected equivalence test shows the difference to be smaller than the margin",
+}
 
 
 def directions(kind: str) -> tuple[Word, Word]:

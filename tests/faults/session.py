@@ -20,6 +20,7 @@ from waiting import wait_for
 from meshtrial import paths
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import CHECKSUMS, StudyStore, check_checksums
+from meshtrial.run.quiet import PATIENCE
 
 LIBRARY = (sys.executable, "-m", "faults.study")
 SHORT = ("treatments=none", "blocks=2", "rps=200", "connections=4", "duration_s=1.5", "warmup_s=0.8", "slices=1")
@@ -54,7 +55,7 @@ class Session:
             Path(folder).mkdir(parents=True, exist_ok=True)
         path = os.pathsep.join([str(paths.CHECKOUT / "lib"), str(paths.CHECKOUT / "tests")])
         apart = {"PLACE": own.get(self.place, ""), "SIZE": self.size, "LOG": str(self.log), "OUT": str(self.out)}
-        always = {"PYTHONPATH": path, CLOCK: str(self.root / "clock")}
+        always = {"PYTHONPATH": path, CLOCK: str(self.root / "clock"), PATIENCE: "0"}
         return os.environ | own | always | apart | self.changed
 
     @property

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from running import running
 
+from meshtrial.run.quiet import PATIENCE
+
 PROGRAMS = {"fortio", "envoy", "opa-extauthz", "counter-api", "delay-proxy", "xds-server"}
 
 
@@ -35,6 +37,7 @@ def nothing_is_left(tmp_path, monkeypatch) -> Iterator[None]:
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path / "studies"))
     monkeypatch.setenv("MESHTRIAL_REPORTS", str(tmp_path / "reports"))
+    monkeypatch.setenv(PATIENCE, "0")  # beside other tests no machine is quiet
     yield
     started = running({"MESHTRIAL_DATA": tmp_path / "studies"})
     left = {pid: name for pid, name in started.items() if name in PROGRAMS}

@@ -17,8 +17,9 @@ from meshtrial.load.ingest import Measurement
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.records.store import StudyStore
+from meshtrial.run.progress import Tell
 from meshtrial.run.runner import execute
-from meshtrial.testbed.base import usage_between
+from meshtrial.testbed.base import Watch, usage_between
 from meshtrial.testbed.local.testbed import LocalTestbed
 
 # How fast this machine is and what else runs on it fails none of these, and a short run has requests enough.
@@ -91,12 +92,14 @@ def without_twin(study: Study) -> Study:
     return replace(study, treatments=tuple(treatment for treatment in study.treatments if not treatment.twin))
 
 
-def executed(study: Study, testbed: LocalTestbed | None = None) -> StudyStore:
+def executed(
+    study: Study, testbed: LocalTestbed | None = None, tell: Tell = lambda _: None, watch: Watch | None = None
+) -> StudyStore:
     """Run it in the test's folder."""
     testbed = testbed or LocalTestbed(study.options)
     assert testbed.preflight(study) == ()
     store = StudyStore.create(Path(os.environ["MESHTRIAL_DATA"]), make_plan(study), {})
-    execute(store, testbed, lambda _: None)
+    execute(store, testbed, tell, watch=watch)
     return store
 
 

@@ -1,23 +1,22 @@
-"""A debug build is found out by its own word: recorded, and the first thing that a report doubts."""
+"""A debug build is found out by its own word: recorded, and the limit that a report names first."""
 
 from __future__ import annotations
 
 import re
-import urllib.request
 
 import pytest
 from local.studies import recorded, study_of
 
-from meshtrial import native, paths
+from meshtrial import native, network, paths
 from meshtrial.envoy.bootstrap import Proxy
 from meshtrial.records.builds import not_released
-from meshtrial.report.tables import doubts
+from meshtrial.report.limits import limits
 from meshtrial.testbed.kubernetes.meshread import read_mesh
 from meshtrial.testbed.local.processes import Child
 from meshtrial.testbed.local.sockets import free_ports, wait_listening
 
 
-def test_a_debug_envoy_is_the_first_doubt_of_its_report(tmp_path, monkeypatch):
+def test_a_debug_envoy_is_the_first_limit_of_its_report(tmp_path, monkeypatch):
     real, debug = native.find("envoy"), tmp_path / "envoy"
     debug.write_text(
         f'#!/bin/sh\n[ "$1" = --version ] && {real} --version | sed s,/RELEASE/,/DEBUG/, || exec {real} "$@"\n'
@@ -28,8 +27,8 @@ def test_a_debug_envoy_is_the_first_doubt_of_its_report(tmp_path, monkeypatch):
     data = recorded(study_of("ambient_vs_no_mesh", {**given, "blocks": 2}))
     assert [run.reasons for run in data.runs if not run.valid] == []
     assert not_released(data.runs) == {("envoy", "DEBUG"): ["sidecar"]}
-    first = next(line for line in doubts(data).text.splitlines()[1:] if line)
-    assert "envoy is no release, by its own word (DEBUG), in sidecar" in first
+    assert limits(data).state == "problem"
+    assert "envoy is no release, by its own word (DEBUG), in sidecar" in limits(data).details[0]
 
 
 @pytest.mark.parametrize("mesh", ["consul", "istio", "kuma", "sidecar"])
@@ -41,7 +40,7 @@ def test_what_meshes_with_envoys_are_asked_a_real_one_answers(tmp_path, mesh):
     child = Child(proxy.name, proxy.command(native.find("envoy"), tmp_path), tmp_path / "log")
     try:
         wait_listening(child, [proxy.admin])
-        with urllib.request.urlopen(f"http://{address}:{port}/{teller.url.partition('/')[2]}", timeout=30) as answer:
+        with network.ask(network.url(address, f"{port}/{teller.url.partition('/')[2]}"), 30) as answer:
             page = answer.read().decode()
     finally:
         child.stop()

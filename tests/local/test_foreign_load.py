@@ -1,28 +1,46 @@
-"""Another program on the machine is seen by the gate, on real processes, and the run's own are not taken for one."""
+"""Another program is seen by the check and waited for, on real processes, and the run's own are not taken for one."""
 
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from local.studies import PATIENT, executed, study_of, without_twin
+
+from meshtrial.run.quiet import PATIENCE
+from meshtrial.testbed.local.others import Look, Watch
 
 CORES = os.cpu_count() or 1
 # Of one slice, which is long enough for the kernel's ticks.
 SHORT = {"treatments": "none", "rps": 200, "connections": 4, "duration_s": 1.5, "warmup_s": 0.2, "slices": 1}
 
 
-@pytest.fixture
-def another_program() -> Iterator[None]:
-    """One core kept busy by somebody else."""
-    child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+BURNS = "while True: pass"
+# Starts processes that burn for a tenth of a second each, and waits for them.
+STARTS = f"import subprocess, sys\nwhile True: subprocess.run([sys.executable, '-c', {'sum(range(5_000_000))'!r}])"
+
+
+@contextmanager
+def begun(code: str) -> Iterator[int]:
+    """A program of somebody else, by its process."""
+    child = subprocess.Popen([sys.executable, "-c", code])
     try:
-        yield
+        yield child.pid
     finally:
         child.kill()
         child.wait()
+
+
+@pytest.fixture
+def another_program() -> Iterator[int]:
+    """One core kept busy by somebody else."""
+    with begun(BURNS) as pid:
+        yield pid
 
 
 @pytest.mark.usefixtures("another_program")
@@ -33,6 +51,68 @@ def test_a_run_beside_another_program_fails_its_gate_with_the_share():
         assert run.responses["foreign_load"] > 0.8 / CORES
         assert [gate.name for gate in run.gates if not gate.passed] == ["foreign load"]
         assert any(reason.startswith("gate foreign load: other programs used ") for reason in run.reasons)
+
+
+def used_ticks(pid: int) -> int:
+    """What the kernel says of a process, and of the children for which it waited."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15]))
+
+
+def watched(own: int) -> Watch:
+    """Watch programs, where a process and those that it started are the study's own."""
+    return Watch(replace(Look.now(), own=own))
+
+
+@pytest.fixture
+def nobody() -> Iterator[int]:
+    """A process that does nothing and has started none: to it every program is another one."""
+    with begun("import time; time.sleep(3600)") as pid:
+        yield pid
+
+
+@pytest.mark.parametrize("code", [BURNS, STARTS], ids=["burns", "starts processes that burn"])
+def test_a_program_is_named_with_its_share(code, nobody):
+    with begun(code) as pid:
+        watch, before, began = watched(nobody), used_ticks(pid), time.monotonic()
+        found = watch(2.0)
+        passed = (time.monotonic() - began) * os.sysconf("SC_CLK_TCK") * CORES
+        share = (used_ticks(pid) - before) / passed
+    named = {one.pid: one.share for one in found.busiest}
+    if pid in named:
+        assert named[pid] == pytest.approx(share, abs=0.1)
+    else:  # three others were busier
+        assert len(named) == 3
+        assert min(named.values()) > share - 0.1
+    assert found.share > share - 0.1
+
+
+def test_what_the_study_started_is_its_own():
+    """As many programs as cores: were they taken for others', both shares exceeded the machine."""
+    with ExitStack() as stack:
+        pids = [stack.enter_context(begun(BURNS)) for _ in range(CORES)]
+        watch, before, began = watched(os.getpid()), sum(map(used_ticks, pids)), time.monotonic()
+        found = watch(2.0)
+        passed = (time.monotonic() - began) * os.sysconf("SC_CLK_TCK") * CORES
+        own = (sum(map(used_ticks, pids)) - before) / passed
+    assert not {one.pid for one in found.busiest} & {*pids, os.getpid()}
+    assert 0 <= found.share <= 1.1 - own
+
+
+@pytest.mark.usefixtures("another_program")
+def test_a_study_waits_for_a_quiet_machine_and_records_it(nobody, monkeypatch):
+    monkeypatch.setenv(PATIENCE, "4")
+    # Nothing may run beside it, and something does.
+    study = without_twin(study_of("ambient_vs_no_mesh", SHORT, replace(PATIENT, foreign_load=0.0), blocks=1))
+    told: list[str] = []
+    store = executed(study, tell=told.append, watch=watched(nobody))
+    said = [line for line in told if "other programs use " in line and "INVALID" not in line]
+    assert [line.split(" ")[0] for line in said] == ["other", "not", "other", "not"]
+    first, repeat = store.records()
+    assert (first.attempt, repeat.attempt) == (1, 2)
+    for run in (first, repeat):
+        assert run.extra["waited"]["seconds"] >= 2.0
+        assert run.extra["waited"]["before"] > 0 < run.extra["waited"]["after"]
 
 
 def test_what_a_run_uses_itself_is_nobody_elses():

@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,7 +12,7 @@ import yaml
 from local.studies import PATIENCE_S
 from waiting import wait_for
 
-from meshtrial import native, paths
+from meshtrial import native, network, paths
 from meshtrial.testbed.local.sockets import free_ports
 
 FILES = sorted((paths.MANIFESTS / "meshes").glob("*/features/metrics.yaml"))
@@ -48,7 +47,7 @@ def proxy() -> Iterator[ThreadingHTTPServer]:
 def scrapes(port: int, cluster: str) -> int:
     """As the proofs read it."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/stats/prometheus", timeout=5) as answer:
+        with network.ask(f"http://127.0.0.1:{port}/stats/prometheus", 5) as answer:
             text = answer.read().decode()
     except OSError:
         return 0

@@ -11,8 +11,8 @@ from commandline import meshtrial
 from faults.session import Session
 from local.studies import PATIENCE_S, SHORT, only, short
 
-from meshtrial import cli, paths
-from meshtrial.commands.run import INVALID_RUNS
+from meshtrial import paths
+from meshtrial.errors import Exit
 from meshtrial.records.store import StudyStore
 
 
@@ -35,7 +35,7 @@ def test_an_interrupted_study_keeps_its_blocks_and_goes_on(tmp_path):
         session.reach(lambda session, done=done: f"[{done}/8]" in session.log.read_text())
         os.kill(session.pid, number)
         code, said = session.ended(), session.log.read_text()
-        assert code == cli.INTERRUPTED, said
+        assert code == Exit.INTERRUPTED, said
         assert "to go on" in said
         assert " left, until about " in said.splitlines()[0]  # how long it takes, said at once
         assert "\r" not in said
@@ -51,7 +51,7 @@ def test_an_interrupted_study_keeps_its_blocks_and_goes_on(tmp_path):
         given, kept = ["-p", f"study_dir={folder}"], now
 
     code, out, err = meshtrial("run", "ambient_vs_no_mesh", *given)
-    assert code in (0, INVALID_RUNS), err
+    assert code in (0, Exit.EXCLUDED), err
     assert "[2/8]" not in out  # of the first block nothing is run again
     assert "[8/8]" in out
     whole = firsts(folder)
@@ -98,3 +98,7 @@ def test_a_missing_binary_is_said_before_anything_is_written(monkeypatch):
     assert code == 1
     assert "MESHTRIAL_ENVOY" in err
     assert not Path(os.environ["MESHTRIAL_DATA"]).exists()
+    # What failed in the notebook stands in it as text: it goes into messages, pages and logs.
+    notebook = only(Path(os.environ["MESHTRIAL_REPORTS"]), "ambient*.ipynb").read_text()
+    assert "MissingToolError" in notebook
+    assert "\\u001b" not in notebook

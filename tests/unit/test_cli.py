@@ -2,14 +2,16 @@
 
 import os
 import pkgutil
+import re
 import subprocess
 import sys
 
 import pytest
-from commandline import meshtrial
+from commandline import SAMPLE, meshtrial
 
-from meshtrial import cli, commands
+from meshtrial import cli, commands, paths
 from meshtrial.design.studies import STUDIES
+from meshtrial.errors import Exit, MeshtrialError
 
 # Options that several commands take.
 SHARED = {"gating", "limits"}
@@ -33,10 +35,63 @@ def test_help_lists_all_commands_with_a_line_each(capsys):
         assert f"{name} {text}" in shown
 
 
+@pytest.mark.parametrize("given", [("--help",), ("run", "--help")], ids=" ".join)
+def test_help_has_every_exit_code_with_its_meaning(given, capsys):
+    assert meshtrial(*given)[0] == 0
+    table = capsys.readouterr().out.partition("\nexit codes:\n")[2]
+    assert re.findall(r"^  (\d+)", table, re.M) == [str(code.value) for code in Exit]
+    assert all(code.meaning in " ".join(table.split()) for code in Exit)
+    assert {error.exit_code for error in (MeshtrialError, *MeshtrialError.__subclasses__())} <= {*Exit}
+
+
+def test_the_targets_that_run_a_study_succeed_where_verdicts_were_given():
+    recipes = re.findall(r"\$\(BIN\)/meshtrial (run [^|\n]+)", (paths.CHECKOUT / "Makefile").read_text())
+    assert len(recipes) == 2  # study and studies
+    for recipe in recipes:
+        words = re.sub(r"\$\(STUDY\)|\$\$study", "rollout", recipe).replace("$(ARGS)", "").split()
+        given = cli.parser("run").parse_args(words)
+        assert (given.study, given.allow_excluded) == ("rollout", True)
+
+
 @pytest.mark.parametrize("given", [["sutdy"], ["--sutdy"]])
 def test_without_a_known_command_it_is_bad_usage(given, capsys):
     assert meshtrial(*given)[0] == 2
     assert "usage: meshtrial" in capsys.readouterr().err
+
+
+UNREAD = {
+    "help": (["compare", "--help"], 0),
+    "a table": (["status"], 0),
+    "a verdict": (["verify", SAMPLE], 0),
+    "a refusal": (["verify", "/nonexistent"], 2),
+}
+
+
+@pytest.mark.parametrize(("given", "code"), UNREAD.values(), ids=UNREAD)
+@pytest.mark.parametrize("closed", ["stdout", "stderr", "both", "never open"])
+def test_a_reader_that_has_gone_changes_nothing(given, code, closed, tmp_path):
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "meshtrial", *map(str, given)]
+    if closed == "never open":
+        command = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
+    out = writing if closed in ("stdout", "both") else subprocess.PIPE
+    err = writing if closed in ("stderr", "both") else subprocess.PIPE
+    environment = os.environ | {"MESHTRIAL_DATA": str(SAMPLE.parents[1])}
+    done = subprocess.run(command, stdout=out, stderr=err, text=True, check=False, env=environment)
+    os.close(writing)
+    assert done.returncode == code
+    assert [line for line in (done.stderr or "").splitlines() if not line.startswith("meshtrial verify: ")] == []
+
+
+def test_what_nobody_reads_is_dropped_and_the_work_goes_on():
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as stream:
+        pipe = cli.Pipe(stream)
+        for _ in range(3):
+            print("x" * 100_000, file=pipe, flush=True)
+        assert pipe.fileno() == stream.fileno()
 
 
 def test_alone_it_says_what_to_do_first():

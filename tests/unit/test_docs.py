@@ -12,9 +12,11 @@ from pathlib import Path
 import documents
 import pytest
 import yaml
+from building import built
 
 from meshtrial import __version__, cli, paths, stats
 from meshtrial.commands.run import read_given
+from meshtrial.design.foreseen import foreseen
 from meshtrial.design.responses import REGISTRY, default_margins
 from meshtrial.design.studies import STUDIES
 from meshtrial.design.study import Gates
@@ -146,8 +148,9 @@ def commands() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("page", "command"), commands())
-def test_every_command_of_a_page_is_one_that_meshtrial_takes(page: str, command: str):
-    words = shlex.split(command)[1:]
+def test_every_command_of_a_page_is_one_that_meshtrial_takes(page: str, command: str, tmp_path: Path):
+    (tmp_path / "cluster.yaml").write_text("app_cpu: 500m")
+    words = shlex.split(command.replace("=cluster.yaml", f"={tmp_path / 'cluster.yaml'}"))[1:]
     arguments = cli.parser(words[0]).parse_args(words)
     if words[0] == "run":
         read_given(arguments.study, arguments.file, [pair for pair in arguments.pairs if "study_dir" not in pair])
@@ -298,3 +301,16 @@ def test_words_that_are_not_used_are_few_and_not_used():
         wrong += [f"{name}: {word}" for word in listed if word in flat and name not in SUBJECT.get(word, ())]
         wrong += [f"{name}: {one}" for one in re.findall(r"\ba (?:row|dot|line|file|panel|column) an? \w+", flat)]
     assert wrong == []
+
+
+def test_the_tutorials_show_what_their_plans_cannot_answer():
+    kind, lab = ((paths.CHECKOUT / "docs" / "tutorials" / f"{name}.md").read_text() for name in ("kind", "jupyterlab"))
+    rehearsal = next(line for line in kind.splitlines() if line.startswith("meshtrial run ") and "blocks=2" in line)
+    words = re.sub(r" -p cluster_file=\S+", "", rehearsal).split()[1:]
+    arguments = cli.parser("run").parse_args(words)
+    told = foreseen(built(arguments.study, **read_given(arguments.study, None, arguments.pairs)))
+    assert len(told) == 3
+    assert "rps: float = 500.0" in lab
+    shown = [block for page in (kind, lab) for block in re.findall(r"```text\n(.*?)```", page, re.S)]
+    told += foreseen(built("ambient_vs_no_mesh", rps=500))
+    assert "".join(shown).splitlines() == [limit.sentence for limit in told]

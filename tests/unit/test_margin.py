@@ -48,6 +48,13 @@ def test_only_what_is_written_is_given(text: str, alone: Margin, beside: Margin)
     assert read_margin(text, "ms", known=Margin(0.1, 1e-3)) == beside
 
 
+def test_a_part_of_zero_takes_a_known_part_away() -> None:
+    assert read_margin("0ms", "ms", known=Margin(0.1, 1e-3)) == Margin(0.1)
+    assert read_margin("0%", "ms", known=Margin(0.1, 1e-3)) == Margin(0.0, 1e-3)
+    with refused(UsageError, "margin 0%: must be e.g. 5%"):
+        read_margin("0%", "B", known=Margin(0.1))
+
+
 @pytest.mark.parametrize(("text", "unit"), [("5", "ms"), ("x%", "ms"), ("0%", "ms"), ("-5%", "ms"), ("1ms", "rps")])
 def test_another_form_is_refused_with_what_is_allowed(text: str, unit: str) -> None:
     allowed = "5% or 0.2ms or 5%,0.2ms" if unit == "ms" else "5%"

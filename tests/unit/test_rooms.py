@@ -17,8 +17,8 @@ ROOT = Path(meshtrial.__file__).parent
 # From the bottom to the top. A room imports its own modules and rooms of the lines below it: not those beside it, not
 # those above it. A name with a dot is a room inside a room.
 ROOMS = (
-    ("", "errors"),  # "" is meshtrial itself
-    ("paths", "signals", "margin", "temporary", "typed", "vocabulary", "waiting"),  # a module each
+    ("", "errors", "decoding"),  # "" is meshtrial itself
+    ("paths", "signals", "margin", "network", "temporary", "typed", "vocabulary", "waiting"),  # a module each
     ("native", "stats"),  # programs; samples to verdicts, without a study
     ("design",),  # the study, its responses and its sealed plan
     ("records",),  # what a run leaves on disk
@@ -27,7 +27,6 @@ ROOMS = (
     ("testbed.local", "testbed.kubernetes", "inference"),  # the backends; records to verdicts
     ("run", "report"),  # plan to records; records to pages
     ("compare", "planning", "site"),  # results from elsewhere; blocks for a margin; studies as a web site
-    ("articles",),  # what published comparisons print
     ("api", "commands"),  # what notebooks use; what the command line offers
     ("explore", "cli", "native.__main__"),  # widgets over what notebooks use
     ("__main__",),

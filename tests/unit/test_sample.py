@@ -1,6 +1,8 @@
 """The recorded studies that come with the checkout: intact, analysed as they were, and quoted as they are."""
 
+import json
 import shutil
+import zipfile
 from collections.abc import Callable
 
 import pytest
@@ -13,8 +15,10 @@ from meshtrial.errors import RecordError
 from meshtrial.inference import read_study
 from meshtrial.records import packed
 from meshtrial.records.dataset import StudyData
+from meshtrial.records.schema import VerdictRow
 from meshtrial.records.store import StudyStore
 from meshtrial.report.tables import headline
+from meshtrial.vocabulary import BELOW_MARGIN, MATERIAL
 
 FOLDER = paths.CHECKOUT / "data" / "sample"
 SAMPLES = sorted(path.parent for path in FOLDER.glob("*/*/plan.json"))
@@ -39,6 +43,30 @@ def test_it_finds_the_node_proxy_slower_and_the_twin_not_different():
         "none-aa": False,
         "node-proxy": True,
     }
+
+
+def test_every_difference_follows_the_rule_that_legends_and_pages_state():
+    """By tests, as `QUALIFIERS` has it: read off the interval, some rows would say another word."""
+    otherwise: set[str] = set()
+    for sample in (*SAMPLES, *PACKED):
+        folder = sample if sample.is_dir() else next(next(zipfile.Path(sample).iterdir()).iterdir())
+        alpha = json.loads((folder / "plan.json").read_text())["study"]["alpha"]
+        for row in map(VerdictRow.from_dict, json.loads((folder / "verdicts.json").read_text())):
+            if row.verdict.different:
+                larger, smaller = row.p_material_adjusted, row.p_equivalence_adjusted
+                rule = MATERIAL if larger and larger <= alpha else BELOW_MARGIN if smaller and smaller <= alpha else ""
+                assert (row.p_adjusted <= alpha, row.qualifier) == (True, rule), (sample.name, row.key)
+                otherwise |= {rule} if (rule == MATERIAL) != lies_beyond(row) else set()
+    assert otherwise == {MATERIAL, ""}
+
+
+def lies_beyond(row: VerdictRow) -> bool:
+    """Whether the interval that carries the verdict lies beyond the margin as a whole."""
+    if row.margin is None:
+        return False
+    low, high = (row.difference_low, row.difference_high) if row.by_difference else (row.ci_low, row.ci_high)
+    least, most = (-row.margin, row.margin) if row.by_difference else (1 / (1 + row.margin), 1 + row.margin)
+    return (low is not None and low > most) or (high is not None and high < least)
 
 
 def test_verdicts_of_another_version_are_refused_with_what_to_do(tmp_path):

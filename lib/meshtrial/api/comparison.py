@@ -100,7 +100,8 @@ def compare(
     responses : str, optional
         ``p50,p99`` where left out. The first three are corrected by Holm, others are exploratory.
     margin : str, optional
-        What is too small to matter: ``5%``, ``p50=5%,p99=10%``, ``p50=0.2ms``.
+        What is too small to matter: ``5%``, ``p50=5%,p99=10%``, ``p50=0.2ms``. What is not given keeps its default;
+        ``5%,0ms`` is without an absolute floor.
     pair_by : str, optional
         ``order``, ``label`` or ``name``, where runs of the treatments belong together.
     merge : bool, optional

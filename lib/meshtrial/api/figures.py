@@ -8,7 +8,7 @@ Examples
 >>> figure.alt.partition(".")[0]
 'Forest plot against none'
 >>> figure.table.columns[:5]
-['treatment', 'against', 'load', 'response', 'ratio']
+['treatment', 'against', 'load', 'response', 'blocks']
 >>> mt.figures.runs_by_block(study, "latency_p50_s").table.height > 0
 True
 """

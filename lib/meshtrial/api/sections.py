@@ -5,7 +5,7 @@ Examples
 >>> import meshtrial as mt
 >>> study = mt.open_study("data/sample/ambient_vs_no_mesh/20261121T211720Z-77c58730")
 >>> [type(part).__name__ for part in mt.sections.verdict(study).parts]
-['Fragment', 'Fragment', 'Fragment', 'Figure']
+['Fragment', 'Fragment', 'Figure']
 """
 
 from __future__ import annotations
@@ -40,13 +40,12 @@ class Section:
 
 
 def verdict(study: RecordedStudy) -> Section:
-    """The answer in a sentence and a picture with how sure it is; what could be wrong; every contrast in numbers.
+    """What was found, in a sentence and a picture; whether it can be trusted; every contrast in numbers.
 
     Where the treatments were compared with each other too: which is better than which.
     """
-    opening = (first_screen(study.data), tables.doubts(study))
     between = [tables.ranks(study)] if BETWEEN in study.data.plan.study.families() else []
-    return Section((*opening, *between, tables.verdict_table(study), figures.forest(study)))
+    return Section((first_screen(study.data), *between, tables.verdict_table(study), figures.forest(study)))
 
 
 def every_run(study: RecordedStudy, *responses: str) -> Section:
@@ -80,7 +79,7 @@ def resources(study: RecordedStudy) -> Section:
 
 
 def validity(study: RecordedStudy) -> Section:
-    """Checks of the runs, the A/A twin, drift, more generators where asked for: what could make a verdict wrong."""
+    """The runs behind the checks: every check, proof and failure, drift, more generators where asked for."""
     varied = any(load.generators_vary for load in study.data.plan.study.loads)
     return Section((tables.validity(study), *([tables.generators(study)] if varied else []), figures.drift(study)))
 

@@ -28,7 +28,7 @@ from meshtrial.stats.calibration import recorded_noise
 
 headline = of_study(made.headline)
 verdict_sentence = of_study(made.verdict_sentence)
-doubts = of_study(made.doubts)
+trust = of_study(made.trust)
 verdict_table = of_study(made.verdict_table)
 ranks = of_study(made.ranks)
 exploratory_table = of_study(made.exploratory_table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import re
 import shlex
 from collections.abc import Sequence
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from meshtrial.commands import gating
 from meshtrial.design.parameters import split_list
-from meshtrial.errors import UsageError
+from meshtrial.errors import MeshtrialError, UsageError
 
 if TYPE_CHECKING:
+    from meshtrial.compare.analysis import Outcome
     from meshtrial.compare.request import Request
 
 EXAMPLES = """\
@@ -74,27 +76,46 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     if arguments.studies:
         return _studies(arguments, out)
     # scipy takes a moment to load, which other commands need not wait for.
-    from meshtrial.compare import record, text
+    from meshtrial.compare import text
     from meshtrial.compare.request import judge
 
     gate = gating.read(arguments)
     outcome = judge(_asked(arguments))
-    print(text.render(outcome), file=out)
-    options = {name: _plain(value) for name, value in vars(arguments).items() if name not in ("run", "verb")}
+    # The files and the gate do not depend on a reader of the text, who may leave (`| head`).
+    below, failure = io.StringIO(), None
     try:
-        if arguments.json is not None:
-            record.write(arguments.json, outcome, options)
-            print(f"\nrecord  {arguments.json}", file=out)
-        if arguments.html is not None:
+        _write(arguments, outcome, below)
+        gate.judge(text.contrasts(outcome), outcome.primary, outcome.alpha, text.title(outcome), below)
+    except MeshtrialError as error:
+        failure = error
+    try:
+        print(text.render(outcome), below.getvalue(), sep="\n", end="", file=out, flush=True)
+    except BrokenPipeError:
+        if failure is None:
+            raise
+    if failure is not None:
+        raise failure
+    return 0
+
+
+def _write(arguments: argparse.Namespace, outcome: Outcome, out: TextIO) -> None:
+    """Write the record and the page where they are asked for."""
+    options = {name: _plain(value) for name, value in vars(arguments).items() if name not in ("run", "verb")}
+    path = arguments.json
+    try:
+        if path is not None:
+            from meshtrial.compare import record
+
+            record.write(path, outcome, options)
+            print(f"\nrecord  {path}", file=out)
+        path = arguments.html
+        if path is not None:
             from meshtrial.compare import page
 
-            page.write(arguments.html, outcome, _command(arguments))
-            print(f"page    {arguments.html}", file=out)
+            page.write(path, outcome, _command(arguments))
+            print(f"page    {path}", file=out)
     except OSError as error:
-        raise UsageError(f"{error.filename}: cannot be written ({error.strerror})") from error
-    if gate:
-        gate.judge(text.contrasts(outcome), outcome.primary, outcome.alpha, text.title(outcome), out)
-    return 0
+        raise UsageError(f"{path}: cannot be written ({error.strerror})") from error
 
 
 def _asked(arguments: argparse.Namespace) -> Request:
@@ -136,10 +157,12 @@ def _asked(arguments: argparse.Namespace) -> Request:
 
 def _files(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """Name and patterns of ``NAME=PATTERN [PATTERN ...]``; a shell may have expanded the pattern."""
+    from meshtrial.compare.files import matching
+
     first = words[0]
     name, equals, pattern = first.partition("=")
-    # A file whose own name holds an equals sign is still a file.
-    if not equals or re.search(r"[/*?\[]", name) or Path(first).exists():
+    # What matches files as it is written is a pattern: folders may be called mode=A/run=1.
+    if not equals or re.search(r"[/*?\[]", name) or matching(first):
         return "", tuple(words)
     if not name or not pattern:
         raise UsageError(f"{first!r}: is not NAME=PATTERN, e.g. istio='istio/*.json'")
@@ -159,10 +182,12 @@ def _studies(arguments: argparse.Namespace, out: TextIO) -> int:
     studies = [read_study(StudyStore.open(path.resolve())) for path in arguments.studies]
     compared = between.compare(studies)
     shown = table(studies, compared, between.differences(studies))
-    print(shown.text, file=out)
     if arguments.json is not None:
         between.write(arguments.json, studies, compared)
+    print(shown.text, file=out)
+    if arguments.json is not None:
         print(f"\nrecord  {arguments.json}", file=out)
+    out.flush()
     return 0
 
 

@@ -33,5 +33,5 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     merged = merge(stores, target)
     analyse(merged)
     print(line(merged.path), file=out)
-    print(f"report   meshtrial report {paths.shown(merged.path)}", file=out)
+    print(f"report   meshtrial report {paths.word(merged.path)}", file=out)
     return 0

@@ -8,7 +8,7 @@ from typing import TextIO
 
 from meshtrial import paths
 from meshtrial.design.parameters import split_list
-from meshtrial.records import packed
+from meshtrial.records import machine, packed
 from meshtrial.records.store import StudyStore
 
 
@@ -24,6 +24,9 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
     store = StudyStore.open(arguments.study_dir.resolve())
     target = arguments.out or Path(f"{store.path.parent.name}-{store.path.name}{packed.SUFFIX}")
-    packed.pack(store.path, target, split_list(arguments.without))
+    without = split_list(arguments.without)
+    packed.pack(store.path, target, without)
     print(f"{paths.shown(target)}  {target.stat().st_size / 1e6:.2f} MB", file=out)
+    for line in machine.told(packed.files(store.path, without)):
+        print(line, file=out)
     return 0

@@ -9,7 +9,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -18,21 +18,20 @@ from meshtrial.commands import gating, limits
 from meshtrial.design.parameters import grouped, read_parameters
 from meshtrial.design.plan import Plan, make_plan
 from meshtrial.design.studies import STUDIES, study_module
-from meshtrial.errors import MeshtrialError, UsageError
+from meshtrial.errors import Exit, GateError, MeshtrialError, UsageError
 from meshtrial.inference import read_study
+from meshtrial.inference.ending import Ending, ending
 from meshtrial.inference.gate import declared_by
 from meshtrial.records.dataset import StudyData
-from meshtrial.records.parts import Part, part_of
+from meshtrial.records.parts import Part
 from meshtrial.records.store import StudyStore, read_json
-from meshtrial.records.tables import include
 from meshtrial.run.progress import Lines, shown
-from meshtrial.run.trial import HANDOFF, Trial, go_on, kept
+from meshtrial.run.trial import HANDOFF, LOOK, Trial, go_on, kept
 from meshtrial.signals import end_tasks, interruptible
 from meshtrial.temporary import PrivateFolder
+from meshtrial.testbed.local.others import Look
 from meshtrial.typed import read_yaml, shortened
-from meshtrial.vocabulary import Word
 
-INVALID_RUNS = 3
 # How long an interrupted kernel may take to remove what it deployed, before it is killed: processes die with it anyway,
 # a namespace on a cluster needs tens of seconds. It ends as soon as it is done. After half of it jupyter_client sends
 # SIGTERM, which ends the removal.
@@ -43,24 +42,37 @@ LONGEST_SOCKET = 103
 
 def add(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    command.add_argument("-h", "--help", action=_Help, help="with a STUDY: its parameters")
+    command.add_argument("-h", "--help", action=_Help, help="with a STUDY: its parameters, and what they cannot answer")
     command.add_argument("study", choices=sorted(STUDIES))
     command.add_argument("-p", dest="pairs", action="append", default=[], metavar="NAME=VALUE", help="a parameter")
     command.add_argument("-f", dest="file", type=Path, metavar="FILE.yaml", help="parameters in a YAML file")
     command.add_argument("--resume", action="store_true", help="resume this plan if it was started, otherwise start it")
+    command.add_argument(
+        "--allow-excluded", action="store_true", help="end with 0 where verdicts were given, whatever was excluded"
+    )
     gating.add(command)
 
 
 class _Help(argparse.Action):
-    """How the command is used, and behind a study's name what may be said to it."""
+    """How the command is used; behind a study's name it is the command's own, which knows what else is given."""
 
     def __init__(self, **more: Any) -> None:
-        super().__init__(nargs=0, **more)
+        super().__init__(nargs=0, default=False, **more)
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: object) -> None:
-        study = getattr(namespace, "study", None)
-        print(parameters_text(study) if study else parser.format_help().rstrip())
-        parser.exit()
+        if getattr(namespace, "study", None) is None:
+            print(parser.format_help().rstrip())
+            parser.exit()
+        namespace.help = True
+
+
+def help_text(study: str, given: Mapping[str, Any]) -> str:
+    """A study's parameters, how long a plan of those that are given takes, and what it cannot answer."""
+    if given.get("study_dir") or not given.get("run_missing", True):
+        return parameters_text(study)
+    trial = Trial(study, given)
+    lines = [trial.announced(), *(limit.sentence for limit in trial.limits())]
+    return "\n".join([parameters_text(study), "", f"With {'these' if given else 'default'} parameters", *lines])
 
 
 def parameters_text(study: str) -> str:
@@ -85,12 +97,15 @@ def _parameters_cell(study: str) -> str:
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
+    if arguments.help:
+        print(help_text(arguments.study, read_given(arguments.study, arguments.file, arguments.pairs)), file=out)
+        return Exit.DONE
     limits.require()
     gate = gating.read(arguments)
     given = read_given(arguments.study, arguments.file, arguments.pairs)
     if arguments.resume:
         given |= begun(arguments.study, given)
-    return run_notebook(arguments.study, given, out, gate)
+    return run_notebook(arguments.study, given, out, gate, allow_excluded=arguments.allow_excluded)
 
 
 def read_given(study: str, file: Path | None, pairs: list[str]) -> dict[str, Any]:
@@ -151,11 +166,18 @@ def _value(text: str) -> Any:
 
 
 def run_notebook(
-    study: str, given: Mapping[str, Any], out: TextIO, gate: gating.Gate, reports: Path | None = None
+    study: str,
+    given: Mapping[str, Any],
+    out: TextIO,
+    gate: gating.Gate,
+    reports: Path | None = None,
+    *,
+    allow_excluded: bool = False,
 ) -> int:
     """Run a study's notebook, write HTML, its entry and the index, print what it says and where it lies; then the gate.
 
-    The executed notebook is a new file, always, in the folder of all reports where no other is given.
+    The executed notebook is a new file, always, in the folder of all reports where no other is given. What was excluded
+    is said in the last line, with the exit code that comes of it.
     """
     announced = Trial(study, given).announced()
     if announced:
@@ -181,9 +203,23 @@ def run_notebook(
     # matplotlib takes a second to load, which other commands need not wait for.
     from meshtrial.report import frames
 
-    gate.judge(frames.contrasts(data), declared_by(data.plan), data.plan.study.alpha, study, out)
-    silent = given.get("run_missing", True) and owes_verdicts(data)
-    return INVALID_RUNS if silent or has_invalid(data) else 0
+    ended = ending(data, measured=bool(given.get("run_missing", True)))
+    code = Exit.DONE if ended.has_verdict and (allow_excluded or not ended.excluded) else Exit.EXCLUDED
+    try:
+        gate.judge(frames.contrasts(data), declared_by(data.plan), data.plan.study.alpha, study, out)
+    except GateError:
+        _say(ended, Exit.DONE, out)  # its own line says why the command fails
+        raise
+    _say(ended, code, out)
+    return code
+
+
+def _say(ended: Ending, code: Exit, out: TextIO) -> None:
+    """In one line what was excluded, whether there is no verdict, and the exit code that says so."""
+    lacking = "" if ended.has_verdict else "no verdict was given on a primary response"
+    line = "; ".join(filter(None, (lacking, ended.excluded)))
+    if line:
+        print(f"{line} (exit code {code})" if code else line, file=out, flush=True)
 
 
 def new_notebook(study: str, folder: Path) -> Path:
@@ -208,6 +244,8 @@ def _execute(
     source = paths.NOTEBOOKS / f"{study}.ipynb"
     with closing(PrivateFolder("meshtrial-run-")) as private, interruptible(end_tasks):
         handoff = private.path / "handoff.json"
+        with suppress(OSError):  # no /proc, and so no local study
+            Look.now().write(private.path / LOOK)
         # What the kernel puts into its temporary folder goes with ours, even when the kernel is killed outright.
         changed = {HANDOFF: str(handoff), "TMPDIR": str(private.path)}
         with shown(out) as tell, closing(Lines(tell)) as lines:
@@ -248,16 +286,17 @@ def _papermill(
     os.environ.update(environment)
     try:
         papermill.execute_notebook(
-            str(source),
-            str(notebook),
+            # papermill takes braces in a path for the names of parameters.
+            *(str(path).replace("{", "{{").replace("}", "}}") for path in (source, notebook)),
             parameters=dict(given),
             kernel_name="python3",
             progress_bar=False,
             log_output=True,
             stdout_file=out,
             # No other folder than the user's: a relative path in a parameter is meant from there.
-            # The kernel's own log goes to our stderr; what a user must know is in the notebook.
-            extra_arguments=["--log-level=CRITICAL"],
+            # The kernel's own log goes to our stderr; what a user must know is in the notebook. A traceback of it goes
+            # into messages, logs and files, so it has no colours.
+            extra_arguments=["--log-level=CRITICAL", "--InteractiveShell.colors=nocolor"],
             config=Config({"KernelManager": {"shutdown_wait_time": GRACE_S[_backend(given)], **reached}}),
         )
     except (papermill.PapermillExecutionError, KeyboardInterrupt, OSError) as error:
@@ -308,19 +347,6 @@ def _publish(
     print(f"index    {paths.shown(index)}", file=out)
     out.flush()
     return data
-
-
-def has_invalid(data: StudyData) -> bool:
-    """Whether a treatment or a block was excluded at a load."""
-    taken = [include(data.plan, data.runs, load.label) for load in data.plan.study.loads]
-    return any(one.excluded or one.excluded_blocks for one in taken)
-
-
-def owes_verdicts(data: StudyData) -> bool:
-    """Whether a study that came to its end tells nothing; a part of a divided one gives no verdict by itself."""
-    return part_of(data.plan, data.environment) is None and all(
-        row.verdict is Word.PROVISIONAL for row in data.verdicts
-    )
 
 
 def _what_ended_it(error: BaseException) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from meshtrial import paths
 from meshtrial.errors import MeshtrialError, UsageError
+from meshtrial.records import machine, packed
 from meshtrial.records.store import PLAN, StudyStore
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ def _published(folder: Path, root: Path, base_url: str, out: TextIO) -> Publishe
         # A packed one is unpacked where it leaves nothing behind.
         data = read_study(StudyStore.open(folder.resolve(), Path(private) / "data" / "studies"))
         report = _report(data) or kept_report(data, root) or _made(data, Path(private), out)
+        for line in machine.told([*packed.files(data.path, tuple(packed.PARTS)), report]):
+            print(f"{data.path.name}: {line}", file=out)
         return publish(data, report, root, base_url)
 
 

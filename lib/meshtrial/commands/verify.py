@@ -172,8 +172,10 @@ def _folder_of(what: Path) -> tuple[Path, list[str]]:
     seal = html.report_seal(what)
     if not seal.get("records"):
         raise UsageError(f"{what}: says nothing of the records it was made from; give the study's folder instead")
-    path = Path(seal["records"])
-    path = path if path.is_absolute() else paths.CHECKOUT / path
+    recorded = Path(seal["records"])
+    # A report says where its records lie below `data`, wherever that is on this machine.
+    places = (paths.CHECKOUT / recorded, paths.studies_root().joinpath(*recorded.parts[-2:]))
+    path = next((place for place in places if place.is_dir()), places[0])
     data = read_study(StudyStore.open(path))
     problems = []
     if seal.get("plan") != data.plan.sha256:

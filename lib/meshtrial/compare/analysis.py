@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshtrial import stats
+from meshtrial.compare.checks import CONFOUNDED
 from meshtrial.compare.runs import Finding, Run, Sample
-from meshtrial.design.responses import Response
+from meshtrial.design.responses import Response, requests_needed
 from meshtrial.design.study import TWIN_SUFFIX
 from meshtrial.errors import UsageError
 from meshtrial.inference.gate import Declared
 from meshtrial.inference.rows import median_of, usable_margin, verdict_row
-from meshtrial.load.quantiles import requests_needed
 from meshtrial.margin import Margin
 from meshtrial.records.schema import VerdictRow
 from meshtrial.stats.diagnostics import drift
@@ -79,6 +79,7 @@ def analyse(
                 margin=margins.get(metric.name),
                 kind=metric.kind,
                 primary=place < MOST_PRIMARY,
+                order_known=sample.order_known,
             )
             rows += _family_rows(sample, metric, family)
     limits = limit_sentences(sample, names, alpha)
@@ -103,7 +104,10 @@ def _unreported(sample: Sample, metric: Response, sample_floor: float) -> str:
         )
     if len(lacking) == len(sample.runs):
         has = sorted({name for other in sample.runs for name in other.values})
-        return f"{metric.label} ({metric.name}) is in no run; there are {', '.join(has)}"
+        there = (
+            f"there are {', '.join(has)}" if has else f"{run.name} holds no number that can be compared ({run.kind})"
+        )
+        return f"{metric.label} ({metric.name}) is in no run; {there}"
     return f"{metric.label} is missing in {len(lacking)} of {len(sample.runs)} runs, e.g. {run.name} of {run.treatment}"
 
 
@@ -129,24 +133,35 @@ def _family_rows(sample: Sample, metric: Response, family: stats.Family) -> list
             study="compare",
             load="",
             exploratory=not family.primary,
-            warnings=(*_coarse(result, metric, shares), *drifting),
+            warnings=(*_coarse(sample, result, metric, shares), *drifting),
         )
         for result in results
     ]
 
 
-def _coarse(result: stats.ContrastResult, metric: Response, shares: Mapping[str, float]) -> tuple[stats.Warning, ...]:
+def _coarse(
+    sample: Sample, result: stats.ContrastResult, metric: Response, shares: Mapping[str, float]
+) -> tuple[stats.Warning, ...]:
     """A ratio is as coarse as the coarser of its two quantiles, each against its own size."""
     c = result.comparison
     if metric.kind != "latency" or c is None or c.scale != "ratio" or c.margin is None:
         return ()
-    return stats.coarse_quantile(max(shares[result.treatment], shares[result.baseline]), 1.0, c.margin)
+    resolution = max(shares[result.treatment], shares[result.baseline])
+    if any(run.kind != "fortio" for run in sample.runs):
+        finer = "use a form with every request, or a tool that prints more digits"
+        return stats.coarse_quantile(resolution, 1.0, c.margin, finer=finer)
+    return stats.coarse_quantile(resolution, 1.0, c.margin)
 
 
 def _drift(sample: Sample, metric: Response) -> tuple[stats.Warning, ...]:
-    """Whether runs that are not paired drift over time, where every file says when it began."""
+    """Whether runs that are not paired drift over time, where every file says when it began.
+
+    Runs that differ by less than their histograms' buckets, or their digits, show none.
+    """
     runs = sample.runs
-    if sample.paired or any(run.start_unix_s is None or not run.values.get(metric.name, 0.0) > 0 for run in runs):
+    if sample.paired or not sample.order_known or any(not run.values.get(metric.name, 0.0) > 0 for run in runs):
+        return ()
+    if all(_within_resolution(own, metric) for own in sample.by_treatment.values()):
         return ()
     widest = max(len(mine) for mine in sample.by_treatment.values())
 
@@ -155,14 +170,22 @@ def _drift(sample: Sample, metric: Response) -> tuple[stats.Warning, ...]:
 
     values = {name: padded([run.values[metric.name] for run in mine]) for name, mine in sample.by_treatment.items()}
     times = {name: padded([run.start_unix_s or 0.0 for run in mine]) for name, mine in sample.by_treatment.items()}
+    apart = any(finding.code in CONFOUNDED for finding in sample.findings)
+    effect = "drift and treatment cannot be told apart" if apart else "it is in the noise of both"
     return tuple(
         stats.Warning(
             warning.code,
-            f"{warning.message.split(';')[0]}; these runs are in no blocks that would absorb it, so drift and "
-            "treatment cannot be told apart: repeat in randomised blocks",
+            f"{warning.message.split(';')[0]}; these runs are in no blocks that would absorb it, so {effect}: repeat "
+            "in randomised blocks",
         )
         for warning in drift(values, times)
     )
+
+
+def _within_resolution(runs: Sequence[Run], metric: Response) -> bool:
+    """Whether the runs of a treatment differ by no more than a value is known to."""
+    values = [run.values[metric.name] for run in runs]
+    return max(values) - min(values) <= max(run.bounds.get(metric.name, 0.0) for run in runs)
 
 
 def _values(sample: Sample, treatment: str, metric: Response) -> FloatArray:

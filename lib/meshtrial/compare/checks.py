@@ -10,11 +10,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import numpy as np
+
 from meshtrial.compare.runs import Finding, Run
 from meshtrial.design.study import Gates
 from meshtrial.errors import UsageError
 from meshtrial.load.recorded import differences
+from meshtrial.stats.ranktests import FloatArray, rank_sum_p
 
+# Findings on an order in which drift reads as an effect.
+SEQUENTIAL, MOSTLY_BEFORE = CONFOUNDED = ("sequential-order", "mostly-before")
+_AS_EFFECT = "whatever drifted meanwhile reads as an effect"
+_LEVEL = 0.05
 _GATES = Gates()
 _FEWEST_PAIRS = 5
 _APART = 0.1
@@ -233,23 +240,40 @@ def _order(by_treatment: Mapping[str, Sequence[Run]]) -> Iterator[Finding]:
         )
         yield Finding("start-unknown", text, False)
         return
-    spans = {}
-    for name, runs in by_treatment.items():
-        starts = [run.start_unix_s for run in runs if run.start_unix_s is not None]
-        if len(starts) < len(runs):
-            return
-        spans[name] = (min(starts), max(starts))
-    pairs = (sorted(pair, key=lambda name: spans[name]) for pair in itertools.combinations(spans, 2))
-    apart = [(first, second) for first, second in pairs if spans[first][1] < spans[second][0]]
+    starts = {
+        name: np.array([run.start_unix_s for run in runs if run.start_unix_s is not None])
+        for name, runs in by_treatment.items()
+    }
+    if any(len(own) < len(by_treatment[name]) for name, own in starts.items()):
+        return
+    pairs = [
+        sorted(pair, key=lambda name: float(np.median(starts[name]))) for pair in itertools.combinations(starts, 2)
+    ]
+    apart = [(first, second) for first, second in pairs if starts[first].max() < starts[second].min()]
     if apart:
         first, second = apart[0]
         text = (
             f"all runs of {first} began before the first of {second}"
             + (f" (and {len(apart) - 1} more such pair{'s' * (len(apart) > 2)})" if len(apart) > 1 else "")
-            + ": whatever drifted meanwhile reads as an effect, 28-36 % false positives at a nominal 5 %, and no test "
-            "or pairing corrects it; repeat in randomised blocks"
+            + f": {_AS_EFFECT}, 28-36 % false positives at a nominal 5 %, and no test or pairing corrects it; repeat "
+            "in randomised blocks"
         )
-        yield Finding("sequential-order", text, False)
+        yield Finding(SEQUENTIAL, text, False)
+    for first, second in pairs:
+        if (first, second) not in apart and next(iter(by_treatment)) in (first, second):
+            yield from _mostly_before(first, starts[first], second, starts[second])
+
+
+def _mostly_before(first: str, earlier: FloatArray, second: str, later: FloatArray) -> Iterator[Finding]:
+    """Whether runs began earlier than those of another treatment, by more than a drawn order makes likely."""
+    p = rank_sum_p(earlier, later)
+    if p <= _LEVEL:
+        share = float((earlier[:, None] < later).mean())
+        text = (
+            f"the runs of {first} began mostly before those of {second} (in {share:.0%} of all pairs of runs; an order "
+            f"that is drawn does that with p = {p:.2g}): {_AS_EFFECT}; repeat in randomised blocks"
+        )
+        yield Finding(MOSTLY_BEFORE, text, False)
 
 
 def fixed_order(by_treatment: Mapping[str, Sequence[Run]], blocks: Sequence[str]) -> list[Finding]:

@@ -57,6 +57,11 @@ class Sample:
         return bool(self.blocks)
 
     @property
+    def order_known(self) -> bool:
+        """Whether every run says when it began."""
+        return all(run.start_unix_s is not None for run in self.runs)
+
+    @property
     def runs(self) -> list[Run]:
         """The runs of all treatments, the baseline's first."""
         return [run for treatment in self.by_treatment.values() for run in treatment]

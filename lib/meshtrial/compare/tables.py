@@ -1,27 +1,29 @@
 """From a tidy table to runs: columns run, block, treatment, response, value, and a unit beside it where there is one.
 
-A study's own ``runs.parquet`` is such a table too: ``run_id`` stands for run, and rows that its inference
-excluded stay excluded.
+A CSV may come out of a spreadsheet (:mod:`meshtrial.compare.sheet`). A study's own ``runs.parquet`` is such a table
+too: ``run_id`` stands for run, and rows that its inference excluded stay excluded.
 """
 
 from __future__ import annotations
 
 import io
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
 
 from meshtrial.compare.runs import Run
+from meshtrial.compare.sheet import MOST_ROWS, known_as, read_sheet
 from meshtrial.design.responses import Response, find_response
 from meshtrial.errors import UsageError
-from meshtrial.load.files import InputFileError, read_bytes
+from meshtrial.load.files import InputFileError, read_bytes, text_in
 from meshtrial.load.recorded import impossible
 from meshtrial.typed import shortened
 
 NEEDED = ("run", "treatment", "response", "value")
-MOST_ROWS = 10_000_000
+_KNOWN = (*NEEDED, "run_id", "block", "unit", "included", "load")
 
 
 def read_table(path: Path, where: Sequence[tuple[str, str]] = ()) -> tuple[dict[str, list[Run]], dict[str, Response]]:
@@ -59,18 +61,17 @@ def read_table(path: Path, where: Sequence[tuple[str, str]] = ()) -> tuple[dict[
 
 def _read(path: Path) -> pl.DataFrame:
     data = read_bytes(path)
-    try:
-        if data.startswith(b"PAR1"):
-            # A column of one value takes a few bytes, however often it stands there.
-            rows = int(pl.scan_parquet(io.BytesIO(data)).select(pl.len()).collect().item())
-            if rows > MOST_ROWS:
-                raise InputFileError(path, f"holds {rows} rows: a table has one a run and response")
-            return pl.read_parquet(io.BytesIO(data))
+    if not data.startswith(b"PAR1"):
         # Everything as text first: run 01 and run 1 are different names.
-        return pl.read_csv(io.BytesIO(data), infer_schema=False)
+        return read_sheet(text_in(data, path), path, _KNOWN, "value")
+    try:
+        # A column of one value takes a few bytes, however often it stands there.
+        rows = int(pl.scan_parquet(io.BytesIO(data)).select(pl.len()).collect().item())
+        if rows > MOST_ROWS:
+            raise InputFileError(path, f"holds {rows} rows: a table has one a run and response")
+        return pl.read_parquet(io.BytesIO(data))
     except (pl.exceptions.PolarsError, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputFileError(path, f"is neither a CSV nor a Parquet table, or is damaged ({reason})") from None
+        raise InputFileError(path, f"is a damaged Parquet table ({str(error).splitlines()[0]})") from None
 
 
 def _column_name(column: str) -> str:
@@ -83,11 +84,15 @@ def _shaped(frame: pl.DataFrame, path: Path, where: Sequence[tuple[str, str]]) -
         frame = frame.rename({"run_id": "run"})
     missing = [column for column in NEEDED if column not in frame.columns]
     if missing:
-        has = ", ".join(_column_name(column) for column in frame.columns[:8])
+        has = ", ".join(_column_name(column) for column in frame.columns[:8]) or "none of any name"
         raise InputFileError(path, f"lacks {', '.join(missing)}; a tidy table has {', '.join(NEEDED)} (this has {has})")
     if "included" in frame.columns:
-        frame = frame.filter(pl.col("included").cast(pl.String).str.to_lowercase() == "true")
-    for column, value in where:
+        included = frame["included"].cast(pl.String).str.to_lowercase()
+        for odd in frame["included"].filter(~included.is_in(["true", "false"]).fill_null(False))[:1]:
+            raise InputFileError(path, f"included is {odd!r} in a row, not true or false")
+        frame = frame.filter(included == "true")
+    for name, value in where:
+        column = known_as(name, [*frame.columns])
         if column not in frame.columns:
             has = ", ".join(map(_column_name, frame.columns[:20]))
             raise UsageError(f"where {column}={value}: {path} has no such column; it has {has}")
@@ -115,14 +120,22 @@ def _value(row: Mapping[str, str | None], path: Path) -> tuple[Response, float]:
     if factor is None:
         name = row["response"]
         raise InputFileError(path, f"{name} has no unit: call it {name}_ms or {name}_s, or add a column unit")
+    text = row["value"] or ""
     try:
-        value = float(row["value"] or "") * factor
+        value = float(text) * factor
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
         where = f"run {row['run']} of {row['treatment']}"
-        raise InputFileError(path, f"{where}: {row['response']} is {row['value']!r}, not a number")
+        raise InputFileError(path, f"{where}: {row['response']} is {row['value']!r}, {_no_number(text)}")
     return response, value
+
+
+def _no_number(text: str) -> str:
+    """Why a value is refused; a separator of thousands is not always told from a decimal mark."""
+    if re.fullmatch(r"[+-]?\d{1,3}([.,'’\s]\d{3})*[.,'’\s]\d+", text):
+        return "whose comma, point or space may set thousands apart: write it with a decimal point alone"
+    return "not a number"
 
 
 def choose(

@@ -7,7 +7,7 @@ inconclusive, with what would settle it.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from meshtrial.compare.analysis import Outcome
 from meshtrial.design.responses import Response
@@ -74,9 +74,39 @@ def _metric(outcome: Outcome, metric: Response) -> str:
         shown.append(f"  {told}")
         if below:
             shown.append(wrap(below, "    ", "      "))
+    return "\n".join([*shown, *(wrap(sentence, "  ", "  ") for sentence in _explained(outcome, metric, rows))])
+
+
+def _explained(outcome: Outcome, metric: Response, rows: Sequence[VerdictRow]) -> Iterator[str]:
+    """What a reader of this table would stumble over."""
     if any(warned(row, COARSE_QUANTILE) for row in rows):
-        shown.append(wrap("[bucket] the quantile is known to a histogram bucket wider than the margin", "  ", "  "))
-    return "\n".join(shown)
+        yield "[bucket] the quantile is known to a histogram bucket or to digits wider than the margin"
+    if any(row.ratio is not None and wording.effect_interval(row) == wording.UNKNOWN for row in rows):
+        yield "The interval has no end on either side where the buckets are as wide as the quantiles themselves."
+    opposed = [row.treatment for row in rows if _opposed(metric, row)]
+    if opposed:
+        of = "ratios" if not rows[0].by_difference else "differences"
+        pairs = "within the pairs" if outcome.sample.paired else "of all pairs of runs"
+        yield (
+            f"The medians of {wording.listing(opposed)} point the other way than the change, which is the middle of "
+            f"the {of} {pairs} (Hodges-Lehmann): close to no change, or where runs fall into groups, the two can "
+            "differ; look at every run (--html)."
+        )
+
+
+def _opposed(metric: Response, row: VerdictRow) -> bool:
+    """Whether the two medians, as they are shown, lie the other way round than the change that is shown."""
+    before, after = row.baseline_value, row.treatment_value
+    effect = row.difference if row.by_difference else None if row.ratio is None else row.ratio - 1
+    if (
+        before is None
+        or after is None
+        or not effect
+        or wording.in_unit(metric, before) == wording.in_unit(metric, after)
+    ):
+        return False
+    shown = any(digit in wording.effect(row) for digit in "123456789")
+    return shown and (after > before) != (effect > 0)
 
 
 def _cell(column: VerdictColumn, line: Line) -> str:
@@ -121,7 +151,9 @@ def method_sentence(outcome: Outcome) -> str:
     exact = "The interval is the inversion of the test beside it and says the confidence that it reaches. "
     model = "Below the smallest n the interval is model-based and only to be looked at. "
     provisional = [method for method in methods if "provisional" in method]
-    interval = (exact if len(provisional) < len(methods) else "") + (model if provisional else "")
+    known_to = (run.bounds.get(metric.name) for run in outcome.sample.runs for metric in outcome.metrics)
+    widened = "Intervals are widened by what buckets and digits leave open. " if any(known_to) else ""
+    interval = (exact if len(provisional) < len(methods) else "") + (model if provisional else "") + widened
     return (
         f"Method: {'; '.join(methods) or 'none'}{pairing}; {family}; alpha {outcome.alpha:g}. {interval}Metrics and "
         "margins were chosen after the runs: what this shows is to be confirmed by a trial that declares them first."

@@ -7,6 +7,7 @@ system one line of `PARTS`.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -278,6 +279,12 @@ def response(name: str) -> Response:
         judged = ", ".join(r.name for r in REGISTRY.values() if r.margin)
         raise UsageError(f"response {shortened(name)} is not known; known are {judged}")
     return known
+
+
+def requests_needed(q: float, sample_floor: float) -> int:
+    """Smallest number N of requests with which a quantile may be reported: N (1 - q) reaches the floor."""
+    # 100 / (1 - 0.9) is 1000.0000000000002 in floating point.
+    return max(1, math.ceil(sample_floor / (1.0 - q) * (1.0 - 1e-9)))
 
 
 def applies(name: str, load: Load) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 from meshtrial.design.changes import CHANGES
 from meshtrial.design.parameters import Value
+from meshtrial.design.sealing import sealed
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
 from meshtrial.typed import read
@@ -432,6 +433,7 @@ class Study:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
         return dataclasses.asdict(self) | {
+            "options": sealed(self.options),
             "treatments": [treatment.name for treatment in self.treatments],
             "baseline": self.baseline.name,
             "loads": [dataclasses.asdict(load) | {"label": load.label} for load in self.loads],

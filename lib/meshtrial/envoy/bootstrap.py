@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import http.client
 import json
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from meshtrial import network
 from meshtrial.envoy.pki import Identity
 from meshtrial.errors import TestbedError
 
@@ -219,7 +219,7 @@ class Proxy:
     def told(self, path: str, key: str) -> list[Json]:
         """A list that the admin interface has under a key of its answer; TestbedError when it does not answer."""
         try:
-            with urllib.request.urlopen(f"http://{self.admin[0]}:{self.admin[1]}{path}", timeout=5) as answer:
+            with network.ask(network.url(self.admin[0], f"{self.admin[1]}{path}"), 5) as answer:
                 rows: list[Json] = json.load(answer)[key]
                 return rows
         except (OSError, http.client.HTTPException, ValueError, KeyError) as error:

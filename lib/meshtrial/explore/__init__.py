@@ -1,8 +1,4 @@
-"""Looking into recorded studies by hand: widgets over the public functions, and nothing that these do not do.
-
-A view is public calls and the study they are made of, so that every view can be written down as the few lines of Python
-that make it. The widgets only choose.
-"""
+"""Looking into recorded studies by hand: widgets choose, and what they show is public calls, written out below it."""
 
 import importlib.util
 

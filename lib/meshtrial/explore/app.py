@@ -1,18 +1,68 @@
-"""The explorer: widgets that choose, and views that follow. Views are made in :mod:`meshtrial.explore.views`."""
+"""The explorer: widgets choose, and a view follows: public calls on a study, and the lines of Python that make them.
+
+The view is HTML and not an output of the cell, as ``ipywidgets.interactive_output`` would have it: a page without
+widgets can show it, several widgets can change for one view, and of the tabs only the one that is seen is drawn.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-import ipywidgets
+from ipywidgets import HTML, Box, Button, Checkbox, Dropdown, Label, SelectionSlider, Tab, ToggleButtons, VBox
 
-from meshtrial.api.study import RecordedStudy, recorded_studies
+from meshtrial.api import figures, tables
+from meshtrial.api.study import RecordedStudy, open_study, recorded_studies
 from meshtrial.errors import MeshtrialError, UsageError
-from meshtrial.explore.tabs import AllRuns, OneRun, Tab, TwoStudies, Verdicts
-from meshtrial.explore.views import Chosen, forget, opened, said, typed
-from meshtrial.explore.widgets import Choice, Html, Quiet, box, labelled, menu
-from meshtrial.report.markup import part, style_sheet
+from meshtrial.report import wording
+from meshtrial.report.markup import Fragment, paragraph, part
+
+Widget: TypeAlias = Any  # ipywidgets has no types
+Arguments: TypeAlias = tuple[tuple[str, Any], ...]
+
+# The tabs: what each can show, and the public function that shows it.
+TABS = {
+    "Verdicts": {
+        "Picture": "figures.forest",
+        "At a glance": "figures.answer",
+        "Table": "tables.verdict_table",
+        "In a sentence": "tables.verdict_sentence",
+        "Added by percentile": "figures.added_latency",
+        "Exploratory": "tables.exploratory_table",
+    },
+    "All runs": {
+        "Block by block": "figures.runs_by_block",
+        "Distribution": "figures.latency_ccdf",
+        "Over their time": "figures.course",
+        "Run by run": "figures.strip",
+        "CPU and memory": "figures.resources",
+        "Order and drift": "figures.drift",
+        "Validity": "tables.validity",
+    },
+    "One run": {
+        "Requests": "figures.requests_over_time",
+        "Resources": "tables.run_resources",
+        "Resources over time": "figures.components_over_time",
+        "Checks": "tables.run_gates",
+        "Proofs": "tables.run_proofs",
+        "Logs": "tables.run_log",
+        "About it": "tables.run_facts",
+    },
+    "Two studies": {"Verdicts together": "figures.two_studies", "What agrees": "tables.between"},
+}
+OF_A_RESPONSE = ("figures.runs_by_block", "figures.drift")
+MARGINS = ("1%", "2%", "3%", "5%", "7.5%", "10%", "15%", "20%", "30%", "50%", "75%", "100%", "150%", "200%")
+FLOORS = ("0.001ms", "0.01ms", "0.02ms", "0.05ms", "0.1ms", "0.2ms", "0.5ms", "1ms", "2ms", "5ms")
+LEVELS = (0.2, 0.1, 0.05, 0.025, 0.01, 0.001)
+# Titles of choices stand under each other, from the left.
+TITLED = {"style": {"description_width": "5.2rem"}, "layout": {"width": "27rem", "max_width": "98%"}}
+LONG = TITLED | {"layout": {"width": "44rem", "max_width": "98%"}}
 
 
 def explore(study: str | Path | RecordedStudy = "") -> Explorer:
@@ -27,114 +77,270 @@ def explore(study: str | Path | RecordedStudy = "") -> Explorer:
     ------
     MeshtrialError
         Where there is no such study, or it cannot be read.
-
-    Examples
-    --------
-    >>> import meshtrial as mt
-    >>> explorer = mt.explore("data/sample/ambient_vs_no_mesh/20261121T211720Z-77c58730")
-    >>> explorer.study
-    ambient_vs_no_mesh: none, none-aa, node-proxy; 24 runs, 34 verdicts
     """
     if isinstance(study, RecordedStudy):
         return Explorer(study.path)
-    listed = recorded_studies()
+    listed = [*recorded_studies().values()]
     if not study and not listed:
         raise UsageError("no study is recorded here; `make study` records one")
-    return Explorer(Path(study).expanduser().resolve() if study else next(iter(listed.values())))
+    return Explorer(Path(study).expanduser().resolve() if study else listed[0])
 
 
-class Explorer(Quiet):
-    """A study chooser, its treatments and loads, and tabs that show them.
-
-    Attributes
-    ----------
-    studies, treatments, loads : widgets
-        What is chosen of all tabs.
-    tabs : tuple of Tab
-        ``verdicts``, ``runs``, ``run`` and ``two``; each has its own widgets.
-    """
+class Explorer:
+    """A study chooser, its treatments and loads, tabs that choose what is shown of them, and what is shown."""
 
     def __init__(self, path: Path) -> None:
-        forget()  # a study may have gone on since another explorer read it
-        opened(path)
-        self.quiet = True
-        listed = recorded_studies()
-        name = f"{path.parent.name}-{path.name}" if path.is_dir() else path.stem
-        if path not in listed.values():
-            # What was unpacked just now is listed under this name already, as a folder.
-            listed = {name: path} | {other: one for other, one in listed.items() if other != name}
-        self.studies = menu("Study", self._open, "44rem")
-        self.studies.options = [(labelled(name), one) for name, one in listed.items()]
-        self.studies.value = path
-        self.about = Html()
-        self.treatments = Choice("Treatments", self._show)
-        self.loads = Choice("Loads", self._show)
-        self.verdicts, self.runs, self.run, self.two = Verdicts(), AllRuns(), OneRun(), TwoStudies(listed)
-        self.tabs: tuple[Tab, ...] = (self.verdicts, self.runs, self.run, self.two)
-        self.pages = ipywidgets.Tab(children=[tab.page for tab in self.tabs], titles=[tab.title for tab in self.tabs])
-        self.page = box(self.studies, self.about.widget, self.treatments.row, self.loads.row, self.pages)
-        self.pages.selected_index = 0
-        self.pages.observe(lambda _: self._show(), "selected_index")
-        self.quiet = False
-        self._open()
-
-    @property
-    def chosen(self) -> Chosen:
-        """What the study chooser and the ticks say."""
-        return Chosen(self.studies.value, self.treatments.ticked, self.loads.ticked)
+        for cached in (_study, _html):
+            cached.cache_clear()  # a study may have gone on since another explorer read it
+        path = _opened(path).path  # of a packed study the folder that it was unpacked to
+        listed = recorded_studies() | {f"{path.parent.name}-{path.name}": path}
+        self.listed = [(_label(name), one) for name, one in listed.items()]
+        self.studies = Dropdown(options=self.listed, value=path, description="Study", **LONG)
+        self.treatments, self.loads = (_row(Label(one, layout={"width": "5.2rem"})) for one in ("Treatments", "Loads"))
+        slider = TITLED | {"continuous_update": False}
+        self.margin = SelectionSlider(options=_declared(MARGINS), description="Margin", **slider)
+        self.floor = SelectionSlider(options=_declared(FLOORS), description="at least", **slider)
+        self.alpha = Dropdown(options=_declared(LEVELS, 0.0), description="Alpha", **TITLED)
+        self.baseline, self.response = (Dropdown(description=title, **TITLED) for title in ("Baseline", "Response"))
+        self.run, self.log, self.other = (Dropdown(description=title, **LONG) for title in ("Run", "Log", "Beside"))
+        self.reset = Button(description="Back to what was declared", icon="undo", layout={"width": "auto"})
+        self.before, self.after = (Button(icon=f"chevron-{to}", layout={"width": "3rem"}) for to in ("left", "right"))
+        look = {"style": {"button_width": "auto"}, "layout": {"margin": "8px 0"}}
+        self.what = [ToggleButtons(options=names, **look) for names in TABS.values()]
+        verdicts, runs, run, two = self.what
+        pages = (
+            (_row(self.margin, self.floor), _row(self.alpha, self.baseline), _row(self.reset), verdicts),
+            (runs, self.response),
+            (_row(self.run, self.before, self.after), run, self.log),
+            (self.other, two),
+        )
+        self.tabs = Tab([VBox(page) for page in pages], titles=[*TABS], selected_index=0)
+        self.about, self.state, self.view, self.code = self.places = [HTML() for _ in range(4)]
+        self.page = VBox([self.studies, self.about, self.treatments, self.loads, self.tabs, *self.places[1:]])
+        self.page.add_class("mt-explorer")
+        choices = (self.margin, self.floor, self.alpha, self.baseline, self.response, self.run, self.log, self.other)
+        for choice in (*choices, *self.what):
+            choice.observe(lambda _: self._follow(), "value")
+        self.studies.observe(lambda _: self._follow(self._open), "value")
+        self.tabs.observe(lambda _: self._follow(self._clear), "selected_index")
+        self.reset.on_click(lambda _: self._follow(self._declare))
+        self.before.on_click(lambda _: self._step(-1))
+        self.after.on_click(lambda _: self._step(1))
+        self._following = False
+        self._follow(self._open)
 
     @property
     def study(self) -> RecordedStudy:
         """What is chosen now, for cells of one's own."""
-        return self.chosen.study()
+        return self._chosen.study
+
+    @property
+    def _chosen(self) -> View:
+        return View(self.studies.value, only=_given(treatments=_ticked(self.treatments), loads=_ticked(self.loads)))
+
+    def _follow(self, change: Callable[[], None] | None = None) -> None:
+        """Make a change and show what is chosen then, once: what the change moves is not followed again."""
+        if self._following:
+            return
+        self._following = True
+        try:
+            if change:
+                change()
+            views = (self._verdicts, self._all_runs, self._one_run, self._two_studies)
+            index = self.tabs.selected_index or 0
+            view = views[index](self._chosen, self.what[index].value)
+            self.view.value, self.code.value = view.html(), _styled("python", view.code())
+        except MeshtrialError as error:  # the study cannot be read
+            self.about.value = _styled("paragraph", str(error), "")
+            _show(False, self.treatments, self.loads, self.tabs)
+        finally:
+            self._following = False
+
+    def _clear(self) -> None:  # nothing of what was chosen before is seen while the next view is made
+        self.state.value = self.view.value = self.code.value = ""
 
     def _open(self) -> None:
-        """Another study: its treatments and loads, all of them."""
-        if self.quiet:
-            return
-        for tab in self.tabs:
-            tab.clear()  # nothing of the study before stands under the name of this one while it is read
-        try:
-            study = opened(self.studies.value)
-        except MeshtrialError as error:
-            self.about.show(said(str(error)))
-            self.pages.layout.display = self.treatments.row.layout.display = self.loads.row.layout.display = "none"
-            return
-        self.pages.layout.display = None
-        data = study.recorded
-        fixed = {data.plan.study.baseline.name} | {row.baseline for row in data.verdicts}
-        fixed |= {data.plan.study.twin.name} if data.plan.study.twin else set()
-        with self.held():
-            self.about.show(_about(study))
-            self.treatments.offer(study.treatments, fixed)
-            self.loads.offer([load.label for load in data.plan.study.loads], set())
-            for tab in self.tabs:
-                tab.offer(study)
-        self._show()
+        self._clear()
+        study = _opened(self.studies.value)
+        data, plan = study.recorded, study.recorded.plan.study
+        valid = f"{len(data.runs)} runs, {sum(run.valid for run in data.runs)} of them valid"
+        facts = f"{valid}; {plan.blocks} blocks planned; backend {plan.backend}; app {plan.app}"
+        self.about.value = _styled("about", study.question, facts, _typed(study.path))
+        twins = [one.name for one in plan.treatments if one.twin]
+        self._tick(self.treatments, study.treatments, {plan.baseline.name, *twins, *study.verdicts()["baseline"]})
+        self._tick(self.loads, [load.label for load in plan.loads])
+        self.baseline.options = _declared(name for name in study.treatments if name not in twins)
+        self._declare()
+        _show(True, self.tabs)
 
-    def _show(self) -> None:
-        if not self.quiet:
-            self.tabs[self.pages.selected_index or 0].show(self.chosen)
+    def _declare(self) -> None:
+        for choice in (self.margin, self.floor, self.alpha, self.baseline):
+            choice.index = 0
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        """Widgets; for a page that has none (a notebook that papermill ran, as HTML) the views as they stand."""
-        shown: dict[str, Any] = dict(self.page._repr_mimebundle_(include=include, exclude=exclude) or {})
-        return shown | {"text/html": self._repr_html_(), "text/plain": repr(self)}
+    def _tick(self, row: Widget, names: Sequence[str], fixed: Collection[str] = ()) -> None:
+        """Offer names, all ticked: what others are compared with stays so, and one alone is no choice."""
+        boxes = [Checkbox(True, description=name, indent=False, layout={"width": "auto"}) for name in names]
+        for box in boxes:
+            box.disabled = box.description in fixed
+            box.tooltip = "always shown: others are compared with it" if box.disabled else ""
+            box.observe(lambda _: self._follow(), "value")
+        row.children = [row.children[0], *boxes]
+        _show(len(names) > 1, row)
 
-    def _repr_html_(self) -> str:
-        tab = self.tabs[self.pages.selected_index or 0]
-        return "\n".join([self.about.widget.value, *(html.widget.value for html in tab.parts)])
+    def _step(self, by: int) -> None:
+        if self.run.options:
+            self.run.index = (self.run.index + by) % len(self.run.options)
+
+    def _verdicts(self, chosen: View, name: str) -> View:
+        margin = ",".join(filter(None, (self.margin.value, self.floor.value)))
+        asked = _given(margin=margin, alpha=self.alpha.value, baseline=self.baseline.value)
+        view, self.state.value = replace(chosen, names=(name,), reanalyse=asked), ""
+        with suppress(MeshtrialError):  # the view says why
+            later = view.study.after_the_fact
+            self.state.value = _styled("declared", later)
+            view = replace(view, names=("tables.moved", name)) if later else replace(view, reanalyse=())
+        _show(bool(view.reanalyse), self.reset)
+        return view
+
+    def _all_runs(self, chosen: View, name: str) -> View:
+        study = _opened(chosen.path)
+        judged = dict.fromkeys([*study.primary, *study.verdicts()["response"]])
+        measured = set(study.responses()["response"])
+        _offer(self.response, [(wording.short_label(one), one) for one in judged if one in measured])
+        _show(name in OF_A_RESPONSE, self.response)
+        arguments = (self.response.value or "",) if name in OF_A_RESPONSE else ()
+        return replace(chosen, names=(name,), arguments=arguments)
+
+    def _one_run(self, chosen: View, name: str) -> View:
+        runs = []
+        for run in chosen.study.data.runs:
+            words = [f"block {run.repetition}", run.treatment, run.load]
+            words += [f"attempt {run.attempt}"] * (run.attempt > 1) + ["not valid"] * (not run.valid)
+            runs.append((" · ".join(words), (run.run_id, run.attempt)))
+        _offer(self.run, runs)
+        run_id, attempt = self.run.value or ("", 1)
+        logs: tuple[str, ...] = ()
+        if is_log := name == "tables.run_log":
+            with suppress(MeshtrialError):  # the view says why
+                logs = chosen.study.logs(run_id, attempt)
+        _offer(self.log, [(log, log) for log in logs])
+        _show(bool(logs), self.log)
+        arguments = (run_id, *([self.log.value or ""] if is_log else []), *([attempt] if attempt > 1 else []))
+        return replace(chosen, names=(name,), arguments=arguments)
+
+    def _two_studies(self, chosen: View, name: str) -> View:
+        alike = tuple(f"{_opened(chosen.path).name}{end}" for end in " -")  # can be compared, and not only looked at
+        others = [(label, path) for label, path in self.listed if path != chosen.path]
+        _offer(self.other, sorted(others, key=lambda one: not one[0].startswith(alike)), keep=False)
+        return View(chosen.path, names=(name,) if self.other.value else (), other=self.other.value)
+
+    def _repr_mimebundle_(self, **asked: Any) -> dict[str, Any]:
+        """Widgets; for a page that has none (a notebook that papermill ran, as HTML) the view as it stands."""
+        views = "\n".join(place.value for place in self.places)
+        return {**self.page._repr_mimebundle_(**asked), "text/html": views, "text/plain": repr(self)}
 
     def __repr__(self) -> str:
         return f"Explorer of {self.study!r}"
 
 
-def _about(study: RecordedStudy) -> str:
-    plan = study.recorded.plan.study
-    runs = study.recorded.runs
-    valid = sum(run.valid for run in runs)
-    facts = (
-        f"{len(runs)} runs, {valid} of them valid; {plan.blocks} blocks planned; backend {plan.backend}; app {plan.app}"
-    )
-    html = part("about", study.question, facts, typed(study.path))
-    return str(part("fragment", html, style_sheet()))
+@dataclass(frozen=True)
+class View:
+    """Public functions of a study, or of two, shown one below the other."""
+
+    path: Path
+    reanalyse: Arguments = ()  # of the method of this name; none is the study as it was declared
+    only: Arguments = ()
+    names: tuple[str, ...] = ()  # as they stand behind ``mt.``
+    arguments: tuple[Any, ...] = ()  # besides the studies
+    other: Path | None = None
+
+    @property
+    def study(self) -> RecordedStudy:
+        """What the view is made of."""
+        return _study(self.path, self.reanalyse, self.only)
+
+    def html(self) -> str:
+        """What is seen; where it cannot be made, the one sentence that says why."""
+        return _html(self)
+
+    def code(self) -> str:
+        """The lines of Python that make it; ``mt`` is ``meshtrial``."""
+        opening = [f"study = mt.open_study({_typed(self.path)!r})"]
+        if self.reanalyse or self.only:
+            opening.append("study = study" + _called("reanalyse", self.reanalyse) + _called("only", self.only))
+        if self.other:
+            opening.append(f"other = mt.open_study({_typed(self.other)!r})")
+        given = ", ".join(["study", *(["other"] if self.other else []), *map(repr, self.arguments)])
+        return "\n".join([*opening, *(f"mt.{name}({given})" for name in self.names)])
+
+
+@lru_cache(maxsize=32)
+def _study(path: Path, reanalyse: Arguments, only: Arguments) -> RecordedStudy:
+    study = _opened(path) if reanalyse or only else open_study(path)
+    study = study.reanalyse(**dict(reanalyse)) if reanalyse else study
+    return study.only(**dict(only)) if only else study
+
+
+@lru_cache(maxsize=64)
+def _html(view: View) -> str:
+    rooms = {"figures": figures, "tables": tables}
+    try:
+        given = (view.study, *([_opened(view.other)] if view.other else []), *view.arguments)
+        functions = (getattr(rooms[room], name) for room, name in (one.split(".") for one in view.names))
+        return "\n".join(str(function(*given)._repr_html_()) for function in functions)
+    except MeshtrialError as error:
+        return paragraph(str(error))._repr_html_()
+
+
+def _opened(path: Path) -> RecordedStudy:
+    return _study(path, (), ())
+
+
+def _typed(path: Path) -> str:  # in the notebook that runs now
+    return min(os.path.relpath(path), str(path), key=len)
+
+
+def _called(name: str, arguments: Arguments) -> str:
+    return f".{name}({', '.join(f'{key}={value!r}' for key, value in arguments)})" if arguments else ""
+
+
+def _label(name: str) -> str:
+    """``ambient_vs_no_mesh-20261121T211720Z-77c58730`` as ``ambient_vs_no_mesh · 2026-11-21 21:17 · 77c58730``."""
+    return re.sub(r"^(.+)-(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)\d\dZ-(\w+)$", r"\1 · \2-\3-\4 \5:\6 · \7", name)
+
+
+def _declared(values: Iterable[Any], declared: Any = "") -> list[tuple[str, Any]]:
+    return [("as declared", declared), *((str(value), value) for value in values)]
+
+
+def _given(**arguments: Any) -> Arguments:
+    return tuple((name, value) for name, value in arguments.items() if value)
+
+
+def _ticked(row: Widget) -> tuple[str, ...]:
+    """Names; empty where all are."""
+    boxes = row.children[1:]
+    names = tuple(box.description for box in boxes if box.value)
+    return names if len(names) < len(boxes) else ()
+
+
+def _offer(choice: Widget, options: Sequence[tuple[str, Any]], *, keep: bool = True) -> None:
+    """What is chosen stays where it is one of these and may be kept, else it is the first."""
+    if choice.options != tuple(options):
+        values, before = [value for _, value in options], choice.value
+        choice.options = tuple(options)
+        choice.value = before if keep and before in values else next(iter(values), None)
+
+
+def _row(*children: Widget) -> Widget:
+    return Box(children, layout={"flex_flow": "row wrap", "align_items": "center", "grid_gap": "2px 14px"})
+
+
+def _show(is_shown: bool, *widgets: Widget) -> None:
+    for widget in widgets:
+        widget.layout.display = None if is_shown else "none"
+
+
+def _styled(name: str, *values: Any) -> str:
+    """A piece of a page, as a cell's output has it."""
+    return Fragment(part(name, *values), "")._repr_html_()

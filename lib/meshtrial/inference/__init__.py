@@ -13,6 +13,7 @@ from typing import Any
 
 import polars as pl
 
+from meshtrial import paths
 from meshtrial.design.plan import Plan
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.inference.diagnosis import same_versions, varying_versions
@@ -88,12 +89,13 @@ def read_study(store: StudyStore) -> StudyData:
     """
     path = store.path / "verdicts.json"
     if not path.exists():
-        raise RecordError(f"{path}: is missing; `meshtrial report {store.path}` makes it from the records")
+        raise RecordError(f"{path}: is missing; `meshtrial report {paths.word(store.path)}` makes it from the records")
     try:
         rows = tuple(map(VerdictRow.from_dict, read_verdicts(store)))
     except UsageError as error:
         raise RecordError(
-            f"{path}: was written by another version ({error}); `meshtrial report {store.path}` makes it again"
+            f"{path}: was written by another version ({error}); "
+            f"`meshtrial report {paths.word(store.path)}` makes it again"
         ) from None
     table = read_runs(store)
     return StudyData(store.path, store.plan, store.environment, store.records(), table, rows)
@@ -110,7 +112,7 @@ def read_verdict_frame(store: StudyStore) -> pl.DataFrame:
 
 
 def _read_table(store: StudyStore, name: str, schema: Mapping[str, Any]) -> pl.DataFrame:
-    path, again = store.path / name, f"`meshtrial report {store.path}` makes it again"
+    path, again = store.path / name, f"`meshtrial report {paths.word(store.path)}` makes it again"
     table = read_frame(path, again)
     if table.schema != pl.Schema(schema):
         raise RecordError(f"{path}: was written by another version; {again}")

@@ -12,6 +12,8 @@ from meshtrial import stats
 from meshtrial.design.responses import Response
 from meshtrial.design.study import Study, Treatment
 from meshtrial.inference.values import FloatArray, LoadBlocks
+from meshtrial.records.dataset import StudyData
+from meshtrial.records.parts import place_of_block
 from meshtrial.records.schema import RunRecord
 
 HALVES = ("latency_p50_first_half_s", "latency_p50_second_half_s")
@@ -29,8 +31,7 @@ def diagnose_family(
 ) -> tuple[stats.Warning, ...]:
     """Everything that the order of the runs and the grain of the numbers may hide behind a family's verdicts."""
     baseline, twin = study.baseline.name, study.twin.name if study.twin else None
-    # Ranks of logs say nothing of a treatment whose values are not all positive, and nothing without a baseline.
-    positive = {name: own for name, own in values.items() if np.isfinite(own).any() and np.nanmin(own) > 0}
+    positive = _positive(values)
     if baseline not in positive:
         return ()
     names = list(positive)
@@ -48,6 +49,22 @@ def diagnose_family(
     if response.name.startswith("latency_"):
         warnings += _warm_up(runs, names)
     return warnings
+
+
+def drift_of(data: StudyData, load: str, response: str) -> stats.Drift | None:
+    """How far the included runs of a response moved over a study; None where its baseline has too few of them."""
+    runs, study = LoadBlocks.of(data.table, load), data.plan.study
+    values = _positive(runs.values([treatment.name for treatment in study.treatments], response))
+    values = {name: own for name, own in values.items() if np.isfinite(own).sum() >= stats.FEWEST_VALUES}
+    if study.baseline.name not in values:
+        return None
+    levelled = _on_one_level(values, runs.blocks, place_of_block(data.plan, data.environment))
+    return stats.drift_of(levelled, runs.values(list(values), response, "start_unix_s"))
+
+
+def _positive(values: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+    """Logs say nothing of a treatment whose values are not all positive."""
+    return {name: own for name, own in values.items() if np.isfinite(own).any() and np.nanmin(own) > 0}
 
 
 def _on_one_level(

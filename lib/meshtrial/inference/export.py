@@ -13,6 +13,7 @@ from typing import Any
 
 import polars as pl
 
+from meshtrial import paths
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.records.columns import verdict_frame
 from meshtrial.records.dataset import StudyData
@@ -85,7 +86,7 @@ def export(data: StudyData, folder: Path, formats: tuple[str, ...] = ()) -> tupl
             raise UsageError(f"format {name!r}: must be one of {', '.join(FORMATS)}")
     if not data.verdicts:
         raise RecordError(
-            f"{data.path}: has no verdicts yet; `meshtrial report {data.path}` makes them from the records"
+            f"{data.path}: has no verdicts yet; `meshtrial report {paths.word(data.path)}` makes them from the records"
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -211,10 +211,11 @@ def _refuse_mixed(frame: pl.DataFrame, path: Path) -> None:
     twice = frame.filter(repeated)
     if twice.height:
         thread, iteration = twice.row(0)[:2]
+        runs = frame.filter((pl.col("thread") == thread) & (pl.col("iter") == iteration)).height
         raise InputFileError(
             path,
-            f"holds more than one run: iteration {iteration} of thread {thread} stands there twice "
-            "(fortio appends to an existing file); give every run a file of its own",
+            f"holds {runs} runs (iteration {iteration} of thread {thread} occurs {runs} times; fortio appends to "
+            "a file that exists): one file is one run, so give each run a file of its own",
         )
     # A thread waits for its answer before it sends again: an overlap is a second run in the same file, or another
     # clock. The slack is for a wall clock that is being slewed while latencies come from the monotonic one.

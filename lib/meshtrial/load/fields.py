@@ -1,6 +1,7 @@
 """One JSON object of somebody else's file, read field by field.
 
-Opinion: what is not there is None; what is there and makes no sense is refused by its name, never guessed.
+Opinion: what is not there is None; what is there and makes no sense, or has another shape, is refused by its name and
+place, never guessed and never taken for absent.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from meshtrial.typed import shortened
 
 # No generator counts further than in 64 bits.
 _LARGEST = 2**63
+# PowerShell's ConvertTo-Json writes what lies deeper than its -Depth (by default 2) as text: ``@{avg=5; med=4}``.
+_FLATTENED = re.compile(r"@\{|System\.\w")
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class Fields:
     data: Mapping[str, Any]
     path: Path  # for messages
     what: str  # what the file should be, as in ``fortio result``
+    name: str = ""  # what the object is called in the file; empty for the whole
 
     def broken(self, reason: str) -> InputFileError:
         """The error that says what is wrong with the file; to be raised."""
@@ -41,7 +45,7 @@ class Fields:
         except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not math.isfinite(number):
-            raise self.broken(f"{name} is {shortened(value)}, not a number") from None
+            raise self._odd(name, value, "a number") from None
         return number
 
     def integer(self, name: str) -> int | None:
@@ -51,26 +55,23 @@ class Fields:
             return int(value)
         number = self.number(name)
         if number is not None and (number != int(number) or abs(number) >= _LARGEST):
-            raise self.broken(f"{name} is {shortened(value)}, not a whole number")
+            raise self._odd(name, value, "a whole number")
         return None if number is None else int(number)
 
     def text(self, name: str) -> str | None:
         """Text that is not empty."""
-        value = self.data.get(name)
-        return value if isinstance(value, str) and value else None
+        value: str | None = self._shaped(name, str, "text")
+        return value or None
 
     def flag(self, name: str) -> bool | None:
         """True or false."""
-        value = self.data.get(name)
-        return value if isinstance(value, bool) else None
+        value: bool | None = self._shaped(name, bool, "true or false")
+        return value
 
     def counts(self, name: str) -> dict[str, int]:
         """An object of whole numbers from 0 on; empty where there is none."""
-        value = self.data.get(name)
-        if not isinstance(value, dict):
-            return {}
         inner = self.inside(name)
-        counted = {str(key): inner.integer(key) or 0 for key in value}
+        counted = {str(key): inner.integer(key) or 0 for key in inner.data}
         for key, count in counted.items():
             if count < 0:
                 raise self.broken(f"{shortened(key)} of {name} is {count}, less than none")
@@ -78,14 +79,28 @@ class Fields:
 
     def inside(self, name: str) -> Fields:
         """An object in this one; without fields where there is none."""
-        value = self.data.get(name)
-        return Fields(value if isinstance(value, dict) else {}, self.path, self.what)
+        return Fields(self._shaped(name, dict, "an object") or {}, self.path, self.what, name)
 
     def objects(self, name: str) -> list[Fields]:
         """A list of objects; empty where there is none."""
+        items = self._shaped(name, list, "a list of objects") or []
+        for place, item in enumerate(items):
+            if not isinstance(item, dict):
+                raise self._odd(f"{name}[{place}]", item, "an object")
+        return [Fields(item, self.path, self.what, name) for item in items]
+
+    def _shaped(self, name: str, kind: type, wanted: str) -> Any:
+        """A value of one kind; None where there is none, or null."""
         value = self.data.get(name)
-        if value is None:
-            return []
-        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-            raise self.broken(f"{name} is no list of objects")
-        return [Fields(item, self.path, self.what) for item in value]
+        if value is not None and not isinstance(value, kind):
+            raise self._odd(name, value, wanted)
+        return value
+
+    def _odd(self, name: str, value: Any, wanted: str) -> InputFileError:
+        """The error that says that a field is not what it should be, by its value, or by its kind where it is large."""
+        called = f"{name} of {self.name}" if self.name else name
+        kinds = {dict: "an object", list: "a list"} | ({str: "text"} if "object" in wanted else {})
+        shown = next((words for kind, words in kinds.items() if isinstance(value, kind)), shortened(value))
+        flattened = isinstance(value, str) and _FLATTENED.match(value)
+        how = " (PowerShell: ConvertTo-Json -Depth 10)" if flattened else ""
+        return self.broken(f"{called} is {shown}, not {wanted}{how}")

@@ -1,4 +1,4 @@
-"""Bytes of an input file, gzip or plain, with one clear sentence where they cannot be read."""
+"""The content of an input file, gzip or plain, with one clear sentence where it cannot be read."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 import zlib
 from pathlib import Path
 
+from meshtrial.decoding import NotTextError, as_utf8, text_of
 from meshtrial.errors import RecordError, UsageError
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -29,7 +30,10 @@ class InputFileError(RecordError, UsageError):
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a whole file, unpacking gzip by its first two bytes and not by its name."""
+    """Read a whole file, unpacking gzip by its first two bytes and not by its name.
+
+    Text comes as UTF-8 without a byte order mark, in whichever Unicode form it stands in the file.
+    """
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
@@ -45,14 +49,23 @@ def read_bytes(path: Path) -> bytes:
             raise InputFileError(path, f"the gzip data is damaged or truncated ({error})") from error
         if len(data) > most:
             raise InputFileError(path, f"unpacks to more than {most} bytes: no generator writes such a file; unpack it")
+    try:
+        data = as_utf8(data)
+    except NotTextError as error:
+        raise InputFileError(path, str(error)) from None
     if not data or data.isspace():
         raise InputFileError(path, "the file is empty")
     return data
 
 
-def read_text(path: Path) -> str:
-    """Read a whole UTF-8 file, gzip or plain."""
+def text_in(data: bytes, path: Path) -> str:
+    """The text of a file that was read."""
     try:
-        return read_bytes(path).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputFileError(path, f"is not text (byte {error.start} is not UTF-8)") from error
+        return text_of(data)
+    except NotTextError as error:
+        raise InputFileError(path, str(error)) from None
+
+
+def read_text(path: Path) -> str:
+    """Read a whole text, gzip or plain."""
+    return text_in(read_bytes(path), path)

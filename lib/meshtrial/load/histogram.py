@@ -84,14 +84,15 @@ def quantile(histogram: ExportedHistogram, q: float) -> BucketQuantile:
     """fortio's ``CalcPercentile`` with the bucket that the value lies in.
 
     The cumulated share is taken from the counts, not from the file's ``Percent``: equal for fortio,
-    and right for Nighthawk, whose ``Percent`` is the percentile asked for.
+    and right for Nighthawk, whose ``Percent`` is the percentile asked for. A bucket ends where the smallest and the
+    largest latency say: fortio leaves the start of its last one, above all edges, far below them (fortio#1080).
     """
     total = histogram.count
     if not total or not histogram.buckets:
         raise UsageError("no quantile of an empty histogram: the run made no requests")
     previous = 1.0 / total
     if q <= previous:
-        return BucketQuantile(histogram.min_s, histogram.min_s, histogram.buckets[0].end_s)
+        return BucketQuantile(histogram.min_s, histogram.min_s, min(histogram.buckets[0].end_s, histogram.max_s))
     cumulated = 0
     for bucket in histogram.buckets:
         cumulated += bucket.count
@@ -99,11 +100,12 @@ def quantile(histogram: ExportedHistogram, q: float) -> BucketQuantile:
         # 99.9 / 100 is not 2997 / 3000 in binary: a rank at a bucket's very end is that bucket's, as it is for fortio.
         if bucket.count and (q <= share or math.isclose(q, share, rel_tol=1e-12)):
             inside = min(1.0, (q - previous) / (share - previous)) if share > previous else 1.0
-            value = bucket.start_s + inside * (bucket.end_s - bucket.start_s)
-            return BucketQuantile(value, bucket.start_s, bucket.end_s)
+            high = min(bucket.end_s, histogram.max_s)
+            low = min(max(bucket.start_s, histogram.min_s), high)
+            return BucketQuantile(low + inside * (high - low), low, high)
         previous = max(previous, share)
     last = histogram.buckets[-1]
-    return BucketQuantile(histogram.max_s, last.start_s, last.end_s)
+    return BucketQuantile(histogram.max_s, min(last.start_s, histogram.max_s), histogram.max_s)
 
 
 def resolutions_of(histogram: ExportedHistogram) -> tuple[float, ...]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
-from meshtrial.design.responses import QUANTILES
+from meshtrial.design.responses import QUANTILES, requests_needed
 from meshtrial.design.study import Load
 from meshtrial.errors import RecordError
 from meshtrial.load import failures, quantiles
@@ -284,7 +284,7 @@ def _notes(
     notes = []
     withheld = [q for q in QUANTILES if f"latency_{q}_s" not in responses]
     if withheld:
-        needed = quantiles.requests_needed(QUANTILES[withheld[0]], sample_floor)
+        needed = requests_needed(QUANTILES[withheld[0]], sample_floor)
         notes.append(
             f"not reported for too few requests: {', '.join(withheld)} "
             f"({withheld[0]} needs {needed}, there are {successful(requests).len()})"

@@ -13,20 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshtrial.design.responses import QUANTILES
+from meshtrial.design.responses import QUANTILES, requests_needed
 
 METHOD = "numpy.quantile, linear"
 
 
 def reportable(count: int, q: float, sample_floor: float) -> bool:
     """Whether N (1 - q) reaches the floor: 10 000 requests carry a p99 at a floor of 100."""
-    # 1000 * (1 - 0.9) is 99.99999999999997 in floating point; the floor means 100.
-    return count > 0 and count * (1.0 - q) >= sample_floor * (1.0 - 1e-9)
-
-
-def requests_needed(q: float, sample_floor: float) -> int:
-    """Smallest number of requests that makes :func:`reportable` true."""
-    return max(1, int(np.ceil(sample_floor / (1.0 - q) * (1.0 - 1e-9))))
+    return count >= requests_needed(q, sample_floor)
 
 
 def exact(

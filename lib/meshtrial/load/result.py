@@ -81,7 +81,7 @@ def read_result(path: Path | str) -> FortioResult:
     if data.get("error") or data.get("Error") is True:
         words = ": ".join(str(data[key]) for key in ("message", "exception") if data.get(key))
         raise InputFileError(path, f"fortio reports that this run failed ({words or 'no reason given'})")
-    if not isinstance(data.get("DurationHistogram"), dict):
+    if data.get("DurationHistogram") is None:
         keys = ", ".join(list(data)[:5]) or "nothing"
         raise InputFileError(path, f"is not a fortio result: no DurationHistogram (it holds {keys})")
     return _Reader(data, path, "fortio result").result()
@@ -103,12 +103,11 @@ class _Reader(Fields):
         data = self.data
         qps = data.get("RequestedQPS")
         closed = isinstance(qps, str) and qps.strip().lower() == "max"
-        duration = data.get("RequestedDuration")
+        duration, start = self.text("RequestedDuration"), self.text("StartTime")
         exactly = self.integer("Exactly") or None
         nighthawk = self._from_nighthawk()
         latency = self.histogram("DurationHistogram")
-        failed = isinstance(data.get("ErrorsDurationHistogram"), dict)
-        start = data.get("StartTime")
+        failed = data.get("ErrorsDurationHistogram") is not None
         nanoseconds = self.number("ActualDuration")
         timeout = self.number("HTTPReqTimeOut")
         nocatchup = self.flag("NoCatchUp")
@@ -121,10 +120,10 @@ class _Reader(Fields):
             run_type=self.text("RunType"),
             labels=self.text("Labels"),
             url=self.text("URL") or self.text("Destination"),
-            start_unix_ns=parse_time_ns(start) if isinstance(start, str) else None,
+            start_unix_ns=parse_time_ns(start) if start else None,
             closed_loop=closed,
             requested_rps=None if closed else self.number("RequestedQPS"),
-            requested_duration_s=parse_duration_s(duration) if isinstance(duration, str) and not exactly else None,
+            requested_duration_s=parse_duration_s(duration) if duration and not exactly else None,
             exactly=exactly,
             actual_rps=self.number("ActualQPS"),
             actual_duration_s=None if nanoseconds is None else nanoseconds / 1e9,
@@ -164,9 +163,16 @@ class _Reader(Fields):
             raise InputFileError(
                 self.path, f"{name} does not add up: its buckets hold {total} requests, its Count is {count}"
             )
+        if count and (lacking := [key for key in ("Max", "Avg") if exported.number(key) is None]):
+            raise self.broken(f"{name} has no {lacking[0]}")
+        # protobuf's JSON leaves out a smallest latency of 0.
         low, high, mean = (exported.number(key) or 0.0 for key in ("Min", "Max", "Avg"))
         if low < 0:
             raise InputFileError(self.path, f"{name}: the Min is {low:g}")
+        for one in buckets:
+            if one.count and (one.end_s < low * (1 - _SLACK) or one.start_s > high * (1 + _SLACK)):
+                shown = f"the bucket from {one.start_s:g} to {one.end_s:g}"
+                raise InputFileError(self.path, f"{name}: {shown} lies outside of Min {low:g} to Max {high:g}")
         if count and not low - _SLACK * abs(low) <= mean <= high + _SLACK * abs(high):
             raise InputFileError(self.path, f"{name}: the Avg {mean:g} is not between Min {low:g} and Max {high:g}")
         return ExportedHistogram(
@@ -193,7 +199,7 @@ class _Reader(Fields):
 
     def _from_nighthawk(self) -> bool:
         # Nighthawk labels its export, and protobuf writes 64-bit counts as strings; fortio does neither.
-        count = self.data["DurationHistogram"].get("Count")
+        count = self.inside("DurationHistogram").data.get("Count")
         return isinstance(count, str) or (self.text("Labels") or "").startswith("Nighthawk")
 
     def _client(self) -> str | None:

@@ -133,7 +133,7 @@ def write_requests(requests: pl.DataFrame, path: Path) -> None:
 def read_frame(path: Path, next_step: str = "restore it from a backup") -> pl.DataFrame:
     """A Parquet file; RecordError with its name, the reason and what to do next where it cannot be read."""
     try:
-        return pl.read_parquet(path)
+        return pl.read_parquet(path, glob=False, hive_partitioning=False)
     except (OSError, pl.exceptions.PolarsError) as error:
         reason = shortened(str(error).partition("\n")[0], 120)
         raise RecordError(f"{path}: cannot be read ({reason}); {next_step}") from None

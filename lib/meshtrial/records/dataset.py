@@ -106,7 +106,7 @@ class StudyData:
 def _read_together(paths: Sequence[str], places: Mapping[str, int]) -> pl.DataFrame:
     """Series of these files; one that cannot be read is named as where it is read alone."""
     try:
-        whole = pl.read_parquet(list(paths), include_file_paths="path")
+        whole = pl.read_parquet(list(paths), include_file_paths="path", glob=False, hive_partitioning=False)
     except (OSError, pl.exceptions.PolarsError):
         whole = pl.concat([read_frame(Path(path)).with_columns(pl.lit(path).alias("path")) for path in paths])
     place = pl.col("path").replace_strict(places, return_dtype=pl.Int32).alias("run")

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from meshtrial import paths
 from meshtrial.design.plan import Plan
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.records.parts import Place, part_of
@@ -101,7 +102,7 @@ def _damage(store: StudyStore) -> list[str]:
     if here - done:
         return [
             f"{store.path}: {len(here - done)} runs are missing; `meshtrial run {store.plan.study.name} -p "
-            f"study_dir={store.path}` goes on, `meshtrial fetch` brings what its cluster has"
+            f"study_dir={paths.word(store.path)}` goes on, `meshtrial fetch` brings what its cluster has"
         ]
     return [line for folder in _whole_runs(store) for line in check_checksums(folder)]
 

@@ -21,6 +21,8 @@ from meshtrial.records.schema import TEMPORARY
 SCHEMA = "meshtrial.packed/1"
 SUFFIX = ".zip"
 NOTE = "packed.json"
+# What a session leaves for the next one on this machine, and nobody else reads: a lock, and where its files lie.
+LOCK, HERE = ".lock", ".here.json"
 # What says by digest what a study is: its plan is sealed, and SHA256SUMS names every file of a run.
 SEALING = ("plan.json", "environment.json", "runs/[!.]*/SHA256SUMS")
 # What can be left out, and which files of a run that is. Verdicts and most figures need neither.
@@ -50,7 +52,9 @@ def pack(folder: Path, target: Path, without: Sequence[str] = ()) -> Path:
         if name not in PARTS:
             raise UsageError(f"--without {name}: can be left out are {', '.join(PARTS)}")
     if not (folder / "verdicts.json").is_file():
-        raise RecordError(f"{folder}: has no verdicts yet; `meshtrial report {folder}` makes them from the records")
+        raise RecordError(
+            f"{folder}: has no verdicts yet; `meshtrial report {paths.word(folder)}` makes them from the records"
+        )
     # A link would bring whatever file of this machine it points to.
     if links := sorted(path for path in folder.rglob("*") if path.is_symlink()):
         raise RecordError(f"{links[0]}: is a link, and a packed study holds files alone; take it away")
@@ -61,21 +65,29 @@ def pack(folder: Path, target: Path, without: Sequence[str] = ()) -> Path:
     try:
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as made:
             made.writestr(_entry(home / NOTE), note)
-            for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-                inside = PurePosixPath(path.relative_to(folder).as_posix())
-                of_run = str(PurePosixPath(*inside.parts[2:])) if inside.parts[0] == "runs" else ""
-                half = any(part.startswith(TEMPORARY) for part in inside.parts)  # of a run that a crash cut off
-                if str(inside) not in (NOTE, ".lock") and not half and not is_left_out(of_run, absent):
-                    entry = _entry(home / inside)
-                    entry.file_size = path.stat().st_size
-                    with path.open("rb") as source, made.open(entry, "w") as packed:
-                        shutil.copyfileobj(source, packed)
+            for path in files(folder, absent):
+                entry = _entry(home / path.relative_to(folder).as_posix())
+                entry.file_size = path.stat().st_size
+                with path.open("rb") as source, made.open(entry, "w") as packed:
+                    shutil.copyfileobj(source, packed)
         partial.replace(target)
     except OSError as error:
         raise RecordError(f"{target}: cannot be written ({error.strerror}); check rights and free space") from None
     finally:
         partial.unlink(missing_ok=True)
     return target
+
+
+def files(folder: Path, without: Sequence[str] = ()) -> list[Path]:
+    """The files of a study's folder that are packed, in their order."""
+    kept = []
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        inside = path.relative_to(folder).parts
+        of_run = "/".join(inside[2:]) if inside[0] == "runs" else ""
+        half = any(part.startswith(TEMPORARY) for part in inside)  # of a run that a crash cut off
+        if inside not in ((NOTE,), (LOCK,), (HERE,)) and not half and not is_left_out(of_run, without):
+            kept.append(path)
+    return kept
 
 
 def unpack(file: Path, root: Path | None = None, check: Callable[[Path], Sequence[str]] = lambda run: ()) -> Path:

@@ -32,7 +32,7 @@ from meshtrial.records.schema import TEMPORARY, ComponentUsage, RunRecord, run_f
 
 PLAN, ENVIRONMENT, MECHANISM, CHECKSUMS = "plan.json", "environment.json", "mechanism.json", "SHA256SUMS"
 PART_ENDING = "-part-"
-_LOCK, _ASIDE = ".lock", "damaged"
+_ASIDE = "damaged"
 
 
 class StudyStore:
@@ -56,10 +56,11 @@ class StudyStore:
             raise RecordError(f"{path}: is there already; wait a second and start again") from None
         except OSError as error:
             raise RecordError(f"{path}: cannot be made ({error.strerror}); check rights and free space") from None
-        write_json(path / PLAN, plan.to_dict())
+        sealed = plan.to_dict()
+        write_json(path / PLAN, sealed)
         write_json(path / ENVIRONMENT, environment)
         seal(path)
-        return cls(path, plan)
+        return cls(path, Plan.from_dict(sealed))
 
     @classmethod
     def open(cls, path: Path, root: Path | None = None) -> StudyStore:
@@ -74,6 +75,16 @@ class StudyStore:
     def environment(self) -> dict[str, Any]:
         """``environment.json``."""
         return read_json(self.path / ENVIRONMENT)
+
+    @property
+    def here(self) -> dict[str, str]:
+        """Where the files that the plan names lie on this machine, by their parameters; empty where nobody said."""
+        return read_json(self.path / packed.HERE) if (self.path / packed.HERE).is_file() else {}
+
+    def write_here(self, local: Mapping[str, str]) -> None:
+        """Keep that for the next session; it is no record, and never packed."""
+        if local:
+            write_json(self.path / packed.HERE, local)
 
     @property
     def blocks(self) -> tuple[int, ...]:
@@ -112,7 +123,7 @@ class StudyStore:
         would both hold a lock.
         """
         try:
-            handle = (self.path / _LOCK).open("w")
+            handle = (self.path / packed.LOCK).open("w")
         except OSError as error:
             raise RecordError(
                 f"{self.path}: cannot be written ({error.strerror}); check rights and free space"
@@ -128,7 +139,7 @@ class StudyStore:
     def running(self) -> bool:
         """Whether a process of this machine runs the study now."""
         try:
-            with (self.path / _LOCK).open() as handle:
+            with (self.path / packed.LOCK).open() as handle:
                 return not _lock(handle, fcntl.LOCK_SH)
         except OSError:
             return False

@@ -80,6 +80,7 @@ class Figure:
     def _drawn(self, sheet: Sheet) -> str:
         with svg_tools.style():
             canvas = self.draw(sheet)
+            sheet.fit(canvas)
         shown = svg_tools.to_svg(canvas, self.alt)
         _close(canvas)
         return shown

@@ -17,8 +17,8 @@ from typing import Any, cast
 
 from markupsafe import Markup
 
-from meshtrial import __version__
-from meshtrial.errors import RecordError
+from meshtrial import __version__, paths
+from meshtrial.errors import RecordError, plain
 from meshtrial.records.store import write_text
 from meshtrial.report import svg
 from meshtrial.report.markup import STYLED, TEMPLATES, part, style_sheet
@@ -30,11 +30,12 @@ PAPERMILL_TAG = "papermill-error-cell-tag"
 # What papermill puts into a failed notebook, and what we do, is the page's banner.
 _BANNER_TAGS = {PAPERMILL_TAG, NOT_WHOLE}
 LOG_LINES = 8  # printed output beyond this is folded
-# Sections that a reader of the page wants last: what was given, and how the run went.
-_LAST_TAGS = {"parameters", "injected-parameters", "progress"}
+# The section that a reader of the page wants first; and those wanted last: what was given, and how the run went.
+_FIRST_TAGS, _LAST_TAGS = {"verdict"}, {"parameters", "injected-parameters", "progress"}
 _WIDGET = "application/vnd.jupyter.widget-view+json"
-# A recorded study's own folder; where it lies on somebody's disk is not for readers, and not the same twice.
-_STUDY_DIR = re.compile(r"""(?m)^(study_dir = ["'])/(?:[^"'/]+/)*([^"'/]+/[^"'/]+["'])""")
+# Folders of a path in a parameter. Where it lies on somebody's disk is not for readers, and not the same twice.
+_FOLDERS = re.compile(r"""(?<=[=,"'])/(?:[^"',/]+/)+(?=[^"',/])""")
+_STUDY_DIR = re.compile(r"""(?m)^study_dir = ["'](/[^"']*)["']""")
 # What stands for our own output while nbconvert has the page.
 _OWN = re.compile(r"<!--mt-output-[0-9a-f]{64}-->")
 _HIDE_TAGS = {"remove_cell", "remove-cell"}
@@ -123,6 +124,7 @@ def _prepare(notebook: Any) -> None:
 
     # What was printed piece by piece is one output, so that it is folded as one.
     cast(Any, CoalesceStreamsPreprocessor)().preprocess(notebook, {})
+    _take_folders_out(notebook)
     kept = []
     whole = not _errors(notebook)
     for cell in notebook.cells:
@@ -132,7 +134,6 @@ def _prepare(notebook: Any) -> None:
         if tags & _HIDE_INPUT_TAGS:
             cell.source = ""
         if "injected-parameters" in tags:
-            cell.source = _STUDY_DIR.sub(r"\1\2", cell.source)
             cell.metadata["mt_summary"] = "parameters of this run"
         elif "parameters" in tags:
             cell.metadata["mt_summary"] = "parameters and their defaults"
@@ -145,6 +146,22 @@ def _prepare(notebook: Any) -> None:
         kept.append(cell)
     kept = _parameters_folded(kept)
     notebook.cells = [*_opening(_verdict_first(kept)), *_code(kept)] if whole else kept
+
+
+def _take_folders_out(notebook: Any) -> None:
+    """Leave of the paths of this machine, in parameters and in what was printed, what is the same on every one."""
+    given = [cell for cell in notebook.cells if "injected-parameters" in _tags(cell)]
+    sources = "\n".join(cell.source for cell in given)
+    roots = {paths.studies_root(), paths.reports_root(), paths.CHECKOUT, Path.home()}
+    # A study is called by its folder and that of all of its kind.
+    roots |= {Path(folder).parent.parent for folder in _STUDY_DIR.findall(sources)}
+    prefixes = {f"{root}/" for root in roots if root != root.parent} | {*_FOLDERS.findall(_STUDY_DIR.sub("", sources))}
+    for holder in (*given, *(output for cell in notebook.cells for output in cell.get("outputs", ()))):
+        for key in ("source", "text", "evalue"):
+            if isinstance(text := holder.get(key), str):
+                for prefix in sorted(prefixes, key=len, reverse=True):
+                    text = text.replace(prefix, "")
+                holder[key] = text
 
 
 def _set_aside(notebook: Any) -> dict[str, str]:
@@ -163,7 +180,7 @@ def _set_aside(notebook: Any) -> dict[str, str]:
 
 
 def _opening(cells: list[Any]) -> list[Any]:
-    """Keep the title and the first paragraph; for whom a study is, how long it takes and how it is done are folded."""
+    """Keep the title and the first paragraph; what else introduces a study is folded behind its first section."""
     if not cells or cells[0].cell_type != "markdown":
         return cells
     first, rest = cells[0], cells[1:]
@@ -172,7 +189,9 @@ def _opening(cells: list[Any]) -> list[Any]:
         return cells
     first.source = f"{title}\n\n{question}"
     leads = [lead.rstrip(".") for lead in re.findall(r"^\*\*([^*]+)\*\*", more[0], flags=re.MULTILINE)]
-    return [first, _fold(more[0], "About this study", leads), *rest]
+    sections = [place for place, cell in enumerate(rest) if cell.source.startswith("## ")]
+    second = sections[1] if len(sections) > 1 else len(rest)
+    return [first, *rest[:second], _fold(more[0], "About this study", leads), *rest[second:]]
 
 
 def _fold(text: str, title: str, holds: list[str]) -> Any:
@@ -216,7 +235,7 @@ def _code(cells: list[Any]) -> list[Any]:
 
 
 def _verdict_first(cells: list[Any]) -> list[Any]:
-    """Move the sections of parameters and progress to the end: a notebook must run them first, a reader need not.
+    """Move the section of the verdict to the front, and those of parameters and progress, which run first, to the end.
 
     A section is a second-level heading with what follows it. Where a cell failed nothing is moved.
     """
@@ -226,9 +245,12 @@ def _verdict_first(cells: list[Any]) -> list[Any]:
             sections.append([])
         sections[-1].append(cell)
     opening, *rest = sections
-    last = [part for part in rest if any(_LAST_TAGS & _tags(cell) for cell in part)]
-    first = [part for part in rest if part not in last]
-    return [cell for part in (opening, *first, *last) for cell in part]
+
+    def place(section: list[Any]) -> int:
+        tags = {tag for cell in section for tag in _tags(cell)}
+        return bool(tags & _LAST_TAGS) - bool(tags & _FIRST_TAGS)
+
+    return [cell for section in (opening, *sorted(rest, key=place)) for cell in section]
 
 
 def _is_visible(output: Any) -> bool:
@@ -267,16 +289,12 @@ def _export(notebook: Any, index: str, stem: str) -> str:
 
 def _errors(notebook: Any) -> list[str]:
     return [
-        f"{output.ename}: {_plain(output.evalue)}"
+        f"{output.ename}: {plain(str(output.evalue))}"
         for cell in notebook.cells
         if cell.cell_type == "code"
         for output in cell.outputs
         if output.output_type == "error"
     ]
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", str(text))
 
 
 def _finish(page: str, errors: list[str], stopped: str) -> str:

@@ -15,6 +15,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
 
 from meshtrial.report import svg
 from meshtrial.report.palette import Look
@@ -82,7 +83,14 @@ class Sheet:
 
     def wrapped(self, text: str, names: Iterable[str] = ()) -> str:
         """A panel's heading in as many lines as it needs, over rows with these names."""
-        return textwrap.fill(text, max(12, int(self.left_in(names) / _LETTER_IN)))
+        return _lines(text, self.left_in(names) / _LETTER_IN)
+
+    def fit(self, canvas: Canvas) -> None:
+        """Break headings and labels of axes that are longer than the sheet is wide."""
+        for axes in canvas.axes:
+            titles = (one for one in axes.get_children() if isinstance(one, Text) and one not in axes.texts)
+            for text in (axes.xaxis.label, *titles):
+                text.set_text("\n".join(self.wrapped(line) for line in text.get_text().splitlines()))
 
     def columns(self, labels: Iterable[str]) -> int:
         """How many keys with these labels fit on a line."""
@@ -104,9 +112,18 @@ class Sheet:
     def legend(self, axes: Axes, handles: Sequence[Artist], **options: Any) -> None:
         """Keys above a panel, as many on a line as fit; the panel's title moves up."""
         columns = self.columns([str(handle.get_label()) for handle in handles])
+        for handle in handles:
+            handle.set_label(_lines(str(handle.get_label()), (self.width_in - _HANDLE_IN) / _CHARACTER_IN))
+        lines = max(str(handle.get_label()).count("\n") + 1 for handle in handles)
         axes.legend(handles=handles, ncols=columns, borderaxespad=0.2, columnspacing=1.2, handletextpad=0.5, **options)
         if axes.get_title(loc="left"):
-            axes.set_title(axes.get_title(loc="left"), pad=8 + 14 * -(-len(handles) // columns))
+            axes.set_title(axes.get_title(loc="left"), pad=8 + 14 * lines * -(-len(handles) // columns))
 
 
-WIDE, NARROW = Sheet(7.4), Sheet(3.8)
+def _lines(text: str, letters: float) -> str:
+    """A text in lines of so many letters; the name of a treatment may go on behind the signs that join its parts."""
+    return textwrap.fill(text.replace("+", "+ "), max(12, int(letters))).replace("+ ", "+")
+
+
+# A phone shows the narrow one at a third more than its size: small labels are as large as the text around them.
+WIDE, NARROW = Sheet(7.4), Sheet(2.9)

@@ -18,6 +18,7 @@ from meshtrial.vocabulary import AFTER_THE_FACT, BELOW_MARGIN, NO_TWIN, Warning,
 
 MINUS = "−"
 TIMES = "×"
+UNKNOWN = "–"  # a number that is not there
 NBSP = "\u00a0"  # a number keeps its unit on its line
 _THIN = "\u202f"
 _ASCII = str.maketrans(
@@ -33,7 +34,7 @@ def to_ascii(text: str) -> str:
 def number(value: float | None, digits: int = 3, most: int = 12) -> str:
     """Significant digits without an exponent, at most so many decimals; thousands set apart."""
     if value is None or math.isnan(value):
-        return "–"
+        return UNKNOWN
     if math.isinf(value):
         return "∞" if value > 0 else MINUS + "∞"
     if value == 0:
@@ -64,7 +65,7 @@ def plain(value: float) -> str:
 
 def percent(share: float | None, digits: int = 3) -> str:
     """A measured share as a percentage."""
-    return "–" if share is None else f"{number(100 * share, digits)}{NBSP}%"
+    return UNKNOWN if share is None else f"{number(100 * share, digits)}{NBSP}%"
 
 
 def rounded_percent(share: float) -> str:
@@ -80,7 +81,7 @@ def declared_percent(share: float) -> str:
 def probability(p: float | None) -> str:
     """A p-value."""
     if p is None:
-        return "–"
+        return UNKNOWN
     return "< 0.0001" if p < 1e-4 else f"{p:.2g}"
 
 
@@ -105,7 +106,7 @@ def duration(seconds: float) -> str:
 def mebibytes(value: float | None) -> str:
     """Bytes as MiB, or GiB where that reads better."""
     if value is None:
-        return "–"
+        return UNKNOWN
     return f"{number(value / 2**30)} GiB" if value >= 4 * 2**30 else f"{number(value / 2**20)} MiB"
 
 
@@ -131,7 +132,7 @@ def qualifier(row: VerdictRow, *, brief: bool = False) -> str:
 def margin(row: VerdictRow | None, sign: str = "") -> str:
     """The margin in force: ``5 %``, or ``0.1 ms (69 %)`` where the absolute floor decides; a dash for none."""
     if row is None or row.margin is None:
-        return "–"
+        return UNKNOWN
     share = margin_share(row)
     if row.margin_floor is None:
         return sign + (share or in_unit(row.response, row.margin))
@@ -182,7 +183,7 @@ def _response(what: str | Response) -> Response:
 def in_unit(what: str | Response, value: float | None, *, sign: bool = False) -> str:
     """A stored value in the unit that its response is read in, e.g. ``0.52 ms``."""
     if value is None:
-        return "–"
+        return UNKNOWN
     text = (signed if sign else number)(value * _response(what).scale, most=decimals(what))
     return f"{text}{NBSP}{unit(what)}".strip()
 
@@ -201,7 +202,7 @@ def unit(what: str | Response) -> str:
 def change(ratio: float | None, high: float | None = None) -> str:
     """A ratio as a reader thinks of it: +38 %, −12 %, 2.4×; a factor too where its interval reaches that far."""
     if ratio is None or math.isnan(ratio):
-        return "–"
+        return UNKNOWN
     if max(ratio, high if high is not None else ratio) >= FACTOR_FROM:
         return f"{number(ratio)}{TIMES}"
     return f"{signed(100 * (ratio - 1), most=1)}{NBSP}%"
@@ -225,7 +226,7 @@ def interval_in_unit(what: str | Response, low: float | None, high: float | None
 
 
 def _open_interval(low: str, high: str) -> str:
-    return f"at least {low}" if low != "–" else f"at most {high}" if high != "–" else "–"
+    return f"at least {low}" if low != UNKNOWN else f"at most {high}" if high != UNKNOWN else UNKNOWN
 
 
 def added(row: VerdictRow) -> str:
@@ -250,6 +251,12 @@ def effect(row: VerdictRow) -> str:
 def effect_interval(row: VerdictRow) -> str:
     """Its interval."""
     return added_interval(row) if row.by_difference else change_interval(row.ci_low, row.ci_high)
+
+
+def effect_in_full(row: VerdictRow) -> str:
+    """The effect with its interval; alone where the interval has no end, or says the same."""
+    shown, ends = effect(row), effect_interval(row)
+    return shown if ends in (shown, UNKNOWN) else f"{shown} ({ends})"
 
 
 def other_effect(row: VerdictRow) -> str:
@@ -307,7 +314,7 @@ def margin_text(name: str, margin: Margin | None) -> str:
 def mde_text(row: VerdictRow) -> str:
     """Minimum detectable effect, on the scale of the verdict."""
     if row.mde is None:
-        return "–"
+        return UNKNOWN
     return in_unit(response_of(row), row.mde) if row.by_difference else percent(row.mde, 2)
 
 

@@ -28,14 +28,17 @@ from meshtrial.load.generators import GeneratorOutput
 from meshtrial.records.schema import Proof, RunRecord
 from meshtrial.records.store import StudyStore
 from meshtrial.run import capacity, stage
+from meshtrial.run.quiet import Waited
 from meshtrial.run.restarting import Restarted
 from meshtrial.testbed.base import Block, Deployment, Testbed
 
 _LONGEST_LOG = 1_000_000  # characters of a generator's text that a run keeps
 
 
-def carry_out(store: StudyStore, testbed: Testbed, together: Sequence[PlannedRun], attempt: int) -> list[RunRecord]:
-    """Make runs of one block whose deployments stand at once, and record them whole.
+def carry_out(
+    store: StudyStore, testbed: Testbed, together: Sequence[PlannedRun], attempt: int, waited: Waited | None = None
+) -> list[RunRecord]:
+    """Make runs of one block whose deployments stand at once, and record them whole, with what they waited for.
 
     What fails in one of them is recorded as its reason, and the others go on. Interruption (Ctrl-C, a signal) is
     raised: they then leave nothing behind.
@@ -48,6 +51,8 @@ def carry_out(store: StudyStore, testbed: Testbed, together: Sequence[PlannedRun
             folder = store.begin(planned.run_id, attempt)
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             runs.append(_Run(plan, planned, attempt, folder))
+            if waited is not None:
+                runs[-1].extra["waited"] = waited.to_dict()
         looked = testbed.before_run()
         with _closing(runs):
             try:

@@ -16,33 +16,42 @@ from meshtrial.records.tables import is_result
 from meshtrial.run import duration
 from meshtrial.run.measured import carry_out
 from meshtrial.run.progress import Tell, passing, span
-from meshtrial.testbed.base import Testbed
+from meshtrial.run.quiet import Waited, patience_s, wait_for_quiet
+from meshtrial.testbed.base import Testbed, Watch
 
 Enough = Callable[[Sequence[RunRecord], int], bool]
 
 
 def execute(
-    store: StudyStore, testbed: Testbed, tell: Tell, enough: Enough | None = None, besides_s: float = 0.0
+    store: StudyStore,
+    testbed: Testbed,
+    tell: Tell,
+    enough: Enough | None = None,
+    besides_s: float = 0.0,
+    watch: Watch | None = None,
 ) -> None:
     """Run everything of the plan that is not recorded yet; RecordError when another process runs the same study.
 
     ``tell`` gets a line before every run (see :mod:`meshtrial.run.progress`), and one for every run that is not valid.
     ``enough`` is the plan's stopping rule, asked after the blocks of every number, one at each load, with the records
     and that number. A run is expected to take ``besides_s`` besides its load: the time that is left goes by it, and by
-    how the runs go.
+    how the runs go. With a ``watch`` over other programs the first run and repeats wait for a quiet machine.
     """
     with store.locked(), store.written():
         store.discard_incomplete()
-        _Executor(store, testbed, tell, besides_s).run(enough)
+        _Executor(store, testbed, tell, besides_s, watch).run(enough)
 
 
 class _Executor:
-    def __init__(self, store: StudyStore, testbed: Testbed, tell: Tell, besides_s: float) -> None:
+    def __init__(
+        self, store: StudyStore, testbed: Testbed, tell: Tell, besides_s: float, watch: Watch | None = None
+    ) -> None:
         self.store = store
         self.plan = store.plan
         self.testbed = testbed
         self.tell = tell
         self.besides_s = besides_s
+        self.watch = watch
         self.records = {(r.run_id, r.attempt): r for r in store.records()}
         self.planned = store.runs_here()
         self.began = time.monotonic()
@@ -69,14 +78,23 @@ class _Executor:
     def attempt(self, block: Sequence[PlannedRun], attempt: int) -> None:
         """Make what is not recorded of these runs of a block: those at once that may stand at once."""
         waiting = [planned for planned in block if (planned.run_id, attempt) not in self.records]
+        waited = self.wait_for_quiet() if waiting and (attempt > 1 or not self.fresh) else None
         for together in self.groups(waiting):
             what = f"{len(together)} treatments in turn" if len(together) > 1 else together[0].treatment
             if attempt == 1:
                 self.say(together[0], what)
             else:
                 self.say(together[0], f"{what} again", [planned.run_id for planned in together])
-            for planned, record in zip(together, carry_out(self.store, self.testbed, together, attempt), strict=True):
+            records = carry_out(self.store, self.testbed, together, attempt, waited)
+            for planned, record in zip(together, records, strict=True):
                 self.note(planned, attempt, record)
+
+    def wait_for_quiet(self) -> Waited | None:
+        """Wait while other programs use more than the plan's check lets them; None where nothing was waited for."""
+        limit = self.plan.study.gates.foreign_load
+        if self.watch is None or limit is None:
+            return None
+        return wait_for_quiet(self.watch, limit, self.tell, patience_s())
 
     def groups(self, block: Sequence[PlannedRun]) -> list[list[PlannedRun]]:
         """Runs of a block whose deployments stand at once; one by one where no slices go round."""

@@ -6,12 +6,15 @@ import json
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from meshtrial import paths
+from meshtrial.design.foreseen import Limit, foreseen
 from meshtrial.design.parameters import given_in_notebook, read_parameters
 from meshtrial.design.plan import Plan, make_plan
+from meshtrial.design.sealing import LOCAL, at_hand, local_of
 from meshtrial.design.studies import study_module
 from meshtrial.errors import MissingToolError, UsageError
 from meshtrial.inference import analyse
@@ -20,14 +23,17 @@ from meshtrial.records import mechanism, parts
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore
-from meshtrial.run import duration, probe
+from meshtrial.run import duration, probe, quiet
+from meshtrial.run.held import unheld_before
 from meshtrial.run.progress import Tell, shown
 from meshtrial.run.provenance import environment
 from meshtrial.run.runner import execute
 from meshtrial.signals import interruptible
-from meshtrial.testbed.base import Testbed
+from meshtrial.testbed.base import Testbed, Watch
 
 HANDOFF = "MESHTRIAL_HANDOFF"
+# Beside that file: what the machine did when the command began, so that a kernel's start is part of the first watch.
+LOOK = "look.json"
 
 
 class Trial:
@@ -89,6 +95,10 @@ class Trial:
         planned = f"{count}, {len(plan.study.treatments)} treatments in {len(blocks)} blocks"
         return "\n".join([*self._aside, f"{plan.study.name}: {planned}; {duration.said(plan, left_s)}"])
 
+    def limits(self) -> tuple[Limit, ...]:
+        """What this plan cannot answer, by itself and by what was recorded here the last time."""
+        return foreseen(self.plan.study, unheld_before(self.plan.study, paths.studies_root()))
+
     def run(self, tell: Tell | None = None) -> StudyData:
         """Execute what is not recorded yet, then analyse everything that is.
 
@@ -104,9 +114,13 @@ class Trial:
         if store is not None and not self._measures:
             tell(f"{paths.shown(store.path)}: nothing is run, the report is made from what is recorded")
         else:
-            testbed = make_testbed(self.plan, {} if store is None else store.environment)
+            local = {} if store is None else store.here
+            local |= local_of(self.parameters)
+            study = replace(self.plan.study, options=at_hand(self.plan.study.options, local))
+            testbed = make_testbed(replace(self.plan, study=study), {} if store is None else store.environment)
             try:
-                store = self._run(testbed, tell)
+                watch = self._watch(testbed)
+                store = self._run(testbed, watch, tell, local)
             except BaseException:
                 self._say_how_to_go_on(tell)
                 raise
@@ -115,22 +129,32 @@ class Trial:
         self._hand_off(store)
         return analyse(store)
 
-    def _run(self, testbed: Testbed, tell: Tell) -> StudyStore:
+    def _watch(self, testbed: Testbed) -> Watch | None:
+        """Begin to watch other programs where a check holds runs against them, and the user does not forbid it."""
+        if self.plan.study.gates.foreign_load is None or not quiet.patience_s():
+            return None
+        begun = os.environ.get(HANDOFF)
+        return testbed.watch(Path(begun).with_name(LOOK) if begun else None)
+
+    def _run(self, testbed: Testbed, watch: Watch | None, tell: Tell, local: Mapping[str, str]) -> StudyStore:
         if self._store is not None:
             with self._store.locked():
                 testbed.recover(self.plan.study, tell)
         problems = [*testbed.preflight(self.plan.study), *self.probe_problems()]
         if problems:
             raise MissingToolError("; ".join(problems))
-        besides_s = self._besides_s()
+        besides_s, limits = self._besides_s(), self.limits()
         if self._store is None:
             described = environment(self.plan, testbed)
             if self._part is not None:
                 described["part"] = parts.described(self._part, self.plan)
             self._store = StudyStore.create(paths.studies_root(), self.plan, described)
         store = self._store
+        store.write_here(local)
         self._hand_off(store)
         tell(f"study {paths.shown(store.path)}, plan {self.plan.sha256[:12]}, {len(store.runs_here())} runs")
+        for limit in limits:
+            tell(limit.sentence)
 
         def enough(records: Sequence[RunRecord], blocks: int) -> bool:
             decision = decide(self.plan, records, blocks)
@@ -139,7 +163,7 @@ class Trial:
             return decision.stop
 
         with interruptible():
-            execute(store, testbed, tell, enough, besides_s)
+            execute(store, testbed, tell, enough, besides_s, watch)
             if not self._whole(store) and complete(store):
                 mechanism.write_mechanism(store.path, probe.probe_study(self.plan, tell))
         return store
@@ -218,7 +242,7 @@ def kept(store: StudyStore) -> str:
 
 def go_on(store: StudyStore) -> str:
     """The command that makes what is missing of a study."""
-    return f"meshtrial run {store.plan.study.name} -p study_dir={paths.shown(store.path)}"
+    return f"meshtrial run {store.plan.study.name} -p study_dir={paths.word(store.path)}"
 
 
 def make_testbed(plan: Plan, recorded: Mapping[str, Any]) -> Testbed:
@@ -245,7 +269,7 @@ def _must_agree(plan: Plan, name: str, given: Mapping[str, Any], parameters: Map
     defaults = {parameter.name: parameter.default for parameter in module.PARAMETERS}
     for key in given:
         value = parameters[key]
-        unsealed = key in ("study_dir", "run_missing", "part")
+        unsealed = key in ("study_dir", "run_missing", "part", *LOCAL)
         if unsealed or value in empty or value == defaults[key] or value == sealed.get(key):
             continue
         raise UsageError(

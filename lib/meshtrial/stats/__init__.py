@@ -16,7 +16,7 @@ from meshtrial.stats.calibration import CheckResult, run_all
 from meshtrial.stats.comparison import Scale, Warning
 from meshtrial.stats.contrast import compare_paired
 from meshtrial.stats.datachecks import coarse_quantile, repeated_values, varying_factors, warm_up
-from meshtrial.stats.diagnostics import diagnose
+from meshtrial.stats.diagnostics import FEWEST_BLOCKS, FEWEST_VALUES, Drift, diagnose, drift_of
 from meshtrial.stats.family import ContrastResult, Family, analyse_family
 from meshtrial.stats.intervals import RankInterval, hodges_lehmann
 from meshtrial.stats.multiplicity import smallest_n, smallest_n_unpaired

@@ -6,7 +6,7 @@ the differences in the response's unit. The caller says which one carries the ve
 
 The exact Mann-Whitney test of unpaired runs treats all runs as exchangeable. It cannot know whether one treatment ran
 in the morning and the other in the afternoon; that order alone gives 28-36 % false positives, so every such result
-carries a warning.
+carries a warning, unless the caller knows the order.
 """
 
 from __future__ import annotations
@@ -390,8 +390,9 @@ def compare_unpaired(
     margin: Margin | None = None,
     scale: Scale = "ratio",
     m_family: int = 1,
+    order_known: bool = False,  # whether the caller has looked at the order of the runs, and says what is wrong with it
 ) -> Comparison:
-    """Compare treatments whose runs are not paired: the second best, and always with the warning ``order-unknown``."""
+    """Compare treatments whose runs are not paired: the second best, with ``order-unknown`` unless it is known."""
     t, b = as_sample(treatment, "treatment"), as_sample(baseline, "baseline")
     if min(len(t), len(b)) < 2:
         raise UsageError(f"{len(t)} run(s) against {len(b)}: one run shows no noise; each treatment needs at least 2")
@@ -415,7 +416,7 @@ def compare_unpaired(
         against = _against_margin(margin, tested, scale, typical, _Family(alpha, m_family))
         enough = (max(floor, against.needed[0]), max(floor, against.needed[1]))
         tested = replace(tested, against=replace(against, needed=enough))
-    notes = [ORDER_UNKNOWN]
+    notes = [] if order_known else [ORDER_UNKNOWN]
     if provisional:
         text = (
             f"{len(t)} against {len(b)} runs cannot go below p = {least:.3g}; {floor} of each treatment can reach "

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -27,6 +28,10 @@ from meshtrial.stats.ranktests import FloatArray, as_sample
 
 # a dozen diagnostics on every response: at 5 % a sound study would carry a warning more often than not
 LEVEL = 0.01
+# below so many blocks nothing is said of whether neighbours resemble each other
+FEWEST_BLOCKS = 8
+# values of a treatment that is looked at
+FEWEST_VALUES = 3
 
 
 def log_table(values: Mapping[str, ArrayLike], scale: Scale = "ratio") -> FloatArray:
@@ -60,7 +65,10 @@ def without_blocks(table: FloatArray) -> FloatArray:
 
 def change_text(size: float, scale: Scale = "ratio") -> str:
     """A change on the scale of the analysis, as a reader wants it: per cent, or the response's unit."""
-    return f"{math.expm1(size):+.1%}" if scale == "ratio" else f"{size:+.3g}"
+    if scale == "difference":
+        return f"{size:+.3g}"
+    share = math.expm1(size)
+    return f"{share:+.1%}" if abs(share) >= 0.0005 or not share else f"{100 * share:+.1g}%"
 
 
 def spearman(x: FloatArray, y: FloatArray) -> tuple[float, float]:
@@ -107,11 +115,11 @@ def permuted_kruskal(groups: Sequence[FloatArray]) -> float:
 
 
 def lag_one(series: FloatArray) -> tuple[float, float]:
-    """Autocorrelation of neighbours and its one-sided p-value (normal, mean -1/n: Moran 1948); (0, 1) below n = 8."""
+    """Autocorrelation of neighbours and its one-sided p-value (normal, mean -1/n: Moran 1948); (0, 1) for few."""
     n = len(series)
     centred = series - series.mean()
     spread = float((centred**2).sum())
-    if n < 8 or spread == 0:
+    if n < FEWEST_BLOCKS or spread == 0:
         return 0.0, 1.0
     r = float((centred[1:] * centred[:-1]).sum()) / spread
     sd = (n - 2) / (n * math.sqrt(n - 1))
@@ -287,7 +295,7 @@ def all_dependent(treatments: Sequence[ArrayLike], scale: Scale = "ratio") -> tu
     if not np.isnan(table).any():  # a run that ranks worst has no size
         table = table[np.isfinite(table).all(axis=1)]
     blocks, columns = table.shape
-    if blocks < 8 or columns < 3 or np.isnan(table).any():
+    if blocks < FEWEST_BLOCKS or columns < 3 or np.isnan(table).any():
         return ()
     rest = without_blocks(table)
     rest = rest - rest.mean(axis=0)
@@ -311,18 +319,35 @@ def all_dependent(treatments: Sequence[ArrayLike], scale: Scale = "ratio") -> tu
     return (Warning("dependent-blocks", text),)
 
 
-def drift(values: Mapping[str, ArrayLike], times: Mapping[str, ArrayLike]) -> tuple[Warning, ...]:
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """How far runs moved from the first to the last: a straight line through logs, and the test of their ranks."""
+
+    size: float  # of logs
+    correlation: float
+    p: float
+
+
+def drift_of(values: Mapping[str, ArrayLike], times: Mapping[str, ArrayLike]) -> Drift:
     """Residuals of all runs against the time they were measured, in seconds since the study began."""
     rest = without_treatments(log_table(values)).ravel()
     when = np.stack([np.asarray(times[name], dtype=np.float64) for name in values], axis=1).ravel()
     known = np.isfinite(rest) & np.isfinite(when)
     r, p = spearman(when[known], rest[known])
-    if p > LEVEL:
+    if p == 1:
+        return Drift(0.0, r, p)
+    slope = float(np.polyfit(when[known], rest[known], 1)[0])
+    return Drift(slope * float(np.ptp(when[known])), r, p)
+
+
+def drift(values: Mapping[str, ArrayLike], times: Mapping[str, ArrayLike]) -> tuple[Warning, ...]:
+    """Warn of runs that moved over the study."""
+    found = drift_of(values, times)
+    if found.p > LEVEL:
         return ()
-    slope = float(np.polyfit(when[known], rest[known], 1)[0]) * float(np.ptp(when[known]))
     text = (
-        f"runs drift by {change_text(slope)} over the study (Spearman {r:+.2f}, p = {p:.2g}); blocks absorb it, "
-        "but look for heat, growing logs or a leak, and keep blocks short"
+        f"runs drift by {change_text(found.size)} over the study (Spearman {found.correlation:+.2f}, p = {found.p:.2g})"
+        "; blocks absorb it, but look for heat, growing logs or a leak, and keep blocks short"
     )
     return (Warning("drift", text),)
 
@@ -390,7 +415,9 @@ def diagnose(
     if baseline not in values:
         raise UsageError(f"no treatment {baseline!r}; there are {', '.join(sorted(values))}")
     counts = np.isfinite(log_table(values)).sum(axis=0)
-    kept = {name: column for (name, column), count in zip(values.items(), counts, strict=True) if count >= 3}
+    kept = {
+        name: column for (name, column), count in zip(values.items(), counts, strict=True) if count >= FEWEST_VALUES
+    }
     if baseline not in kept:
         return ()
     warnings = autocorrelation(values[baseline])

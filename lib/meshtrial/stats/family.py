@@ -48,6 +48,7 @@ class Family:
     scale: Scale = "ratio"  # the effect that carries the verdicts
     # Pairs of which one lacks what is measured: compared by difference whatever the others are
     differences: Collection[Pair] = ()
+    order_known: bool = False  # of runs that are not paired: whether their order is known, and judged elsewhere
 
     def pairs(self, names: Sequence[str]) -> list[Pair]:
         """The declared pairs, which are checked, or every treatment but the twin against the baseline."""
@@ -150,7 +151,8 @@ class _Sample:
         family, (treatment, baseline) = self.family, (self.values[name] for name in pair)
         asked = {"alpha": family.alpha, "margin": family.margin_of(pair), "scale": family.scale_of(pair)}
         if not self.paired:
-            return compare_unpaired(treatment, baseline, m_family=m_family, **asked)  # type: ignore[arg-type]
+            known = family.order_known
+            return compare_unpaired(treatment, baseline, m_family=m_family, order_known=known, **asked)  # type: ignore[arg-type]
         # A step-up procedure leaves the p-values of contrasts as they are where all of them are as small.
         jointly = family.correction == "max-t"
         return compare_paired(treatment, baseline, m_family=m_family, jointly=jointly, **asked)  # type: ignore[arg-type]

@@ -138,6 +138,28 @@ class MachineUse:
         return None if self.programs_s is None else max(0.0, self.programs_s - components_s - self.own_s)
 
 
+@dataclass(frozen=True)
+class Program:
+    """A program that is none of the study's."""
+
+    name: str
+    pid: int
+    share: float  # of the time of all cores
+
+
+@dataclass(frozen=True)
+class Others:
+    """What programs that are none of the study's used of a machine over a while; shares of the time of all cores."""
+
+    share: float  # all of them together
+    busiest: tuple[Program, ...] = ()  # the three busiest that can be seen
+    unseen: float = 0.0  # those that cannot be seen, for example of other users
+
+
+# What other programs used since it was asked last: over so many seconds, for which it waits.
+Watch = Callable[[float], Others]
+
+
 class Testbed(Protocol):
     """A backend."""
 
@@ -159,6 +181,12 @@ class Testbed(Protocol):
 
     def used_between(self) -> MachineUse | None:
         """Use of the machine since the last call, None where it cannot be read."""
+
+    def watch(self, begun: Path | None = None) -> Watch | None:
+        """Begin to watch other programs, where they can be told from the study: on one machine.
+
+        ``begun`` is a file with what another process of the study saw when that began.
+        """
 
     def generator_cpus(self) -> float:
         """How many cores the load generator may use."""

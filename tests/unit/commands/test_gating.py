@@ -16,6 +16,7 @@ from refused import missing
 
 from meshtrial import paths
 from meshtrial.commands import report, run
+from meshtrial.inference.ending import Ending
 from meshtrial.run.trial import HANDOFF
 from meshtrial.vocabulary import Word
 
@@ -119,12 +120,13 @@ def test_the_help_of_each_has_the_same_group(verb, capsys):
 def notebook(monkeypatch, tmp_path):
     """``run`` and ``report`` whose notebook has been through: what it wrote is the study that is given."""
 
-    def given(folder: Path, *, invalid: bool = False) -> None:
+    def given(folder: Path, ended: Ending | None = None) -> None:
         def execute_notebook(*_: object, **__: object) -> None:
             Path(os.environ[HANDOFF]).write_text(json.dumps({"study_dir": str(folder)}))
 
         monkeypatch.setattr(papermill, "execute_notebook", execute_notebook)
-        monkeypatch.setattr(run, "has_invalid", lambda _: invalid)
+        if ended is not None:
+            monkeypatch.setattr(run, "ending", lambda *_, **__: ended)
         monkeypatch.setattr(paths, "reports_root", lambda: tmp_path / "reports")
 
     return given
@@ -154,10 +156,38 @@ def test_a_study_is_judged_by_what_its_plan_declared(verb, sample, notebook):
     assert (code, [line for line in out.splitlines() if line.startswith("gate")]) == (0, [])
 
 
-def test_invalid_runs_are_said_by_their_own_code_unless_the_gate_fires(sample, notebook):
-    notebook(sample, invalid=True)
-    assert call("report", str(sample), "--fail-on", "faster")[0] == 3
-    assert call("report", str(sample), "--fail-on", "slower")[0] == 4
+LOST = "1 of 8 blocks excluded: other programs used 48% of the machine's CPU time; the verdicts use the other 7"
+
+
+def last(out: str) -> str:
+    return out.splitlines()[-1]
+
+
+def test_what_was_excluded_is_the_last_line_with_its_code_unless_the_gate_fires(sample, notebook):
+    notebook(sample, Ending(True, LOST))
+    code, out, _ = call("report", str(sample), "--fail-on", "faster")
+    assert (code, last(out)) == (3, f"{LOST} (exit code 3)")
+    code, out, err = call("report", str(sample), "--fail-on", "slower")
+    assert (code, last(out)) == (4, LOST)
+    assert err.startswith("meshtrial report: gate fired: ")
+
+
+@pytest.mark.parametrize(
+    ("ended", "codes", "said"),
+    [
+        (Ending(True, ""), (0, 0), ""),
+        (Ending(True, LOST), (3, 0), LOST),
+        (Ending(False, LOST), (3, 3), f"no verdict was given on a primary response; {LOST}"),
+        (Ending(False, ""), (3, 3), "no verdict was given on a primary response"),
+    ],
+)
+def test_a_study_that_gave_verdicts_may_succeed_whatever_was_excluded(ended, codes, said, sample, notebook):
+    notebook(sample, ended)
+    for allowed, expected in zip(((), ("--allow-excluded",)), codes, strict=True):
+        code, out, _ = call("run", "ambient_vs_no_mesh", "-p", f"study_dir={sample}", *allowed)
+        assert code == expected
+        line = f"{said} (exit code {code})" if code else said
+        assert last(out) == line if line else last(out).startswith("index ")
 
 
 def test_an_unfinished_study_passes_no_gate(sample, notebook):

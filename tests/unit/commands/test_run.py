@@ -1,25 +1,29 @@
 """What surrounds a notebook that is run; going on without knowing the folder: the same parameters are the same plan."""
 
+import io
 import json
+import os
 import re
-from dataclasses import replace
 from pathlib import Path
 
+import papermill
 import pytest
 from building import built
-from commandline import SAMPLE
+from commandline import meshtrial
 from refused import refused
 
+from meshtrial.commands import gating
 from meshtrial.commands import run as command
 from meshtrial.commands.run import begun, read_given
+from meshtrial.design.foreseen import foreseen
 from meshtrial.design.plan import Plan, make_plan
 from meshtrial.errors import UsageError
-from meshtrial.inference import read_study
+from meshtrial.inference.gate import Rules
 from meshtrial.records import parts
 from meshtrial.records.parts import Part
 from meshtrial.records.store import ENVIRONMENT, StudyStore
-from meshtrial.run.trial import Trial
-from meshtrial.vocabulary import Word
+from meshtrial.run.trial import HANDOFF, LOOK, Trial
+from meshtrial.testbed.local.others import Look
 
 NAME, GIVEN = "ambient_vs_no_mesh", {"treatments": "none", "blocks": 6, "seed": 1}
 
@@ -32,13 +36,6 @@ def plan(**more: object) -> Plan:
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path))
     return tmp_path
-
-
-def test_a_study_that_tells_nothing_is_not_done_and_a_part_of_one_is():
-    whole = read_study(StudyStore.open(SAMPLE))
-    silent = replace(whole, verdicts=tuple(replace(row, verdict=Word.PROVISIONAL) for row in whole.verdicts))
-    part = replace(silent, environment={**silent.environment, "part": parts.described(Part(1, 2), silent.plan)})
-    assert [command.owes_verdicts(data) for data in (whole, silent, part)] == [False, True, False]
 
 
 def test_nothing_was_begun(root):
@@ -71,9 +68,7 @@ def test_a_drawn_seed_is_sealed_and_what_was_begun_with_it_is_gone_on_with(root)
     assert begun(NAME, unsaid) == {}
 
 
-@pytest.mark.parametrize(
-    "content", [b"\xff\xfe", b"blocks: 2026-02-31", b"blocks: " + b"9" * 5000], ids=["not_utf8", "no_date", "digits"]
-)
+@pytest.mark.parametrize("content", [b"blocks: 2026-02-31", b"blocks: " + b"9" * 5000], ids=["no_date", "digits"])
 def test_a_file_that_yaml_cannot_read_is_refused_in_one_line(content, tmp_path):
     file = tmp_path / "given.yaml"
     file.write_bytes(content)
@@ -128,6 +123,40 @@ def test_an_executed_notebook_never_takes_the_place_of_another(tmp_path):
     assert len(set(made)) == 4
     assert all(path.exists() and path.parent == tmp_path / "reports" for path in made)
     assert all(re.fullmatch(r"rollout-\d{8}T\d{6}Z(-[234])?\.ipynb", path.name) for path in made)
+
+
+@pytest.mark.parametrize("given", [("-p", "rps=1000", "--help"), ("--help", "-p", "rps=1000")], ids=" ".join)
+def test_help_says_how_long_a_plan_takes_and_what_it_cannot_answer(given, root):
+    code, out, err = meshtrial("run", NAME, *given)
+    assert (code, err) == (0, "")
+    parameters, _, estimate = out.partition("\nWith these parameters\n")
+    assert re.search(r"^  rps +0\.0 +requests a second", parameters, re.M)
+    length, *limits = estimate.splitlines()
+    assert length.startswith(f"{NAME}: 40 runs, 4 treatments in 10 blocks; ")
+    assert limits == [limit.sentence for limit in foreseen(built(NAME, rps=1000))]
+    assert len(limits) == 1
+    assert list(root.iterdir()) == []
+
+
+def test_help_of_a_recorded_study_touches_nothing(root):
+    code, out, _ = meshtrial("run", NAME, "-p", "study_dir=nowhere", "--help")
+    assert (code, "\nWith " in out) == (0, False)
+    assert meshtrial("run", NAME, "--help")[1].count("\nWith default parameters\n") == 1
+    assert meshtrial("run", NAME, "--help", "-p", "rps=x")[0] == 2
+
+
+@pytest.mark.linux
+def test_a_kernel_gets_what_the_machine_did_before_it_started(monkeypatch, tmp_path):
+    seen: list[Look] = []
+
+    def execute_notebook(*_: object, **__: object) -> None:
+        seen.append(Look.read(Path(os.environ[HANDOFF]).with_name(LOOK)))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(papermill, "execute_notebook", execute_notebook)
+    with pytest.raises(KeyboardInterrupt):
+        command.run_notebook(NAME, GIVEN, io.StringIO(), gating.Gate(Rules()), tmp_path)
+    assert [look.own for look in seen] == [os.getpid()]
 
 
 def test_a_kernel_is_reached_by_sockets_of_our_folder_where_their_names_fit(tmp_path):

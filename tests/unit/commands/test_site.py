@@ -65,6 +65,15 @@ def test_the_newest_report_that_says_the_same_verdicts_is_published(reports, dat
     assert not (tmp_path / "studies").exists()
 
 
+def test_what_names_the_machine_that_made_it_is_told_when_it_is_published(reports, data, tmp_path):
+    page = reported(reports, data, "20260101T000000Z")
+    page.write_text(page.read_text().replace("<main", "<p>/home/someone/x</p><main"))
+    code, out, _ = called(tmp_path / "site", SAMPLE)
+    assert code == 0
+    (line,) = (line for line in out.splitlines() if " names " in line)
+    assert line == f"{SAMPLE.name}: {page.name} names a file of the machine that made it: /home/someone/x"
+
+
 def test_a_second_call_keeps_what_is_there_and_lists_it(reports, data, tmp_path):
     root = tmp_path / "site"
     reported(reports, data, "20260101T000000Z")

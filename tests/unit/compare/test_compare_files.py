@@ -26,8 +26,9 @@ def test_six_a_side_completely_apart(six):
     assert (row["verdict"], row["qualifier"]) == ("slower", "material")
     assert record["smallest_p"] == {"istio": pytest.approx(2 / 924)}
     assert "slower (material)" in answer.out
-    assert "order-unknown" in answer.out
-    assert "sequential-order" not in answer.out
+    assert "Intervals are widened by what buckets and digits leave open." in answer.flat
+    # Every file says when its run began, and the runs took turns: nothing is wrong with their order.
+    assert not any(answer.warned(code) for code in ("order-unknown", "sequential-order", "mostly-before"))
     assert max(len(line) for line in answer.out.splitlines()) <= 100
 
 
@@ -71,8 +72,56 @@ def test_a_file_that_cannot_be_used_is_named_with_the_reason(six, name, content,
 
 def test_a_pattern_without_files(six):
     assert six.refused("--baseline", "none/*.json", "--treatment", "x=nothing/*.json")
+    (six.folder / "empty").mkdir()
+    for named in ("x=empty", f"x={'long' * 100}/*.json", "x=~nobody at home/*.json", "x=none/run-1.json/*.json"):
+        answer = six.compare("--baseline", "none/*.json", "--treatment", named)
+        assert (answer.code, answer.err) == (2, f"meshtrial compare: {named[2:]}: matches no file\n")
     answer = six.compare("--baseline", "none/absent.json", "--treatment", "istio/*.json")
     assert (answer.code, answer.err) == (2, "meshtrial compare: none/absent.json: there is no such file\n")
+
+
+@pytest.mark.parametrize("folder", ["bracket [1]", "a*b", "what?", "{x}", "Ergebnisse müßig 結果", "a=b", "[!1]"])
+def test_a_name_that_is_there_is_no_pattern(bench, folder):
+    for k, level in enumerate((0.80, 0.81, 0.82, 0.83)):
+        bench.treatment(f"{folder}/{k}/none", [level], start=4 * k)
+        bench.treatment(f"{folder}/{k}/istio {folder}", [level + 0.2], start=4 * k + 1)
+        # What the name would match if it were a pattern.
+        bench.write(f"bracket 1/{k}/none/run-1.json", "nothing")
+        bench.write(f"axb/{k}/none/run-1.json", "nothing")
+    inside = [
+        ("none=" + folder + "/*/none/*.json", f"istio={folder}/*/istio {folder}/run-[0-9].json"),
+        (f"none={bench.folder}/{folder}/**/none/run-1.json", f"istio={folder}/[0-9]/istio*/run-?.json"),
+    ]
+    for baseline, treatment in inside:
+        answer = bench.compare("--baseline", baseline, "--treatment", treatment, "--metrics", "p50")
+        assert answer.code == 0, answer.err
+        (row,) = answer.record["verdicts"]
+        assert (row["baseline"], row["treatment"]) == ("none", "istio")
+        assert row["baseline_value"] == pytest.approx(0.815e-3)
+
+
+def test_a_file_and_a_folder_are_taken_by_their_own_names(bench):
+    for k in range(3):
+        bench.treatment(f"all/run[{k}]", [0.8 + k / 100], start=k)
+        bench.treatment("mesh [1]", [1.0, 1.01, 1.02], start=1)
+    files = [f"all/run[{k}]/run-1.json" for k in range(3)]
+    answer = bench.compare("--baseline", *files, "--treatment", "mesh [1]", "--metrics", "p50")
+    assert answer.code == 0, answer.err
+    assert [row["treatment"] for row in answer.record["verdicts"]] == ["mesh [1]"]
+
+
+def test_a_pattern_that_matches_is_one_also_with_an_equals_sign_in_it(bench):
+    for mode, level in (("A_kube-proxy", 0.8), ("B_cilium", 1.0)):
+        for k in range(4):
+            bench.treatment(f"mode={mode}/load=L1/run={k}", [level + k / 100], start=k)
+    modes = ("mode=A_kube-proxy/load=L1/run=*/run-1.json", "mode=B_cilium/load=L1/run=*/run-1.json")
+    unnamed = bench.compare("--baseline", modes[0], "--treatment", modes[1], "--metrics", "p50")
+    named = bench.compare("--baseline", f"A={modes[0]}", "--treatment", f"B={modes[1]}", "--metrics", "p50")
+    assert (unnamed.code, named.code) == (0, 0)
+    for answer, names in ((unnamed, ("baseline", "treatment")), (named, ("A", "B"))):
+        (row,) = answer.record["verdicts"]
+        assert (row["baseline"], row["treatment"]) == names
+        assert (row["baseline_value"], row["p"]) == (pytest.approx(0.815e-3), pytest.approx(2 / 70))
 
 
 @pytest.mark.parametrize(
@@ -122,6 +171,35 @@ def test_all_of_one_treatment_before_the_other_is_said(bench):
     bench.four(start=20)
     answer = bench.compare(*BOTH, "--pair-by", "order")
     assert missing(answer.warned("sequential-order"), ["none", "istio"]) == []
+
+
+def test_most_of_one_treatment_before_the_other_is_said(bench, make_result):
+    # One pair of the runs changed places: of 36 pairs of runs 35 are in one order, p = 2 * 2/924.
+    for treatment, minutes in (("none", (0, 1, 2, 3, 4, 6)), ("istio", (5, 7, 8, 9, 10, 11))):
+        for k, minute in enumerate(minutes):
+            bench.write(f"{treatment}/{k}.json", make_result(0.8 + k / 100 + (treatment == "istio") / 5, minute=minute))
+    answer = bench.compare(*BOTH)
+    assert missing(answer.warned("mostly-before"), ["none", "istio", "97%", 0.0043]) == []
+    assert not answer.warned("sequential-order")
+    assert not answer.warned("order-unknown")
+
+
+def test_a_drift_is_no_noise_where_one_treatment_ran_mostly_before_the_other(bench):
+    # One run every two minutes, each slower than the last; the second treatment begins in the middle of the first.
+    bench.treatment("none", [0.80 + k / 100 for k in range(12)])
+    bench.treatment("istio", [0.83 + k / 100 for k in range(12)], start=7)
+    answer = bench.compare(*BOTH)
+    assert answer.warned("mostly-before")
+    assert "drift and treatment cannot be told apart" in answer.warned("drift")
+
+
+def test_an_order_that_some_files_do_not_say_is_unknown(six):
+    data = json.loads((six.folder / "none/run-1.json").read_text())
+    del data["StartTime"]
+    six.write("none/run-1.json", data)
+    answer = six.compare(*BOTH)
+    assert missing(answer.warned("start-unknown"), [1, 12, "none/run-1.json"]) == []
+    assert answer.warned("order-unknown")
 
 
 def test_gzip_and_several_treatments(six):
@@ -284,13 +362,55 @@ def test_drift_over_time_is_said_of_runs_that_are_not_paired(bench):
     bench.treatment("istio", [0.85, 0.95, 1.05, 1.15, 1.25, 1.35], start=1)
     drifting = bench.compare(*BOTH)
     assert re.search(r"\+\d", drifting.warned("drift"))
-    assert "are in no blocks that would absorb it" in drifting.warned("drift")
+    assert "are in no blocks that would absorb it, so it is in the noise of both" in drifting.warned("drift")
     bench.treatment("level", [0.80, 0.82, 0.79, 0.81, 0.83, 0.80], start=1)
     bench.treatment("none", [0.81, 0.79, 0.83, 0.80, 0.82, 0.80])
     assert (
         "drift:"
         not in bench.compare("--baseline", "none/*.json", "--treatment", "level/*.json", "--metrics", "p50").flat
     )
+
+
+def test_runs_that_differ_by_less_than_they_are_known_to_show_no_drift(bench):
+    # Each slower than the last by 0.01 %, in buckets of 1 ms at 10 ms, and in such of 0.0001 ms.
+    for bucket_ms, drifts in ((1.0, False), (0.0001, True)):
+        bench.treatment("none", [10 + k / 1000 for k in range(0, 12, 2)], bucket_ms=bucket_ms)
+        bench.treatment("istio", [10 + k / 1000 for k in range(1, 13, 2)], start=1, bucket_ms=bucket_ms)
+        said = bench.compare(*BOTH).warned("drift")
+        assert bool(said) == drifts
+    assert missing(said, ["+0.1%"]) == []
+
+
+def test_an_interval_without_ends_is_said_to_be_one(bench, make_result):
+    # Both medians are of a bucket as wide as themselves: the ratio lies anywhere.
+    for treatment, lowest in (("none", 1.0), ("istio", 1.1)):
+        for k in range(4):
+            p50 = lowest + k / 100
+            minute = 2 * k + (treatment == "istio")
+            bench.write(f"{treatment}/{k}.json", make_result(p50, bucket_ms=p50, minute=minute))
+    answer = bench.compare(*BOTH)
+    (row,) = answer.record["verdicts"]
+    assert (row["ci_low"], row["ci_high"]) == (None, None)
+    (line,) = [line for line in answer.out.splitlines() if line.startswith("  istio")]
+    assert line.split()[-5:] == ["+9.9", "%", "-", "0.029", "0.029"]
+    assert "no end on either side" in answer.flat
+    assert " - at " not in answer.flat
+    page = bench.compare(*BOTH, "--html", "o.html") and (bench.folder / "o.html").read_text()
+    assert "(–" not in page
+    assert "– at" not in page
+
+
+def test_medians_that_point_the_other_way_are_explained(bench):
+    # Two kinds of runs a side. Most pairs of runs are a tenth faster, and the median run is three times slower.
+    bench.treatment("none", [10, 11, 12, 40, 41])
+    bench.treatment("istio", [9, 9.5, 36, 37, 38], start=1)
+    answer = bench.compare(*BOTH)
+    (row,) = answer.record["verdicts"]
+    assert (row["baseline_value"], row["treatment_value"]) == (pytest.approx(0.012), pytest.approx(0.036))
+    assert row["ratio"] < 1
+    assert "The medians of istio point the other way than the change" in answer.flat
+    bench.treatment("none", [10, 11, 12, 13, 14])
+    assert "point the other way" not in bench.compare(*BOTH).flat
 
 
 def test_beyond_three_metrics_is_exploratory(six):

@@ -16,9 +16,10 @@ HIGH = [1.00, 1.01, 1.02, 1.03, 1.04, 1.05]
 
 
 def wrk2(p50_ms: float, failed: int = 0) -> str:
-    """The text with another p50; its mean follows."""
+    """The text with another p50; its spectrum and its mean follow."""
     text = (FIXTURES / "wrk2.txt").read_text().replace("responses: 234", f"responses: {failed}")
-    return text.replace("1.099     0.500000", f"{p50_ms:.3f}     0.500000").replace("1.177,", f"{p50_ms:.3f},")
+    text = re.sub(r"(?m)^ +(\d+\.\d{3})(?= +[01]\.\d{6} )", lambda row: f"{float(row[1]) * p50_ms / 1.099:12.3f}", text)
+    return text.replace("1.177,", f"{p50_ms:.3f},")
 
 
 def k6(p50_ms: float, **more: Any) -> str:
@@ -67,7 +68,7 @@ def test_six_wrk2_texts_a_side_are_judged_and_what_they_do_not_say_is_told(bench
     run = record["runs"][0]
     assert (run["kind"], run["start_unix_s"], run["load"]["threads"]) == ("wrk2", None, 2)
     assert run["responses"]["latency_p50_s"] == pytest.approx(0.80e-3)
-    assert "note: none/0.txt and 11 more: wrk2's own percentiles, from the schedule on" in answer.flat
+    assert "note: none/0.txt and 11 more: percentiles of wrk2's histogram, from the schedule on" in answer.flat
     assert (
         "settings-unknown: wrk2 files do not say the asked rate (so a missed one is not seen), payload" in answer.flat
     )
@@ -92,6 +93,15 @@ def test_a_percentile_that_the_form_lacks_is_told_with_the_way_to_it(bench):
     )
     few = bench.compare(*ASKED[:-4], "--metrics", "p50,p99", "--sample-floor", "50")
     assert "it needs 5000 good requests in every run, none/0 has 192" in few.flat
+
+
+def test_files_without_a_number_are_said_to_hold_none(bench):
+    for name in ("none/0", "none/1", "istio/0", "istio/1"):
+        bench.write(name, json.dumps({"root_group": {}, "metrics": {"http_req_duration": {"values": {}}, name: {}}}))
+    assert bench.refused(*ASKED) == (
+        "meshtrial compare: nothing to compare: p50 latency (latency_p50_s) is in no run; none/0 holds no number that "
+        "can be compared (k6 summary)\n"
+    )
 
 
 def test_iterations_that_k6_dropped_are_a_missed_rate(bench):
@@ -176,11 +186,9 @@ def test_numbers_that_contradict_each_other(bench):
     assert "none/0: 302" not in answer
 
 
-def test_files_of_other_generators_are_not_merged(bench):
+def test_percentiles_are_not_merged(bench):
     both(bench, k6)
-    assert "merging is for fortio results and access logs; k6 summary files are not merged" in bench.refused(
-        "--merge", *ASKED
-    )
+    assert "k6 summary files cannot be merged: they hold percentiles" in bench.refused("--merge", *ASKED)
 
 
 def test_a_csv_is_told_by_its_columns(bench):

@@ -30,6 +30,7 @@ def test_blocks_pair(bench):
     assert row["response"] == "latency_p50_s"
     assert row["baseline_value"] == pytest.approx(1.35e-3)  # ms became seconds
     assert record["pairing"] == "paired by the table's blocks"
+    assert "widened" not in answer.out  # its values are known to all their digits
 
 
 def test_without_blocks_unpaired(bench):
@@ -115,12 +116,31 @@ def test_any_response_with_a_margin_of_its_own(bench):
         (table() + "n9,,none,p50_ms,1.1\n", "has no block, others have"),
         (table().replace("1.100", "0", 1), "a ratio needs values above 0"),
         (table(1), "one run shows no noise"),
-        ("PAR1 but not really", "neither a CSV nor a Parquet table"),
+        ("included," + HEADER + "WAHR,n1,1,none,p50_ms,1\n", "included is 'WAHR' in a row, not true or false"),
+        ("included," + HEADER + ",n1,1,none,p50_ms,1\n", "included is '' in a row, not true or false"),
+        ("included," + HEADER + "FALSE,n1,1,none,p50_ms,1\n", "holds no row"),
+        ("PAR1 but not really", "is a damaged Parquet table"),
+        (table().replace("1.100", '"1,100"', 1), "run n1 of none: p50_ms is '1,100', whose comma, point or space"),
+        (table().replace("1.100", '"1 100,5"', 1), "run n1 of none: p50_ms is '1 100,5', whose comma, point or space"),
+        (table().replace("1.100", "1,100", 1), "a row has 6 values for 5 columns ('n1,1,none,p50_ms,1,100')"),
+        ("Results of Monday\n\na,b\n1,2\n", "(this has Results of Monday)"),
     ],
 )
 def test_a_table_that_cannot_be_used(bench, content, reason):
     bench.write("t.csv", content)
     assert reason in bench.refused("--table", "t.csv", "--baseline", "none")
+
+
+def test_a_table_out_of_a_spreadsheet_gives_the_same_verdict(bench):
+    bench.write("t.csv", table())
+    text = table().replace(".", ",").replace("p50_ms,", "p50_ms;").replace(HEADER, HEADER.upper())
+    lines = [line.replace(",", ";", 3 if line[0] in "ni" else 4) for line in text.splitlines()]
+    sheet = "\r\n".join([*lines, ";;;;", ""])
+    assert lines[1] == "n1;1;none;p50_ms;1,100"
+    (bench.folder / "sheet.csv").write_bytes(sheet.encode("utf-16"))
+    plain, out_of_sheet = (bench.compare("--table", name, "--baseline", "none") for name in ("t.csv", "sheet.csv"))
+    assert plain.code == 0, plain.err
+    assert out_of_sheet.record["verdicts"] == plain.record["verdicts"]
 
 
 def test_names_of_the_table(bench):

@@ -1,7 +1,20 @@
+from html import escape
+
 import pytest
+
+from meshtrial.report import Figure
+
+
+@pytest.fixture(scope="module", autouse=True)
+def studies(tmp_path_factory):
+    """Packed samples are unpacked once, into a folder of the tests' own."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("MESHTRIAL_DATA", str(tmp_path_factory.mktemp("studies")))
+        yield
 
 
 @pytest.fixture(autouse=True)
-def studies(tmp_path, monkeypatch):
-    """Packed samples are unpacked into the test's own folder."""
-    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path))
+def undrawn(monkeypatch):
+    """A figure shows its words and numbers in place of the drawing, which tests of the figures look at."""
+    monkeypatch.setattr(Figure, "__post_init__", lambda figure: None)
+    monkeypatch.setattr(Figure, "_repr_html_", lambda figure: f"<pre>{escape(repr(figure))}</pre>")

@@ -1,18 +1,23 @@
-"""The explorer: a widget that is moved changes what is shown, and nothing that is not the study's own goes unmarked."""
+"""The explorer: what is chosen is what is shown, marked where it was not declared, and made by the lines beside it."""
 
+import html
 import json
 import re
 import shutil
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import pytest
 from commandline import SAMPLE
 from refused import refused
 
 import meshtrial as mt
+from meshtrial import paths
 from meshtrial.api.study import RecordedStudy
 from meshtrial.errors import RecordError, UsageError
-from meshtrial.explore import views
-from meshtrial.explore.app import Explorer
+from meshtrial.explore import app
+from meshtrial.explore.app import TABS, Explorer, View
 
 VERDICTS, ALL_RUNS, ONE_RUN, TWO = range(4)
 
@@ -22,63 +27,100 @@ def explorer() -> Explorer:
     return mt.explore(SAMPLE)
 
 
-def option(choice, title: str):
-    """The value behind a title of a menu or of buttons."""
-    return next(value for label, value in choice.options if title in label)
+@pytest.fixture
+def explorer_beside(tmp_path, monkeypatch) -> Explorer:
+    """Beside the sample the same once more, recorded later."""
+    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path))
+    again = tmp_path / "ambient_vs_no_mesh" / "20270101T000000Z-77c58730"
+    shutil.copytree(SAMPLE, again)
+    explorer = mt.explore(SAMPLE)
+    explorer.tabs.selected_index = TWO
+    explorer.other.value = again
+    explorer.tabs.selected_index = VERDICTS
+    return explorer
 
 
-def packed(explorer: Explorer, name: str):
-    return next(path for label, path in explorer.studies.options if name in label and path.suffix == ".zip")
+def packed(explorer: Explorer, name: str) -> Path:
+    return next(path for label, path in explorer.studies.options if label.startswith(name) and path != SAMPLE)
 
 
-def picture(html: str) -> str:
-    (found,) = re.findall(r'<img class="mt-svg"[^>]*src="([^"]+)"', html)
-    return found
+def tick(row: Any, name: str) -> Any:
+    return next(box for box in row.children if box.description == name)
+
+
+def names(row: Any) -> list[str]:
+    _, *boxes = row.children
+    return [box.description for box in boxes]
+
+
+def lines(explorer: Explorer) -> str:
+    (code,) = re.findall(r'<pre class="mt-log mt-python">(.*?)</pre>', explorer.code.value, flags=re.S)
+    return html.unescape(code)
+
+
+def shown_by(code: str) -> str:
+    """What a cell with these lines shows, each object that they end in below the other."""
+    known: dict[str, Any] = {"mt": mt}
+    shown = []
+    for line in code.splitlines():
+        if " = " in line:
+            exec(line, known)
+        else:
+            shown.append(str(eval(line, known)._repr_html_()))
+    return "\n".join(shown)
 
 
 def test_it_opens_the_sample_with_the_study_s_own_verdicts(explorer):
     assert mt.explore().study.name == "ambient_vs_no_mesh"
-    html = explorer.verdicts.pane.shown.widget.value
-    assert "Forest plot against none" in html
-    assert "As declared before the runs" in explorer.verdicts.state.widget.value
-    assert "After the fact" not in html
+    assert mt.explore(mt.open_study(SAMPLE)).study.path == SAMPLE
+    assert "Forest plot against none" in explorer.view.value
+    assert "As declared before the runs" in explorer.state.value
+    assert "After the fact" not in explorer.view.value
+    assert "24 runs, 24 of them valid" in explorer.about.value
+
+
+def test_no_study_at_all_says_what_records_one(monkeypatch):
+    monkeypatch.setattr(app, "recorded_studies", dict)
+    with refused(UsageError, "no study is recorded here; `make study` records one"):
+        mt.explore()
 
 
 def test_a_margin_changes_a_verdict_and_marks_everything(explorer):
-    own = explorer.verdicts.pane.shown.widget.value
-    explorer.verdicts.margin.value, explorer.verdicts.floor.value = "200%", "5ms"
-    later = explorer.verdicts.pane.shown.widget.value
-    assert picture(own) != picture(later)
+    own = explorer.view.value
+    explorer.margin.value, explorer.floor.value = "200%", "5ms"
     assert "slower, material" in own
-    assert "slower, below margin" in later
-    for place in (explorer.verdicts.state, explorer.verdicts.pane.shown):
-        assert "After the fact" in place.widget.value
-    assert "reanalyse(margin=&#39;200%,5ms&#39;)" in explorer.verdicts.pane.code.widget.value
+    assert "slower, below margin" in explorer.view.value
+    assert "After the fact" in explorer.state.value
+    assert explorer.view.value.index("What moves after the fact") < explorer.view.value.index("Forest plot")
+    assert "study.reanalyse(margin='200%,5ms')" in lines(explorer)
+    assert shown_by(lines(explorer)) == explorer.view.value
 
 
 def test_the_button_goes_back_to_what_was_declared(explorer):
-    own = explorer.verdicts.pane.shown.widget.value
-    explorer.verdicts.margin.value, explorer.verdicts.alpha.value = "50%", 0.01
-    assert explorer.verdicts.pane.shown.widget.value != own
-    assert explorer.verdicts.reset.layout.display is None
-    explorer.verdicts.reset.click()
-    assert explorer.verdicts.pane.shown.widget.value == own
-    assert explorer.verdicts.reset.layout.display == "none"
+    own = explorer.view.value
+    explorer.margin.value, explorer.alpha.value = "50%", 0.01
+    assert "margin='50%', alpha=0.01" in lines(explorer)
+    assert explorer.view.value != own
+    assert explorer.reset.layout.display is None
+    explorer.reset.click()
+    assert explorer.view.value == own
+    assert explorer.reset.layout.display == "none"
 
 
-def test_the_declared_margin_by_hand_is_no_analysis_after_the_fact(explorer):
-    explorer.verdicts.alpha.value = 0.05
-    assert "As declared" in explorer.verdicts.state.widget.value
-    assert "reanalyse" not in explorer.verdicts.pane.code.widget.value
+def test_the_declared_level_by_hand_is_no_analysis_after_the_fact(explorer):
+    explorer.alpha.value = 0.05
+    assert "As declared" in explorer.state.value
+    assert "reanalyse" not in lines(explorer)
 
 
 def test_what_cannot_be_judged_says_why_and_is_not_shown_as_declared(explorer, monkeypatch):
     monkeypatch.setattr(RecordedStudy, "reanalyse", refuse)
-    explorer.verdicts.margin.value = "50%"
-    assert "no such margin" in explorer.verdicts.pane.shown.widget.value
-    assert "As declared" not in explorer.verdicts.state.widget.value
-    explorer.verdicts.reset.click()
-    assert "As declared" in explorer.verdicts.state.widget.value
+    explorer.margin.value = "50%"
+    assert "no such margin" in explorer.view.value
+    assert "Traceback" not in explorer.view.value
+    assert "As declared" not in explorer.state.value
+    explorer.reset.click()
+    assert "As declared" in explorer.state.value
 
 
 def refuse(study: RecordedStudy, **_: object) -> RecordedStudy:
@@ -86,123 +128,164 @@ def refuse(study: RecordedStudy, **_: object) -> RecordedStudy:
 
 
 def test_another_baseline_is_offered_for_every_treatment_but_the_twin(explorer):
-    assert [value for _, value in explorer.verdicts.baseline.options] == ["", "none", "node-proxy"]
-    explorer.verdicts.baseline.value = "node-proxy"
-    assert "Forest plot against node-proxy" in explorer.verdicts.pane.shown.widget.value
+    assert [value for _, value in explorer.baseline.options] == ["", "none", "node-proxy"]
+    explorer.baseline.value = "node-proxy"
+    assert "Forest plot against node-proxy" in explorer.view.value
+    assert shown_by(lines(explorer)) == explorer.view.value
 
 
 def test_a_treatment_that_is_not_ticked_is_not_shown(explorer):
-    assert explorer.treatments.boxes["none"].disabled
-    assert explorer.treatments.boxes["none-aa"].disabled
-    explorer.treatments.boxes["node-proxy"].value = False
-    assert "node-proxy" not in explorer.verdicts.pane.shown.widget.value
-    assert "none-aa" in explorer.verdicts.pane.shown.widget.value
-    explorer.treatments.boxes["node-proxy"].value = True
-    assert "node-proxy" in explorer.verdicts.pane.shown.widget.value
+    assert [tick(explorer.treatments, name).disabled for name in ("none", "none-aa", "node-proxy")] == [
+        True,
+        True,
+        False,
+    ]
+    tick(explorer.treatments, "node-proxy").value = False
+    assert "node-proxy" not in explorer.view.value
+    assert "none-aa" in explorer.view.value
+    assert shown_by(lines(explorer)) == explorer.view.value
+    assert {*explorer.study.verdicts()["treatment"]} == {"none-aa"}
+    tick(explorer.treatments, "node-proxy").value = True
+    assert "node-proxy" in explorer.view.value
 
 
 def test_a_load_that_is_not_ticked_is_not_shown(explorer):
+    assert explorer.loads.layout.display == "none"  # one load is no choice
     explorer.studies.value = packed(explorer, "scale_out")
-    left, kept = [*explorer.loads.boxes][:2]
-    assert left in explorer.verdicts.pane.shown.widget.value
-    explorer.loads.boxes[left].value = False
-    assert left not in explorer.verdicts.pane.shown.widget.value
-    assert kept in explorer.verdicts.pane.shown.widget.value
+    assert explorer.loads.layout.display is None
+    left, kept, *_ = names(explorer.loads)
+    assert left in explorer.view.value
+    tick(explorer.loads, left).value = False
+    assert left not in explorer.view.value
+    assert kept in explorer.view.value
 
 
 def test_another_study_has_its_own_treatments_runs_and_nothing_asked_of_it(explorer):
-    explorer.verdicts.margin.value = "50%"
-    before = [*explorer.treatments.boxes]
+    explorer.margin.value = "50%"
     explorer.studies.value = packed(explorer, "feature_impact")
-    assert [*explorer.treatments.boxes] == [*explorer.study.treatments] != before
-    assert explorer.verdicts.margin.value == ""
-    assert "After the fact" not in explorer.verdicts.pane.shown.widget.value
-    assert len(explorer.run.run.options) == len(explorer.study.runs())
+    assert names(explorer.treatments) == [*explorer.study.treatments]
+    assert "node-proxy" not in explorer.study.treatments
+    assert explorer.margin.value == ""
+    assert "After the fact" not in explorer.view.value
+    explorer.tabs.selected_index = ONE_RUN
+    assert len(explorer.run.options) == len(explorer.study.runs())
 
 
-def test_every_response_and_every_kind_of_figure_of_all_runs(explorer):
-    explorer.pages.selected_index = ALL_RUNS
-    seen = set()
-    for _, name in explorer.runs.what.options:
-        explorer.runs.what.value = name
-        seen.add((explorer.runs.pane.shown.widget.value, explorer.runs.pane.code.widget.value))
-        assert name in explorer.runs.pane.code.widget.value
-    assert len(seen) == len(explorer.runs.what.options)
-    explorer.runs.what.value = "figures.runs_by_block"
-    first = explorer.runs.pane.shown.widget.value
-    explorer.runs.response.value = "path_cpu_s_per_request"
-    assert picture(explorer.runs.pane.shown.widget.value) != picture(first)
+@pytest.mark.parametrize("index", range(len(TABS)), ids=[*TABS])
+def test_every_view_is_what_its_lines_make(explorer_beside, index, monkeypatch):
+    monkeypatch.setattr(mt, "open_study", cache(mt.open_study))
+    explorer = explorer_beside
+    explorer.tabs.selected_index = index
+    for name in explorer.what[index].options.values():
+        explorer.what[index].value = name
+        assert f"mt.{name}(study" in lines(explorer)
+        assert len(lines(explorer).splitlines()) <= 3
+        assert shown_by(lines(explorer)) == explorer.view.value
+
+
+def test_a_response_is_chosen_where_a_figure_is_of_one(explorer):
+    explorer.tabs.selected_index = ALL_RUNS
+    assert [value for _, value in explorer.response.options][:2] == ["latency_p50_s", "path_cpu_s_per_request"]
+    assert explorer.response.layout.display is None
+    first = explorer.view.value
+    explorer.response.value = "path_cpu_s_per_request"
+    assert "'path_cpu_s_per_request'" in lines(explorer)
+    assert explorer.view.value != first
+    explorer.what[ALL_RUNS].value = "tables.validity"
+    assert explorer.response.layout.display == "none"
 
 
 def test_a_run_is_stepped_through_and_looked_into(explorer):
-    explorer.pages.selected_index = ONE_RUN
-    assert "01-1-none" in explorer.run.pane.shown.widget.value
-    explorer.run.after.click()
-    explorer.run.after.click()
-    assert "01-3-node-proxy" in explorer.run.pane.shown.widget.value
-    shown = {}
-    for title, name in explorer.run.what.options:
-        explorer.run.what.value = name
-        shown[title] = explorer.run.pane.shown.widget.value
-    assert len(set(shown.values())) == len(shown)
-    assert "plaintext refused" in shown["Proofs"]
-    explorer.run.what.value = "tables.run_log"
-    explorer.run.log.value = "fortio.txt"
-    assert "fortio.txt of run 01-3-node-proxy" in explorer.run.pane.shown.widget.value
-    explorer.run.before.click()
-    assert explorer.run.log.value == "fortio.txt"
+    explorer.tabs.selected_index = ONE_RUN
+    assert "01-1-none" in explorer.view.value
+    explorer.after.click()
+    explorer.after.click()
+    assert "01-3-node-proxy" in explorer.view.value
+    explorer.what[ONE_RUN].value = "tables.run_proofs"
+    assert "plaintext refused" in explorer.view.value
+    explorer.what[ONE_RUN].value = "tables.run_log"
+    explorer.log.value = "fortio.txt"
+    assert "fortio.txt of run 01-3-node-proxy" in explorer.view.value
+    explorer.before.click()
+    assert explorer.log.value == "fortio.txt"
+    explorer.before.click()
+    explorer.before.click()  # the first is after the last
+    assert explorer.run.index == len(explorer.run.options) - 1
 
 
 def test_runs_of_treatments_that_are_not_shown_are_not_offered(explorer):
-    explorer.pages.selected_index = ONE_RUN
-    explorer.treatments.boxes["node-proxy"].value = False
-    assert len(explorer.run.run.options) == 16
-    assert not any("node-proxy" in label for label, _ in explorer.run.run.options)
+    explorer.tabs.selected_index = ONE_RUN
+    explorer.after.click()
+    chosen = explorer.run.value
+    tick(explorer.treatments, "node-proxy").value = False
+    assert len(explorer.run.options) == 16
+    assert not any("node-proxy" in label for label, _ in explorer.run.options)
+    assert explorer.run.value == chosen
 
 
 def test_a_packed_study_without_requests_and_logs_says_so(explorer):
-    explorer.pages.selected_index = ONE_RUN
+    explorer.tabs.selected_index = ONE_RUN
     explorer.studies.value = packed(explorer, "mesh_comparison")
-    assert "its requests were left out when it was packed" in explorer.run.pane.shown.widget.value
-    explorer.run.what.value = "tables.run_log"
-    assert "its logs were left out when it was packed" in explorer.run.pane.shown.widget.value
-    assert explorer.run.log.layout.display == "none"
+    assert "its requests were left out when it was packed" in explorer.view.value
+    explorer.what[ONE_RUN].value = "tables.run_log"
+    assert "its logs were left out when it was packed" in explorer.view.value
+    assert explorer.log.layout.display == "none"
 
 
-def test_two_studies_of_one_question_stand_beside_each_other(tmp_path):
-    again = tmp_path / "ambient_vs_no_mesh" / "20270101T000000Z-77c58730"
-    shutil.copytree(SAMPLE, again)
+def test_two_studies_of_one_question_stand_beside_each_other(explorer_beside):
+    explorer = explorer_beside
+    explorer.tabs.selected_index = TWO
+    first, second, *_ = explorer.other.options
+    assert first[0].startswith("ambient_vs_no_mesh ")
+    assert second == ("ambient_vs_no_mesh · 2027-01-01 00:00 · 77c58730", explorer.other.value)
+    assert "none-aa A (A/A twin)" in explorer.view.value
+    assert "none-aa B (A/A twin)" in explorer.view.value
+    explorer.what[TWO].value = "tables.between"
+    assert "Study against study" in explorer.view.value
+
+
+def test_two_studies_that_cannot_be_compared_say_why_and_are_shown_all_the_same(explorer):
+    explorer.tabs.selected_index = TWO
+    explorer.other.value = packed(explorer, "mesh_comparison")
+    assert explorer.view.value.count("<pre>Figure.") == 1
+    explorer.what[TWO].value = "tables.between"
+    assert "they ask different questions" in explorer.view.value
+
+
+def test_one_study_alone_has_none_beside_it(monkeypatch):
+    monkeypatch.setattr(app, "recorded_studies", dict)
     explorer = mt.explore(SAMPLE)
-    explorer.pages.selected_index = TWO
-    assert "ambient_vs_no_mesh" in explorer.two.other.label
-    explorer.two.other.value = again
-    assert explorer.two.pane.shown.widget.value.count("<img") == 1
-    explorer.two.what.value = "tables.between"
-    assert "Study against study" in explorer.two.pane.shown.widget.value
+    explorer.tabs.selected_index = TWO
+    assert (explorer.other.value, explorer.view.value) == (None, "")
 
 
-def test_an_unreadable_study_is_a_sentence_and_the_next_one_opens(explorer, tmp_path):
+def test_an_unreadable_study_is_a_sentence_and_the_next_one_opens(tmp_path, monkeypatch):
+    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path))
     broken = tmp_path / "rollout" / "20260101T000000Z-aaaa"
     broken.mkdir(parents=True)
     (broken / "plan.json").write_text("{")
-    again = mt.explore(SAMPLE)
-    again.studies.value = broken
-    assert str(broken / "plan.json") in again.about.widget.value
-    assert again.pages.layout.display == "none"
-    again.studies.value = SAMPLE
-    assert again.pages.layout.display is None
+    explorer = mt.explore(SAMPLE)
+    explorer.studies.value = broken
+    assert str(broken / "plan.json") in explorer.about.value
+    assert explorer.tabs.layout.display == "none"
+    assert explorer.view.value == ""
+    explorer.studies.value = SAMPLE
+    assert explorer.tabs.layout.display is None
+    assert "Forest plot against none" in explorer.view.value
     with refused(RecordError, names=[broken / "plan.json"]):
         mt.explore(broken)
 
 
-def test_a_packed_study_is_opened_first_whether_it_was_unpacked_before_or_not():
+def test_a_packed_study_is_opened_first_whether_it_was_unpacked_before_or_not(tmp_path, monkeypatch):
+    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path))
     path = next(path for name, path in mt.recorded_studies().items() if name.startswith("feature_impact"))
     first, again = mt.explore(path), mt.explore(path)
+    assert first.study.name == "feature_impact"
     assert first.study.path == again.study.path
     assert len(first.studies.options) == len(again.studies.options) == len(mt.recorded_studies())
 
 
-def test_a_study_that_went_on_is_read_again(explorer, tmp_path):
+def test_a_study_that_went_on_is_read_again(tmp_path):
     folder = tmp_path / "ambient_vs_no_mesh" / SAMPLE.name
     shutil.copytree(SAMPLE, folder)
     assert mt.explore(folder).study.verdicts().height == 34
@@ -211,10 +294,12 @@ def test_a_study_that_went_on_is_read_again(explorer, tmp_path):
     assert mt.explore(folder).study.verdicts().height == 2
 
 
-def test_a_page_without_widgets_shows_the_views_as_they_stand(explorer):
-    bundle = explorer._repr_mimebundle_()
+def test_a_page_without_widgets_shows_the_view_as_it_stands(explorer):
+    bundle = explorer._repr_mimebundle_(include=None, exclude=None)
     assert "application/vnd.jupyter.widget-view+json" in bundle
-    assert "Forest plot against none" in bundle["text/html"]
+    for place in (explorer.about, explorer.state, explorer.view, explorer.code):
+        assert place.value
+        assert place.value in bundle["text/html"]
     assert bundle["text/plain"].startswith("Explorer of ambient_vs_no_mesh")
 
 
@@ -225,9 +310,49 @@ def test_a_change_is_analysed_and_drawn_once_and_nothing_is_read_again(explorer,
         RecordedStudy, "reanalyse", lambda study, **given: asked.append(given) or reanalyse(study, **given)
     )
     monkeypatch.setattr(mt.figures, "forest", lambda study: drawn.append(study) or forest(study))
-    monkeypatch.setattr(views, "open_study", read.append)
+    monkeypatch.setattr(app, "open_study", read.append)
     for margin in ("1%", "10%", "1%"):  # the last is shown as it was
-        explorer.verdicts.margin.value = margin
+        explorer.margin.value = margin
     assert asked == [{"margin": "1%"}, {"margin": "10%"}]
     assert len(drawn) == 2
     assert read == []
+    explorer.tabs.selected_index = ALL_RUNS  # a tab that is not seen is not drawn
+    explorer.loads.children[1].value = False
+    assert len(drawn) == 2
+
+
+def test_what_stands_before_is_not_seen_under_the_next_tab_or_study(explorer, monkeypatch):
+    seen = []
+    monkeypatch.setattr(View, "html", lambda view: seen.append(explorer.view.value) or "made")
+    explorer.tabs.selected_index = ALL_RUNS
+    explorer.studies.value = packed(explorer, "mesh_comparison")
+    assert seen == ["", ""]
+    assert explorer.view.value == "made"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"reanalyse": (("margin", "30%"), ("alpha", 0.01))},
+        {"only": (("treatments", ("none", "node-proxy")), ("loads", ("300rps-4c",)))},
+        {"reanalyse": (("margin", "p50=0.5ms"),), "only": (("treatments", ("none",)),)},
+    ],
+)
+def test_what_was_chosen_is_in_the_lines(given):
+    view = View(SAMPLE, names=("figures.forest",), **given)
+    assert len(view.code().splitlines()) == 3
+    assert shown_by(view.code()) == view.html()
+    assert ("After the fact" in view.html()) == ("reanalyse" in given)
+
+
+def test_what_cannot_be_made_is_one_sentence():
+    shown = View(SAMPLE, (("margin", "ten"),), names=("figures.forest",)).html()
+    assert "margin latency_p50_s=ten: must be e.g. 5%" in shown
+    assert "Traceback" not in shown
+
+
+def test_a_path_is_written_as_one_would_type_it(monkeypatch):
+    monkeypatch.chdir(paths.NOTEBOOKS)
+    first, _ = View(SAMPLE, names=("figures.forest",)).code().splitlines()
+    assert first == f"study = mt.open_study('../data/sample/ambient_vs_no_mesh/{SAMPLE.name}')"
+    assert mt.open_study(Path(first.split("'")[1])).path == SAMPLE

@@ -7,14 +7,13 @@ import shutil
 import socket
 import subprocess
 import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from unit.kubernetes.rendering import find, render
 
-from meshtrial import waiting
+from meshtrial import network, waiting
 from meshtrial.design.study import Load
 from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.manifests import Json
@@ -117,12 +116,12 @@ def test_probes_do_not_ask_what_is_measured(running: str):
     probe = container(list(app.objects))["readinessProbe"]["httpGet"]
     assert probe["port"] == app.app_port
     assert not probe["path"].startswith("/details")
-    with urllib.request.urlopen(running + probe["path"], timeout=10) as answer:
+    with network.ask(running + probe["path"], 10) as answer:
         assert answer.status == 200
-    with urllib.request.urlopen(running + app.path, timeout=10) as answer:
+    with network.ask(running + app.path, 10) as answer:
         assert json.loads(answer.read())["author"] == "William Shakespeare"
     with pytest.raises(urllib.error.HTTPError, check=lambda error: error.code == 404):
-        urllib.request.urlopen(running + "/healthy", timeout=10)
+        network.ask(running + "/healthy", 10)
 
 
 @pytest.mark.parametrize(

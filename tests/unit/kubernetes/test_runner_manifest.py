@@ -10,8 +10,8 @@ import yaml
 from building import built
 
 from meshtrial import __version__, cli, paths
-from meshtrial.commands.run import INVALID_RUNS, read_given
-from meshtrial.errors import UsageError
+from meshtrial.commands.run import read_given
+from meshtrial.errors import Exit, UsageError
 from meshtrial.report.tables.provenance import FILE as CITATION
 from meshtrial.testbed.kubernetes import KubernetesOptions
 
@@ -28,12 +28,14 @@ def objects() -> dict[str, Any]:
 
 def test_what_it_runs_as_it_lies_is_a_study(objects, tmp_path: Path):
     told = objects["ConfigMap"]["data"]
-    (tmp_path / "parameters.yaml").write_text(told["parameters.yaml"])
+    # As in the Job's pod, where the ConfigMap is mounted at /study.
+    assert yaml.safe_load(told["parameters.yaml"])["cluster_file"] == "/study/cluster.yaml"
+    (tmp_path / "parameters.yaml").write_text(told["parameters.yaml"].replace("/study", str(tmp_path)))
     (tmp_path / "cluster.yaml").write_text(told["cluster.yaml"])
     given = read_given(told["study"], tmp_path / "parameters.yaml", [])
-    assert built(told["study"], **given).backend == "kubernetes"
-    assert given["cluster_file"] == "/study/cluster.yaml"
-    KubernetesOptions.read({"kubernetes": {"cluster_file": str(tmp_path / "cluster.yaml")}})
+    study = built(told["study"], **given)
+    assert study.backend == "kubernetes"
+    KubernetesOptions.read(study.options)
 
 
 def test_the_command_takes_the_arguments_of_the_job(objects):
@@ -72,7 +74,7 @@ def test_what_it_may_take_of_its_node_is_bounded(objects):
 def test_a_job_ends_where_starting_again_would_change_nothing(objects):
     ignored, ended = objects["Job"]["spec"]["podFailurePolicy"]["rules"]
     assert ignored["onPodConditions"][0]["type"] == "DisruptionTarget"
-    assert ended["onExitCodes"]["values"] == [UsageError.exit_code, INVALID_RUNS]
+    assert ended["onExitCodes"]["values"] == [UsageError.exit_code, Exit.EXCLUDED]
     assert ended["onExitCodes"]["containerName"] == objects["Job"]["spec"]["template"]["spec"]["containers"][0]["name"]
 
 

@@ -35,6 +35,11 @@ def test_gzip(write):
     assert read_access_log(write(gzip.compress((LINE + OTHER).encode()))).height == 2
 
 
+@pytest.mark.parametrize("form", ["utf-8-sig", "utf-16", "utf-16-be"])
+def test_a_log_that_went_through_windows_is_the_same(write, form):
+    assert read_access_log(write((LINE + OTHER).replace("\n", "\r\n").encode(form))).height == 2
+
+
 @pytest.mark.parametrize("details", ["200", "-1", "SERVING", "a, b", '\\"c\\"', "d}"])
 def test_a_large_log_is_read_in_pieces_as_it_is_in_one(write, fortio, monkeypatch, details):
     text = fortio.log_text(fortio.run(100, 4, 3, lambda thread, i: 0.001 + thread / 1e3))
@@ -87,8 +92,8 @@ def test_details_in_go_quotes_that_json_does_not_know(write):
         ),
         (
             LINE + OTHER + LINE,
-            "holds more than one run: iteration 0 of thread 1 stands there twice (fortio appends to an existing file); "
-            "give every run a file of its own",
+            "holds 2 runs (iteration 0 of thread 1 occurs 2 times; fortio appends to a file that exists): "
+            "one file is one run, so give each run a file of its own",
         ),
         # 2 s that start 1 s after a request of 3 s, on the same connection
         (

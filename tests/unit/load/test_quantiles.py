@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshtrial.design.responses import QUANTILES
+from meshtrial.design.responses import QUANTILES, requests_needed
 from meshtrial.load import quantiles
 
 
@@ -42,7 +42,7 @@ def test_imputed_values_do_not_help_over_the_floor():
 
 def test_requests_needed_is_the_smallest_that_is_reportable():
     for q in QUANTILES.values():
-        n = quantiles.requests_needed(q, 100)
+        n = requests_needed(q, 100)
         assert quantiles.reportable(n, q, 100)
         assert not quantiles.reportable(n - 1, q, 100)
 

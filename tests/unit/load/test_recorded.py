@@ -38,6 +38,20 @@ def test_an_access_log_is_exact(fortio):
     assert found.responses["requests"] == 1000
 
 
+def test_a_bucket_ends_where_the_smallest_and_the_largest_latency_say(fortio):
+    # At -r 0.000001 all edges end at 0.1 s: what takes longer is one bucket that begins there.
+    sent = fortio.run(10, 10, 100, lambda thread, i: 0.501 + 0.002 * (i % 2))
+    path = fortio.output(sent, 10, 10, 100, Resolution=1e-6).json_path
+    (bucket,) = read_result(path).latency.buckets
+    assert (bucket.start_s, bucket.end_s) == (pytest.approx(0.1), 0.503)
+    # The same of what is left where failed requests are taken out.
+    failed = [dataclasses.replace(s, ok=s.iteration > 4) for s in sent]
+    for every in (path, fortio.output(failed, 10, 10, 100, name="b", Resolution=1e-6).json_path):
+        found = read_recorded(every, 10)
+        assert found.responses["latency_p50_s"] == pytest.approx(0.502, abs=1e-5)
+        assert found.bounds["latency_p50_s"] == pytest.approx(0.002)
+
+
 def test_failed_requests_are_taken_out_of_the_histogram(fortio):
     sent = fortio.run(100, 2, 10, lambda thread, i: 0.0015)
     sent = [dataclasses.replace(s, ok=False, latency_s=3.0) if s.iteration < 100 else s for s in sent]
@@ -85,7 +99,10 @@ HISTOGRAM, EDITED = "DurationHistogram", "it is damaged, or was edited"
 @pytest.mark.parametrize(
     ("changes", "names"),
     [
-        ({HISTOGRAM: {"Max": 0.0021}}, ["maximum", "p90"]),
+        ({HISTOGRAM: {"Max": 0.0021}}, [HISTOGRAM, "Max", 0.0021, 0.003]),
+        ({HISTOGRAM: {"Min": 0.0021, "Avg": 0.0022}}, [HISTOGRAM, "Min", 0.0021, 0.001]),
+        ({HISTOGRAM: {"Max": None}}, [HISTOGRAM, "Max"]),
+        ({HISTOGRAM: {"Avg": None}}, [HISTOGRAM, "Avg"]),
         ({HISTOGRAM: {"Min": -1}}, [HISTOGRAM, -1]),
         ({"ActualQPS": 1e12}, ["1e+12"]),
         ({"ActualQPS": -5}, [-5]),

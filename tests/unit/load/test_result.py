@@ -65,13 +65,32 @@ GOOD = (HERE / "fortio-1.3.json").read_bytes()
             gzip.compress(GOOD, mtime=0)[:200],
             "the gzip data is damaged or truncated (Compressed file ended before the end-of-stream marker was reached)",
         ),
-        (b"\xff\xfe\x00", "is not text (byte 0 is not UTF-8)"),
+        (b"\xff\xfe", "the file is empty"),
+        (b"\xff\xfe\x00", "is damaged UTF-16 text, or was cut off (byte 2)"),
+        (
+            b"{\xff}",
+            "is neither UTF-8 nor UTF-16 text (byte 1 is 0xff, as in Latin-1 or another code page): save it as UTF-8",
+        ),
         (b"Requests/sec: 12\n", "is not JSON (line 1: Expecting value)"),
         (b"[]", "is not a fortio result but a JSON list; one file holds one run"),
         (b'{"latencies": 1, "b": 2}', "is not a fortio result: no DurationHistogram (it holds latencies, b)"),
         (b'{"DurationHistogram": {"Data": []}}', "is not a whole fortio result: DurationHistogram has no Count"),
-        (b'{"DurationHistogram": {"Count": "many"}}', "is not a whole fortio result: Count is 'many', not a number"),
-        (b'{"DurationHistogram": {"Count": 2.5}}', "is not a whole fortio result: Count is 2.5, not a whole number"),
+        (
+            b'{"DurationHistogram": {"Count": "many"}}',
+            "is not a whole fortio result: Count of DurationHistogram is 'many', not a number",
+        ),
+        (
+            b'{"DurationHistogram": {"Count": 2.5}}',
+            "is not a whole fortio result: Count of DurationHistogram is 2.5, not a whole number",
+        ),
+        (
+            b'{"DurationHistogram": "Count=3"}',
+            "is not a whole fortio result: DurationHistogram is text, not an object",
+        ),
+        (
+            b'{"DurationHistogram": {"Count": 3, "Data": 5}}',
+            "is not a whole fortio result: Data of DurationHistogram is 5, not a list of objects",
+        ),
         (
             b'{"DurationHistogram": {"Count": 3, "Data": [{"Start": 0, "End": 1, "Count": 2}]}}',
             "DurationHistogram does not add up: its buckets hold 2 requests, its Count is 3",

@@ -37,6 +37,23 @@ def test_how_it_ended_and_why_is_said_in_words(script, asked, said, tmp_path):
     made.stop()
 
 
+def test_its_folder_has_no_name_in_what_it_said(tmp_path):
+    made = Child("component", ["sh", "-c", "echo in $PWD/x"], tmp_path / "component.log", tmp_path)
+    made.wait(10)
+    assert made.said() == "in ./x\n"
+    assert made.tail() == "in ./x"
+    made.stop()
+
+
+def test_it_knows_no_proxy_of_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    made = child(tmp_path, "env | grep -ic _proxy=")
+    made.wait(10)
+    assert made.tail() == "0"
+    made.stop()
+
+
 def test_while_it_runs_it_says_so(tmp_path):
     made = child(tmp_path, "sleep 60")
     try:

@@ -9,6 +9,7 @@ import pytest
 from refused import refused
 
 from meshtrial.errors import RecordError, UsageError
+from meshtrial.records.columns import read_frame
 from meshtrial.records.store import StudyStore, check_checksums, read_json, write_json
 
 REQUESTS = pl.DataFrame({"latency_s": [0.1, 0.2], "ok": [True, False]})
@@ -36,6 +37,13 @@ def test_a_whole_run_is_read_back_and_verified(store, make_record):
     assert [r.run_id for r in store.records()] == [store.plan.runs[0].run_id]
     assert pl.read_parquet(folder / "latency.parquet").equals(REQUESTS)
     assert check_checksums(folder) == []
+
+
+def test_a_table_is_read_from_a_folder_whose_name_looks_like_a_pattern(tmp_path):
+    folder = tmp_path / "studies [1] {x} *?" / "mode=a"
+    folder.mkdir(parents=True)
+    REQUESTS.write_parquet(folder / "latency.parquet")
+    assert read_frame(folder / "latency.parquet").equals(REQUESTS)
 
 
 def test_a_run_is_written_once(store, make_record):

@@ -100,7 +100,21 @@ def test_the_forest_shows_the_rows_and_nothing_else(drawn, data):
     for row in primary:
         name = f"{row.treatment} (A/A twin)" if row.twin else row.treatment
         shown = table.filter(pl.col("response").str.starts_with(row.label), treatment=name)
-        assert shown.select("ratio", "low", "high").rows() == [(row.ratio, row.ci_low, row.ci_high)]
+        assert shown.select("ratio", "ratio low", "ratio high").rows() == [(row.ratio, row.ci_low, row.ci_high)]
+
+
+@pytest.mark.parametrize("name", ["forest", "answer"])
+def test_numbers_are_headed_by_their_unit_and_stand_in_no_other(added, name):
+    table = getattr(figures, name)(added).table
+    for row in [row for row in added.verdicts if row.response in added.plan.study.primary]:
+        shown = table.filter(pl.col("response").str.starts_with(row.label), treatment=wording.treatment(row))
+        scale, unit = (1e3, "ms") if row.response.startswith("latency") else (1e6, "µs/request")
+        found = shown.select(f"added / {unit}", f"added high / {unit}", f"margin / {unit}").row(0)
+        values = (row.difference, row.difference_high, row.margin if row.by_difference else None)
+        assert found == tuple(None if value is None else pytest.approx(value * scale) for value in values)
+        assert shown["margin / %"].to_list() == [None if row.by_difference else pytest.approx(100 * row.margin)]
+        other = {"ms": "µs/request", "µs/request": "ms"}[unit]
+        assert shown.select(f"added / {other}", f"added low / {other}").row(0) == (None, None)
 
 
 def test_added_milliseconds_are_those_of_the_rows(drawn, data):
@@ -219,7 +233,7 @@ def test_what_the_baseline_has_none_of_is_drawn_as_what_is_added(data):
     named = {row["treatment"]: row for row in figure.table.iter_rows(named=True)}
     assert named["sidecar+mtls"]["ratio"] is None
     row = row_of(data, "sidecar+mtls", "data_plane_cpu_s_per_request")
-    assert named["sidecar+mtls"]["difference"] == row.difference
+    assert named["sidecar+mtls"]["added / µs/request"] == pytest.approx(row.difference * 1e6)
 
 
 def test_a_verdict_of_what_is_added_is_drawn_on_its_own_axis_with_its_margin(added):

@@ -183,6 +183,9 @@ def test_the_verdict_comes_first_unless_something_failed(page, tmp_path):
     assert page.index('id="Verdict"') < page.index('id="Parameters"')
     error = new_output("error", ename="UsageError", evalue="no", traceback=["no"])
     first, last = new_markdown_cell("# T"), new_markdown_cell("## Verdict")
+    growth, verdict = new_markdown_cell("## Growth"), code("verdict()", tags=["verdict"])
+    text = export(tmp_path, [first, growth, new_markdown_cell("## Verdict"), verdict])
+    assert text.index('id="Verdict"') < text.index('id="Growth"')
     text = export(tmp_path, [first, new_markdown_cell("## Parameters"), code("a", error, tags=["parameters"]), last])
     assert text.index('id="Parameters"') < text.index('id="Verdict"')
 
@@ -222,13 +225,13 @@ def test_code_stays_where_it_failed(tmp_path):
 
 def test_of_the_opening_the_question_stays_and_the_rest_is_folded(tmp_path):
     opening = "# T\n\n**Question.** What?\n\n**For whom.** For you.\n\n**How long.** Long.\n\nMore."
-    text = export(tmp_path, [new_markdown_cell(opening), new_markdown_cell("## Verdict")])
+    text = export(tmp_path, [new_markdown_cell(opening), new_markdown_cell("## Verdict"), new_markdown_cell("## Next")])
     fold = re.search(r'<details class="mt-fold">.*?</details>', text, flags=re.DOTALL).group()
     assert "About this study" in fold
     assert '<span class="mt-holds">for whom, how long</span>' in fold
     assert "For you." in fold
     assert "More." in fold
-    assert text.index("What?") < text.index("About this study") < text.index('id="Verdict"')
+    assert text.index("What?") < text.index('id="Verdict"') < text.index("About this study") < text.index('id="Next"')
 
 
 def test_what_is_said_of_parameters_before_they_are_set_is_folded(tmp_path):
@@ -260,6 +263,20 @@ def test_the_folder_of_a_recorded_study_is_named_without_the_way_to_it(tmp_path)
     said = html_text(re.sub(r"<[^>]+>", "", text))
     assert 'study_dir = "ambient_vs_no_mesh/20261121T0-abc"' in said
     assert "someone" not in text
+
+
+def test_no_folder_of_this_machine_is_on_the_page(tmp_path, monkeypatch):
+    monkeypatch.setenv("MESHTRIAL_DATA", "/home/someone/my studies [1]")
+    given = "cluster_file = '/home/someone/clusters/mine.yaml'\nversions = 'a=/home/someone/bin/envoy,b=x.yaml'"
+    printed = "study /home/someone/my studies [1]/x/20261121T0-abc, plan 1\n/home/someone/clusters/mine.yaml: read\n"
+    output = new_output("stream", name="stdout", text=printed)
+    cells = [code(given, tags=["injected-parameters"]), code("run()", output)]
+    text = export(tmp_path, [new_markdown_cell("# T"), *cells])
+    said = html_text(re.sub(r"<[^>]+>", "", text))
+    assert "someone" not in text
+    assert "cluster_file = 'mine.yaml'\nversions = 'a=envoy,b=x.yaml'" in said
+    assert "study x/20261121T0-abc, plan 1" in said
+    assert "mine.yaml: read" in said
 
 
 def test_what_was_printed_line_by_line_is_folded_as_one(tmp_path):

@@ -56,9 +56,9 @@ def test_the_tables_say_where_and_how_much(divided):
 
 
 def test_they_stand_in_the_report(divided):
-    shown = tables.validity(divided(1.5, 3.0))
-    assert "Where the blocks were run" in shown.html
-    assert "the effect is not the same everywhere" in shown.text
+    data = divided(1.5, 3.0)
+    assert "Where the blocks were run" in tables.validity(data).html
+    assert "the effect is not the same everywhere" in tables.trust(data).text
 
 
 def test_an_effect_that_differs_between_places_warns_and_keeps_its_verdict(divided):

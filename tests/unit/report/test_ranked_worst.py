@@ -52,8 +52,8 @@ def test_what_it_used_is_as_measured(failing):
 
 def test_pages_and_figures_say_it_and_bear_the_open_end(failing):
     count, data = failing
-    shown = tables.validity(data).text
-    assert f"{count} failures may be the treatment's own" in shown
+    shown = tables.trust(data).text
+    assert f"{count} of {count} failures may be the treatment's own" in shown
     assert "ranked behind every other latency of the block" in shown
     if count == 5:
         assert f"{LAST} is slower at p50 (at least +0." in wording.to_ascii(tables.headline(data))

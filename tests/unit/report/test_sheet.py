@@ -26,7 +26,7 @@ def test_names_stand_beside_their_rows_where_there_is_room_else_over_them():
 def test_as_many_keys_stand_on_a_line_as_fit_and_a_panel_grows_by_its_lines():
     short, long = ["none", "sidecar"], ["none", "a very long name of a treatment"]
     assert WIDE.columns(short) == 4
-    assert NARROW.columns(short) == 3
+    assert NARROW.columns(short) == 2
     assert NARROW.columns(long) == 1
     assert WIDE.columns([]) == 4
     # A panel grows by the lines of its key.
@@ -55,7 +55,23 @@ def test_what_a_line_holds_a_heading_takes_and_how_close_ticks_come_is_a_matter_
     assert NARROW.holds("istio+mtls", "4.58×", "▲ slower, material")
     assert NARROW.wrapped("200rps · CPU a request of app and data plane").count("\n") == 1
     assert WIDE.wrapped("p50 latency / ms") == "p50 latency / ms"
-    assert (NARROW.ticks, WIDE.ticks) == (5, 8)
+    assert (NARROW.ticks, WIDE.ticks) == (4, 8)
+
+
+def test_headings_and_keys_break_where_they_are_longer_than_the_sheet_also_behind_the_parts_of_a_name():
+    figure, (axes,) = NARROW.panels([2.0])
+    axes.set_title("achieved rate, worst run / % of asked")
+    axes.set_xlabel("position in the block; bars are medians")
+    axes.text(0, 0, "a remark in the drawing that has a place of its own")
+    NARROW.key(axes, palette.looks_of("none", None, ["none", "istio-ambient+waypoint+observability"]).values())
+    NARROW.fit(figure)
+    assert axes.get_title().count("\n") == axes.get_xlabel().count("\n") == 1
+    assert axes.texts[0].get_text().count("\n") == 0
+    named = axes.get_legend().get_texts()[1].get_text()
+    assert named.replace("\n", "") == "istio-ambient+waypoint+observability"
+    assert "+\n" in named
+    figure.canvas.draw()
+    assert all(text.get_window_extent().x1 <= figure.bbox.x1 for text in axes.get_legend().get_texts())
 
 
 def test_names_beside_rows_take_their_width_from_a_heading():

@@ -30,7 +30,7 @@ def test_the_numbers_are_those_of_each_study(data, other):
     for name, study in (("A", data), ("B", other)):
         own = figures.forest(study).table
         mine = both.filter(both["treatment"].str.contains(f" {name}"))
-        for column in ("ratio", "low", "high", "verdict"):
+        for column in ("ratio", "ratio low", "ratio high", "verdict"):
             assert sorted(mine[column].to_list()) == sorted(own[column].to_list())
 
 

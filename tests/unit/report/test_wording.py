@@ -123,6 +123,13 @@ def test_the_effect_of_the_verdict_comes_first_and_the_other_beside_it(row):
     assert wording.effect_interval(of_difference) == wording.added_interval(of_difference) != ""
 
 
+def test_an_interval_without_ends_has_no_brackets(row):
+    whole = {"n_blocks": 8, "ratio": 1.1, "ci_low": 1.05, "ci_high": 1.2}
+    assert wording.effect_in_full(row(**whole)) == "+10.0\u00a0% (+5.0 to +20.0\u00a0%)"
+    assert wording.effect_in_full(row(**whole | {"ci_low": None, "ci_high": None})) == "+10.0\u00a0%"
+    assert wording.effect_in_full(row(**whole | {"ci_low": None})) == "+10.0\u00a0% (at most +20.0\u00a0%)"
+
+
 def test_the_margin_of_a_difference_is_said_as_the_part_that_decides(row):
     typical = {"scale": "difference", "baseline_value": 1e-3}
     assert wording.margin(row(**typical, margin=1e-4, margin_relative=0.1)) == "10\u00a0%"

@@ -12,6 +12,7 @@ from meshtrial.records.schema import ComponentUsage
 from meshtrial.records.store import StudyStore, check_checksums
 from meshtrial.run import measured
 from meshtrial.run.measured import carry_out
+from meshtrial.run.quiet import Waited
 
 
 class Broken(pretended.Testbed):
@@ -28,6 +29,13 @@ def test_the_evidence_of_a_failure_lies_beside_the_runs_logs(tmp_path: Path, sma
     folder = store.folder(record.run_id, 1)
     assert (folder / "logs" / "failed-x-events.txt").read_text() == "everything\nthat happened\n"
     assert check_checksums(folder) == []
+
+
+def test_what_a_run_waited_for_is_in_its_record(tmp_path: Path, small_plan: Plan):
+    store = StudyStore.create(tmp_path, small_plan, {})
+    for planned, waited in zip(small_plan.runs, (Waited(14.0, 0.5, 0.02), None), strict=False):
+        (record,) = carry_out(store, Broken(), [planned], 2, waited)  # type: ignore[arg-type]
+        assert record.extra.get("waited") == (waited and {"seconds": 14.0, "before": 0.5, "after": 0.02})
 
 
 def test_a_long_log_keeps_both_of_its_ends():

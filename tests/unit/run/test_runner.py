@@ -6,10 +6,11 @@ import re
 import pytest
 
 from meshtrial.design.plan import make_plan
-from meshtrial.design.study import Load
+from meshtrial.design.study import Gates, Load
 from meshtrial.inference.sequential import blocks_in_a_row
 from meshtrial.records.store import StudyStore
 from meshtrial.run import runner
+from meshtrial.testbed.base import Others
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def told(make_study, make_record, monkeypatch, tmp_path):
     monkeypatch.setattr(runner.time, "monotonic", lambda: now[0])
     plan = make_plan(make_study(blocks=2, loads=(Load(100, 4, 2.0, warmup_s=1.0),)))
 
-    def carry_out(store, _testbed, together, attempt):
+    def carry_out(store, _testbed, together, attempt, _waited):
         (planned,) = together
         now[0] = next(clock) + 8.0
         bad = planned == plan.runs[0] and attempt == 1
@@ -62,7 +63,7 @@ def test_a_failure_that_may_be_the_treatments_own_is_told_and_not_repeated(
 ):
     plan = make_plan(make_study(blocks=2, own_failures="ranked"))
 
-    def carry_out(store, _testbed, together, attempt):
+    def carry_out(store, _testbed, together, attempt, _waited):
         (planned,) = together
         record = make_record(plan, planned, {}, attempt=attempt, fail="late" if planned == plan.runs[0] else "")
         store.finish(store.begin(planned.run_id, attempt), record, None)
@@ -85,3 +86,45 @@ def test_what_was_recorded_before_is_not_announced_again(told):
     assert lines[0].startswith("[3/6] 12 s left, ")
     assert "block 2/2" in lines[0]
     assert lines[-1].startswith("[6/6] 3 runs in ")
+
+
+def test_the_first_run_and_repeats_wait_for_a_quiet_machine(make_study, make_record, monkeypatch, tmp_path):
+    plan = make_plan(make_study(blocks=3, gates=Gates(foreign_load=0.25)))
+    bad, asked, waited, lines = plan.runs[3:5], list[float](), dict[tuple[str, int], float](), list[str]()
+    shares = iter((0.2, 0.4, 0.3, 0.1))
+
+    def watch(seconds: float) -> Others:
+        asked.append(seconds)
+        return Others(next(shares))
+
+    def carry_out(store, _testbed, together, attempt, found):
+        (planned,) = together
+        record = make_record(plan, planned, {}, attempt=attempt, fail="x" if planned in bad and attempt == 1 else "")
+        store.finish(store.begin(planned.run_id, attempt), record, None)
+        if found is not None:
+            waited[planned.run_id, attempt] = found.before
+        return [record]
+
+    monkeypatch.setattr(runner, "carry_out", carry_out)
+    store = StudyStore.create(tmp_path, plan, {})
+    runner.execute(store, None, lines.append, watch=watch)
+    assert asked == [2.0] * 4  # once before the first run; three times before the block's repeats
+    assert waited == {(planned.run_id, 2): 0.4 for planned in bad}
+    said = [line.split(" ")[0] for line in lines]
+    assert said.index("quiet") > said.index("other") > said.index(bad[1].run_id)
+    runner.execute(store, None, lines.append, watch=watch)
+    assert len(asked) == 4  # nothing was left to run
+
+
+def test_a_plan_without_that_check_watches_nothing(make_study, make_record, monkeypatch, tmp_path):
+    plan = make_plan(make_study(blocks=1, gates=Gates(foreign_load=None)))
+
+    def carry_out(store, _testbed, together, attempt, waited):
+        assert waited is None
+        record = make_record(plan, together[0], {}, attempt=attempt)
+        store.finish(store.begin(record.run_id, attempt), record, None)
+        return [record]
+
+    monkeypatch.setattr(runner, "carry_out", carry_out)
+    runner.execute(StudyStore.create(tmp_path, plan, {}), None, lambda _: None, watch=None)
+    runner.execute(StudyStore.create(tmp_path / "2", plan, {}), None, lambda _: None, watch=lambda _: 1 / 0)

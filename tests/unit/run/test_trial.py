@@ -1,14 +1,23 @@
 """What a study says before it begins, and what is said of one that broke off."""
 
 import shutil
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from commandline import SAMPLE
 from refused import refused
+from unit import pretended
 
-from meshtrial.errors import MissingToolError
+from meshtrial.design.foreseen import foreseen
+from meshtrial.design.plan import make_plan
+from meshtrial.design.study import Gates
+from meshtrial.errors import MissingToolError, UsageError
+from meshtrial.records import packed
 from meshtrial.records.store import StudyStore
-from meshtrial.run.trial import Trial, go_on, kept
+from meshtrial.run import trial
+from meshtrial.run.quiet import PATIENCE
+from meshtrial.run.trial import HANDOFF, LOOK, Trial, go_on, kept
 
 
 @pytest.fixture
@@ -34,6 +43,26 @@ def test_one_that_goes_on_says_it_of_what_is_missing(broken_off):
     assert said.startswith("ambient_vs_no_mesh: 10 of 24 runs, 3 treatments in 8 blocks; ")
 
 
+def test_what_a_plan_cannot_answer_is_told_before_its_first_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path))
+    study, told = Trial("ambient_vs_no_mesh", {"rps": 1000, "blocks": 4}), list[str]()
+    monkeypatch.setattr(trial, "make_testbed", lambda *_: Watched())
+    monkeypatch.setattr(trial, "environment", lambda *_: {"testbed": {}})
+
+    def execute(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trial, "execute", execute)
+    monkeypatch.setattr(Watched, "problems", ())
+    with pytest.raises(KeyboardInterrupt):
+        study.run(told.append)
+    limits = foreseen(study.plan.study)
+    assert [limit.kind for limit in limits] == ["percentile", "difference", "equivalence"]
+    assert told[1:4] == [limit.sentence for limit in limits]
+    assert told[0].startswith("study ")
+    assert told[4].startswith("0 of 16 runs are recorded")
+
+
 @pytest.mark.parametrize("given", [{"study_dir": str(SAMPLE)}, {"study_dir": str(SAMPLE), "run_missing": False}])
 def test_where_nothing_is_measured_nothing_is_announced(given):
     assert Trial("ambient_vs_no_mesh", given).announced() == ""
@@ -43,6 +72,43 @@ def test_of_one_that_broke_off_it_is_said_what_is_kept_and_what_goes_on(broken_o
     store = StudyStore.open(broken_off)
     assert kept(store) == f"14 of 24 runs are recorded, 4 of 8 blocks, in {broken_off}"
     assert go_on(store) == f"meshtrial run ambient_vs_no_mesh -p study_dir={broken_off}"
+
+
+class Watched(pretended.Testbed):
+    """A testbed that is asked to watch the machine, and cannot start."""
+
+    problems = ("no fortio",)
+
+    def __init__(self) -> None:
+        self.asked: list[Path | None] = []
+        self.recover = self.close = self.nothing
+
+    def watch(self, begun: Path | None = None) -> None:
+        self.asked.append(begun)
+
+    def preflight(self, _: object) -> tuple[str, ...]:
+        return self.problems
+
+
+def test_the_machine_is_watched_from_the_beginning_where_a_check_asks_for_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path))
+
+    def asked(**environment: str) -> list[Path | None]:
+        bed = Watched()
+        monkeypatch.setattr(trial, "make_testbed", lambda *_: bed)
+        with monkeypatch.context() as changed, refused(MissingToolError, "no fortio"):
+            for name, value in environment.items():
+                changed.setenv(name, value)
+            study.run(lambda _: None)
+        return bed.asked
+
+    study = Trial("ambient_vs_no_mesh", {"blocks": 2})
+    assert asked() == [None]
+    # A command hands over what it saw before the kernel started.
+    assert asked(**{HANDOFF: str(tmp_path / "handoff.json")}) == [tmp_path / LOOK]
+    assert asked(**{PATIENCE: "0"}) == []
+    study.plan = make_plan(replace(study.plan.study, gates=Gates(foreign_load=None)))
+    assert asked() == []
 
 
 @pytest.mark.linux
@@ -72,3 +138,60 @@ def test_a_damaged_run_of_one_that_goes_on_is_set_aside_and_made_again(broken_of
     assert told[0] == aside
     assert aside.startswith(f"{broken_off}/runs/{name}/run.json: cannot be read (")
     assert aside.endswith(f"): set aside as {broken_off}/damaged/{name}, and made again")
+
+
+def test_a_session_finds_its_files_again_and_no_record_names_where_they_lie(tmp_path, monkeypatch):
+    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path / "my data"))
+    file = tmp_path / "alice" / "cluster.yaml"
+    file.parent.mkdir()
+    file.write_text("app_cpu: 500m")
+    seen: list[dict[str, object]] = []
+
+    def cluster(plan, recorded):
+        seen.append(dict(plan.study.options))
+        return Waiting()
+
+    monkeypatch.setattr(trial, "make_testbed", cluster)
+    monkeypatch.chdir(file.parent)
+    given = {"backend": "kubernetes", "cluster_file": "cluster.yaml", "treatments": "none", "blocks": 2}
+    with pytest.raises(KeyboardInterrupt):
+        Trial("ambient_vs_no_mesh", given).run(lambda _: None)
+    (study,) = (tmp_path / "my data" / "ambient_vs_no_mesh").iterdir()
+    monkeypatch.chdir(tmp_path)
+    told: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        Trial("ambient_vs_no_mesh", {"study_dir": str(study)}).run(told.append)
+    assert told[-1].endswith(
+        f"; meshtrial run ambient_vs_no_mesh -p study_dir='my data/ambient_vs_no_mesh/{study.name}' goes on"
+    )
+    assert [options["parameters"]["cluster_file"] for options in seen] == [str(file)] * 2
+    assert [options["cluster"] for options in seen] == [{"app_cpu": "500m"}] * 2
+    assert [path.name for path in packed.files(study) if "alice" in path.read_text()] == []
+    # Moved: the new place is given, and kept for the next session.
+    moved = file.rename(tmp_path / "moved.yaml")
+    with pytest.raises(KeyboardInterrupt):
+        Trial("ambient_vs_no_mesh", {"study_dir": str(study), "cluster_file": str(moved)}).run(lambda _: None)
+    assert StudyStore.open(study).here == {"cluster_file": str(moved)}
+    moved.write_text("app_cpu: 1")
+    with refused(UsageError, names=["cluster_file", moved, "app_cpu", "study_dir"]):
+        Trial("ambient_vs_no_mesh", {"study_dir": str(study)}).run(lambda _: None)
+
+
+class Waiting(pretended.Testbed):
+    """A cluster that is interrupted at its first block."""
+
+    name = "kubernetes"
+
+    def preflight(self, study):
+        return ()
+
+    def environment(self):
+        return {}
+
+    def deploy(self, treatment, load, app):
+        raise KeyboardInterrupt
+
+    recover = close = pretended.Testbed.nothing
+
+    def watch(self, begun=None):
+        return None

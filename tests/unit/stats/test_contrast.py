@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -281,6 +282,9 @@ def test_six_against_six_completely_apart() -> None:
     assert result.confidence == pytest.approx(1 - 38 / 924)
     assert result.ci_low > 1
     assert codes(result) == ["order-unknown"]
+    known = compare_unpaired([20, 21, 22, 23, 24, 25], [10, 10.5, 11, 11.5, 12, 12.5], order_known=True)
+    assert replace(known, warnings=result.warnings) == result
+    assert codes(known) == []
 
 
 def test_the_table_of_mann_and_whitney() -> None:

@@ -9,13 +9,16 @@ from scipy.stats import permutation_test, rankdata
 
 from meshtrial.errors import UsageError
 from meshtrial.stats.diagnostics import (
+    Drift,
     all_dependent,
     autocorrelation,
     baseline_modes,
     carry_over,
+    change_text,
     dependent_blocks,
     diagnose,
     drift,
+    drift_of,
     kruskal,
     lag_one,
     log_table,
@@ -67,6 +70,26 @@ def test_drift() -> None:
     assert "+" in drift(named(np.exp(drifting)), times)[0].message
     assert "drift by -" in drift(named(np.exp(-drifting)), times)[0].message
     assert drift(named(np.exp(values)), times) == ()
+    # A line in logs, whatever the treatments' own levels are, is found as it is.
+    when = np.stack(list(times.values()), axis=1)
+    line = drift_of(named(np.exp(np.arange(when.shape[1]) + 0.4 * when / np.ptp(when))), times)
+    assert line.correlation > 0.9
+    assert line.size == pytest.approx(0.4, rel=0.1)
+    assert drift_of(named(np.ones(when.shape)), times) == Drift(0.0, 0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("size", "scale", "text"),
+    [
+        (math.log(1.25), "ratio", "+25.0%"),
+        (math.log(1.0002), "ratio", "+0.02%"),
+        (-0.0004, "ratio", "-0.04%"),
+        (0.0, "ratio", "+0.0%"),
+        (-0.00123, "difference", "-0.00123"),
+    ],
+)
+def test_a_change_is_said_with_a_digit_that_is_not_zero(size, scale, text) -> None:
+    assert change_text(size, scale) == text
 
 
 def test_position() -> None:

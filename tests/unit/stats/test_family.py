@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -248,6 +249,7 @@ def test_unpaired() -> None:
     assert a.p_adjusted == pytest.approx(2 * 2 / 924)
     assert b.verdict.label != "slower"
     assert all(r.warnings[0].code == "order-unknown" for r in (a, b))
+    assert all(r.warnings == () for r in analyse_family(values, replace(family, order_known=True)))
     # Runs of a saturated treatment are not compared, and still count.
     values["b"] = 9 * values["b"]
     a, b = analyse_family(values, family, saturated={"b": "4 of 5 runs of b did not deliver the asked rate"})

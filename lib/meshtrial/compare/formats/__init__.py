@@ -7,17 +7,19 @@ module names.
 
 from __future__ import annotations
 
-import re
+import json
 from pathlib import Path
 
-from meshtrial.compare.formats import ghz, hey, k6, locust, nighthawk, oha, vegeta, wrk2
-from meshtrial.compare.formats.source import Format, Source
-from meshtrial.load.files import InputFileError
-from meshtrial.load.recorded import Recorded, read_recorded
+from meshtrial.compare.formats import fortio, ghz, hey, k6, locust, nighthawk, oha, vegeta, wrk2
+from meshtrial.compare.formats.source import Format, Source, few, several_runs
+from meshtrial.compare.formats.unread import refuse_unread
+from meshtrial.load.recorded import Recorded
 
 FORMATS: tuple[Format, ...] = (
+    fortio.LOG,
     k6.STREAM,
     vegeta.STREAM,
+    fortio.RESULT,
     k6.SUMMARY,
     vegeta.REPORT,
     oha.SUMMARY,
@@ -33,45 +35,40 @@ FORMATS: tuple[Format, ...] = (
     vegeta.HISTOGRAM,
 )
 
-# What is known and carries too little: how it begins, and what does carry enough.
-_TOO_LITTLE = (
-    (r"Summary:\s+Success rate:", "is oha's text: run oha with --output-format json (once --json)"),
-    (r"Summary:\s+(Count|Name):", "is ghz's text: run ghz with -O json"),
-    (r"duration \(ms\),status,error", "is ghz's CSV, which does not say when or how it was run: run ghz with -O json"),
-    (
-        r"Requests +\[total, rate",
-        "is vegeta's text, which is rounded: vegeta encode --to json keeps every request",
-    ),
-    (
-        r"(execution: local|/\\)|[\s\S]*(checks_total|http_req_duration)\.\.\.",
-        "is k6's text, which is rounded: run k6 with --summary-export=FILE or --out json=FILE",
-    ),
-    (r"metric_name,timestamp,metric_value", "is k6's CSV: run k6 with --out json=FILE"),
-    (r"Timestamp,User Count,Type,Name", "is Locust's history: give the file beside it that ends in _stats.csv"),
-    (r"Method,Name,Error,Occurrences", "is Locust's list of failures: give the file beside it that ends in _stats.csv"),
-    (r"Count,Message,Traceback,Nodes", "is Locust's list of exceptions: give the file that ends in _stats.csv"),
-    (r"Type +Name +# reqs", "is Locust's text, which is rounded: run Locust with --csv NAME or --json"),
-    (r"Nighthawk - A layer 7 protocol", "is Nighthawk's text: run Nighthawk with --output-format json"),
-)
+_TEXTS = (wrk2.FORMAT, hey.TEXT, vegeta.HISTOGRAM)
 
 
 def read_file(path: Path, sample_floor: float) -> Recorded:
-    """Read a file of any form that is known: fortio's results and access logs, and those of :data:`FORMATS`."""
+    """Read a file of any form that is known."""
     source = Source.read(path)
-    for known in FORMATS:
-        if known.recognises(source):
-            return known.read(source, sample_floor)
-    for begin, said in _TOO_LITTLE:
-        if re.match(begin, source.head):
-            raise InputFileError(path, said)
-    if source.data[:400].count(b"Result") and b"Attack" in source.data[:400] and b"\x00" in source.data[:400]:
-        raise InputFileError(path, "is vegeta's binary: vegeta encode --to json FILE > FILE.json")
-    if source.data.startswith(b"PAR1") or path.suffix in (".csv", ".parquet"):
-        raise InputFileError(
-            path, "is a table; give it as one (--table FILE; in Python compare_table), and name its treatments"
-        )
-    try:
-        return read_recorded(path, sample_floor)
-    except (AttributeError, TypeError) as error:
-        # JSON of the right names and the wrong shapes: somebody else's file, or one that was edited.
-        raise InputFileError(path, f"is not a whole fortio result: a field has another shape ({error})") from error
+    known = next((form for form in FORMATS if form.recognises(source)), None)
+    if known is None:
+        refuse_unread(source)
+        _refuse_results(source)
+        known = fortio.RESULT  # whose reader says what its JSON lacks
+    elif not known.stream:
+        _require_one_run(source, known)
+    return known.read(source, sample_floor)
+
+
+def _require_one_run(source: Source, known: Format) -> None:
+    """Refuse several JSON documents, and several texts or tables, also of different generators."""
+    if not known.once:
+        source.require_one_document()
+        return
+    lines: dict[int, str] = {}
+    for form in _TEXTS if known in _TEXTS else (known,):
+        lines |= source.lines_like(form.once)
+    if len(lines) > 1:
+        begins = few([*dict.fromkeys(lines.values())])
+        raise several_runs(source.path, len(lines), f"lines {few(sorted(lines))} begin with {begins}")
+
+
+def _refuse_results(source: Source) -> None:
+    """Refuse a list of results, and results of which the first was cut off."""
+    results = source.document if isinstance(source.document, list) else []
+    parts = [Source(source.path, json.dumps(result).encode()) for result in results[:2]]
+    if len(parts) > 1 and all(any(form.recognises(part) for form in FORMATS) for part in parts):
+        raise several_runs(source.path, len(results), f"a list of {len(results)} JSON documents")
+    if source.document is None:
+        source.require_one_document()

@@ -1,7 +1,7 @@
 """ghz's JSON (``-O json``): a summary, and every call of the first million; nanoseconds.
 
 Where all calls are there, their exact quantiles are taken, of those without an error; else ghz's own percentiles, which
-are of those too (runner/reporter.go of bojand/ghz).
+are of those too, unless ghz had ``--count-errors`` (runner/reporter.go of bojand/ghz).
 Limits: a call's time is that of its end, so the run began up to one latency before the first.
 """
 
@@ -21,7 +21,12 @@ def _read(source: Source, sample_floor: float) -> Recorded:
     whole = source.fields("JSON of ghz")
     options, calls = whole.inside("options"), whole.objects("details")
     total, count = whole.number("total"), whole.integer("count") or 0
-    failed = sum(whole.counts("errorDistribution").values())
+    errors = whole.counts("errorDistribution")
+    # A run by time ends by closing its connections, and ghz counts the calls that this breaks off as errors: at the
+    # most one for each worker.
+    closed = sum(n for reason, n in errors.items() if "is closing" in reason)
+    under_way = min(closed, options.integer("concurrency") or 0) if whole.text("endReason") == "timeout" else 0
+    good = count - sum(errors.values())
     asked = options.number("rps") or options.number("qps") or None
     every = count > 0 and len(calls) == count
     ends = [moment for call in calls if (moment := parse_time_ns(call.text("timestamp") or "")) is not None]
@@ -44,10 +49,10 @@ def _read(source: Source, sample_floor: float) -> Recorded:
     return recorded(
         source,
         "ghz" if every else "ghz summary",
-        _of_calls(source, calls, sample_floor) if every else _of_summary(source, whole, count - failed, sample_floor),
+        _of_calls(source, calls, sample_floor) if every else _of_summary(source, whole, good, sample_floor),
         settings,
-        requests=count,
-        failed=failed,
+        requests=count - under_way,
+        failed=sum(errors.values()) - under_way,
         notes=(f"{whose}; latency runs from the send: {held}",),
         further="" if every else "ghz keeps every call of the first million in its JSON",
     )
@@ -71,8 +76,11 @@ def _of_summary(source: Source, whole: Fields, good: int, sample_floor: float) -
         if share is not None and latency is not None:
             percentiles[f"p{share}"] = Reading(latency * _NS)
     # Its average is over failed calls too, so it is left out.
-    slowest = reading(whole, "slowest", _NS)
-    return of_percentiles(source, percentiles, good, sample_floor, largest=slowest, failed_inside=False)
+    fastest, slowest = reading(whole, "fastest", _NS), reading(whole, "slowest", _NS)
+    inside = whole.inside("options").flag("count-errors") is True
+    return of_percentiles(
+        source, percentiles, good, sample_floor, smallest=fastest, largest=slowest, failed_inside=inside
+    )
 
 
 FORMAT = Format("ghz", holding("latencyDistribution", "statusCodeDistribution", "count"), _read)

@@ -2,7 +2,8 @@
 
 Both have seconds with four decimals, so a latency is known to 0.1 ms (requester/print.go and report.go of rakyll/hey).
 Limits: requests without an answer are counted in the text only; percentiles and CSV stop at the first million, by which
-hey also divides; neither says the asked rate, the connections, or when the run began.
+hey also divides; neither says the asked rate, the connections, or when the run began. An answer whose body broke off is
+an answer to hey (makeRequest in requester/requester.go drops that error).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import re
 
 from meshtrial.compare.formats.latencies import Reading, of_percentiles, of_requests, recorded
-from meshtrial.compare.formats.source import Format, Source, beginning
+from meshtrial.compare.formats.source import Format, Source, beginning, with_line
 from meshtrial.load.files import InputFileError
 from meshtrial.load.recorded import Recorded
 from meshtrial.load.settings import LoadSettings
@@ -18,7 +19,7 @@ from meshtrial.load.settings import LoadSettings
 _STEP_S = 1e-4
 _KEPT = 1_000_000
 _COLUMNS = "response-time,DNS+dialup,DNS,Request-write,Response-delay,Response-read"
-_BEGIN = re.compile(r"^Summary:\s+Total:\s+[\d.]+ secs", re.MULTILINE)
+_BEGIN = r"^Summary:\s+Total:\s+[\d.]+ secs"
 _SUMMARY = re.compile(r"^ *(Total|Slowest|Fastest|Average):\s+([\d.]{1,20}) secs", re.MULTILINE)
 _RATE = re.compile(r"^ *Requests/sec:\s+([\d.]{1,20})", re.MULTILINE)
 _SIZE = re.compile(r"^ *Size/request:\s+(\d{1,18}) bytes", re.MULTILINE)
@@ -54,11 +55,12 @@ def _read_text(source: Source, sample_floor: float) -> Recorded:
         body_bytes=float(size[1]) if size else None,
     )
     mean = _reading(source, summary["Average"]) if whole else None
+    smallest = _reading(source, summary["Fastest"]) if "Fastest" in summary else None
     largest = _reading(source, summary["Slowest"])
     return recorded(
         source,
         "hey",
-        of_percentiles(source, percentiles, good, sample_floor, mean=mean, largest=largest),
+        of_percentiles(source, percentiles, good, sample_floor, smallest=smallest, mean=mean, largest=largest),
         settings,
         requests=answered + lost,
         failed=answered - good + lost,
@@ -98,5 +100,5 @@ def _reading(source: Source, text: str) -> Reading:
     return Reading(_number(source, text), _STEP_S)
 
 
-TEXT = Format("hey", lambda source: _BEGIN.search(source.head) is not None, _read_text)
-TABLE = Format("hey CSV", beginning(re.escape(_COLUMNS)), _read_table)
+TEXT = Format("hey", with_line(_BEGIN), _read_text, once=(_BEGIN, r"^Status code distribution:"))
+TABLE = Format("hey CSV", beginning(re.escape(_COLUMNS)), _read_table, once=(f"^{re.escape(_COLUMNS)}",))

@@ -14,8 +14,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from meshtrial.compare.formats.latencies import of_percentiles, reading, readings, recorded, recorded_requests
-from meshtrial.compare.formats.source import Format, Source
+from meshtrial.compare.formats.latencies import (
+    of_percentiles,
+    reading,
+    readings,
+    recorded,
+    recorded_requests,
+    refuse_repeated,
+)
+from meshtrial.compare.formats.source import Format, Source, several_runs
 from meshtrial.load.fields import Fields
 from meshtrial.load.files import InputFileError
 from meshtrial.load.gotime import parse_time_ns
@@ -35,7 +42,9 @@ _LOOP = (
 def _is_summary(source: Source) -> bool:
     if source.holds("metrics", "root_group"):
         return True
-    return source.holds("results", "metadata") and _version(source.fields("")) is not None
+    if not source.holds("results", "metadata") or not isinstance(source.document["metadata"], dict):
+        return False
+    return not {"k6_version", "k6Version"}.isdisjoint(source.document["metadata"])
 
 
 def _is_stream(source: Source) -> bool:
@@ -69,9 +78,18 @@ def _read_summary(source: Source, sample_floor: float) -> Recorded:
     median = reading(trend, "med", _MS)
     percentiles |= {} if median is None else {"p50": median}
     ended = parse_time_ns(whole.inside("metadata").text("generated_at") or "")
-    mean, largest = reading(trend, "avg", _MS), reading(trend, "max", _MS)
+    smallest, mean, largest = (reading(trend, called, _MS) for called in ("min", "avg", "max"))
     good = None if requests is None else requests - (failed or 0)
-    told = of_percentiles(source, percentiles, good, sample_floor, mean=mean, largest=largest, failed_inside=not apart)
+    told = of_percentiles(
+        source,
+        percentiles,
+        good,
+        sample_floor,
+        smallest=smallest,
+        mean=mean,
+        largest=largest,
+        failed_inside=not apart,
+    )
     settings = LoadSettings(
         generator="k6",
         client="grpc" if name == _TRENDS[1] else None,
@@ -150,9 +168,12 @@ def _read_stream(source: Source, sample_floor: float) -> Recorded:
     name = next((name for name in _TRENDS if f'"{name}"'.encode() in source.data), None)
     if name is None:
         raise InputFileError(source.path, f"is a {_STREAM} without {' or '.join(_TRENDS)}: no request was made")
-    latencies, good, ends, protocols = [], [], [], set()
+    latencies, good, ends, protocols, declared = [], [], [], set(), 0
     for line in source.lines(_STREAM, f'"{name}"'.encode()):
-        if line.data.get("type") != "Point" or line.data.get("metric") != name:
+        if line.data.get("metric") != name:
+            continue
+        declared += line.data.get("type") == "Metric"
+        if line.data.get("type") != "Point":
             continue
         point = line.inside("data")
         tags = point.inside("tags")
@@ -163,8 +184,11 @@ def _read_stream(source: Source, sample_floor: float) -> Recorded:
         good.append(_is_good(tags.data, grpc=name == _TRENDS[1]))
         ends.append(end)
         protocols.add(tags.text("proto"))
+    if declared > 1:
+        raise several_runs(source.path, declared, f"the metric {name} is declared {declared} times")
     if not latencies:
         raise InputFileError(source.path, f"holds no sample of {name}")
+    refuse_repeated(source, ends, latencies)
     starts = [end - round(latency * 1e9) for end, latency in zip(ends, latencies, strict=True) if 0 <= latency < 1e6]
     began = min(starts, default=min(ends))
     lasted = (max(ends) - began) / 1e9
@@ -193,4 +217,4 @@ def _points(source: Source, metric: str) -> float:
 
 
 SUMMARY = Format("k6 summary", _is_summary, _read_summary)
-STREAM = Format("k6 samples", _is_stream, _read_stream)
+STREAM = Format("k6 samples", _is_stream, _read_stream, stream=True)

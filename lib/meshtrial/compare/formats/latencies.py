@@ -10,13 +10,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meshtrial.compare.formats.source import Source
+from meshtrial.compare.formats.pooling import Counts, Pool, Requests
+from meshtrial.compare.formats.source import Source, several_runs
 from meshtrial.design.responses import PERCENTILES, QUANTILES
 from meshtrial.load import quantiles
 from meshtrial.load.fields import Fields
@@ -26,6 +27,7 @@ from meshtrial.load.result import Bucket, ExportedHistogram
 from meshtrial.load.settings import LoadSettings
 
 _SLACK = 1e-6
+_ROUNDED = 1e-3  # a histogram rounds what it counts, and not the smallest and the largest of it
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,14 @@ class Latencies:
     values: Mapping[str, float]  # response to seconds
     bounds: Mapping[str, float]  # resolution in seconds
     failed_inside: bool = False  # failed requests are among those that were counted
+    pool: Pool | None = None  # what these come from; None where the file has percentiles alone
+
+
+@dataclass(frozen=True)
+class Poolable(Recorded):
+    """A run whose file keeps its requests, or counts of them: generators of one run can be merged."""
+
+    pool: Pool = field(kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -64,20 +74,37 @@ def of_requests(
     every: NDArray[Any] = np.asarray(latencies_s, dtype=np.float64)
     _require_sound(source, every)
     kept = every[np.asarray(good, dtype=bool)]
+    pool = Requests(kept, resolution_s)
     if not kept.size:
-        return Latencies({}, {})
+        return Latencies({}, {}, pool=pool)
     values = {f"latency_{q}_s": value for q, value in quantiles.exact(kept, sample_floor).items()}
     bounds = dict.fromkeys(values, resolution_s)
-    return Latencies(values | {"latency_mean_s": float(kept.mean()), "latency_max_s": float(kept.max())}, bounds)
+    values |= {"latency_mean_s": float(kept.mean()), "latency_max_s": float(kept.max())}
+    return Latencies(values, bounds, pool=pool)
+
+
+def refuse_repeated(source: Source, ends: Sequence[float], latencies_s: Sequence[float]) -> None:
+    """Refuse a file in which every request occurs several times, with the same end and the same latency."""
+    distinct = len(set(zip(ends, latencies_s, strict=True)))
+    if 0 < 2 * distinct <= len(ends):
+        times = len(ends) // distinct
+        raise several_runs(source.path, times, f"each of {distinct} requests occurs {times} times")
 
 
 def of_counts(
-    source: Source, ends_s: Sequence[float], counts: Sequence[int], sample_floor: float, first_s: float | None = None
+    source: Source,
+    ends_s: Sequence[float],
+    counts: Sequence[int],
+    sample_floor: float,
+    first_s: float | None = None,
+    *,
+    smallest_s: float | None = None,
+    largest_s: float | None = None,
 ) -> Latencies:
     """Quantiles of counts in buckets that follow each other, by where each ends.
 
     The last may be endless, and no quantile is taken from it then. The first begins at ``first_s``; without it, it is
-    one value, its end.
+    one value, its end. A bucket beyond the smallest or the largest latency, where the file says these, is refused.
     """
     endless = bool(ends_s) and math.isinf(ends_s[-1])
     _require_sound(source, np.asarray(ends_s[:-1] if endless else ends_s, dtype=np.float64))
@@ -89,14 +116,22 @@ def of_counts(
         if count:
             buckets.append(Bucket(start, max(start, end), count))
         start = end
+    for name, beyond in (
+        ("minimum", smallest_s is not None and buckets and buckets[0].end_s < smallest_s * (1 - _ROUNDED)),
+        ("maximum", largest_s is not None and buckets and buckets[-1].start_s > largest_s * (1 + _ROUNDED)),
+    ):
+        if beyond:
+            raise InputFileError(source.path, f"its counts lie beyond its {name}: it is damaged, or was edited")
     total = sum(bucket.count for bucket in buckets)
+    pool = Counts.of(buckets)
     if not total:
-        return Latencies({}, {})
-    low, high = buckets[0].start_s, buckets[-1].end_s
+        return Latencies({}, {}, pool=pool)
+    low = max(buckets[0].start_s, smallest_s or 0.0)
+    high = buckets[-1].end_s if largest_s is None else min(buckets[-1].end_s, largest_s)
     exported = ExportedHistogram(total, low, high, low, None, None, tuple(buckets))
     values, bounds = histogram_quantiles(exported, sample_floor)
     kept = {name: value for name, value in values.items() if math.isfinite(value)}
-    return Latencies(kept, {name: bounds[name] for name in kept}, failed_inside=True)
+    return Latencies(kept, {name: bounds[name] for name in kept}, failed_inside=True, pool=pool)
 
 
 def of_percentiles(
@@ -105,6 +140,7 @@ def of_percentiles(
     good: int | None,
     sample_floor: float,
     *,
+    smallest: Reading | None = None,
     mean: Reading | None = None,
     largest: Reading | None = None,
     failed_inside: bool = True,
@@ -112,16 +148,19 @@ def of_percentiles(
     """Percentiles as the tool computed them (``p50``, ``p999``), those that the sample floor allows.
 
     ``good`` are the requests behind them; where the file does not say, all are taken. What contradicts itself is
-    refused: a higher percentile that is smaller than a lower one, a maximum below the mean or any of them.
+    refused: a higher percentile that is smaller than a lower one, a minimum above the mean or any of them, a maximum
+    below.
     """
     if good == 0:  # what a tool prints of nothing is no latency
         return Latencies({}, {})
     known = {key: percentiles[key] for key in QUANTILES if key in percentiles}
-    _require_sound(source, np.array([reading.value_s for reading in (*known.values(), *filter(None, (mean, largest)))]))
+    between = known if mean is None else known | {"mean": mean}
+    ends = filter(None, (smallest, largest))
+    _require_sound(source, np.array([reading.value_s for reading in (*between.values(), *ends)]))
     ordered = [*itertools.pairwise(known.items())]
-    if largest is not None:  # above all of them, and above the mean
-        below = known | ({"mean": mean} if mean is not None else {})
-        ordered += [(item, ("maximum", largest)) for item in below.items()]
+    for item in between.items():
+        ordered += [] if smallest is None else [(("minimum", smallest), item)]
+        ordered += [] if largest is None else [(item, ("maximum", largest))]
     for (low, one), (high, other) in ordered:
         if other.value_s < (one.value_s - one.width_s - other.width_s) * (1 - _SLACK):
             raise InputFileError(source.path, f"its {high} is smaller than its {low}: it is damaged, or was edited")
@@ -185,7 +224,17 @@ def recorded(
     if failed and latencies.failed_inside:
         said.append("failed requests are inside the quantiles: the file does not keep them apart")
     start = None if settings.start_unix_ns is None else settings.start_unix_ns / 1e9
-    return Recorded(source.path, kind, responses, latencies.bounds, settings, start, tuple(said), further)
+    run: dict[str, Any] = {
+        "path": source.path,
+        "kind": kind,
+        "responses": responses,
+        "bounds": latencies.bounds,
+        "settings": settings,
+        "start_unix_s": start,
+        "notes": tuple(said),
+        "further": further,
+    }
+    return Recorded(**run) if latencies.pool is None else Poolable(**run, pool=latencies.pool)
 
 
 def _require_sound(source: Source, latencies_s: NDArray[Any]) -> None:

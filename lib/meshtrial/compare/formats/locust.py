@@ -11,7 +11,7 @@ import math
 from collections import Counter
 
 from meshtrial.compare.formats.latencies import Reading, of_counts, of_percentiles, reading, recorded
-from meshtrial.compare.formats.source import Format, Source, beginning
+from meshtrial.compare.formats.source import Format, Source, beginning, several_runs
 from meshtrial.design.responses import PERCENTILES
 from meshtrial.load.fields import Fields
 from meshtrial.load.files import InputFileError
@@ -19,7 +19,8 @@ from meshtrial.load.recorded import Recorded
 from meshtrial.load.settings import LoadSettings
 
 _MS = 1e-3
-_COLUMNS = "Type,Name,Request Count,Failure Count"
+_COLUMNS = r"^\"?Type\"?,\"?Name\"?,\"?Request Count\"?,\"?Failure Count"  # Locust 1.0 has quotes around them
+_TOTAL = r"^\"?(?:None)?\"?,\"?Aggregated\"?,"
 _ALL = "Aggregated"
 _LATEST_S = 1e10  # the year 2286
 _LOOP = (
@@ -46,7 +47,7 @@ def _read_table(source: Source, sample_floor: float) -> Recorded:
         for key, q in PERCENTILES.items()
         if (rounded := _rounded(total, f"{q.label.removeprefix('p')}%")) is not None
     }
-    mean, largest = reading(total, "Average Response Time", _MS), reading(total, "Max Response Time", _MS)
+    smallest, mean, largest = (reading(total, f"{which} Response Time", _MS) for which in ("Min", "Average", "Max"))
     settings = LoadSettings(
         generator="locust",
         closed_loop=True,
@@ -56,7 +57,9 @@ def _read_table(source: Source, sample_floor: float) -> Recorded:
     return recorded(
         source,
         "Locust table",
-        of_percentiles(source, percentiles, requests - failed, sample_floor, mean=mean, largest=largest),
+        of_percentiles(
+            source, percentiles, requests - failed, sample_floor, smallest=smallest, mean=mean, largest=largest
+        ),
         settings,
         requests=requests,
         failed=failed,
@@ -69,6 +72,10 @@ def _read_json(source: Source, sample_floor: float) -> Recorded:
     entries = Fields({"entries": source.document}, source.path, "JSON of Locust").objects("entries")
     counts: Counter[float] = Counter()
     requests, failed, content, summed = 0, 0, 0.0, 0.0
+    names = Counter((entry.text("method"), entry.text("name")) for entry in entries)
+    (method, name), times = names.most_common(1)[0]
+    if times > 1:
+        raise several_runs(source.path, times, f"the entry {method} {name} occurs {times} times")
     for entry in entries:
         requests += entry.integer("num_requests") or 0
         failed += entry.integer("num_failures") or 0
@@ -76,6 +83,8 @@ def _read_json(source: Source, sample_floor: float) -> Recorded:
         summed += entry.number("total_response_time") or 0.0
         for written, count in entry.counts("response_times").items():
             counts[_milliseconds(entry, written)] += count
+    least = [ms * _MS for entry in entries if (ms := entry.number("min_response_time")) is not None]
+    most = [ms * _MS for entry in entries if (ms := entry.number("max_response_time")) is not None]
     starts = [moment for entry in entries if (moment := entry.number("start_time")) is not None]
     ends = [moment for entry in entries if (moment := entry.number("last_request_timestamp")) is not None]
     if not starts or not counts or not requests:
@@ -93,7 +102,14 @@ def _read_json(source: Source, sample_floor: float) -> Recorded:
     return recorded(
         source,
         "Locust JSON",
-        of_counts(source, *_buckets(counts), sample_floor, first_s=0.0),
+        of_counts(
+            source,
+            *_buckets(counts),
+            sample_floor,
+            first_s=0.0,
+            smallest_s=min(least, default=None),
+            largest_s=max(most, default=None),
+        ),
         settings,
         requests=requests,
         failed=failed,
@@ -135,5 +151,5 @@ def _milliseconds(entry: Fields, text: str) -> float:
     return value
 
 
-TABLE = Format("Locust table", beginning(_COLUMNS), _read_table)
+TABLE = Format("Locust table", beginning(_COLUMNS), _read_table, once=(_COLUMNS, _TOTAL))
 JSON = Format("Locust JSON", _is_json, _read_json)

@@ -3,11 +3,14 @@
 The percentiles of an HdrHistogram stand there with the count up to each, so they are read as buckets, the same as those
 of its fortio export (api/client/output.proto and source/client/output_formatter_impl.cc of envoyproxy/nighthawk). What
 counts is ``benchmark_http_client.request_to_response`` of all workers together, the result ``global``.
+A request failed if it was reset, found no connection, or had another status than 2xx or 3xx; one that found no place in
+the queue was not sent (onComplete and onPoolFailure in source/client/benchmark_client_impl.cc).
 Limits: rate and connections are asked of each worker, and their number is that of the results beside ``global``.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 from meshtrial.compare.formats.latencies import Latencies, of_counts, recorded
@@ -51,6 +54,7 @@ def _read(source: Source, sample_floor: float) -> Recorded:
     answered = sum(n for name, n in counters.items() if re.fullmatch(r"benchmark\.http_[1-5x]xx", name))
     good = sum(counters.get(f"benchmark.http_{family}xx", 0) for family in "23")
     resets = counters.get("benchmark.stream_resets", 0)
+    unconnected = counters.get("benchmark.pool_connection_failure", 0)
     sent = counters.get("upstream_rq_total") or answered + resets
     lasted = _seconds(everything, "execution_duration")
     rate, connections = options.number("requests_per_second"), options.integer("connections")
@@ -84,8 +88,8 @@ def _read(source: Source, sample_floor: float) -> Recorded:
         "nighthawk",
         _latencies(source, statistic, sample_floor),
         settings,
-        requests=max(sent, answered + resets),
-        failed=answered + resets - good,
+        requests=max(sent, answered + resets) + unconnected,
+        failed=answered + resets - good + unconnected,
         notes=(f"percentiles inside the buckets that Nighthawk prints; latency runs from the send, {sends}",),
     )
 
@@ -108,12 +112,12 @@ def _latencies(source: Source, statistic: Fields, sample_floor: float) -> Latenc
         before = count
     if not ends or before != statistic.integer("count"):
         raise statistic.broken(f"the percentiles of {_ID} end at {before} of {statistic.data.get('count')!r} requests")
-    counted = of_counts(source, ends, counts, sample_floor)
-    mean, largest = _seconds(statistic, "mean"), _seconds(statistic, "max")
+    smallest, mean, largest = (_seconds(statistic, called) for called in ("min", "mean", "max"))
+    counted = of_counts(source, ends, counts, sample_floor, smallest_s=smallest, largest_s=largest)
     values = dict(counted.values)
     values |= {} if mean is None else {"latency_mean_s": mean}
     values |= {"latency_max_s": ends[-1] if largest is None else largest}
-    return Latencies(values, counted.bounds, counted.failed_inside)
+    return dataclasses.replace(counted, values=values)
 
 
 def _seconds(fields: Fields, name: str) -> float | None:

@@ -10,7 +10,14 @@ from __future__ import annotations
 
 import re
 
-from meshtrial.compare.formats.latencies import of_percentiles, reading, readings, recorded, recorded_requests
+from meshtrial.compare.formats.latencies import (
+    of_percentiles,
+    reading,
+    readings,
+    recorded,
+    recorded_requests,
+    refuse_repeated,
+)
 from meshtrial.compare.formats.source import Format, Source, beginning, holding
 from meshtrial.load.recorded import Recorded
 from meshtrial.load.settings import LoadSettings
@@ -39,9 +46,22 @@ def _read_summary(source: Source, sample_floor: float) -> Recorded:
         requests=answered + sum(errors.values()),
         body_bytes=summary.number("sizePerRequest"),
     )
-    mean, largest = reading(summary, "average", 1.0), reading(summary, "slowest", 1.0)
+    # These three are of all answers, also where the percentiles are not.
+    alike = not apart or good == answered
+    smallest, mean, largest = (
+        reading(summary, name, 1.0) if alike else None for name in ("fastest", "average", "slowest")
+    )
     inside, percentiles = not apart and good < answered, readings(listed, "p{}", 1.0)
-    told = of_percentiles(source, percentiles, good, sample_floor, mean=mean, largest=largest, failed_inside=inside)
+    told = of_percentiles(
+        source,
+        percentiles,
+        good,
+        sample_floor,
+        smallest=smallest,
+        mean=mean,
+        largest=largest,
+        failed_inside=inside,
+    )
     requests, failed = answered + lost, answered - good + lost
     note = f"oha's own percentiles; {_LOOP}"
     return recorded(source, "oha", told, settings, requests=requests, failed=failed, notes=(note,))
@@ -57,6 +77,7 @@ def _read_table(source: Source, sample_floor: float) -> Recorded:
         latencies.append(latency)
         good.append(status < 400)
         ends.append(start + latency)
+    refuse_repeated(source, ends, latencies)
     lasted = max(ends, default=0.0)
     settings = LoadSettings(generator="oha", actual_rps=len(latencies) / lasted if lasted > 0 else None)
     note = f"requests without an answer are not in oha's CSV; {_LOOP}"
@@ -64,4 +85,4 @@ def _read_table(source: Source, sample_floor: float) -> Recorded:
 
 
 SUMMARY = Format("oha", holding("summary", "latencyPercentiles", "statusCodeDistribution"), _read_summary)
-TABLE = Format("oha CSV", beginning(re.escape(_COLUMNS)), _read_table)
+TABLE = Format("oha CSV", beginning(re.escape(_COLUMNS)), _read_table, once=(f"^{re.escape(_COLUMNS)}",))

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
+from collections.abc import Mapping
 
 from meshtrial.compare.formats.latencies import (
     of_counts,
@@ -18,11 +20,12 @@ from meshtrial.compare.formats.latencies import (
     recorded,
     recorded_requests,
 )
-from meshtrial.compare.formats.source import Format, Source, beginning, holding
+from meshtrial.compare.formats.source import Format, Source, beginning, few, holding, several_runs, with_line
 from meshtrial.load.files import InputFileError
 from meshtrial.load.gotime import parse_duration_s, parse_time_ns
 from meshtrial.load.recorded import Recorded
 from meshtrial.load.settings import LoadSettings
+from meshtrial.typed import shortened
 
 _NS = 1e-9
 _COLUMNS = ("timestamp", "code", "latency", "bytes_out", "bytes_in", "error", "body", "attack", "seq")
@@ -54,11 +57,11 @@ def _read_report(source: Source, sample_floor: float) -> Recorded:
         requests=requests,
         body_bytes=whole.inside("bytes_in").number("mean"),
     )
-    mean, largest = reading(latencies, "mean", _NS), reading(latencies, "max", _NS)
+    smallest, mean, largest = (reading(latencies, called, _NS) for called in ("min", "mean", "max"))
     return recorded(
         source,
         "vegeta report",
-        of_percentiles(source, percentiles, good, sample_floor, mean=mean, largest=largest),
+        of_percentiles(source, percentiles, good, sample_floor, smallest=smallest, mean=mean, largest=largest),
         settings,
         requests=requests,
         failed=requests - good,
@@ -71,6 +74,7 @@ def _read_requests(source: Source, sample_floor: float) -> Recorded:
     stream = _is_stream(source)
     rows = list(source.lines("stream of vegeta") if stream else source.rows("CSV of vegeta", _COLUMNS))
     latencies, good, starts, sizes = [], [], [], []
+    numbered: Counter[tuple[str, int]] = Counter()
     for row in rows:
         latency, code = row.number("latency"), row.integer("code")
         written = row.text("timestamp") or ""
@@ -81,8 +85,10 @@ def _read_requests(source: Source, sample_floor: float) -> Recorded:
         good.append(200 <= code < 400)
         starts.append(start)
         sizes.append(row.number("bytes_in") or 0.0)
+        numbered[row.text("attack") or "", row.integer("seq") or 0] += 1
     if not latencies:
         raise InputFileError(source.path, "holds no request")
+    _refuse_several(source, numbered)
     lasted = (max(starts) - min(starts)) * _NS
     settings = LoadSettings(
         generator="vegeta",
@@ -93,6 +99,16 @@ def _read_requests(source: Source, sample_floor: float) -> Recorded:
         body_bytes=math.fsum(sizes) / len(sizes),
     )
     return recorded_requests(source, "vegeta requests", latencies, good, settings, sample_floor, _NS, _OPEN)
+
+
+def _refuse_several(source: Source, numbered: Mapping[tuple[str, int], int]) -> None:
+    """An attack numbers its requests from 0, each once; a file with several attacks holds several runs."""
+    (attack, number), times = max(numbered.items(), key=lambda item: item[1])
+    attacks = list(dict.fromkeys(name for name, _ in numbered))
+    if times > 1:
+        raise several_runs(source.path, times, f"number {number} of attack {shortened(attack)} occurs {times} times")
+    if len(attacks) > 1:
+        raise several_runs(source.path, len(attacks), f"the attacks {few(attacks)}")
 
 
 def _read_histogram(source: Source, sample_floor: float) -> Recorded:
@@ -119,6 +135,6 @@ def _read_histogram(source: Source, sample_floor: float) -> Recorded:
 
 
 REPORT = Format("vegeta report", holding("latencies", "requests", "status_codes"), _read_report)
-STREAM = Format("vegeta requests", _is_stream, _read_requests)
-TABLE = Format("vegeta CSV", beginning(_ROW), _read_requests)
-HISTOGRAM = Format("vegeta histogram", beginning(_BUCKETS), _read_histogram)
+STREAM = Format("vegeta requests", _is_stream, _read_requests, stream=True)
+TABLE = Format("vegeta CSV", beginning(_ROW), _read_requests, stream=True)
+HISTOGRAM = Format("vegeta histogram", with_line(_BUCKETS), _read_histogram, once=(_BUCKETS,))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from meshtrial import stats
+from meshtrial.design.foreseen import INSTEAD, instead_of
 from meshtrial.design.parameters import Parameter, read_number_list, split_list
 from meshtrial.design.responses import (
     declared_margins,
@@ -16,8 +17,19 @@ from meshtrial.design.responses import (
     default_scales,
     response,
 )
+from meshtrial.design.sealing import options_of
 from meshtrial.design.shares import require_possible
-from meshtrial.design.study import ARRIVALS, MOST_UNUSED, PROTOCOLS, STANDING, Load, Study, Treatment, with_pairs
+from meshtrial.design.study import (
+    ARRIVALS,
+    MOST_UNUSED,
+    PROTOCOLS,
+    STANDING,
+    Gates,
+    Load,
+    Study,
+    Treatment,
+    with_pairs,
+)
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
 
@@ -304,6 +316,9 @@ def study_of(
     if standing == "block" and all(load.slices == 1 for load in loads):
         raise UsageError("standing = 'block': is for runs of several slices, which go round; take slices = 4")
     rule = stopping_of(values["stopping"], values["blocks"] or blocks, values["alpha"])
+    declared = primary_of(values["primary"], primary)
+    # What a user names stays as it is named.
+    instead = {} if values["primary"] else instead_of(declared, loads, Gates())
     for load in loads:
         require_possible(load)
         for asked in dict.fromkeys(treatment.app or app for treatment in treatments):
@@ -321,7 +336,7 @@ def study_of(
         treatments=treatments,
         baseline=baseline_of(treatments),
         loads=loads,
-        primary=primary_of(values["primary"], primary),
+        primary=tuple(dict.fromkeys(instead.get(name, name) for name in declared)),
         margins=margins_of(values["margin"]),
         scales=declared_scales(split_list(values["scale"]), default_scales()),
         own_failures="ranked",
@@ -331,7 +346,10 @@ def study_of(
         alpha=values["alpha"],
         stopping=rule.to_dict(),
         correction="max-t",
-        options={"parameters": {k: v for k, v in values.items() if k not in ("study_dir", "run_missing", "part")}},
+        options={
+            **options_of({k: v for k, v in values.items() if k not in ("study_dir", "run_missing", "part")}),
+            **({INSTEAD: instead} if instead else {}),
+        },
         **more,
     )
     return replace(study, contrasts=with_pairs(study)) if pairs else study

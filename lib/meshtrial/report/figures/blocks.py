@@ -55,7 +55,7 @@ def _draw(data: StudyData, rows: pl.DataFrame, name: str, sheet: Sheet) -> Canva
         _panel(axis, list(frames.by_treatment(data, rows.filter(load=load))), name, sheet)
         scale = " (log scale)" if axis.get_yscale() == "log" else ""
         title = frames.panel_title(frames.load_title(data, load), frames.with_unit(name) + scale)
-        axis.set_title(sheet.wrapped(title))
+        axis.set_title(title)
     if sheet.narrow:
         sheet.key(axes[0], looks)
     axes[-1].set_xlabel("block")

@@ -30,6 +30,13 @@ from meshtrial.stats import capacity as capacity_of
 
 _BIN = 0.1
 _SHOWN = {f"latency_{key}_s": PERCENTILES[key].label for key in ("p50", "p99")}  # what a search records
+# The numbers drawn of a ramp, in their units.
+_STEPS = {
+    "asked / rps": pl.col("asked_rps"),
+    "achieved / rps": pl.col("achieved_rps"),
+    "p50 / ms": 1e3 * pl.col("p50_s"),
+    "p99 / ms": 1e3 * pl.col("p99_s"),
+}
 _OF_STEP = ("asked_rps", "achieved_rps", "p50_s", "p99_s")
 _STEP_LATENCIES = (
     ("p50_s", "p50 of the step from the schedule / ms"),
@@ -206,7 +213,8 @@ def ramp(data: StudyData, load: str = "") -> Figure:
         "latencies of each step's requests from the schedule, where at least ten lie beyond the quantile. A dot is a "
         "step of a run, the line their median; it describes and decides nothing."
     )
-    return Figure(lambda sheet: _draw_ramp(data, rows, medians, sheet), _alt_of_ramp(data, medians), caption, medians)
+    alt, drawn = _alt_of_ramp(data, medians), medians.select("treatment", **_STEPS)
+    return Figure(lambda sheet: _draw_ramp(data, rows, medians, sheet), alt, caption, drawn)
 
 
 def _steps_of_ramps(data: StudyData, load: str) -> pl.DataFrame:

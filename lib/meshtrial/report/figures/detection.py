@@ -9,11 +9,12 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, wording
 from meshtrial.report.figure import Columns, Figure
-from meshtrial.report.figures.common import empty, estimate
+from meshtrial.report.figures.common import empty, estimate, spread
 from meshtrial.report.palette import INK, Look
 from meshtrial.report.sheet import SMALL, Sheet
 from meshtrial.vocabulary import Word
 
+_WORD_IN = 0.17  # how wide an upright word is
 _MARKS = {Word.SLOWER: "o", Word.EQUIVALENT: "s", Word.INCONCLUSIVE: "D"}
 
 
@@ -48,15 +49,16 @@ def _draw(delays: list[Detection], sheet: Sheet) -> Canvas:
     figure, (axes,) = sheet.panels([3.2])
     most = max(max(one.applied_s, one.row.difference_high or 0.0) for one in delays) * 1e6
     axes.plot([0, most], [0, most], color=INK, linewidth=0.8, linestyle=":")
-    for one in delays:
+    # Upright: small delays lie closer together than a word is wide, and closer than one is high.
+    places = spread([one.applied_s * 1e6 for one in delays], _WORD_IN * most / sheet.width_in, 0.0, 2 * most)
+    for one, place in zip(delays, places, strict=True):
         middle, *ends = _microseconds(one.row)
         x, word = one.applied_s * 1e6, one.row.verdict
         look = Look(one.treatment, INK, _MARKS.get(word, "x"), "-", filled=word is not Word.INCONCLUSIVE)
         estimate(axes, x, ends, middle, look, upright=True, filled=look.filled)
-        # Upright: small delays lie closer together than a word is wide.
         axes.annotate(
             word,
-            (x, ends[1]),
+            (place, ends[1]),
             xytext=(0, 4),
             textcoords="offset points",
             ha="center",
@@ -72,11 +74,11 @@ def _draw(delays: list[Detection], sheet: Sheet) -> Canvas:
 
 _COLUMNS: Columns[Detection] = {
     "treatment": lambda one: one.treatment,
-    "asked, us": lambda one: one.asked_s * 1e6,
-    "added by the relay, us": lambda one: one.applied_s * 1e6,
-    "estimated at p50, us": lambda one: _microseconds(one.row)[0],
-    "low": lambda one: _microseconds(one.row)[1],
-    "high": lambda one: _microseconds(one.row)[2],
-    "smallest effect seen, us": lambda one: None if one.detectable_s is None else one.detectable_s * 1e6,
+    "asked / µs": lambda one: one.asked_s * 1e6,
+    "added by the relay / µs": lambda one: one.applied_s * 1e6,
+    "estimated at p50 / µs": lambda one: _microseconds(one.row)[0],
+    "estimate low / µs": lambda one: _microseconds(one.row)[1],
+    "estimate high / µs": lambda one: _microseconds(one.row)[2],
+    "smallest effect seen / µs": lambda one: None if one.detectable_s is None else one.detectable_s * 1e6,
     "verdict": lambda one: one.row.sentence,
 }

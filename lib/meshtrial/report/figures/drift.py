@@ -112,24 +112,24 @@ def _draw(
         looks.append(look)
     time.set_ylim(0, (max(mine["shown"], default=0) or 1) * 1.15)
     what = f"{wording.short_label(name)}, relative to its load's middle" if several else frames.with_unit(name)
-    time.set_title(sheet.wrapped(f"{what}, over the study's time"))
+    time.set_title(f"{what}, over the study's time")
     time.set_xlabel("minutes since the first run")
     sheet.key(time, looks)
-    _positions(place, residuals, sheet)
+    _positions(place, residuals)
     for axis in more:
         for marker, probe in zip("o^", _PROBES, strict=True):
             own = state.filter(response=probe)
-            label = wording.short_label(probe)
+            label = sheet.wrapped(wording.short_label(probe))
             axis.plot(own["minutes"], own["relative"], marker, color=INK, markersize=3.5, alpha=0.5, label=label)
         axis.axhline(1, color=INK, linewidth=0.8)
         axis.set_ylim(bottom=0)
-        axis.set_title(sheet.wrapped("the machine before each run, relative to its middle"))
+        axis.set_title("the machine before each run, relative to its middle")
         axis.set_xlabel("minutes since the first run")
         axis.legend(loc="lower left", frameon=False, fontsize=8)
     return figure
 
 
-def _positions(axis: Axes, residuals: pl.DataFrame, sheet: Sheet) -> None:
+def _positions(axis: Axes, residuals: pl.DataFrame) -> None:
     shown = residuals.with_columns((100 * (pl.col("residual").exp() - 1)).alias("percent"))
     if not shown.is_empty():
         axis.plot(shown["position"], shown["percent"], "o", color=INK, markersize=4, markeredgewidth=0, alpha=0.4)
@@ -144,7 +144,7 @@ def _positions(axis: Axes, residuals: pl.DataFrame, sheet: Sheet) -> None:
     axis.grid(axis="x", visible=False)
     axis.set_xlabel("position in the block; bars are medians")
     axis.set_ylabel("")
-    axis.set_title(sheet.wrapped("off expectation, by position in the block"))
+    axis.set_title("off expectation, by position in the block")
 
 
 def _alt(data: StudyData, rows: pl.DataFrame, residuals: pl.DataFrame, name: str) -> str:

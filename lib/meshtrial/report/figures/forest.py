@@ -11,6 +11,7 @@ import math
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
@@ -36,22 +37,35 @@ _COLUMNS: Columns[VerdictRow] = {
     "against": lambda row: row.baseline,
     "load": lambda row: row.load,
     "response": wording.typical,
-    "ratio": lambda row: row.ratio,
-    "low": lambda row: row.ci_low,
-    "high": lambda row: row.ci_high,
-    "difference": lambda row: row.difference,
-    "difference low": lambda row: row.difference_low,
-    "difference high": lambda row: row.difference_high,
-    "verdict on": lambda row: row.scale,
-    "confidence / %": lambda row: None if row.confidence is None else 100 * row.confidence,
-    "margin": lambda row: row.margin,
     "blocks": lambda row: row.n_blocks,
     "verdict": wording.verdict_text,
+    "verdict on": lambda row: row.scale,
+    "confidence / %": lambda row: None if row.confidence is None else 100 * row.confidence,
+    "ratio": lambda row: row.ratio,
+    "ratio low": lambda row: row.ci_low,
+    "ratio high": lambda row: row.ci_high,
+    "margin / %": lambda row: None if row.by_difference or row.margin is None else 100 * row.margin,
 }
 _TWO = (
     " A and B are two studies: what one deployed, the other may lack. They share no block, so a difference between "
     "them may be the day as well as anything else; mt.tables.between says what agrees."
 )
+
+
+def _columns(rows: Sequence[VerdictRow]) -> Columns[VerdictRow]:
+    """The numbers of these rows; what is added, and a margin of that, in a column for each of their units."""
+    columns = dict(_COLUMNS)
+    for unit in dict.fromkeys(wording.unit(wording.response_of(row)) for row in rows):
+        for place, name in enumerate(("added", "added low", "added high", "margin")):
+            columns[f"{name} / {unit}".removesuffix(" / ")] = partial(_in_unit, unit, place)
+    return columns
+
+
+def _in_unit(unit: str, place: int, row: VerdictRow) -> float | None:
+    """What is added, the ends of its interval, and the margin; nothing in another response's unit."""
+    response = wording.response_of(row)
+    margin = row.margin * response.scale if row.by_difference and row.margin is not None else None
+    return (*frames.differences(row), margin)[place] if wording.unit(response) == unit else None
 
 
 def forest(data: StudyData, load: str | None = None) -> Figure:
@@ -263,10 +277,7 @@ def _row(axis: Axes, place: int, row: VerdictRow, added: bool, look: palette.Loo
 
 
 def _numbers(row: VerdictRow) -> str:
-    if not row.n_blocks:
-        return ""
-    effect, interval = wording.effect(row), wording.effect_interval(row)
-    return effect if effect == interval else f"{effect} ({interval})"
+    return wording.effect_in_full(row) if row.n_blocks else ""
 
 
 def _why_not_drawn(row: VerdictRow) -> str:
@@ -289,7 +300,7 @@ def _figure(draw: Callable[[Sheet], Canvas], rows: Sequence[VerdictRow], caption
         where = f"{wording.treatment(row)}{against}{load}, {wording.typical(row)}"
         return f"{where}: {_numbers(row) or _why_not_drawn(row)}, {wording.verdict_text(row)}"
 
-    return Figure.of(draw, rows, _COLUMNS, f"Forest plot against {wording.listing(bases)}", says, caption)
+    return Figure.of(draw, rows, _columns(rows), f"Forest plot against {wording.listing(bases)}", says, caption)
 
 
 def answer(data: StudyData) -> Figure:
@@ -346,7 +357,7 @@ def _glance(contrasts: Contrasts, groups: Sequence[Contrasts], sheet: Sheet) -> 
         for place, group in enumerate(groups):
             axis = axes[place][column]
             _axis(axis, every, 2 if sheet.narrow else 5)
-            axis.tick_params(axis="x", labelsize=7.5, labelbottom=place == len(groups) - 1)
+            axis.tick_params(axis="x", labelsize=SMALL, labelbottom=place == len(groups) - 1)
             _beside(axis, group, response, sheet, first=apart or column == 0, added=_added(every))
         letters = int(sheet.left_in(contrasts.treatments) / shape[1] / _TITLE_IN)
         title = textwrap.fill(wording.short_label(response), max(8, letters))
@@ -374,7 +385,7 @@ def _beside(axis: Axes, group: Contrasts, response: str, sheet: Sheet, *, first:
         mark = row.verdict
         drawn = _drawn(row, added)
         if drawn is None:
-            axis.text(0.5, place, mark, transform=axis.get_yaxis_transform(), ha="center", va="center", size=7.5)
+            axis.text(0.5, place, mark, transform=axis.get_yaxis_transform(), ha="center", va="center", size=SMALL)
             continue
         edges = zip(drawn.ends, (low, high), strict=True)
         ends = [edge if end is None else min(max(end, low), high) for end, edge in edges]

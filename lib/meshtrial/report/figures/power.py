@@ -108,7 +108,7 @@ def _draw(data: StudyData, panels: Sequence[Sequence[_Curve]], load: str, sheet:
             _line(axis, curve, looks[curve.row.treatment])
         _frame(axis, curves, sheet)
         label = wording.short_label(curves[0].row.response)
-        axis.set_title(sheet.wrapped(frames.panel_title(frames.load_title(data, load), label)), loc="left")
+        axis.set_title(frames.panel_title(frames.load_title(data, load), label), loc="left")
     sheet.key(axes[0], [looks[name] for name in names])
     axes[-1].set_xlabel("blocks")
     return figure

@@ -15,8 +15,6 @@ from meshtrial.report.tables.growth import growth_contrasts as growth_contrasts
 from meshtrial.report.tables.headline import clauses as clauses
 from meshtrial.report.tables.headline import headline as headline
 from meshtrial.report.tables.headline import headlines as headlines
-from meshtrial.report.tables.headline import verdict_sentence as verdict_sentence
-from meshtrial.report.tables.limits import doubts as doubts
 from meshtrial.report.tables.limits import method_and_limits as method_and_limits
 from meshtrial.report.tables.money import money as money
 from meshtrial.report.tables.money import money_at as money_at
@@ -34,6 +32,8 @@ from meshtrial.report.tables.ranks import ranks as ranks
 from meshtrial.report.tables.resources import cost as cost
 from meshtrial.report.tables.resources import described as described
 from meshtrial.report.tables.resources import mechanism as mechanism
+from meshtrial.report.tables.trust import trust as trust
+from meshtrial.report.tables.trust import verdict_sentence as verdict_sentence
 from meshtrial.report.tables.validity import validity as validity
 from meshtrial.report.tables.verdicts import exploratory_table as exploratory_table
 from meshtrial.report.tables.verdicts import verdict_table as verdict_table

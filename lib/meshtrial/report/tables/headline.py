@@ -8,17 +8,13 @@ from meshtrial.design.study import Load
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, wording
-from meshtrial.report.markup import Fragment, Piece, box, bullets, join, part
+from meshtrial.report.markup import Fragment, Piece, bullets, part
 from meshtrial.report.tables.growth import growth_notes, growth_sentences
 from meshtrial.report.tables.ranks import rank_sentence
 from meshtrial.vocabulary import Word, directions
 
 # Beyond this many clauses over all loads a headline is a table; then it speaks of the first primary response alone.
 MOST_CLAUSES = 12
-REFERENCE_NOTE = (
-    "The proxied treatments are reference data planes built from plain Envoy on one machine. They show what an "
-    "architecture or a feature costs there; they are not a measurement of any mesh product."
-)
 
 
 def headlines(data: StudyData) -> list[str]:
@@ -53,103 +49,18 @@ def _lines(sentence: list[Piece]) -> list[list[Piece]]:
     return [line for line in lines if line]
 
 
-def verdict_sentence(data: StudyData) -> Fragment:
-    """The headline: a sentence a load, what the A/A twin says, and what the whole rests on."""
-    rest = [*twin_sentences(data), rests_on(data), *notes_on_headline(data)]
-    if data.plan.study.backend == "local":
-        rest.append(REFERENCE_NOTE)
-    return join(headline_shown(data), box(bullets(rest), alarm=bool(twin_called(data))))
-
-
 def headline_shown(data: StudyData) -> Fragment:
-    """The sentences alone."""
+    """The sentences, and how to read them where that needs words."""
     sentences = [part("headline", _lines(sentence)) for sentence in _sentences(data)]
-    return Fragment(Markup("").join(sentences), "\n".join(headlines(data)))
+    notes = [*growth_notes(data), *_spoken_of(data)]
+    explained = part("details", "About this summary", bullets(notes).html) if notes else Markup("")
+    return Fragment(Markup("").join([*sentences, explained]), "\n".join([*headlines(data), *notes]))
 
 
-def notes_on_headline(data: StudyData) -> list[str]:
-    """How to read the sentences, and of what they are silent."""
-    return [*growth_notes(data), *_spoken_of(data), *_not_reported(data)]
-
-
-def _judged(data: StudyData, *, twin: bool, load: str | None = None) -> list[VerdictRow]:
-    """Primary contrasts whose response was recorded, of the A/A twin or of the other treatments; no pairs of these."""
+def _judged(data: StudyData, load: str | None = None) -> list[VerdictRow]:
+    """Primary contrasts whose response was recorded; not of the A/A twin, and no pairs of treatments."""
     found = frames.contrasts(data, load=load, primary=True, family="")
-    return [row for row in found.rows if row.twin == twin and found.reported(row)]
-
-
-def twin_called(data: StudyData) -> list[VerdictRow]:
-    """Primary contrasts in which the A/A twin was called different from the baseline that it equals."""
-    return [row for row in _judged(data, twin=True) if row.verdict.different]
-
-
-def twin_sentences(data: StudyData) -> list[str]:
-    """What the study's own A/A test says."""
-    study = data.plan.study
-    if study.twin is None:
-        return ["This study has no A/A twin: nothing in it shows how large its own noise is."]
-    rows = [row for row in _judged(data, twin=True) if row.verdict is not Word.PROVISIONAL]
-    if not rows:
-        return [f"The A/A twin {study.twin.name} has no verdict yet."]
-    called = twin_called(data)
-    if called:
-        named = wording.listing([f"{row.verdict} at {_where(data, row)}" for row in called])
-        return [
-            f"Warning: the A/A twin {study.twin.name}, deployed exactly like {study.baseline.name}, was called "
-            f"{named}. At the study's error level this happens by chance now and then; read contrasts of that size "
-            "with care."
-        ]
-    tested = [row for row in rows if row.verdict.conclusive or row.verdict is Word.INCONCLUSIVE]
-    said = [f"{wording.short_label(row.response)} {wording.effect(row)}" for row in tested if row.n_blocks]
-    told = f"The A/A twin {study.twin.name}, deployed exactly like {study.baseline.name}, "
-    sentences = []
-    if tested:
-        shown = f" ({', '.join(said)})." if said and len(said) <= 6 else "."
-        sentences.append(f"{told}was not called different from it{shown}")
-    if untested := [f"{row.verdict} at {_where(data, row)}" for row in rows if row not in tested]:
-        checks = f"is {wording.listing(untested)}: nothing shows there how large the study's own noise is."
-        sentences.append(f"It {checks}" if tested else f"{told}{checks}")
-    return sentences
-
-
-def _where(data: StudyData, row: VerdictRow) -> str:
-    name = wording.short_label(row.response)
-    return f"{name}, {row.load}" if len(data.plan.study.loads) > 1 else name
-
-
-def rests_on(data: StudyData) -> str:
-    """Blocks, runs and their order."""
-    study = data.plan.study
-    parts = []
-    for load in study.loads:
-        kept, planned = frames.blocks_of(data, load.label)
-        parts.append(f"{kept} of {planned} planned blocks{frames.at(data, load.label)}")
-    shown = wording.listing(parts)
-    runs = len(data.included_runs())
-    order = "one fixed order" if study.order == "sequential" else "a random order of its own"
-    fresh = (
-        "on deployments that grew within their block" if study.order == "growing" else "every one a fresh deployment"
-    )
-    return (
-        f"Based on {shown}, each with every treatment in {order}: {wording.count(runs)} runs, {fresh}. Percentiles are "
-        "those of a typical run."
-    )
-
-
-def _not_reported(data: StudyData) -> list[str]:
-    """Primary responses that the runs were too short to give, said once and not as a verdict."""
-    found: dict[str, dict[str, None]] = {}
-    contrasts = frames.contrasts(data, primary=True)
-    for row in contrasts.rows:
-        if not row.twin and not contrasts.reported(row):
-            found.setdefault(row.response, {})[row.load] = None
-    floor = data.plan.study.gates.sample_floor
-    why = f"fewer than {floor:g} requests of a run lie beyond it; measure longer or at a higher rate"
-    return [
-        f"{wording.short_label(name)} is not reported at {wording.listing(list(loads))}"
-        + (f": {why}." if name.startswith("latency_") else ": it was not measured.")
-        for name, loads in found.items()
-    ]
+    return [row for row in found.rows if not row.twin and found.reported(row)]
 
 
 def _finished(data: StudyData) -> bool:
@@ -171,7 +82,7 @@ def _nothing_yet(data: StudyData) -> str:
 
 
 def _sentence(data: StudyData, load: Load) -> list[Piece]:
-    rows = _judged(data, twin=False, load=load.label)
+    rows = _judged(data, load.label)
     if not rows:
         return []
     contrasts = list(dict.fromkeys((row.treatment, row.baseline) for row in rows))
@@ -191,7 +102,7 @@ def _sentence(data: StudyData, load: Load) -> list[Piece]:
 
 def _shortened(data: StudyData) -> str:
     """The one response that the headline speaks of, where all of them would be too much; else nothing."""
-    rows = _judged(data, twin=False)
+    rows = _judged(data)
     return rows[0].response if len(rows) > MOST_CLAUSES else ""
 
 

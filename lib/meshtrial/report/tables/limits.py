@@ -1,50 +1,12 @@
-"""What could be wrong, in one list to be read first; and how the verdicts were reached and what they do not say.
-
-The numbers behind what could be wrong stand under validity; method and limits come from the plan itself.
-"""
+"""How the verdicts were reached and what they do not say: every figure of it from the plan."""
 
 from __future__ import annotations
 
-from meshtrial.design.responses import MARKED
 from meshtrial.design.study import Study
-from meshtrial.records import builds
 from meshtrial.records.dataset import StudyData
-from meshtrial.report import frames, wording
-from meshtrial.report.markup import Fragment, box, bullets, fold, heading, join, prose
-from meshtrial.report.tables.headline import REFERENCE_NOTE, twin_called, twin_sentences
-from meshtrial.report.tables.validity import course_of_runs, excluded
-
-_ONE_MACHINE = (
-    "Client, proxies, app and load generator share one machine: milliseconds and ratios are of that machine, and "
-    "a verdict holds for the load that was measured."
-)
-_THIS_CLUSTER = "The verdicts hold for this cluster, these versions, this placement and this load."
-
-
-def doubts(data: StudyData) -> Fragment:
-    """Debug builds, failed runs, what was excluded, an A/A test that failed, warnings of primary contrasts, limits."""
-    local = data.plan.study.backend == "local"
-    limits = [REFERENCE_NOTE, _ONE_MACHINE] if local else [_THIS_CLUSTER]
-    called = bool(twin_called(data))
-    gone, debug = excluded(data), _debug_builds(data)
-    said = [
-        *debug,
-        *(twin_sentences(data) if called else []),
-        *gone,
-        *course_of_runs(data),
-        *wording.warnings(frames.contrasts(data, primary=True, family="").rows),
-        *limits,
-    ]
-    alarm = called or bool(gone) or bool(debug)
-    return join(heading("What could be wrong"), box(bullets(said), alarm=alarm))
-
-
-def _debug_builds(data: StudyData) -> list[str]:
-    return [
-        f"{program} is no release, by its own word ({word}), in {wording.listing(treatments)}: such a build may cost "
-        "several times what a release does. Measure a release; these figures say nothing of one."
-        for (program, word), treatments in builds.not_released(data.runs).items()
-    ]
+from meshtrial.report import wording
+from meshtrial.report.limits import limits
+from meshtrial.report.markup import Fragment, bullets, fold, join, prose
 
 
 def method_and_limits(data: StudyData) -> Fragment:
@@ -52,7 +14,7 @@ def method_and_limits(data: StudyData) -> Fragment:
     holds = "order, test, interval, margin, percentiles"
     return join(
         fold("How the verdicts were reached", holds, prose(bullets(_method(data)))),
-        fold("Limits", "what the verdicts do not say", prose(bullets(_limits(data)))),
+        fold("Limits", "what the verdicts do not say", prose(bullets(limits(data).details))),
     )
 
 
@@ -92,40 +54,3 @@ def _bases(study: Study) -> str:
     return (
         wording.listing(list(dict.fromkeys(contrast.baseline for contrast in study.all_contrasts()))) or "the baseline"
     )
-
-
-def _limits(data: StudyData) -> list[str]:
-    study = data.plan.study
-    lines = []
-    if study.backend == "local":
-        lines += [
-            REFERENCE_NOTE,
-            "Everything runs on one machine over loopback: there is no network between client and server, and load "
-            "generator, proxies and app share the same cores. Added milliseconds hold for such a machine; on a cluster "
-            "the same share of a longer path is another number.",
-        ]
-    else:
-        lines.append(_THIS_CLUSTER)
-    rates = wording.listing([load.label for load in study.loads])
-    lines.append(
-        f"The verdicts hold for the loads that were measured ({rates}); latency at another rate is another question."
-    )
-    absent = _absent(data)
-    if absent:
-        lines.append(
-            f"Not reported: {wording.listing(absent)}. A percentile is given only where "
-            f"{study.gates.sample_floor:g} requests of every run lie beyond it; run longer or faster to get it."
-        )
-    lines += [
-        "Inconclusive says that this study cannot tell. Equivalent says that the effect lies within the margin, "
-        "which is a choice of the plan and not a law of nature.",
-        "Exploratory rows were not the question of this study: treat them as hints.",
-    ]
-    return lines
-
-
-def _absent(data: StudyData) -> list[str]:
-    recorded = set(data.table.filter(data.table["included"])["response"].to_list())
-    if not recorded:
-        return []
-    return [marked.label for marked in MARKED if f"latency_{marked.key}_s" not in recorded]

@@ -94,15 +94,21 @@ def _verdict_on_page(line: Line) -> Cell:
     return Cell(said, row.verdict, html, ", ".join(filter(None, behind)))
 
 
+def _known(ends: str) -> str:
+    """An interval as a quieter line; none where it has no end."""
+    return "" if ends == wording.UNKNOWN else ends
+
+
 def _change(line: Line) -> Cell:
     row = line.row
-    change = wording.change(row.ratio, row.ci_high)
-    return Cell(change, row.ratio, note="" if row.ratio is None else wording.change_interval(row.ci_low, row.ci_high))
+    ends = "" if row.ratio is None else _known(wording.change_interval(row.ci_low, row.ci_high))
+    return Cell(wording.change(row.ratio, row.ci_high), row.ratio, note=ends)
 
 
 def _change_on_page(line: Line) -> Cell:
     change, row = _change(line), line.row
-    return Cell(change.text, change.value, note=change.note + ("" if row.by_difference else _odd(line)))
+    odd = _odd(line) if change.note and not row.by_difference else ""
+    return Cell(change.text, change.value, note=change.note + odd)
 
 
 def _odd(line: Line) -> str:
@@ -117,7 +123,8 @@ def _at(row: VerdictRow) -> str:
 
 def _interval(line: Line) -> str:
     row = line.row
-    return wording.effect_interval(row) + ("" if row.confidence is None else _at(row))
+    ends = wording.effect_interval(row)
+    return ends if ends == wording.UNKNOWN or row.confidence is None else ends + _at(row)
 
 
 def _added(line: Line) -> Cell:
@@ -128,7 +135,8 @@ def _added(line: Line) -> Cell:
 
 def _added_on_page(line: Line) -> Cell:
     added = _added(line)
-    return Cell(added.text, added.value, note=added.note + (_odd(line) if line.row.by_difference else ""))
+    odd = _odd(line) if added.note and line.row.by_difference else ""
+    return Cell(added.text, added.value, note=added.note + odd)
 
 
 def _beside(line: Line) -> Cell | None:
@@ -138,7 +146,7 @@ def _beside(line: Line) -> Cell | None:
         return None
     if row.by_difference:
         return _change(line)
-    return Cell(wording.added(row), note=wording.added_interval(row))
+    return Cell(wording.added(row), note=_known(wording.added_interval(row)))
 
 
 def _values(line: Line) -> Cell | None:

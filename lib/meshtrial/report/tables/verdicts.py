@@ -12,7 +12,7 @@ from meshtrial.report import frames, wording
 from meshtrial.report.frames import Contrasts
 from meshtrial.report.markup import Cell, Column, Fragment, Table, bullets, fold, join, paragraph, part
 from meshtrial.report.tables.verdict_columns import COLUMNS, PAGE, Line, columns_of
-from meshtrial.vocabulary import BETWEEN, CORRECTIONS, Word
+from meshtrial.vocabulary import BETWEEN, CORRECTIONS, QUALIFIERS, Word
 
 FOLD_FROM = 12  # exploratory rows beyond which their table is folded
 _FAMILIES = ("latency", "CPU", "memory", "other")
@@ -148,7 +148,7 @@ def in_words(row: VerdictRow, counted: str = "blocks") -> str:
     parts = [said]
     if row.n_blocks:
         beside = wording.other_effect(row)
-        parts.append(f"{wording.effect(row)} ({wording.effect_interval(row)})" + (f", {beside}" if beside else ""))
+        parts.append(wording.effect_in_full(row) + (f", {beside}" if beside else ""))
         parts[-1] += f" over {row.n_blocks} {counted}"
     if row.after_the_fact:
         parts.append("after the fact")
@@ -157,7 +157,7 @@ def in_words(row: VerdictRow, counted: str = "blocks") -> str:
 
 def _legend(rows: Sequence[VerdictRow]) -> Fragment:
     used = list(dict.fromkeys(row.verdict for row in rows))
-    columns = [column for column in COLUMNS if column.meaning]
-    said = "\n".join(f"{word.glyph} {word}: {word.meaning}" for word in used)
-    meanings = Fragment(part("legend", used, columns), said)
-    return fold("What the words mean", ", ".join(used), meanings)
+    meanings = QUALIFIERS | {column.heading: column.meaning for column in COLUMNS if column.meaning}
+    named = [(f"{word.glyph} {word}", word.meaning) for word in used]
+    said = "\n".join(f"{name}: {meaning}" for name, meaning in (*named, *meanings.items()))
+    return fold("What the words mean", ", ".join(used), Fragment(part("legend", used, meanings), said))

@@ -16,15 +16,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from meshtrial.errors import MissingToolError, TestbedError
+from meshtrial.errors import MissingToolError, TestbedError, UsageError
 from meshtrial.testbed.kubernetes import helm
-from meshtrial.testbed.kubernetes.manifests import LOADER, Json
+from meshtrial.testbed.kubernetes.manifests import Json
 from meshtrial.testbed.kubernetes.meshdata import Mesh, Release
 from meshtrial.testbed.kubernetes.meshversions import is_version
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.values import merged, put
+from meshtrial.typed import parse_yaml
 
 _PULL_S = 120.0
 _UNREACHABLE = re.compile(r"cannot be reached|dial tcp|no end within|x509|tls:|deadline|status code 5")
@@ -138,8 +137,8 @@ def read_chart(path: Path, source: str, where: str) -> Chart:
         with _folder_of(path) as folder:
             about, values = _yaml(folder / "Chart.yaml"), _defaults(folder)
         name, version = str(about["name"]), str(about["version"])
-    except (OSError, tarfile.TarError, yaml.YAMLError, StopIteration, AttributeError, KeyError, TypeError) as error:
-        readable = isinstance(error, OSError | tarfile.TarError | yaml.YAMLError)
+    except (OSError, tarfile.TarError, UsageError, StopIteration, AttributeError, KeyError, TypeError) as error:
+        readable = isinstance(error, OSError | tarfile.TarError | UsageError)
         missing = str(error) if readable else "it has no readable Chart.yaml"
         raise TestbedError(
             f"{where}: {source} is not a Helm chart ({' '.join(missing.split())[:200]}); give a chart's folder or .tgz"
@@ -161,7 +160,7 @@ def _folder_of(chart: Path) -> Iterator[Path]:
 
 def _yaml(file: Path) -> Json:
     """What a file of a chart says; nothing where it is not there."""
-    content: Json = (yaml.load(file.read_bytes(), Loader=LOADER) if file.is_file() else None) or {}
+    content: Json = (parse_yaml(file.read_bytes(), file.name) if file.is_file() else None) or {}
     return content
 
 

@@ -15,18 +15,16 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 import urllib3
 from kubernetes import client as k8s
-from kubernetes import config as _untyped_config
 from kubernetes.client.exceptions import ApiException
 
-from meshtrial import waiting
-from meshtrial.errors import MissingToolError, TestbedError, UsageError
+from meshtrial import network, waiting
+from meshtrial.errors import TestbedError
+from meshtrial.testbed.kubernetes.kubeconfig import configuration_of
 
-config: Any = _untyped_config
 T = TypeVar("T")
 Json = dict[str, Any]
 # What an API server says while it starts, stops or is overloaded; all else is an answer.
@@ -49,7 +47,7 @@ class Cluster:
 
     def __init__(self, kubeconfig: str = "", context: str = "", patience_s: float = 60.0) -> None:
         self.patience_s = patience_s  # for a silent API server; 10 s at most for one that has not answered yet
-        self._configuration, self.context = _configure(kubeconfig, context)
+        self._configuration, self.context = configuration_of(kubeconfig, context)
         self._configuration.retries = 0  # urllib3's own retries would hide how long the server was silent
         self._local = threading.local()
         self.kubeconfig = kubeconfig
@@ -233,46 +231,13 @@ def is_blink(error: Exception) -> bool:
     return isinstance(error, urllib3.exceptions.HTTPError | OSError)
 
 
-def _configure(kubeconfig: str, context: str) -> tuple[Any, str]:
-    configuration = type.__call__(k8s.Configuration)
-    path = Path(kubeconfig).expanduser() if kubeconfig else None
-    if path is not None and not path.is_file():
-        raise UsageError(f"kubeconfig = {kubeconfig!r}: there is no such file")
-    try:
-        contexts, current = config.list_kube_config_contexts(config_file=str(path) if path else None)
-    except (config.ConfigException, TypeError) as error:
-        if kubeconfig or context:
-            raise UsageError(f"kubeconfig {kubeconfig or '(default)'} cannot be used: {_short(error)}") from None
-        return _in_cluster(configuration)
-    names = [item["name"] for item in contexts]
-    if context and context not in names:
-        raise UsageError(f"context = {context!r} is not in the kubeconfig; it has {', '.join(names) or 'none'}")
-    config.load_kube_config(
-        config_file=str(path) if path else None,
-        context=context or None,
-        client_configuration=configuration,
-        persist_config=False,
-    )
-    return configuration, context or str(current["name"])
-
-
-def _in_cluster(configuration: Any) -> tuple[Any, str]:
-    try:
-        config.load_incluster_config(client_configuration=configuration)
-    except config.ConfigException:
-        raise MissingToolError(
-            "no cluster is known: there is no kubeconfig and this is not a pod; set kubeconfig=PATH or $KUBECONFIG"
-        ) from None
-    return configuration, ""
-
-
 def _kubelet_host(node: Json) -> str:
     """Where a node's kubelet listens."""
     status = node.get("status", {})
     port = status.get("daemonEndpoints", {}).get("kubeletEndpoint", {}).get("Port", 10250)
     addresses = {one["type"]: one["address"] for one in status.get("addresses") or []}
     host = addresses.get("InternalIP") or addresses.get("Hostname") or node["metadata"]["name"]
-    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    return network.url(host, str(port), "https")
 
 
 def _message(error: ApiException) -> str:

@@ -13,15 +13,13 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeAlias
 
-import yaml
-
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes.quantities import cpu_millis
+from meshtrial.typed import parse_yaml
 
 P = ParamSpec("P")
 Json = dict[str, Any]
 Patch: TypeAlias = Callable[[Json], None]
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 NOTE = "meshtrial.dev/"  # our labels and annotations begin so
 _TEMPLATED = ("Deployment", "StatefulSet", "DaemonSet", "Job")
 
@@ -29,11 +27,9 @@ _TEMPLATED = ("Deployment", "StatefulSet", "DaemonSet", "Job")
 def read(path: Path) -> list[Json]:
     """The documents of a YAML file; a UsageError when it is not there or is no list of Kubernetes objects."""
     try:
-        documents = [item for item in yaml.load_all(path.read_text(), Loader=LOADER) if item]
+        documents = [item for item in parse_yaml(path.read_bytes(), str(path), several=True) if item]
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror}); is the folder 'manifests' complete?") from None
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path}: is not YAML: {' '.join(str(error).split())[:200]}") from None
     for item in documents:
         if not isinstance(item, dict) or not item.get("kind") or not item.get("metadata", {}).get("name"):
             raise UsageError(f"{path}: every document needs apiVersion, kind and metadata.name")

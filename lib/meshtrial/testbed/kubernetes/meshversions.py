@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from meshtrial import network
 from meshtrial.errors import TestbedError
 from meshtrial.records.schema import Proof
 from meshtrial.testbed.kubernetes import probing
@@ -61,7 +62,7 @@ def _pages(cluster: Cluster, probe: PodRef, pods: Sequence[Json], url: str) -> l
         container = url.removeprefix(_LOG)
         return [log_of(cluster, pod, container, _ONCE_S, limitBytes=_LOG_BYTES) for pod in pods[:1]]
     asked = [str(pod["status"].get("podIP", "")) for pod in pods][:_ASKED]
-    return probing.scrape(cluster, probe, [f"http://{address}:{url}" for address in asked if address])
+    return probing.scrape(cluster, probe, [network.url(address, url) for address in asked if address])
 
 
 def prove(

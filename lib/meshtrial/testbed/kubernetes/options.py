@@ -8,14 +8,13 @@ it that other rooms read are left alone.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
 from meshtrial.design.parameters import nearest, split_list
+from meshtrial.design.sealing import published
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes.quantities import cpu_millis, memory
 from meshtrial.typed import read_yaml, shortened
@@ -108,8 +107,7 @@ class KubernetesOptions:
     def echo(self) -> dict[str, Any]:
         """Plain data for a record, which may be published: no path of this machine, and of charts' values digests."""
         said = {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(self).items()}
-        said |= {name: Path(getattr(self, name)).name for name in ("kubeconfig", "manifests", "helm")}
-        return said | {"mesh_folders": [Path(name).name for name in self.mesh_folders], "meshes": _told(self.meshes)}
+        return published(said)
 
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> KubernetesOptions:
@@ -140,26 +138,6 @@ class KubernetesOptions:
 _KINDS = get_type_hints(KubernetesOptions)
 
 
-def _told(said: Mapping[str, Any]) -> dict[str, Any]:
-    """What a record tells of a user's words about meshes: keys and licences may be among their charts' values."""
-    told: dict[str, Any] = {}
-    for key, value in said.items():
-        if key == "values" and isinstance(value, Mapping):
-            told[key] = {name: f"sha256:{_digest(one)}" for name, one in value.items()}
-        elif isinstance(value, Mapping):
-            told[key] = _told(value)
-        else:
-            told[key] = Path(value).name if key == "path" and isinstance(value, str) else value
-    return told
-
-
-def _digest(values: Any) -> str:
-    """SHA-256 of values as they are given, or of the file that holds them."""
-    file = Path(values).expanduser() if isinstance(values, str) else None
-    data = file.read_bytes() if file is not None and file.is_file() else json.dumps(values, default=str).encode()
-    return hashlib.sha256(data).hexdigest()
-
-
 def _known(options: Any) -> dict[str, Any]:
     return {k: v for k, v in dict(options).items() if k in _KINDS or k == "cluster_file"}
 
@@ -167,7 +145,7 @@ def _known(options: Any) -> dict[str, Any]:
 def _read_file(name: str) -> dict[str, Any]:
     if not name:
         return {}
-    what = f"cluster_file = {shortened(name)}"
+    what = f"cluster_file = {name!r}"
     return read_yaml(Path(name).expanduser(), what, "a mapping of option names to values")
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from meshtrial import waiting
+from meshtrial import network, waiting
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes.client import Cluster
 from meshtrial.testbed.kubernetes.execs import BUSYBOX, PodRef, run
@@ -91,11 +91,11 @@ def total(cluster: Cluster, probe: PodRef, addresses: Sequence[str], url: str, p
 
     def missing() -> list[str]:
         left = [address for address in addresses if not pages.get(address, "").strip()]
-        pages.update(zip(left, scrape(cluster, probe, [f"http://{address}:{url}" for address in left]), strict=True))
+        pages.update(zip(left, scrape(cluster, probe, [network.url(address, url) for address in left]), strict=True))
         return [address for address in left if not pages[address].strip()]
 
     if left := waiting.until(missing, _PAGE_PATIENCE_S, 1.0, lambda left: not left):
-        raise TestbedError(f"counter at {left[0]}:{url}: the page does not come")
+        raise TestbedError(f"counter at {network.url(left[0], url)}: the page does not come")
     return sum(float(number) for page in pages.values() for number in re.findall(pattern, page))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from meshtrial import network
 from meshtrial.testbed.kubernetes import probing
 from meshtrial.testbed.kubernetes.client import Cluster, Json
 from meshtrial.testbed.kubernetes.execs import PodRef
@@ -53,7 +54,7 @@ def parse(text: str, name: str) -> Histogram:
 
 def read(cluster: Cluster, probe: PodRef, pods: Sequence[Json], pushes: Pushes) -> Histogram:
     """The histogram now, over all pods of the control plane; a page that is empty counts nothing."""
-    urls = [f"http://{pod['status'].get('podIP', '')}:{pushes.url}" for pod in pods]
+    urls = [network.url(pod["status"].get("podIP", ""), pushes.url) for pod in pods]
     return parse("\n".join(probing.scrape(cluster, probe, urls)), pushes.histogram) if urls else Histogram()
 
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -220,6 +221,9 @@ class KubernetesTestbed:
     def used_between(self) -> MachineUse | None:
         """Use of the nodes since the last call; None where no new reading came meanwhile."""
         return self._nodes.used_between()
+
+    def watch(self, begun: Path | None = None) -> None:
+        """Nothing: a node's total holds its own daemons too."""
 
     def generator_cpus(self) -> float:
         """Cores that the generators of the last deployment may use: their limits, else their nodes."""

@@ -12,15 +12,15 @@ import difflib
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
-
-import yaml
 
 from meshtrial.envoy.pki import issuer_chain
 from meshtrial.errors import UsageError
-from meshtrial.testbed.kubernetes.manifests import LOADER, Json
+from meshtrial.testbed.kubernetes.manifests import Json
 from meshtrial.testbed.kubernetes.meshdata import Choice, Mesh, Release
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.typed import parse_yaml
 
 # What charts hand to Kubernetes as they get it: they list what is usual, not all that may be there.
 _HANDED_ON = ("annotations", "labels", "selector", "affinity", "securitycontext")
@@ -132,14 +132,11 @@ def _paths(known: Mapping[str, Any], at: tuple[str, ...]) -> Iterator[tuple[str,
 
 def _mapping(given: Any, where: str) -> Json:
     """A mapping as it is given, or read from a YAML file."""
-    if not isinstance(given, Mapping):
+    if isinstance(given, str | Path):
         try:
-            with open(given, encoding="utf-8") as file:  # noqa: PTH123 - a path as the user wrote it
-                given = yaml.load(file, Loader=LOADER) or {}
+            given = parse_yaml(Path(given).read_bytes(), where) or {}
         except OSError as error:
             raise UsageError(f"{where}: {str(given)!r}: {error.strerror}") from None
-        except yaml.YAMLError as error:
-            raise UsageError(f"{where}: is not YAML ({' '.join(str(error).split())[:200]})") from None
     if not isinstance(given, dict):
         raise UsageError(f"{where}: must be a mapping or a YAML file of one")
     return given

@@ -12,7 +12,8 @@ from collections.abc import Collection, Mapping
 import yaml
 
 from meshtrial.errors import UsageError
-from meshtrial.testbed.kubernetes.manifests import LOADER, NOTE, Json, Patch, containers, patch
+from meshtrial.testbed.kubernetes.manifests import NOTE, Json, Patch, containers, patch
+from meshtrial.typed import parse_yaml
 
 _OVERLAY = f"{NOTE}overlay"  # annotation of the ConfigMap: which of its keys holds the overlay
 
@@ -33,9 +34,9 @@ def _part(manifest: Json) -> Json | None:
         return None
     name = manifest["metadata"]["name"]
     try:
-        part: Json = yaml.load(manifest["data"][key], Loader=LOADER)
+        part: Json = parse_yaml(manifest["data"][key].encode(), key)
         pod = part["spec"]["template"]["spec"]
-    except (KeyError, TypeError, yaml.YAMLError):
+    except (KeyError, TypeError, UsageError):
         raise UsageError(f"ConfigMap {name}: {key} must hold a Deployment's spec.template.spec as YAML") from None
     pod.setdefault("containers", [])
     return part

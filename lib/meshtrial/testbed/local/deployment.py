@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import secrets
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -111,8 +110,7 @@ class LocalDeployment:
         """File name to text: what became of every component, and the end of its output."""
         texts = {_STATES: self._states()} if self.children else {}
         for child in self.children:
-            text = child.log.read_text(errors="replace") if child.log.exists() else ""
-            if text:
+            if text := child.said():
                 texts[f"failed-{child.log.name}"] = text[-_LONGEST_LOG:]
         return texts
 
@@ -338,8 +336,8 @@ class LocalDeployment:
         if not all(child.alive() for child in self.children):
             (folder / _STATES).write_text(self._states())
         for child in self.children:
-            if child.log.exists() and child.log.stat().st_size:
-                shutil.copy(child.log, folder / child.log.name)
+            if text := child.said():
+                (folder / child.log.name).write_text(text)
 
     def close(self) -> None:
         """Stop every child and remove the folder."""

@@ -49,4 +49,4 @@ def _collect(name: str, child: Child, started: float, timeout_s: float) -> Gener
         raise TestbedError(f"load generator {name}: ended with code {code}: {child.tail()}")
     usage = ComponentUsage(name, "load generator", time.monotonic() - started, cpu_s, None, count=1, switches=switches)
     argv = publishable(child.argv)
-    return GeneratorOutput(name, argv, code, json_path, log, child.log.read_text(errors="replace"), usage)
+    return GeneratorOutput(name, argv, code, json_path, log, child.said(), usage)

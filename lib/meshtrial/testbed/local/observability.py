@@ -7,14 +7,13 @@ sidecars do, not what a collector does with it; its own CPU is not counted to th
 from __future__ import annotations
 
 import threading
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from meshtrial import waiting
+from meshtrial import network, waiting
 from meshtrial.design.study import Load, Treatment
 from meshtrial.envoy import bootstrap as envoy
 from meshtrial.envoy.bootstrap import Json, Proxy
@@ -152,9 +151,9 @@ class Scraper:
     def _run(self) -> None:
         while not self._done.wait(SCRAPE_INTERVAL_S):
             for proxy in self._proxies:
-                url = f"http://{proxy.admin[0]}:{proxy.admin[1]}/stats/prometheus"
+                url = network.url(proxy.admin[0], f"{proxy.admin[1]}/stats/prometheus")
                 # A proxy that does not answer is found out by the proof: the number of scrapes does not grow.
-                with suppress(OSError), urllib.request.urlopen(url, timeout=2) as answer:
+                with suppress(OSError), network.ask(url, 2) as answer:
                     if b"envoy_http_downstream_rq_total" in answer.read():
                         self.scrapes[proxy.name] += 1
 

@@ -131,9 +131,9 @@ def _kib(path: str, name: str) -> int | None:
     return None
 
 
-def cpu_times() -> list[int]:
+def cpu_times(root: Path = Path("/proc")) -> list[int]:
     """Ticks of all cores so far, in the order of proc(5)."""
-    return [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1 : _FIELDS + 1]]
+    return [int(field) for field in (root / "stat").read_text().splitlines()[0].split()[1 : _FIELDS + 1]]
 
 
 class MachineMeter:

@@ -24,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from meshtrial import waiting
+from meshtrial import network, waiting
 from meshtrial.errors import TestbedError
 
 _PR_SET_PDEATHSIG = 1
@@ -37,7 +37,7 @@ _LASTING = ThreadPoolExecutor(1, thread_name_prefix="starter")
 
 
 class Child:
-    """A process in a session of its own, with its output, standard and error, in the file ``log``.
+    """A process in a session of its own, with its output, standard and error, in the file ``log``, and no proxy.
 
     ``name`` is for messages, e.g. ``client sidecar``; without ``cwd`` it runs where this process does.
     """
@@ -66,6 +66,7 @@ class Child:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 cwd=self._cwd,
+                env=network.environment(),
                 start_new_session=True,
                 preexec_fn=_die_with_parent,  # only prctl, which is safe after fork
             )
@@ -146,11 +147,16 @@ class Child:
         said = self._output()
         return _joined(([line for line in said if _ERROR.search(line)] or said)[-lines:])
 
-    def _output(self) -> list[str]:
+    def said(self) -> str:
+        """Its output so far, in which the folder that it runs in is ``.``: what of it is recorded names no machine."""
         try:
-            return self.log.read_text(errors="replace").strip().splitlines()
+            text = self.log.read_text(errors="replace")
         except OSError:
-            return []
+            return ""
+        return text if self._cwd is None else text.replace(str(self._cwd), ".")
+
+    def _output(self) -> list[str]:
+        return self.said().strip().splitlines()
 
     def stop(self, grace_s: float = 2.0) -> None:
         """Ask the whole group to end, insist after ``grace_s``, and reap it."""

@@ -6,13 +6,14 @@ import functools
 import itertools
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from meshtrial import native
 from meshtrial.design.study import Load, Study, Treatment
 from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.testbed.base import Block, MachineUse
-from meshtrial.testbed.local import apps, host, proc, scaleout, versions, wakefulness
+from meshtrial.testbed.local import apps, host, others, proc, scaleout, versions, wakefulness
 from meshtrial.testbed.local.dataplanes import check, data_plane, tools_of
 from meshtrial.testbed.local.deployment import LocalDeployment
 
@@ -90,6 +91,10 @@ class LocalTestbed:
     def used_between(self) -> MachineUse | None:
         """Use since the last call."""
         return self._meter.used()
+
+    def watch(self, begun: Path | None = None) -> others.Watch:
+        """Watch the programs of this machine that are neither this process, nor who began it, nor started by them."""
+        return others.Watch(others.Look.read(begun) if begun is not None and begun.exists() else None)
 
     @functools.cached_property
     def _meter(self) -> proc.MachineMeter:

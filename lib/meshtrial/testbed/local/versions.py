@@ -15,15 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from meshtrial import native
 from meshtrial.design.parameters import split_list
 from meshtrial.design.study import APPS, Treatment
 from meshtrial.envoy.bootstrap import Json
 from meshtrial.errors import UsageError
 from meshtrial.records.schema import Proof
-from meshtrial.typed import read
+from meshtrial.typed import parse_yaml, read
 
 # Data planes that are made of Envoys, and those of them that read HTTP.
 VERSIONED, FILTERED = ("sidecar", "node-proxy", "tcp-pair"), ("sidecar",)
@@ -121,13 +119,11 @@ def _version(name: str, path: Path) -> Version:
 
 
 def _changed(name: str, path: Path, content: bytes, digest: str) -> Version:
+    data = parse_yaml(content, f"versions: {name}={path}") or {}
     try:
-        data = yaml.safe_load(content) or {}
         change = read(Change, data)
     except UsageError as error:
         raise UsageError(f"versions: {name}={path}: {error}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UsageError(f"versions: {name}={path}: is not YAML: {' '.join(str(error).split())[:200]}") from None
     if not data:
         raise UsageError(f"versions: {name}={path}: changes nothing; it may hold http_filters, bootstrap, flags")
     if not all("name" in item for item in change.http_filters):

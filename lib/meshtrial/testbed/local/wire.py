@@ -16,6 +16,7 @@ import urllib.request
 from dataclasses import dataclass, replace
 from typing import Any
 
+from meshtrial import network
 from meshtrial.envoy.pki import Identity
 from meshtrial.errors import TestbedError
 
@@ -109,9 +110,9 @@ def ask_json(
 ) -> Json:
     """A JSON object from one of our own components; TestbedError when it refuses or is silent."""
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(f"http://{at[0]}:{at[1]}{path}", data, method=method)
+    request = urllib.request.Request(network.url(at[0], f"{at[1]}{path}"), data, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+        with network.ask(request, timeout_s) as answer:
             told: Json = json.load(answer)
             return told
     except urllib.error.HTTPError as error:

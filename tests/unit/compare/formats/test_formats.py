@@ -1,8 +1,11 @@
 """Which form a file has is told by what it holds; where it carries too little, what carries enough."""
 
+import functools
 import gzip
+import json
 
 import pytest
+from refused import missing
 
 from meshtrial import paths
 from meshtrial.compare.formats import FORMATS, read_file
@@ -28,6 +31,9 @@ KINDS = {
     "wrk.txt": "wrk",
     "wrk2.txt": "wrk2",
 }
+K6_GOOD = "{expected_response:true}"
+# As Windows writes them: with a mark, and without.
+FORMS = ("utf-8-sig", "utf-16", "utf-16-le")
 
 
 def test_there_is_an_output_of_every_form(fixtures):
@@ -48,7 +54,7 @@ def test_one_form_alone_knows_a_file_whatever_its_name(fixtures, tmp_path, name)
         ("", data),
         (".csv", data),
         (".json.gz", gzip.compress(data)),
-        (".txt", b"\xef\xbb\xbf" + data),
+        *((f".{form}", data.replace(b"\n", b"\r\n").decode().encode(form)) for form in FORMS),
     ):
         path = tmp_path / f"x{suffix}"
         path.write_bytes(content)
@@ -66,39 +72,134 @@ def test_a_latency_is_a_latency_in_seconds(read, name):
     assert ordered == sorted(ordered)
 
 
+@pytest.mark.parametrize(
+    ("name", "place", "end", "said"),
+    [
+        ("k6-summary-export.json", ("metrics", f"http_req_duration{K6_GOOD}", "min"), 1e4, "minimum"),
+        ("k6-handle-summary.json", ("metrics", f"http_req_duration{K6_GOOD}", "values", "min"), 1e4, "minimum"),
+        ("vegeta-report.json", ("latencies", "min"), 1e10, "minimum"),
+        ("vegeta-report.json", ("latencies", "max"), 1, "maximum"),
+        ("oha.json", ("summary", "fastest"), 10, "minimum"),
+        ("oha.json", ("summary", "slowest"), 1e-9, "maximum"),
+        ("ghz.json", ("fastest",), 1e10, "minimum"),
+        ("locust.json", (0, "min_response_time"), 1e4, "minimum"),
+        ("locust.json", (0, "max_response_time"), 1e-4, "maximum"),
+    ],
+)
+def test_latencies_beyond_the_ends_that_a_file_names_are_refused(refused, fixtures, name, place, end, said):
+    whole = json.loads((fixtures / name).read_text())
+    if name == "ghz.json":
+        del whole["details"]  # its own percentiles are taken then
+    elif name == "locust.json":
+        whole = whole[:1]
+    *way, last = place
+    functools.reduce(lambda at, key: at[key], way, whole)[last] = end
+    assert missing(refused(whole), [said]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "instead"),
+    [
+        ("hey.txt", "Fastest:\t0.0001", "Fastest:\t0.1001"),
+        ("locust_stats.csv", "Min Response Time,Max Response Time", "Max Response Time,Min Response Time"),
+    ],
+)
+def test_latencies_beyond_the_ends_of_a_text_or_a_table_are_refused(refused, fixture_text, name, written, instead):
+    text = fixture_text(name)
+    assert written in text
+    assert missing(refused(text.replace(written, instead)), ["smaller"]) == []
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_what_its_latencies_are_is_said(read, name):
     assert any("from the" in note or "own percentiles" in note for note in read(name).notes)
 
 
+RESULT = {
+    "DurationHistogram": {
+        "Count": 2,
+        "Min": 0.001,
+        "Max": 0.002,
+        "Avg": 0.0015,
+        "Data": [{"Start": 0.001, "End": 0.002, "Count": 2}],
+    },
+    "RequestedQPS": "100",
+}
+LOG = '{"latency":0.001,"timestamp":1000000000,"thread":0,"iter":0,"ok":true,"details":"200"}\n'
+TEXTS = {**dict.fromkeys(KINDS), "fortio.json": json.dumps(RESULT, indent=1), "fortio.log": LOG}
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+@pytest.mark.parametrize("times", [2, 3])
+@pytest.mark.parametrize("name", TEXTS)
+def test_several_runs_in_one_file_are_refused_with_their_number(refused, fixture_text, name, times, ends):
+    text = (TEXTS[name] or fixture_text(name)).replace("\n", ends)
+    assert missing(refused(text * times), [times, "runs", "one"]) == []
+    packed = gzip.compress(text.encode(), mtime=0) * times
+    assert missing(refused(packed), [times, "runs", "one"]) == []
+
+
+def test_the_whole_sentence_on_several_runs(refused, fixture_text):
+    ending = "one file is one run, so give each run a file of its own (generators of one run: a file each, and --merge)"
+    wrk = fixture_text("wrk.txt")
+    begins = "begin with 'Running 3s test @'"
+    assert refused(f"rate 10\n{wrk}\nrate 20\n{wrk}") == f"holds 2 runs (lines 2, 17 {begins}): {ending}"
+    assert refused(wrk * 5) == f"holds 5 runs (lines 1, 14, 27, 2 more {begins}): {ending}"
+    both = refused(wrk + fixture_text("hey.txt"))
+    assert both == f"holds 2 runs (lines 1, 15 begin with 'Running 3s test @', 'Summary:'): {ending}"
+    oha = fixture_text("oha.json")  # ends without a line end
+    assert refused(oha.rstrip() * 2) == f"holds 2 runs (JSON documents begin in lines 1, 104): {ending}"
+    assert refused(fixture_text("vegeta.json") * 3) == (
+        f"holds 3 runs (number 0 of attack 'block-3' occurs 3 times): {ending}"
+    )
+    assert refused(fixture_text("k6-samples.json") * 2) == (
+        f"holds 2 runs (the metric http_req_duration is declared 2 times): {ending}"
+    )
+
+
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("name", "cut", "runs"),
     [
-        ("Summary:\n  Success rate:\t100.00%\n", "oha's text: run oha with --output-format json"),
-        ("\nSummary:\n  Count:\t200\n", "ghz's text: run ghz with -O json"),
-        ("duration (ms),status,error\n0.51,OK,\n", "ghz's CSV"),
-        ("Requests      [total, rate, throughput]  100, 10, 10\n", "vegeta's text"),
-        ("  execution: local\n", "k6's text, which is rounded: run k6 with --summary-export=FILE"),
-        ("  █ TOTAL RESULTS\n\n    checks_total.......................: 90\n", "k6's text"),
-        ("metric_name,timestamp,metric_value,check\n", "k6's CSV: run k6 with --out json=FILE"),
-        (
-            "Timestamp,User Count,Type,Name,Requests/s\n",
-            "Locust's history: give the file beside it that ends in _stats",
-        ),
-        ("Method,Name,Error,Occurrences\n", "Locust's list of failures"),
-        ("Count,Message,Traceback,Nodes\n", "Locust's list of exceptions"),
-        ("Type     Name      # reqs      # fails |\n", "Locust's text"),
-        (
-            "Nighthawk - A layer 7 protocol benchmarking tool.\n",
-            "Nighthawk's text: run Nighthawk with --output-format json",
-        ),
+        ("wrk2.txt", "  1 threads", 2),
+        ("wrk2.txt", "Requests/sec", 2),
+        ("hey.txt", "  Slowest", 2),
+        ("ghz.json", '"host"', 2),
     ],
 )
-def test_what_carries_too_little_is_named_with_the_way_that_works(refused, content, said):
-    assert said in refused(content)
+def test_a_run_that_was_cut_off_is_one_too(refused, fixture_text, name, cut, runs):
+    text = fixture_text(name)
+    assert missing(refused(text[: text.index(cut)] + "\n" + text), [runs, "runs"]) == []
+    assert missing(refused(text + text[: text.index(cut)]), [runs, "runs"]) == []
+
+
+@pytest.mark.parametrize(("name", "cut"), [("wrk2.txt", "Transfer/sec"), ("hey.txt", "Status code")])
+def test_a_run_without_its_beginning_is_one_too(refused, fixture_text, name, cut):
+    text = fixture_text(name)
+    assert missing(refused(text[text.index(cut) - 100 :] + text), [2, "runs"]) == []
+
+
+def test_results_in_a_list_are_several_runs(refused, fixture_text):
+    assert missing(refused([RESULT, RESULT, RESULT]), [3, "runs", "list"]) == []
+    assert missing(refused([json.loads(fixture_text("locust.json"))] * 2), [2, "runs", "list"]) == []
+    assert refused([1, 2]) == "is not a fortio result but a JSON list; one file holds one run"
+
+
+@pytest.mark.parametrize("name", ["wrk2.txt", "wrk.txt", "hey.txt", "vegeta-hist.txt"])
+def test_the_log_of_a_container_may_stand_around_a_text(read, fixture_text, name):
+    log = 'Defaulted container "load" out of: load, istio-proxy\n' + "Get:1 package\n" * 2000
+    assert read(f"{log}{fixture_text(name)}done\n").responses == read(name).responses
+
+
+def test_json_stands_alone(refused, fixture_text):
+    ghz = fixture_text("ghz.json")
+    before = refused(f"Defaulted container\n\n{ghz}")
+    assert before == "has other lines before its JSON document, from 'Defaulted container' on; keep the document alone"
+    lines = ghz.rstrip().count("\n") + 1
+    after = refused(f"{ghz.rstrip()}\n\ncommand terminated\n")
+    assert after == f"line {lines + 2} is not part of its JSON document: 'command terminated'; keep the document alone"
 
 
 def test_a_file_of_nobody_known_is_asked_as_fortio(refused):
     nothing = refused({"summary": {}, "latencies": 1})
     assert nothing == "is not a fortio result: no DurationHistogram (it holds summary, latencies)"
-    assert refused("Fortio 1.68 running at 100 queries per second") == "is not JSON (line 1: Expecting value)"
+    assert missing(refused("3.5\n"), ["docs/reference/formats.md", "'3.5'"]) == []

@@ -29,6 +29,26 @@ def test_calls_with_an_error_are_taken_out(read, whole):
     assert found.responses["latency_max_s"] == pytest.approx(1025.686e-6)
 
 
+def test_calls_that_the_end_of_a_run_by_time_broke_off_are_no_failures(read, whole):
+    closing = "rpc error: code = Canceled desc = grpc: the client connection is closing"
+    for call in whole["details"][:3]:
+        call |= {"error": closing, "status": "Canceled"}
+    whole |= {"errorDistribution": {closing: 3}}
+    assert read(whole).responses["error_ratio"] == pytest.approx(3 / 20)
+    whole |= {"endReason": "timeout"}
+    found = read(whole)
+    # Two workers had a call each; the third broke off for another reason.
+    assert (found.responses["requests"], found.responses["error_ratio"]) == (18, pytest.approx(1 / 18))
+    assert found.settings.requests == 20  # as many as its rate counts
+
+
+def test_percentiles_may_be_of_errors_too(read, whole):
+    whole |= {"count": 2_000_000, "errorDistribution": {"x": 1}}
+    assert not any("failed requests are inside" in note for note in read(whole).notes)
+    whole["options"]["count-errors"] = True
+    assert "failed requests are inside the quantiles" in read(whole).notes[-1]
+
+
 def test_beyond_a_million_calls_its_own_percentiles(read, whole):
     whole |= {"count": 2_000_000}
     found = read(whole, 100.0)

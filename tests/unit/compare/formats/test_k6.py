@@ -148,10 +148,15 @@ def test_every_sample_without_the_failed_ones(read, fixture_text):
                                                       ("grpc", "14", False)])  # fmt: skip
 def test_without_k6s_own_word_the_status_decides(read, name, status, good):
     time = "2026-11-23T09:55:28.068501975Z"
-    point = {"time": time, "value": 0.5, "tags": {"status": status}}
-    lines = [{"metric": f"{name}_req_duration", "type": "Point", "data": point}] * 2
+    points = [{"time": time, "value": value, "tags": {"status": status}} for value in (0.5, 0.6)]
+    lines = [{"metric": f"{name}_req_duration", "type": "Point", "data": point} for point in points]
     found = read("".join(json.dumps(line) + "\n" for line in lines))
     assert found.responses["error_ratio"] == (0 if good else 1)
+
+
+def test_samples_that_stand_three_times(refused, fixture_text):
+    points = [line for line in fixture_text("k6-samples.json").splitlines() if '"Point"' in line]
+    assert missing(refused("\n".join(points * 3) + "\n"), [3, "runs"]) == []
 
 
 def test_iterations_that_were_dropped_are_counted_in_samples(read, fixture_text):

@@ -72,6 +72,24 @@ def test_nothing_is_above_the_maximum_by_more_than_its_digits(p99, mean, above):
         of_percentiles(SOURCE, found, 100, 1.0, mean=Reading(mean), largest=Reading(0.003))
 
 
+@pytest.mark.parametrize(("p50", "mean", "below"), [(0.0011, 0.0009, "mean"), (0.0009, 0.0011, "p50")])
+def test_nothing_is_below_the_minimum_by_more_than_its_digits(p50, mean, below):
+    found = {"p50": Reading(p50), "p99": Reading(0.002)}
+    of_percentiles(SOURCE, found, 100, 1.0, smallest=Reading(0.001, 1e-4), mean=Reading(mean))
+    with refused(InputFileError, f"f: its {below} is smaller than its minimum: it is damaged, or was edited"):
+        of_percentiles(SOURCE, found, 100, 1.0, smallest=Reading(0.001), mean=Reading(mean))
+
+
+def test_counts_lie_between_the_smallest_and_the_largest_latency():
+    # All 10 between 1 and 1.2 ms, as its smallest and largest say: the 5th of ten is in the middle.
+    found = of_counts(SOURCE, [0.002], [10], 1.0, first_s=0.0, smallest_s=0.001, largest_s=0.0012)
+    assert found.values["latency_p50_s"] == pytest.approx(0.001 + 0.0002 * 4 / 9)
+    assert found.bounds["latency_p50_s"] == pytest.approx(0.0002)
+    for smallest, largest, name in ((0.0021, None, "minimum"), (None, 0.0009, "maximum")):
+        with refused(InputFileError, f"f: its counts lie beyond its {name}: it is damaged, or was edited"):
+            of_counts(SOURCE, [0.001, 0.002], [0, 10], 1.0, first_s=0.0, smallest_s=smallest, largest_s=largest)
+
+
 @pytest.mark.parametrize(
     ("requests", "failed", "settings", "reason"),
     [

@@ -27,6 +27,16 @@ def test_all_workers_together(read):
     assert "failed requests are inside the quantiles" in found.notes[-1]
 
 
+def test_a_request_without_a_connection_failed_and_one_without_a_place_was_not_sent(read, whole):
+    counters = whole["results"][-1]["counters"]
+    counters.append({"name": "benchmark.pool_overflow", "value": "50"})
+    assert read(whole).responses == read("nighthawk.json").responses
+    counters.append({"name": "benchmark.pool_connection_failure", "value": "7"})
+    found = read(whole)
+    assert found.responses["requests"] == 3007
+    assert found.responses["error_ratio"] == pytest.approx(10 / 3007)
+
+
 def test_the_load_is_that_of_all_workers(read):
     settings = read("nighthawk.json").settings
     assert (settings.requested_rps, settings.threads) == (600.0, 4)  # two workers of 300 rps on 2 connections
@@ -62,10 +72,13 @@ def test_what_is_not_whole(refused, whole):
     assert refused(whole) == f"{what}: there is no result named global"
 
 
-@pytest.mark.parametrize(("changes", "below"), [({"mean": "5s"}, "mean"), ({"max": "0.0003s"}, "p99")])
-def test_nothing_is_above_its_maximum(refused, whole, changes, below):
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [({"mean": "5s"}, ["maximum", "mean"]), ({"max": "0.0003s"}, ["maximum"]), ({"min": "0.0003s"}, ["minimum"])],
+)
+def test_nothing_is_beyond_its_ends(refused, whole, changes, named):
     latency(whole).update(changes)
-    assert missing(refused(whole), ["maximum", below]) == []
+    assert missing(refused(whole), named) == []
 
 
 def test_numbers_that_are_too_large(refused, whole):

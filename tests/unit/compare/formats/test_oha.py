@@ -39,6 +39,16 @@ def test_percentiles_of_the_good_answers_are_taken_where_they_are(read, whole):
     found = read(whole)
     assert found.responses["latency_p50_s"] == 2 * whole["latencyPercentiles"]["p50"]
     assert not any("failed requests are inside" in note for note in found.notes)
+    # Its average and its slowest are of the five others, too.
+    assert {"latency_mean_s", "latency_max_s"}.isdisjoint(found.responses)
+    whole["statusCodeDistribution"] = {"200": 100}
+    assert read(whole).responses["latency_max_s"] == whole["summary"]["slowest"]
+
+
+def test_answers_that_stand_twice(refused, fixture_text):
+    header, *rows = fixture_text("oha.csv").splitlines()
+    said = refused("\n".join([header, *rows, *rows]) + "\n")
+    assert missing(said, [2, "runs", len(rows), "requests"]) == []
 
 
 def test_no_answer_at_all(read, whole):

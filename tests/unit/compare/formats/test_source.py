@@ -18,7 +18,7 @@ def of(data):
     [
         (b'{"a": 1}', {"a": 1}, {"a": 1}),
         (b' \xef\xbb\xbf{"a": 1}', None, {}),
-        (b'{"a": 1}\n{"b": 2}\n', None, {"a": 1}),
+        (b'{"a": 1}\n{"b": 2}\n', {"a": 1}, {"a": 1}),
         (b"[1]", [1], {}),
         (b"{" * 5000, None, {}),
         (b"[" * 100_000, None, {}),
@@ -30,6 +30,22 @@ def of(data):
 def test_a_document_or_none_and_never_an_error(data, document, first):
     assert (of(data).document, of(data).first_line) == (document, first)
     assert of(data).holds("a") == (document == {"a": 1})
+
+
+@pytest.mark.parametrize(
+    ("data", "lines"),
+    [
+        (b'{"a": 1}', [1]),
+        (b'\n {"a": 1}{"b": 2}\n\n{"c": 3}\n', [2, 2, 4]),
+        (b'{"a": {\n"b": 1}\n{"c": 3}\n', [1, 3]),  # the first has no end
+        (b'{"a": [\n {}]}\r\n{"c": [{', [1, 3]),  # nor has the last
+        (b'{"a": 1}\n[info] done\n', [1]),
+        (b'{"a": 1} done\n{"b": 1}', [1, 2]),
+        (b"[1]\n[2]", [1, 2]),
+    ],
+)
+def test_where_its_documents_begin(data, lines):
+    assert of(data).documents == lines
 
 
 def test_lines_that_hold_something():
@@ -53,7 +69,11 @@ def test_rows_with_and_without_a_header():
         (b"a,b\n1,2,3\n", (), "is not a whole CSV: row 2 has 3 values for 2 columns"),
         (b"1\n", ("a", "b"), "is not a whole CSV: row 1 has 1 values for 2 columns"),
         (b"1,2", ("a", "b"), "its last row is truncated: the CSV was cut off, measure again"),
-        (b"a,b\n\xff,2\n", (), "is not text (byte 4 is not UTF-8)"),
+        (
+            b"a,b\n\xff,2\n",
+            (),
+            "is neither UTF-8 nor UTF-16 text (byte 4 is 0xff, as in Latin-1 or another code page): save it as UTF-8",
+        ),
     ],
 )
 def test_a_table_that_is_not_whole(data, names, reason):

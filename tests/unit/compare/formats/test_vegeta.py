@@ -73,6 +73,15 @@ def test_a_stream_that_was_cut_off(refused, fixture_text, name, named):
     assert missing(refused(fixture_text(name)[:-100]), [*named]) == []
 
 
+@pytest.mark.parametrize("name", ["vegeta.json", "vegeta.csv"])
+def test_two_attacks_are_two_runs(refused, fixture_text, name):
+    text = fixture_text(name)
+    said = refused(text + text.replace("block-3", "block-4"))
+    assert missing(said, [2, "runs", "'block-3'", "'block-4'"]) == []
+    first = text.splitlines(keepends=True)
+    assert missing(refused("".join(first + first[5:7])), [2, "runs", 5]) == []
+
+
 def test_the_binary_is_named(refused):
     said = refused(b"\xff\x96\x7f\x03\x01\x01\x06Result\x01\xff\x80\x00\x01\x0c\x01\x06Attack\x01\x0c\x00")
     assert said == "is vegeta's binary: vegeta encode --to json FILE > FILE.json"

@@ -2,6 +2,8 @@
 
 import pytest
 
+from meshtrial.compare.formats.latencies import Poolable
+
 
 def test_a_percentile_that_the_spectrum_lists_is_taken_from_there(read):
     found = read("wrk2.txt", 0.1)
@@ -51,21 +53,59 @@ def test_the_uncorrected_table_is_left_out(read, fixture_text):
     ("printed", "seconds"), [("850.00us", 850e-6), ("1.37ms", 1.37e-3), ("1.05s", 1.05), ("1.50m", 90.0)]
 )
 def test_units(read, fixture_text, printed, seconds):
-    text = fixture_text("wrk2.txt").replace(" 99.900%    5.17ms", f" 99.900%   {printed}")
-    largest = text.replace(" 99.000%    4.17ms", " 99.000%    0.01us") if seconds < 0.004 else text
-    largest = largest.replace("#[Max     =        5.496", f"#[Max     =        {max(5.496, 1e3 * seconds):.3f}")
-    for lower in ("1.099     0.500000", "1.368     0.750000", "1.661     0.900000", "2.173     0.950000"):
-        largest = largest.replace(lower, f"0.001{lower[5:]}")
-    assert read(largest, 0.1).responses["latency_p999_s"] == pytest.approx(seconds)
+    text = fixture_text("wrk.txt").replace("    99%    7.09ms", f"    99%  {printed} ")
+    for other in ("73.00us", "339.00us", "2.15ms", "25.43ms"):  # all are the same latency
+        text = text.replace(other, printed)
+    assert read(text).responses["latency_p99_s"] == pytest.approx(seconds)
 
 
-def test_lost_connections_are_failed_requests(read, fixture_text):
-    text = fixture_text("wrk2.txt").replace(
-        "  Non-2xx or 3xx responses: 234\n", "  Socket errors: connect 1, read 2, write 3, timeout 4\n"
+ERRORS = "  Socket errors: connect 1, read 2, write 3, timeout 400\n"
+
+
+def test_lost_connections_are_failed_requests_and_idle_ones_are_not(read, fixture_text):
+    found = read(fixture_text("wrk2.txt").replace("  Non-2xx or 3xx responses: 234\n", ERRORS))
+    assert found.responses["requests"] == 2607
+    assert found.responses["error_ratio"] == pytest.approx(6 / 2607)
+    (note,) = [note for note in found.notes if "time-outs" in note]
+    assert "is not used" in note
+    assert not any("failed requests are inside" in note for note in found.notes)
+
+
+def test_wrk_counts_late_answers_among_its_requests(read, fixture_text):
+    text = fixture_text("wrk.txt")
+    found = read(text.replace("Requests/sec", f"{ERRORS}Requests/sec"))
+    assert found.responses["requests"] == 36786 + 6
+    assert found.responses["error_ratio"] == pytest.approx(406 / 36792)
+    assert any("in none of its percentiles" in note for note in found.notes)
+    assert not any("failed requests are inside" in note for note in found.notes)
+    # 367.86 of 36786 answers lie beyond p99, and of those that are not late 363.86.
+    assert "latency_p99_s" in read(text, 364.0).responses
+    assert "latency_p99_s" not in read(text.replace("Requests/sec", f"{ERRORS}Requests/sec"), 364.0).responses
+    bad = text.replace("Requests/sec", f"{ERRORS}  Non-2xx or 3xx responses: 36700\nRequests/sec")
+    assert read(bad).responses["error_ratio"] == pytest.approx(1.0)  # an answer may be late and bad
+
+
+def test_a_text_without_its_spectrum_has_the_percentiles_above_it(read, fixture_text):
+    text = fixture_text("wrk2.txt")
+    short = text[: text.index("\n  Detailed")] + text[text.index("\n  2601 requests") :]
+    found = read(short)
+    assert found.kind == "wrk2"
+    assert found.responses["latency_p50_s"] == pytest.approx(0.0011)
+    assert found.bounds["latency_p50_s"] == pytest.approx(1e-5)
+    assert found.responses["latency_mean_s"] == pytest.approx(0.00118)
+    assert not isinstance(found, Poolable)
+
+
+def test_a_spectrum_that_contradicts_itself(refused, fixture_text):
+    text = fixture_text("wrk2.txt")
+    ended = text.replace("       5.499     1.000000          598          inf\n", "").replace(
+        "598       640.00", "597       640.00"
     )
-    found = read(text)
-    assert found.responses["requests"] == 2611
-    assert found.responses["error_ratio"] == pytest.approx(10 / 2611)
+    reason = "its spectrum falls, or ends at {} of 598 requests: it was cut off, or was edited"
+    assert refused(ended) == reason.format(597)
+    falling = text.replace("0.986     0.400000", "0.786     0.400000")
+    assert refused(falling) == reason.format(598)
+    assert refused(text.replace("0.400000          240", "0.400000          140")) == reason.format(598)
 
 
 def test_without_latency_there_is_only_a_mean(refused, fixture_text):
@@ -90,7 +130,7 @@ def test_wrk_is_a_closed_loop(read):
     assert found.responses["latency_mean_s"] == pytest.approx(652.03e-6)
     assert found.responses["latency_max_s"] == pytest.approx(0.02543)
     assert (found.responses["requests"], found.responses["error_ratio"]) == (36786, 0)
-    assert "coordinated omission" in found.notes[0]
+    assert "wrk 4 adds latencies of requests that it never sent" in found.notes[0]
 
 
 def test_lines_may_end_as_on_windows(read, fixture_text):

@@ -1,20 +1,21 @@
 """The transcribed numbers and what is said of them."""
 
+import ast
 import dataclasses
 import json
+import sys
 
 import polars as pl
 import pytest
 from refused import refused
 
-from meshtrial import paths
-from meshtrial.articles import published
-from meshtrial.articles.claims import claims
-from meshtrial.articles.published import AMBIENT, FEATURES, LINKERD, REPEATED, SCALE, SIDECARLESS, Settings
-from meshtrial.errors import UsageError
+import meshtrial as mt
+import published
+from meshtrial import MeshtrialError, paths
 from meshtrial.load.merge import COLUMNS
 from meshtrial.records.dataset import RUNS_SCHEMA
 from meshtrial.records.schema import RunRecord, VerdictRow
+from published import AMBIENT, FEATURES, LINKERD, REPEATED, SCALE, SIDECARLESS, Articles, claims
 
 # A column a response (mean, P50, P75, P90, P99), typed a second time from the articles.
 PRINTED = {
@@ -130,24 +131,27 @@ def test_every_row_names_its_source():
 
 @pytest.mark.parametrize("experiment", REPEATED)
 def test_three_pairs_cannot_go_below_a_quarter(experiment):
-    outcome = published.repeated(experiment, Settings())
-    assert outcome.limits[0].startswith("3 blocks: the smallest possible p is 2/8 = 0.25.")
-    assert {row.verdict for row in outcome.rows} == {"inconclusive"}
-    assert {row.n_blocks for row in outcome.rows} == {3}
-    assert min(row.p for row in outcome.rows) == 0.25
-    assert min(row.p_equivalence for row in outcome.rows) >= 0.125
+    outcome = Articles().repeated(experiment)
+    assert outcome.limits().text.startswith("3 blocks: the smallest possible p is 2/8 = 0.25.")
+    rows = outcome.verdicts()
+    assert set(rows["verdict"]) == {"inconclusive"}
+    assert set(rows["n_blocks"]) == {3}
+    assert rows["p"].min() == 0.25
+    assert rows["p_equivalence"].min() == 0.125
+    assert set(rows["margin_relative"]) == {0.05}
+    assert rows["margin_floor"].null_count() == rows.height == 5  # the articles argue about per cent
 
 
 def test_both_apps_are_six_pairs():
-    rows = {row.response: row for row in published.both_apps(Settings()).rows}
+    rows = {row["response"]: row for row in Articles().both_apps().verdicts().rows(named=True)}
     # All six P99s are lower under ambient: 2/64.
-    assert rows["latency_p99_s"].p == pytest.approx(2 / 64)
-    assert rows["latency_p99_s"].verdict == "faster"
-    assert rows["latency_p50_s"].verdict == "inconclusive"  # one tie, one pair the other way
+    assert rows["latency_p99_s"]["p"] == pytest.approx(2 / 64)
+    assert rows["latency_p99_s"]["verdict"] == "faster"
+    assert rows["latency_p50_s"]["verdict"] == "inconclusive"  # one tie, one pair the other way
 
 
 def test_needed():
-    found = {(n.experiment, n.response): n for n in published.needed(Settings())}
+    found = {(n.experiment, n.response): n for n in Articles().needed()}
     assert all(n.n == 3 and n.for_margin >= 6 for n in found.values())
     # The outlier of the old app's P99 costs hundreds of pairs.
     assert found["details, old app", "p99 latency"].for_margin > 200
@@ -155,7 +159,7 @@ def test_needed():
 
 
 def test_claims():
-    found = {claim.words[:24]: claim for claim in claims(Settings())}
+    found = {claim.words[:24]: claim for claim in claims(Articles())}
     improved = found["adding ambient mode impro"[:24]]
     assert improved.numbers == "no mesh is slower by 11.3, 6.2, 9.8 % in the three pairs"  # .89/.80, .86/.81, .90/.82
     assert improved.stands == "as arithmetic only"
@@ -183,7 +187,7 @@ def test_claims():
 
 
 def test_claims_of_the_feature_study():
-    found = {claim.words: claim for claim in claims(Settings()) if claim.place.startswith("feature study")}
+    found = {claim.words: claim for claim in claims(Articles()) if claim.place.startswith("feature study")}
     assert not any(claim.quoted for claim in found.values())
     low = found["a mesh adds 0.7 to 1.5 ms at 200 requests a second"]
     # 4.222 - 3.342 and 5.208 - 3.342.
@@ -210,18 +214,30 @@ def test_numbers_without_a_replicate_are_quotients():
     assert (consul.baseline, consul.ratio) == ("consul", pytest.approx(57.48 / 34.84))
     assert {response for _, response, _ in found}.isdisjoint({"achieved_rps", "service_cpu", "added_least"})
     assert {one.source[:9] for one in published.singles(SIDECARLESS)} == {"D. Táskai"}
-    with refused(UsageError, names=["other.csv", "data/published", SIDECARLESS]):
+    with refused(MeshtrialError, names=["other.csv", "data/published", SIDECARLESS]):
         published.singles("other.csv")
 
 
-def test_settings_are_checked():
-    for alpha, margin in ((0, 0.05), (0.05, 0), (0.05, 1)):
-        said = f"alpha = {alpha} must be between 0 and 0.5, margin = {margin} between 0 and 1"
-        with refused(UsageError, said):
-            Settings(alpha=alpha, margin=margin)
+@pytest.mark.parametrize("given", [{"alpha": 0.0}, {"alpha": 0.5}, {"margin": 0.0}, {"margin": -0.1}])
+def test_an_error_level_or_a_margin_that_is_none_is_refused(given):
+    with pytest.raises(MeshtrialError, match=next(iter(given))):
+        Articles(**given).claims()
 
 
-def test_every_cell_of_the_notebook_runs_and_none_says_that_there_is_no_difference():
+@pytest.mark.parametrize("path", sorted(published.FOLDER.glob("*.py")), ids=lambda path: path.stem)
+def test_a_module_beside_the_data_takes_public_names_of_the_library(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            assert {alias.name for alias in node.names if alias.name.startswith("meshtrial")} <= {"meshtrial"}
+        elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("meshtrial"):
+            assert node.module == "meshtrial"
+            assert {alias.name for alias in node.names} <= {*mt.__all__}
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id != "self":
+            assert not node.attr.startswith("_")
+
+
+def test_every_cell_of_the_notebook_runs_and_none_says_that_there_is_no_difference(monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
     text = (paths.NOTEBOOKS / "published.ipynb").read_text()
     assert "no difference" not in text.lower()
     notebook = json.loads(text)

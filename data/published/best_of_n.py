@@ -1,0 +1,258 @@
+"""What "the best of n" does, on simulated treatments of known truth: what ``best_of_n.ipynb`` shows.
+
+Published comparisons measured eight times and left out the three runs with the largest maximum, or five times less the
+worst two. Here the same is done many times to two treatments of which everything is known: identical ones, one that is
+slower by a known share, and one that stalls in every fourth run. The noise is that of `mt.simulate`;
+a run's maximum is its value times a factor of its own, and a stall lifts it most, as it does in records.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, TypeAlias
+
+import numpy as np
+import polars as pl
+import scipy.stats
+import seaborn as sns
+from matplotlib.figure import Figure as Canvas
+from numpy.typing import NDArray
+
+import meshtrial as mt
+from meshtrial import display
+
+Numbers: TypeAlias = NDArray[np.float64]
+Order: TypeAlias = Literal["sequential", "randomised"]
+
+# Log factor between a run's value and its maximum: t noise of three degrees of freedom.
+MAXIMUM_SD = 0.3
+SLOWER = 0.10
+STALL_SHARE, STALL_FACTOR = 0.25, 2.0
+DIFFERING_BY = (0.05, 0.10)
+ORDERS: dict[Order, str] = {"sequential": "one treatment after the other", "randomised": "in randomised blocks"}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How many runs there are, and how many of them are left out for their maximum."""
+
+    runs: int
+    dropped: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.dropped <= self.runs - 2:
+            raise mt.MeshtrialError(f"dropping {self.dropped} of {self.runs} runs: at least two must be kept")
+
+    @property
+    def label(self) -> str:
+        """In words."""
+        return f"worst {self.dropped} of {self.runs} dropped" if self.dropped else f"all {self.runs} kept"
+
+
+RULES = (Rule(8, 0), Rule(8, 3), Rule(5, 0), Rule(5, 2))
+
+
+@dataclass(frozen=True)
+class RuleEffect:
+    """What one rule does under one order; changes are estimates, in the median."""
+
+    rule: Rule
+    order: Order
+    identical: Numbers  # ratio of the two means where the treatments are identical, a comparison each
+    called: float  # share of identical pairs that Welch's t test on the kept runs calls different at 0.05
+    exact: float | None  # the same by the exact signed-rank test; None where there are no blocks to test
+    spread: float  # standard deviation of the kept runs over that of all, in the median
+    slower: float  # of a treatment that is slower by `SLOWER`
+    stalls: float  # of a treatment that stalls
+    stalls_truth: float  # of its mean over many runs
+
+    def winners(self, differing_by: float) -> float:
+        """Share of identical pairs whose means differ by more than this, either way."""
+        return float(np.mean(np.abs(np.log(self.identical)) > math.log1p(differing_by)))
+
+    def quantile(self, q: float) -> float:
+        """Of the ratios of identical treatments."""
+        return float(np.quantile(self.identical, q))
+
+
+def outcomes(
+    rules: Sequence[Rule] = RULES,
+    *,
+    repetitions: int = 4000,
+    seed: int = 1,
+    orders: Sequence[Order] = tuple(ORDERS),
+) -> tuple[RuleEffect, ...]:
+    """Simulate every rule under every order, so many comparisons a cell.
+
+    All runs of one treatment and then the other's, as published comparisons were run (``sequential``); or in blocks.
+    """
+    if repetitions < 100:
+        raise mt.MeshtrialError(f"repetitions = {repetitions}: must be 100 or more, or a share says nothing")
+    root = np.random.SeedSequence(seed)
+    cells = [(rule, order) for order in orders for rule in rules]
+    return tuple(
+        _outcome(rule, order, repetitions, np.random.default_rng(child))
+        for (rule, order), child in zip(cells, root.spawn(len(cells)), strict=True)
+    )
+
+
+def _outcome(rule: Rule, order: Order, repetitions: int, rng: np.random.Generator) -> RuleEffect:
+    values, maxima = _runs(rule, order, repetitions, rng, 0.0)
+    kept = kept_best(values, maxima, rule)
+    tested = scipy.stats.ttest_ind(kept[..., 0], kept[..., 1], axis=1, equal_var=False)
+    exact = None
+    if order == "randomised" and not rule.dropped:
+        signed = scipy.stats.wilcoxon(np.log(values[..., 1] / values[..., 0]), axis=1, method="exact")
+        exact = float(np.mean(signed.pvalue < 0.05))
+    spread = kept[..., 0].std(axis=1, ddof=1) / values[..., 0].std(axis=1, ddof=1)
+    slower = _change(kept_best(*_runs(rule, order, repetitions, rng, SLOWER), rule))
+    stalled = _stalled(*_runs(rule, order, repetitions, rng, 0.0), rng)
+    return RuleEffect(
+        rule=rule,
+        order=order,
+        identical=_ratios(kept),
+        called=float(np.mean(tested.pvalue < 0.05)),
+        exact=exact,
+        spread=float(np.median(spread)),
+        slower=slower,
+        stalls=_change(kept_best(*stalled, rule)),
+        stalls_truth=STALL_SHARE * (STALL_FACTOR - 1),
+    )
+
+
+def _runs(
+    rule: Rule, order: Order, repetitions: int, rng: np.random.Generator, effect: float
+) -> tuple[Numbers, Numbers]:
+    """Values and maxima, each (repetitions, runs, 2)."""
+    logs = mt.simulate([0.0, math.log1p(effect)], rule.runs, repetitions, rng, order=order)
+    factor = rng.standard_t(3, logs.shape) * (MAXIMUM_SD / math.sqrt(3))
+    return np.exp(logs), np.exp(logs + factor)
+
+
+def _stalled(values: Numbers, maxima: Numbers, rng: np.random.Generator) -> tuple[Numbers, Numbers]:
+    """The second treatment's every fourth run is hit, its maximum twice as much."""
+    hit = rng.random(values.shape[:2]) < STALL_SHARE
+    factor = np.where(hit, STALL_FACTOR, 1.0)
+    values, maxima = values.copy(), maxima.copy()
+    values[..., 1] *= factor
+    maxima[..., 1] *= factor**2
+    return values, maxima
+
+
+def kept_best(values: Numbers, maxima: Numbers, rule: Rule) -> Numbers:
+    """The runs with the smallest maxima of each treatment: (repetitions, kept, 2)."""
+    order = maxima.argsort(axis=1)[:, : rule.runs - rule.dropped]
+    kept: Numbers = np.take_along_axis(values, order, axis=1)
+    return kept
+
+
+def _ratios(kept: Numbers) -> Numbers:
+    means = kept.mean(axis=1)
+    ratios: Numbers = means[:, 1] / means[:, 0]
+    return ratios
+
+
+def _change(kept: Numbers) -> float:
+    return float(np.median(_ratios(kept))) - 1
+
+
+def table(effects: Sequence[RuleEffect]) -> display.Fragment:
+    """What each rule does: winners where there is none, and estimates beside the truth."""
+    differ = [
+        display.Column[RuleEffect](
+            f"identical, means differ by more than {display.declared_percent(by)}", partial(_winners, by), numeric=True
+        )
+        for by in DIFFERING_BY
+    ]
+    columns: list[display.Column[RuleEffect]] = [
+        display.Column("rule", lambda one: one.rule.label),
+        *differ,
+        display.Column("identical, called by Welch's t", lambda one: _share(one.called), numeric=True),
+        display.Column("identical, called by the exact test", lambda one: _share(one.exact), numeric=True),
+        display.Column("spread that is left", lambda one: _share(one.spread), numeric=True),
+        display.Column(f"estimate, truth +{100 * SLOWER:.0f} %", lambda one: _estimate(one.slower), numeric=True),
+        display.Column("estimate where it stalls, truth +25 %", lambda one: _estimate(one.stalls), numeric=True),
+    ]
+    note = (
+        "Welch's t test is asked of the runs that were kept, at 0.05; the exact signed-rank test of whole blocks, of "
+        "which it needs six. The treatment that stalls does so in every fourth run, which then takes twice as long: "
+        "its mean over many runs is 25 % above the other's."
+    )
+    groups = [ORDERS[one.order] for one in effects]
+    return display.Table.of("Best of n", columns, effects, note, groups=groups).fragment()
+
+
+def _winners(differing_by: float, one: RuleEffect) -> display.Cell | None:
+    return _share(one.winners(differing_by))
+
+
+def _share(value: float | None) -> display.Cell | None:
+    return None if value is None else display.Cell(display.percent(value), value)
+
+
+def _estimate(change: float) -> display.Cell:
+    return display.Cell(display.change(1 + change), change)
+
+
+def figure(effects: Sequence[RuleEffect]) -> display.Figure:
+    """Ratios of the means of identical treatments, a row a rule."""
+    caption = (
+        "Ratio of the mean of one treatment to that of another that is identical to it, over many simulated "
+        "comparisons, as a density with its quarters. The dotted line is where they are the same. Dropping "
+        "runs makes the shapes hardly narrower, and the order of the runs matters more than the rule."
+    )
+    quantiles = {f"{100 * q:g} %": partial(_quantile, q) for q in (0.05, 0.25, 0.5, 0.75, 0.95)}
+    columns: dict[str, Callable[[RuleEffect], object]] = {
+        "order": lambda one: ORDERS[one.order],
+        "rule": lambda one: one.rule.label,
+        **quantiles,
+    }
+    seen = "Ratios of the means of two identical treatments"
+    return display.Figure.of(partial(_draw, effects), effects, columns, seen, _says, caption)
+
+
+def _quantile(q: float, one: RuleEffect) -> float:
+    return one.quantile(q)
+
+
+def _says(one: RuleEffect) -> str:
+    ratios = f"nine of ten ratios between {one.quantile(0.05):.2f} and {one.quantile(0.95):.2f}"
+    return f"{one.rule.label}, {ORDERS[one.order]}: {ratios}"
+
+
+def _draw(effects: Sequence[RuleEffect], sheet: display.Sheet) -> Canvas:
+    orders = list(dict.fromkeys(one.order for one in effects))
+    canvas, panels = sheet.panels([2.0] * len(orders), sharex=True)
+    limits = [one.quantile(q) for one in effects for q in (0.02, 0.98)]
+    for axes, order, colour in zip(panels, orders, display.HUES, strict=False):
+        mine = [one for one in effects if one.order == order]
+        values = pl.DataFrame(
+            {
+                "place": np.repeat(np.arange(len(mine)), [one.identical.size for one in mine]),
+                "ratio": np.concatenate([one.identical for one in mine]),
+            }
+        )
+        sns.violinplot(
+            data=values.to_dict(as_series=False),  # seaborn 0.13.2 raises TypeError for a polars frame
+            x="ratio",
+            y="place",
+            orient="h",
+            inner="quart",
+            cut=0,
+            width=0.7,
+            color=colour,
+            fill=False,
+            linewidth=1.2,
+            ax=axes,
+        )
+        axes.axvline(1, color=display.INK, linewidth=0.8, linestyle=":")
+        sheet.rows(axes, [one.rule.label for one in mine], [display.INK] * len(mine))
+        axes.set_title(ORDERS[order], loc="left")
+        axes.set_ylabel("")
+        axes.set_xlabel("")
+        display.factor_axis(axes, min(limits), max(limits), sheet.ticks)
+    panels[-1].set_xlabel("ratio of the means of two identical treatments")
+    return canvas

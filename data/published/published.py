@@ -1,0 +1,294 @@
+"""The numbers that published comparisons print, through the same inference as a study: what ``published.ipynb`` shows.
+
+Opinion: what was repeated is tested, at the n that it has; what was printed once, or as a mean alone, has no noise to
+be held against and is only checked as arithmetic. Of a sentence two things are asked: whether the printed numbers say
+it (arithmetic), and whether they could have shown it (inference). Limits: the runs behind a printed mean, the order of
+the runs and what was discarded cannot be brought back.
+
+Another article is a CSV in this folder, its name in `FILES`, and its sentences in ``claims.yaml.j2``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
+
+import numpy as np
+import polars as pl
+import yaml
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+import meshtrial as mt
+from meshtrial import display
+
+Row: TypeAlias = dict[str, Any]
+Numbers: TypeAlias = NDArray[np.float64]
+
+FOLDER = Path(__file__).parent
+AMBIENT, LINKERD, SCALE = "ambient_2024.csv", "linkerd_istio_2021.csv", "cpu_at_scale_2019.csv"
+FEATURES, SIDECARLESS = "features_2022.csv", "linkerd_ambient_2025.csv"
+FILES = (AMBIENT, LINKERD, SCALE, FEATURES, SIDECARLESS)
+SENTENCES = FOLDER / "claims.yaml.j2"
+REPEATED = ("details, old app", "details, new app")  # the experiments whose runs were printed one by one
+RESPONSES = "p50,p99,mean,p75,p90"
+# Printed beside the latencies to say under which conditions they were measured: no outcome of a treatment.
+CONDITIONS = ("achieved_rps", "service_cpu")
+IS_REPEATED = pl.col("statistic").str.contains("paired runs")
+MOST = 1000  # beyond this a number of pairs only says: out of reach
+
+
+@dataclass(frozen=True)
+class Articles:
+    """The transcribed numbers, held to one error level of a family and one margin.
+
+    The margin is relative, of every response, and has no absolute floor: the articles argue about per cent.
+    """
+
+    alpha: float = 0.05
+    margin: float = 0.05
+
+    def repeated(self, experiment: str) -> mt.Comparison:
+        """One experiment whose runs were printed, three pairs, through the paired analysis."""
+        return self._compared(FOLDER / AMBIENT, {"experiment": experiment})
+
+    def both_apps(self) -> mt.Comparison:
+        """The six pairs of both apps as one question: asked after the numbers were seen, so a hint and no more."""
+        own_names = (pl.format("{} {}", "experiment", name).alias(name) for name in ("run", "block"))
+        with TemporaryDirectory() as folder:
+            path = Path(folder, "both_apps.csv")
+            read(AMBIENT).filter(pl.col("experiment").is_in(REPEATED)).with_columns(own_names).write_csv(path)
+            return self._compared(path)
+
+    def _compared(self, path: Path, where: dict[str, str] | None = None) -> mt.Comparison:
+        margin = f"{100 * self.margin:.12g}%,0ms"
+        return mt.compare_table(
+            path, "none", ["ambient"], where=where, responses=RESPONSES, margin=margin, alpha=self.alpha
+        )
+
+    def sources(self) -> display.Fragment:
+        """Where every number was printed, and how many of them are runs that were repeated."""
+        rows = (
+            read()
+            .group_by("file", "source", "url", maintain_order=True)
+            .agg(pl.len().alias("numbers"), IS_REPEATED.sum().alias("of repeated runs"))
+        )
+        columns: list[display.Column[Row]] = [
+            display.Column("file", lambda row: f"data/published/{row['file']}"),
+            display.Column("source", lambda row: _link(row["source"], row["url"])),
+            display.Column("numbers", lambda row: row["numbers"], numeric=True),
+            display.Column("of repeated runs", lambda row: row["of repeated runs"], numeric=True),
+        ]
+        return display.Table.of("Transcribed numbers", columns, rows.iter_rows(named=True)).fragment()
+
+    def needed(self) -> list[Needed]:
+        """How many pairs each repeated response would have needed, at the noise that its three pairs show."""
+        found, half = [], math.log1p(self.margin)
+        for experiment in REPEATED:
+            verdicts = self.repeated(experiment).verdicts().rows(named=True)
+            for name, row in zip(RESPONSES.split(","), verdicts, strict=True):
+                # In seconds, as they are compared.
+                ambient, none = (
+                    1e-3 * np.array(values(AMBIENT, experiment, mesh, name)) for mesh in ("ambient", "none")
+                )
+                sd, effect = float(np.std(np.log(ambient / none), ddof=1)), abs(math.log(row["ratio"]))
+                pairs = partial(mt.blocks_for_difference, sd, alpha=self.alpha)
+                for_estimate = pairs(effect) if effect > 1e-9 else None
+                for_equivalence = mt.blocks_for_equivalence(sd, half, alpha=self.alpha)
+                about = (experiment, row["label"], row["n_blocks"], row["ratio"], sd)
+                found.append(Needed(*about, for_estimate, pairs(half), for_equivalence))
+        return found
+
+    def pairs_needed(self) -> display.Fragment:
+        """The same as a table."""
+        margin = display.declared_percent(self.margin)
+        columns: list[display.Column[Needed]] = [
+            display.Column("response", lambda need: need.response),
+            display.Column("change", lambda need: display.Cell(display.change(need.ratio), need.ratio), numeric=True),
+            display.Column(
+                "noise of a pair", lambda need: display.Cell(display.percent(need.sd), need.sd), numeric=True
+            ),
+            display.Column("pairs printed", lambda need: need.n, numeric=True),
+            display.Column("for an effect as printed", lambda need: _pairs(need.for_estimate), numeric=True),
+            display.Column(f"for an effect of {margin}", lambda need: _pairs(need.for_margin), numeric=True),
+            display.Column(f"for equivalence within {margin}", lambda need: _pairs(need.for_equivalence), numeric=True),
+        ]
+        note = (
+            "Power 0.8, never fewer than the exact test's own floor. The noise is estimated from three pairs, so it "
+            "may be off by a factor of two and more: read the numbers as orders of magnitude."
+        )
+        needs = self.needed()
+        groups = [need.experiment for need in needs]
+        return display.Table.of("Pairs needed", columns, needs, note, groups=groups).fragment()
+
+    def printed_once(self, *files: str) -> display.Fragment:
+        """What these files, or all, print without a replicate, as arithmetic."""
+        columns: list[display.Column[Single]] = [
+            display.Column("response", lambda one: f"{one.response}, {one.treatment}"),
+            display.Column(
+                "baseline → treatment",
+                lambda one: (
+                    f"{one.baseline} {display.plain(one.baseline_value)} → {display.plain(one.value)} {one.unit}"
+                ),
+            ),
+            display.Column(
+                "quotient", lambda one: display.Cell(f"{one.ratio:.2f}{display.TIMES}", one.ratio), numeric=True
+            ),
+            display.Column("what it is", lambda one: one.statistic),
+            display.Column("can be tested", lambda _: "no: it has no replicate"),
+        ]
+        printed = singles(*files)
+        note = "A quotient of two numbers without a spread: no interval, no p, no verdict belongs beside it."
+        groups = [one.experiment for one in printed]
+        return display.Table.of("Printed once, or as a mean", columns, printed, note, groups=groups).fragment()
+
+    def claims(self) -> display.Fragment:
+        """Which printed sentences stand."""
+        columns: list[display.Column[Claim]] = [
+            display.Column(
+                "claim",
+                lambda claim: display.Cell(f"“{claim.words}”" if claim.quoted else claim.words, note=claim.place),
+                wide=True,
+            ),
+            display.Column("the printed numbers", lambda claim: claim.numbers, wide=True),
+            display.Column("stands", lambda claim: claim.stands),
+            display.Column("shown?", lambda claim: claim.inference, wide=True),
+        ]
+        return display.Table.of("Printed claims", columns, claims(self)).fragment()
+
+
+@dataclass(frozen=True)
+class Needed:
+    """What a repeated response would have needed: pairs to find such an effect, or to show equivalence."""
+
+    experiment: str
+    response: str
+    n: int  # pairs printed
+    ratio: float  # Hodges-Lehmann estimate of ambient over none
+    sd: float  # standard deviation of the log ratios, from n pairs only
+    for_estimate: int | None  # an effect as large as the estimate; None where that is 1
+    for_margin: int  # as large as the margin
+    for_equivalence: int  # within the margin
+
+
+@dataclass(frozen=True)
+class Single:
+    """A number printed without a replicate, beside its baseline's."""
+
+    experiment: str
+    response: str
+    treatment: str
+    baseline: str
+    value: float
+    baseline_value: float
+    unit: str
+    statistic: str
+    source: str
+
+    @property
+    def ratio(self) -> float:
+        """Arithmetic, and no estimate."""
+        return self.value / self.baseline_value
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One printed sentence."""
+
+    words: str  # as printed, or in sense where they are not quoted
+    place: str
+    numbers: str  # what the printed numbers say
+    arithmetic: bool | None  # whether they say what the words say; None where no arithmetic can tell
+    inference: str  # whether it was shown, and why not
+    quoted: bool = True  # others are its sense, or what its comparison rests on
+
+    @property
+    def stands(self) -> str:
+        """In a word or two."""
+        return {True: "as arithmetic only", False: "no", None: "open"}[self.arithmetic]
+
+
+def read(*names: str) -> pl.DataFrame:
+    """The transcribed rows of these files, or of all."""
+    unknown = [name for name in names if name not in FILES]
+    if unknown:
+        raise mt.MeshtrialError(f"{', '.join(unknown)}: not in data/published; there are {', '.join(FILES)}")
+    frames = (pl.read_csv(FOLDER / name, infer_schema=False).with_columns(file=pl.lit(name)) for name in names or FILES)
+    return pl.concat(frames).with_columns(pl.col("value").cast(pl.Float64))
+
+
+def values(file: str, experiment: str, treatment: str, response: str) -> list[float]:
+    """The printed numbers of an experiment, in the order of the runs."""
+    rows = read(file).filter(experiment=experiment, treatment=treatment, response=response)
+    if rows.is_empty():
+        raise mt.MeshtrialError(f"{file}: {experiment}, {treatment}, {response} is not printed there")
+    return [float(x) for x in rows["value"]]
+
+
+def value(file: str, experiment: str, treatment: str, response: str) -> float:
+    """One printed number of a file."""
+    column = values(file, experiment, treatment, response)
+    if len(column) != 1:
+        raise mt.MeshtrialError(f"{file}: {experiment}, {treatment}, {response} stands {len(column)} times")
+    return column[0]
+
+
+def singles(*names: str) -> list[Single]:
+    """Every number without a replicate that has a counterpart, of these files or of all."""
+    rows = read(*names).filter(~IS_REPEATED, ~pl.col("response").is_in(CONDITIONS))
+    found = []
+    for keys, part in rows.group_by("experiment", "response", maintain_order=True):
+        printed = {row["treatment"]: row for row in part.iter_rows(named=True)}
+        # Where no mesh was printed the two meshes are held against each other, or a feature against its mesh.
+        baseline = next((name for name in ("none", "istio") if name in printed), min(printed, key=len))
+        for name, row in printed.items():
+            if name != baseline:
+                about = (row[column] for column in ("unit", "statistic", "source"))
+                between = (name, baseline, row["value"], printed[baseline]["value"])
+                found.append(Single(str(keys[0]), str(keys[1]), *between, *about))
+    return found
+
+
+def claims(articles: Articles) -> list[Claim]:
+    """Every sentence, with the numbers that it rests on: each figure in it is computed from the printed ones."""
+
+    def rows(experiment: str) -> dict[str, Row]:
+        return {row["response"]: row for row in articles.repeated(experiment).verdicts().rows(named=True)}
+
+    def shown(experiment: str, response: str) -> str:
+        row = rows(experiment)[response]
+        if row["verdict"] != "inconclusive":
+            return f"{row['sentence']}, p = {row['p']:.2g}"
+        return f"not shown: p = {row['p']:.2g} at n = {row['n_blocks']}; {row['sentence']}"
+
+    sentences = Environment(undefined=StrictUndefined)
+    sentences.filters["each"] = lambda numbers, form: ", ".join(form.format(number) for number in numbers)
+    text = sentences.from_string(SENTENCES.read_text()).render(
+        value=value, printed=_printed, percent=_percent, rows=rows, shown=shown
+    )
+    return [Claim(**claim) for claim in yaml.safe_load(text)]
+
+
+def _printed(file: str, *names: str | Iterable[str]) -> Numbers:
+    """The numbers of an experiment, treatment and response; of several, where one of them is a list."""
+    listed = [[name] if isinstance(name, str) else name for name in names]
+    return np.concatenate([values(file, *one) for one in product(*listed)])
+
+
+def _percent(one: Numbers | float, other: Numbers | float) -> Numbers | float:
+    return 100 * (one / other - 1)
+
+
+def _pairs(count: int | None) -> display.Cell | int | None:
+    return display.Cell(f"more than {MOST}", count) if count is not None and count > MOST else count
+
+
+def _link(text: str, address: str) -> display.Cell:
+    return display.Cell(text, html=Markup('<a href="{}">{}</a>').format(address, text))

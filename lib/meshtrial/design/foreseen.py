@@ -1,0 +1,183 @@
+"""What a plan cannot answer, known before its first run, and what would make it possible.
+
+A plan that cannot answer is not refused: a rehearsal of two blocks is a good use of a minute. But whoever starts it
+reads it first, and not in a verdict after an hour. A percentile that no load of the plan can report is not declared by
+a study itself: the highest that one can report is primary instead. What a user names stays as it is named.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from meshtrial import stats
+from meshtrial.design.responses import PERCENTILES, REGISTRY, Response, applies, requests_needed
+from meshtrial.design.study import Gates, Load, Study
+
+# In `Study.options`: percentiles that were not declared, with what is primary instead of each.
+INSTEAD = "primary_instead"
+_LONGEST_S = 86400.0  # of the parameter duration_s
+_FEW = 3
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Something that a plan cannot answer, in numbers and in a sentence."""
+
+    kind: Literal["percentile", "difference", "equivalence", "rate"]
+    planned: float  # requests of a run, blocks, or requests a second
+    needed: float  # as many of them make it possible; of a rate: the most that was carried
+    sentence: str
+    about: str = ""  # the response or the treatment; empty of blocks
+    loads: tuple[str, ...] = ()  # at which it is so; empty of blocks
+    remedy: str = ""  # a parameter that makes it possible, e.g. `duration_s=11`; empty where none does
+    instead: str = ""  # the response that is primary in its place
+
+
+@dataclass(frozen=True)
+class Unheld:
+    """A rate that a treatment did not hold in a recorded study on this machine."""
+
+    treatment: str
+    load: Load  # at which that was seen: at a rate, or a search
+    rps: float  # the lowest such rate
+    most_rps: float  # what was carried
+    where: str  # the study
+
+
+def foreseen(study: Study, unheld: Iterable[Unheld] = ()) -> tuple[Limit, ...]:
+    """What a study cannot answer as it is planned: percentiles, differences, equivalence, rates."""
+    return (*_percentiles(study), *_blocks(study), *_rates(study, unheld))
+
+
+def instead_of(names: Iterable[str], loads: Sequence[Load], gates: Gates) -> dict[str, str]:
+    """Percentiles that no load can report, each with the highest of its kind that one can, where there is any."""
+    found: dict[str, str] = {}
+    for name in names:
+        about = REGISTRY[name]
+        at = [load for load in loads if applies(name, load)]
+        if about.percentile and at and not any(_has_enough(about, load, gates) for load in at):
+            lower = (one.name for one in _others(about) if any(_has_enough(one, load, gates) for load in at))
+            if (highest := next(lower, None)) is not None:
+                found[name] = highest
+    return found
+
+
+def _others(about: Response) -> Iterator[Response]:
+    """The same latency at lower percentiles, the highest first."""
+    assert about.percentile is not None
+    for one in sorted(PERCENTILES.values(), key=lambda one: -one.q):
+        other = REGISTRY.get(about.name.replace(f"_{about.percentile.key}_", f"_{one.key}_"))
+        if other is not None and one.q < about.percentile.q:
+            yield other
+
+
+def _requests(about: Response, load: Load) -> float:
+    """Requests of a run among which a percentile is; without a bound in a closed loop, whose rate nobody knows."""
+    if load.closed_loop:
+        return math.inf
+    seconds = load.duration_s * load.slices
+    if about.name.startswith("latency_around_"):
+        seconds = load.around_s
+    one_of_two = about.name.startswith(("latency_http_", "latency_grpc_"))
+    share = 1.0 if not one_of_two else 0.5 if load.protocol == "mixed" else 0.0
+    return round(load.mean_rps * seconds * share, 6)
+
+
+def _needed(about: Response, gates: Gates) -> int:
+    assert about.percentile is not None
+    return requests_needed(about.percentile.q, gates.sample_floor)
+
+
+def _has_enough(about: Response, load: Load, gates: Gates) -> bool:
+    return _requests(about, load) >= _needed(about, gates)
+
+
+def _percentiles(study: Study) -> Iterator[Limit]:
+    declared = study.options.get(INSTEAD, {})
+    instead: Mapping[str, str] = declared if isinstance(declared, Mapping) else {}
+    for name in (*instead, *study.primary):
+        about = REGISTRY.get(name)
+        if about is None or about.percentile is None:
+            continue
+        at = [load for load in study.loads if applies(name, load)]
+        short = [load for load in at if not _has_enough(about, load, study.gates)]
+        if not short:
+            continue
+        fewest = min(short, key=lambda load: _requests(about, load))
+        has, needed = _requests(about, fewest), _needed(about, study.gates)
+        remedy, labels = _remedy(study, about, fewest), tuple(load.label for load in short)
+        where = _listed(labels) if len(labels) <= _FEW else f"{len(labels)} of {len(at)} loads"
+        sentence = (
+            f"{about.label} cannot be reported at {where}: a run has {'as few as ' * (len(labels) > 1)}{has:,.0f} "
+            f"requests and it takes {needed:,.0f}{f' ({remedy})' * bool(remedy)}; "
+        )
+        if name in instead:
+            sentence += f"{REGISTRY[instead[name]].label} is primary instead"
+        else:
+            named = "it stays primary, as you named it, and " if study.parameters.get("primary") else ""
+            sentence += f"{named}its verdict there is `invalid`"
+        yield Limit("percentile", has, needed, sentence, name, labels, remedy, instead.get(name, ""))
+
+
+def _remedy(study: Study, about: Response, load: Load) -> str:
+    """A longer run, or a higher rate where runs cannot be longer; with as many failed requests as a run may have."""
+    has = _requests(about, load) * (1 - study.gates.error_ratio)
+    if not has:
+        return ""
+    factor = _needed(about, study.gates) / has
+    has_own_time = study.parameters.get("around_s") and about.name.startswith("latency_around_")
+    seconds = math.ceil(round(load.duration_s * load.slices * factor, 6))
+    if "duration_s" in study.parameters and not has_own_time and seconds <= _LONGEST_S:
+        return f"duration_s={seconds}"
+    return f"rps={math.ceil(round(load.rps * factor, 6))}" if "rps" in study.parameters else ""
+
+
+def _blocks(study: Study) -> Iterator[Limit]:
+    """Fewer blocks than the exact tests need, whatever the runs show."""
+    family = max(1, *map(len, study.families().values()))
+    corrected = 1 if study.correction == "max-t" else family
+    tests: tuple[tuple[Literal["difference", "equivalence"], int, float], ...] = (
+        ("difference", corrected, stats.smallest_p(study.blocks)),
+        ("equivalence", family, 0.5**study.blocks),
+    )
+    for test, m, smallest_p in tests:
+        needed = stats.smallest_n(m, study.alpha, test)
+        if study.blocks < needed:
+            what = "a difference" if test == "difference" else "equivalence within any margin"
+            over = f" over {m} contrasts" * (m > 1)
+            sentence = (
+                f"{study.blocks} blocks cannot show {what}{over}: p is at least {min(1.0, m * smallest_p):.2g}, "
+                f"and the error level is {study.alpha:g} (blocks={needed})"
+            )
+            yield Limit(test, study.blocks, needed, sentence, remedy=f"blocks={needed}")
+
+
+def _rates(study: Study, unheld: Iterable[Unheld]) -> Iterator[Limit]:
+    names = {treatment.name for treatment in study.treatments}
+    for one in unheld:
+        loads = [load for load in study.loads if load.rps >= one.rps and _alike(load, one.load)]
+        if one.treatment in names and loads:
+            labels = tuple(load.label for load in loads)
+            found = "its capacity was" if one.load.search else f"of {one.rps:,.0f} it carried"
+            sentence = (
+                f"{one.treatment} may not hold the rate at {_listed(labels)}: in the last study here, {one.where}, "
+                f"{found} {one.most_rps:,.0f} requests a second; lower the rate, or expect `saturated`"
+            )
+            yield Limit("rate", min(load.rps for load in loads), one.most_rps, sentence, one.treatment, labels)
+
+
+def _alike(load: Load, other: Load) -> bool:
+    """Whether what one carried tells of the other: the same requests, and, but for a search, the same connections."""
+    if load.closed_loop or load.search or load.ramp or load.changes:
+        return False
+    same = ["payload_bytes", "response_bytes", "headers", "keepalive", "protocol", "replicas", "unused_services"]
+    same += [] if other.search else ["connections", "generators"]
+    return all(getattr(load, name) == getattr(other, name) for name in same)
+
+
+def _listed(names: Sequence[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last

@@ -1,0 +1,142 @@
+"""What other programs use of this machine: how much by /proc/stat, and which they are by /proc/PID/stat.
+
+How much is right whoever they belong to, also where /proc hides the processes of other users (proc(5), ``hidepid``) or
+they run in another container; which they are is then not known. A process that ended is its parent's, as soon as that
+has waited for it, so programs that start many short ones are seen too.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from meshtrial.testbed.base import Others, Program
+from meshtrial.testbed.local import proc
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_NAMED = 3
+# A look that is so many times older than asked for says little of now.
+_LONGEST = 3
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process, and the ticks that it and the ended children for which it waited have used so far."""
+
+    name: str
+    parent: int
+    started: int
+    ticks: int
+
+
+@dataclass(frozen=True)
+class Look:
+    """The counters of all cores and of every visible process at one moment."""
+
+    at_s: float  # of the monotonic clock, which all processes of a machine share
+    own: int  # the process whose descendants, with itself, are the study's own
+    cpu: list[int]  # in the order of :func:`meshtrial.testbed.local.proc.cpu_times`
+    processes: Mapping[int, Process]
+
+    @classmethod
+    def now(cls, root: Path = Path("/proc")) -> Look:
+        """Look; OSError where there is no /proc."""
+        processes = {}
+        for entry in root.iterdir():
+            # A process may end meanwhile.
+            with suppress(OSError, ValueError, IndexError):
+                if entry.name.isdigit():
+                    processes[int(entry.name)] = _process((entry / "stat").read_text())
+        return cls(time.monotonic(), os.getpid(), proc.cpu_times(root), processes)
+
+    def write(self, path: Path) -> None:
+        """Hand it over to another process of the study, as a part of whose preparation it then is."""
+        path.write_bytes(msgspec.json.encode(self))
+
+    @classmethod
+    def read(cls, path: Path) -> Look:
+        """What another process of the study has seen."""
+        return msgspec.json.decode(path.read_bytes(), type=cls)
+
+
+def _process(stat: str) -> Process:
+    # The name stands in brackets and may hold any.
+    head, _, rest = stat.rpartition(")")
+    fields = rest.split()
+    return Process(head.partition("(")[2], int(fields[1]), int(fields[19]), sum(map(int, fields[11:15])))
+
+
+class Watch:
+    """Watches other programs from its making on; called, it tells what they used since it was called last."""
+
+    def __init__(
+        self,
+        begun: Look | None = None,
+        look: Callable[[], Look] = Look.now,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._look, self._clock, self._sleep = look, clock, sleep
+        self._before = begun or look()
+
+    def __call__(self, seconds: float) -> Others:
+        """What they used over so many seconds at least, and not over many more."""
+        own = self._before.own
+        if self._clock() - self._before.at_s > _LONGEST * seconds:
+            self._before = replace(self._look(), own=own)
+        self._sleep(max(0.0, self._before.at_s + seconds - self._clock()))
+        before, self._before = self._before, replace(self._look(), own=own)
+        return between(before, self._before)
+
+
+def between(before: Look, after: Look) -> Others:
+    """What other programs used between two looks: shares of the time of all cores."""
+    used = proc.MachineMeter(iter((before.cpu, after.cpu)).__next__).used()
+    if used is None or not used.total_s:
+        return Others(0.0)
+    total = used.total_s * _TICKS
+    spent = _spent(before, after)
+    own = _family(after, before.own)
+    others = max(0.0, (used.programs_s or 0.0) * _TICKS - sum(spent[pid] for pid in own))
+    seen = sorted(((min(spent[pid], others), pid) for pid in spent.keys() - own), reverse=True)
+    busiest = (Program(after.processes[pid].name, pid, ticks / total) for ticks, pid in seen[:_NAMED] if ticks)
+    return Others(others / total, tuple(busiest), max(0.0, others - sum(ticks for ticks, _ in seen)) / total)
+
+
+def _spent(before: Look, after: Look) -> dict[int, int]:
+    """Ticks of every process that is there now, those of its ended children among them."""
+    there = {pid for pid, one in before.processes.items() if _same(one, after.processes.get(pid))}
+    # What an ended one had used before is now among what its nearest living ancestor's children have used.
+    inherited: Counter[int] = Counter()
+    ended = before.processes.keys() - there
+    for pid in ended:
+        line = [pid]
+        while (heir := before.processes[line[-1]].parent) in ended and heir not in line:
+            line.append(heir)
+        inherited[heir] += before.processes[pid].ticks
+    known = {pid: before.processes[pid].ticks + inherited[pid] for pid in there}
+    return {pid: max(0, one.ticks - known.get(pid, 0)) for pid, one in after.processes.items()}
+
+
+def _same(one: Process, other: Process | None) -> bool:
+    return other is not None and one.started == other.started
+
+
+def _family(look: Look, pid: int) -> set[int]:
+    """A process and all of its descendants that are there."""
+    children: dict[int, list[int]] = {}
+    for child, process in look.processes.items():
+        children.setdefault(process.parent, []).append(child)
+    found, waiting = set[int](), [pid]
+    while waiting:
+        if (one := waiting.pop()) not in found:
+            found.add(one)
+            waiting += children.get(one, [])
+    return found & look.processes.keys()

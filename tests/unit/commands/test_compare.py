@@ -1,0 +1,56 @@
+"""`meshtrial compare` whose reader leaves: its files are written and its gate is judged all the same."""
+
+import io
+import os
+import subprocess
+import sys
+
+import pytest
+
+from meshtrial import cli
+
+ROWS = [f"{name}{k},{name},p50_ms,{level + k / 100}" for name, level in (("none", 1), ("istio", 2)) for k in range(6)]
+
+
+@pytest.fixture
+def unread():
+    """Standard output as a command has it, of a pipe that nobody reads."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as stream:
+        yield cli.Pipe(stream)
+
+
+@pytest.fixture
+def arguments(tmp_path):
+    (tmp_path / "t.csv").write_text("\n".join(["run,treatment,response,value", *ROWS]))
+    wanted = ("--json", tmp_path / "o.json", "--html", tmp_path / "o.html", "--summary", tmp_path / "o.md")
+    return ["compare", "--table", str(tmp_path / "t.csv"), "--baseline", "none", *map(str, wanted)]
+
+
+@pytest.mark.parametrize(("gate", "code"), [([], 0), (["--require", "slower"], 0), (["--fail-on", "slower"], 4)])
+def test_files_and_gate_do_not_depend_on_a_reader(arguments, unread, tmp_path, gate, code):
+    err = io.StringIO()
+    assert cli.main([*arguments, *gate], unread, err) == code
+    assert err.getvalue().count("\n") == (1 if code else 0)
+    assert {path.name for path in tmp_path.iterdir()} == {"t.csv", "o.json", "o.html", "o.md"}
+
+
+def test_a_file_that_cannot_be_written_is_named_below_the_verdicts(arguments, tmp_path):
+    (tmp_path / "o.html").mkdir()
+    out, err = io.StringIO(), io.StringIO()
+    assert cli.main(arguments, out, err) == 2
+    assert "slower (material)" in out.getvalue()
+    assert err.getvalue() == f"meshtrial compare: {tmp_path}/o.html: cannot be written (Is a directory)\n"
+
+
+@pytest.mark.parametrize("buffered", [True, False])
+def test_a_program_whose_pipe_is_closed_ends_quietly(arguments, buffered):
+    command = [sys.executable, "-m", "meshtrial", *arguments[:5]]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "" if buffered else "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env) as child:
+        assert child.stdout is not None
+        child.stdout.close()
+        child.stdout = None
+        _, err = child.communicate(timeout=300)
+    assert (child.returncode, err) == (0, b"")
