@@ -7,6 +7,7 @@ import pytest
 from refused import refused
 from unit.kubernetes.conftest import Clock
 from unit.kubernetes.fakeapi import FakeApi
+from unit.kubernetes.rendering import TOKENS
 
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import TestbedError, UsageError
@@ -27,6 +28,7 @@ def begin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., KubernetesT
     """Sessions on clusters in memory, which are over at the end of a test and not of the process."""
     monkeypatch.setattr(testbed, "Cluster", lambda *_: FakeApi())
     monkeypatch.setattr(testbed.helm, "version", lambda options: "v3")
+    monkeypatch.setattr(testbed, "make_tokens", lambda: TOKENS)
     begun: list[KubernetesTestbed] = []
 
     def begin(owner_id: str = "", **options: object) -> KubernetesTestbed:
@@ -283,7 +285,7 @@ def ready(
 
 
 def test_a_block_has_its_nodes(bed: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch):
-    found = {ready(bed, monkeypatch, seed, cpu="4") for seed in range(20)}
+    found = {ready(bed, monkeypatch, seed, cpu="4") for seed in range(6)}
     assert found == {Place(("a",), ("b",)), Place(("b",), ("a",))}
 
 
