@@ -1,8 +1,12 @@
 """What tests ask errors with fails where it should."""
 
-import pytest
-from refused import missing, refused
+import os
 
+import pytest
+import refused as asking
+from refused import COLLECTED, missing, refused
+
+from meshtrial import paths
 from meshtrial.errors import MeshtrialError, UsageError
 
 LINE = "blocks = 12: must be 0 to 10"
@@ -32,3 +36,17 @@ def test_anything_else_fails(kind: type[Exception], asked: dict, line: str):
 
 def test_what_a_line_does_not_name_is_told():
     assert missing(LINE, ["blocks", "rps", 11, "must"]) == ["rps", "11"]
+
+
+@pytest.mark.parametrize("known", [[], ["UsageError 2: blocks = 12: must be 0 to 11"]])
+def test_a_line_that_is_not_the_reviewed_one_fails(monkeypatch: pytest.MonkeyPatch, known: list[str]):
+    monkeypatch.delenv(COLLECTED, raising=False)
+    monkeypatch.setattr(asking, "reviewed", lambda: {os.environ["PYTEST_CURRENT_TEST"].rpartition(" (")[0]: known})
+    with pytest.raises(AssertionError, match=r"refusals\.txt"), refused(UsageError):
+        raise UsageError(LINE)
+
+
+def test_every_test_of_the_file_exists():
+    tests = {test.partition("[")[0].partition("::")[::2] for test in asking.reviewed()}
+    texts = {file: (paths.CHECKOUT / file).read_text() for file, _ in tests}
+    assert [f"{file}::{name}" for file, name in tests if f"def {name}(" not in texts[file]] == []

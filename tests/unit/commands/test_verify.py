@@ -9,19 +9,26 @@ import pytest
 from commandline import SAMPLE, meshtrial
 from refused import missing
 
+from meshtrial.design.plan import make_plan
 from meshtrial.inference import analyse
 from meshtrial.records.mechanism import write_mechanism
 from meshtrial.records.store import StudyStore, read_json, seal, write_checksums, write_json
 
 
-@pytest.fixture
-def study(tmp_path: Path, small_plan, make_record) -> StudyStore:
-    store = StudyStore.create(tmp_path, small_plan, {})
-    for index, run in enumerate(small_plan.runs):
-        record = make_record(small_plan, run, {"latency_p50_s": 0.1 + 0.001 * index})
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, make_study, make_record) -> Path:
+    plan = make_plan(make_study())
+    store = StudyStore.create(tmp_path_factory.mktemp("whole"), plan, {})
+    for index, run in enumerate(plan.runs):
+        record = make_record(plan, run, {"latency_p50_s": 0.1 + 0.001 * index})
         store.finish(store.begin(run.run_id, 1), record, None)
     analyse(store)
-    return store
+    return store.path
+
+
+@pytest.fixture
+def study(whole: Path, tmp_path: Path) -> StudyStore:
+    return StudyStore.open(shutil.copytree(whole, tmp_path / "study"))
 
 
 def verify(study: StudyStore) -> tuple[int, str]:

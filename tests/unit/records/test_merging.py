@@ -70,16 +70,11 @@ def test_the_folder_is_whole_or_not_there_and_never_replaced(three, tmp_path, mo
 
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "copytree", full)
-        with refused(
-            RecordError,
-            f"{tmp_path}/whole/merged: cannot be written (No space left on device); check rights and free space",
-        ):
+        with refused(RecordError):
             merge(three, target)
     assert list(target.parent.iterdir()) == []
     merge(three, target)
-    with refused(
-        RecordError, f"{tmp_path}/whole/merged: is there already; move it away, or name another folder with --out"
-    ):
+    with refused(RecordError):
         merge(three, target)
 
 

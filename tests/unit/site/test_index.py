@@ -100,13 +100,12 @@ def test_all_verdicts_are_json_of_the_schema(studies, tmp_path):
 def test_a_page_of_somebody_else_is_not_replaced(studies, tmp_path):
     refuse_foreign(tmp_path / "new")
     for folder in (paths.CHECKOUT, next((paths.CHECKOUT / "data" / "sample").glob("*/*/plan.json")).parent):
-        said = f"{folder}: is the checkout or a study; the folder of the site stands first, then studies"
-        with refused(UsageError, said):
+        with refused(UsageError):
             refuse_foreign(folder)
     (tmp_path / "index.html").write_text("mine")
-    with refused(UsageError, f"{tmp_path}: holds an index.html that is of no site made here; give another folder"):
+    with refused(UsageError):
         refuse_foreign(tmp_path)
-    with refused(UsageError, f"{tmp_path / 'index.html'}: is a file; give the folder of the site"):
+    with refused(UsageError):
         refuse_foreign(tmp_path / "index.html")
     write_site_index(tmp_path, studies)
     refuse_foreign(tmp_path)

@@ -41,5 +41,5 @@ def test_varying_factors_are_named() -> None:
     assert len(found) == 1
     assert found[0].code == "varying-factor"
     assert "image varies inside a: v1 (1), v2 (1)" in found[0].message
-    with refused(UsageError, "factor 'image' has 0 values for 1 runs"):
+    with refused(UsageError):
         varying_factors(["a"], {"image": []})
