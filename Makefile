@@ -27,7 +27,7 @@ export TESTMON_DATAFILE := $(CURDIR)/.cache/testmon
 # JupyterLab asks at its first opening whether it may fetch news from a network; it may not.
 LAB_SETTINGS := $(JUPYTER_CONFIG_DIR)/lab/user-settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings
 
-.PHONY: help setup setup-lab setup-tests doctor study studies lab lock check test repeat test-faults bench audit secrets test-elsewhere test-browser contact-sheet test-cluster test-testcluster test-meshes lint calibrate clean
+.PHONY: help setup setup-lab setup-tests doctor study studies lab docs lock check test repeat test-faults bench audit secrets test-elsewhere test-browser contact-sheet test-cluster test-testcluster test-meshes lint calibrate clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -66,6 +66,12 @@ lab: setup-lab ## JupyterLab on loopback, with the sample open in notebooks/expl
 	@[ -e "$(LAB_SETTINGS)" ] || echo '{"fetchNews": "false", "checkForUpdates": false}' > "$(LAB_SETTINGS)"
 	@$(BIN)/jupyter lab --ip 127.0.0.1 --LabApp.default_url=/lab/tree/explore.ipynb $(ARGS) notebooks
 
+# Made anew each time: of a page that did not change a generator does not say again what is wrong with it.
+docs: setup-tests ## the documentation as pages, .cache/docs/index.html; a link that leads nowhere is an error
+	@rm -rf .cache/docs
+	@$(BIN)/python -m sphinx --quiet --fail-on-warning --fresh-env --conf-dir docs --doctree-dir .cache/doctrees . .cache/docs
+	@echo .cache/docs/index.html
+
 # Three locks, for what is installed together; each of the later ones leaves out what those before it hold.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header
 BESIDES = $(shell sed -nE 's/^([A-Za-z0-9._-]+)==.*/--no-emit-package \1/p' $(1)) $(addprefix --constraints ,$(1))
@@ -73,7 +79,7 @@ BESIDES = $(shell sed -nE 's/^([A-Za-z0-9._-]+)==.*/--no-emit-package \1/p' $(1)
 lock: setup-tests ## the locks again after a change in pyproject.toml; versions stay where they can
 	@$(COMPILE) --extra build -o requirements.lock pyproject.toml
 	@$(COMPILE) --extra build --extra lab $(call BESIDES,requirements.lock) -o requirements-lab.lock pyproject.toml
-	@$(COMPILE) --extra build --extra lab --extra dev $(call BESIDES,requirements.lock requirements-lab.lock) -o requirements-dev.lock pyproject.toml
+	@$(COMPILE) --extra build --extra lab --extra dev --extra docs $(call BESIDES,requirements.lock requirements-lab.lock) -o requirements-dev.lock pyproject.toml
 
 lint: setup-tests ## ruff, mypy and the spelling
 	@$(BIN)/ruff check .
@@ -122,7 +128,7 @@ test-browser: setup-tests ## every report of the samples in a headless Chromium:
 
 # Nothing else should run meanwhile. DuckDB takes part where PYTHONPATH names a folder that has it.
 bench: setup-tests ## what the program itself costs, beside others and beside its limits: one table (docs/explanation/speed.md)
-	@PYTHONPATH=lib:tests:$${PYTHONPATH:-} $(BIN)/python -P -m benchmarks $(ARGS)
+	@PYTHONPATH=docs:lib:tests:$${PYTHONPATH:-} $(BIN)/python -P -m benchmarks $(ARGS)
 
 contact-sheet: setup-tests ## SHEET (default .cache/contact-sheet.png): the reports of the samples in all settings, as one picture
 	@PYTHONPATH=tests $(BIN)/python -m browser.contact_sheet $(SHEET) $(ARGS)

@@ -19,7 +19,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ from meshtrial.inference import infer, read_study
 from meshtrial.load.recorded import Recorded, read_recorded
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore, read_json
-from meshtrial.site.published import Published, read_published
+from meshtrial.site.published import described, read_summary
 from meshtrial.testbed.kubernetes import KubernetesOptions
 from meshtrial.testbed.kubernetes.kubelet import parse_cadvisor, parse_node, parse_summary
 from meshtrial.testbed.kubernetes.meshread import find_meshes, read_mesh
@@ -254,7 +254,7 @@ def _yaml(data: Any) -> bytes:
 
 def _summary() -> bytes:
     """What a site keeps of a study, with one verdict."""
-    return as_json(Published.of(read_study(StudyStore.open(SAMPLE)), "").to_dict() | {"schema": "meshtrial.site/2"})
+    return as_json(asdict(described(read_study(StudyStore.open(SAMPLE)), "")) | {"schema": "meshtrial.site/2"})
 
 
 KINDS = {
@@ -268,7 +268,7 @@ KINDS = {
     "cluster file": Kind(yaml.safe_dump(OPTIONS).encode(), _options, yaml.safe_load, _yaml),
     "kubelet summary": Kind(as_json(SUMMARY), _kubelet, json.loads),
     "cAdvisor": Kind(CADVISOR, _cadvisor),
-    "site summary": Kind(_summary(), lambda path: read_published(path).day, json.loads),
+    "site summary": Kind(_summary(), lambda path: read_summary(path).day, json.loads),
     "parameters in a file": Kind(
         yaml.safe_dump(_defaults("ambient_vs_no_mesh")).encode(), _given_in_file, yaml.safe_load, _yaml
     ),

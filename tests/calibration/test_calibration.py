@@ -4,7 +4,7 @@ At its size three Monte-Carlo standard errors, sqrt(p q / n), tell an error rate
 fourth of the studies is simulated, 0.10 from a third of 0.42.
 """
 
-import documents
+import make_reference as documents
 import numpy as np
 import pytest
 

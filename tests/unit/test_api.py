@@ -41,6 +41,15 @@ def test_the_examples_are_true(name, monkeypatch, study):
     assert (tried > 0) == (name.rpartition(".")[2] in WITH_EXAMPLES)
 
 
+def test_the_example_of_the_reference_is_true(monkeypatch):
+    monkeypatch.chdir(paths.CHECKOUT)
+    page = paths.CHECKOUT / "docs" / "reference" / "python.md"
+    with pl.Config():  # what the example sets ends with it
+        failed, tried = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
+    assert failed == 0
+    assert tried > 5
+
+
 def fresh(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 

@@ -5,11 +5,13 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 import textwrap
 import tomllib
 from pathlib import Path
 
-import documents
+import make_reference
 import pytest
 import yaml
 from building import built
@@ -37,15 +39,36 @@ LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 METHOD = " ".join((paths.CHECKOUT / "docs" / "method.md").read_text().split())
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(paths.CHECKOUT)))
-def test_links_lead_somewhere(page: Path):
-    assert [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()] == []
+def made_pages(sources: Path, out: Path) -> subprocess.CompletedProcess[str]:
+    """Pages of some sources, as `make docs` makes them."""
+    options = ("--quiet", "--fail-on-warning", "--conf-dir", DOCS, "--doctree-dir", out / "doctrees")
+    command = [sys.executable, "-m", "sphinx", *options, sources, out / "pages"]
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("path", documents.MADE, ids=str)
+def test_the_documentation_is_built_without_a_warning_and_fetches_nothing(tmp_path: Path):
+    done = made_pages(paths.CHECKOUT, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    pages = {page.relative_to(tmp_path / "pages").as_posix(): page.read_text() for page in tmp_path.rglob("*.html")}
+    assert {f"{page.relative_to(paths.CHECKOUT).with_suffix('')}.html" for page in PAGES} <= set(pages)
+    assert "index.html" in pages
+    fetched = r"""<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=["']?(?:https?:)?//[^>]*>|@import[^;]*//"""
+    assert {name: found for name, text in pages.items() if (found := re.findall(fetched, text))} == {}
+
+
+def test_a_link_that_leads_nowhere_fails_the_build(tmp_path: Path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "method.md").write_text("# Method\n\n## Here\n\n[its file](gone.yaml) [itself](#nowhere)\n")
+    (tmp_path / "README.md").write_text("# First\n\n[a page](gone.md) [a heading](docs/method.md#there)\n")
+    done = made_pages(tmp_path, tmp_path / "out")
+    assert done.returncode != 0
+    assert [link for link in ("gone.yaml", "gone.md", "nowhere", "there") if f"'{link}'" not in done.stderr] == []
+
+
+@pytest.mark.parametrize("path", make_reference.MADE, ids=str)
 def test_a_generated_page_is_what_the_code_makes(path: Path):
     text = (paths.CHECKOUT / path).read_text()
-    assert documents.MADE[path](text) == text, f"{path}: {documents.__doc__}"
+    assert make_reference.MADE[path](text) == text, f"{path}: {make_reference.__doc__}"
 
 
 def test_every_page_is_in_the_index_and_the_first_page_is_short():
@@ -171,7 +194,7 @@ def test_the_printed_output_is_real():
     lines = [line[4:] for line in quoted[1].splitlines() if line.strip() not in ("", "...")]
     assert len(lines) >= 5
     for line in lines:
-        assert documents.plain(line).removesuffix(" ...") in documents.plain(LOG), line
+        assert make_reference.plain(line).removesuffix(" ...") in make_reference.plain(LOG), line
 
 
 def test_the_first_page_quotes_the_recorded_study():

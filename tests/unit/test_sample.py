@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from commandline import meshtrial
-from documents import CHANGED, DELAYED, FEATURES, MESHES, OBEYED
+from make_reference import CHANGED, DELAYED, FEATURES, MESHES, OBEYED
 from refused import refused
 
 from meshtrial import paths

@@ -38,9 +38,14 @@ def sealed(options: Mapping[str, Any]) -> dict[str, Any]:
     parameters = options.get("parameters")
     if not isinstance(parameters, Mapping):
         return dict(options)
+    return {**options, "parameters": without_folders(parameters)}
+
+
+def without_folders(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters with the last names of files, and without what only leads to a cluster."""
     given = {name: str(parameters[name]) for name in LOCAL if parameters.get(name)}
     names = {name: _each_path(name, text, _last_name) if name in _NAMED else "" for name, text in given.items()}
-    return {**options, "parameters": {**parameters, **names}}
+    return {**parameters, **names}
 
 
 def at_hand(options: Mapping[str, Any], local: Mapping[str, str]) -> dict[str, Any]:

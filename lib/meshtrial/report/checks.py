@@ -44,11 +44,19 @@ SIGNS: dict[State, tuple[str, str, str]] = {
     "problem": ("✕", "failed", "stopped"),
     "unknown": ("?", "unknown", "quiet"),
 }
+# What may be seen beside drift, by its warning.
+_COURSE = {
+    "position": "order in the block",
+    "carry-over": "carry-over",
+    "warm-up": "warm-up",
+    "modes": "two kinds of runs",
+    "baseline-modes": "two states of the machine",
+}
 # The check in whose details a warning stands, by the warning's code.
 KIND_OF: dict[str, Kind] = {
     **dict.fromkeys(("aa-differs", "noise-floor", NO_TWIN), "twin"),
     **dict.fromkeys(("blocks-excluded", "ranked-worst"), "runs"),
-    **dict.fromkeys(("drift", "position", "carry-over", "warm-up", "modes", "baseline-modes"), "drift"),
+    **dict.fromkeys(("drift", *_COURSE), "drift"),
     **dict.fromkeys(("autocorrelation", "dependent-blocks", "places-differ", "places-too-few"), "blocks"),
     **dict.fromkeys(("below-floor", "tests-disagree", "influential-block", "zeros", "repeated-values"), "power"),
     COARSE_QUANTILE: "power",
@@ -81,9 +89,9 @@ class Check:
         return SIGNS[self.state]
 
     @property
-    def lines(self) -> tuple[str, ...]:
-        """All that its details hold, what it asks first."""
-        return (KINDS[self.kind][1], *self.details)
+    def question(self) -> str:
+        """What it asks, over its details."""
+        return KINDS[self.kind][1]
 
 
 def checks(data: StudyData) -> tuple[Check, ...]:
@@ -116,7 +124,8 @@ def number_of(count: int, what: str) -> str:
 def _at(data: StudyData, row: VerdictRow) -> str:
     """Of which response and load a number is, by the first words of the response's name."""
     several = len(data.plan.study.loads) > 1
-    return f"at {wording.known(row.response).label.partition(',')[0]}" + (f", {row.load}" if several else "")
+    name = wording.known(row.response).label.partition(",")[0].removesuffix(" latency")
+    return f"at {name}" + (f", {row.load}" if several else "")
 
 
 def _against_margin(data: StudyData, row: VerdictRow) -> str:
@@ -157,20 +166,13 @@ def _twin(data: StudyData) -> Check:
     rest = (f"{who} is {untested}: nothing shows there how large the study's own noise is.",) if untested else ()
     if called:
         words = wording.listing([f"{row.verdict} {_at(data, row)}" for row in called])
-        said = f"{who} was called {words}: {len(called)} of {number_of(of, 'contrast')}. At the study's error level "
-        said += "this happens by chance now and then."
+        counted = f"{len(called)} of {number_of(of, 'contrast')} called different"
+        said = f"{who} was called {words}. At the study's error level this happens by chance now and then."
         advice = "repeat the study before acting on effects of that size"
-        return Check(
-            "twin",
-            "problem",
-            *number,
-            f"{len(called)} of {number_of(of, 'contrast')} called different",
-            advice,
-            (said, *rest),
-        )
+        return Check("twin", "problem", *number, counted, advice, (said, *rest))
     if not tested:
         return Check("twin", "unknown", *number, untested, "repeat the study on a quieter machine", rest)
-    each = ", ".join(f"{wording.short_label(row.response)} {wording.effect(row)}" for row in tested if row.n_blocks)
+    each = ", ".join(f"{wording.effect(row)} {_at(data, row)}" for row in tested if row.n_blocks)
     said = f"{who} was not called different from it in {of} of {number_of(len(rows), 'contrast')} ({each})."
     shaken = untested or any(wording.warned(row, "aa-differs", "noise-floor", NO_TWIN) for row in rows)
     shaken = shaken or _in_margins(largest, _effect(largest)) > 1
@@ -238,14 +240,12 @@ def _attempts(data: StudyData) -> list[str]:
     others = Counter(run.treatment for run in failed if not _failed_checks(run) & _OF_MACHINE)
     total = others.total()
     lines.append(
-        f"{wording.count(len(failed))} of {attempts} failed a check: {len(failed) - total} of them one of the machine "
-        f"or the load generator, {total} another one."
+        f"{wording.count(len(failed))} of {attempts} failed: {len(failed) - total} a check of the machine or the load "
+        f"generator, {total} other checks alone."
     )
     if total > 1 and 2 * max(others.values()) > total:
         name, count = others.most_common(1)[0]
-        lines.append(
-            f"{count} of the {total} failures that are not the machine's are of {name}: this says something about it."
-        )
+        lines.append(f"{count} of these {total} are attempts of {name}: this says something about that treatment.")
     repeated = {run.run_id for run in data.runs if run.attempt > 1}
     passed = len({run.run_id for run in data.runs if run.valid} & repeated)
     lines += [f"{passed} of {number_of(len(repeated), 'run')} passed when repeated in the block."] if repeated else []
@@ -292,10 +292,10 @@ def _machine(data: StudyData) -> Check:
     most = wording.in_unit("machine_stolen", max(stolen, default=None))
     if foreign:
         value, held = wording.in_unit("foreign_load", max(foreign)), wording.declared_percent(limit or 0.0)
-        number = (value, "of the CPU at most went to other programs" + (f" (limit {held})" if limit else ""))
+        number = (value, "of CPU to other programs" + (f" (limit {held})" if limit else ""))
         found = [f"{most} to the host"] if stolen else []
     else:
-        number = (most, "of the CPU at most went to the host") if stolen else ("", "")
+        number = (most, "of CPU to the host") if stolen else ("", "")
         found = ["other programs are not measured here"]
     found += [f"{len(failing)} of {attempts} failed"] if failed else []
     state: State = "attention" if failed or max(stolen, default=0.0) >= _STOLEN else "fine"
@@ -342,8 +342,8 @@ def _drift(data: StudyData, rows: Sequence[VerdictRow]) -> Check:
 
     drifting = [one for one in found if wording.warned(one[0], "drift")]
     largest = max(drifting or found, key=in_margins)
-    others = {code for row in rows if not row.twin for code in (w.code for w in row.warnings)}
-    others = {code for code in others if KIND_OF.get(code) == "drift"} - {"drift"}
+    codes = {warning.code for row in rows if not row.twin for warning in row.warnings}
+    others = [words for code, words in _COURSE.items() if code in codes]
     number, sentence = ("0", f"of {number_of(len(found), 'response')} shown to drift"), ""
     if drifting:
         share = wording.margin_share(largest[0])
@@ -351,7 +351,8 @@ def _drift(data: StudyData, rows: Sequence[VerdictRow]) -> Check:
         sentence = f"{len(drifting)} {number[1]}"
         number = wording.change(math.exp(largest[1].size)), _at(data, largest[0]) + held
     if others:
-        advice = f"the details say what mends {wording.listing(sorted(others))}"
+        sentence = "; ".join(filter(None, (sentence, f"seen: {wording.listing(others)}")))
+        advice = "the details say what mends it"
     else:
         advice = "blocks absorb it; look for heat, leaks or growing logs"
     state: State = "attention" if others or (drifting and in_margins(largest) > 1) else "fine"
@@ -364,14 +365,15 @@ def _blocks(rows: Sequence[VerdictRow]) -> Check:
     most = max((row.n_blocks for row in rows), default=0)
     if most < stats.FEWEST_BLOCKS:
         return Check("blocks", "unknown", str(most), f"of the {stats.FEWEST_BLOCKS} blocks that it takes to tell", "")
-    found = [row for row in judged if wording.warned(row, "dependent-blocks", "places-differ")]
+    found, places = (sum(wording.warned(row, code) for row in judged) for code in ("dependent-blocks", "places-differ"))
     refused = sum(row.verdict is Word.DEPENDENT for row in judged)
-    number = str(len(found)), f"of {number_of(len(judged), 'contrast')} depend on the block before"
-    if not found:
-        return Check("blocks", "fine", *number, "")
-    advice = "pause longer between blocks in a new study, or run more of them"
-    sentence = f"{refused} have no verdict for it" if refused else ""
-    return Check("blocks", "problem" if refused else "attention", *number, sentence, advice)
+    number = str(found), f"of {number_of(len(judged), 'contrast')} depend on the block before"
+    sentence = f"{refused} have no verdict for it" if refused else f"{places} differ between places" if places else ""
+    if found:
+        advice = "pause longer between blocks in a new study, or run more of them"
+        return Check("blocks", "problem" if refused else "attention", *number, sentence, advice)
+    advice = "read each place for itself" if places else ""
+    return Check("blocks", "attention" if places else "fine", *number, sentence, advice)
 
 
 def _power(data: StudyData, rows: Sequence[VerdictRow]) -> Check:
@@ -379,7 +381,7 @@ def _power(data: StudyData, rows: Sequence[VerdictRow]) -> Check:
     judged = [row for row in rows if not row.twin and row.verdict.standing in ("different", "equivalent", "open")]
     middles = []
     for name in data.plan.study.primary:
-        sized = sorted((row for row in judged if row.response == name and row.mde is not None), key=_mde)
+        sized = sorted((row for row in judged if row.response == name and row.mde), key=lambda row: row.mde or 0.0)
         middles += sized[len(sized) // 2 : len(sized) // 2 + 1]
     is_open = [row for row in judged if row.verdict.standing == "open"]
     needed = max((row.blocks_needed or 0 for row in is_open), default=0)
@@ -396,12 +398,9 @@ def _power(data: StudyData, rows: Sequence[VerdictRow]) -> Check:
         sentence += f", {len(fragile)} of them by few blocks or coarse values"
         advice = "repeat the study with more blocks before acting on them"
     state: State = "attention" if is_open or fragile else "fine"
+    advice = advice or "the verdicts say why" * bool(is_open)
     number = wording.mde_text(largest), _against_margin(data, largest)
     return Check("power", state, *number, sentence, advice, (*details, *_error_level(data)))
-
-
-def _mde(row: VerdictRow) -> float:
-    return row.mde or 0.0
 
 
 def _error_level(data: StudyData) -> list[str]:

@@ -33,7 +33,7 @@ def limits(data: StudyData) -> Check:
     study, local = data.plan.study, data.plan.study.backend == "local"
     debug, own, absent = builds.not_released(data.runs), _own_builds(data.runs), _not_reported(data)
     parts = [f"{word} build of {program}" for program, word in debug]
-    parts += ["reference data planes, no mesh product", "one machine"] if local else ["this cluster", "this load"]
+    parts += ["reference data planes, not a mesh", "one machine"] if local else ["this cluster", "this load"]
     if own:
         parts.append(f"own builds of {wording.listing(own) if len(own) < 3 else number_of(len(own), 'treatment')}")
     parts += ["one session", *(f"{name} not reported" for name in absent)]

@@ -35,9 +35,9 @@ class Script:
 
 
 @cache
-def script(name: str = "page.js") -> Script:
-    """A script of this package, without a name that of all reports."""
-    source = (TEMPLATES / name).read_text(encoding="utf-8")
+def script() -> Script:
+    """The script of all reports."""
+    source = (TEMPLATES / "page.js").read_text(encoding="utf-8")
     return Script(Markup(source), "sha256-" + base64.b64encode(hashlib.sha256(source.encode()).digest()).decode())
 
 

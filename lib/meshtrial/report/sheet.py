@@ -24,6 +24,7 @@ SMALL = 8.0
 _CHARACTER_IN, _HANDLE_IN = 0.075, 0.65  # of a small label, and what stands before and after it
 _BOLD_IN = 0.09  # of a row's name
 _LETTER_IN = 0.1  # of a heading
+_AXIS_IN = 0.4  # of the numbers beside an axis
 _KEY_IN = 0.19  # a line of a key
 _ROOMY_IN = 5.0
 
@@ -90,7 +91,8 @@ class Sheet:
         for axes in canvas.axes:
             titles = (one for one in axes.get_children() if isinstance(one, Text) and one not in axes.texts)
             for text in (axes.xaxis.label, *titles):
-                text.set_text("\n".join(self.wrapped(line) for line in text.get_text().splitlines()))
+                lines = text.get_text().splitlines()
+                text.set_text("\n".join(_lines(line, (self.width_in - _AXIS_IN) / _LETTER_IN) for line in lines))
 
     def columns(self, labels: Iterable[str]) -> int:
         """How many keys with these labels fit on a line."""

@@ -14,7 +14,7 @@ from meshtrial import paths
 from meshtrial.design.foreseen import Limit, foreseen
 from meshtrial.design.parameters import given_in_notebook, read_parameters
 from meshtrial.design.plan import Plan, make_plan
-from meshtrial.design.sealing import LOCAL, at_hand, local_of
+from meshtrial.design.sealing import at_hand, local_of, without_folders
 from meshtrial.design.studies import study_module
 from meshtrial.errors import MissingToolError, UsageError
 from meshtrial.inference import analyse
@@ -55,7 +55,7 @@ class Trial:
         if folder:
             self._store = StudyStore.open(Path(folder).expanduser().resolve())
             self.plan: Plan = self._store.plan
-            _must_agree(self.plan, name, given, self.parameters, folder)
+            _must_agree(self._store, name, given, self.parameters, folder)
             recorded = parts.part_of(self.plan, self._store.environment)
             if self._part is not None and self._part != recorded:
                 held = f"part {recorded}" if recorded else "all blocks"
@@ -134,7 +134,10 @@ class Trial:
         if self.plan.study.gates.foreign_load is None or not quiet.patience_s():
             return None
         begun = os.environ.get(HANDOFF)
-        return testbed.watch(Path(begun).with_name(LOOK) if begun else None)
+        try:
+            return testbed.watch(Path(begun).with_name(LOOK) if begun else None)
+        except FileNotFoundError:  # a machine without /proc, which preflight refuses in its own words
+            return None
 
     def _run(self, testbed: Testbed, watch: Watch | None, tell: Tell, local: Mapping[str, str]) -> StudyStore:
         if self._store is not None:
@@ -259,17 +262,24 @@ def make_testbed(plan: Plan, recorded: Mapping[str, Any]) -> Testbed:
     return LocalTestbed(plan.study.options)
 
 
-def _must_agree(plan: Plan, name: str, given: Mapping[str, Any], parameters: Mapping[str, Any], folder: str) -> None:
+def _must_agree(
+    store: StudyStore, name: str, given: Mapping[str, Any], parameters: Mapping[str, Any], folder: str
+) -> None:
     """A study that is continued keeps its plan: a parameter that says otherwise is refused, not ignored."""
+    plan = store.plan
     if plan.study.name != name:
         raise UsageError(f"study_dir = {folder!r}: holds the study {plan.study.name}, not {name}")
-    sealed = plan.study.parameters
+    # Where its files lie may change, but not what they are called, nor the cluster.
+    began = store.environment.get("testbed")
+    context = began.get("context") if isinstance(began, Mapping) else None
+    sealed = without_folders(plan.study.parameters) | {"context": context}
+    parameters = without_folders(parameters) | {"context": parameters.get("context")}
     empty: tuple[Any, ...] = ("", 0, 0.0)
     module = study_module(name)
     defaults = {parameter.name: parameter.default for parameter in module.PARAMETERS}
     for key in given:
         value = parameters[key]
-        unsealed = key in ("study_dir", "run_missing", "part", *LOCAL)
+        unsealed = key in ("study_dir", "run_missing", "part", "cluster_file")  # of that what it says is compared
         if unsealed or value in empty or value == defaults[key] or value == sealed.get(key):
             continue
         raise UsageError(

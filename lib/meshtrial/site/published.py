@@ -7,7 +7,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from meshtrial.design.study import Treatment
 from meshtrial.errors import MeshtrialError, RecordError, UsageError
@@ -17,7 +19,7 @@ from meshtrial.records.store import read_json, write_text
 from meshtrial.report import frames, wording
 from meshtrial.report.catalogue import utc_text
 from meshtrial.report.tables import clauses
-from meshtrial.typed import read, reason
+from meshtrial.typed import of_schema, read, reason
 from meshtrial.vocabulary import Word
 
 SCHEMA = "meshtrial.site/2"
@@ -50,27 +52,12 @@ class Published:
     recorded: str  # ISO 8601, UTC: start of the first run
     blocks: int  # taking part in the inference
     blocks_planned: int
-    # The verdict, a load each: how the sentence begins, and a clause a treatment.
-    headlines: tuple[tuple[str, ...], ...]
+    # The verdict of each load: how the sentence begins, and a clause for each treatment.
+    headlines: Annotated[tuple[Annotated[tuple[str, ...], Meta(min_length=1)], ...], Meta(min_length=1)]
     study: Asked
     verdicts: tuple[Mapping[str, Any], ...]  # rows as `verdicts.json` of a study has them
     # Of the page's folder as seen from the site's root, with a slash at its end; known from where it lies.
     address: str = ""
-
-    @classmethod
-    def of(cls, data: StudyData, address: str) -> Published:
-        """From a study that was analysed and has runs."""
-        whole = document(data)
-        blocks, planned = frames.blocks_of(data)
-        return cls(
-            utc_text(data.began_unix_s),
-            blocks,
-            planned,
-            tuple(map(tuple, clauses(data))),
-            Asked(**{name: _frozen(value) for name, value in whole["study"].items()}),
-            tuple(whole["verdicts"]),
-            address,
-        )
 
     @property
     def moment(self) -> datetime.datetime:
@@ -93,39 +80,36 @@ class Published:
         return f"{self.study.title}{said}, on {'a cluster' if self.study.backend == 'kubernetes' else 'one machine'}"
 
     @property
-    def title(self) -> str:
-        """The same and when it began."""
-        return f"{self.heading} ({self.day}, {self.moment:%H:%M} UTC)"
-
-    @property
-    def settled(self) -> int:
-        """Contrasts of primary responses, but for the A/A twin's, in which something was shown."""
-        rows = [row for row in self.verdicts if not row.get("twin") and not row.get("exploratory")]
-        return sum(str(row.get("verdict")) in _SETTLED for row in rows)
-
-    @property
     def weight(self) -> tuple[bool, int]:
-        """How much a study settles: of meshes before that of stand-ins, then by what was shown."""
-        return self.study.backend == "kubernetes", self.settled
+        """How much a study settles: one of meshes before one of stand-ins, then by the number of primary contrasts,
+        but for the A/A twin's, in which something was shown.
+        """
+        rows = [row for row in self.verdicts if not row.get("twin") and not row.get("exploratory")]
+        return self.study.backend == "kubernetes", sum(str(row.get("verdict")) in _SETTLED for row in rows)
 
-    @property
-    def sentence(self) -> str:
-        """The verdict of all loads, as one text."""
-        return " ".join(part for load in self.headlines for part in load)
 
-    @property
-    def where(self) -> str:
-        """What it was measured on."""
-        return "a Kubernetes cluster" if self.study.backend == "kubernetes" else "one machine, reference data planes"
+def described(data: StudyData, address: str) -> Published:
+    """A study that was analysed and has runs, as a site lists it."""
+    whole = document(data)
+    blocks, planned = frames.blocks_of(data)
+    return read(
+        Published,
+        {
+            "recorded": utc_text(data.began_unix_s),
+            "blocks": blocks,
+            "blocks_planned": planned,
+            "headlines": clauses(data),
+            "study": whole["study"],
+            "verdicts": whole["verdicts"],
+            "address": address,
+        },
+    )
 
-    def to_dict(self) -> dict[str, Any]:
-        """As ``verdicts.json`` of the site has it; ``docs/schema/site.schema.json`` describes it."""
-        return asdict(self)
 
-    def write(self, folder: Path) -> None:
-        """Write it beside the page."""
-        body = {name: value for name, value in self.to_dict().items() if name != "address"}
-        write_text(folder / SUMMARY, as_json({"schema": SCHEMA, **body}))
+def write_summary(published: Published, folder: Path) -> None:
+    """Write what the site keeps of a study beside its page."""
+    body = {name: value for name, value in asdict(published).items() if name != "address"}
+    write_text(folder / SUMMARY, as_json({"schema": SCHEMA, **body}))
 
 
 def as_json(data: Any) -> str:
@@ -139,24 +123,20 @@ def all_published(root: Path) -> tuple[list[Published], list[tuple[str, str]]]:
     for path in sorted(root.glob(f"{STUDIES}/*/*/{SUMMARY}")):
         address = path.parent.relative_to(root).as_posix() + "/"
         try:
-            found.append(replace(read_published(path), address=address))
+            found.append(replace(read_summary(path), address=address))
         except MeshtrialError as error:
             # The reason is published too: no folder of this machine is in it.
             broken.append((address, str(error).replace(f"{root}/", "")))
     return sorted(found, key=lambda one: (one.moment, one.address), reverse=True), broken
 
 
-def read_published(path: Path) -> Published:
+def read_summary(path: Path) -> Published:
     """Read one back; where it lies is for the caller to say."""
-    raw = read_json(path)
-    if raw.get("schema") != SCHEMA:
-        raise RecordError(f"{path}: is not of the form {SCHEMA}; publish the study again")
+    body = of_schema(read_json(path), SCHEMA, str(path))
     try:
-        published = read(Published, {name: value for name, value in raw.items() if name != "schema"})
+        published = read(Published, body)
         if published.moment.utcoffset() != datetime.timedelta(0):
             raise UsageError(f"recorded is {published.recorded}")
-        if not (published.headlines and all(published.headlines)):
-            raise UsageError("a headline is empty")
     except (UsageError, ValueError) as error:
         raise RecordError(f"{path}: is not whole ({reason(error)}); publish the study again") from None
     return published
@@ -168,7 +148,3 @@ def _read_treatment(name: str) -> Treatment:
         return Treatment.parse(name)
     except UsageError:
         return Treatment(name)
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value

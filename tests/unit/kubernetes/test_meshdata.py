@@ -208,7 +208,7 @@ RELEASES = "is not known; known are istio-base, istiod"
         (
             {"parameters": {"hub": "x"}},
             "meshes.istio.parameters.'hub': not known; known are image_hub, image_tag, image_pull_policy, "
-            "proxy_cpu, proxy_memory, node_selector",
+            "image_pull_secrets, proxy_cpu, proxy_memory, node_selector",
         ),
         ({"versions": ["1.30"]}, "meshes.istio.versions: must be a mapping, not ['1.30']"),
         (

@@ -1,5 +1,6 @@
 """Six checks and the limits: their states, the numbers that decide, and that no warning is lost."""
 
+import html
 from collections import Counter
 from dataclasses import replace
 
@@ -81,7 +82,7 @@ def test_the_twin_fails_where_it_is_called_different_and_gives_that_effect(data)
 def test_a_twin_of_which_nothing_was_tested_tells_nothing(data, word):
     one = check(changed(data, lambda row: row.twin and row.response == "latency_p50_s", verdict=word), "twin")
     assert one.state == "attention"
-    assert any(f"is {word} at p50 latency" in line for line in one.details)
+    assert any(f"is {word} at p50" in line for line in one.details)
     every = check(changed(data, lambda row: row.twin, verdict=word, qualifier=""), "twin")
     assert every.state == "unknown"
     assert "not called different" not in every.sentence
@@ -91,7 +92,7 @@ def test_a_twin_that_differs_by_more_than_the_margin_is_doubtful_though_nothing_
     row = next(row for row in data.verdicts if row.twin and row.response == "latency_p50_s")
     loud = changed(data, lambda one: one is row, ratio=1 / (1 + row.margin) ** 2, verdict="inconclusive")
     assert check(loud, "twin").state == "attention"
-    assert check(loud, "twin").denominator.startswith("at p50 latency")
+    assert check(loud, "twin").denominator.startswith("at p50")
 
 
 def test_without_a_twin_or_a_verdict_the_noise_is_unknown(variants):
@@ -150,13 +151,16 @@ def test_failures_are_counted_of_all_attempts_and_told_apart_by_whose_they_are(v
     data = variants["invalid"]
     attempts, failed = len(data.runs), [run for run in data.runs if not run.valid]
     said = check(data, "runs").details
-    assert f"{len(failed)} of {attempts} attempts failed a check: 0 of them one of the machine or the load" in str(said)
-    assert any(line.startswith("20 of the 24 failures that are not the machine's are of node-proxy") for line in said)
+    assert (
+        f"{len(failed)} of {attempts} attempts failed: 0 a check of the machine or the load generator, 24 other"
+        in str(said)
+    )
+    assert any(line.startswith("20 of these 24 are attempts of node-proxy") for line in said)
     of_machine = GateResult("foreign load", 0.2, 0.1, passed=False, message="20 % of the machine")
     runs = tuple(run if run.valid else replace(run, gates=(of_machine,), proofs=()) for run in data.runs)
     other = replace(data, runs=runs)
-    assert "24 of them one of the machine or the load generator, 0 another one" in str(check(other, "runs").details)
-    assert "are of node-proxy" not in str(check(other, "runs").details)
+    assert "24 a check of the machine or the load generator, 0 other checks alone" in str(check(other, "runs").details)
+    assert "attempts of node-proxy" not in str(check(other, "runs").details)
     assert (check(other, "machine").state, check(other, "machine").sentence) == (
         "attention",
         f"other programs are not measured here; 24 of {attempts} attempts failed",
@@ -200,7 +204,8 @@ def test_drift_is_held_against_the_margin(data):
     assert large.sentence == "3 of 3 responses shown to drift"
     assert large.value.startswith("+")
     assert check(data, "drift").value == "0"
-    assert check(warned(data, "carry-over"), "drift").state == "attention"
+    other = check(warned(data, "carry-over"), "drift")
+    assert (other.state, other.value, other.sentence) == ("attention", "0", "seen: carry-over")
 
 
 def test_dependent_blocks_fail_where_a_verdict_is_refused_for_them(data, variants):
@@ -215,6 +220,8 @@ def test_dependent_blocks_fail_where_a_verdict_is_refused_for_them(data, variant
     )
     assert check(changed(one, lambda found: found.key == row.key, verdict="dependent"), "blocks").state == "problem"
     assert check(variants["saturated"], "blocks").state == "unknown"  # 5 blocks
+    apart = check(warned(data, "places-differ", lambda found: found is row), "blocks")
+    assert (apart.state, apart.value, apart.sentence) == ("attention", "0", "1 differ between places")
 
 
 def test_the_detectable_effect_is_that_of_the_response_that_is_furthest_from_its_margin(variants):
@@ -236,7 +243,7 @@ def test_the_detectable_effect_is_that_of_the_response_that_is_furthest_from_its
 
 def test_limits_name_what_was_measured_and_alarm_at_a_debug_build_alone(data):
     assert limits(data).state == "fine"
-    assert limits(data).sentence == "reference data planes, no mesh product; one machine; one session"
+    assert limits(data).sentence == "reference data planes, not a mesh; one machine; one session"
     versions = {"envoy": "1.40.0 DEBUG Clean BoringSSL 9e5580933739"}
     runs = tuple(replace(run, versions=versions) if run.treatment == "sidecar+mtls" else run for run in data.runs)
     found = limits(replace(data, runs=runs))
@@ -258,5 +265,6 @@ def test_each_check_is_a_line_that_opens_with_a_symbol_in_words_and_what_to_do(s
         assert shown.html.count(one.advice) == shown.text.count(one.advice) == 1 or not one.advice
     assert tally(found) in shown.html
     assert tally(found) in shown.text
-    for line in (*found[1].lines, *limits(data).lines):
+    for line in (*found[1].details, *limits(data).details):
         assert line in shown.text
+    assert all(one.question in html.unescape(shown.html) for one in found)

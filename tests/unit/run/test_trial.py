@@ -172,6 +172,10 @@ def test_a_session_finds_its_files_again_and_no_record_names_where_they_lie(tmp_
     with pytest.raises(KeyboardInterrupt):
         Trial("ambient_vs_no_mesh", {"study_dir": str(study), "cluster_file": str(moved)}).run(lambda _: None)
     assert StudyStore.open(study).here == {"cluster_file": str(moved)}
+    # Another cluster is another study.
+    with refused(UsageError, names=["context", "elsewhere", "here", "study_dir"]):
+        Trial("ambient_vs_no_mesh", {"study_dir": str(study), "context": "elsewhere"})
+    Trial("ambient_vs_no_mesh", {"study_dir": str(study), "context": "here"})
     moved.write_text("app_cpu: 1")
     with refused(UsageError, names=["cluster_file", moved, "app_cpu", "study_dir"]):
         Trial("ambient_vs_no_mesh", {"study_dir": str(study)}).run(lambda _: None)
@@ -186,7 +190,7 @@ class Waiting(pretended.Testbed):
         return ()
 
     def environment(self):
-        return {}
+        return {"context": "here"}
 
     def deploy(self, treatment, load, app):
         raise KeyboardInterrupt

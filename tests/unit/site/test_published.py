@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from meshtrial.site.published import SUMMARY, Published, all_published
+from meshtrial.site.published import SUMMARY, all_published, described, write_summary
 from meshtrial.site.study import address
 
 
@@ -11,7 +11,7 @@ from meshtrial.site.study import address
 def root(data, tmp_path):
     folder = tmp_path / address(data)
     folder.mkdir(parents=True)
-    Published.of(data, address(data)).write(folder)
+    write_summary(described(data, address(data)), folder)
     return tmp_path
 
 
@@ -20,10 +20,7 @@ def test_what_was_written_is_read_back_with_its_place(data, root):
     assert broken == []
     assert found.address == address(data)
     assert found.study.treatments == ("none", "none-aa", "node-proxy")
-    assert found.sentence.startswith("Against none, at 300 requests a second over 4 connections: node-proxy is slower")
-    assert found.title == (
-        "The ambient architecture against no mesh: node-proxy, on one machine (21 November 2026, 21:17 UTC)"
-    )
+    assert found == described(data, address(data))
     assert (found.day, found.blocks, found.blocks_planned) == ("21 November 2026", 8, 8)
     assert len(found.verdicts) == len(data.verdicts)
 
@@ -37,7 +34,7 @@ def test_a_file_cannot_send_the_reader_elsewhere(data, root):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"schema": "meshtrial.site/9"}, "not of the form"),
+        ({"schema": "meshtrial.site/9"}, "meshtrial.site/9"),
         ({"recorded": "yesterday"}, "not whole"),
         ({"recorded": "2026-11-21T21:17:26"}, "not whole"),
         ({"recorded": "2026-11-21T21:17:26+02:00"}, "not whole"),
@@ -70,18 +67,15 @@ def test_the_newest_is_first(data, root):
 
 
 def test_a_title_says_what_was_measured_and_where(data, other):
-    heading = Published.of(other, address(other)).heading
+    heading = described(other, address(other)).heading
     assert heading == (
         "The ambient architecture against no mesh: istio-ambient with details and details-nodelay, on a cluster"
     )
-    assert Published.of(data, address(data)).heading.endswith("no mesh: node-proxy, on one machine")
+    assert described(data, address(data)).heading.endswith("no mesh: node-proxy, on one machine")
 
 
 def test_what_settles_more_counts_more_and_a_mesh_more_than_a_stand_in(data, other):
-    mesh, machine = Published.of(other, address(other)), Published.of(data, address(data))
-    assert mesh.weight > machine.weight
-    assert machine.settled == sum(
-        row.verdict.conclusive for row in data.verdicts if not row.twin and row.response in data.plan.study.primary
-    )
-    silent = dataclasses.replace(machine, verdicts=())
-    assert (silent.settled, silent.weight < machine.weight < mesh.weight) == (0, True)
+    mesh, machine = described(other, address(other)), described(data, address(data))
+    settled = [row for row in data.verdicts if row.verdict.conclusive and not (row.twin or row.exploratory)]
+    assert machine.weight == (False, len(settled))
+    assert dataclasses.replace(machine, verdicts=()).weight < machine.weight < mesh.weight

@@ -344,7 +344,8 @@ def _glance(contrasts: Contrasts, groups: Sequence[Contrasts], sheet: Sheet) -> 
     heights[0] += 0.36
     heights[-1] += 0.12
     # Names over their rows need the width of a panel.
-    apart = sheet.narrow and not all(sheet.holds(*[name] * len(responses)) for name in contrasts.treatments)
+    roomy = len(responses) < 3 and all(sheet.holds(*[name] * len(responses)) for name in contrasts.treatments)
+    apart = sheet.narrow and not roomy
     shape = (len(responses), 1) if apart else (1, len(responses))
     figure = svg.canvas(sheet.width_in, sum(heights) * shape[0])
     found = figure.subplots(

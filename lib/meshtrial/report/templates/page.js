@@ -67,7 +67,7 @@
   // Browsers that cannot open folds on paper by style alone.
   let opened = [];
   addEventListener("beforeprint", () => {
-    opened = [...document.querySelectorAll("details.mt-fold:not([open])")];
+    opened = [...document.querySelectorAll("details:is(.mt-fold, .mt-check):not([open])")];
     for (const fold of opened) fold.open = true;
   });
   addEventListener("afterprint", () => { for (const fold of opened) fold.open = false; });

@@ -12,7 +12,7 @@ import contextlib
 import re
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -94,9 +94,10 @@ def is_lent(namespace: Json | None) -> bool:
 class Applier:
     """Applies manifests as one owner."""
 
-    def __init__(self, cluster: Cluster, owner: Owner) -> None:
+    def __init__(self, cluster: Cluster, owner: Owner, pull_secrets: Sequence[tuple[str, str]] = ()) -> None:
         self.cluster = cluster
         self.owner = owner
+        self._pull_secrets = pull_secrets  # namespace and name of what every namespace of ours gets a copy of
         # Paths of what was applied elsewhere than at home, each with the homes that lean on it.
         self.outside: dict[str, set[str]] = {}
         self._kinds: dict[str, dict[str, Json]] = {}  # by API version and kind, as this cluster has them
@@ -119,6 +120,7 @@ class Applier:
         if existing is None:
             # Created and not applied: two sessions that race for the name cannot both win.
             self.cluster.post("/api/v1/namespaces", body)
+            self._copy_secrets(name)
             return
         if is_lent(existing):
             # What is put on it goes again when it is given back.
@@ -128,6 +130,19 @@ class Applier:
             taken = (before.get("annotations") or {}).get(_BORROWED, "")
             metadata["annotations"][_BORROWED] = ",".join(filter(None, (taken, *fresh)))
         self.cluster.merge(f"/api/v1/namespaces/{name}", {"metadata": metadata})
+        self._copy_secrets(name, is_lent(existing))
+
+    def _copy_secrets(self, namespace: str, lent: bool = False) -> None:
+        """Copy what images are pulled with; what an administrator put into a namespace that is lent stays as it is."""
+        for home, name in self._pull_secrets:
+            secret = self.cluster.get(f"/api/v1/namespaces/{home}/secrets/{name}")
+            if lent:
+                with contextlib.suppress(NotFoundError):
+                    there = self.cluster.get(f"/api/v1/namespaces/{namespace}/secrets/{name}")
+                    if OWNER not in (there["metadata"].get("labels") or {}):
+                        continue
+            copy = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": namespace}}
+            self.apply([copy | {key: secret[key] for key in ("type", "data")}])
 
     def find_namespace(self, name: str) -> Json | None:
         """The namespace, None when it is absent."""

@@ -134,7 +134,7 @@ class KubernetesDeployment:
         rendered, name = self.rendered, self.setup.namespace
         self.applier.namespace(name, rendered.namespace_labels, rendered.namespace_annotations)
         # Before the clock: how quickly an API server takes thousands of objects is no property of a treatment.
-        self.applier.apply(unused.objects(self.setup.load.unused_services, name), home=name)
+        self.applier.apply(unused.objects(self.setup.load.unused_services, name, self._probe.ip), home=name)
         began, pushed = time.monotonic(), self._pushed()
         apps = [o for o in rendered.objects if o["kind"] == "Deployment" and label(template(o) or o, PART) == "app"]
         late = [*(o for o in rendered.objects if waypoints.is_late(o)), *apps]

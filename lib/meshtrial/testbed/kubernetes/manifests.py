@@ -31,7 +31,8 @@ def read(path: Path) -> list[Json]:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror}); is the folder 'manifests' complete?") from None
     for item in documents:
-        if not isinstance(item, dict) or not item.get("kind") or not item.get("metadata", {}).get("name"):
+        metadata = item.get("metadata") if isinstance(item, dict) else None
+        if not isinstance(metadata, dict) or not metadata.get("name") or not item.get("kind"):
             raise UsageError(f"{path}: every document needs apiVersion, kind and metadata.name")
     return documents
 
@@ -228,6 +229,15 @@ def with_container(manifest: Json, source: Json) -> None:
         more = [copy.deepcopy(item) for item in pod["spec"].get(key, []) if item["name"] not in have]
         if more:
             target["spec"].setdefault(key, []).extend(more)
+
+
+@patch
+def pulled_with(manifest: Json, secrets: Iterable[str]) -> None:
+    """Let the pods' images be pulled with these secrets too."""
+    pod = template(manifest)
+    if pod is not None and (more := [{"name": name} for name in secrets]):
+        there = pod["spec"].setdefault("imagePullSecrets", [])
+        there += [one for one in more if one not in there]
 
 
 @patch

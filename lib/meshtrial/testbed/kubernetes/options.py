@@ -8,6 +8,7 @@ it that other rooms read are left alone.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from meshtrial.typed import read_yaml, shortened
 
 REINSTALL = ("run", "block", "once")
 SEPARATION = ("required", "preferred", "none")
+_SECRET = re.compile(r"([a-z0-9-]+/)?[a-z0-9.-]+")
 PULL_POLICIES = ("", "Always", "IfNotPresent", "Never")
 
 
@@ -46,6 +48,8 @@ class KubernetesOptions:
     # by name (fortio, busybox, envoy, opa, counter-api, details, ...), a whole image reference
     images: Mapping[str, str] = field(default_factory=dict)
     image_pull_policy: str = ""  # for our own pods; empty keeps what the manifests say
+    # Secrets that nodes pull with, as namespace/name, or a name alone in `default`: copied to where they are needed.
+    image_pull_secrets: tuple[str, ...] = ()
     app_node_selector: Mapping[str, str] = field(default_factory=dict)
     # Kubernetes' own, as are those of the load; as text key=value:Effect
     app_tolerations: tuple[Mapping[str, str], ...] = ()
@@ -89,6 +93,11 @@ class KubernetesOptions:
             raise UsageError(f"namespace = {shortened(self.namespace)}: at most 40 characters, endings are added to it")
         if self.mesh_install == "existing" and self.meshes_side_by_side is False and self.mesh_reinstall != "run":
             raise UsageError("mesh_install = 'existing' never reinstalls: leave mesh_reinstall out")
+        for secret in self.image_pull_secrets:
+            if not _SECRET.fullmatch(secret):
+                raise UsageError(f"image_pull_secrets = {shortened(secret)}: must be NAMESPACE/NAME or NAME")
+        if len({name for _, name in self.pull_secrets}) < len(self.image_pull_secrets):
+            raise UsageError("image_pull_secrets: two have the same name, and both would be copied to one namespace")
         for name, read in (("app_cpu", cpu_millis), ("app_memory", memory)):
             limit, request = getattr(self, name), getattr(self, f"{name}_request")
             if limit and request and read(request) > read(limit):
@@ -96,6 +105,12 @@ class KubernetesOptions:
         for name in ("deploy_timeout_s", "mesh_timeout_s", "api_patience_s", "sample_patience_s"):
             if getattr(self, name) <= 0:
                 raise UsageError(f"{name} = {getattr(self, name):g}: must be more than 0")
+
+    @property
+    def pull_secrets(self) -> tuple[tuple[str, str], ...]:
+        """Namespace and name of each secret that nodes pull with."""
+        pairs = (secret.rpartition("/") for secret in self.image_pull_secrets)
+        return tuple((namespace or "default", name) for namespace, _, name in pairs)
 
     @property
     def folder(self) -> Path:
@@ -157,7 +172,7 @@ def _convert(name: str, value: Any) -> Any:
         return _mapping(name, value)
     if get_origin(kind) is tuple:
         items = value if isinstance(value, list | tuple) else split_list(str(value))
-        return tuple(_toleration(name, item) if name.endswith("tolerations") else item for item in items)
+        return tuple(_toleration(name, item) if name.endswith("tolerations") else str(item) for item in items)
     if kind is bool:
         if not isinstance(value, bool):
             raise UsageError(f"{name} = {shortened(value)}: must be true or false")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -38,6 +40,7 @@ RIGHTS = (
     ("create", "leases", "coordination.k8s.io"),
     ("patch", "leases", "coordination.k8s.io"),
 )
+_IPV4 = re.compile(r"\b0\.0\.0\.0\b(?!/)")
 # Of kubelets; nodes/proxy, where it was given, is another way to the same numbers.
 METRICS_RIGHTS = (("get", "nodes/metrics", ""), ("get", "nodes/stats", ""))
 MESH_RIGHTS = (
@@ -215,6 +218,45 @@ def room_problems(together: Sequence[Rendered], nodes: Sequence[Node]) -> list[s
         )
     if need.pods > room.pods:
         problems.append(f"{where}: there is room for {room.pods} pods more on {len(nodes)} nodes; {mend}")
+    return problems
+
+
+def pull_secret_problems(cluster: Cluster, options: KubernetesOptions) -> list[str]:
+    """Secrets to pull with that are not there, are of another kind, or may not be read."""
+    problems = []
+    for namespace, name in options.pull_secrets:
+        what = f"image_pull_secrets: secret {name} in namespace {namespace}"
+        if not cluster.allowed("get", "secrets", "", namespace, name):
+            problems.append(f"{what}: no right to get it; an administrator gives that (docs/how-to/cluster.md)")
+            continue
+        try:
+            kind = cluster.get(f"/api/v1/namespaces/{namespace}/secrets/{name}").get("type")
+        except NotFoundError:
+            problems.append(f"{what}: is not there; 'kubectl create secret docker-registry' makes one")
+        else:
+            if kind not in ("kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg"):
+                problems.append(f"{what}: is of type {kind}, with which no image is pulled; make it as docker-registry")
+    return problems
+
+
+def pods_have_ipv6(cluster: Cluster) -> bool:
+    """Whether the first address of pods is one of IPv6: told by one that there is, else by what nodes give theirs."""
+    pods = cluster.items("/api/v1/pods", limit=100) if cluster.allowed("list", "pods") else []
+    told = [str(pod["status"].get("podIP", "")) for pod in pods if not pod["spec"].get("hostNetwork")]
+    told += [str(node.get("spec", {}).get("podCIDR", "")) for node in cluster.items("/api/v1/nodes")]
+    return ":" in next(filter(None, told), "")
+
+
+def ipv4_problems(rendered: Sequence[Rendered]) -> list[str]:
+    """Of deployments on such pods, what listens on the addresses of IPv4 alone."""
+    problems = []
+    for one in rendered:
+        names = [f"{item['kind']} {item['metadata']['name']}" for item in one.objects if _IPV4.search(json.dumps(item))]
+        if names:
+            problems.append(
+                f"treatment {one.setup.treatment.name}: pods of this cluster have IPv6 addresses, and on IPv4 alone "
+                f"(0.0.0.0) listen {', '.join(names)}; leave out what needs them (docs/how-to/cluster.md)"
+            )
     return problems
 
 

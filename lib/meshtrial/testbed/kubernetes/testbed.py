@@ -120,7 +120,7 @@ class KubernetesTestbed:
         atexit.register(self.close)
 
     def _use(self, owner: Owner) -> None:
-        self.applier = Applier(self.cluster, owner)
+        self.applier = Applier(self.cluster, owner, self.options.pull_secrets)
         self.installer = MeshInstaller(self.cluster, self.options, self.applier, self.charts)
         self.namespace = self.options.namespace or f"meshtrial-{label(owner.study)}"
 
@@ -168,18 +168,26 @@ class KubernetesTestbed:
         planes = {t.versioned for t in study.treatments}
         installs = any(name in planes and not mesh.reference for name, mesh in self.meshes.items())
         lent = [name for name in (self.namespace, self._probe_namespace) if is_lent(self.applier.find_namespace(name))]
-        further = unused.RIGHTS if any(load.unused_services for load in study.loads) else ()
+        further = [*unused.RIGHTS] if any(load.unused_services for load in study.loads) else []
+        further += [("patch", "secrets", "")] if self.options.pull_secrets else []
         problems = preflight.right_problems(self.cluster, self.options, installs, lent, further)
         if problems:
             return problems
         nodes = preflight.nodes(self.cluster)
         unplaced = preflight.placement_problems(self.options, nodes)
         problems += unplaced
+        problems += preflight.pull_secret_problems(self.cluster, self.options)
         problems += preflight.namespace_problems(self.applier, (self.namespace, self._probe_namespace))
         problems += preflight.mesh_problems(self.cluster, self.installer, study, self.meshes)
         largest = max(study.loads, key=lambda item: (item.replicas, item.rps))
         together = self.together(study.treatments) if study.take_turns(largest) else [[t] for t in study.treatments]
         problems += preflight.lent_problems(lent, max(map(len, together)))
+        if preflight.pods_have_ipv6(self.cluster):
+            apps, tokens = [t.app or study.app for t in study.treatments], make_tokens()
+            pairs = zip(study.treatments, apps, strict=True)
+            problems += preflight.ipv4_problems(
+                [self._render(one, largest, app, self.namespace, tokens, Place()) for one, app in pairs]
+            )
         for group in together if not unplaced else ():
             anywhere = Block("", np.random.default_rng(0) if study.standing else None)
             _, lines = self._settle(group, largest, study.app, anywhere)
@@ -618,6 +626,7 @@ class KubernetesTestbed:
             manifests.read(self.options.folder / "loadgen" / "probe.yaml"),
             manifests.in_namespace(name),
             manifests.images(self.options.images, self.options.image_pull_policy),
+            manifests.pulled_with([name for _, name in self.options.pull_secrets]),
             manifests.placed(self.options.app_node_selector, self.options.app_tolerations),
         )
         try:

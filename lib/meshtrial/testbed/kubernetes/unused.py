@@ -1,14 +1,14 @@
 """Services that nobody calls: the rest of a company's cluster, which a mesh tells its proxies of all the same.
 
 They are real Services with an EndpointSlice each, in the study's own namespace, which they go with. No pod stands
-behind them: their endpoints are addresses of the network that is set apart for benchmarks (RFC 2544), so what a mesh
-does for a pod of its own it does not do for them, and a mesh that knows services by their pods alone (Consul) may not
-see them at all. kube-proxy knows them in every treatment, without a mesh too.
+behind them: their endpoints are addresses of the networks that are set apart for benchmarks (RFC 2544, RFC 5180), so
+what a mesh does for a pod of its own it does not do for them, and a mesh that knows services by their pods alone
+(Consul) may not see them at all. kube-proxy knows them in every treatment, without a mesh too.
 """
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address
+from ipaddress import ip_address
 
 from meshtrial.records.schema import Proof
 from meshtrial.testbed.kubernetes.client import Cluster, Json
@@ -16,21 +16,25 @@ from meshtrial.testbed.kubernetes.manifests import NOTE
 
 ENDPOINTS = 2  # of each service
 PORT = 8080
-_FIRST = IPv4Address("198.18.0.1")
+_FIRST = {"IPv4": ip_address("198.18.0.1"), "IPv6": ip_address("2001:2::1")}
 _LABEL = f"{NOTE}unused"
 # What an account must be allowed beside what every study needs.
 RIGHTS = (("patch", "endpointslices", "discovery.k8s.io"), ("list", "endpointslices", "discovery.k8s.io"))
 
 
-def objects(count: int, namespace: str) -> list[Json]:
-    """So many services with their endpoints, each service behind its endpoints: it is whole when it is first seen."""
-    return [item for number in range(count) for item in _service(number, namespace)]
+def objects(count: int, namespace: str, pod_ip: str = "") -> list[Json]:
+    """So many services with their endpoints, each service behind its endpoints: it is whole when it is first seen.
+
+    They are of the family of a pod's address, as services with pods are; of IPv4 without one.
+    """
+    family = "IPv6" if ":" in pod_ip else "IPv4"
+    return [item for number in range(count) for item in _service(number, namespace, family)]
 
 
-def _service(number: int, namespace: str) -> tuple[Json, Json]:
+def _service(number: int, namespace: str, family: str) -> tuple[Json, Json]:
     name = f"unused-{number:04d}"
-    first = number * ENDPOINTS
-    endpoints = [{"addresses": [str(_FIRST + first + i)], "conditions": {"ready": True}} for i in range(ENDPOINTS)]
+    first = _FIRST[family] + number * ENDPOINTS
+    endpoints = [{"addresses": [str(first + i)], "conditions": {"ready": True}} for i in range(ENDPOINTS)]
     return (
         {
             "apiVersion": "discovery.k8s.io/v1",
@@ -44,7 +48,7 @@ def _service(number: int, namespace: str) -> tuple[Json, Json]:
                     _LABEL: "true",
                 },
             },
-            "addressType": "IPv4",
+            "addressType": family,
             "endpoints": endpoints,
             "ports": [{"name": "http", "port": PORT, "protocol": "TCP"}],
         },
@@ -52,7 +56,10 @@ def _service(number: int, namespace: str) -> tuple[Json, Json]:
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": {"name": name, "namespace": namespace, "labels": {_LABEL: "true"}},
-            "spec": {"ports": [{"name": "http", "port": PORT, "targetPort": PORT, "protocol": "TCP"}]},
+            "spec": {
+                "ipFamilies": [family],
+                "ports": [{"name": "http", "port": PORT, "targetPort": PORT, "protocol": "TCP"}],
+            },
         },
     )
 

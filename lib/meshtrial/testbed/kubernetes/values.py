@@ -33,7 +33,10 @@ class Values:
 
     def __init__(self, options: KubernetesOptions, mesh: Mesh) -> None:
         self._mesh = mesh
-        self._fair = Choice("", {"proxy_cpu": options.proxy_cpu, "proxy_memory": options.proxy_memory})
+        names = [name for _, name in options.pull_secrets]
+        given = {"image_pull_secrets": names, "image_pull_secret_references": [{"name": name} for name in names]}
+        fair = {"proxy_cpu": options.proxy_cpu, "proxy_memory": options.proxy_memory}
+        self._fair = Choice("", fair | (given if names else {}))
         self._generated = issuer_chain() if mesh.generated else {}
 
     def of(self, release: Release) -> Json:

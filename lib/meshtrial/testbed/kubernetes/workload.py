@@ -155,6 +155,7 @@ def render(setup: Setup) -> Rendered:
         [*reference_objects, *policies, *loads, *apps],
         manifests.in_namespace(setup.namespace),
         manifests.images(options.images, options.image_pull_policy),
+        _pulled(options),
     )
     authority = f"127.0.0.1:{reference.OUTBOUND_PORT}" if setup.reference else f"{setup.host}:{app.port}"
     scheme = "tcp" if load.echoes else "http"
@@ -242,7 +243,11 @@ def _waypoint(setup: Setup) -> list[Patch]:
     if setup.mesh is None or not setup.mesh.waypoints:
         return []
     limited = waypoints.limited(setup.parameters, ("istio-proxy",))
-    return [*_beside_app(setup), limited, *_policy_server(setup)]
+    return [*_beside_app(setup), limited, _pulled(setup.options), *_policy_server(setup)]
+
+
+def _pulled(options: KubernetesOptions) -> Patch:
+    return manifests.pulled_with([name for _, name in options.pull_secrets])
 
 
 def _policy_server(setup: Setup) -> list[Patch]:

@@ -1,14 +1,12 @@
 """The parts of the documentation that the code and the records say, made from them.
 
-``PYTHONPATH=lib:tests .venv/bin/python -m documents`` writes them anew after a change of a column, a parameter, a
-command or a word; with ``calibration`` behind it the measured error rates too. A table is written below its heading,
-the last part of a page from a heading on.
+``.venv/bin/python docs/make_reference.py`` writes them anew after a change of a column, a parameter, a command or a
+word; with ``calibration`` behind it the measured error rates too. A table is written below its heading, the last part
+of a page from a heading on. They are Markdown, so that they can be read where they lie; what Sphinx takes from
+docstrings by itself is not made here.
 """
 
 import argparse
-import contextlib
-import inspect
-import io
 import itertools
 import json
 import re
@@ -20,12 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
-import polars as pl
-from building import built
-
 from meshtrial import paths
+from meshtrial.design.parameters import read_parameters
 from meshtrial.design.responses import REGISTRY
 from meshtrial.design.studies import STUDIES
+from meshtrial.design.study import Study
 from meshtrial.records.columns import VERDICTS
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report.checks import KINDS
@@ -75,6 +72,11 @@ UNCALLED = ("scale_out-20261125T203358Z-bfdc5fd2", "scale_out-20261126T033821Z-2
 HELD = ("proxy_largest_memory_bytes", "data_plane_memory_bytes", "control_plane_memory_bytes")
 QUOTED = ("latency_p50_s", "path_cpu_s_per_request")
 CALIBRATION = Path("docs", "explanation", "calibration.md")
+
+
+def built(name: str, **given: object) -> Study:
+    """A study as its notebook builds it, by its name and the parameters that are given."""
+    return STUDIES[name].build(read_parameters(STUDIES[name].PARAMETERS, {"seed": 1} | given))
 
 
 def under(text: str, heading: str, rows: Iterable[Sequence[str]]) -> str:
@@ -245,62 +247,6 @@ def _option(action: argparse.Action) -> tuple[str, str]:
     said = (action.help or "").replace("%%", "%").replace("|", "\\|")
     chosen = ", ".join(f"`{one}`" for one in action.choices) if action.choices else ""
     return f"`{name}`", "; ".join(filter(None, (said, chosen)))
-
-
-def python(text: str) -> str:
-    """Every public name with the first line of its docstring."""
-    import meshtrial as mt
-
-    made = [text.partition("\n## ")[0].rstrip() + "\n", _executed()]
-    classes = [name for name in mt.__all__ if inspect.isclass(getattr(mt, name))]
-    functions = [name for name in mt.__all__ if inspect.isfunction(getattr(mt, name))]
-    made.append(_names("Functions", "mt.", [(name, getattr(mt, name)) for name in functions]))
-    for name in classes:
-        own = [(key, one) for key, one in vars(getattr(mt, name)).items() if not key.startswith("_")]
-        public = [(key, one) for key, one in own if inspect.isfunction(one) or isinstance(one, property)]
-        made.append(_names(name, ".", public))
-    for name in ("tables", "figures", "sections", "display"):
-        module = getattr(mt, name)
-        listed = getattr(module, "__all__", vars(module))
-        public = [(key, getattr(module, key)) for key in sorted(listed) if not key.startswith("_")]
-        callables = [(key, one) for key, one in public if inspect.isfunction(one) or inspect.isclass(one)]
-        made.append(_names(f"mt.{name}", f"mt.{name}.", callables))
-    return "".join(made)
-
-
-# What the page of Python shows with its output.
-EXAMPLE = """\
-import meshtrial as mt
-study = mt.open_study("data/sample/ambient_vs_no_mesh/20261121T211720Z-77c58730")
-print(mt.tables.headline(study))
-shown = study.verdicts().filter(exploratory=False)
-print(shown.select("treatment", "response", "ratio", "verdict"))
-print(mt.figures.forest(study).alt.partition("; ")[0])
-later = study.reanalyse(margin="0.1%")
-later.verdicts().filter(treatment="none-aa", response="path_cpu_s_per_request")["verdict"].item()
-""".splitlines()
-
-
-def _executed() -> str:
-    """A session in Python, line by line, as it is on a terminal."""
-    session, known = [], dict[str, Any]()
-    with contextlib.chdir(paths.CHECKOUT), pl.Config(tbl_rows=20, tbl_width_chars=120, tbl_formatting="ASCII_MARKDOWN"):
-        for line in EXAMPLE:
-            said = io.StringIO()
-            with contextlib.redirect_stdout(said):
-                exec(compile(line, "<example>", "single"), known)
-            session.append(f">>> {line}\n{plain(said.getvalue())}")
-    return f"\n## An executed example\n\n```pycon\n{''.join(session)}```\n"
-
-
-def _names(title: str, prefix: str, members: Iterable[tuple[str, Any]]) -> str:
-    rows = []
-    for name, one in members:
-        said = (inspect.getdoc(one) or "").partition("\n\n")[0].replace("\n", " ").replace("|", "\\|")
-        said = re.sub(r":\w+:`([^`]*)`", r"`\1`", said)
-        call = "" if isinstance(one, property) else "()"
-        rows.append(f"| `{prefix}{name}{call}` | {said} |\n")
-    return f"\n## {title}\n\n| name | what it is |\n|---|---|\n" + "".join(rows) if rows else ""
 
 
 def durations(text: str) -> str:
@@ -655,7 +601,6 @@ MADE: dict[Path, Callable[[str], str]] = {
     Path("docs", "reference", "parameters.md"): parameters,
     Path("docs", "reference", "responses.md"): responses,
     Path("docs", "reference", "command-line.md"): command_line,
-    Path("docs", "reference", "python.md"): python,
     Path("docs", "reference", "mesh-configuration.md"): configuration,
     Path("docs", "how-to", "cost.md"): durations,
     Path("docs", "how-to", "gate.md"): exit_codes,

@@ -1,9 +1,9 @@
 """A large access log read, sorted and written as Parquet: CPU and memory beside what else could do it, in one run.
 
-``PYTHONPATH=lib:tests .venv/bin/python -P -m benchmarks.access_log [LINES]``; ten million lines are 1.04 GB and take
-some minutes. Each program is a process of its own. DuckDB takes part where it can be imported, which the project itself
-does not need (``pip install --target DIR duckdb``, then DIR in ``PYTHONPATH``). The whole run is what a study does
-besides: planned starts, corrected latencies, the result's histogram held against the log, and quantiles.
+``PYTHONPATH=docs:lib:tests .venv/bin/python -P -m benchmarks.access_log [LINES]``; ten million lines are 1.04 GB and
+take some minutes. Each program is a process of its own. DuckDB takes part where it can be imported, which the project
+itself does not need (``pip install --target DIR duckdb``, then DIR in ``PYTHONPATH``). The whole run is what a study
+does besides: planned starts, corrected latencies, the result's histogram held against the log, and quantiles.
 """
 
 import importlib.util

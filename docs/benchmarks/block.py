@@ -1,7 +1,7 @@
 """Where the seconds of one block go, by phase, on this machine or on any cluster that you may write to:
 
-PYTHONPATH=lib:tests .venv/bin/python -P -m benchmarks.block [STUDY local [NAME=VALUE...]]
-PYTHONPATH=lib:tests .venv/bin/python -P -m benchmarks.block STUDY kubernetes cluster_file=FILE [NAME=VALUE...]
+PYTHONPATH=docs:lib:tests .venv/bin/python -P -m benchmarks.block [STUDY local [NAME=VALUE...]]
+PYTHONPATH=docs:lib:tests .venv/bin/python -P -m benchmarks.block STUDY kubernetes cluster_file=FILE [NAME=VALUE...]
 
 Names are parameters of the study, as for `meshtrial run`; without any, two quick studies of one machine. A phase is
 told by the wall clock: of what runs beside each other, once. What lies in none of them is what the runner does between.

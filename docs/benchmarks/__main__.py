@@ -1,6 +1,6 @@
 """All benchmarks, one after the other, each in a process of its own, and one table: ``make bench``.
 
-    PYTHONPATH=lib:tests python -m benchmarks [--write FILE] [NAME...]
+    PYTHONPATH=docs:lib:tests python -m benchmarks [--write FILE] [NAME...]
 
 With ``--write`` the table goes into FILE behind its last heading, with machine and date. A benchmark that cannot run
 here is a row that says so. Nothing else should run meanwhile.

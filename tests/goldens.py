@@ -1,0 +1,154 @@
+"""What the recorded studies come to, kept as digests: whether a change of the code changed any answer.
+
+``PYTHONPATH=lib:tests .venv/bin/python tests/goldens.py`` writes them anew; a commit that does says which changed and why.
+Kept are verdicts, the run table, the numbers behind every figure, the cells of every table, the plan's digest, the
+headline and exit codes. Not kept is how any of it is laid out or drawn.
+"""
+
+import hashlib
+import inspect
+import json
+import math
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from bs4 import BeautifulSoup
+from commandline import meshtrial
+from unit.report import synth
+
+import meshtrial as mt
+from meshtrial import paths
+from meshtrial.api.study import RecordedStudy
+from meshtrial.compare.formats import read_file
+from meshtrial.errors import MeshtrialError
+from meshtrial.records import packed
+from meshtrial.report.figure import Figure
+
+SAMPLES = paths.CHECKOUT / "data" / "sample"
+FIXTURES = Path(__file__).parent / "fixtures"
+KEPT = FIXTURES / "goldens.json"
+OF_NOW = ("provenance",)  # it names the checkout that shows it
+DIGITS = 9  # sums in another order differ behind these
+
+
+def samples() -> list[Path]:
+    """Every recorded study of the checkout: folders and packed ones."""
+    return sorted([*(path.parent for path in SAMPLES.glob("*/*/plan.json")), *SAMPLES.glob("*.zip")])
+
+
+def digest(value: object) -> str:
+    """The first 16 digits of SHA-256 of a value, numbers rounded."""
+    return hashlib.sha256(json.dumps(_rounded(value), sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _rounded(value: object) -> object:
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else str(value)
+    if isinstance(value, dict):
+        return {str(key): _rounded(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(one) for one in value]
+    return value
+
+
+def of_sample(sample: Path) -> dict[str, Any]:
+    """What one recorded study comes to."""
+    with tempfile.TemporaryDirectory() as folder:
+        where = packed.unpack(sample, Path(folder)) if sample.suffix == ".zip" else sample
+        return {"verify": meshtrial("verify", where)[0]} | of_study(mt.open_study(where))
+
+
+def of_variant(name: str) -> dict[str, Any]:
+    """What one study comes to that was never run, but has what no sample has."""
+    with tempfile.TemporaryDirectory() as folder:
+        return of_study(RecordedStudy(synth.study_data(Path(folder), synth.VARIANTS[name])))
+
+
+def of_file(path: Path) -> dict[str, Any]:
+    """What `compare` reads in a file of another tool."""
+    read = read_file(path, sample_floor=100)
+    return {"kind": read.kind, "responses": digest(dict(read.responses)), "bounds": digest(dict(read.bounds))}
+
+
+def of_study(study: RecordedStudy) -> dict[str, Any]:
+    """What a study's records come to."""
+    with _undrawn():
+        rows = study.verdicts().to_dicts()
+        return {
+            "plan": study.recorded.plan.sha256,
+            "headline": mt.tables.headline(study),
+            "runs": digest(study.runs().to_dicts()),
+            "verdicts": digest(rows),
+            "words": dict(sorted(Counter(row["verdict"] for row in rows).items())),
+            "figures": dict(_shown(mt.figures, study, _numbers)),
+            "tables": dict(_shown(mt.tables, study, _cells)),
+        }
+
+
+@contextmanager
+def _undrawn() -> Iterator[None]:
+    """Figures give their numbers and are not drawn, which takes most of their time."""
+    with mock.patch("meshtrial.report.figure.Figure._drawn", return_value=""):
+        yield
+
+
+def _shown(module: Any, study: RecordedStudy, of: Callable[[Any], object]) -> Iterator[tuple[str, str]]:
+    """Every public function of one study, with each argument that the study gives."""
+    for name, function in sorted(vars(module).items()):
+        if name.startswith("_") or not inspect.isfunction(function):
+            continue
+        parameters = inspect.signature(function).parameters
+        if "study" not in parameters or {"others", "other", "seed"} & set(parameters) or name in OF_NOW:
+            continue  # of other studies as well, or simulated
+        required = {key for key, one in parameters.items() if one.default is one.empty} - {"study"}
+        for arguments in _arguments(required, study):
+            said = ", ".join(arguments.values())
+            try:
+                shown = of(function(study, **arguments))
+            except MeshtrialError as error:
+                shown = type(error).__name__
+            if shown:
+                yield f"{name}({said})", digest(shown)
+
+
+def _arguments(required: set[str], study: RecordedStudy) -> list[dict[str, str]]:
+    if not required:
+        return [{}]
+    if required == {"response"}:
+        return [{"response": name} for name in study.recorded.plan.study.primary]
+    if required == {"run_id"}:
+        return [{"run_id": study.recorded.runs[0].run_id}]
+    return []  # of prices, of another study: what they show is made from what is kept here
+
+
+def _numbers(figure: Figure) -> object:
+    return None if figure.nothing else [figure.table.columns, figure.table.rows()]
+
+
+def _cells(made: Any) -> object:
+    if isinstance(made, str):
+        return made
+    tables = BeautifulSoup(str(made.html), "html.parser").find_all("table")
+    return [[[cell.get_text() for cell in row.find_all(["th", "td"])] for row in one.find_all("tr")] for one in tables]
+
+
+KINDS: dict[str, tuple[Callable[[Any], dict[str, Any]], dict[str, Any]]] = {
+    "samples": (of_sample, {path.stem: path for path in samples()}),
+    "variants": (of_variant, {name: name for name in synth.VARIANTS}),
+    "files": (of_file, {path.name: path for path in sorted((FIXTURES / "formats").iterdir())}),
+}
+
+
+def main() -> None:
+    """Write what all of them come to now."""
+    made = {kind: {name: of(what) for name, what in listed.items()} for kind, (of, listed) in KINDS.items()}
+    KEPT.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""Clusters whose pods have IPv6 addresses: brackets in URLs, services of that family, and what is refused there."""
+
+from collections.abc import Sequence
+
+import pytest
+from unit.kubernetes.fakeapi import FakeApi
+from unit.kubernetes.rendering import LOAD, our_meshes, render
+
+from meshtrial.testbed.kubernetes import meshversions, preflight, probing, pushes, unused
+from meshtrial.testbed.kubernetes.execs import PodRef
+from meshtrial.testbed.kubernetes.meshdata import Mesh
+
+IP, PROBE = "fd00:10:244::12", PodRef("trial-probe", "probe", "fortio")
+POD = {"metadata": {"name": "istiod-1", "namespace": "istio-system", "uid": "1"}, "status": {"podIP": IP}}
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The URLs that are asked from inside the cluster."""
+    urls: list[str] = []
+
+    def scrape(cluster: object, probe: PodRef, wanted: Sequence[str]) -> list[str]:
+        urls.extend(wanted)
+        return ["requests 7\n"] * len(wanted)
+
+    monkeypatch.setattr(probing, "scrape", scrape)
+    return urls
+
+
+def mesh() -> Mesh:
+    return our_meshes()["istio"]
+
+
+def test_counters_pushes_and_versions_are_read_at_addresses_in_brackets(asked: list[str]):
+    probing.total(FakeApi(), PROBE, [IP], "15020/stats/prometheus", r"requests (\d+)")
+    told = mesh().pushes
+    assert told is not None
+    pushes.read(FakeApi(), PROBE, [POD], told)
+    (teller,) = (one for one in mesh().tells if one.pods == "istiod")
+    meshversions.told(FakeApi(), PROBE, mesh(), {"istiod": [POD]})
+    assert asked == [f"http://[{IP}]:{rest}" for rest in ("15020/stats/prometheus", told.url, teller.url)]
+
+
+def test_a_kubelet_is_asked_at_an_address_in_brackets():
+    api = FakeApi()
+    api.kubelets = None
+    api.refused = {"nodes/proxy"}
+    api.add("/api/v1/nodes/n1", {"status": {"addresses": [{"type": "InternalIP", "address": "fd00::1"}]}})
+    api.add("/stats/summary", {"node": {}})
+    api.kubelet("n1", "/stats/summary")
+    assert api.asked[-1] == "GET https://[fd00::1]:10250/stats/summary"
+
+
+def test_services_that_nobody_calls_are_of_the_pods_family():
+    slices, services = unused.objects(2, "trial", IP)[::2], unused.objects(2, "trial", IP)[1::2]
+    assert {one["addressType"] for one in slices} == {"IPv6"}
+    assert [end["addresses"] for one in slices for end in one["endpoints"]] == [
+        ["2001:2::1"],
+        ["2001:2::2"],
+        ["2001:2::3"],
+        ["2001:2::4"],
+    ]
+    assert {family for one in services for family in one["spec"]["ipFamilies"]} == {"IPv6"}
+    assert {one["addressType"] for one in unused.objects(2, "trial", "10.0.0.7")[::2]} == {"IPv4"}
+
+
+@pytest.mark.parametrize(
+    ("pods", "cidr", "is_ipv6"),
+    [
+        ([("10.1.0.1", True), (IP, False)], "10.244.0.0/24", True),
+        ([("fd00::1", True), ("10.1.0.1", False)], "fd00:10:244::/64", False),
+        ([], "fd00:10:244::/64", True),
+        ([], "", False),
+    ],
+)
+def test_the_family_is_that_of_a_pod_with_an_address_of_its_own(pods, cidr: str, is_ipv6: bool):
+    api = FakeApi()
+    for number, (address, on_host) in enumerate(pods):
+        body = {"spec": {"hostNetwork": on_host}, "status": {"podIP": address}}
+        api.add(f"/api/v1/namespaces/kube-system/pods/p{number}", body)
+    api.add("/api/v1/nodes/n1", {"spec": {"podCIDR": cidr}})
+    assert preflight.pods_have_ipv6(api) is is_ipv6
+    api.refused = {"pods"}  # a namespace that was lent: only nodes may be listed
+    assert preflight.pods_have_ipv6(api) is (":" in cidr)
+
+
+@pytest.mark.parametrize(
+    ("treatment", "app", "names"),
+    [
+        ("none", "echo", []),
+        ("istio+mtls", "echo", []),
+        ("linkerd", "echo", []),
+        ("none", "counter-api", ["Deployment counter"]),
+        ("sidecar+mtls", "echo", ["ConfigMap envoy-server", "ConfigMap envoy-client"]),
+        ("istio+mtls+metrics", "echo", ["ConfigMap scraper"]),
+    ],
+)
+def test_what_listens_on_ipv4_alone_is_named_before_a_study_starts(treatment: str, app: str, names: list[str]):
+    lines = preflight.ipv4_problems([render(treatment, app, LOAD)])
+    listed = ", ".join(names)
+    assert lines == [
+        f"treatment {treatment}: pods of this cluster have IPv6 addresses, and on IPv4 alone (0.0.0.0) listen "
+        f"{listed}; leave out what needs them (docs/how-to/cluster.md)"
+    ] * bool(names)
