@@ -112,18 +112,11 @@ def test_endpoints_are_exchanged_and_given_back_by_the_selector_of_the_entry_ser
     assert selector == {"app": "two-versions", "version": "first"}
 
 
-def test_a_denial_is_there_and_gone_again(api: FakeApi, in_two_versions: KubernetesDeployment):
-    in_two_versions.changes()
-    in_two_versions.change("authorization", on=True)
-    assert api.objects[POLICY]["spec"]["selector"]["matchLabels"] == {PART: "app"}
-    in_two_versions.change("authorization", on=False)
-    assert POLICY not in api.objects
-
-
 def test_a_deployment_that_is_kept_is_left_as_it_was_found(api: FakeApi, in_two_versions: KubernetesDeployment):
     in_two_versions.keep = True
     in_two_versions.changes()
     in_two_versions.change("authorization", on=True)
+    assert api.objects[POLICY]["spec"]["selector"]["matchLabels"] == {PART: "app"}
     in_two_versions.close()
     assert POLICY not in api.objects
 
