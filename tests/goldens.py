@@ -1,7 +1,6 @@
 """What the recorded studies come to, kept as digests: whether a change of the code changed any answer.
 
-``PYTHONPATH=lib:tests .venv/bin/python tests/goldens.py`` writes them anew; a commit that does says which changed and
-why.
+``PYTHONPATH=lib:tests .venv/bin/python tests/goldens.py`` writes them anew; the commit says what changed and why.
 Kept are verdicts, the run table, the numbers behind every figure, the cells of every table, the plan's digest, the
 headline and exit codes. Not kept is how any of it is laid out or drawn.
 """
@@ -94,7 +93,7 @@ def of_study(study: RecordedStudy) -> dict[str, Any]:
 @contextmanager
 def _undrawn() -> Iterator[None]:
     """Figures give their numbers and are not drawn, which takes most of their time."""
-    with mock.patch.object(Figure, "__post_init__"):
+    with mock.patch.object(Figure, "__post_init__", return_value=None):
         yield
 
 

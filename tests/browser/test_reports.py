@@ -24,6 +24,29 @@ def test_no_text_is_cut_off_or_lies_over_another(visit, study, setting):
     assert visit(study, setting).layout == []
 
 
+# Texts of the first screen that are smaller than 14 px, and where that begins which says whether to trust it.
+FIRST = """() => {
+  const size = text => {
+    const own = parseFloat(getComputedStyle(text).fontSize);
+    return text.closest("svg") ? own * text.getScreenCTM().a : own;
+  };
+  const texts = [...document.querySelectorAll(".mt-answer *")].filter(
+    one => one.checkVisibility() && [...one.childNodes].some(node => node.nodeType === 3 && node.data.trim()));
+  const ahead = document.querySelector(".mt-ahead") ?? document.querySelector(".mt-checked");
+  const small = texts.filter(one => size(one) < 13.95).map(one => one.textContent);
+  return {small, top: ahead.getBoundingClientRect().top};
+}"""
+
+
+@each_study
+def test_a_phone_shows_at_once_whether_to_trust_it_in_letters_that_can_be_read(chromium, page_of, study):
+    with opening.opened(chromium, opening.Setting("narrow", 400, 800, phone=True)) as page:
+        page.goto(page_of(study).as_uri())
+        found = page.evaluate(FIRST)
+    assert found["small"] == []
+    assert found["top"] < 800
+
+
 @each_study
 def test_every_drawing_says_in_words_what_it_shows(visit, study):
     assert visit(study, "1280").nameless == []

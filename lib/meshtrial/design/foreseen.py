@@ -161,10 +161,10 @@ def _rates(study: Study, unheld: Iterable[Unheld]) -> Iterator[Limit]:
         loads = [load for load in study.loads if load.rps >= one.rps and _alike(load, one.load)]
         if one.treatment in names and loads:
             labels = tuple(load.label for load in loads)
-            found = "its capacity was" if one.load.search else f"of {one.rps:,.0f} it carried"
+            found = f"its capacity was {one.most_rps:,.0f}" if one.load.search else f"it fell behind at {one.rps:,.0f}"
             sentence = (
                 f"{one.treatment} may not hold the rate at {_listed(labels)}: in the last study here, {one.where}, "
-                f"{found} {one.most_rps:,.0f} requests a second; lower the rate, or expect `saturated`"
+                f"{found} requests a second; lower the rate, or expect `saturated`"
             )
             yield Limit("rate", min(load.rps for load in loads), one.most_rps, sentence, one.treatment, labels)
 

@@ -6,16 +6,15 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.report.checks import checks, tally
 from meshtrial.report.figures.forest import answer
 from meshtrial.report.markup import Fragment, part
-from meshtrial.report.tables.headline import clauses, headline_shown
+from meshtrial.report.tables.headline import headline, headline_shown
 from meshtrial.report.tables.trust import trust
 
-MANY = 3  # treatments of a headline that is longer than a phone's screen
+LONG = 450  # letters of a headline that fills a phone's screen
 
 
 def first_screen(data: StudyData) -> Fragment:
     """The headline, the checks, and the picture of all primary contrasts beside them."""
     said, checked, picture = headline_shown(data), trust(data), answer(data)
-    treatments = sum(len(sentence) - 1 for sentence in clauses(data))
-    ahead = tally(checks(data)) if treatments >= MANY else ""
+    ahead = tally(checks(data)) if len(headline(data)) > LONG else ""
     html = part("answer", said.html, checked.html, picture.embedded, ahead)
     return Fragment(html, "\n\n".join([said.text, checked.text, repr(picture)]))

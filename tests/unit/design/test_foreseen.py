@@ -203,7 +203,7 @@ def test_a_rate_that_was_not_held_here_is_told():
     assert (limit.kind, limit.about, limit.loads) == ("rate", "sidecar+mtls", ("2000rps-10c",))
     assert (limit.planned, limit.needed, limit.remedy) == (2000, 1640, "")
     assert limit.sentence == (
-        "sidecar+mtls may not hold the rate at 2000rps-10c: in the last study here, x-1, of 2,000 it carried 1,640 "
+        "sidecar+mtls may not hold the rate at 2000rps-10c: in the last study here, x-1, it fell behind at 2,000 "
         "requests a second; lower the rate, or expect `saturated`"
     )
     search = replace(study.loads[0], rps=0.0, search=True, slices=1)

@@ -89,6 +89,20 @@ def test_a_program_that_starts_and_ends_processes_is_known_by_who_waits_for_them
     ]
 
 
+def test_who_adopts_an_orphan_is_not_taken_for_what_that_used_in_its_life(machine):
+    machine.add(300, "burner", 1)
+    machine.add(400, "make", 1)
+    machine.add(401, "sh", 400)
+    machine.add(402, "cc1", 401, ticks=9000)
+    before = machine.look()
+    machine.end(401)  # first, so that the compiler ends as a child of init
+    machine.end(402)
+    machine.add(1, "init", 0, waited_for=9000 + 4)
+    machine.add(300, "burner", 1, ticks=80)
+    found = between(before, machine.look(84))
+    assert named(found) == [("burner", 300, pytest.approx(80 / SECOND)), ("init", 1, pytest.approx(4 / SECOND))]
+
+
 def test_a_number_that_another_process_has_now_is_not_the_old_one(machine):
     machine.add(300, "old", 1, ticks=50, started=7)
     before = machine.look()
@@ -131,7 +145,7 @@ def test_a_watch_goes_on_from_the_last_look_and_begins_anew_after_a_long_time(ma
 
     def look() -> Look:
         used = int(100 * now[0])
-        return Look(now[0], 4711, [used, 0, 0, used, 0, 0, 0, 0], {OWN: Process("python", 1, 7, used)})
+        return Look(now[0], 4711, [used, 0, 0, used, 0, 0, 0, 0], {OWN: Process("python", 1, 7, used, 0)})
 
     def sleep(seconds: float) -> None:
         slept.append(seconds)

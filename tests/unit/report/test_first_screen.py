@@ -12,11 +12,11 @@ def test_it_holds_the_sentence_the_checks_and_the_picture_in_this_order(data):
     assert shown.html.index("mt-headline") < shown.html.index("mt-checks") < shown.html.index("mt-figure")
 
 
-def test_a_sentence_longer_than_a_phone_has_the_count_of_checks_before_it(synth, tmp_path, data):
+def test_a_sentence_longer_than_a_phone_has_the_count_of_checks_before_it(synth, tmp_path, variants):
     long = synth.study_data(
         tmp_path, synth.Shape(treatments=("none", "none-aa", "sidecar", "sidecar+mtls", "node-proxy"), requests=300)
     )
-    assert "mt-ahead" not in first_screen(data).html
+    assert "mt-ahead" not in first_screen(variants["no twin"]).html
     html = first_screen(long).html
     assert html.index(f'href="#checks">Can I trust it? {tally(checks(long)).capitalize()}') < html.index("mt-headline")
     assert html.count('id="checks"') == 1

@@ -51,7 +51,9 @@ def test_patience_ends_and_the_study_goes_on():
     ]
     assert machine.now_s == 32.0
     machine = Machine(Others(0.9))
-    assert machine.wait(patience_s=5.0) == Waited(4.0, 0.9, 0.9)
+    assert machine.wait(patience_s=5.0) == Waited(5.0, 0.9, 0.9)
+    machine = Machine(Others(0.9))
+    assert machine.wait(patience_s=4.25) == Waited(4.0, 0.9, 0.9)
 
 
 def test_what_cannot_be_seen_is_said_to_be_that():

@@ -28,12 +28,13 @@ _LONGEST = 3
 
 @dataclass(frozen=True)
 class Process:
-    """A process, and the ticks that it and the ended children for which it waited have used so far."""
+    """A process, and what it has used so far, in ticks."""
 
     name: str
     parent: int
     started: int
-    ticks: int
+    ticks: int  # by itself
+    ended: int  # by ended children for which it has waited
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ def _process(stat: str) -> Process:
     # The name stands in brackets and may hold any.
     head, _, rest = stat.rpartition(")")
     fields = rest.split()
-    return Process(head.partition("(")[2], int(fields[1]), int(fields[19]), sum(map(int, fields[11:15])))
+    ticks, ended = (sum(map(int, fields[first : first + 2])) for first in (11, 13))
+    return Process(head.partition("(")[2], int(fields[1]), int(fields[19]), ticks, ended)
 
 
 class Watch:
@@ -102,27 +104,34 @@ def between(before: Look, after: Look) -> Others:
     if used is None or not used.total_s:
         return Others(0.0)
     total = used.total_s * _TICKS
-    spent = _spent(before, after)
+    spent, ended = _spent(before, after)
     own = _family(after, before.own)
-    others = max(0.0, (used.programs_s or 0.0) * _TICKS - sum(spent[pid] for pid in own))
-    seen = sorted(((min(spent[pid], others), pid) for pid in spent.keys() - own), reverse=True)
+    others = max(0.0, (used.programs_s or 0.0) * _TICKS - sum(spent[pid] + ended[pid] for pid in own))
+    foreign = spent.keys() - own
+    # Who adopts an orphan is charged with its whole life at its end: ended processes have used no more than the rest.
+    rest = max(0.0, others - sum(spent[pid] for pid in foreign))
+    seen = sorted(((min(spent[pid] + min(ended[pid], rest), others), pid) for pid in foreign), reverse=True)
     busiest = (Program(after.processes[pid].name, pid, ticks / total) for ticks, pid in seen[:_NAMED] if ticks)
     return Others(others / total, tuple(busiest), max(0.0, others - sum(ticks for ticks, _ in seen)) / total)
 
 
-def _spent(before: Look, after: Look) -> dict[int, int]:
-    """Ticks of every process that is there now, those of its ended children among them."""
+def _spent(before: Look, after: Look) -> tuple[dict[int, int], dict[int, int]]:
+    """Ticks of every process that is there now, by itself and by children that have ended since."""
     there = {pid for pid, one in before.processes.items() if _same(one, after.processes.get(pid))}
     # What an ended one had used before is now among what its nearest living ancestor's children have used.
     inherited: Counter[int] = Counter()
-    ended = before.processes.keys() - there
-    for pid in ended:
+    gone = before.processes.keys() - there
+    for pid in gone:
         line = [pid]
-        while (heir := before.processes[line[-1]].parent) in ended and heir not in line:
+        while (heir := before.processes[line[-1]].parent) in gone and heir not in line:
             line.append(heir)
-        inherited[heir] += before.processes[pid].ticks
-    known = {pid: before.processes[pid].ticks + inherited[pid] for pid in there}
-    return {pid: max(0, one.ticks - known.get(pid, 0)) for pid, one in after.processes.items()}
+        inherited[heir] += before.processes[pid].ticks + before.processes[pid].ended
+    spent, ended = {}, {}
+    for pid, now in after.processes.items():
+        was = before.processes[pid] if pid in there else replace(now, ticks=0, ended=0)
+        spent[pid] = max(0, now.ticks - was.ticks)
+        ended[pid] = max(0, now.ended - was.ended - inherited[pid])
+    return spent, ended
 
 
 def _same(one: Process, other: Process | None) -> bool:
