@@ -5,7 +5,6 @@ What a mutant is: `tests/mutants.py`, which makes as many as are asked for.
 
 import json
 import shutil
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -43,39 +42,22 @@ def test_what_is_empty_or_deeper_than_a_parser_goes_gives_data_or_one_sentence(n
         tried(name, data, folder)
 
 
-def test_a_parser_that_breaks_or_takes_nonsense_is_found(monkeypatch, folder) -> None:
+def test_a_parser_that_breaks_is_found(monkeypatch, folder) -> None:
     def breaks(path: Path) -> object:
         return json.loads(path.read_bytes())["Labels"].lower()
 
     monkeypatch.setitem(KINDS, "broken", Kind(b'{"Labels": "a", "Data": [1, 2]}', breaks, json.loads))
-    broken = Counter()
-    for number in range(MANY):
-        try:
-            tried("broken", mutant("broken", number), folder)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            broken[type(error)] += 1
-    assert broken[KeyError]
-    assert broken[AttributeError]
-    assert mutant("broken", 7) == mutant("broken", 7) != mutant("broken", 8)
+    number = next(n for n in range(MANY) if b"Labels" not in mutant("broken", n))
+    with pytest.raises((KeyError, ValueError)):
+        tried("broken", mutant("broken", number), folder)
 
 
-@pytest.mark.parametrize(
-    ("values", "why"),
-    [
-        ({"latency_p50_s": 2.0, "latency_p99_s": 1.0}, "latency_p50_s"),
-        ({"latency_mean_s": 2.0, "latency_max_s": 1.0}, "latency_mean_s"),
-        ({"requests": float("inf")}, "requests"),
-        ({"error_ratio": 1.5}, "error_ratio"),
-        ({"achieved_rps": 1.9e8}, "achieved_rps"),
-        ({"latency_p50_s": 1.0, "latency_p99_s": 1.0, "latency_max_s": 1.0, "error_ratio": 0.5}, ""),
-    ],
-)
-def test_what_is_nonsense(values, why):
-    read = object.__new__(Recorded)
-    for name, value in {"responses": values, "bounds": {}}.items():
-        object.__setattr__(read, name, value)
-    assert bool(nonsense(read)) == bool(why)
-    assert why in nonsense(read)
+def test_a_result_of_no_run_is_found() -> None:
+    for values in ({"latency_p50_s": 2.0, "latency_p99_s": 1.0}, {"error_ratio": 1.5}, {"error_ratio": 0.5}):
+        read = object.__new__(Recorded)
+        for name, value in {"responses": values, "bounds": {}}.items():
+            object.__setattr__(read, name, value)
+        assert bool(nonsense(read)) == (values != {"error_ratio": 0.5})
 
 
 @pytest.mark.parametrize("name", ["verdicts.json", "plan.json", "runs.parquet", "environment.json"])

@@ -1,6 +1,7 @@
 """The locator and the build front: every refusal says what is wrong and what to do next."""
 
 import io
+import itertools
 import json
 import os
 import platform
@@ -55,6 +56,7 @@ esac""",
         "echo 'usage: fortio FILE'; exit 2",
         "echo 'Fortran I/O reader'",
     ],
+    ids=itertools.count(),
 )
 def test_a_missing_program_or_a_foreign_one_says_what_to_do(checkout: Path, on_path: str) -> None:
     if on_path:

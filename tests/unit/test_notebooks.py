@@ -48,10 +48,6 @@ def code_cells(path: Path) -> list[str]:
     return [source(cell) for cell in cells(path) if cell["cell_type"] == "code" and not is_parameters(cell)]
 
 
-def test_every_study_has_a_notebook():
-    assert {path.stem for path in NOTEBOOKS} >= set(STUDIES)
-
-
 @each_study
 def test_the_parameters_cell_says_what_the_study_declares(path):
     found = {}
@@ -66,14 +62,6 @@ def test_the_parameters_cell_says_what_the_study_declares(path):
     declared = {parameter.name: parameter.default for parameter in STUDIES[path.stem].PARAMETERS}
     assert found == declared
     assert {name: type(value) for name, value in found.items()} == {n: type(v) for n, v in declared.items()}
-
-
-@pytest.mark.parametrize("path", [path for path in NOTEBOOKS if path != GALLERY], ids=lambda path: path.stem)
-def test_papermill_reads_a_type_and_a_help_of_every_parameter(path, caplog):
-    for one in PythonTranslator.inspect({"source": parameters_cell(path)}):
-        assert one.inferred_type_name == type(ast.literal_eval(one.default)).__name__
-        assert one.help
-    assert caplog.text == ""
 
 
 @each_study
@@ -122,18 +110,6 @@ def test_no_outputs_are_stored(path):
         if cell["cell_type"] == "code":
             assert cell["outputs"] == []
             assert cell["execution_count"] is None
-
-
-@each_study
-def test_what_was_run_stands_alone_in_its_section(path):
-    """The report puts the sections of parameters and progress last: nothing that a reader wants may be in them."""
-    found = cells(path)
-    places = [n for n, cell in enumerate(found) if {"parameters", "progress"} & set(cell["metadata"].get("tags", []))]
-    assert len(places) == 2
-    for place in places:
-        assert source(found[place - 1]).startswith("## ")
-        assert source(found[place + 1]).startswith("## ")
-    assert source(found[places[1]]) == f'import meshtrial as mt\n\nstudy = mt.run_notebook("{path.stem}")'
 
 
 def used_names(code: str) -> set[str]:

@@ -1,4 +1,5 @@
 import gzip
+import itertools
 
 import polars as pl
 import pytest
@@ -88,6 +89,7 @@ def test_details_in_go_quotes_that_json_does_not_know(write):
         '{"latency":3,"timestamp":1000000000,"thread":0,"iter":0}\n'
         '{"latency":2,"timestamp":2000000000,"thread":0,"iter":1}\n',
     ],
+    ids=itertools.count(),
 )
 def test_what_is_not_one_whole_log_is_refused(write, content):
     path = write(content)
