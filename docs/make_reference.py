@@ -541,9 +541,7 @@ EXAMPLES = {
     "propagation": Example(
         CHANGED, ("obeyed_all_endpoints_s", "obeyed_all_deny_s", "obeyed_all_weight_s"), ("400rps-8c-close",)
     ),
-    "rollout": Example(
-        "rollout-20261128T061528Z-0aa00c4e", ("failed_requests", "longest_gap_s"), every_contrast=True
-    ),
+    "rollout": Example("rollout-20261128T061528Z-0aa00c4e", ("failed_requests", "longest_gap_s"), every_contrast=True),
     "scale_out": Example("scale_out-20261123T090922Z-9ce4cae7", ("latency_beyond_holds_p50_s",)),
 }
 
@@ -578,7 +576,9 @@ def _example(data: Any, example: Example) -> list[tuple[str, ...]]:
     made = []
     for response, load in itertools.product(example.responses, loads):
         for row in sorted(of[response, load], key=lambda row: not row.twin):
-            against = f"`{row.treatment}`" if row.baseline == baseline else f"`{row.treatment}` against `{row.baseline}`"
+            against = (
+                f"`{row.treatment}`" if row.baseline == baseline else f"`{row.treatment}` against `{row.baseline}`"
+            )
             what = [against, REGISTRY[response].label, *([f"`{load}`"] if len(loads) > 1 else [])]
             made.append((", ".join(what), _effect_of(row)))
     return made

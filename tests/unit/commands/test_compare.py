@@ -1,4 +1,4 @@
-"""`meshtrial compare` as a command: a reader that leaves, files that cannot be written, arguments in the wrong place."""
+"""`meshtrial compare` as a command: files that cannot be written, arguments in the wrong place."""
 
 import io
 import os
