@@ -9,7 +9,7 @@ from __future__ import annotations
 import polars as pl
 
 from meshtrial.load import quantiles
-from meshtrial.load.merge import successful
+from meshtrial.load.quantiles import successful
 
 
 def responses(requests: pl.DataFrame, begin_s: float, length_s: float, sample_floor: float) -> dict[str, float]:

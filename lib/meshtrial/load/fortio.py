@@ -28,7 +28,6 @@ from meshtrial.load.gotime import plain, seconds
 
 PHASES = ("warmup", "measure")
 DEFAULT_RESOLUTION_S = 1e-5  # p99.9 below 10 ms: good for a first look
-FINEST_RESOLUTION_S = 1e-6  # the access log's own
 COARSEST_RESOLUTION_S = 1.0
 HEADER_BYTES = 64
 _FAST_CLIENT_BUFFER_KIB = 128

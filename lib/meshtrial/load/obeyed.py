@@ -63,7 +63,7 @@ class Obeyed:
 def obeyed(requests: pl.DataFrame, made: Sequence[Made], start_unix_s: float) -> tuple[Obeyed, ...]:
     """Each change by the requests that were sent from then on and answered before the next one.
 
-    ``requests`` have the columns of :data:`meshtrial.load.merge.COLUMNS`, with starts relative to ``start_unix_s``.
+    ``requests`` have the columns of :data:`meshtrial.load.quantiles.COLUMNS`, with starts relative to ``start_unix_s``.
     TestbedError where none was sent: the load had ended.
     """
     sent = requests.filter(pl.col("actual_start_s").is_not_null())

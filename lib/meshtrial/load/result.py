@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from meshtrial.load.fields import Fields
-from meshtrial.load.files import LONGEST_S, InputFileError, read_text
+from meshtrial.load.files import LONGEST_S, Fields, InputFileError, read_text
 from meshtrial.load.gotime import parse_duration_s, parse_time_ns
 from meshtrial.load.settings import LoadSettings
 

@@ -11,7 +11,7 @@ import polars as pl
 from meshtrial.design.study import Gates, Load
 from meshtrial.load import quantiles
 from meshtrial.load.ingest import Measurement
-from meshtrial.load.merge import successful
+from meshtrial.load.quantiles import successful
 
 _BEYOND = 10  # requests that must lie beyond a step's quantile, which describes and decides nothing
 

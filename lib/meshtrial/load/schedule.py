@@ -33,7 +33,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from meshtrial.load.merge import COLUMNS
+from meshtrial.load.quantiles import COLUMNS
 from meshtrial.load.result import FortioResult
 
 MIN_LATE_S = 1e-3

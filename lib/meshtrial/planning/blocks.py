@@ -25,8 +25,7 @@ from meshtrial.design.responses import QUANTILES, Response
 from meshtrial.design.study import Study
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.inference.values import FloatArray, LoadBlocks
-from meshtrial.load.merge import successful
-from meshtrial.load.quantiles import exact
+from meshtrial.load.quantiles import exact, successful
 from meshtrial.margin import Margin
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord

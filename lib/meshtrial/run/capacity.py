@@ -36,7 +36,7 @@ from meshtrial.design.responses import PARTS
 from meshtrial.design.study import Gates, Load, Objective
 from meshtrial.errors import MeshtrialError
 from meshtrial.load import quantiles
-from meshtrial.load.merge import successful
+from meshtrial.load.quantiles import successful
 from meshtrial.records.schema import GateResult
 from meshtrial.records.tables import GENERATOR_GATES
 from meshtrial.run import stage

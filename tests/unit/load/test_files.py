@@ -1,10 +1,12 @@
 """A file's bytes, gzip or plain; what unpacks without an end is not waited for."""
 
 import gzip
+from pathlib import Path
 
+import pytest
 from refused import refused
 
-from meshtrial.load.files import InputFileError, read_bytes
+from meshtrial.load.files import Fields, InputFileError, read_bytes
 
 
 def test_gzip_that_unpacks_without_an_end_is_refused_and_what_shrinks_as_logs_do_is_read(tmp_path):
@@ -15,3 +17,63 @@ def test_gzip_that_unpacks_without_an_end_is_refused_and_what_shrinks_as_logs_do
     data = b'{"latency":0.001}\n' * 1000
     path.write_bytes(gzip.compress(data))
     assert read_bytes(path) == data
+
+
+def of(**data):
+    return Fields(data, Path("f.json"), "k6 summary")
+
+
+def test_what_is_there_and_what_is_not():
+    fields = of(a=1.5, b="2.5", c="7", d=True, e="", f={"g": "3"}, h=[{"i": 1}], j=None)
+    assert (fields.number("a"), fields.number("b"), fields.number("none"), fields.number("j")) == (1.5, 2.5, None, None)
+    assert (fields.integer("c"), fields.integer("none")) == (7, None)
+    assert (fields.flag("d"), fields.flag("none"), fields.text("e"), fields.text("b")) == (True, None, None, "2.5")
+    assert fields.counts("f") == {"g": 3}
+    assert fields.counts("none") == fields.counts("j") == {}
+    assert fields.inside("f").integer("g") == 3
+    assert fields.inside("none").integer("g") is None
+    assert [item.integer("i") for item in fields.objects("h")] == [1]
+    assert fields.objects("none") == fields.objects("j") == []
+
+
+@pytest.mark.parametrize(
+    ("ask", "value", "said"),
+    [
+        (Fields.number, "x", "a is 'x', not a number"),
+        (Fields.number, True, "a is True, not a number"),
+        (Fields.number, float("nan"), "a is nan, not a number"),
+        (Fields.number, 10**400, f"a is 1{'0' * 56}..., not a number"),
+        (Fields.number, [], "a is a list, not a number"),
+        (Fields.integer, 1.5, "a is 1.5, not a whole number"),
+        (Fields.integer, 1e300, "a is 1e+300, not a whole number"),
+        (Fields.text, 5, "a is 5, not text"),
+        (Fields.flag, "true", "a is 'true', not true or false"),
+        (Fields.counts, {"b": "x"}, "b of a is 'x', not a number"),
+        (Fields.counts, [1], "a is a list, not an object"),
+        (Fields.inside, "x", "a is text, not an object"),
+        (Fields.inside, True, "a is True, not an object"),
+        (Fields.inside, "@{b=1; c=2}", "a is text, not an object (PowerShell: ConvertTo-Json -Depth 10)"),
+        (
+            Fields.counts,
+            "System.Collections.Hashtable",
+            "a is text, not an object (PowerShell: ConvertTo-Json -Depth 10)",
+        ),
+        (Fields.counts, {"b": -1}, "'b' of a is -1, less than none"),
+        (Fields.objects, {"b": 1}, "a is an object, not a list of objects"),
+        (Fields.objects, [{}, 1], "a[1] is 1, not an object"),
+        (Fields.objects, ["@{b=1}"], "a[0] is text, not an object (PowerShell: ConvertTo-Json -Depth 10)"),
+    ],
+)
+def test_what_makes_no_sense(ask, value, said):
+    with refused(InputFileError, f"f.json: is not a whole k6 summary: {said}"):
+        ask(of(a=value), "a")
+
+
+def test_a_field_is_named_with_what_it_is_in():
+    fields = of(metrics={"http_req_duration": {"values": "@{med=4}", "points": [{"count": "x"}]}})
+    duration = fields.inside("metrics").inside("http_req_duration")
+    said = "values of http_req_duration is text, not an object (PowerShell: ConvertTo-Json -Depth 10)"
+    with refused(InputFileError, f"f.json: is not a whole k6 summary: {said}"):
+        duration.inside("values")
+    with refused(InputFileError, "f.json: is not a whole k6 summary: count of points is 'x', not a number"):
+        duration.objects("points")[0].integer("count")

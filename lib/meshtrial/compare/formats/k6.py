@@ -23,8 +23,7 @@ from meshtrial.compare.formats.latencies import (
     refuse_repeated,
 )
 from meshtrial.compare.formats.source import Format, Source, several_runs
-from meshtrial.load.fields import Fields
-from meshtrial.load.files import InputFileError
+from meshtrial.load.files import Fields, InputFileError
 from meshtrial.load.gotime import parse_time_ns
 from meshtrial.load.recorded import LONGEST_RUN_S, Recorded
 from meshtrial.load.settings import LoadSettings

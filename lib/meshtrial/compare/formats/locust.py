@@ -13,8 +13,7 @@ from collections import Counter
 from meshtrial.compare.formats.latencies import Reading, of_counts, of_percentiles, reading, recorded
 from meshtrial.compare.formats.source import Format, Source, beginning, several_runs
 from meshtrial.design.responses import PERCENTILES
-from meshtrial.load.fields import Fields
-from meshtrial.load.files import InputFileError
+from meshtrial.load.files import Fields, InputFileError
 from meshtrial.load.recorded import Recorded
 from meshtrial.load.settings import LoadSettings
 

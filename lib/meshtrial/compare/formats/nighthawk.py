@@ -15,8 +15,7 @@ import re
 
 from meshtrial.compare.formats.latencies import Latencies, of_counts, recorded
 from meshtrial.compare.formats.source import Format, Source
-from meshtrial.load.fields import Fields
-from meshtrial.load.files import InputFileError
+from meshtrial.load.files import Fields, InputFileError
 from meshtrial.load.gotime import parse_duration_s, parse_time_ns
 from meshtrial.load.recorded import Recorded
 from meshtrial.load.settings import LoadSettings

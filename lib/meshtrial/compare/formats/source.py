@@ -16,8 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from meshtrial.load.fields import Fields
-from meshtrial.load.files import InputFileError, read_bytes, text_in
+from meshtrial.load.files import Fields, InputFileError, read_bytes, text_in
 from meshtrial.load.recorded import Recorded
 from meshtrial.typed import shortened
 
