@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 def _publish(root: Path, chosen: list[Path], base: str, out: TextIO) -> int:
     from meshtrial.records.listing import samples
-    from meshtrial.site.index import FEED, checked_base, refuse_foreign, write_site_index
+    from meshtrial.site.pages import FEED, checked_base, refuse_foreign, write_site_index
     from meshtrial.site.published import all_published
 
     base_url = checked_base(base) if base else ""
@@ -76,7 +76,7 @@ def _publish(root: Path, chosen: list[Path], base: str, out: TextIO) -> int:
 
 def _published(folder: Path, root: Path, out: TextIO) -> Published:
     from meshtrial.inference import read_study
-    from meshtrial.site.study import REPORT, address, publish, says_the_same
+    from meshtrial.site.pages import REPORT, address, publish, says_the_same
 
     with tempfile.TemporaryDirectory(prefix="meshtrial-site-") as private:
         # A packed one is unpacked where it leaves nothing behind.
