@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from meshtrial.design.study import Load, Treatment
-from meshtrial.envoy.filters import jwt_filters
+from meshtrial.envoy.bootstrap import jwt_filters
 from meshtrial.envoy.tokens import AUDIENCE, ISSUER, Tokens
 from meshtrial.errors import UsageError
 from meshtrial.load.generators import Target
