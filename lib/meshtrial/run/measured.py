@@ -28,8 +28,8 @@ from meshtrial.load.generators import GeneratorOutput
 from meshtrial.records.schema import Proof, RunRecord
 from meshtrial.records.store import StudyStore
 from meshtrial.run import capacity, stage
+from meshtrial.run.during_load import Restarted
 from meshtrial.run.quiet import Waited
-from meshtrial.run.restarting import Restarted
 from meshtrial.testbed.base import Block, Deployment, Testbed
 
 _LONGEST_LOG = 1_000_000  # characters of a generator's text that a run keeps

@@ -21,9 +21,7 @@ from meshtrial.load import gates as load_gates
 from meshtrial.load.generators import GeneratorOutput
 from meshtrial.records import series
 from meshtrial.records.schema import ComponentUsage, GateResult
-from meshtrial.run.changing import Changing
-from meshtrial.run.restarting import Restarted, Restarting
-from meshtrial.run.sampling import Sampler
+from meshtrial.run.during_load import Changing, Restarted, Restarting, Sampler
 from meshtrial.testbed.base import Deployment, MachineUse, Testbed, usage_between
 
 # Below that the busiest second is about the mean.
