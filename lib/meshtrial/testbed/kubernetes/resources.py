@@ -19,7 +19,7 @@ from meshtrial import waiting
 from meshtrial.errors import TestbedError
 from meshtrial.records.schema import ComponentUsage
 from meshtrial.testbed.base import MachineUse
-from meshtrial.testbed.kubernetes import preflight
+from meshtrial.testbed.kubernetes import placement
 from meshtrial.testbed.kubernetes.client import Cluster, Json
 from meshtrial.testbed.kubernetes.kubelet import (
     ContainerSample,
@@ -269,7 +269,7 @@ class NodeWatch:
         """The nodes' counters; a node that does not answer is left out."""
         if names is None:
             if not self._cores:
-                self._cores = {n.name: n.room.cpu for n in preflight.nodes(self._cluster)[:_WATCHED]}
+                self._cores = {n.name: n.room.cpu for n in placement.nodes(self._cluster)[:_WATCHED]}
             names = list(self._cores)
         samples = {}
         for name in names:
