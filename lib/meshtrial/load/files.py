@@ -85,6 +85,11 @@ def read_text(path: Path) -> str:
     return text_in(read_bytes(path), path)
 
 
+def shown(line: bytes | str) -> str:
+    """A line as a message shows it."""
+    return shortened(line.decode("utf-8", errors="replace") if isinstance(line, bytes) else line, 80)
+
+
 @dataclass(frozen=True)
 class Fields:
     """An object of a file."""

@@ -37,7 +37,6 @@ class ExportedHistogram:
     max_s: float
     mean_s: float
     sum_s: float | None
-    stddev_s: float | None
     buckets: tuple[Bucket, ...]
 
 
@@ -180,7 +179,6 @@ class _Reader(Fields):
             max_s=high,
             mean_s=mean,
             sum_s=exported.number("Sum"),
-            stddev_s=exported.number("StdDev"),
             buckets=tuple(buckets),
         )
 

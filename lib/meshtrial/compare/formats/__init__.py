@@ -12,8 +12,8 @@ import re
 from pathlib import Path
 
 from meshtrial.compare.formats import fortio, ghz, hey, k6, locust, nighthawk, oha, vegeta, wrk2
-from meshtrial.compare.formats.source import Format, Source, few, several_runs, shown
-from meshtrial.load.files import InputFileError
+from meshtrial.compare.formats.source import Format, Source, few, several_runs
+from meshtrial.load.files import InputFileError, shown
 from meshtrial.load.recorded import Recorded
 
 FORMATS: tuple[Format, ...] = (

@@ -130,7 +130,7 @@ def of_counts(
         return Latencies({}, {}, pool=pool)
     low = max(buckets[0].start_s, smallest_s or 0.0)
     high = buckets[-1].end_s if largest_s is None else min(buckets[-1].end_s, largest_s)
-    exported = ExportedHistogram(total, low, high, low, None, None, tuple(buckets))
+    exported = ExportedHistogram(total, low, high, low, None, tuple(buckets))
     values, bounds = histogram_quantiles(exported, sample_floor)
     kept = {name: value for name, value in values.items() if math.isfinite(value)}
     return Latencies(kept, {name: bounds[name] for name in kept}, failed_inside=True, pool=pool)

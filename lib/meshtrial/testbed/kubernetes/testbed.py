@@ -563,13 +563,11 @@ class KubernetesTestbed:
         apart = set(self.meshes[standing].namespaces).isdisjoint(wanted.namespaces)
         return self.options.meshes_side_by_side and apart
 
-    def remove_broken(self, wanted: Mesh | None) -> str:
-        """Uninstall the wanted mesh where it stands and is not as it was installed; why."""
-        because = ""
-        if wanted is not None and wanted.name in self.installer.installed:
-            because = self.installer.broken(wanted.name)
-            if because:
-                self.uninstall(wanted.name)
+    def remove_broken(self, mesh: Mesh) -> str:
+        """Uninstall the mesh where it stands and is not as it was installed; why."""
+        because = self.installer.broken(mesh.name) if mesh.name in self.installer.installed else ""
+        if because:
+            self.uninstall(mesh.name)
         return because
 
     def uninstall(self, name: str) -> None:
