@@ -13,7 +13,7 @@ from meshtrial import __version__, cli, paths
 from meshtrial.commands.run import read_given
 from meshtrial.errors import Exit, UsageError
 from meshtrial.report.tables.provenance import FILE as CITATION
-from meshtrial.testbed.kubernetes import KubernetesOptions
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 FOLDER = paths.MANIFESTS / "runner"
 RECIPE = (FOLDER / "Containerfile").read_text()
