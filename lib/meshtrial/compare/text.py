@@ -78,7 +78,6 @@ def _metric(outcome: Outcome, metric: Response) -> str:
 
 
 def _explained(outcome: Outcome, metric: Response, rows: Sequence[VerdictRow]) -> Iterator[str]:
-    """What a reader of this table would stumble over."""
     if any(warned(row, COARSE_QUANTILE) for row in rows):
         yield "[bucket] the quantile is known to a histogram bucket or to digits wider than the margin"
     if any(row.ratio is not None and wording.effect_interval(row) == wording.UNKNOWN for row in rows):

@@ -172,7 +172,6 @@ def _manager(**fields: Any) -> Json:
 
 
 def _routes(name: str, routes: Mapping[str, Sequence[Json]]) -> Json:
-    """Routes by the authority that is asked for."""
     hosts = [{"name": f"{name}-{i}", "domains": [a], "routes": list(rs)} for i, (a, rs) in enumerate(routes.items())]
     return {"name": name, "virtual_hosts": hosts}
 

@@ -95,8 +95,6 @@ def _is_ok(code: str) -> bool:
 
 
 class _Reader(Fields):
-    """The result as a whole."""
-
     def result(self) -> FortioResult:
         data = self.data
         qps = data.get("RequestedQPS")

@@ -92,7 +92,6 @@ def _must_be_all_blocks(plan: Plan, parts: Sequence[tuple[StudyStore, Place]]) -
 
 
 def _damage(store: StudyStore) -> list[str]:
-    """What is wrong with a part's runs."""
     here = {run.run_id for run in store.runs_here()}
     records = store.records()
     foreign = sorted({record.run_id for record in records} - here)

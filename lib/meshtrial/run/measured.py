@@ -155,7 +155,6 @@ class _Run:
 
     @property
     def deployment(self) -> Deployment:
-        """What it stands on."""
         assert self._deployment is not None
         return self._deployment
 
@@ -179,7 +178,6 @@ class _Run:
             (self.folder / "logs" / name).write_text(text)
 
     def finish(self, store: StudyStore, testbed: Testbed) -> RunRecord:
-        """Put its record into the study."""
         record, measured = self.record(testbed), self.stage
         requests, course = (measured.measurement.requests, measured.course) if measured else (None, None)
         store.finish(self.folder, record, requests, course)

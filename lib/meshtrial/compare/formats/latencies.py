@@ -240,7 +240,6 @@ def recorded(
 
 
 def _require_sound(source: Source, latencies_s: NDArray[Any]) -> None:
-    """Refuse latencies that cannot be."""
     wrong = latencies_s[~((latencies_s >= 0) & (latencies_s <= LONGEST_S))]
     if wrong.size:
         raise InputFileError(source.path, f"holds a latency of {wrong[0]:g} s")

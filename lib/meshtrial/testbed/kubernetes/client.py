@@ -232,7 +232,6 @@ def is_blink(error: Exception) -> bool:
 
 
 def _kubelet_host(node: Json) -> str:
-    """Where a node's kubelet listens."""
     status = node.get("status", {})
     port = status.get("daemonEndpoints", {}).get("kubeletEndpoint", {}).get("Port", 10250)
     addresses = {one["type"]: one["address"] for one in status.get("addresses") or []}

@@ -291,6 +291,5 @@ def unpack(data: bytes) -> dict[str, bytes]:
 
 
 def _tail(text: str) -> str:
-    """The last lines, for a message."""
     lines = [line for line in text.splitlines() if line.strip()]
     return " ".join(lines[-3:])[:400] or "it said nothing"

@@ -28,7 +28,6 @@ def deployment_in(manifest: Json) -> Json | None:
 
 
 def _part(manifest: Json) -> Json | None:
-    """What the overlay itself says."""
     key = _key(manifest)
     if not key:
         return None
