@@ -127,7 +127,8 @@ def with_responses(measurement: Measurement, found: Sequence[Obeyed], load: Load
     values = medians(found, load)
     error_s = max(one.error_s for one in found)
     bounds = dict.fromkeys(values, error_s + 1 / load.rps)
-    spoilt = sum(sum(one.failed.values()) for one in found if one.name not in _failing(load))
+    refusing = {step.name for step in steps(load.changes) if step.failing}
+    spoilt = sum(sum(one.failed.values()) for one in found if one.name not in refusing)
     values |= {"failed_requests": float(spoilt), "change_error_s": error_s}
     return replace(
         measurement,
@@ -173,10 +174,6 @@ def gate(found: Sequence[Obeyed], load: Load) -> GateResult:
     if not never:
         return GateResult(GATE, value, 0.0, True)
     return GateResult(GATE, value, 0.0, False, "; ".join(never) + "; lengthen change_every_s, or nothing was changed")
-
-
-def _failing(load: Load) -> set[str]:
-    return {step.name for step in steps(load.changes) if step.failing}
 
 
 def _median(values: Sequence[float | None]) -> float:

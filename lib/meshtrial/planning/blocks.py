@@ -144,7 +144,8 @@ def plan_of(data: StudyData, ask: Ask) -> tuple[LoadPlan, ...]:
 
 
 def _needs(data: StudyData, load: str, inclusion: Inclusion, ask: Ask) -> tuple[Need, ...]:
-    every, scale = LoadBlocks.of(data.table, load, inclusion.blocks), _scale(data.plan.study, ask)
+    every = LoadBlocks.of(data.table, load, inclusion.blocks)
+    scale: stats.Scale = data.plan.study.scales.get(ask.response.name, "ratio")
     needs = []
     for treatment, baseline, twin in _pairs(data.plan.study):
         if {treatment, baseline} & set(inclusion.excluded):
@@ -191,10 +192,6 @@ def _needs(data: StudyData, load: str, inclusion: Inclusion, ask: Ask) -> tuple[
 def _pairs(study: Study) -> list[tuple[str, str, bool]]:
     pairs = [(c.treatment, c.baseline, False) for c in study.all_contrasts()]
     return pairs + ([(study.twin.name, study.baseline.name, True)] if study.twin else [])
-
-
-def _scale(study: Study, ask: Ask) -> stats.Scale:
-    return study.scales.get(ask.response.name, "ratio")
 
 
 def _shown(values: FloatArray, typical: float, scale: stats.Scale) -> FloatArray:

@@ -150,9 +150,8 @@ class Meter:
         self.needed = True  # whether CPU is taken from the readings: then one that does not come spoils the run
         self._last: dict[Key, float] = {}
         self.notes: list[str] = []  # what was missing, in words
-        self.windows: list[
-            dict[str, Any]
-        ] = []  # of each snapshot: first and last reading by node, by the nodes' clocks
+        # Of each snapshot: first and last reading by node, by the nodes' clocks.
+        self.windows: list[dict[str, Any]] = []
 
     def snapshot(self) -> dict[str, ComponentUsage]:
         """Counters of every component at each container's next reading; one that went back, or none, is a TestbedError.

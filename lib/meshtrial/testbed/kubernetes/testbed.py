@@ -357,7 +357,9 @@ class KubernetesTestbed:
         mesh = self.mesh_for(treatment)
         app = treatment.app or app
         grown = self._grown(treatment, load, app)
-        reinstalled, because = (False, "") if grown else self._installed_for(mesh)
+        reinstalled, because = False, ""
+        if mesh is not None and not grown:
+            reinstalled, because = self.next.installs[mesh.name].result()
         made = grown or self._anew(treatment, load, app, mesh)
         self._after_the_last(made)
         # Which meshes stand is known once those that had to go are gone.
@@ -380,10 +382,6 @@ class KubernetesTestbed:
             with contextlib.suppress(TestbedError):
                 made.close()
             raise
-
-    def _installed_for(self, mesh: Mesh | None) -> tuple[bool, str]:
-        """Wait until the mesh stands: whether it was installed now, and what had befallen the one that stood."""
-        return self.next.installs[mesh.name].result() if mesh is not None else (False, "")
 
     def _anew(self, treatment: Treatment, load: Load, app: str, mesh: Mesh | None) -> KubernetesDeployment:
         """A deployment that is as fresh as the policy says."""
