@@ -150,7 +150,7 @@ def test_a_share_is_held_against_what_the_same_proxy_counted(
         return float(next(value for word, value in pages.items() if word in pattern))
 
     monkeypatch.setattr(probing, "total", total)
-    monkeypatch.setattr(proofs, "named", lambda setup: [])
+    monkeypatch.setattr(proofs, "named", lambda setup: ([], ()))
     subject = proofs.Subject(None, found, {}, POD, POD)  # type: ignore[arg-type]
     assert proofs.prove(subject, "before", 0) == ()
     # Warm-up and proofs go through it too: 2000, of which 1500 were sent by the generators.

@@ -260,7 +260,7 @@ def test_one_side_is_kept_outside_and_a_proof_asks_for_both(feature, bare):
     assert "sidecar.istio.io/proxyCPU" not in outside.get("annotations", {})
     assert "sidecar.istio.io/inject" not in enrolled["labels"]
     assert "sidecar.istio.io/proxyCPU" in enrolled["annotations"]
-    names = [name for name, _ in proofs.named(rendered.setup)]
+    names = [name for name, _ in proofs.named(rendered.setup)[0]]
     assert "one-sided" in names
     assert "proxied" not in names
 

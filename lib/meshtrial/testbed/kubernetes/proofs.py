@@ -74,7 +74,7 @@ def prove(subject: Subject, phase: str, requests: int) -> tuple[Proof, ...]:
     if mesh is None:
         todo.append(("no proxy in the path", lambda: _no_proxy(subject, phase)))
     else:
-        todo += [(name, partial(MAKERS[name], subject, phase, expect)) for name, expect in named(subject.setup)]
+        todo += [(name, partial(MAKERS[name], subject, phase, expect)) for name, expect in named(subject.setup)[0]]
         counters = {c.name: c for c in (*mesh.counters, *(c for f in features for c in f.counters))}
         counters |= {c.name: c for c in policy_counters(subject)}
         for name, counter in counters.items():
@@ -95,15 +95,15 @@ def prove(subject: Subject, phase: str, requests: int) -> tuple[Proof, ...]:
     return tuple(proofs)
 
 
-def named(setup: Setup) -> list[tuple[str, Mapping[str, Any]]]:
-    """The named proofs of a treatment that can be made on this application, with what each expects.
+def named(setup: Setup) -> tuple[list[tuple[str, Mapping[str, Any]]], tuple[str, ...]]:
+    """The named proofs of a treatment on this application, with what each expects; and those it cannot make.
 
     A proof that needs an echo of the request's headers cannot be made on an application without one. Whether enough
     is left is decided before the study (:func:`meshtrial.testbed.kubernetes.workload.render`).
     """
     mesh, app = setup.mesh, setup.app
     if mesh is None:
-        return []
+        return [], ()
     wanted: dict[tuple[str, str], Mapping[str, Any]] = {}
     one_sided = any(feature.bare for feature in setup.features)
     for name in mesh.proofs:
@@ -113,7 +113,8 @@ def named(setup: Setup) -> list[tuple[str, Mapping[str, Any]]]:
         for name in feature.proofs if feature in setup.features else feature.absent_proofs:
             # Two features may ask one thing with one expectation: it is asked once.
             wanted[name, str(feature.expect)] = feature.expect
-    return [(name, expect) for (name, _), expect in wanted.items() if app.gives(PROOFS[name])]
+    asked = [(name, expect) for (name, _), expect in wanted.items() if app.gives(PROOFS[name])]
+    return asked, tuple(dict.fromkeys(name for name, _ in wanted if not app.gives(PROOFS[name])))
 
 
 def _no_proxy(subject: Subject, phase: str) -> list[Proof]:
