@@ -83,7 +83,7 @@ def test_details_in_go_quotes_that_json_does_not_know(write):
         (
             LINE + OTHER.replace("0.000100", '"fast"'),
             "line 2 is not fortio's: a number is not a number: "
-            '\'{"latency":"fast","timestamp":1795229163145000000,"thread":0,"iter":0,"ok":fa...\'',
+            '\'{"latency":"fast","timestamp":1795229163145000000,"thread":0,"iter":0,"ok":f...',
         ),
         ("[1]\n", "line 1 is not fortio's: it lacks latency, timestamp, thread: '[1]'"),
         (
