@@ -1,7 +1,5 @@
 """``meshtrial clean``: remove what a crashed study left on a cluster, and nothing that is not ours."""
 
-from __future__ import annotations
-
 import argparse
 from typing import TextIO
 

@@ -5,8 +5,6 @@ counts of them, are then summed before a quantile is taken: percentiles are neve
 else are not merged.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import glob
 import hashlib

@@ -8,8 +8,6 @@ Opinion: a comma is a decimal mark where the table shows that it is one. Where i
 number stays as it is and is refused: a wrong guess is wrong by a factor of a thousand.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import math

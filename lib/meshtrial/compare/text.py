@@ -4,8 +4,6 @@ Plain ASCII but for the user's own names, so that it can be piped and compared l
 inconclusive, with what would settle it.
 """
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator, Sequence
 

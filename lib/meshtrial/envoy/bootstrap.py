@@ -4,8 +4,6 @@ Retries are off and route time-outs are off in every treatment, so that a proxy 
 nor adds one. Type names are those of Envoy's v3 API, https://www.envoyproxy.io/docs/envoy/v1.38.0/api-v3/api.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 from collections.abc import Callable, Mapping, Sequence

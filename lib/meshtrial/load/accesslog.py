@@ -7,8 +7,6 @@ Limits: latencies are rounded to 1 us by fortio. The influx format has no ``iter
 start time inside each thread, which is true only where no send was skipped (not with ``-nocatchup``).
 """
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -4,8 +4,6 @@ Latencies as sent would hide a restart: while nothing answers, nothing is sent (
 from the schedule are given. The same window is taken of runs in which nothing was restarted, at the same time.
 """
 
-from __future__ import annotations
-
 import polars as pl
 
 from meshtrial.load import quantiles

@@ -12,8 +12,6 @@ generators take turns, HTTP/1.1 first and gRPC second, each with its share of co
 Limits: several generators are each staggered inside, not against each other.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -11,8 +11,6 @@ Limits: ``-offset`` moves the edges and is refused; Nighthawk's export has edges
 with their bounds work, merging is refused).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

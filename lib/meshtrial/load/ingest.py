@@ -12,8 +12,6 @@ by its time, less when sends are skipped, dropped at the end, or drawn out. Seve
 A closed loop has no plan: requests through duration, no ratio.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ long by at most that request's latency and one interval between two sends, and a
 A change that was never obeyed has no time: not a long one, none. Nor has one that found nothing to change.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence

@@ -6,8 +6,6 @@ Method: ``numpy.quantile`` with its default, linear interpolation between order 
 quantile is the pooled one; averaging the generators' own quantiles would not be.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ guess. Numbers are accepted as strings, because Nighthawk writes counts that way
 Limits: the histogram is kept as exported; :mod:`meshtrial.load.histogram` gives it its edges back.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import json

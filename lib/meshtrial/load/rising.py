@@ -1,7 +1,5 @@
 """A rate that rises in steps: what was asked for and what was achieved in each, and the highest step that was kept."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ line and the noisiest one is what a plan must be made for, by its upper limit an
 deployment.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import math

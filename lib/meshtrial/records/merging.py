@@ -4,8 +4,6 @@ Nothing is changed and nothing is chosen: parts of one plan that are whole and t
 refusal that says what is wrong.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence

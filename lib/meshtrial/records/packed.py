@@ -4,8 +4,6 @@ What is left out is named inside, and stays listed with its checksum in every ru
 folder in which the study was recorded can show that both are the same. Records themselves are never changed.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

@@ -22,8 +22,6 @@ then the highest rate under the objective. It is confirmed by the upper limit of
 percentile itself, which lies below the objective half of the time where the true one is exactly there.
 """
 
-from __future__ import annotations
-
 import math
 import shutil
 from dataclasses import asdict, dataclass, field, replace

@@ -4,8 +4,6 @@ Each is entered with the load and left when it ends, however that is: what has n
 has begun is waited for, so that the deployment knows what it has to stop.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import defaultdict

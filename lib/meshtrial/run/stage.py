@@ -4,8 +4,6 @@ A run is a warm-up and one measured stage; a capacity search is a chain of short
 here, so that a rate counts as held by the same gates everywhere.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

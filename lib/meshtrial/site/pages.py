@@ -5,8 +5,6 @@ Beside a study's page lie its report as it was published, its data and its recor
 same bytes.
 """
 
-from __future__ import annotations
-
 import datetime
 import re
 import shutil

@@ -5,8 +5,6 @@ little, and what no run can be read from, is refused by its name with the comman
 come from the tools' own sources, which each module names.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

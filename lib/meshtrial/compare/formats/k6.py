@@ -8,8 +8,6 @@ Limits: a summary has the percentiles of ``--summary-trend-stats``, without p99 
 that k6 dropped show a rate that was missed.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -5,8 +5,6 @@ of locustio/locust). So a percentile is known to that step, and failed requests 
 Limits: the table does not say when the run began; neither says how many users there were.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 

@@ -8,8 +8,6 @@ the queue was not sent (onComplete and onPoolFailure in source/client/benchmark_
 Limits: rate and connections are asked of each worker, and their number is that of the results beside ``global``.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 

@@ -14,8 +14,6 @@ longer than its time-out; these are among its requests and not in its percentile
 wg/wrk, since 4.0.0).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

@@ -8,8 +8,6 @@ uninstalled by its own data before its namespace goes: webhooks that outlive the
 pod of the cluster.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 

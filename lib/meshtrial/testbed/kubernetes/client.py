@@ -8,8 +8,6 @@ swaps ``call_api`` of the client that it is given. An API server that does not a
 ``patience_s``; what a user can mend becomes one line that says what, where and what to do next.
 """
 
-from __future__ import annotations
-
 import email.utils
 import json
 import threading

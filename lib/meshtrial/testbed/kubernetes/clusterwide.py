@@ -5,8 +5,6 @@ its control plane stops every new pod of the cluster. An object is a mesh's own 
 names, labels or references tie it to the mesh; whatever else appeared meanwhile is somebody else's.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping

@@ -5,8 +5,6 @@ everything: events, states of the pods, logs of their containers and of those th
 keeps it in its own ``logs/``. Looking never makes things worse: an API server that is silent is asked once.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress

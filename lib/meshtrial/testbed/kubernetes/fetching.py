@@ -6,8 +6,6 @@ one; fetching again brings what is missing; and a study may be fetched while it 
 is not copied: it is computed again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re

@@ -5,8 +5,6 @@ what makes a window exact. cAdvisor's text has it in milliseconds and has the th
 whole seconds, and serves where the text lacks a container or the node.
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import math

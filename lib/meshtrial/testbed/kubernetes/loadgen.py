@@ -5,8 +5,6 @@ waits for the second, keeps fortio's CPU time, and outlives a broken connection 
 from the generator's own clock alone.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

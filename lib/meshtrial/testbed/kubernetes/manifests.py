@@ -4,8 +4,6 @@ The files are valid for ``kubectl apply`` as they are. What differs between clus
 (namespace, images, replicas, resources, placement, labels, further containers) is changed here, on a copy.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -5,8 +5,6 @@ labelled as ours the moment it appears; what was there before is somebody else's
 compared with what stood after its installation before it is used again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """What a study needs of a cluster, said before it starts: rights, nodes, room, programs, names that are free."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ No redirection and no control plane: the generator calls its sidecar on loopback
 sidecar. It is the floor that meshes on Envoy are compared with, and never called Istio.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ themselves, not of the calls, and a reading is told from the one before by the k
 different machines are never compared.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence

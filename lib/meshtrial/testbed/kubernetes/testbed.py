@@ -4,8 +4,6 @@ How fresh a run is, is the user's choice and recorded: mesh and application are 
 or once. At most one mesh is installed at a time, unless the user says that their cluster bears several.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import hashlib

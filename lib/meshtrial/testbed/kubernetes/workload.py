@@ -4,8 +4,6 @@ Policies and configuration come first, then the load generators, then the applic
 of their own must find one before the application spreads over all of them.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Sequence
