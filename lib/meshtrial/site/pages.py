@@ -16,7 +16,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from meshtrial import __version__, paths
-from meshtrial.errors import RecordError, UsageError
+from meshtrial.errors import RecordError, UsageError, writing
 from meshtrial.inference.export import export
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.packed import PARTS, pack
@@ -103,7 +103,7 @@ def publish(data: StudyData, report: Path, root: Path) -> Published:
     """
     published = described(data, address(data))
     folder = root / published.address
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         _place(report, folder / REPORT)
         export(data, folder)
@@ -121,8 +121,6 @@ def publish(data: StudyData, report: Path, root: Path) -> Published:
             version=__version__,
         )
         write_text(folder / INDEX, page)
-    except OSError as error:
-        raise RecordError(f"{folder}: cannot be written ({error.strerror}); check rights and free space") from None
     return published
 
 

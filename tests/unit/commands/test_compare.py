@@ -41,7 +41,10 @@ def test_a_file_that_cannot_be_written_is_named_below_the_verdicts(arguments, tm
     out, err = io.StringIO(), io.StringIO()
     assert cli.main(arguments, out, err) == 2
     assert "slower (material)" in out.getvalue()
-    assert err.getvalue() == f"meshtrial compare: {tmp_path}/o.html: cannot be written (Is a directory)\n"
+    assert (
+        err.getvalue()
+        == f"meshtrial compare: {tmp_path}/o.html: cannot be written (Is a directory); check rights and free space\n"
+    )
 
 
 @pytest.mark.parametrize("buffered", [True, False])
