@@ -1,4 +1,4 @@
-"""`meshtrial compare` whose reader leaves: its files are written and its gate is judged all the same."""
+"""`meshtrial compare` as a command: files that cannot be written, arguments in the wrong place."""
 
 import io
 import os
@@ -41,3 +41,9 @@ def test_a_file_that_cannot_be_written_is_named_below_the_verdicts(arguments, tm
     assert "slower (material)" in out.getvalue()
     said = f"{tmp_path}/o.html: cannot be written (Is a directory); check rights and free space"
     assert err.getvalue() == f"meshtrial compare: {said}\n"
+
+
+def test_files_without_their_option_are_told_where_they_go(tmp_path):
+    err = io.StringIO()
+    assert cli.main(["compare", f"{tmp_path}/none=base.json", f"{tmp_path}/mesh=a.json"], io.StringIO(), err) == 2
+    assert all(option in err.getvalue() for option in ("--baseline", "--treatment"))
