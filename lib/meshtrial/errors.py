@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import IntEnum
+from pathlib import Path
 
 
 class Exit(IntEnum):
@@ -77,3 +79,12 @@ class GateError(MeshtrialError):
     """All is done and written, and the user's own gate does not let it pass."""
 
     exit_code = Exit.GATE
+
+
+@contextmanager
+def writing(path: Path, kind: type[MeshtrialError] = RecordError) -> Iterator[None]:
+    """What the machine refuses while a file or folder is written, as one line of an error of this kind."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{path}: cannot be written ({error.strerror}); check rights and free space") from None

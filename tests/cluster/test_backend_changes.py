@@ -14,7 +14,7 @@ from testcluster import Cluster
 
 from meshtrial.design.study import Gates, Study, Treatment
 from meshtrial.records.schema import RunRecord
-from meshtrial.testbed.kubernetes import KubernetesTestbed
+from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 
 # A control plane that gets a tenth of two cores takes its time, and is no mesh's number.
 SHORT = {"backend": "kubernetes", "rps": 50, "connections": 4, "warmup_s": 1, "change_every_s": 10, "cycles": 1}

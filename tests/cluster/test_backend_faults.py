@@ -14,9 +14,10 @@ from meshtrial import waiting
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import TestbedError
 from meshtrial.load import fortio
-from meshtrial.testbed.kubernetes import KubernetesOptions, KubernetesTestbed
 from meshtrial.testbed.kubernetes.cleanup import clean_cluster
 from meshtrial.testbed.kubernetes.client import Cluster as Api
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 
 LOAD = Load(rps=50, connections=2, duration_s=12, warmup_s=0)
 NONE = Treatment.parse("none")

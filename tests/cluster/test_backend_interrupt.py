@@ -11,15 +11,15 @@ from test_backend_support import options_for, owned_namespaces
 from testcluster import Cluster
 
 from meshtrial import waiting
-from meshtrial.testbed.kubernetes import KubernetesOptions
 from meshtrial.testbed.kubernetes.cleanup import clean_cluster
 from meshtrial.testbed.kubernetes.client import Cluster as Api
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 _SCRIPT = """
 import json, sys
 from pathlib import Path
 from meshtrial.design.study import Load, Treatment
-from meshtrial.testbed.kubernetes import KubernetesTestbed
+from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 bed = KubernetesTestbed(json.loads(sys.argv[1]))
 load = Load(rps=50, connections=2, duration_s=60)
 try:

@@ -15,9 +15,10 @@ from testcluster import Cluster, ClusterError, Istio, Kwok
 from meshtrial import waiting
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import TestbedError
-from meshtrial.testbed.kubernetes import KubernetesOptions, manifests, wait
+from meshtrial.testbed.kubernetes import manifests, wait
 from meshtrial.testbed.kubernetes.apply import Applier, Owner, delete_namespace
 from meshtrial.testbed.kubernetes.client import Cluster as Api
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 FOLDER = KubernetesOptions().folder
 FILES = [p for p in sorted(FOLDER.rglob("*.yaml")) if p.name != "mesh.yaml" and not p.name.startswith("values")]

@@ -13,7 +13,7 @@ from testcluster import Cluster
 from meshtrial.design.study import Gates, Study, Treatment
 from meshtrial.errors import UsageError
 from meshtrial.records.schema import RunRecord
-from meshtrial.testbed.kubernetes import KubernetesTestbed
+from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 
 # A pod with a sidecar takes up to half a minute to come and to go on a machine that also carries the cluster.
 SHORT = {"backend": "kubernetes", "rps": 50, "connections": 4, "duration_s": 60, "warmup_s": 1}

@@ -19,7 +19,7 @@ from testcluster import Cluster, ClusterError
 from meshtrial import cli, waiting
 from meshtrial.inference import read_study
 from meshtrial.records.store import StudyStore
-from meshtrial.testbed.kubernetes import KubernetesOptions
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 FOLDER = KubernetesOptions().folder
 NODE, USER = "n1", 65532

@@ -15,7 +15,7 @@ from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import UsageError
 from meshtrial.load.ingest import ingest
 from meshtrial.run.stage import usage_responses
-from meshtrial.testbed.kubernetes import KubernetesTestbed
+from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 
 
 @pytest.fixture(scope="module")

@@ -25,8 +25,8 @@ from meshtrial.inference.scaling import growths
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import StudyStore
 from meshtrial.records.tables import include
-from meshtrial.testbed.kubernetes import KubernetesOptions
 from meshtrial.testbed.kubernetes.meshread import find_meshes
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 _PATIENCE_S = 1800
 # A run takes half a minute: a namespace made and removed, two kubelet readings; the suite's own limit is for one test.

@@ -19,7 +19,9 @@ from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.records.store import StudyStore
 from meshtrial.run.runner import execute
 from meshtrial.testbed.base import Deployment, usage_between
-from meshtrial.testbed.kubernetes import KubernetesOptions, KubernetesTestbed, manifests
+from meshtrial.testbed.kubernetes import manifests
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 
 LOAD = Load(rps=100, connections=4, duration_s=4, warmup_s=1)
 MANAGED = "app.kubernetes.io/managed-by=meshtrial"

@@ -19,10 +19,11 @@ from remains import Remains
 from test_backend_support import Run, load_and_prove
 
 from meshtrial.design.study import Load, Treatment
-from meshtrial.testbed.kubernetes import KubernetesOptions, KubernetesTestbed
 from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.meshdata import PROTOCOLS, Enrolment, Feature, Mesh
 from meshtrial.testbed.kubernetes.meshread import find_meshes
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 from meshtrial.testbed.sampled import least_requests
 
 MESHES = {name: mesh for name, mesh in find_meshes(KubernetesOptions()).items() if not mesh.reference}

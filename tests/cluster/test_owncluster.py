@@ -8,7 +8,7 @@ from ground import own_ground
 from owncluster import OWN_CLUSTER_FILE, OWN_KUBECONFIG, own_kubeconfig
 from testcluster import ClusterError
 
-from meshtrial.testbed.kubernetes import KubernetesOptions
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 
 def test_the_test_cluster_is_the_default(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """``meshtrial calibrate``: the inference on known truth, as printed in docs/explanation/calibration.md."""
 
-from __future__ import annotations
-
 import argparse
 import time
 from pathlib import Path

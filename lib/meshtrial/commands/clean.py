@@ -1,7 +1,5 @@
 """``meshtrial clean``: remove what a crashed study left on a cluster, and nothing that is not ours."""
 
-from __future__ import annotations
-
 import argparse
 from typing import TextIO
 
@@ -25,6 +23,6 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
     said = {"context": arguments.context, "kubeconfig": arguments.kubeconfig, "cluster_file": arguments.cluster_file}
     options = KubernetesOptions.read({name: value for name, value in said.items() if value})
-    done = clean(study=arguments.study, options=options, force=arguments.force)
+    done = clean(options, arguments.study, force=arguments.force)
     print("\n".join(done.lines), file=out)
     return 1 if done.remaining else 0

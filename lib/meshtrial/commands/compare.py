@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from meshtrial.commands import gating
 from meshtrial.design.parameters import split_list
-from meshtrial.errors import MeshtrialError, UsageError
+from meshtrial.errors import MeshtrialError, UsageError, writing
 
 if TYPE_CHECKING:
     from meshtrial.compare.analysis import Outcome
@@ -101,21 +101,18 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 def _write(arguments: argparse.Namespace, outcome: Outcome, out: TextIO) -> None:
     """Write the record and the page where they are asked for."""
     options = {name: _plain(value) for name, value in vars(arguments).items() if name not in ("run", "verb")}
-    path = arguments.json
-    try:
-        if path is not None:
-            from meshtrial.compare import record
+    if arguments.json is not None:
+        from meshtrial.compare import record
 
-            record.write(path, outcome, options)
-            print(f"\nrecord  {path}", file=out)
-        path = arguments.html
-        if path is not None:
-            from meshtrial.compare import page
+        with writing(arguments.json, UsageError):
+            record.write(arguments.json, outcome, options)
+        print(f"\nrecord  {arguments.json}", file=out)
+    if arguments.html is not None:
+        from meshtrial.compare import page
 
-            page.write(path, outcome, _command(arguments))
-            print(f"page    {path}", file=out)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written ({error.strerror})") from error
+        with writing(arguments.html, UsageError):
+            page.write(arguments.html, outcome, _command(arguments))
+        print(f"page    {arguments.html}", file=out)
 
 
 def _asked(arguments: argparse.Namespace) -> Request:

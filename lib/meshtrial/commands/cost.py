@@ -1,7 +1,5 @@
 """``meshtrial cost DIR``: what the treatments of a study cost in money, at the user's prices."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import TextIO

@@ -1,7 +1,5 @@
 """``meshtrial doctor``: checks dependencies and says how to install what is missing."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.metadata
 import os

@@ -1,7 +1,5 @@
 """``meshtrial export DIR``: verdicts and runs of a study in forms that other programs read."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import TextIO

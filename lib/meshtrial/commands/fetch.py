@@ -1,7 +1,5 @@
 """``meshtrial fetch``: the records of a study that runs in its cluster, as far as it is, onto this machine."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import TextIO

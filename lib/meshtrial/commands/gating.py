@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from meshtrial.errors import GateError, UsageError
+from meshtrial.errors import GateError, UsageError, writing
 
 if TYPE_CHECKING:
     from meshtrial.inference.gate import Declared, GateOutcome, Rules
@@ -71,10 +71,8 @@ class Gate:
 def _file(what: str, path: Path, text: str, out: TextIO) -> None:
     from meshtrial.records.store import write_text
 
-    try:
+    with writing(path, UsageError):
         write_text(path, text)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written ({error.strerror})") from error
     print(f"{what:<8} {path}", file=out)
 
 

@@ -1,7 +1,5 @@
 """``meshtrial history``: one response over all recorded studies of a question, as a page."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import TextIO

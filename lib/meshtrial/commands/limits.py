@@ -4,8 +4,6 @@ Limits that are too small for a study are asked for first: libraries in C end a 
 and the loader's words for too little address space name neither.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import resource

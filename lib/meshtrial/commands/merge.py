@@ -1,7 +1,5 @@
 """``meshtrial merge DIR DIR ...``: the parts of a divided study, one for each cluster or machine, as one study."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import TextIO

@@ -1,7 +1,5 @@
 """``meshtrial open``: the newest report in a browser; without a display, where it lies."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import webbrowser

@@ -1,7 +1,5 @@
 """``meshtrial pack DIR``: a recorded study as one file, to publish or to send."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import TextIO

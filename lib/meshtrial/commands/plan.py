@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from meshtrial.errors import UsageError
+from meshtrial.errors import UsageError, writing
 from meshtrial.margin import read_margin
 
 if TYPE_CHECKING:
@@ -36,11 +36,9 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     plans = plan_of(data, ask)
     print(report(data, ask, plans), file=out)
     if arguments.json is not None:
-        try:
+        with writing(arguments.json, UsageError):
             arguments.json.parent.mkdir(parents=True, exist_ok=True)
             write_json(arguments.json, to_dict(data, ask, plans))
-        except OSError as error:
-            raise UsageError(f"{arguments.json}: cannot be written ({error.strerror})") from error
         print(f"\nrecord  {arguments.json}", file=out)
     return 0
 

@@ -1,7 +1,5 @@
 """``meshtrial probe TREATMENT``: system calls and context switches a request, by component, outside any study."""
 
-from __future__ import annotations
-
 import argparse
 from typing import TextIO
 

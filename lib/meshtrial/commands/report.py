@@ -1,7 +1,5 @@
 """``meshtrial report DIR``: verdicts and report again, from the records alone."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Any, TextIO

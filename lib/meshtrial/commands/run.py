@@ -1,7 +1,5 @@
 """``meshtrial run STUDY``: the notebook through papermill, its HTML, and the index over all runs."""
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import json

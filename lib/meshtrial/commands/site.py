@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from meshtrial import paths
-from meshtrial.errors import MeshtrialError, UsageError
+from meshtrial.errors import MeshtrialError, UsageError, writing
 from meshtrial.records import machine, packed
 from meshtrial.records.store import PLAN, StudyStore
 
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 def _publish(root: Path, chosen: list[Path], base: str, out: TextIO) -> int:
     from meshtrial.records.listing import samples
-    from meshtrial.site.index import FEED, checked_base, refuse_foreign, write_site_index
+    from meshtrial.site.pages import FEED, checked_base, refuse_foreign, write_site_index
     from meshtrial.site.published import all_published
 
     base_url = checked_base(base) if base else ""
@@ -62,10 +62,8 @@ def _publish(root: Path, chosen: list[Path], base: str, out: TextIO) -> int:
                 raise
             print(f"left out: {paths.shown(folder)}: {error}", file=out)
     studies, broken = all_published(root)
-    try:
+    with writing(root, UsageError):
         index = write_site_index(root, studies, broken, base_url)
-    except OSError as error:
-        raise UsageError(f"{root}: cannot be written ({error.strerror}); check rights and free space") from None
     for _, reason in broken:
         print(f"listed without its verdict: {reason}", file=out)
     if not base_url and (root / FEED).is_file():
@@ -76,7 +74,7 @@ def _publish(root: Path, chosen: list[Path], base: str, out: TextIO) -> int:
 
 def _published(folder: Path, root: Path, out: TextIO) -> Published:
     from meshtrial.inference import read_study
-    from meshtrial.site.study import REPORT, address, publish, says_the_same
+    from meshtrial.site.pages import REPORT, address, publish, says_the_same
 
     with tempfile.TemporaryDirectory(prefix="meshtrial-site-") as private:
         # A packed one is unpacked where it leaves nothing behind.

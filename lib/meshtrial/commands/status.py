@@ -1,7 +1,5 @@
 """``meshtrial status``: the recorded studies, how far each is, and what it said."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import TextIO

@@ -1,7 +1,5 @@
 """``meshtrial verify DIR``: nothing was altered, and the records still give the same verdicts."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import tempfile

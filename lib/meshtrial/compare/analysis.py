@@ -4,8 +4,6 @@ Opinion: the first three metrics are the question and are corrected by Holm; wha
 exploratory. Here both were chosen after the runs, which no correction sees.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ warning by name. A copied result counts as forbidden: a published study was foun
 to run 1.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 

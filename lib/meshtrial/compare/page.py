@@ -1,7 +1,5 @@
 """The comparison as one offline page, of the same make as a study's report."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

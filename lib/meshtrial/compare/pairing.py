@@ -4,8 +4,6 @@ Opinion: a wrong pairing is worse than none, so a run without its counterpart is
 protects from drift only where the runs of a pair were measured next to each other, which no file proves.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The comparison as JSON: every file with its SHA-256, every number read from it, every verdict."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

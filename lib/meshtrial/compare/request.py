@@ -1,7 +1,5 @@
 """From a request to a judged comparison: whichever kind of input it names, by the names that people write."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A run of a named treatment, as plain data, and what was found wrong with a set of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

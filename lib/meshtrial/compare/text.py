@@ -4,8 +4,6 @@ Plain ASCII but for the user's own names, so that it can be piped and compared l
 inconclusive, with what would settle it.
 """
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator, Sequence
 
@@ -78,7 +76,6 @@ def _metric(outcome: Outcome, metric: Response) -> str:
 
 
 def _explained(outcome: Outcome, metric: Response, rows: Sequence[VerdictRow]) -> Iterator[str]:
-    """What a reader of this table would stumble over."""
     if any(warned(row, COARSE_QUANTILE) for row in rows):
         yield "[bucket] the quantile is known to a histogram bucket or to digits wider than the margin"
     if any(row.ratio is not None and wording.effect_interval(row) == wording.UNKNOWN for row in rows):

@@ -1,10 +1,8 @@
-"""Building blocks of static Envoy bootstraps, as plain dictionaries.
+"""Building blocks of static Envoy bootstraps, as plain dictionaries, the same on either backend.
 
 Retries are off and route time-outs are off in every treatment, so that a proxy neither hides a failure
 nor adds one. Type names are those of Envoy's v3 API, https://www.envoyproxy.io/docs/envoy/v1.38.0/api-v3/api.
 """
-
-from __future__ import annotations
 
 import http.client
 import json
@@ -15,6 +13,7 @@ from typing import Any
 
 from meshtrial import network
 from meshtrial.envoy.pki import Identity
+from meshtrial.envoy.tokens import AUDIENCE, ISSUER, Tokens
 from meshtrial.errors import TestbedError
 
 Json = dict[str, Any]
@@ -171,13 +170,36 @@ def _manager(**fields: Any) -> Json:
 
 
 def _routes(name: str, routes: Mapping[str, Sequence[Json]]) -> Json:
-    """Routes by the authority that is asked for."""
     hosts = [{"name": f"{name}-{i}", "domains": [a], "routes": list(rs)} for i, (a, rs) in enumerate(routes.items())]
     return {"name": name, "virtual_hosts": hosts}
 
 
 def _router() -> Json:
     return {"name": "envoy.filters.http.router", "typed_config": typed("extensions.filters.http.router.v3.Router")}
+
+
+def jwt_filters(tokens: Tokens, *, cache: bool) -> list[Json]:
+    """Envoy's jwt_authn filter, requiring the provider on every path."""
+    provider: Json = {
+        "issuer": ISSUER,
+        "audiences": [AUDIENCE],
+        "local_jwks": {"inline_string": json.dumps(tokens.jwks)},
+        "forward": True,
+    }
+    if cache:
+        provider["jwt_cache_config"] = {"jwt_cache_size": 100}
+    rules = [{"match": {"prefix": "/"}, "requires": {"provider_name": "trial"}}]
+    name = "extensions.filters.http.jwt_authn.v3.JwtAuthentication"
+    config = typed(name, providers={"trial": provider}, rules=rules)
+    return [{"name": "envoy.filters.http.jwt_authn", "typed_config": config}]
+
+
+def ext_authz_filter() -> Json:
+    """Envoy's ext_authz filter, which asks the cluster ``opa`` over gRPC and refuses where it does not answer."""
+    service = {"envoy_grpc": {"cluster_name": "opa"}, "timeout": "1s"}
+    name = "extensions.filters.http.ext_authz.v3.ExtAuthz"
+    config = typed(name, grpc_service=service, transport_api_version="V3", failure_mode_allow=False)
+    return {"name": "envoy.filters.http.ext_authz", "typed_config": config}
 
 
 @dataclass

@@ -4,8 +4,6 @@ Everything is written with mode 0600 into the deployment's own folder and goes w
 SPIFFE names in the URI SAN: https://github.com/spiffe/spiffe/blob/main/standards/X509-SVID.md, section 2.
 """
 
-from __future__ import annotations
-
 import datetime
 import os
 from dataclasses import dataclass

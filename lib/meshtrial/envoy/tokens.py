@@ -1,7 +1,5 @@
 """Run-time RS256 tokens and their JWKS: the good one, and the ones that must be refused."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field
 from typing import Any

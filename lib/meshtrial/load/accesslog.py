@@ -7,8 +7,6 @@ Limits: latencies are rounded to 1 us by fortio. The influx format has no ``iter
 start time inside each thread, which is true only where no send was skipped (not with ``-nocatchup``).
 """
 
-from __future__ import annotations
-
 import io
 import json
 import re
@@ -18,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from meshtrial.load.files import GZIP_MAGIC, LONGEST_S, InputFileError, read_bytes
+from meshtrial.load.files import GZIP_MAGIC, LONGEST_S, InputFileError, read_bytes, shown
 
 CLOCK_S = 1e-6
 _OVERLAP_SLACK_NS = 1_000_000
@@ -178,12 +176,12 @@ def _explain(data: bytes, path: Path) -> None:
         try:
             item = json.loads(line)
         except ValueError:
-            raise InputFileError(path, f"line {number} is not a line of fortio's access log: {_shown(line)}") from None
+            raise InputFileError(path, f"line {number} is not a line of fortio's access log: {shown(line)}") from None
         missing = [k for k in ("latency", "timestamp", "thread") if not isinstance(item, dict) or k not in item]
         if missing:
-            raise InputFileError(path, f"line {number} is not fortio's: it lacks {', '.join(missing)}: {_shown(line)}")
+            raise InputFileError(path, f"line {number} is not fortio's: it lacks {', '.join(missing)}: {shown(line)}")
         if not all(isinstance(item[key], int | float) for key in ("latency", "timestamp", "thread")):
-            raise InputFileError(path, f"line {number} is not fortio's: a number is not a number: {_shown(line)}")
+            raise InputFileError(path, f"line {number} is not fortio's: a number is not a number: {shown(line)}")
 
 
 def _read_influx(data: bytes, path: Path) -> pl.DataFrame:
@@ -193,7 +191,7 @@ def _read_influx(data: bytes, path: Path) -> pl.DataFrame:
     if len(bad):
         first = int(bad[0])
         raise InputFileError(
-            path, f"line {first + 1} is not a line of fortio's influx access log: {_shown(lines[first].encode())}"
+            path, f"line {first + 1} is not a line of fortio's influx access log: {shown(lines[first])}"
         )
     return groups.select(
         pl.col("1").cast(pl.Int32).alias("thread"),
@@ -229,8 +227,3 @@ def _refuse_mixed(frame: pl.DataFrame, path: Path) -> None:
             f"thread {thread} is in two requests at once: it holds more than one run, or the clock was set back "
             "meanwhile; give every run its own file",
         )
-
-
-def _shown(line: bytes) -> str:
-    text = line.decode("utf-8", errors="replace")
-    return repr(text if len(text) <= 80 else text[:77] + "...")

@@ -4,12 +4,10 @@ Latencies as sent would hide a restart: while nothing answers, nothing is sent (
 from the schedule are given. The same window is taken of runs in which nothing was restarted, at the same time.
 """
 
-from __future__ import annotations
-
 import polars as pl
 
 from meshtrial.load import quantiles
-from meshtrial.load.merge import successful
+from meshtrial.load.quantiles import successful
 
 
 def responses(requests: pl.DataFrame, begin_s: float, length_s: float, sample_floor: float) -> dict[str, float]:

@@ -9,8 +9,6 @@ silence. Of that the latency tells: an answer later than the client's time-out i
 counts it as good. A connection that broke at once is not a failed request; ``reconnects`` counts it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

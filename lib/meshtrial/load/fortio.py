@@ -12,8 +12,6 @@ generators take turns, HTTP/1.1 first and gRPC second, each with its share of co
 Limits: several generators are each staggered inside, not against each other.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -28,7 +26,6 @@ from meshtrial.load.gotime import plain, seconds
 
 PHASES = ("warmup", "measure")
 DEFAULT_RESOLUTION_S = 1e-5  # p99.9 below 10 ms: good for a first look
-FINEST_RESOLUTION_S = 1e-6  # the access log's own
 COARSEST_RESOLUTION_S = 1.0
 HEADER_BYTES = 64
 _FAST_CLIENT_BUFFER_KIB = 128

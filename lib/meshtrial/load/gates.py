@@ -5,8 +5,6 @@ says what to do next; a gate that could not be measured passes with ``value`` No
 gate never drops a run: the runner flags and repeats it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from meshtrial.design.shares import split_connections

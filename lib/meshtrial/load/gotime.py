@@ -1,7 +1,5 @@
 """Times as Go writes and reads them, without losing a nanosecond on the way."""
 
-from __future__ import annotations
-
 import re
 from datetime import datetime, timedelta
 from decimal import Decimal

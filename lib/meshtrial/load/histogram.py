@@ -11,8 +11,6 @@ Limits: ``-offset`` moves the edges and is refused; Nighthawk's export has edges
 with their bounds work, merging is refused).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -77,7 +75,7 @@ class Histogram:
             end = min(self.max_s, edges[i + 1]) if i == filled[-1] else edges[i + 1]
             buckets.append(Bucket(float(start), float(end), self.counts[i]))
         mean = self.sum_s / self.count if self.count else 0.0
-        return ExportedHistogram(self.count, self.min_s, self.max_s, mean, self.sum_s, None, tuple(buckets))
+        return ExportedHistogram(self.count, self.min_s, self.max_s, mean, self.sum_s, tuple(buckets))
 
 
 def quantile(histogram: ExportedHistogram, q: float) -> BucketQuantile:

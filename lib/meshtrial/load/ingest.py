@@ -12,8 +12,6 @@ by its time, less when sends are skipped, dropped at the end, or drawn out. Seve
 A closed loop has no plan: requests through duration, no ratio.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +27,7 @@ from meshtrial.load.accesslog import CLOCK_S, read_access_log
 from meshtrial.load.files import InputFileError
 from meshtrial.load.generators import GeneratorOutput
 from meshtrial.load.histogram import crosscheck
-from meshtrial.load.merge import merge_requests, successful
+from meshtrial.load.quantiles import merge_requests, successful
 from meshtrial.load.result import FortioResult, read_result
 from meshtrial.load.schedule import Lateness, Schedule, argument, lateness, schedule_of, with_schedule
 from meshtrial.records.schema import GeneratorRecord
@@ -41,8 +39,8 @@ _CLOCK_SLACK_S, _CLOCK_SLEW = 0.1, 1e-3
 class Measurement:
     """One run's load as it was measured."""
 
-    # One row per request, columns `merge.COLUMNS`; starts are seconds after the slice's earliest generator began. None
-    # was due in a slice's `slice_warmup_s`.
+    # One row per request, columns `quantiles.COLUMNS`; starts are seconds after the slice's earliest generator began.
+    # None was due in a slice's `slice_warmup_s`.
     requests: pl.DataFrame
     generators: tuple[GeneratorRecord, ...]  # one a call; of several slices, slice after slice
     responses: Mapping[str, float]  # by names of the registry, in SI base units; quantiles where the floor allows

@@ -6,8 +6,6 @@ long by at most that request's latency and one interval between two sends, and a
 A change that was never obeyed has no time: not a long one, none. Nor has one that found nothing to change.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -63,7 +61,7 @@ class Obeyed:
 def obeyed(requests: pl.DataFrame, made: Sequence[Made], start_unix_s: float) -> tuple[Obeyed, ...]:
     """Each change by the requests that were sent from then on and answered before the next one.
 
-    ``requests`` have the columns of :data:`meshtrial.load.merge.COLUMNS`, with starts relative to ``start_unix_s``.
+    ``requests`` have the columns of :data:`meshtrial.load.quantiles.COLUMNS`, with starts relative to ``start_unix_s``.
     TestbedError where none was sent: the load had ended.
     """
     sent = requests.filter(pl.col("actual_start_s").is_not_null())
@@ -127,7 +125,8 @@ def with_responses(measurement: Measurement, found: Sequence[Obeyed], load: Load
     values = medians(found, load)
     error_s = max(one.error_s for one in found)
     bounds = dict.fromkeys(values, error_s + 1 / load.rps)
-    spoilt = sum(sum(one.failed.values()) for one in found if one.name not in _failing(load))
+    refusing = {step.name for step in steps(load.changes) if step.failing}
+    spoilt = sum(sum(one.failed.values()) for one in found if one.name not in refusing)
     values |= {"failed_requests": float(spoilt), "change_error_s": error_s}
     return replace(
         measurement,
@@ -173,10 +172,6 @@ def gate(found: Sequence[Obeyed], load: Load) -> GateResult:
     if not never:
         return GateResult(GATE, value, 0.0, True)
     return GateResult(GATE, value, 0.0, False, "; ".join(never) + "; lengthen change_every_s, or nothing was changed")
-
-
-def _failing(load: Load) -> set[str]:
-    return {step.name for step in steps(load.changes) if step.failing}
 
 
 def _median(values: Sequence[float | None]) -> float:

@@ -1,21 +1,37 @@
-"""Exact quantiles of requests, and how many requests a quantile needs before it may be printed.
+"""Requests of several generators as one table, their exact quantiles, and how many requests a quantile needs.
 
 Method: ``numpy.quantile`` with its default, linear interpolation between order statistics (Hyndman & Fan
 1996, type 7), on every request. Nothing is binned, so the quantile asked for is the quantile computed
-(envoyproxy/nighthawk#717 shows what happens otherwise).
+(envoyproxy/nighthawk#717 shows what happens otherwise). Several generators are merged request by request, so that a
+quantile is the pooled one; averaging the generators' own quantiles would not be.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from meshtrial.design.responses import QUANTILES, requests_needed
+from meshtrial.records.columns import REQUESTS, kinds
 
-METHOD = "numpy.quantile, linear"
+COLUMNS = kinds(REQUESTS) | {"code": pl.Categorical()}  # a text in files, few of them in all requests
+
+
+def merge_requests(frames: Sequence[pl.DataFrame], *, slice_index: int = 0) -> pl.DataFrame:
+    """One table of all requests, with slice and generator (from 0, in the order given) beside each."""
+    marked = [
+        frame.with_columns(pl.lit(number).alias("generator"), pl.lit(slice_index).alias("slice"))
+        for number, frame in enumerate(frames)
+    ]
+    return pl.concat([frame.select(pl.col(name).cast(kind) for name, kind in COLUMNS.items()) for frame in marked])
+
+
+def successful(requests: pl.DataFrame, column: str = "latency_s") -> pl.Series:
+    """Latencies that quantiles are taken of: successful requests, and in corrected columns imputed ones."""
+    # Of that column alone: a filter of all of them would be a second copy of every request.
+    return requests.select(pl.col(column).filter(pl.col("ok").fill_null(True))).to_series().drop_nulls()
 
 
 def reportable(count: int, q: float, sample_floor: float) -> bool:

@@ -6,8 +6,6 @@ Limits: without an access log there is no corrected latency; a histogram that is
 failed requests (a note says so).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields

@@ -5,8 +5,6 @@ guess. Numbers are accepted as strings, because Nighthawk writes counts that way
 Limits: the histogram is kept as exported; :mod:`meshtrial.load.histogram` gives it its edges back.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import json
@@ -14,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from meshtrial.load.fields import Fields
-from meshtrial.load.files import LONGEST_S, InputFileError, read_text
+from meshtrial.load.files import LONGEST_S, Fields, InputFileError, read_text
 from meshtrial.load.gotime import parse_duration_s, parse_time_ns
 from meshtrial.load.settings import LoadSettings
 
@@ -38,7 +35,6 @@ class ExportedHistogram:
     max_s: float
     mean_s: float
     sum_s: float | None
-    stddev_s: float | None
     buckets: tuple[Bucket, ...]
 
 
@@ -97,8 +93,6 @@ def _is_ok(code: str) -> bool:
 
 
 class _Reader(Fields):
-    """The result as a whole."""
-
     def result(self) -> FortioResult:
         data = self.data
         qps = data.get("RequestedQPS")
@@ -181,7 +175,6 @@ class _Reader(Fields):
             max_s=high,
             mean_s=mean,
             sum_s=exported.number("Sum"),
-            stddev_s=exported.number("StdDev"),
             buckets=tuple(buckets),
         )
 

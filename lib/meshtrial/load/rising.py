@@ -1,7 +1,5 @@
 """A rate that rises in steps: what was asked for and what was achieved in each, and the highest step that was kept."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +9,7 @@ import polars as pl
 from meshtrial.design.study import Gates, Load
 from meshtrial.load import quantiles
 from meshtrial.load.ingest import Measurement
-from meshtrial.load.merge import successful
+from meshtrial.load.quantiles import successful
 
 _BEYOND = 10  # requests that must lie beyond a step's quantile, which describes and decides nothing
 

@@ -26,14 +26,12 @@ thread t after t/qps. ``-jitter`` moves every send by up to a tenth of the wait 
 not told, so the plan is the one without it, and a send that is late by no more is in time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
-from meshtrial.load.merge import COLUMNS
+from meshtrial.load.quantiles import COLUMNS
 from meshtrial.load.result import FortioResult
 
 MIN_LATE_S = 1e-3

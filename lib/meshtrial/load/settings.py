@@ -3,8 +3,6 @@
 Opinion: what a file does not say is None, never a default, so that nobody compares a guess.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -7,8 +7,6 @@ line and the noisiest one is what a plan must be made for, by its upper limit an
 deployment.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import math
@@ -25,8 +23,7 @@ from meshtrial.design.responses import QUANTILES, Response
 from meshtrial.design.study import Study
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.inference.values import FloatArray, LoadBlocks
-from meshtrial.load.merge import successful
-from meshtrial.load.quantiles import exact
+from meshtrial.load.quantiles import exact, successful
 from meshtrial.margin import Margin
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
@@ -145,7 +142,8 @@ def plan_of(data: StudyData, ask: Ask) -> tuple[LoadPlan, ...]:
 
 
 def _needs(data: StudyData, load: str, inclusion: Inclusion, ask: Ask) -> tuple[Need, ...]:
-    every, scale = LoadBlocks.of(data.table, load, inclusion.blocks), _scale(data.plan.study, ask)
+    every = LoadBlocks.of(data.table, load, inclusion.blocks)
+    scale: stats.Scale = data.plan.study.scales.get(ask.response.name, "ratio")
     needs = []
     for treatment, baseline, twin in _pairs(data.plan.study):
         if {treatment, baseline} & set(inclusion.excluded):
@@ -192,10 +190,6 @@ def _needs(data: StudyData, load: str, inclusion: Inclusion, ask: Ask) -> tuple[
 def _pairs(study: Study) -> list[tuple[str, str, bool]]:
     pairs = [(c.treatment, c.baseline, False) for c in study.all_contrasts()]
     return pairs + ([(study.twin.name, study.baseline.name, True)] if study.twin else [])
-
-
-def _scale(study: Study, ask: Ask) -> stats.Scale:
-    return study.scales.get(ask.response.name, "ratio")
 
 
 def _shown(values: FloatArray, typical: float, scale: stats.Scale) -> FloatArray:

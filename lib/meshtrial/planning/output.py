@@ -1,7 +1,5 @@
 """A plan of blocks as text for a terminal, and as plain data for ``meshtrial plan --json``."""
 
-from __future__ import annotations
-
 import dataclasses
 import textwrap
 from typing import Any

@@ -5,8 +5,6 @@ build was taken for a mesh's cost before, four times too large (istio/istio#4982
 Limits: a program that tells nothing is not suspected, and a release with assertions left in says RELEASE.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 

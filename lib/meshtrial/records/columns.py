@@ -1,7 +1,5 @@
 """The columns of every table, declared once: in Parquet files, in exports, in frames of the public functions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

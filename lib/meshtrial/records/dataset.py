@@ -1,7 +1,5 @@
 """A recorded study, read back whole: what the statistics and the report start from."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What recorded studies there are: the samples that come with the checkout, and those recorded or unpacked here."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from meshtrial import paths

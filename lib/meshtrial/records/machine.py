@@ -4,8 +4,6 @@ Records of today hold no path; older ones do, and a record is never changed. Wha
 versions, the cluster's and its nodes' names, to which placements refer.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

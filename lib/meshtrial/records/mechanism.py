@@ -1,7 +1,5 @@
 """System calls and context switches a request, by component: what a study counted after its runs, apart from them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ Nothing is changed and nothing is chosen: parts of one plan that are whole and t
 refusal that says what is wrong.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -14,7 +12,7 @@ from typing import Any
 
 from meshtrial import paths
 from meshtrial.design.plan import Plan
-from meshtrial.errors import RecordError, UsageError
+from meshtrial.errors import RecordError, UsageError, writing
 from meshtrial.records.parts import Place, part_of
 from meshtrial.records.store import ENVIRONMENT, PLAN, StudyStore, check_checksums, seal, write_json
 from meshtrial.records.tables import is_result
@@ -38,7 +36,7 @@ def merge(stores: Sequence[StudyStore], target: Path) -> StudyStore:
         raise RecordError("\n".join(problems))
     if target.exists():
         raise RecordError(f"{target}: is there already; move it away, or name another folder with --out")
-    try:
+    with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".merging-") as private:
             made = Path(private, target.name)
@@ -50,8 +48,6 @@ def merge(stores: Sequence[StudyStore], target: Path) -> StudyStore:
                 for folder in _whole_runs(store):
                     shutil.copytree(folder, made / "runs" / folder.name)
             made.rename(target)
-    except OSError as error:
-        raise RecordError(f"{target}: cannot be written ({error.strerror}); check rights and free space") from None
     return StudyStore.open(target)
 
 
@@ -92,7 +88,6 @@ def _must_be_all_blocks(plan: Plan, parts: Sequence[tuple[StudyStore, Place]]) -
 
 
 def _damage(store: StudyStore) -> list[str]:
-    """What is wrong with a part's runs."""
     here = {run.run_id for run in store.runs_here()}
     records = store.records()
     foreign = sorted({record.run_id for record in records} - here)

@@ -4,8 +4,6 @@ What is left out is named inside, and stays listed with its checksum in every ru
 folder in which the study was recorded can show that both are the same. Records themselves are never changed.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile
@@ -15,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
 from meshtrial import paths
-from meshtrial.errors import RecordError, UsageError
+from meshtrial.errors import RecordError, UsageError, writing
 from meshtrial.records.schema import TEMPORARY
 
 SCHEMA = "meshtrial.packed/1"
@@ -63,16 +61,15 @@ def pack(folder: Path, target: Path, without: Sequence[str] = ()) -> Path:
     home = PurePosixPath(folder.parent.name, folder.name)
     partial = target.with_name(target.name + ".partial")
     try:
-        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as made:
-            made.writestr(_entry(home / NOTE), note)
-            for path in files(folder, absent):
-                entry = _entry(home / path.relative_to(folder).as_posix())
-                entry.file_size = path.stat().st_size
-                with path.open("rb") as source, made.open(entry, "w") as packed:
-                    shutil.copyfileobj(source, packed)
-        partial.replace(target)
-    except OSError as error:
-        raise RecordError(f"{target}: cannot be written ({error.strerror}); check rights and free space") from None
+        with writing(target):
+            with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as made:
+                made.writestr(_entry(home / NOTE), note)
+                for path in files(folder, absent):
+                    entry = _entry(home / path.relative_to(folder).as_posix())
+                    entry.file_size = path.stat().st_size
+                    with path.open("rb") as source, made.open(entry, "w") as packed:
+                        shutil.copyfileobj(source, packed)
+            partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
     return target

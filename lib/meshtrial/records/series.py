@@ -4,8 +4,6 @@ Small enough to be kept where the requests are not. Quantiles of a second descri
 are never averaged to one of the run.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -25,7 +25,7 @@ from typing import Any, TextIO
 import polars as pl
 
 from meshtrial.design.plan import Plan, PlannedRun
-from meshtrial.errors import RecordError, UsageError
+from meshtrial.errors import RecordError, UsageError, writing
 from meshtrial.records import packed, parts, series
 from meshtrial.records.columns import kinds_of, write_requests
 from meshtrial.records.schema import TEMPORARY, ComponentUsage, RunRecord, run_folder
@@ -122,12 +122,8 @@ class StudyStore:
         Its file stays: were it removed, somebody who waits with the old one in hand and somebody who makes a new one
         would both hold a lock.
         """
-        try:
+        with writing(self.path):
             handle = (self.path / packed.LOCK).open("w")
-        except OSError as error:
-            raise RecordError(
-                f"{self.path}: cannot be written ({error.strerror}); check rights and free space"
-            ) from None
         with handle:
             if not _lock(handle, fcntl.LOCK_EX):
                 time.sleep(0.1)  # somebody who asks whether it runs holds it for a moment

@@ -10,8 +10,6 @@ a machine without foreign load) is an outcome. It is not repeated, for the first
 would be chosen by what it shows: its latency ranks behind every other of its block.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 

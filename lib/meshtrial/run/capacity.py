@@ -22,8 +22,6 @@ then the highest rate under the objective. It is confirmed by the upper limit of
 percentile itself, which lies below the objective half of the time where the true one is exactly there.
 """
 
-from __future__ import annotations
-
 import math
 import shutil
 from dataclasses import asdict, dataclass, field, replace
@@ -36,7 +34,7 @@ from meshtrial.design.responses import PARTS
 from meshtrial.design.study import Gates, Load, Objective
 from meshtrial.errors import MeshtrialError
 from meshtrial.load import quantiles
-from meshtrial.load.merge import successful
+from meshtrial.load.quantiles import successful
 from meshtrial.records.schema import GateResult
 from meshtrial.records.tables import GENERATOR_GATES
 from meshtrial.run import stage

@@ -4,8 +4,6 @@ Besides are deploying, proving, reading what was measured and removing. It is an
 whether to wait or to come back tomorrow, and put right by the runs themselves as they are made.
 """
 
-from __future__ import annotations
-
 import datetime
 import statistics
 from collections.abc import Iterable, Sequence

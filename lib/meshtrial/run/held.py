@@ -4,8 +4,6 @@ Of this very machine, as far as its processor, cores and memory tell: what anoth
 cluster nothing is told, for nodes come and go.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -28,8 +28,8 @@ from meshtrial.load.generators import GeneratorOutput
 from meshtrial.records.schema import Proof, RunRecord
 from meshtrial.records.store import StudyStore
 from meshtrial.run import capacity, stage
+from meshtrial.run.during_load import Restarted
 from meshtrial.run.quiet import Waited
-from meshtrial.run.restarting import Restarted
 from meshtrial.testbed.base import Block, Deployment, Testbed
 
 _LONGEST_LOG = 1_000_000  # characters of a generator's text that a run keeps
@@ -155,7 +155,6 @@ class _Run:
 
     @property
     def deployment(self) -> Deployment:
-        """What it stands on."""
         assert self._deployment is not None
         return self._deployment
 
@@ -179,7 +178,6 @@ class _Run:
             (self.folder / "logs" / name).write_text(text)
 
     def finish(self, store: StudyStore, testbed: Testbed) -> RunRecord:
-        """Put its record into the study."""
         record, measured = self.record(testbed), self.stage
         requests, course = (measured.measurement.requests, measured.course) if measured else (None, None)
         store.finish(self.folder, record, requests, course)

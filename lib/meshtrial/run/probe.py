@@ -5,8 +5,6 @@ timed under it is strace. Counts are exact, for the calls happen all the same; h
 depends on the rate, because what arrives together is read together. So the rate is part of the answer.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import tempfile

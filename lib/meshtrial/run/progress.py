@@ -5,8 +5,6 @@ its place where that can be. Every other line stays. As text they also come thro
 executes, whose printed output is then shown by whoever reads it, by the same rule.
 """
 
-from __future__ import annotations
-
 import datetime
 import html
 import os

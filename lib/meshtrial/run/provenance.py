@@ -1,7 +1,5 @@
 """Where a study ran and from which code: ``environment.json``, written before the first run."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.metadata
 import subprocess

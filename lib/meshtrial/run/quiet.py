@@ -5,8 +5,6 @@ is watched for two seconds; while other programs use more than a run may have be
 minute at the most. It then goes on either way: whether the runs count is decided by their own checks.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import time

@@ -4,8 +4,6 @@ The runner knows neither processes nor statistics. It can be interrupted anywher
 whole or not at all, and the same plan started again goes on where it stopped.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Sequence
 

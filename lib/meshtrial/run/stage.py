@@ -4,8 +4,6 @@ A run is a warm-up and one measured stage; a capacity search is a chain of short
 here, so that a rate counts as held by the same gates everywhere.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,9 +19,7 @@ from meshtrial.load import gates as load_gates
 from meshtrial.load.generators import GeneratorOutput
 from meshtrial.records import series
 from meshtrial.records.schema import ComponentUsage, GateResult
-from meshtrial.run.changing import Changing
-from meshtrial.run.restarting import Restarted, Restarting
-from meshtrial.run.sampling import Sampler
+from meshtrial.run.during_load import Changing, Restarted, Restarting, Sampler
 from meshtrial.testbed.base import Deployment, MachineUse, Testbed, usage_between
 
 # Below that the busiest second is about the mean.

@@ -173,7 +173,6 @@ class Trial:
 
     @property
     def _measures(self) -> bool:
-        """Whether there is anything to measure."""
         return self._store is None or (bool(self.parameters["run_missing"]) and not self._whole(self._store))
 
     @property

@@ -1,7 +1,5 @@
 """What the site knows of a study page: a small JSON file beside it, trusted only as far as it can be read."""
 
-from __future__ import annotations
-
 import datetime
 import json
 from collections.abc import Mapping

@@ -5,8 +5,8 @@ from refused import refused
 
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes import manifests
+from meshtrial.testbed.kubernetes.manifests import cpu_millis, memory
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.quantities import cpu_millis
 
 FOLDER = KubernetesOptions().folder
 FILES = [p for p in sorted(FOLDER.rglob("*.yaml")) if p.name != "mesh.yaml" and not p.name.startswith("values")]
@@ -123,3 +123,10 @@ def test_bad_files_are_named(tmp_path: Path):
     bad.write_text("kind: Pod\n")
     with refused(UsageError):
         manifests.read(bad)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("128Mi", 2**27), ("1Gi", 2**30), ("2G", 2e9), ("500", 500), ("4096m", 4.096)]
+)
+def test_memory_quantities(text: str, size: float):
+    assert memory(text) == pytest.approx(size)

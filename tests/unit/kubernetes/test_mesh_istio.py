@@ -14,7 +14,7 @@ from meshtrial.testbed.kubernetes import manifests, proofs, waypoints, workload
 from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.preflight import requested
+from meshtrial.testbed.kubernetes.placement import requested
 from meshtrial.testbed.kubernetes.resources import Pods, parts_of
 from meshtrial.testbed.kubernetes.values import Values
 

@@ -1,10 +1,10 @@
-"""On which nodes a block stands: drawn from those with room, generators and applications apart."""
+"""Nodes and their room, and on which a block stands: drawn from those with room, generators and applications apart."""
 
 import numpy as np
+import pytest
 
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.placement import Place, drawn
-from meshtrial.testbed.kubernetes.preflight import Node, Room
+from meshtrial.testbed.kubernetes.placement import Node, Place, Room, drawn, load_hosts, requested, takes
 
 LOAD, APP = Room(0.5, 1e9, 4), Room(2.0, 3e9, 4)
 PLAIN = KubernetesOptions()
@@ -46,3 +46,43 @@ def test_pools_and_shared_nodes():
     assert places(one, KubernetesOptions(load_separation="none")) == {Place(("a",), ("a",))}
     # Both together need 2.5 cores.
     assert places([node("a", cpu=2.2)], KubernetesOptions(load_separation="none")) == {None}
+
+
+def labelled(name: str, labels: dict, taints: tuple) -> Node:
+    return Node(name, labels, taints, Room())
+
+
+def test_selectors_and_taints():
+    tainted = labelled("b", {"pool": "load"}, ({"key": "dedicated", "value": "load", "effect": "NoSchedule"},))
+    assert not takes(tainted, {}, ())
+    assert takes(tainted, {"pool": "load"}, ({"key": "dedicated", "operator": "Equal", "value": "load"},))
+    assert takes(tainted, {}, ({"operator": "Exists"},))
+    assert not takes(tainted, {"pool": "apps"}, ({"operator": "Exists"},))
+    assert takes(labelled("c", {}, taints=({"key": "soft", "effect": "PreferNoSchedule"},)), {}, ())
+
+
+def test_requests_are_summed_over_replicas():
+    container = {"name": "c", "resources": {"requests": {"cpu": "250m", "memory": "64Mi"}}}
+    item = {
+        "kind": "Deployment",
+        "metadata": {"name": "d"},
+        "spec": {"replicas": 4, "template": {"spec": {"containers": [container]}}},
+    }
+    assert requested([item, {"kind": "Service", "metadata": {"name": "s"}}], None) == Room(1.0, 4 * 64 * 2**20, 4)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "generators", "hosts"),
+    [
+        (2, 1, ()),  # one generator leaves the other node to the application
+        (2, 2, ("n0",)),  # two would take both
+        (9, 4, ()),
+        (7, 200, ("n0", "n1", "n2")),
+    ],
+)
+def test_generators_leave_nodes_to_the_application(nodes: int, generators: int, hosts: tuple[str, ...]):
+    found = [node(f"n{i}") for i in range(nodes)]
+    assert load_hosts(KubernetesOptions(), found, generators) == hosts
+    pool = KubernetesOptions(load_node_selector={"pool": "load"})
+    assert load_hosts(pool, found, generators) == ()
+    assert load_hosts(KubernetesOptions(load_separation="none"), found, generators) == ()

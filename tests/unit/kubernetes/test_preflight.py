@@ -5,31 +5,17 @@ from unit.kubernetes.fakeapi import FakeApi
 from meshtrial.testbed.kubernetes import unused
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.testbed.kubernetes.placement import Node, Room
 from meshtrial.testbed.kubernetes.preflight import (
-    Node,
-    Room,
     lent_problems,
-    load_hosts,
     placement_problems,
-    requested,
     right_problems,
     storage_problems,
-    takes,
 )
-from meshtrial.testbed.kubernetes.quantities import memory
 
 
 def node(name: str, labels: dict | None = None, taints: tuple = (), cpu: float = 8) -> Node:
     return Node(name, labels or {}, taints, Room(cpu, 2**34, 110))
-
-
-def test_selectors_and_taints():
-    tainted = node("b", {"pool": "load"}, ({"key": "dedicated", "value": "load", "effect": "NoSchedule"},))
-    assert not takes(tainted, {}, ())
-    assert takes(tainted, {"pool": "load"}, ({"key": "dedicated", "operator": "Equal", "value": "load"},))
-    assert takes(tainted, {}, ({"operator": "Exists"},))
-    assert not takes(tainted, {"pool": "apps"}, ({"operator": "Exists"},))
-    assert takes(node("c", taints=({"key": "soft", "effect": "PreferNoSchedule"},)), {}, ())
 
 
 def test_one_node_is_not_enough_for_two_roles():
@@ -57,40 +43,6 @@ def test_in_namespaces_that_were_lent_a_study_needs_its_rights_there_alone(monke
     assert not [right for right in asked if right[1] == "endpointslices"]
     lacking = right_problems(cluster, KubernetesOptions(mesh_install="existing"), True, (), unused.RIGHTS)
     assert "list endpointslices" in lacking[0]
-
-
-def test_requests_are_summed_over_replicas():
-    container = {"name": "c", "resources": {"requests": {"cpu": "250m", "memory": "64Mi"}}}
-    item = {
-        "kind": "Deployment",
-        "metadata": {"name": "d"},
-        "spec": {"replicas": 4, "template": {"spec": {"containers": [container]}}},
-    }
-    assert requested([item, {"kind": "Service", "metadata": {"name": "s"}}], None) == Room(1.0, 4 * 64 * 2**20, 4)
-
-
-@pytest.mark.parametrize(
-    ("text", "size"), [("128Mi", 2**27), ("1Gi", 2**30), ("2G", 2e9), ("500", 500), ("4096m", 4.096)]
-)
-def test_memory_quantities(text: str, size: float):
-    assert memory(text) == pytest.approx(size)
-
-
-@pytest.mark.parametrize(
-    ("nodes", "generators", "hosts"),
-    [
-        (2, 1, ()),  # one generator leaves the other node to the application
-        (2, 2, ("n0",)),  # two would take both
-        (9, 4, ()),
-        (7, 200, ("n0", "n1", "n2")),
-    ],
-)
-def test_generators_leave_nodes_to_the_application(nodes: int, generators: int, hosts: tuple[str, ...]):
-    found = [node(f"n{i}", {"kubernetes.io/hostname": f"n{i}"}) for i in range(nodes)]
-    assert load_hosts(KubernetesOptions(), found, generators) == hosts
-    pool = KubernetesOptions(load_node_selector={"pool": "load"})
-    assert load_hosts(pool, found, generators) == ()
-    assert load_hosts(KubernetesOptions(load_separation="none"), found, generators) == ()
 
 
 def test_a_claimed_volume_needs_a_class_that_is_there():

@@ -12,7 +12,7 @@ from building import built
 from meshtrial import paths
 from meshtrial.commands.run import read_given
 from meshtrial.report.tables.provenance import FILE as CITATION
-from meshtrial.testbed.kubernetes import KubernetesOptions
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 FOLDER = paths.MANIFESTS / "runner"
 RECIPE = (FOLDER / "Containerfile").read_text()

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from meshtrial.load import around
-from meshtrial.load.merge import COLUMNS
+from meshtrial.load.quantiles import COLUMNS
 
 
 def requests(*rows: tuple[float, float, float, bool]) -> pl.DataFrame:

@@ -15,7 +15,7 @@ RESOLUTIONS = st.sampled_from([1e-6, 1e-5, 1e-4, 1e-3, 1e-2])
 
 def as_exported(data) -> ExportedHistogram:
     buckets = tuple(Bucket(b["Start"], b["End"], b["Count"]) for b in data["Data"] or ())
-    return ExportedHistogram(data["Count"], data["Min"], data["Max"], data["Avg"], data["Sum"], None, buckets)
+    return ExportedHistogram(data["Count"], data["Min"], data["Max"], data["Avg"], data["Sum"], buckets)
 
 
 def counts(latencies, resolution):
@@ -94,7 +94,7 @@ def test_a_resolution_that_is_no_power_of_ten_is_found(virtual):
 
 
 def test_an_offset_is_refused():
-    moved = ExportedHistogram(3, 0.1001, 0.1032, 0.1, 0.3, None, (Bucket(0.1001, 0.1013, 2), Bucket(0.1023, 0.1032, 1)))
+    moved = ExportedHistogram(3, 0.1001, 0.1032, 0.1, 0.3, (Bucket(0.1001, 0.1013, 2), Bucket(0.1023, 0.1032, 1)))
     with refused(UsageError):
         histogram.rebuild(moved, name="x")
     with refused(UsageError, names=["histogram", "-r", "-offset"]):
@@ -124,7 +124,7 @@ def test_a_rank_at_the_end_of_a_bucket_is_in_it_though_percent_is_no_binary_frac
     # 2997 of 3000 are 99.9 %, but 99.9 / 100 is greater than 2997 / 3000 by one bit; the next bucket lies far off.
     assert 99.9 / 100 > 2997 / 3000
     found = histogram.quantile(
-        ExportedHistogram(3000, 0.001, 0.02, 0.002, 6.0, None, (Bucket(0.001, 0.002, 2997), Bucket(0.01, 0.02, 3))),
+        ExportedHistogram(3000, 0.001, 0.02, 0.002, 6.0, (Bucket(0.001, 0.002, 2997), Bucket(0.01, 0.02, 3))),
         99.9 / 100,
     )
     assert found.value_s == pytest.approx(0.002, rel=1e-12)
@@ -133,7 +133,7 @@ def test_a_rank_at_the_end_of_a_bucket_is_in_it_though_percent_is_no_binary_frac
 
 def test_nothing_has_no_quantile():
     with refused(UsageError):
-        histogram.quantile(ExportedHistogram(0, 0, 0, 0, 0, None, ()), 0.5)
+        histogram.quantile(ExportedHistogram(0, 0, 0, 0, 0, ()), 0.5)
 
 
 def test_errors_are_inside_and_can_be_taken_out(virtual):
@@ -159,6 +159,6 @@ def test_the_check_accepts_rounding_and_finds_a_lost_request(virtual):
 def test_merging_nothing():
     with refused(UsageError):
         histogram.merge([])
-    empty = ExportedHistogram(0, 0, 0, 0, 0, None, ())
+    empty = ExportedHistogram(0, 0, 0, 0, 0, ())
     assert histogram.merge([empty]).count == 0
     assert isinstance(histogram.merge([empty]), Histogram)

@@ -10,7 +10,7 @@ from meshtrial.design.study import Load
 from meshtrial.errors import RecordError
 from meshtrial.load.gotime import parse_time_ns
 from meshtrial.load.ingest import ingest, ingest_slices
-from meshtrial.load.merge import COLUMNS, merge_requests, successful
+from meshtrial.load.quantiles import COLUMNS, merge_requests, successful
 
 LOAD = Load(rps=100, connections=2, duration_s=10)
 

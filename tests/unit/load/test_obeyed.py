@@ -14,8 +14,8 @@ from meshtrial.design.study import Load
 from meshtrial.errors import RecordError, TestbedError, UsageError
 from meshtrial.load import obeyed
 from meshtrial.load.ingest import Measurement
-from meshtrial.load.merge import COLUMNS
 from meshtrial.load.obeyed import Made, Taken
+from meshtrial.load.quantiles import COLUMNS
 
 BEGAN = 1_000.0  # of the clock's seconds
 DENY, ALLOW = CHANGES["authorization"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshtrial.load.merge import successful
+from meshtrial.load.quantiles import successful
 from meshtrial.load.result import read_result
 from meshtrial.load.schedule import Lateness, Schedule, argument, lateness, schedule_of, with_schedule
 

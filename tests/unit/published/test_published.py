@@ -12,7 +12,7 @@ from refused import refused
 import meshtrial as mt
 import published
 from meshtrial import MeshtrialError, paths
-from meshtrial.load.merge import COLUMNS
+from meshtrial.load.quantiles import COLUMNS
 from meshtrial.records.dataset import RUNS_SCHEMA
 from meshtrial.records.schema import RunRecord, VerdictRow
 from published import AMBIENT, FEATURES, LINKERD, REPEATED, SCALE, SIDECARLESS, Articles, claims

@@ -3,8 +3,8 @@ import json
 
 import pytest
 
+from meshtrial.site.pages import address
 from meshtrial.site.published import SUMMARY, all_published, described, write_summary
-from meshtrial.site.study import address
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """fortio's result and its access log, and Nighthawk's fortio export, which `load` reads."""
 
-from __future__ import annotations
-
 from meshtrial.compare.formats.source import Format, Source, beginning, holding
 from meshtrial.load.files import InputFileError
 from meshtrial.load.recorded import Recorded, read_recorded

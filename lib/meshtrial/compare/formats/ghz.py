@@ -5,11 +5,9 @@ are of those too, unless ghz had ``--count-errors`` (runner/reporter.go of bojan
 Limits: a call's time is that of its end, so the run began up to one latency before the first.
 """
 
-from __future__ import annotations
-
 from meshtrial.compare.formats.latencies import Latencies, Reading, of_percentiles, of_requests, reading, recorded
 from meshtrial.compare.formats.source import Format, Source, holding
-from meshtrial.load.fields import Fields
+from meshtrial.load.files import Fields
 from meshtrial.load.gotime import parse_time_ns
 from meshtrial.load.recorded import Recorded
 from meshtrial.load.settings import LoadSettings

@@ -6,8 +6,6 @@ hey also divides; neither says the asked rate, the connections, or when the run 
 an answer to hey (makeRequest in requester/requester.go drops that error).
 """
 
-from __future__ import annotations
-
 import re
 
 from meshtrial.compare.formats.latencies import Reading, of_percentiles, of_requests, recorded

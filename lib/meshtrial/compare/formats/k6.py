@@ -8,8 +8,6 @@ Limits: a summary has the percentiles of ``--summary-trend-stats``, without p99 
 that k6 dropped show a rate that was missed.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -23,8 +21,7 @@ from meshtrial.compare.formats.latencies import (
     refuse_repeated,
 )
 from meshtrial.compare.formats.source import Format, Source, several_runs
-from meshtrial.load.fields import Fields
-from meshtrial.load.files import InputFileError
+from meshtrial.load.files import Fields, InputFileError
 from meshtrial.load.gotime import parse_time_ns
 from meshtrial.load.recorded import LONGEST_RUN_S, Recorded
 from meshtrial.load.settings import LoadSettings

@@ -5,16 +5,13 @@ of locustio/locust). So a percentile is known to that step, and failed requests 
 Limits: the table does not say when the run began; neither says how many users there were.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 
 from meshtrial.compare.formats.latencies import Reading, of_counts, of_percentiles, reading, recorded
 from meshtrial.compare.formats.source import Format, Source, beginning, several_runs
 from meshtrial.design.responses import PERCENTILES
-from meshtrial.load.fields import Fields
-from meshtrial.load.files import InputFileError
+from meshtrial.load.files import Fields, InputFileError
 from meshtrial.load.recorded import Recorded
 from meshtrial.load.settings import LoadSettings
 

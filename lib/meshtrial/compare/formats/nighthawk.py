@@ -8,15 +8,12 @@ the queue was not sent (onComplete and onPoolFailure in source/client/benchmark_
 Limits: rate and connections are asked of each worker, and their number is that of the results beside ``global``.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 
 from meshtrial.compare.formats.latencies import Latencies, of_counts, recorded
 from meshtrial.compare.formats.source import Format, Source
-from meshtrial.load.fields import Fields
-from meshtrial.load.files import InputFileError
+from meshtrial.load.files import Fields, InputFileError
 from meshtrial.load.gotime import parse_duration_s, parse_time_ns
 from meshtrial.load.recorded import Recorded
 from meshtrial.load.settings import LoadSettings

@@ -6,8 +6,6 @@ stand among its errors and are no failures.
 Limits: neither form says the asked rate, the connections, or when the run began; the CSV has answers only.
 """
 
-from __future__ import annotations
-
 import re
 
 from meshtrial.compare.formats.latencies import (

@@ -16,8 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from meshtrial.load.fields import Fields
-from meshtrial.load.files import InputFileError, read_bytes, text_in
+from meshtrial.load.files import Fields, InputFileError, read_bytes, shown, text_in
 from meshtrial.load.recorded import Recorded
 from meshtrial.typed import shortened
 
@@ -180,11 +179,6 @@ def beginning(pattern: str) -> Callable[[Source], bool]:
 def with_line(pattern: str) -> Callable[[Source], bool]:
     """Recognised by how one of its lines begins, wherever that line is."""
     return lambda source: re.search(pattern, source.head, re.MULTILINE) is not None
-
-
-def shown(line: bytes | str) -> str:
-    """A line as a message shows it."""
-    return shortened(line.decode("utf-8", errors="replace") if isinstance(line, bytes) else line, 80)
 
 
 def _value_at(text: str, start: int) -> tuple[Any, int]:

@@ -5,8 +5,6 @@ lib/metrics.go and lib/histogram.go of tsenart/vegeta). Good is a status from 20
 Limits: the asked rate is in none of them (the report's ``rate`` is that of the sends); nor are connections.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -14,16 +14,13 @@ longer than its time-out; these are among its requests and not in its percentile
 wg/wrk, since 4.0.0).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math
 import re
 from collections.abc import Sequence
 
-from meshtrial.compare.formats.latencies import Latencies, Reading, of_percentiles, recorded
-from meshtrial.compare.formats.pooling import Counts
+from meshtrial.compare.formats.latencies import Counts, Latencies, Reading, of_percentiles, recorded
 from meshtrial.compare.formats.source import Format, Source, with_line
 from meshtrial.design.responses import QUANTILES
 from meshtrial.load.files import InputFileError

@@ -6,8 +6,6 @@ somebody else made is never touched. One that an administrator made for studies 
 emptied and given back as it was, where another would be deleted.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import secrets

@@ -5,8 +5,6 @@ the app echoes a request's headers, and which protocols it speaks. Under a load 
 ``apps/tcp/`` has of its name: a program that answers requests beside it would be work that no byte asked for.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Every run of a study installs from the same bytes: a chart of a repository is pu
 one by path is used as it lies.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import re

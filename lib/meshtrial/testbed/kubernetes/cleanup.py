@@ -8,8 +8,6 @@ uninstalled by its own data before its namespace goes: webhooks that outlive the
 pod of the cluster.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
@@ -47,22 +45,14 @@ class Cleaned:
     lines: tuple[str, ...]  # for a person
 
 
-def clean(
-    context: str = "",
-    study: str | None = None,
-    *,
-    kubeconfig: str = "",
-    options: KubernetesOptions | None = None,
-    force: bool = False,
-) -> Cleaned:
+def clean(options: KubernetesOptions, study: str | None, *, force: bool) -> Cleaned:
     """Remove every mesh and namespace that meshtrial made in a cluster, or those of one study.
 
-    Without a context and a kubeconfig those of ``options`` are meant, which say besides where Helm and folders of
-    meshes are, or the user's defaults; ``force`` removes also what a running study owns.
+    ``options`` say which cluster it is, and where Helm and folders of meshes are; ``force`` removes also what a running
+    study owns.
     """
-    chosen = options or KubernetesOptions()
-    cluster = Cluster(kubeconfig or chosen.kubeconfig, context or chosen.context, chosen.api_patience_s)
-    return clean_cluster(cluster, chosen, study, force=force)
+    cluster = Cluster(options.kubeconfig, options.context, options.api_patience_s)
+    return clean_cluster(cluster, options, study, force=force)
 
 
 def clean_cluster(

@@ -8,8 +8,6 @@ swaps ``call_api`` of the client that it is given. An API server that does not a
 ``patience_s``; what a user can mend becomes one line that says what, where and what to do next.
 """
 
-from __future__ import annotations
-
 import email.utils
 import json
 import threading
@@ -232,7 +230,6 @@ def is_blink(error: Exception) -> bool:
 
 
 def _kubelet_host(node: Json) -> str:
-    """Where a node's kubelet listens."""
     status = node.get("status", {})
     port = status.get("daemonEndpoints", {}).get("kubeletEndpoint", {}).get("Port", 10250)
     addresses = {one["type"]: one["address"] for one in status.get("addresses") or []}

@@ -5,8 +5,6 @@ by no less than that without the way that the words took, which is at most the t
 without a turn of the shell's loop, which looks again and again whether the second has come.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ its control plane stops every new pod of the cluster. An object is a mesh's own 
 names, labels or references tie it to the mesh; whatever else appeared meanwhile is somebody else's.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -83,18 +81,18 @@ def own(cluster: Cluster, mesh: Mesh, owner: Owner, before: Mapping[str, Json]) 
             cluster.merge(path, body)
 
 
-def remove(cluster: Cluster, mesh: Mesh, before: Mapping[str, Json]) -> tuple[list[str], list[str]]:
+def remove(cluster: Cluster, mesh: Mesh, before: Mapping[str, Json]) -> list[str]:
     """Delete what came with a mesh and is still there, but for CRDs, which go last.
 
-    What was deleted, and what appeared meanwhile and is not the mesh's: it is left alone.
+    Returns what appeared meanwhile and is not the mesh's: it is left alone.
     """
-    removed, foreign = [], []
+    foreign = []
     for path, item in _appeared(cluster, before, KINDS).items():
-        if not belongs(path, item, mesh):
+        if belongs(path, item, mesh):
+            cluster.delete(path, uid=item["metadata"]["uid"])
+        else:
             foreign.append(shown(path))
-        elif cluster.delete(path, uid=item["metadata"]["uid"]):
-            removed.append(shown(path))
-    return removed, foreign
+    return foreign
 
 
 def remove_owned(cluster: Cluster, selector: str, spared: Callable[[], Collection[str]] = tuple) -> list[str]:

@@ -1,7 +1,5 @@
 """One treatment that stands in a namespace of its own, can be loaded, and goes again."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import time

@@ -5,8 +5,6 @@ everything: events, states of the pods, logs of their containers and of those th
 keeps it in its own ``logs/``. Looking never makes things worse: an API server that is silent is asked once.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +16,7 @@ from meshtrial.testbed.kubernetes.pods import is_ready, log_of, owner_kinds, pod
 # At most so many pods of a namespace, those that are not ready first; of each log the last mebibyte.
 _PODS = 20
 _LOG_LINES, _LOG_CHARACTERS = 20_000, 1 << 20
+_LAST_LINES = 3
 _ONCE_S = 10.0  # whoever waits for this has a failure to report
 # What a container waits for in the normal course of things.
 _NORMAL = {"ContainerCreating", "PodInitializing"}
@@ -137,11 +136,11 @@ def trouble(pod: Json) -> str:
     return f"pod {pod['metadata']['name']}: {words}" if words else ""
 
 
-def last_words(cluster: Cluster, pod: Json, lines: int = 3) -> str:
+def last_words(cluster: Cluster, pod: Json) -> str:
     """The last log lines of the pod's container that crashed, else of one that runs and is not ready; may be empty."""
     for container, previous, _ in sorted(_speakers(pod), key=lambda speaker: speaker[2])[:3]:
         with suppress(TestbedError):
-            words = one_line(log_of(cluster, pod, container, _ONCE_S, previous=previous, tailLines=lines))
+            words = one_line(log_of(cluster, pod, container, _ONCE_S, previous=previous, tailLines=_LAST_LINES))
             if words:
                 return f"last log lines of {container}: {words[-400:]}"
     return ""

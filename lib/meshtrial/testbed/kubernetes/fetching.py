@@ -6,8 +6,6 @@ one; fetching again brings what is missing; and a study may be fetched while it 
 is not copied: it is computed again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re
@@ -20,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from meshtrial.errors import RecordError, TestbedError
+from meshtrial.errors import RecordError, TestbedError, writing
 from meshtrial.records.store import (
     CHECKSUMS,
     ENVIRONMENT,
@@ -94,7 +92,7 @@ class Volume:
         command = ["tar", "-C", self.root, "-cf", "-", *map(str, paths)]
         done = self._run(command, _COPY_S, f"copy {paths[0]}")
         try:
-            with tarfile.open(fileobj=io.BytesIO(done.out)) as archive:
+            with writing(into), tarfile.open(fileobj=io.BytesIO(done.out)) as archive:
                 for member in archive:
                     inside = PurePosixPath(member.name)
                     if not (member.isreg() or member.isdir()) or not any(inside.is_relative_to(path) for path in paths):
@@ -103,8 +101,6 @@ class Volume:
         except (tarfile.TarError, EOFError, ValueError) as error:
             why = " ".join(str(error).split())
             raise RecordError(f"{self.pod}: what it sent of {paths[0]} is cut short ({why}); fetch again") from None
-        except OSError as error:
-            raise RecordError(f"{into}: cannot be written ({error.strerror}); check rights and free space") from None
 
     def _run(self, command: Sequence[str], timeout_s: float, what: str) -> Exited:
         done = run(self.cluster, self.pod, command, timeout_s=timeout_s)

@@ -5,8 +5,6 @@ those that fail and, often, deletes them. What they said is kept as soon as it i
 mend ends the wait.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

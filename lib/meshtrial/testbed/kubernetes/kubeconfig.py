@@ -5,8 +5,6 @@ Python raises, only logs a plugin that gives no credentials, and takes certifica
 that does not answer.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import ssl

@@ -5,8 +5,6 @@ what makes a window exact. cAdvisor's text has it in milliseconds and has the th
 whole seconds, and serves where the text lacks a container or the node.
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import math
@@ -34,7 +32,6 @@ class ContainerSample:
     at: float  # the kubelet's own clock, seconds since 1970
     cpu_s: float  # since the container started
     memory_bytes: int | None  # working set: what the kubelet evicts by and ``kubectl top`` shows
-    pod_uid: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,6 @@ def parse_summary(data: Mapping[str, Any]) -> dict[Key, ContainerSample]:
                     parse_time(cpu["time"]),
                     int(cpu["usageCoreNanoSeconds"]) / 1e9,
                     None if memory is None else int(memory),
-                    str(ref.get("uid", "")),
                 )
     return samples
 

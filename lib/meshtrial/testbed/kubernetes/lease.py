@@ -4,8 +4,6 @@ The times in it are the API server's own, as the session read them, and are comp
 other machines play no part. A session that crashes renews no more, and is over for everybody a minute later.
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import os

@@ -5,8 +5,6 @@ waits for the second, keeps fortio's CPU time, and outlives a broken connection 
 from the generator's own clock alone.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io
@@ -291,6 +289,5 @@ def unpack(data: bytes) -> dict[str, bytes]:
 
 
 def _tail(text: str) -> str:
-    """The last lines, for a message."""
     lines = [line for line in text.splitlines() if line.strip()]
     return " ".join(lines[-3:])[:400] or "it said nothing"

@@ -4,8 +4,6 @@ The files are valid for ``kubectl apply`` as they are. What differs between clus
 (namespace, images, replicas, resources, placement, labels, further containers) is changed here, on a copy.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -13,13 +11,15 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeAlias
 
+from kubernetes.utils import quantity as _untyped_quantity
+
 from meshtrial.errors import UsageError
-from meshtrial.testbed.kubernetes.quantities import cpu_millis
 from meshtrial.typed import parse_yaml
 
 P = ParamSpec("P")
 Json = dict[str, Any]
 Patch: TypeAlias = Callable[[Json], None]
+_quantity: Any = _untyped_quantity
 NOTE = "meshtrial.dev/"  # our labels and annotations begin so
 _TEMPLATED = ("Deployment", "StatefulSet", "DaemonSet", "Job")
 
@@ -302,3 +302,22 @@ def _rewrite(node: Any, old: str, new: str) -> None:
             node[key] = value.replace(old, new)
         else:
             _rewrite(value, old, new)
+
+
+def cpu_millis(quantity: str) -> float:
+    """A quantity of CPU: ``250m`` is 250, ``2`` is 2000.
+
+    https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
+    """
+    try:
+        return float(_quantity.parse_quantity(quantity) * 1000)
+    except ValueError:
+        raise UsageError(f"CPU {quantity!r}: must be a number of cores or of thousandths, e.g. 2 or 500m") from None
+
+
+def memory(quantity: str) -> float:
+    """A quantity of memory, ``128Mi``, in bytes."""
+    try:
+        return float(_quantity.parse_quantity(quantity))
+    except ValueError:
+        raise UsageError(f"memory {quantity!r}: must be a number of bytes, or with a unit, e.g. 128Mi") from None

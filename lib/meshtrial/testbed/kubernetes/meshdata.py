@@ -250,7 +250,7 @@ class Mesh:
     shared: tuple[str, ...] = ()
     one_service: bool = False  # a pod belongs to one Service for good, so no other can take endpoints over
     storage: bool = False  # it claims a volume, for which the cluster needs a default StorageClass
-    remarks: tuple[str, ...] = ()  # what a user should know before choosing it (licence, channel); kept in the record
+    remarks: tuple[str, ...] = ()  # what a user should know before choosing it (licence, channel)
     documents: tuple[str, ...] = ()  # pages of its project that describe what is set
     choices: tuple[Choice, ...] = ()  # the user's, the mesh's own before its version's: what comes later wins
     declared: Declared | None = None  # of a version alone

@@ -5,8 +5,6 @@ labelled as ours the moment it appears; what was there before is somebody else's
 compared with what stood after its installation before it is used again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
@@ -147,7 +145,7 @@ class MeshInstaller:
             delete_namespace(self.cluster, namespace, owner.id, self.options.mesh_timeout_s)
         lines = remove_crds(self.cluster, owner.study, owner.id, groups=mesh.crd_groups)
         # And after them: a control plane that is going may have made some again.
-        _, self.appeared = clusterwide.remove(self.cluster, mesh, stood.before)
+        self.appeared = clusterwide.remove(self.cluster, mesh, stood.before)
         if lines:
             raise TestbedError("; ".join(lines))
         del self.standing[name]

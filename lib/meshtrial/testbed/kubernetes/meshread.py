@@ -4,8 +4,6 @@ A name that this version does not know is refused: a misspelt selector would lea
 nobody would notice.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path

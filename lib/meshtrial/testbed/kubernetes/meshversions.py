@@ -5,8 +5,6 @@ its word counts too. A part that tells nothing is no contradiction; a proxy of a
 in Helm's values alone has no name of its own in the cluster: the digest of the values stands in the record.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 

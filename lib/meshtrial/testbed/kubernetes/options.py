@@ -17,7 +17,7 @@ from typing import Any, get_origin, get_type_hints
 from meshtrial.design.parameters import nearest, split_list
 from meshtrial.design.sealing import published
 from meshtrial.errors import UsageError
-from meshtrial.testbed.kubernetes.quantities import cpu_millis, memory
+from meshtrial.testbed.kubernetes.manifests import cpu_millis, memory
 from meshtrial.typed import read_yaml, shortened
 
 REINSTALL = ("run", "block", "once")

@@ -1,7 +1,5 @@
 """What the API server's pods say: who they are, what they run, whether they are still the same."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

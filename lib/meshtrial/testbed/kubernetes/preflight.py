@@ -1,26 +1,19 @@
 """What a study needs of a cluster, said before it starts: rights, nodes, room, programs, names that are free."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from meshtrial.design.study import Study
 from meshtrial.errors import TestbedError
-from meshtrial.testbed.kubernetes import waypoints
 from meshtrial.testbed.kubernetes.apply import CRDS, Applier, verdict
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
-from meshtrial.testbed.kubernetes.manifests import containers, template
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.meshes import MeshInstaller
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.pods import PART, is_ready, label
-from meshtrial.testbed.kubernetes.quantities import cpu_millis, memory
+from meshtrial.testbed.kubernetes.placement import Node, Room, requested, takes
 from meshtrial.testbed.kubernetes.values import Values
 from meshtrial.testbed.kubernetes.workload import Rendered
 
@@ -48,74 +41,6 @@ MESH_RIGHTS = (
     ("create", "customresourcedefinitions", "apiextensions.k8s.io"),
     ("create", "mutatingwebhookconfigurations", "admissionregistration.k8s.io"),
 )
-
-
-@dataclass(frozen=True)
-class Room:
-    """What pods need, or nodes have."""
-
-    cpu: float = 0.0  # cores
-    memory_bytes: float = 0.0
-    pods: int = 0
-
-    def __add__(self, other: Room) -> Room:
-        return Room(self.cpu + other.cpu, self.memory_bytes + other.memory_bytes, self.pods + other.pods)
-
-    def __sub__(self, other: Room) -> Room:
-        return Room(self.cpu - other.cpu, self.memory_bytes - other.memory_bytes, self.pods - other.pods)
-
-    def __le__(self, other: Room) -> bool:
-        """Whether it fits into the other."""
-        return self.cpu <= other.cpu and self.memory_bytes <= other.memory_bytes and self.pods <= other.pods
-
-
-@dataclass(frozen=True)
-class Node:
-    """A node that takes pods."""
-
-    name: str
-    labels: Mapping[str, str]
-    taints: tuple[Json, ...]
-    room: Room
-
-    @property
-    def host(self) -> str:
-        """What placement rules call it."""
-        return str(self.labels.get("kubernetes.io/hostname", self.name))
-
-
-def nodes(cluster: Cluster) -> list[Node]:
-    """Nodes that are Ready and not cordoned."""
-    known = []
-    for item in cluster.items("/api/v1/nodes"):
-        if not is_ready(item) or item["spec"].get("unschedulable"):
-            continue
-        room = item["status"]["allocatable"]
-        known.append(
-            Node(
-                item["metadata"]["name"],
-                item["metadata"].get("labels") or {},
-                tuple(item["spec"].get("taints") or ()),
-                Room(cpu_millis(str(room["cpu"])) / 1000, memory(str(room["memory"])), int(room.get("pods", 110))),
-            )
-        )
-    return known
-
-
-def takes(node: Node, selector: Mapping[str, str], tolerations: Sequence[Mapping[str, str]]) -> bool:
-    """Whether a pod so placed may land on this node."""
-    if any(node.labels.get(key) != value for key, value in selector.items()):
-        return False
-    hard = [t for t in node.taints if t.get("effect") in ("NoSchedule", "NoExecute")]
-    return all(any(_tolerates(toleration, taint) for toleration in tolerations) for taint in hard)
-
-
-def _tolerates(toleration: Mapping[str, str], taint: Json) -> bool:
-    if toleration.get("effect") not in (None, "", taint.get("effect")):
-        return False
-    if toleration.get("operator") == "Exists":
-        return toleration.get("key") in (None, "", taint["key"])
-    return bool(toleration.get("key") == taint["key"]) and toleration.get("value", "") == taint.get("value", "")
 
 
 def right_problems(
@@ -160,35 +85,6 @@ def placement_problems(options: KubernetesOptions, nodes: Sequence[Node]) -> lis
             "or set load_separation=none and know that the generator then disturbs what it measures"
         )
     return problems
-
-
-def load_hosts(
-    options: KubernetesOptions, nodes: Sequence[Node], generators: int, rng: np.random.Generator | None = None
-) -> tuple[str, ...]:
-    """Hosts for the generators, where they would otherwise spread over every node and leave the application none.
-
-    A third of the nodes, rounded up, drawn where there is something to draw from; empty where the user gave pools,
-    wants no separation, or there is room enough.
-    """
-    if options.load_node_selector or options.load_separation != "required":
-        return ()
-    fit = [n for n in nodes if takes(n, options.load_node_selector, options.load_tolerations)]
-    if generators < 2 or generators < len(fit):
-        return ()
-    names = sorted(node.host for node in fit)
-    chosen = names if rng is None else rng.permutation(names).tolist()
-    return tuple(sorted(chosen[: -(-len(names) // 3)]))
-
-
-def free(cluster: Cluster, nodes: Sequence[Node]) -> list[Node]:
-    """The nodes with what their pods have not requested, in place of all that they have."""
-    left = {node.name: node for node in nodes}
-    # Where pods of others may not be listed, what they requested is not known.
-    for pod in cluster.items("/api/v1/pods") if cluster.allowed("list", "pods") else ():
-        node = left.get(str(pod["spec"].get("nodeName")))
-        if node is not None and pod.get("status", {}).get("phase") in ("Running", "Pending"):
-            left[node.name] = replace(node, room=node.room - (_pod_requests(pod["spec"]) + Room(pods=1)))
-    return list(left.values())
 
 
 def room_problems(together: Sequence[Rendered], nodes: Sequence[Node]) -> list[str]:
@@ -265,44 +161,6 @@ def lent_problems(lent: Sequence[str], at_once: int) -> list[str]:
     if not lent or at_once < 2:
         return []
     return [f"namespace {lent[0]}: is lent, and {at_once} deployments at once need one each; take standing=run"]
-
-
-def both_sides(together: Sequence[Rendered]) -> tuple[Room, Room]:
-    """What the generators of deployments need that stand at once, and what all else of them needs."""
-    load, rest = Room(), Room()
-    for rendered in together:
-        mesh = rendered.setup.mesh
-        generators = [item for item in rendered.objects if label(template(item) or item, PART) == "load"]
-        load += requested(generators, mesh)
-        rest += requested([item for item in rendered.objects if item not in generators], mesh)
-    return load, rest
-
-
-def requested(objects: Iterable[Json], mesh: Mesh | None) -> Room:
-    """What the objects request, with a sidecar's usual tenth of a core and 128 MiB each.
-
-    A waypoint, which its control plane makes, requests what its overlay says.
-    """
-    total = Room()
-    injected = mesh is not None and mesh.architecture == "sidecar" and not mesh.reference
-    for item in objects:
-        waypoint = waypoints.deployment_in(item)
-        if item["kind"] != "Deployment" and waypoint is None:
-            continue
-        each = _pod_requests({"containers": containers(waypoint or item)}) + Room(pods=1)
-        if injected:
-            each += Room(0.1, 128 * 2**20)
-        for _ in range(int(item["spec"].get("replicas", 1)) if waypoint is None else 1):
-            total += each
-    return total
-
-
-def _pod_requests(spec: Json) -> Room:
-    room = Room()
-    for container in spec.get("containers") or []:
-        wanted = (container.get("resources") or {}).get("requests") or {}
-        room += Room(cpu_millis(str(wanted.get("cpu", "0"))) / 1000, memory(str(wanted.get("memory", "0"))))
-    return room
 
 
 def mesh_problems(cluster: Cluster, installer: MeshInstaller, study: Study, meshes: Mapping[str, Mesh]) -> list[str]:

@@ -1,7 +1,5 @@
 """Requests and readings made from inside the cluster, on fresh connections: the hands of the proofs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

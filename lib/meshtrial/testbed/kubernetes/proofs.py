@@ -4,8 +4,6 @@ A proof never asks for the configuration that was meant to cause an effect: it s
 refused, reads what the app saw, and counts what the proxies counted.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ No redirection and no control plane: the generator calls its sidecar on loopback
 sidecar. It is the floor that meshes on Envoy are compared with, and never called Istio.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 from dataclasses import dataclass
@@ -15,7 +13,6 @@ import yaml
 
 from meshtrial.design.study import Load, Treatment
 from meshtrial.envoy import bootstrap as envoy
-from meshtrial.envoy.filters import ext_authz_filter, jwt_filters
 from meshtrial.envoy.pki import Authority, Identity, spiffe_name
 from meshtrial.envoy.tokens import Tokens
 from meshtrial.errors import UsageError
@@ -55,10 +52,10 @@ def server_bootstrap(treatment: Treatment, load: Load, upstream: Upstream, token
     if treatment.has("jwt"):
         if tokens is None:
             raise UsageError("sidecar+jwt: without tokens")
-        filters += jwt_filters(tokens, cache=False)
+        filters += envoy.jwt_filters(tokens, cache=False)
     if treatment.has("opa"):
         proxy.clusters.append(envoy.cluster("opa", "127.0.0.1", POLICY_PORT, http2=True))
-        filters.append(ext_authz_filter())
+        filters.append(envoy.ext_authz_filter())
     tls = None
     if treatment.has("mtls"):
         tls = envoy.tls_context(_identity("server"), _identity("client").spiffe, server=True)

@@ -6,8 +6,6 @@ themselves, not of the calls, and a reading is told from the one before by the k
 different machines are never compared.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +17,7 @@ from meshtrial import waiting
 from meshtrial.errors import TestbedError
 from meshtrial.records.schema import ComponentUsage
 from meshtrial.testbed.base import MachineUse
-from meshtrial.testbed.kubernetes import preflight
+from meshtrial.testbed.kubernetes import placement
 from meshtrial.testbed.kubernetes.client import Cluster, Json
 from meshtrial.testbed.kubernetes.kubelet import (
     ContainerSample,
@@ -150,9 +148,8 @@ class Meter:
         self.needed = True  # whether CPU is taken from the readings: then one that does not come spoils the run
         self._last: dict[Key, float] = {}
         self.notes: list[str] = []  # what was missing, in words
-        self.windows: list[
-            dict[str, Any]
-        ] = []  # of each snapshot: first and last reading by node, by the nodes' clocks
+        # Of each snapshot: first and last reading by node, by the nodes' clocks.
+        self.windows: list[dict[str, Any]] = []
 
     def snapshot(self) -> dict[str, ComponentUsage]:
         """Counters of every component at each container's next reading; one that went back, or none, is a TestbedError.
@@ -269,7 +266,7 @@ class NodeWatch:
         """The nodes' counters; a node that does not answer is left out."""
         if names is None:
             if not self._cores:
-                self._cores = {n.name: n.room.cpu for n in preflight.nodes(self._cluster)[:_WATCHED]}
+                self._cores = {n.name: n.room.cpu for n in placement.nodes(self._cluster)[:_WATCHED]}
             names = list(self._cores)
         samples = {}
         for name in names:

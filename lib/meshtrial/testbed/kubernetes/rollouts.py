@@ -4,8 +4,6 @@ The template's annotation is patched, so that the workload's own strategy replac
 pods, not off the workload's status: a right that a least account has anyway.
 """
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Iterable, Sequence
 from typing import Any

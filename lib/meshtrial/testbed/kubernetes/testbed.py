@@ -4,8 +4,6 @@ How fresh a run is, is the user's choice and recorded: mesh and application are 
 or once. At most one mesh is installed at a time, unless the user says that their cluster bears several.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import hashlib
@@ -34,14 +32,13 @@ from meshtrial.testbed.kubernetes.client import Cluster
 from meshtrial.testbed.kubernetes.deployment import KubernetesDeployment, restartable
 from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.lease import DURATION_S, SessionLease, running
+from meshtrial.testbed.kubernetes.manifests import cpu_millis
 from meshtrial.testbed.kubernetes.meshdata import EVERYTHING, Mesh
 from meshtrial.testbed.kubernetes.meshes import MeshInstaller
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.placement import Place
+from meshtrial.testbed.kubernetes.placement import Place, Room
 from meshtrial.testbed.kubernetes.pods import is_ready, pod_ref, pods_of, uid
-from meshtrial.testbed.kubernetes.preflight import Room
-from meshtrial.testbed.kubernetes.quantities import cpu_millis
 from meshtrial.testbed.kubernetes.resources import NodeWatch, describe
 
 # A Lease that was renewed just before its session died, and clocks that are read a moment apart.
@@ -173,7 +170,7 @@ class KubernetesTestbed:
         problems = preflight.right_problems(self.cluster, self.options, installs, lent, further)
         if problems:
             return problems
-        nodes = preflight.nodes(self.cluster)
+        nodes = placement.nodes(self.cluster)
         unplaced = preflight.placement_problems(self.options, nodes)
         problems += unplaced
         problems += preflight.pull_secret_problems(self.cluster, self.options)
@@ -241,7 +238,7 @@ class KubernetesTestbed:
         if self.options.load_cpu:
             return count * cpu_millis(self.options.load_cpu) / 1000
         nodes = {pod.node for pod in self._last.load_pods}
-        return sum(n.room.cpu for n in preflight.nodes(self.cluster) if n.name in nodes) or 1.0
+        return sum(n.room.cpu for n in placement.nodes(self.cluster) if n.name in nodes) or 1.0
 
     def together(self, treatments: Sequence[Treatment]) -> list[list[Treatment]]:
         """Groups whose meshes may stand at once, and do not want what their deployments share otherwise."""
@@ -328,14 +325,14 @@ class KubernetesTestbed:
         anew = [t for t in treatments if self._key(t, load, t.app or app) not in self._kept]
         if not anew:
             return self.next.place, []
-        nodes, tokens = preflight.nodes(self.cluster), make_tokens()
+        nodes, tokens = placement.nodes(self.cluster), make_tokens()
         rendered = [self._render(t, load, t.app or app, self.namespace, tokens, Place()) for t in anew]
-        left = [replace(node, room=node.room - spare) for node in preflight.free(self.cluster, nodes)]
+        left = [replace(node, room=node.room - spare) for node in placement.free(self.cluster, nodes)]
         problems = preflight.room_problems(rendered, left)
         if any(one.setup.app.tiers for one in rendered) or block.drawn is None:
-            hosts = preflight.load_hosts(self.options, nodes, max(one.load_pods for one in rendered), block.drawn)
+            hosts = placement.load_hosts(self.options, nodes, max(one.load_pods for one in rendered), block.drawn)
             return Place(load=hosts), problems
-        needs = preflight.both_sides(rendered)
+        needs = placement.both_sides(rendered)
         # What follows in the block, or is repeated, stands where the first of it stood, while there is room.
         earlier, place = self._placed
         if earlier != block.name or not placement.bears(place, left, *needs):
@@ -358,7 +355,9 @@ class KubernetesTestbed:
         mesh = self.mesh_for(treatment)
         app = treatment.app or app
         grown = self._grown(treatment, load, app)
-        reinstalled, because = (False, "") if grown else self._installed_for(mesh)
+        reinstalled, because = False, ""
+        if mesh is not None and not grown:
+            reinstalled, because = self.next.installs[mesh.name].result()
         made = grown or self._anew(treatment, load, app, mesh)
         self._after_the_last(made)
         # Which meshes stand is known once those that had to go are gone.
@@ -381,10 +380,6 @@ class KubernetesTestbed:
             with contextlib.suppress(TestbedError):
                 made.close()
             raise
-
-    def _installed_for(self, mesh: Mesh | None) -> tuple[bool, str]:
-        """Wait until the mesh stands: whether it was installed now, and what had befallen the one that stood."""
-        return self.next.installs[mesh.name].result() if mesh is not None else (False, "")
 
     def _anew(self, treatment: Treatment, load: Load, app: str, mesh: Mesh | None) -> KubernetesDeployment:
         """A deployment that is as fresh as the policy says."""
@@ -564,13 +559,11 @@ class KubernetesTestbed:
         apart = set(self.meshes[standing].namespaces).isdisjoint(wanted.namespaces)
         return self.options.meshes_side_by_side and apart
 
-    def remove_broken(self, wanted: Mesh | None) -> str:
-        """Uninstall the wanted mesh where it stands and is not as it was installed; why."""
-        because = ""
-        if wanted is not None and wanted.name in self.installer.installed:
-            because = self.installer.broken(wanted.name)
-            if because:
-                self.uninstall(wanted.name)
+    def remove_broken(self, mesh: Mesh) -> str:
+        """Uninstall the mesh where it stands and is not as it was installed; why."""
+        because = self.installer.broken(mesh.name) if mesh.name in self.installer.installed else ""
+        if because:
+            self.uninstall(mesh.name)
         return because
 
     def uninstall(self, name: str) -> None:

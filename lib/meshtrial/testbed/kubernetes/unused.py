@@ -6,8 +6,6 @@ what a mesh does for a pod of its own it does not do for them, and a mesh that k
 (Consul) may not see them at all. kube-proxy knows them in every treatment, without a mesh too.
 """
 
-from __future__ import annotations
-
 from ipaddress import ip_address
 
 from meshtrial.records.schema import Proof

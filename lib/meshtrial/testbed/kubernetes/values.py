@@ -6,8 +6,6 @@ Helm ignores a value that its chart does not list, in silence. Here it is a prob
 comparison unfair, and nobody would notice.
 """
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Waiting with reasons: what will not come true by waiting is said at once, with the event's own text."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Sequence
 

@@ -5,8 +5,6 @@ Nobody but the control plane makes their pods, so a study speaks to it by an ove
 server are put into that text by the same patches that are made in Deployments.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 
 import yaml
@@ -28,7 +26,6 @@ def deployment_in(manifest: Json) -> Json | None:
 
 
 def _part(manifest: Json) -> Json | None:
-    """What the overlay itself says."""
     key = _key(manifest)
     if not key:
         return None

@@ -4,8 +4,6 @@ Policies and configuration come first, then the load generators, then the applic
 of their own must find one before the application spreads over all of them.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Sequence
@@ -14,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from meshtrial.design.study import Load, Treatment
-from meshtrial.envoy.filters import jwt_filters
+from meshtrial.envoy.bootstrap import jwt_filters
 from meshtrial.envoy.tokens import AUDIENCE, ISSUER, Tokens
 from meshtrial.errors import UsageError
 from meshtrial.load.generators import Target

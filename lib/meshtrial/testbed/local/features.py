@@ -13,7 +13,7 @@ from pathlib import Path
 
 from meshtrial import native
 from meshtrial.envoy import bootstrap as envoy
-from meshtrial.envoy.filters import ext_authz_filter, jwt_filters
+from meshtrial.envoy.bootstrap import ext_authz_filter, jwt_filters
 from meshtrial.envoy.pki import write_private
 from meshtrial.envoy.tokens import AUDIENCE, ISSUER
 from meshtrial.records.schema import Proof

@@ -7,7 +7,7 @@ import pytest
 from refused import refused
 
 from meshtrial import paths
-from meshtrial.compare.generators import merged_run, run_of
+from meshtrial.compare.files import merged_run, run_of
 from meshtrial.errors import UsageError
 
 FIXTURES = paths.CHECKOUT / "tests" / "fixtures" / "formats"

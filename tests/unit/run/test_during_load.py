@@ -1,0 +1,243 @@
+"""Looks, a restart and changes at their moments of a load: what they fail with, and nothing behind its end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import polars as pl
+import pytest
+from refused import refused
+from waiting import wait_for
+
+from meshtrial.design.study import Load
+from meshtrial.errors import TestbedError
+from meshtrial.load.obeyed import Taken
+from meshtrial.records import series
+from meshtrial.records.schema import ComponentUsage, Proof
+from meshtrial.run.during_load import Changing, Restarting, Sampler
+from meshtrial.run.stage import peak_responses, usage_responses
+
+EVERY_S = 0.05
+
+
+class Standing:
+    """Uses half a core by its own clock, and may go at a look."""
+
+    def __init__(self, fails_after: int = 10**9) -> None:
+        self.clock: Callable[[], float] = time.monotonic
+        self.began = self.clock()
+        self.looks = 0
+        self.fails_after = fails_after
+
+    def looked(self, times: int) -> None:
+        """Wait until it was looked at so often."""
+        wait_for(lambda: self.looks >= times)
+
+    def sample(self):
+        self.looks += 1
+        if self.looks > self.fails_after:
+            raise TestbedError("it is gone")
+        return {"app": (0.5 * (self.clock() - self.began), 2**20)}
+
+
+def alive():
+    return [thread for thread in threading.enumerate() if thread.name == "sampler"]
+
+
+def test_it_looks_at_every_interval_and_stops_with_the_load():
+    deployment, began = Standing(), time.monotonic()
+    with Sampler(deployment, 1, every_s=0.05) as sampler:
+        deployment.looked(5)
+    assert not alive()
+    looks = deployment.looks
+    assert looks - 1 <= (time.monotonic() - began) / 0.05
+    assert sampler.table().filter(measure="cpu_cores").height == looks - 1
+
+
+def test_what_was_used_is_by_the_clock_of_each_look():
+    deployment = Standing()
+    deployment.clock, deployment.began = lambda: 0.7 * deployment.looks, 0.0  # goes on at looks alone
+    with Sampler(deployment, every_s=0.7, clock=deployment.clock) as sampler:
+        deployment.looked(5)
+    cores = sampler.table().filter(measure="cpu_cores")
+    assert cores["value"].to_list() == pytest.approx([0.5] * cores.height)
+    assert cores.height >= 4
+
+
+def test_a_component_that_goes_ends_the_course_and_nothing_else():
+    deployment = Standing(fails_after=3)
+    with Sampler(deployment, every_s=0.02) as sampler:
+        deployment.looked(6)
+    assert sampler.table().filter(measure="cpu_cores").height == 2
+
+
+def test_where_there_are_only_slow_readings_no_thread_is_started():
+    class Slow:
+        def sample(self):
+            return {}
+
+    with Sampler(Slow()) as sampler:
+        assert not alive()
+    assert sampler.table().equals(series.empty())
+
+
+def test_cpu_a_gib_is_told_of_bytes_alone():
+    usage = [ComponentUsage("app", "app", 4, 1.0, 1), ComponentUsage("client sidecar", "data plane", 4, 0.5, 1)]
+    # 2048 messages of 64 KiB are an eighth of a GiB.
+    found = usage_responses(usage, 2048, 65536)
+    assert {k: v for k, v in found.items() if k.endswith("_gib")} == {
+        "path_cpu_s_per_gib": 12.0,
+        "data_plane_cpu_s_per_gib": 4.0,
+        "app_cpu_s_per_gib": 8.0,
+    }
+    assert not [name for name in (*usage_responses(usage, 2048), *usage_responses(usage, 0, 1)) if "_gib" in name]
+
+
+def test_the_peak_is_the_second_in_which_all_of_a_part_used_the_most_together():
+    both = {"client sidecar": (0.1, 0.3, 0.3), "server sidecar": (0.4, 0.1, 0.25), "app": (0.0, 1.0, 0.0)}
+    rows = [(0, second, name, "cpu_cores", v) for name, values in both.items() for second, v in enumerate(values)]
+    sampled = pl.DataFrame(rows, schema=series.COLUMNS, orient="row")
+    usage = [ComponentUsage(n, "app" if n == "app" else "data plane", 3, 1, 1) for n in both]
+    found = peak_responses(sampled, usage)
+    assert round(found["data_plane_peak_cpu_cores"], 9) == 0.55
+    assert round(found["path_peak_cpu_cores"], 9) == 1.4
+    assert peak_responses(sampled.filter(pl.col("second") < 2), usage) == {}
+
+
+class Restartable:
+    def __init__(self, takes_s: float = 0.0, error: Exception | None = None) -> None:
+        self.takes_s, self.error = takes_s, error
+        self.asked: list[tuple[str, float]] = []
+        self.ended = False
+
+    def restart(self, part: str) -> tuple[Proof, ...]:
+        self.asked.append((part, time.monotonic()))
+        time.sleep(self.takes_s)
+        self.ended = True
+        if self.error is not None:
+            raise self.error
+        return (Proof("restarted", "during", True, "", ""),)
+
+
+def test_a_restart_begins_at_its_moment_and_is_waited_for():
+    deployment, entered = Restartable(takes_s=0.2), time.monotonic()
+    with Restarting(deployment, "app", 0.1) as restarting:  # type: ignore[arg-type]
+        wait_for(lambda: deployment.asked)
+    assert deployment.ended
+    found = restarting.result()
+    assert found is not None
+    ((part, at),) = deployment.asked
+    assert part == "app"
+    assert at - entered >= 0.1
+    assert found.ended_unix_s - found.began_unix_s >= 0.2
+    assert [proof.name for proof in found.proofs] == ["restarted"]
+
+
+def test_without_a_part_nothing_is_restarted():
+    deployment = Restartable()
+    with Restarting(deployment, "", 0.0) as restarting:  # type: ignore[arg-type]
+        pass
+    assert restarting.result() is None
+    assert deployment.asked == []
+
+
+def test_a_load_that_ends_before_is_said_and_nothing_is_restarted_behind_it():
+    deployment = Restartable()
+    with Restarting(deployment, "app", 3600.0) as restarting:  # type: ignore[arg-type]
+        pass
+    with refused(TestbedError):
+        restarting.result()
+    assert deployment.asked == []
+
+
+def test_what_a_restart_fails_with_reaches_whoever_waits():
+    deployment = Restartable(error=TestbedError("app: nothing listens"))
+    with Restarting(deployment, "app", 0.0) as restarting:  # type: ignore[arg-type]
+        wait_for(lambda: deployment.asked)
+    with refused(TestbedError):
+        restarting.result()
+
+
+def test_an_interruption_of_a_restart_passes_and_leaves_no_thread():
+    deployment = Restartable()
+    with pytest.raises(KeyboardInterrupt), Restarting(deployment, "app", 3600.0):  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+    assert not [one for one in threading.enumerate() if one.name.startswith("Restarting")]
+    assert deployment.asked == []
+
+
+class Changeable:
+    def __init__(self, *has: str, error: Exception | None = None) -> None:
+        self.has, self.error = has, error
+        self.asked: list[tuple[str, bool, float]] = []
+        self.churned: list[int] = []
+
+    def changes(self) -> tuple[str, ...]:
+        return self.has
+
+    def change(self, change: str, on: bool) -> Taken:
+        self.asked.append((change, on, time.monotonic()))
+        if self.error is not None:
+            raise self.error
+        return Taken(time.time(), 0.001)
+
+    def churn(self, number: int) -> None:
+        self.churned.append(number)
+
+
+def load(*changes: str, cycles: int = 1, every_s: float = EVERY_S, churn: float = 0.0) -> Load:
+    timing = {"change_every_s": every_s, "change_cycles": cycles} if changes else {}
+    return Load(100, 1, 1, changes=changes, churn_per_min=churn, **timing)
+
+
+def test_each_change_has_its_turn_and_what_there_is_not_leaves_its_empty():
+    deployment, entered = Changeable("weight"), time.monotonic()
+    with Changing(deployment, load("authorization", "weight", cycles=2)) as changing:  # type: ignore[arg-type]
+        wait_for(lambda: len(deployment.asked) == 4)
+    assert [(change, on) for change, on, _ in deployment.asked] == 2 * [("weight", True), ("weight", False)]
+    # The turns of two authorizations pass before the first and in the middle.
+    for turn, (_, _, at) in zip((3, 4, 7, 8), deployment.asked, strict=True):
+        assert at - entered >= turn * EVERY_S
+    assert [one.step.name for one in changing.result()] == ["weight"] * 4
+
+
+def test_other_changes_are_made_at_their_rate_all_the_while():
+    deployment = Changeable()
+    with Changing(deployment, load(churn=6000)) as changing:  # type: ignore[arg-type]
+        wait_for(lambda: len(deployment.churned) >= 60)
+    assert deployment.churned[:60] == list(range(60))
+    assert changing.result() == ()
+
+
+def test_other_changes_that_are_not_kept_up_are_said():
+    with Changing(Changeable(), load(churn=6000)) as changing:  # type: ignore[arg-type]
+        pass
+    with refused(TestbedError, names=["churn_per_min", 6000]):
+        changing.result()
+
+
+def test_a_load_that_ends_before_is_said_and_nothing_is_changed_behind_it():
+    deployment = Changeable("weight")
+    with Changing(deployment, load("weight", every_s=3600)) as changing:  # type: ignore[arg-type]
+        pass
+    with refused(TestbedError):
+        changing.result()
+    assert deployment.asked == []
+
+
+def test_what_a_change_fails_with_reaches_whoever_waits():
+    deployment = Changeable("weight", error=TestbedError("control plane: does not answer"))
+    with Changing(deployment, load("weight")) as changing:  # type: ignore[arg-type]
+        wait_for(lambda: deployment.asked)
+    with refused(TestbedError):
+        changing.result()
+
+
+def test_an_interruption_of_changes_passes_and_leaves_no_thread():
+    deployment = Changeable("weight")
+    asked = load("weight", every_s=3600, churn=1)
+    with pytest.raises(KeyboardInterrupt), Changing(deployment, asked):  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+    assert not [one for one in threading.enumerate() if one.name.startswith("Changing")]
