@@ -13,8 +13,8 @@ BYTES = Load(100, 4, 0.5, payload_bytes=1000, protocol="tcp")
 MIXED = Load(100, 4, 0.5, protocol="mixed", generators=2)
 KNOWN = "none, relay, sidecar, node-proxy, xds, tcp-pair"
 FEATURES = (
-    "mtls, client-only, server-only, observability, access-log, metrics, tracing, tracing-1pct, "
-    "jwt, jwt-cache, opa, opa-log, least-request"
+    "mtls, observability, access-log, metrics, tracing, tracing-1pct, "
+    "jwt, jwt-cache, opa, opa-log, least-request, client-only, server-only"
 )
 
 

@@ -10,9 +10,9 @@ from refused import refused
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import UsageError
 from meshtrial.testbed.base import Facts
-from meshtrial.testbed.local.scaleout import preflight
-from meshtrial.testbed.local.scaleout.deployment import has_sidecars
-from meshtrial.testbed.local.scaleout.preflight import MIB, Resources, needs, shortfalls
+from meshtrial.testbed.local import resources
+from meshtrial.testbed.local.resources import MIB, Resources, needs, shortfalls
+from meshtrial.testbed.local.tiers import check, has_sidecars
 
 LOAD = Load(200, 200, 5, replicas=200)
 
@@ -49,7 +49,7 @@ def test_enough_and_unknown_limits_are_no_shortfall():
 
 
 def test_this_machine_is_read():
-    found = preflight.machine()
+    found = resources.machine()
     assert found.files_a_process is None or found.files_a_process > 0
     assert found.memory_bytes is None or found.memory_bytes > 0
 
@@ -58,21 +58,19 @@ study = functools.partial(built, "scale_out")
 
 
 def test_a_small_machine_refuses_the_large_size_alone(monkeypatch):
-    monkeypatch.setattr(preflight, "machine", lambda: Resources(4096, 10**6, 10**6, 1500 * MIB))
-    found = preflight.problems(study(sizes="30,600"))
+    monkeypatch.setattr(resources, "machine", lambda: Resources(4096, 10**6, 10**6, 1500 * MIB))
+    found = resources.problems(study(sizes="30,600"))
     assert len(found) == 1
     assert found[0].startswith("600 endpoints: 10600 MiB")
 
 
 def test_connections_that_do_not_divide_are_refused():
-    made = study(sizes="30,60")
-    object.__setattr__(made, "loads", (Load(10, 15, 5, replicas=10),))
     with refused(
         UsageError,
         "10rps-15c-10x: this app speaks http1, to 1 to 200 replicas a tier, and connections are a multiple of "
         "the replicas, so that every endpoint gets the same share",
     ):
-        preflight.problems(made)
+        check(Treatment.parse("none"), Load(10, 15, 5, replicas=10))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +117,7 @@ def test_the_quick_profile():
     assert made.order == "randomised"
     assert study(order="ascending").order == "ascending"
     with refused(UsageError, "order = 'growing': here every size is a fresh deployment; take ascending, or a cluster"):
-        preflight.problems(study(order="growing"))
+        resources.problems(study(order="growing"))
 
 
 def test_a_rate_for_each_replica():
