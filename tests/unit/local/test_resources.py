@@ -9,7 +9,6 @@ from refused import refused
 
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import UsageError
-from meshtrial.testbed.base import Facts
 from meshtrial.testbed.local import resources
 from meshtrial.testbed.local.resources import MIB, Resources, needs, shortfalls
 from meshtrial.testbed.local.tiers import check, has_sidecars
@@ -88,24 +87,6 @@ def test_other_treatments_are_refused(name):
         "sidecar+mtls+scoped (a proxy knows what it calls)",
     ):
         has_sidecars(Treatment.parse(name))
-
-
-def test_added_responses():
-    measured = {
-        "latency_p50_s": 0.203,
-        "path_cpu_cores": 0.5,
-        "control_plane_cpu_cores": 0.25,
-        "data_plane_cpu_cores": 0.3,
-    }
-    own = {"push_time_s": 0.1, "not known": 1}
-    told = Facts(hold_s=0.2, endpoints=30, proxies=30, responses=own, notes={"spread": 2})
-    beyond, sums = {"latency_beyond_holds_p50_s": 0.003}, {"total_cpu_cores": 0.75, "proxy_cpu_cores": 0.01}
-    expected = {"push_time_s": 0.1, "ready_time_s": 7.0} | beyond | sums
-    assert told.added_responses(measured, 7.0) == pytest.approx(expected)
-    assert told.to_dict() == {"hold_s": 0.2, "endpoints": 30, "proxies": 30, "responses": own, "spread": 2}
-    assert Facts().to_dict() == {}
-    assert Facts(ready_s=5.5).added_responses(measured, 7.0) == {"ready_time_s": 5.5}
-    assert Facts(fresh=False, ready_s=5.5).added_responses({}, 7.0) == {}  # the time of another run
 
 
 def test_the_quick_profile():
