@@ -32,7 +32,6 @@ from meshtrial.run.trial import make_testbed
 from meshtrial.testbed.kubernetes.deployment import KubernetesDeployment
 from meshtrial.testbed.kubernetes.meshes import MeshInstaller
 from meshtrial.testbed.local.deployment import LocalDeployment
-from meshtrial.testbed.local.scaleout.deployment import TiersDeployment
 from meshtrial.testbed.local.testbed import LocalTestbed
 
 Interval = tuple[float, float]
@@ -56,15 +55,19 @@ PHASES = {
 def owners(backend: str) -> list[tuple[str, Any, str]]:
     """What is timed of a backend: phase, owner and the name of what it does."""
     deployment: Any = KubernetesDeployment if backend == "kubernetes" else LocalDeployment
-    methods = {"deploy": "stand_up", "proofs": "prove", "readings of usage": "snapshot", "load": "generate"}
+    methods = {"proofs": "prove", "readings of usage": "snapshot", "load": "generate"}
     methods |= {"logs": "collect_logs", "removal": "close"}
     found = [(phase, deployment, name) for phase, name in methods.items()]
     found += [("warm-up", stage, "warm_up"), ("ingest", ingest, "ingest_slices")]
     if backend == "local":
-        found += [("state of the machine", LocalTestbed, "before_run"), ("pushes", TiersDeployment, "facts")]
-        found += [(phase, TiersDeployment, name) for phase, name in methods.items() if name in vars(TiersDeployment)]
+        found += [("state of the machine", LocalTestbed, "before_run"), ("deploy", LocalTestbed, "deploy")]
+        found += [("pushes", LocalDeployment, "facts")]
     if backend == "kubernetes":
-        found += [("mesh install", MeshInstaller, "install"), ("mesh removal", MeshInstaller, "uninstall")]
+        found += [
+            ("deploy", KubernetesDeployment, "stand_up"),
+            ("mesh install", MeshInstaller, "install"),
+            ("mesh removal", MeshInstaller, "uninstall"),
+        ]
     return found
 
 

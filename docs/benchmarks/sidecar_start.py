@@ -9,7 +9,7 @@ from benchmarks.table import Row, main
 from meshtrial import native
 from meshtrial.design.study import Load, Treatment
 from meshtrial.testbed.local import proc
-from meshtrial.testbed.local.scaleout import deploy
+from meshtrial.testbed.local.testbed import LocalTestbed
 
 GIB = 2.0**30
 LIMIT_S = 30.0
@@ -17,11 +17,12 @@ LIMIT_S = 30.0
 
 def start(replicas: int) -> tuple[float, float, float]:
     """Seconds until all are configured, their CPU seconds until then, their memory in GiB."""
-    made = deploy(Treatment.parse("sidecar+mtls"), Load(200, 10, 2, replicas=replicas), "tiers", {})
+    load = Load(200, replicas, 2, replicas=replicas)
+    made = LocalTestbed().deploy(Treatment.parse("sidecar+mtls"), load, "tiers")
     try:
-        begun = made.told.notes["start"]
-        assert made.fleet is not None
-        memory = sum(filter(None, map(proc.pss_bytes, made.fleet.pids)))
+        begun = made.facts().notes["start"]
+        (batch,) = made.fleet.batches
+        memory = sum(filter(None, map(proc.pss_bytes, batch.pids)))
         return begun["configured_s"], begun["proxies_cpu_s"], memory / GIB
     finally:
         made.close()

@@ -63,7 +63,7 @@ def exercise(treatment: str, folder: Path, load: Load, testbed: LocalTestbed | N
         return Exercised(tuple(proofs), usage, measured, tuple(outputs))
     finally:
         deployment.close()
-        assert not deployment.folder.exists()
+        assert not deployment.fleet.folder.exists()
 
 
 def closed_loop_rps(study: Study, treatment: str, folder: Path, connections: int) -> float:

@@ -19,7 +19,7 @@ from meshtrial.errors import TestbedError, UsageError
 from meshtrial.load import fortio
 from meshtrial.records.store import StudyStore, check_checksums
 from meshtrial.run.measured import carry_out
-from meshtrial.testbed.local import direct, features, observability, proc, sidecar
+from meshtrial.testbed.local import features, proc, proofs, sidecar
 from meshtrial.testbed.local.dataplanes import DataPlane
 from meshtrial.testbed.local.deployment import LocalDeployment
 from meshtrial.testbed.local.testbed import LocalTestbed
@@ -27,7 +27,7 @@ from meshtrial.testbed.local.testbed import LocalTestbed
 LOAD = Load(100, 4, 0.6)
 # For traces of 1 %: 24 spans are expected, and none of so many requests never comes by chance.
 ENOUGH = Load(800, 8, 3)
-FILE_LOG = observability.file_log
+FILE_LOG = features.file_log
 TREATMENTS = [
     "none",
     "relay+delay-200us",
@@ -59,12 +59,13 @@ def test_a_treatment_proves_itself_under_load(name, tmp_path):
 def test_no_proxy_is_proven_not_assumed(tmp_path, monkeypatch):
     """A treatment that is called none but has a sidecar in its path is found out."""
 
-    def disguised(deployment):
-        sidecar.build(deployment)
-        host, port = deployment.target.url.split("/")[2].split(":")
-        deployment.provers[:] = [lambda phase, _: direct.prove_direct(deployment, [(host, int(port))], 0, phase)]
+    def disguised(spec, fleet):
+        started = sidecar.start(spec, fleet)
+        host, port = started.target.url.split("/")[2].split(":")
+        at = [(host, int(port))]
+        return replace(started, provers=[proofs.direct_prover(spec, fleet, "app", at)])
 
-    monkeypatch.setattr("meshtrial.testbed.local.testbed.data_plane", lambda _: DataPlane(disguised))
+    monkeypatch.setattr("meshtrial.testbed.local.testbed.data_plane", lambda *_: DataPlane(disguised))
     assert set(exercise("none", tmp_path, LOAD).failed) == {"no proxy in the path", "no proxy headers"}
 
 
@@ -72,16 +73,16 @@ def test_no_proxy_is_proven_not_assumed(tmp_path, monkeypatch):
     ("name", "break_it", "expected"),
     [
         ("sidecar+mtls+jwt", lambda m: m.setattr(features, "jwt_filters", lambda *_, **__: []), "JWT without a token"),
-        ("sidecar+mtls+observability", lambda m: m.setattr(observability, "SAMPLING_PERCENT", 0.0), "client spans"),
+        ("sidecar+mtls+observability", lambda m: m.setattr(features, "SAMPLING_PERCENT", 0.0), "client spans"),
         (
             "sidecar+access-log",
-            lambda m: m.setattr(observability, "file_log", lambda _, log=FILE_LOG: log(Path("/dev/null"))),
+            lambda m: m.setattr(features, "file_log", lambda _, log=FILE_LOG: log(Path("/dev/null"))),
             "server log lines",
         ),
-        ("sidecar+metrics", lambda m: m.setattr(observability, "SCRAPE_INTERVAL_S", 3600.0), "client scrapes"),
+        ("sidecar+metrics", lambda m: m.setattr(features, "SCRAPE_INTERVAL_S", 3600.0), "client scrapes"),
         (
             "sidecar+tracing",
-            lambda m: m.setattr(observability, "tracer", lambda *_: None),
+            lambda m: m.setattr(features, "tracer", lambda *_: None),
             "exports at the collector",
         ),
         ("sidecar+mtls", lambda m: m.setattr(sidecar.envoy, "tls_context", lambda *_, **__: None), "peer certificate"),
@@ -104,8 +105,8 @@ def test_one_request_in_a_hundred_is_traced_and_the_same_on_both_sides(tmp_path)
 
 @pytest.mark.parametrize("rate", [0.0, 10.0, 100.0])
 def test_another_rate_of_traces_is_found_by_its_proof(rate, tmp_path, monkeypatch):
-    real = observability.tracer
-    monkeypatch.setattr(observability, "tracer", lambda service, _: real(service, rate))
+    real = features.tracer
+    monkeypatch.setattr(features, "tracer", lambda service, _: real(service, rate))
     failed = set(exercise("sidecar+tracing-1pct", tmp_path, ENOUGH).failed)
     assert failed == {"client spans", "server spans"} | ({"exports at the collector"} if rate == 0 else set())
 
@@ -121,10 +122,10 @@ def test_a_policy_that_allows_everything_is_found_by_its_proof(tmp_path, monkeyp
 def test_keys_are_private_and_go_with_the_deployment():
     deployment = LocalTestbed().deploy(Treatment.parse("sidecar+mtls"), LOAD, "echo")
     try:
-        keys = list((deployment.folder / "keys").iterdir())
+        keys = list((deployment.fleet.folder / "keys").iterdir())
         assert keys
         assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in keys)
-        assert stat.S_IMODE((deployment.folder / "keys").stat().st_mode) == 0o700
+        assert stat.S_IMODE((deployment.fleet.folder / "keys").stat().st_mode) == 0o700
     finally:
         deployment.close()
     assert not any(path.exists() for path in keys)
@@ -133,7 +134,7 @@ def test_keys_are_private_and_go_with_the_deployment():
 def test_a_component_that_dies_fails_the_run(tmp_path):
     deployment = LocalTestbed().deploy(Treatment.parse("node-proxy"), LOAD, "echo")
     try:
-        deployment.child("client node proxy").stop()
+        deployment.fleet.child("client node proxy").stop()
         (proof,) = deployment.prove("after", 1)
         assert (proof.name, proof.passed) == ("client node proxy alive", False)
         assert proof.observed.startswith("ended ")
@@ -187,7 +188,7 @@ def test_a_component_that_is_killed_under_load_is_named_with_its_signal(tmp_path
     really = LocalDeployment.generate
 
     def killed_amid(deployment, calls, folder, timeout_s):
-        victim = deployment.child("server sidecar").pid
+        victim = deployment.fleet.child("server sidecar").pid
         with ThreadPoolExecutor(1) as pool:
             killed = pool.submit(kill_once_written, folder, victim)
             try:
@@ -247,15 +248,15 @@ def test_what_stands_idle_is_kept_warm_and_nothing_of_it_stays(tmp_path):
     deployment = LocalTestbed().deploy(Treatment.parse("sidecar"), load, "echo")
     try:
         deployment.keep_warm(fortio.trickle(load))
-        pid = deployment.child("app").pid
+        pid = deployment.fleet.child("app").pid
         before = proc.sample((pid,))[0]
         wait_for(lambda: proc.sample((pid,))[0] > before)
         deployment.keep_warm(None)
-        assert running(deployment.folder, "trickle") == []
+        assert running(deployment.fleet.folder, "trickle") == []
         deployment.keep_warm(fortio.trickle(load))
-        assert len(running(deployment.folder, "trickle")) == 1
+        assert len(running(deployment.fleet.folder, "trickle")) == 1
     finally:
-        folder = deployment.folder
+        folder = deployment.fleet.folder
         deployment.close()
     assert running(folder, "trickle") == []
 

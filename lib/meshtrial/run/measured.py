@@ -240,7 +240,7 @@ class _Run:
         self.proofs += self.deployment.prove("after", self.sent)
         facts = self.deployment.facts()
         self.extra |= {"deploy": {"ready_s": self.deploy_s}} | facts.to_dict()
-        self.responses |= facts.added_responses(self.responses, self.deploy_s)
+        self.responses |= stage.deployment_responses(facts, self.responses, self.deploy_s)
 
     def close(self) -> None:
         """Keep the logs, and remove the deployment where it stands."""

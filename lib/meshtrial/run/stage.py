@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from meshtrial.design.responses import PARTS, REGISTRY
+from meshtrial.design.responses import PARTS, QUANTILES, REGISTRY
 from meshtrial.design.study import Gates, Load
 from meshtrial.load import around, fortio, ingest, obeyed, rising
 from meshtrial.load import gates as load_gates
@@ -20,7 +20,7 @@ from meshtrial.load.generators import GeneratorOutput
 from meshtrial.records import series
 from meshtrial.records.schema import ComponentUsage, GateResult
 from meshtrial.run.during_load import Changing, Restarted, Restarting, Sampler
-from meshtrial.testbed.base import Deployment, MachineUse, Testbed, usage_between
+from meshtrial.testbed.base import Deployment, Facts, MachineUse, Testbed, usage_between
 
 # Below that the busiest second is about the mean.
 _SECONDS_FOR_A_PEAK = 3
@@ -265,6 +265,27 @@ def usage_responses(usage: Iterable[ComponentUsage], requests: float, bytes_each
     known = [value for value in proxies if value is not None]
     if len(known) == len(proxies):
         responses["proxy_largest_memory_bytes"] = float(max(known, default=0))
+    return responses
+
+
+def deployment_responses(facts: Facts, measured: Mapping[str, float], deploy_s: float) -> dict[str, float]:
+    """A deployment's own, those of its readiness, sums over its endpoints, latency beyond its holds.
+
+    Raw latencies of what was ``measured`` stay what they are: a ratio of them would hide under the holds.
+    """
+    responses = {name: float(value) for name, value in facts.responses.items() if name in REGISTRY}
+    if facts.fresh:
+        responses["ready_time_s"] = deploy_s if facts.ready_s is None else facts.ready_s
+    for q in QUANTILES:
+        raw, name = measured.get(f"latency_{q}_s", 0.0), f"latency_beyond_holds_{q}_s"
+        if name in REGISTRY and 0 < facts.hold_s < raw:
+            responses[name] = raw - facts.hold_s
+    for kind in ("cpu_cores", "memory_bytes") if facts.endpoints else ():
+        path, proxies = measured.get(f"path_{kind}"), measured.get(f"data_plane_{kind}")
+        if path is not None:
+            responses[f"total_{kind}"] = path + measured.get(f"control_plane_{kind}", 0.0)
+        if proxies is not None and facts.proxies:
+            responses[f"proxy_{kind}"] = proxies / facts.proxies
     return responses
 
 

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from meshtrial.design.responses import QUANTILES, REGISTRY
 from meshtrial.design.study import Load, Study, Treatment
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
 from meshtrial.load.obeyed import Taken
@@ -47,26 +46,6 @@ class Facts:
         """Plain data, ready for JSON."""
         sizes = {"hold_s": self.hold_s, "endpoints": self.endpoints, "proxies": self.proxies} if self.endpoints else {}
         return {**sizes, **({"responses": self.responses} if self.responses else {}), **self.notes}
-
-    def added_responses(self, measured: Mapping[str, float], deploy_s: float) -> dict[str, float]:
-        """Its own, those of its readiness, sums over its endpoints, latency beyond its holds.
-
-        Raw latencies of what was ``measured`` stay what they are: a ratio of them would hide under the holds.
-        """
-        responses = {name: float(value) for name, value in self.responses.items() if name in REGISTRY}
-        if self.fresh:
-            responses["ready_time_s"] = deploy_s if self.ready_s is None else self.ready_s
-        for q in QUANTILES:
-            raw, name = measured.get(f"latency_{q}_s", 0.0), f"latency_beyond_holds_{q}_s"
-            if name in REGISTRY and 0 < self.hold_s < raw:
-                responses[name] = raw - self.hold_s
-        for kind in ("cpu_cores", "memory_bytes") if self.endpoints else ():
-            path, proxies = measured.get(f"path_{kind}"), measured.get(f"data_plane_{kind}")
-            if path is not None:
-                responses[f"total_{kind}"] = path + measured.get(f"control_plane_{kind}", 0.0)
-            if proxies is not None and self.proxies:
-                responses[f"proxy_{kind}"] = proxies / self.proxies
-        return responses
 
 
 class Deployment(Protocol):

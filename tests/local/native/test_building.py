@@ -13,9 +13,9 @@ pytestmark = [pytest.mark.local, pytest.mark.timeout(300)]
 _BUILD = """
 import sys
 from pathlib import Path
-from meshtrial.native import places
+from meshtrial import paths
 from meshtrial.native.__main__ import main
-places.CHECKOUT = Path(sys.argv[1])
+paths.CHECKOUT = Path(sys.argv[1])
 sys.exit(main(["build"]))
 """
 

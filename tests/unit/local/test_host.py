@@ -1,10 +1,18 @@
-"""What is recorded of a machine: how its idle cores are driven too, where the kernel says it."""
+"""What is recorded of a machine, and its state before a run: asked of the machine itself, and never how fast it is."""
 
+import threading
 from pathlib import Path
 
 import pytest
+from building import built
+from refused import refused
 
+from meshtrial.design.responses import REGISTRY
+from meshtrial.errors import MissingToolError, UsageError
 from meshtrial.testbed.local import host
+from meshtrial.testbed.local.testbed import LocalTestbed
+
+pytestmark = pytest.mark.linux
 
 
 def kernel_says(monkeypatch: pytest.MonkeyPatch, files: dict[str, str]) -> None:
@@ -21,7 +29,6 @@ def kernel_says(monkeypatch: pytest.MonkeyPatch, files: dict[str, str]) -> None:
     monkeypatch.setattr(Path, "read_text", read_text)
 
 
-@pytest.mark.linux
 def test_how_idle_cores_are_driven(monkeypatch):
     cpuidle = "/sys/devices/system/cpu/cpuidle"
     said = {f"{cpuidle}/current_driver": "intel_idle\n", f"{cpuidle}/current_governor_ro": "menu\n"}
@@ -30,8 +37,59 @@ def test_how_idle_cores_are_driven(monkeypatch):
     assert (found["cpu_idle"], found["halt_polling_ns"]) == ("driver intel_idle, governor menu", 200000)
 
 
-@pytest.mark.linux
 def test_a_kernel_that_says_nothing(monkeypatch):
     kernel_says(monkeypatch, {})
     found = host.describe()
     assert (found["cpu_idle"], found["cpu_governor"], found["halt_polling_ns"]) == ("not reported", "not reported", 0)
+
+
+def held(device: Path) -> bool:
+    return any(found.resolve() == device for found in Path("/proc/self/fd").iterdir())
+
+
+@pytest.fixture
+def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "cpu_dma_latency"
+    path.touch()
+    monkeypatch.setattr(host, "DEVICE", path)
+    return path
+
+
+def test_a_look_gives_responses_that_are_registered_and_leaves_the_timers_as_they_were():
+    slack = Path(f"/proc/{threading.get_native_id()}/timerslack_ns")
+    before = slack.read_text()
+    found = host.look()
+    assert found.keys() == {"idle_before", "wakeup_s", "spin_s"} <= REGISTRY.keys()
+    assert 0 <= found["idle_before"] <= 1
+    assert min(found["wakeup_s"], found["spin_s"]) > 0
+    assert slack.read_text() == before
+
+
+def test_a_plan_holds_the_cores_awake_from_its_first_run_to_its_end(device: Path):
+    bed = LocalTestbed({"parameters": {"keep_awake": True}})
+    assert bed.environment()["keep_awake"] is True
+    assert not held(device)
+    bed.before_run()
+    bed.before_run()
+    assert held(device)
+    assert device.read_bytes() == bytes(4)  # 0 µs
+    bed.close()
+    bed.close()
+    assert not held(device)
+
+
+def test_nothing_is_held_unless_it_was_asked_for(device: Path):
+    bed = LocalTestbed()
+    bed.before_run()
+    assert not held(device)
+    assert bed.environment()["keep_awake"] is False
+
+
+def test_where_it_is_not_permitted_a_study_is_refused_before_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(host, "DEVICE", tmp_path / "absent")
+    with refused(MissingToolError, names=["keep_awake", str(tmp_path / "absent")]):
+        host.Awake()
+    (problem,) = LocalTestbed({"parameters": {"keep_awake": True}}).preflight(built("ambient_vs_no_mesh"))
+    assert "keep_awake" in problem
+    with refused(UsageError, names=["keep_awake", "cluster"]):
+        built("mesh_comparison", backend="kubernetes", treatments="none,istio", keep_awake=True)

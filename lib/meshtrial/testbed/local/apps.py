@@ -87,7 +87,7 @@ APPS: dict[str, App] = {
         App("counter-api", _counter, "/counter", _native("counter-api"), ("http1", "h2")),
         App("details", _details, "/details/0", _ruby_versions, threads_end=True),
         App("details-nodelay", _details_nodelay, "/details/0", _ruby_versions, threads_end=True),
-        App("tiers", fortio_server, "/", _native("fortio")),  # three of them: see the package scaleout
+        App("tiers", fortio_server, "/", _native("fortio")),  # three of them: see tiers.py
     )
 }
 

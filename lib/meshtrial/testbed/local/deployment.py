@@ -1,35 +1,73 @@
-"""One fresh deployment on this machine: its folder, its addresses, its children, its proofs."""
+"""One fresh deployment on this machine: what it is to be, what its data plane started, and its proofs."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import secrets
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from meshtrial import native
 from meshtrial.design.study import Load, Treatment
-from meshtrial.envoy.bootstrap import Json, Proxy
 from meshtrial.errors import MeshtrialError, TestbedError
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
 from meshtrial.load.obeyed import Taken
 from meshtrial.records.schema import ComponentUsage, Proof
-from meshtrial.temporary import PrivateFolder
 from meshtrial.testbed.base import Facts
-from meshtrial.testbed.local import apps, proc
+from meshtrial.testbed.local.apps import App
+from meshtrial.testbed.local.fleet import Fleet, host_port, numbered
 from meshtrial.testbed.local.generator import run_generators
-from meshtrial.testbed.local.processes import Child, stop_all
-from meshtrial.testbed.local.sockets import Endpoint, free_ports, wait_listening
-from meshtrial.testbed.local.versions import Version, merged
+from meshtrial.testbed.local.processes import Child
+from meshtrial.testbed.local.sockets import Endpoint, free_ports
+from meshtrial.testbed.local.versions import Version
 
-# What a restart of a part means here.
-RESTARTED_ROLES = {"app": "app", "proxies": "data plane"}
-# Beside the logs of what did not come up, or ended early.
-_STATES = "failed-components.txt"
-_LONGEST_LOG = 1 << 20  # characters
+# Called with the phase, "before" or "after" the load, and the requests that were sent since "before".
 Prover = Callable[[str, int], Sequence[Proof]]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a deployment is to be."""
+
+    treatment: Treatment
+    load: Load
+    app: App
+    options: Mapping[str, Any] = field(default_factory=dict)  # the study's parameters
+    version: Version | None = None  # of the proxies; None for the usual Envoy
+
+    def start_app(self, fleet: Fleet, copy: int = 0, more: Sequence[str] = ()) -> tuple[Endpoint, ...]:
+        """Start one copy of the application, counted from 0, with more arguments; the endpoint of each protocol."""
+        fleet.versions.update(self.app.versions())
+        address = fleet.new_address()
+        http_port, grpc_port = free_ports(address, 2)
+        endpoints = tuple((address, grpc_port if p == "grpc" else http_port) for p in self.load.protocols)
+        argv = self.app.command(address, http_port, grpc_port)
+        if self.load.echoes and self.app.tcp_command is not None:
+            argv = self.app.tcp_command(address, http_port)
+        fleet.start(numbered("app", copy), "app", (*argv, *more), endpoints, threads_end=self.app.threads_end)
+        return endpoints
+
+    def start_apps(self, fleet: Fleet) -> tuple[tuple[Endpoint, ...], ...]:
+        """Start every copy; the endpoints of each."""
+        return tuple(self.start_app(fleet, copy) for copy in range(self.load.replicas))
+
+    def target(
+        self,
+        entries: Sequence[Endpoint],
+        headers: Sequence[tuple[str, str]] = (),
+        copies: Sequence[Sequence[Endpoint]] = (),
+    ) -> Target:
+        """What the generators call: one entry for each protocol, or one that takes them all; and further copies."""
+        grpc = host_port(entries[-1]) if self.load.protocol == "mixed" else ""
+        first, *others = (self._url(of) for of in (entries, *copies))
+        return Target(first, tuple(headers), grpc, tuple(others)).asking(self.load.response_bytes)
+
+    def _url(self, entries: Sequence[Endpoint]) -> str:
+        if self.load.protocols == ("grpc",):
+            return host_port(entries[-1])
+        if self.load.echoes:
+            return f"tcp://{host_port(entries[0])}"
+        return f"http://{host_port(entries[0])}{self.app.path}"
 
 
 class Changer(Protocol):
@@ -45,256 +83,72 @@ class Changer(Protocol):
         """Change something that no request meets."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Component:
-    """A process that is watched, and what it takes to start it again at the same addresses."""
+@dataclass(frozen=True)
+class Started:
+    """A data plane whose processes serve: what is called, how it is proven, what can be changed, what it tells."""
 
-    child: Child
-    watched: proc.Watched
-    listens: tuple[Endpoint, ...]
-    proxy: Proxy | None = None
-
-
-def numbered(name: str, copy: int) -> str:
-    """The name of a component of which there may be several: ``app``, ``app 2``."""
-    return f"{name} {copy + 1}" if copy else name
+    target: Target
+    provers: Sequence[Prover]
+    changer: Changer | None = None
+    facts: Callable[[], Facts] = Facts  # asked when the load is over
 
 
 class LocalDeployment:
-    """What one run stands on. Data planes and features add their parts to it; ``close`` removes them all.
+    """What one run stands on. ``start`` starts its data plane; on failure nothing is left.
 
-    ``app`` is taken unless the treatment carries one of its own; ``options`` are the study's parameters, for features
-    that have some; without a ``version`` it is the usual Envoy.
+    The error then carries what its components wrote.
     """
 
-    def __init__(
-        self,
-        treatment: Treatment,
-        load: Load,
-        app: str,
-        options: Mapping[str, Any] | None = None,
-        version: Version | None = None,
-    ) -> None:
-        self.treatment = treatment
-        self.load = load
-        self.options = options or {}
-        self.app = apps.app(treatment.app or app)
-        self.version = version
-        self._private = PrivateFolder("meshtrial-run-")  # bootstraps, keys, logs
-        self.folder = self._private.path
-        self.target = Target("")
-        self.versions: dict[str, str] = {}
-        self.provers: list[Prover] = []
-        self.told = Facts()
-        self.changer: Changer | None = None
-        self.closers: list[Callable[[], None]] = []
-        # All that have been started: also one that never came to serve, and those that nobody watches.
-        self.children: list[Child] = []
-        self._components: list[Component] = []
-        # A loopback network of its own (127.x.y.0/24), so that two deployments never meet on a port.
-        self._network = f"127.{secrets.randbelow(200) + 20}.{secrets.randbelow(254) + 1}"
-        self._hosts = 0
+    def __init__(self, spec: Spec, start: Callable[[Spec, Fleet], Started]) -> None:
+        self.spec = spec
+        self.fleet = Fleet(spec.version)
         self._trickle: Child | None = None
-
-    def stand_up(self, build: Callable[[Self], None]) -> None:
-        """Build it of its parts; on failure nothing of it is left, and the error carries what its components wrote."""
         try:
-            build(self)
+            self.started = start(spec, self.fleet)
         except BaseException as error:
             if isinstance(error, MeshtrialError):
-                error.evidence = {**self._last_words(), **error.evidence}
+                error.evidence = {**self.fleet.last_words(), **error.evidence}
             self.close()
             raise
 
-    def _last_words(self) -> dict[str, str]:
-        """File name to text: what became of every component, and the end of its output."""
-        texts = {_STATES: self._states()} if self.children else {}
-        for child in self.children:
-            if text := child.said():
-                texts[f"failed-{child.log.name}"] = text[-_LONGEST_LOG:]
-        return texts
-
-    def _states(self) -> str:
-        return "".join(f"{child.name}: {child.state()}\n" for child in self.children)
-
-    def new_address(self) -> str:
-        """Another loopback address that nothing else of this deployment uses."""
-        self._hosts += 1
-        return f"{self._network}.{self._hosts}"
-
-    def new_endpoint(self) -> Endpoint:
-        """A fresh address with a free port."""
-        address = self.new_address()
-        (port,) = free_ports(address)
-        return address, port
-
-    def spawn(
-        self,
-        name: str,
-        role: str,
-        argv: Sequence[str],
-        listens: Sequence[Endpoint],
-        *,
-        threads_end: bool = False,
-        proxy: Proxy | None = None,
-    ) -> Child:
-        """Start a component and wait until it listens; it is watched and stopped with the deployment."""
-        child = Child(name, argv, self.folder / f"{name.replace(' ', '-')}.log", self.folder)
-        self.children.append(child)
-        wait_listening(child, listens)
-        watched = proc.Watched(name, role, (child.pid,), threads_end)
-        self._components.append(Component(child, watched, tuple(listens), proxy))
-        return child
-
-    def spawn_proxy(self, proxy: Proxy, role: str = "data plane") -> Child:
-        """Start an Envoy with its bootstrap."""
-        envoy = self._versioned(proxy) or native.find("envoy")
-        argv = proxy.command(envoy, self.folder)
-        listens = [proxy.admin]
-        for made in proxy.listeners:
-            where = made["address"]["socket_address"]
-            listens.append((where["address"], where["port_value"]))
-        return self.spawn(proxy.name, role, argv, listens, proxy=proxy)
-
-    def _versioned(self, proxy: Proxy) -> Path | None:
-        """Make a proxy the treatment's version; its program, None for the usual one."""
-        version = self.version
-        if version is None or version.envoy is None:
-            self.note_version("envoy")
-        if version is None:
-            return None
-        self.versions[f"version {version.name}"] = version.described()
-        proxy.flags = (*proxy.flags, *map(str, version.flags))
-        proxy.changed = functools.partial(merged, change=version.bootstrap)
-        self.provers.append(lambda phase, _: [version.prove(self.child(proxy.name).pid, proxy.name, phase)])
-        return version.envoy
+    @property
+    def target(self) -> Target:
+        """What the generators call."""
+        return self.started.target
 
     @property
-    def http_filters(self) -> list[Json]:
-        """Filters that the treatment's version adds to the server's sidecar."""
-        return list(self.version.http_filters) if self.version else []
-
-    def spawn_app(self, copy: int = 0, more: Sequence[str] = ()) -> tuple[Endpoint, ...]:
-        """Start one copy of the application, counted from 0, with more arguments; the endpoint of each protocol."""
-        self.versions.update(self.app.versions())
-        address = self.new_address()
-        http_port, grpc_port = free_ports(address, 2)
-        endpoints = tuple((address, grpc_port if p == "grpc" else http_port) for p in self.load.protocols)
-        argv = self.app.command(address, http_port, grpc_port)
-        if self.load.echoes and self.app.tcp_command is not None:
-            argv = self.app.tcp_command(address, http_port)
-        self.spawn(numbered("app", copy), "app", (*argv, *more), endpoints, threads_end=self.app.threads_end)
-        return endpoints
-
-    def spawn_apps(self) -> tuple[tuple[Endpoint, ...], ...]:
-        """Start every copy; the endpoints of each."""
-        return tuple(self.spawn_app(copy) for copy in range(self.load.replicas))
-
-    def set_target(
-        self,
-        entries: Sequence[Endpoint],
-        headers: tuple[tuple[str, str], ...] = (),
-        copies: Sequence[Sequence[Endpoint]] = (),
-    ) -> None:
-        """Say what the generators call: one entry for each protocol, or one that takes them all; and further copies."""
-        grpc = "{}:{}".format(*entries[-1])
-        first, *others = (self._url(of) for of in (entries, *copies))
-        target = Target(first, headers, grpc if self.load.protocol == "mixed" else "", tuple(others))
-        self.target = target.asking(self.load.response_bytes)
-
-    def _url(self, entries: Sequence[Endpoint]) -> str:
-        if self.load.protocols == ("grpc",):
-            return "{}:{}".format(*entries[-1])
-        if self.load.echoes:
-            return "tcp://{}:{}".format(*entries[0])
-        return "http://{}:{}{}".format(*entries[0], self.app.path)
-
-    def note_version(self, binary: str) -> None:
-        """Record the version of a binary that takes part."""
-        if binary not in self.versions:
-            self.versions[binary] = native.version(binary)
-
-    def child(self, name: str) -> Child:
-        """A component's process."""
-        return next(child for child in self.children if child.name == name)
-
-    @property
-    def watched(self) -> Sequence[proc.Watched]:
-        """The components whose usage is read, each with its processes."""
-        return tuple(component.watched for component in self._components)
+    def versions(self) -> Mapping[str, str]:
+        """Versions of everything that takes part, by name."""
+        return self.fleet.versions
 
     def prove(self, phase: str, requests: int) -> tuple[Proof, ...]:
-        """Run every proof of the data plane and its features; where a component has ended, that alone is the reason."""
-        if ended := self._ended(phase):
+        """Run every proof of the data plane; where a component has ended, that alone is the reason."""
+        if ended := self.fleet.ended(phase):
             return ended
         try:
-            proofs = tuple(proof for prover in self.provers for proof in prover(phase, requests))
+            proofs = [proof for prover in self.started.provers for proof in prover(phase, requests)]
         except TestbedError:
-            if ended := self._ended(phase):
+            if ended := self.fleet.ended(phase):
                 return ended
             raise
-        return (*proofs, *self._ended(phase), *self._paused(phase))
-
-    def _ended(self, phase: str) -> tuple[Proof, ...]:
-        return tuple(
-            Proof(f"{child.name} alive", phase, False, "running", f"{child.state()}: {child.why()}")
-            for child in self.children
-            if not child.alive()
-        )
-
-    def _paused(self, phase: str) -> tuple[Proof, ...]:
-        """What somebody stopped for a while was slow for a reason that is not the treatment."""
-        seen = "stopped and continued by a signal"
-        return tuple(
-            Proof(f"{child.name} ran on", phase, False, "never stopped", seen)
-            for child in self.children
-            if child.paused()
-        )
+        fleet = self.fleet
+        return (*proofs, *fleet.prove_versions(phase), *fleet.ended(phase), *fleet.paused(phase))
 
     def snapshot(self) -> Mapping[str, ComponentUsage]:
         """Cumulative counters of every component."""
-        return {watched.component: proc.with_memory(proc.counters(watched), watched.pids) for watched in self.watched}
+        return self.fleet.snapshot()
 
     def sample(self) -> Mapping[str, tuple[float, int | None]]:
         """CPU seconds so far and resident bytes of every component."""
-        samples = {}
-        for watched in self.watched:
-            cpu_s, memory_bytes = proc.sample(watched.pids)
-            samples[watched.component] = (watched.ended_cpu_s + cpu_s, memory_bytes)
-        return samples
+        return self.fleet.sample()
 
     def restart(self, part: str) -> tuple[Proof, ...]:
-        """Stop the processes of a part and start them again at the same addresses, one after another.
-
-        TestbedError when the part has no process here, or one does not come back.
-        """
-        role = RESTARTED_ROLES.get(part)
-        which = [number for number, component in enumerate(self._components) if component.watched.role == role]
-        if not which:
-            raise TestbedError(f"treatment {self.treatment.name}: there is no process of {part} to restart")
-        return tuple(map(self._again, which))
-
-    def _again(self, number: int) -> Proof:
-        component = self._components[number]
-        old, before = component.child, component.watched
-        cpu_s, switches = old.end()
-        new = self.children[self.children.index(old)] = old.again()
-        watched = dataclasses.replace(
-            before,
-            pids=(new.pid,),
-            ended_cpu_s=before.ended_cpu_s + cpu_s,
-            ended_switches=before.ended_switches + switches,
-        )
-        self._components[number] = dataclasses.replace(component, child=new, watched=watched)
-        if component.proxy is not None:
-            component.proxy.starts += 1
-        wait_listening(new, component.listens)
-        seen = f"process {old.pid} ended, {new.pid} listens"
-        return Proof(f"{old.name} restarted", "during", not old.alive() and new.alive(), "another process", seen)
+        """Stop the processes of a part and start them again at the same addresses, one after another."""
+        return self.fleet.restart(part)
 
     def changes(self) -> tuple[str, ...]:
         """What its data plane can change under load."""
-        return () if self.changer is None else self.changer.changes()
+        return () if self.started.changer is None else self.started.changer.changes()
 
     def change(self, change: str, on: bool) -> Taken:
         """Change it away from how it was deployed, or back."""
@@ -306,13 +160,13 @@ class LocalDeployment:
 
     @property
     def _changer(self) -> Changer:
-        if self.changer is None:
-            raise TestbedError(f"treatment {self.treatment.name}: there is nothing that could be changed under load")
-        return self.changer
+        if self.started.changer is None:
+            raise TestbedError(f"treatment {self.spec.treatment.name}: there is nothing to change under load")
+        return self.started.changer
 
     def generate(self, calls: Sequence[GeneratorCall], folder: Path, timeout_s: float) -> tuple[GeneratorOutput, ...]:
         """Run the load generators to their end."""
-        self.note_version("fortio")
+        self.fleet.note_version("fortio")
         return run_generators(calls, self.target, folder, timeout_s)
 
     def keep_warm(self, call: GeneratorCall | None) -> None:
@@ -322,30 +176,19 @@ class LocalDeployment:
             self._trickle = None
         if call is not None:
             argv = (str(native.find("fortio")), "load", *call.arguments, *self.target.arguments(call))
-            self._trickle = Child(call.name, argv, self.folder / f"{call.name}.txt", self.folder)
+            self._trickle = Child(call.name, argv, self.fleet.folder / f"{call.name}.txt", self.fleet.folder)
 
     def facts(self) -> Facts:
-        """What the parts told."""
-        return self.told
+        """What its data plane tells; nothing where a process has ended, of which the proofs tell."""
+        return Facts() if self.fleet.ended("after") else self.started.facts()
 
     def collect_logs(self, folder: Path) -> None:
-        """Copy the components' logs; keys and bootstraps stay behind and are removed.
-
-        Where one has ended, what became of each is written beside them.
-        """
-        if not all(child.alive() for child in self.children):
-            (folder / _STATES).write_text(self._states())
-        for child in self.children:
-            if text := child.said():
-                (folder / child.log.name).write_text(text)
+        """Copy the components' logs."""
+        self.fleet.collect_logs(folder)
 
     def close(self) -> None:
-        """Stop every child and remove the folder."""
+        """Stop every process and remove the folder."""
         try:
-            for closer in reversed(self.closers):
-                closer()
-        finally:
             self.keep_warm(None)
-            # Proxies first in the list stop together with the app: one grace period for all.
-            stop_all(self.children)
-            self._private.close()
+        finally:
+            self.fleet.close()

@@ -1,4 +1,4 @@
-"""The Envoy sidecar pair, and how its features hook in; or one of the two alone.
+"""The Envoy sidecar pair with its features, or one of the two alone.
 
 Between the sidecars HTTP/2 is spoken with and without TLS, so that the contrast between the two treatments is
 TLS and nothing else.
@@ -13,12 +13,11 @@ from meshtrial.envoy import bootstrap as envoy
 from meshtrial.envoy.bootstrap import Json, Proxy
 from meshtrial.errors import UsageError
 from meshtrial.records.schema import Proof
-from meshtrial.testbed.local import balance, observability, wire
-from meshtrial.testbed.local.deployment import LocalDeployment, numbered
-from meshtrial.testbed.local.direct import prove_own
-from meshtrial.testbed.local.features import FEATURES
-from meshtrial.testbed.local.pair import Pair
-from meshtrial.testbed.local.proofs import counter_prover, make_keys, prove_mtls
+from meshtrial.testbed.local import features, wire
+from meshtrial.testbed.local.deployment import Prover, Spec, Started
+from meshtrial.testbed.local.features import FEATURES, Addition, Pair, joined
+from meshtrial.testbed.local.fleet import Fleet, numbered
+from meshtrial.testbed.local.proofs import counter_prover, prove_own, share_prover, turns_prover
 from meshtrial.testbed.local.sockets import Endpoint
 
 ALONE = ("client-only", "server-only")
@@ -26,52 +25,6 @@ _LACKING = {
     "client-only": ("mtls", "jwt", "jwt-cache", "opa", "opa-log", "least-request"),
     "server-only": ("mtls", "least-request"),
 }
-
-
-def build(deployment: LocalDeployment) -> None:
-    """Build the sidecars with the treatment's features."""
-    apps = deployment.spawn_apps()
-    with_client, with_server = (not deployment.treatment.has(other) for other in reversed(ALONE))
-    copies = range(len(apps)) if with_server else range(0)
-    wires = [deployment.new_endpoint() for _ in copies]
-    pair = Pair(
-        clients=[Proxy("client sidecar", deployment.new_endpoint())] if with_client else [],
-        servers=[Proxy(numbered("server sidecar", copy), deployment.new_endpoint()) for copy in copies],
-        entry=deployment.new_endpoint() if with_client else wires[0],
-        wires=wires,
-        apps=apps,
-    )
-    client_tls = server_tls = None
-    if deployment.treatment.has("mtls"):
-        keys = make_keys(deployment)
-        client_tls = envoy.tls_context(keys.client, keys.server.spiffe, server=False)
-        server_tls = envoy.tls_context(keys.server, keys.client.spiffe, server=True)
-        pair.provers.append(lambda phase, _: [proof for at in pair.wires for proof in prove_mtls(keys, at, phase)])
-    else:
-        pair.provers.append(lambda phase, _: _prove_plain(pair, phase))
-    for feature in deployment.treatment.features:
-        if feature not in ("mtls", *ALONE):
-            FEATURES[feature](deployment, pair)
-    pair.inbound_filters += deployment.http_filters
-    _assemble_servers(deployment, pair, server_tls)
-    _assemble_client(deployment, pair, client_tls)
-    for proxy in (*pair.servers, *pair.clients):
-        deployment.spawn_proxy(proxy)
-    others = [] if with_client else [[at] for at in wires[1:]]
-    deployment.set_target([pair.entry], tuple(pair.headers), copies=others)
-    counters = {
-        f"requests through the {side} sidecar": (proxies, [f"http.{way}.downstream_rq_total"])
-        for side, way, proxies in (("client", "outbound", pair.clients), ("server", "inbound", pair.servers))
-        if proxies
-    }
-    if len(apps) > 1:
-        deployment.provers.append(balance.share_prover(pair.servers))
-        if with_client and not deployment.treatment.has("least-request"):
-            deployment.provers.append(balance.turns_prover(deployment, pair, in_turn=True))
-    if not with_server:
-        behind = "behind the client's sidecar"
-        pair.provers.append(lambda phase, _: [prove_own(deployment, "no proxy at the server", behind, apps[0], phase)])
-    deployment.provers += [*pair.provers, counter_prover(counters, per_request=1)]
 
 
 def check(treatment: Treatment, load: Load) -> None:
@@ -89,47 +42,99 @@ def check(treatment: Treatment, load: Load) -> None:
             raise UsageError(f"treatment {treatment.name}: {wanted} needs the sidecar that {name} leaves out")
     if treatment.has("client-only") and load.replicas > 1:
         raise UsageError(f"treatment {treatment.name}: copies are told apart by their own sidecars; leave replicas out")
-    observability.check(treatment, load)
-    if treatment.has("least-request") and load.replicas < 2:
-        raise UsageError(
-            f"treatment {treatment.name}: one copy of the app leaves nothing to balance; set replicas to 2 or more"
-        )
+    features.check(treatment, load)
 
 
-def _assemble_servers(deployment: LocalDeployment, pair: Pair, tls: Json | None) -> None:
-    for server, wire_of_copy, apps in zip(pair.servers, pair.wires, pair.apps, strict=False):
-        names = _app_clusters(deployment, server, apps)
-        inbound = envoy.http_manager(
-            "inbound",
-            *names,
-            http_filters=pair.inbound_filters,
-            access_log=pair.access_logs[server.name],
-            tracing=pair.tracing.get(server.name),
-        )
-        server.listeners.append(envoy.listener("inbound", *wire_of_copy, [inbound], tls))
-
-
-def _assemble_client(deployment: LocalDeployment, pair: Pair, tls: Json | None) -> None:
+def start(spec: Spec, fleet: Fleet) -> Started:
+    """The application behind its sidecars, with what the treatment's features add to them."""
+    pair = _laid_out(spec, fleet)
+    added = joined([add(pair) for name in spec.treatment.features for add in FEATURES.get(name, ())])
+    for _, proxy in pair.sidecars:
+        proxy.clusters += added.clusters
+        proxy.flags += tuple(added.flags)
+    for server, at, apps in zip(pair.servers, pair.wires, pair.apps, strict=False):
+        _add_inbound(pair, server, at, apps, added)
     for client in pair.clients:
-        if pair.wires:
-            first, *others = pair.wires
-            onward: Sequence[str] = ("server",)
-            client.clusters.append(envoy.cluster("server", *first, *others, http2=True, tls=tls, policy=pair.policy))
-        else:
-            onward = _app_clusters(deployment, client, pair.apps[0])
-        outbound = envoy.http_manager(
-            "outbound", *onward, access_log=pair.access_logs[client.name], tracing=pair.tracing.get(client.name)
-        )
-        client.listeners.append(envoy.listener("outbound", *pair.entry, [outbound]))
+        _add_outbound(pair, client, added)
+    for proxy in (*pair.servers, *pair.clients):
+        fleet.start_proxy(proxy)
+    others = [] if pair.clients else [[at] for at in pair.wires[1:]]
+    return Started(spec.target([pair.entry], pair.headers, others), _provers(pair, added))
 
 
-def _app_clusters(deployment: LocalDeployment, proxy: Proxy, apps: Sequence[Endpoint]) -> Sequence[str]:
+def _laid_out(spec: Spec, fleet: Fleet) -> Pair:
+    """The application, and its sidecars before they are configured."""
+    apps = spec.start_apps(fleet)
+    with_client, with_server = (not spec.treatment.has(other) for other in reversed(ALONE))
+    copies = range(len(apps)) if with_server else range(0)
+    wires = [fleet.new_endpoint() for _ in copies]
+    return Pair(
+        spec,
+        fleet,
+        clients=[Proxy("client sidecar", fleet.new_endpoint())] if with_client else [],
+        servers=[Proxy(numbered("server sidecar", copy), fleet.new_endpoint()) for copy in copies],
+        entry=fleet.new_endpoint() if with_client else wires[0],
+        wires=wires,
+        apps=apps,
+    )
+
+
+def _add_inbound(pair: Pair, server: Proxy, at: Endpoint, apps: Sequence[Endpoint], added: Addition) -> None:
+    version = pair.spec.version
+    server.clusters += added.server_clusters
+    inbound = envoy.http_manager(
+        "inbound",
+        *_app_clusters(pair, server, apps),
+        http_filters=[*added.filters, *(version.http_filters if version else ())],
+        **_telemetry(server, added),
+    )
+    server.listeners.append(envoy.listener("inbound", *at, [inbound], added.tls[1]))
+
+
+def _add_outbound(pair: Pair, client: Proxy, added: Addition) -> None:
+    if pair.wires:
+        first, *others = pair.wires
+        names: Sequence[str] = ("server",)
+        onward = envoy.cluster("server", *first, *others, http2=True, tls=added.tls[0], policy=added.policy)
+        client.clusters.append(onward)
+    else:
+        names = _app_clusters(pair, client, pair.apps[0])
+    outbound = envoy.http_manager("outbound", *names, **_telemetry(client, added))
+    client.listeners.append(envoy.listener("outbound", *pair.entry, [outbound]))
+
+
+def _telemetry(proxy: Proxy, added: Addition) -> Json:
+    logs = [log for name, log in added.access_logs.items() if name == proxy.name]
+    return {"access_log": logs, "tracing": added.tracing.get(proxy.name)}
+
+
+def _app_clusters(pair: Pair, proxy: Proxy, apps: Sequence[Endpoint]) -> Sequence[str]:
     """Clusters of a copy of the application, one a protocol; it is called as the client calls: gRPC stays HTTP/2."""
-    protocols = deployment.load.protocols
+    protocols = pair.spec.load.protocols
     names = ("app", "app-grpc")[: len(protocols)]
     for name, protocol, endpoint in zip(names, protocols, apps, strict=True):
         proxy.clusters.append(envoy.cluster(name, *endpoint, http2=protocol in ("grpc", "h2")))
     return names
+
+
+def _provers(pair: Pair, added: Addition) -> list[Prover]:
+    """Of the pair, of what was added, and at last of the requests: those of the proofs before must not count."""
+    provers: list[Prover] = []
+    if len(pair.apps) > 1:
+        provers.append(share_prover(pair.servers))
+        if pair.clients and not pair.spec.treatment.has("least-request"):
+            provers.append(turns_prover(pair.servers, lambda: pair.ask(pair.headers), in_turn=True))
+    if not pair.spec.treatment.has("mtls"):
+        provers.append(lambda phase, _: _prove_plain(pair, phase))
+    if not pair.servers:
+        name, behind = "no proxy at the server", "behind the client's sidecar"
+        provers.append(lambda phase, _: [prove_own(pair.fleet, "app", name, behind, pair.apps[0], phase)])
+    ways = {"client": "outbound", "server": "inbound"}
+    counters = {
+        f"requests through the {side} sidecar": (proxies, [f"http.{ways[side]}.downstream_rq_total"])
+        for side, proxies in pair.sides.items()
+    }
+    return [*provers, *added.provers, counter_prover(counters, per_request=1)]
 
 
 def _prove_plain(pair: Pair, phase: str) -> list[Proof]:

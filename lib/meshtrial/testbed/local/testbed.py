@@ -13,9 +13,9 @@ from meshtrial import native
 from meshtrial.design.study import Load, Study, Treatment
 from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.testbed.base import Block, MachineUse
-from meshtrial.testbed.local import apps, host, others, proc, scaleout, versions, wakefulness
+from meshtrial.testbed.local import apps, host, others, proc, resources, tiers, versions
 from meshtrial.testbed.local.dataplanes import check, data_plane, tools_of
-from meshtrial.testbed.local.deployment import LocalDeployment
+from meshtrial.testbed.local.deployment import LocalDeployment, Spec
 
 
 def _missing(*asked: Callable[[], object]) -> tuple[str, ...]:
@@ -30,7 +30,7 @@ def _missing(*asked: Callable[[], object]) -> tuple[str, ...]:
 
 
 def _wakeable() -> None:
-    wakefulness.Awake().close()
+    host.Awake().close()
 
 
 def _unavailable(tools: Collection[str]) -> tuple[str, ...]:
@@ -47,7 +47,7 @@ class LocalTestbed:
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         self._options: Mapping[str, Any] = (options or {}).get("parameters", {})
-        self._awake: wakefulness.Awake | None = None
+        self._awake: host.Awake | None = None
 
     def recover(self, study: Study, tell: Callable[[str], None]) -> None:
         """Nothing: processes end with the session that started them."""
@@ -56,27 +56,19 @@ class LocalTestbed:
         """Say what is missing for this study, one line each."""
         if problems := _missing(host.require, *([_wakeable] if self._options.get("keep_awake") else [])):
             return problems
-        if study.app == scaleout.APP:
-            for treatment in study.treatments:
-                if treatment.version:
-                    raise UsageError(
-                        f"treatment {treatment.name}: the sidecars of the app {study.app} have no versions"
-                    )
-            return (*scaleout.problems(study), *_unavailable({"fortio", "envoy", "xds-server"}))
+        lacking = resources.problems(study) if study.app == tiers.APP else ()
         called = [apps.app(name) for name in sorted({treatment.app or study.app for treatment in study.treatments})]
         for app, load in itertools.product(called, study.loads):
             if not set(load.protocols) <= set(app.protocols):
                 speaks = ", ".join(app.protocols)
                 raise UsageError(f"protocol = {load.protocol!r}: the app {app.name} speaks {speaks}")
+        for treatment, load in itertools.product(study.treatments, study.loads):
+            check(treatment, load, study.app)
         for treatment in study.treatments:
             versions.of(treatment, self._versions)
-        for treatment, load in itertools.product(study.treatments, study.loads):
-            check(treatment, load)
-        wanted = {"fortio"} | {tool for treatment in study.treatments for tool in tools_of(treatment)}
-        if any(load.changes for load in study.loads):
-            wanted.add("xds-server")
+        wanted = {"fortio"} | {tool for treatment in study.treatments for tool in tools_of(treatment, study.app)}
         wanted |= {app.name for app in called} & set(native.commands())
-        return (*_unavailable(wanted), *_missing(*(app.versions for app in called)))
+        return (*lacking, *_unavailable(wanted), *_missing(*(app.versions for app in called)))
 
     def environment(self) -> dict[str, Any]:
         """Host and versions."""
@@ -85,8 +77,8 @@ class LocalTestbed:
     def before_run(self) -> dict[str, float]:
         """How idle and how awake this machine is; from the first run on it is held awake where the plan says so."""
         if self._options.get("keep_awake") and self._awake is None:
-            self._awake = wakefulness.Awake()
-        return wakefulness.look()
+            self._awake = host.Awake()
+        return host.look()
 
     def used_between(self) -> MachineUse | None:
         """Use since the last call."""
@@ -114,12 +106,10 @@ class LocalTestbed:
 
     def deploy(self, treatment: Treatment, load: Load, app: str) -> LocalDeployment:
         """Make a fresh deployment; on failure nothing of it is left."""
-        if app == scaleout.APP:
-            return scaleout.deploy(treatment, load, app, self._options)
-        check(treatment, load)
-        deployment = LocalDeployment(treatment, load, app, self._options, versions.of(treatment, self._versions))
-        deployment.stand_up(data_plane(treatment).build)
-        return deployment
+        check(treatment, load, app)
+        of = apps.app(treatment.app or app)
+        spec = Spec(treatment, load, of, self._options, versions.of(treatment, self._versions))
+        return LocalDeployment(spec, data_plane(treatment, app).start)
 
     @functools.cached_property
     def _versions(self) -> Mapping[str, versions.Version]:

@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from meshtrial import network
+from meshtrial.envoy.bootstrap import Json
 from meshtrial.envoy.pki import Identity
 from meshtrial.errors import TestbedError
 
-Json = dict[str, Any]
 _H2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 _TIMEOUT_S = 3.0
 # Not compressed, length 0 (gRPC over HTTP/2, "Length-Prefixed-Message").

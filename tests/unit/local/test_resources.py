@@ -9,10 +9,9 @@ from refused import refused
 
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import UsageError
-from meshtrial.testbed.base import Facts
-from meshtrial.testbed.local.scaleout import preflight
-from meshtrial.testbed.local.scaleout.deployment import has_sidecars
-from meshtrial.testbed.local.scaleout.preflight import MIB, Resources, needs, shortfalls
+from meshtrial.testbed.local import resources
+from meshtrial.testbed.local.resources import MIB, Resources, needs, shortfalls
+from meshtrial.testbed.local.tiers import check, has_sidecars
 
 LOAD = Load(200, 200, 5, replicas=200)
 
@@ -49,7 +48,7 @@ def test_enough_and_unknown_limits_are_no_shortfall():
 
 
 def test_this_machine_is_read():
-    found = preflight.machine()
+    found = resources.machine()
     assert found.files_a_process is None or found.files_a_process > 0
     assert found.memory_bytes is None or found.memory_bytes > 0
 
@@ -58,17 +57,15 @@ study = functools.partial(built, "scale_out")
 
 
 def test_a_small_machine_refuses_the_large_size_alone(monkeypatch):
-    monkeypatch.setattr(preflight, "machine", lambda: Resources(4096, 10**6, 10**6, 1500 * MIB))
-    found = preflight.problems(study(sizes="30,600"))
+    monkeypatch.setattr(resources, "machine", lambda: Resources(4096, 10**6, 10**6, 1500 * MIB))
+    found = resources.problems(study(sizes="30,600"))
     assert len(found) == 1
     assert found[0].startswith("600 endpoints: 10600 MiB")
 
 
 def test_connections_that_do_not_divide_are_refused():
-    made = study(sizes="30,60")
-    object.__setattr__(made, "loads", (Load(10, 15, 5, replicas=10),))
     with refused(UsageError):
-        preflight.problems(made)
+        check(Treatment.parse("none"), Load(10, 15, 5, replicas=10))
 
 
 @pytest.mark.parametrize(
@@ -84,24 +81,6 @@ def test_other_treatments_are_refused(name):
         has_sidecars(Treatment.parse(name))
 
 
-def test_added_responses():
-    measured = {
-        "latency_p50_s": 0.203,
-        "path_cpu_cores": 0.5,
-        "control_plane_cpu_cores": 0.25,
-        "data_plane_cpu_cores": 0.3,
-    }
-    own = {"push_time_s": 0.1, "not known": 1}
-    told = Facts(hold_s=0.2, endpoints=30, proxies=30, responses=own, notes={"spread": 2})
-    beyond, sums = {"latency_beyond_holds_p50_s": 0.003}, {"total_cpu_cores": 0.75, "proxy_cpu_cores": 0.01}
-    expected = {"push_time_s": 0.1, "ready_time_s": 7.0} | beyond | sums
-    assert told.added_responses(measured, 7.0) == pytest.approx(expected)
-    assert told.to_dict() == {"hold_s": 0.2, "endpoints": 30, "proxies": 30, "responses": own, "spread": 2}
-    assert Facts().to_dict() == {}
-    assert Facts(ready_s=5.5).added_responses(measured, 7.0) == {"ready_time_s": 5.5}
-    assert Facts(fresh=False, ready_s=5.5).added_responses({}, 7.0) == {}  # the time of another run
-
-
 def test_the_quick_profile():
     made = study()
     assert [3 * load.replicas for load in made.loads] == [30, 150, 300]
@@ -111,7 +90,7 @@ def test_the_quick_profile():
     assert made.order == "randomised"
     assert study(order="ascending").order == "ascending"
     with refused(UsageError):
-        preflight.problems(study(order="growing"))
+        resources.problems(study(order="growing"))
 
 
 def test_a_rate_for_each_replica():

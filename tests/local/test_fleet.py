@@ -14,10 +14,10 @@ from waiting import wait_for
 
 from meshtrial import native
 from meshtrial.errors import TestbedError
-from meshtrial.testbed.local.scaleout import fleet as fleets
-from meshtrial.testbed.local.scaleout.fleet import Fleet
-from meshtrial.testbed.local.scaleout.topology import ADMIN, free_layout
+from meshtrial.testbed.local import fleet as fleets
+from meshtrial.testbed.local.fleet import Batch
 from meshtrial.testbed.local.sockets import silent, wait_listening
+from meshtrial.testbed.local.tiers import ADMIN, free_layout
 
 COUNT = 4
 # A compiler is optional, so without one there is nothing to test; a CI that lost its own is to say so.
@@ -40,14 +40,14 @@ def bootstraps(tmp_path) -> tuple[list[str], list[str], Path]:
     return names, addresses, folder
 
 
-def started(bootstraps: tuple[list[str], list[str], Path], folder: Path) -> Fleet:
+def started(bootstraps: tuple[list[str], list[str], Path], folder: Path) -> Batch:
     names, addresses, where = bootstraps
     folder.mkdir()
-    fleet = Fleet(names, where, folder)
-    fleet.wait_started(PATIENCE_S)
-    wait_listening(fleet.launcher, [(address, ADMIN) for address in addresses], PATIENCE_S, itself=False)
-    settled(fleet.pids)
-    return fleet
+    batch = Batch(names, where, folder)
+    batch.wait_started(PATIENCE_S)
+    wait_listening(batch.launcher, [(address, ADMIN) for address in addresses], PATIENCE_S, itself=False)
+    settled(batch.pids)
+    return batch
 
 
 def settled(pids: tuple[int, ...]) -> None:
@@ -100,24 +100,24 @@ def test_a_program_that_does_not_load_the_library_starts_by_itself(bootstraps, t
     foreign = tmp_path / "foreign.so"
     foreign.write_text("not a library")
     monkeypatch.setattr(fleets.native, "forkserver", lambda: foreign)
-    fleet = started(bootstraps, tmp_path / "fleet")
+    batch = started(bootstraps, tmp_path / "fleet")
     try:
-        assert not fleet.forked
-        assert len(fleet.pids) == COUNT
+        assert not batch.forked
+        assert len(batch.pids) == COUNT
     finally:
-        fleet.stop()
+        batch.stop()
 
 
 def test_a_bad_bootstrap_is_named(bootstraps, tmp_path):
     (bootstraps[2] / "sidecar-2.json").write_text('{"admin": 1}')
     (tmp_path / "fleet").mkdir()
-    fleet = Fleet(bootstraps[0], bootstraps[2], tmp_path / "fleet")
+    batch = Batch(bootstraps[0], bootstraps[2], tmp_path / "fleet")
     try:
-        assert fleet.launcher.wait(PATIENCE_S) == 1
+        assert batch.launcher.wait(PATIENCE_S) == 1
         with pytest.raises(TestbedError, match="sidecar-2 ended with code 1"):
-            fleet.require_alive()
+            batch.require_alive()
     finally:
-        fleet.stop()
+        batch.stop()
 
 
 @needs_forkserver
@@ -135,9 +135,9 @@ def test_a_fork_server_that_fails_half_way_leaves_none(bootstraps, tmp_path):
 
 
 def test_a_launcher_that_is_killed_takes_the_forked_with_it(bootstraps, tmp_path):
-    fleet = started(bootstraps, tmp_path / "fleet")
+    batch = started(bootstraps, tmp_path / "fleet")
     try:
-        os.kill(fleet.launcher.pid, signal.SIGKILL)
-        alone(fleet.pids)
+        os.kill(batch.launcher.pid, signal.SIGKILL)
+        alone(batch.pids)
     finally:
-        fleet.stop()
+        batch.stop()

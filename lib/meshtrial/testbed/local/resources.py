@@ -1,4 +1,4 @@
-"""Whether the machine is large enough, said before anything starts: what a size needs, and what is there.
+"""Whether the machine is large enough for the three tiers: what a size needs, and what is there.
 
 What a proxy needs was measured with Envoy 1.40 (one worker): 43 file handles, 7 threads and about 16 MiB of its own
 when it knows 400 endpoints, and 82 KiB more for every service that nobody calls; with margin. Limits are read where the
@@ -16,8 +16,7 @@ from pathlib import Path
 from meshtrial.design.study import Load, Study
 from meshtrial.errors import UsageError
 from meshtrial.testbed.local import proc
-from meshtrial.testbed.local.scaleout.deployment import has_sidecars
-from meshtrial.testbed.local.scaleout.topology import MOST_REPLICAS, TIERS
+from meshtrial.testbed.local.tiers import TIERS, has_sidecars
 
 MIB = 2**20
 FILES_A_PROXY, THREADS_A_PROXY, PSS_A_PROXY = 50, 7, 17 * MIB
@@ -77,12 +76,6 @@ def problems(study: Study) -> tuple[str, ...]:
     if study.order == "growing":
         raise UsageError("order = 'growing': here every size is a fresh deployment; take ascending, or a cluster")
     sidecars = True in [has_sidecars(treatment) for treatment in study.treatments]  # all are checked
-    for load in study.loads:
-        if load.protocol != "http1" or load.replicas > MOST_REPLICAS or load.connections % load.replicas:
-            raise UsageError(
-                f"{load.label}: this app speaks http1, to 1 to {MOST_REPLICAS} replicas a tier, and connections are "
-                "a multiple of the replicas, so that every endpoint gets the same share"
-            )
     there = machine()
     scoped = all(treatment.has("scoped") for treatment in study.treatments if has_sidecars(treatment))
     lacking = [line for load in study.loads for line in shortfalls(load, needs(load, sidecars, scoped), there)]

@@ -20,23 +20,30 @@ from meshtrial.errors import TestbedError, UsageError
 from meshtrial.load import failures
 from meshtrial.run import stage
 from meshtrial.testbed.local import wire
-from meshtrial.testbed.local.scaleout import TiersDeployment, deploy
-from meshtrial.testbed.local.scaleout.controlplane import ControlPlane
-from meshtrial.testbed.local.scaleout.fleet import envoy_command
-from meshtrial.testbed.local.scaleout.proofs import inbound_counts
-from meshtrial.testbed.local.scaleout.topology import ADMIN, INBOUND, OUTBOUND, Layout
+from meshtrial.testbed.local.controlplane import ControlPlane
+from meshtrial.testbed.local.deployment import LocalDeployment
+from meshtrial.testbed.local.fleet import envoy_command
 from meshtrial.testbed.local.testbed import LocalTestbed
+from meshtrial.testbed.local.tiers import ADMIN, APPLICATION, INBOUND, OUTBOUND, Layout, inbound_counts
 
 LOAD = Load(12, 6, 2, warmup_s=1, replicas=3)
 
 
-def made(treatment: str, load: Load = LOAD, **options: object) -> TiersDeployment:
-    return deploy(Treatment.parse(treatment), load, "tiers", {"hold_ms": 20, **options})
+def made(treatment: str, load: Load = LOAD, **options: object) -> LocalDeployment:
+    testbed = LocalTestbed({"parameters": {"hold_ms": 20, **options}})
+    return testbed.deploy(Treatment.parse(treatment), load, "tiers")
 
 
-def measured(deployment: TiersDeployment, folder: Path) -> tuple[int, stage.Stage]:
-    sent, resolution = stage.warm_up(deployment, deployment.load, folder)
-    found = stage.measure(deployment, LocalTestbed(), deployment.load, Gates(), folder, resolution)
+def layout_of(deployment: LocalDeployment) -> Layout:
+    """Read from the address of its servers."""
+    argv = deployment.fleet.child("server-app").argv
+    (own,) = [part for part in argv if part.endswith(f":{APPLICATION}")]
+    return Layout(deployment.spec.load.replicas, own.rpartition(".")[0].rpartition(".")[0])
+
+
+def measured(deployment: LocalDeployment, folder: Path) -> tuple[int, stage.Stage]:
+    sent, resolution = stage.warm_up(deployment, deployment.spec.load, folder)
+    found = stage.measure(deployment, LocalTestbed(), deployment.spec.load, Gates(), folder, resolution)
     return sent + found.sent, found
 
 
@@ -48,7 +55,7 @@ def test_a_mesh_end_to_end(treatment, spread, tmp_path):
         sent, found = measured(deployment, tmp_path)
         after = deployment.prove("after", sent)
         extra = deployment.facts().to_dict()
-        folder, launcher = deployment.folder, deployment.fleet.launcher.pid
+        folder, launcher = deployment.fleet.folder, deployment.fleet.batches[0].launcher.pid
     finally:
         deployment.close()
     assert [proof for proof in (*before, *after) if not proof.passed] == []
@@ -77,9 +84,9 @@ def test_a_mesh_end_to_end(treatment, spread, tmp_path):
     assert not Path(f"/proc/{launcher}").exists()
 
 
-def sent(deployment: TiersDeployment, requests: int) -> dict[str, int]:
+def sent(deployment: LocalDeployment, requests: int) -> dict[str, int]:
     """Codes of so many requests to the first endpoint of the first tier."""
-    entry = "http://{}:{}/".format(*deployment.layout.all("load-generator", OUTBOUND)[0])
+    entry = "http://{}:{}/".format(*layout_of(deployment).all("load-generator", OUTBOUND)[0])
     asked = ("-quiet", "-qps", "100", "-c", "2", "-n", str(requests), "-json", "-")
     command = (native.find("fortio"), "load", *asked, entry)
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE_S)
@@ -91,24 +98,24 @@ def sent(deployment: TiersDeployment, requests: int) -> dict[str, int]:
 def test_an_added_endpoint_reaches_all_and_takes_traffic(treatment, spread, concerned):
     deployment = made(treatment, spread=spread)
     try:
-        host, port = deployment.child("control-plane").argv[-1].split(":")
+        host, port = deployment.fleet.child("control-plane").argv[-1].split(":")
         plane = ControlPlane((host, int(port)))
         stats = plane.stats()
         assert (stats["connected"], stats["configured"], stats["nacks"]) == (9, 9, 0)
         # Round robin over both hops: every replica gets its share, and nothing fails.
         assert sent(deployment, 90) == {"200": 90}
         for tier in ("client", "server"):
-            shares = inbound_counts(deployment.layout, tier)
+            shares = inbound_counts(layout_of(deployment), tier)
             # one more than was counted: fortio's first request of each connection is a trial
             assert 90 <= sum(shares) <= 92
             assert min(shares) >= 25
         deployment.prove("before", 0)  # a member of the mesh that is not the caller was refused by its name
-        first = (deployment.layout.address("server", 1), ADMIN)
+        first = (layout_of(deployment).address("server", 1), ADMIN)
         refused = Proxy("server sidecar", first).stats(f"^listener.{first[0]}_{INBOUND}.ssl.fail_verify_san$")
         assert sum(refused.values()) >= 1
 
         # First only known, so that nothing fails while its sidecar starts; then in use.
-        grown = Layout(4, deployment.layout.network)
+        grown = Layout(4, layout_of(deployment).network)
         late = grown.nodes()[-1]
         added = plane.ask("/endpoints", "POST", late | {"no_traffic": True})
         assert (added["version"], added["awaited"], added["endpoints"]) == (2, concerned, 4)
@@ -118,10 +125,10 @@ def test_an_added_endpoint_reaches_all_and_takes_traffic(treatment, spread, conc
         assert sent(deployment, 20) == {"200": 20}
         assert plane.ask(f"/endpoints?id={late['id']}", "DELETE")["endpoints"] == 3
         plane.ask("/endpoints", "POST", late)
-        bootstrap = deployment.folder / "late.json"
+        bootstrap = deployment.fleet.folder / "late.json"
         bootstrap.write_text(json.dumps(plane.ask(f"/bootstrap?node={late['id']}")))
         own = [(grown.address("server", 4), port) for port in (ADMIN, INBOUND)]
-        deployment.spawn("late sidecar", "data plane", envoy_command(late["id"], bootstrap)[1:], own)
+        deployment.fleet.start("late sidecar", "data plane", envoy_command(late["id"], bootstrap)[1:], own)
         assert plane.ask("/converged?version=4&wait=30s")["converged"]
         assert sent(deployment, 60) == {"200": 60}
         assert inbound_counts(grown, "server")[-1] >= 10
@@ -156,7 +163,7 @@ def test_services_that_nobody_calls_are_known_unless_configuration_is_scoped(tmp
             known = {"load-generator": "204", "client": "205", "server": "205"}
             scoped = {"load-generator": "2", "client": "3", "server": "2"}
             wanted = scoped if treatment.endswith("scoped") else known
-            assert {tier: proofs[f"clusters of a {tier} sidecar"].observed for tier in wanted} == wanted
+            assert {tier: proofs[f"services known to a {tier} sidecar"].observed for tier in wanted} == wanted
     full, more = held["sidecar+mtls", 0], held["sidecar+mtls", 200]
     assert more - full > 200 * 4096  # a page for each of them at the least
     # Other Envoys of this machine share pages with these, so PSS moves with what runs elsewhere: which one is nearer.
@@ -168,11 +175,11 @@ def test_services_that_nobody_calls_are_known_unless_configuration_is_scoped(tmp
 def test_the_wire_between_the_tiers_is_tls_for_the_right_caller_only():
     deployment = made("sidecar+mtls")
     try:
-        at = (deployment.layout.address("server", 2), INBOUND)
-        before = inbound_counts(deployment.layout, "server")
+        at = (layout_of(deployment).address("server", 2), INBOUND)
+        before = inbound_counts(layout_of(deployment), "server")
         answer = wire.http_get(*deployment.target.url.removeprefix("http://").removesuffix("/").split(":"), "/")
         assert answer.status == 200
-        assert sum(inbound_counts(deployment.layout, "server")) == sum(before) + 1
+        assert sum(inbound_counts(layout_of(deployment), "server")) == sum(before) + 1
         assert not wire.speak_h2(*at).accepted  # plain text
     finally:
         deployment.close()
@@ -188,9 +195,8 @@ def test_without_a_mesh_the_path_has_no_proxy(tmp_path):
     finally:
         deployment.close()
     assert [proof for proof in (*before, *after) if not proof.passed] == []
-    assert {proof.name for proof in before} == {
-        f"no proxy before {deployment.layout.address('client', replica)}" for replica in (1, 3)
-    }
+    # At the first and at the last address.
+    assert sorted(proof.name for proof in before) == 2 * ["no proxy headers"] + 2 * ["no proxy in the path"]
     assert (extra["proxies"], found.responses["data_plane_cpu_cores"]) == (0, 0)
     assert found.measurement.requests["latency_s"].min() > 0.04
 
@@ -198,13 +204,14 @@ def test_without_a_mesh_the_path_has_no_proxy(tmp_path):
 def test_a_sidecar_that_ends_is_noticed():
     deployment = made("sidecar+mtls")
     try:
-        os.kill(deployment.fleet.pids[4], signal.SIGKILL)
-        deployment.fleet.launcher.wait(PATIENCE_S)
+        (batch,) = deployment.fleet.batches
+        os.kill(batch.pids[4], signal.SIGKILL)
+        batch.launcher.wait(PATIENCE_S)
         with pytest.raises(TestbedError, match="client-2 ended with code -9"):
-            deployment.fleet.require_alive()
-        assert all(not Path(f"/proc/{pid}").exists() for pid in deployment.fleet.pids)
-        proofs = deployment.fleet.launcher.alive()
-        assert not proofs
+            batch.require_alive()
+        assert all(not Path(f"/proc/{pid}").exists() for pid in batch.pids)
+        (proof,) = deployment.prove("after", 1)
+        assert (proof.name, proof.passed) == ("sidecars alive", False)
     finally:
         deployment.close()
 
@@ -212,20 +219,20 @@ def test_a_sidecar_that_ends_is_noticed():
 def test_other_treatments_and_apps_are_refused():
     with pytest.raises(UsageError, match="sidecar"):
         made("node-proxy")
-    with pytest.raises(UsageError, match="only the app tiers"):
-        deploy(Treatment.parse("none"), LOAD, "echo", {})
+    with pytest.raises(UsageError, match="have no versions"):
+        made("sidecar@old+mtls")
 
 
 SCRIPT = """
 import json, sys, time
 from meshtrial.signals import interruptible
 from meshtrial.design.study import Load, Treatment
-from meshtrial.testbed.local.scaleout import deploy
+from meshtrial.testbed.local.testbed import LocalTestbed
 with interruptible():
-    made = deploy(Treatment.parse("sidecar+mtls"), Load(12, 6, 2, replicas=3), "tiers", {})
+    made = LocalTestbed().deploy(Treatment.parse("sidecar+mtls"), Load(12, 6, 2, replicas=3), "tiers")
     try:
-        pids = [*made.fleet.pids, *(child.pid for child in made.children)]
-        print(json.dumps({"pids": pids, "folder": str(made.folder)}), flush=True)
+        pids = [*made.fleet.batches[0].pids, *(child.pid for child in made.fleet.children)]
+        print(json.dumps({"pids": pids, "folder": str(made.fleet.folder)}), flush=True)
         sys.stdin.read()
     finally:
         made.close()

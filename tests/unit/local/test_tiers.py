@@ -8,8 +8,8 @@ from refused import refused
 
 from meshtrial.envoy.pki import Identity
 from meshtrial.errors import UsageError
-from meshtrial.testbed.local.scaleout.app import client_command, fan_out
-from meshtrial.testbed.local.scaleout.topology import TIERS, Layout, free_layout, topology
+from meshtrial.testbed.local.fleet import fan_out
+from meshtrial.testbed.local.tiers import TIERS, Layout, client_command, free_layout, topology
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_sizes_without_addresses_are_refused(replicas):
 
 def test_a_network_in_use_is_passed_over(monkeypatch):
     picks = iter([63, 64])  # 20 is added
-    monkeypatch.setattr("meshtrial.testbed.local.scaleout.topology.secrets.randbelow", lambda _: next(picks))
+    monkeypatch.setattr("meshtrial.testbed.local.tiers.secrets.randbelow", lambda _: next(picks))
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.83.1.2", 8080))
