@@ -21,7 +21,7 @@ from meshtrial.api import figures, tables
 from meshtrial.api.study import RecordedStudy, open_study, recorded_studies
 from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.report import wording
-from meshtrial.report.markup import Fragment, paragraph, part
+from meshtrial.report.markup import Fragment, paragraph
 
 Widget: TypeAlias = Any  # ipywidgets has no types
 Arguments: TypeAlias = tuple[tuple[str, Any], ...]
@@ -343,4 +343,4 @@ def _show(is_shown: bool, *widgets: Widget) -> None:
 
 def _styled(name: str, *values: Any) -> str:
     """A piece of a page, as a cell's output has it."""
-    return Fragment(part(name, *values), "")._repr_html_()
+    return Fragment(name, *values)._repr_html_()
