@@ -108,7 +108,9 @@ class ForReaders(Preprocessor):
             cell.metadata["mt_visible"] = any(_is_visible(output) for output in cell.get("outputs", ()))
         nb.cells = [*_parameters_folded(nb.cells)]
         if whole:
-            nb.cells = [*_opening(_verdict_first(nb.cells)), *_code(nb.cells)]
+            opening, *sections = _sections(nb.cells)
+            first, *others = sorted(sections, key=_place) or [[]]
+            nb.cells = [*_about_folded(opening, first), *itertools.chain(*others), *_code(nb.cells)]
         return nb, resources
 
 
@@ -126,49 +128,41 @@ def _parameters_folded(cells: list[Any]) -> Iterator[Any]:
         heading, _, rest = cell.source.partition("\n\n")
         if following and "parameters" in tags_of(following) and heading.startswith("## ") and rest:
             cell.source = heading
-            held = re.findall(r"^### (.+)$", rest, flags=re.MULTILINE)
-            # No headings of the page's own contents: nobody looks for them there.
-            rest = re.sub(r"^### (.+)$", r"**\1**", rest, flags=re.MULTILINE)
-            yield _fold(rest, "How the parameters are set", held)
+            yield _fold(rest, "How the parameters are set")
 
 
-def _verdict_first(cells: list[Any]) -> list[Any]:
-    """Move the section of the verdict to the front, and those of parameters and progress, which run first, to the end.
-
-    A section is a second-level heading with what follows it.
-    """
+def _sections(cells: list[Any]) -> list[list[Any]]:
+    """What stands before the first heading of the second level, and each of these with what follows it."""
     sections: list[list[Any]] = [[]]
     for cell in cells:
         if cell.cell_type == "markdown" and cell.source.startswith("## "):
             sections.append([])
         sections[-1].append(cell)
-    opening, *rest = sections
-
-    def place(section: list[Any]) -> int:
-        tags = {tag for cell in section for tag in tags_of(cell)}
-        return bool(tags & _LAST_TAGS) - bool(tags & _FIRST_TAGS)
-
-    return [cell for section in (opening, *sorted(rest, key=place)) for cell in section]
+    return sections
 
 
-def _opening(cells: list[Any]) -> list[Any]:
-    """Keep the title and the first paragraph; what else introduces a study is folded behind its first section."""
-    if not cells or cells[0].cell_type != "markdown":
-        return cells
-    first, rest = cells[0], cells[1:]
-    title, question, *more = first.source.split("\n\n", 2) + [""] * 2
-    if not title.startswith("# ") or not more[0].strip():
-        return cells
-    first.source = f"{title}\n\n{question}"
-    leads = [lead.rstrip(".") for lead in re.findall(r"^\*\*([^*]+)\*\*", more[0], flags=re.MULTILINE)]
-    sections = [place for place, cell in enumerate(rest) if cell.source.startswith("## ")]
-    second = sections[1] if len(sections) > 1 else len(rest)
-    return [first, *rest[:second], _fold(more[0], "About this study", leads), *rest[second:]]
+def _place(section: list[Any]) -> int:
+    """The verdict comes first; parameters and progress, which ran first, come last."""
+    tags = {tag for cell in section for tag in tags_of(cell)}
+    return bool(tags & _LAST_TAGS) - bool(tags & _FIRST_TAGS)
 
 
-def _fold(text: str, title: str, holds: list[str]) -> Any:
-    """A cell that is folded under a title and a line of what it holds."""
-    listed = ", ".join(held[0].lower() + held[1:] for held in holds)
+def _about_folded(opening: list[Any], first: list[Any]) -> list[Any]:
+    """The opening and the first section; of a study's introduction all but its question is folded behind them."""
+    if opening and opening[0].cell_type == "markdown":
+        title, question, more = (*opening[0].source.split("\n\n", 2), "", "")[:3]
+        if title.startswith("# ") and more.strip():
+            opening[0].source = f"{title}\n\n{question}"
+            return [*opening, *first, _fold(more, "About this study")]
+    return [*opening, *first]
+
+
+def _fold(text: str, title: str) -> Any:
+    """A cell that is folded under a title and a line of what its paragraphs begin with."""
+    # No headings of the page's own contents: nobody looks for them there.
+    text = re.sub(r"^### (.+)$", r"**\1**", text, flags=re.MULTILINE)
+    held = re.findall(r"^\*\*([^*]+?)\.?\*\*", text, flags=re.MULTILINE)
+    listed = ", ".join(lead[0].lower() + lead[1:] for lead in held)
     return CELLS.new_markdown_cell(text, metadata={"mt_fold": title, "mt_holds": listed})
 
 
