@@ -11,6 +11,7 @@ Names and messages come from records, which may hold anything: pages are templat
 from __future__ import annotations
 
 import math
+import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -95,15 +96,7 @@ def style_sheet(name: str = "objects.css") -> Markup:
 
 
 class Fragment(Displayable):
-    """A piece of a report that shows itself in a notebook: facts, and the macro that lays them out.
-
-    Attributes
-    ----------
-    html : Markup
-        What a page shows.
-    text : str
-        The same for a terminal, a diff, a screen without HTML.
-    """
+    """A piece of a report: facts, and the macro that lays them out."""
 
     def __init__(self, name: str, *values: object) -> None:
         # `name` is a macro of the form's parts, or ``template.macro`` where all forms share it.
@@ -192,6 +185,14 @@ def valued(value: float | None, form: Callable[[float], str], note: str = "") ->
 def ranged(value: float, low: float, high: float, form: Callable[[float], str]) -> Cell:
     """A number in words, below it the ends of its interval."""
     return Cell(form(value), value, note=f"{form(low)} to {form(high)}")
+
+
+def spread(values: Sequence[float], form: Callable[[float], str]) -> Cell | None:
+    """The median in words, below it the least and the most where they differ; nothing of no values."""
+    if not values:
+        return None
+    middle, least, most = statistics.median(values), min(values), max(values)
+    return Cell(form(middle), middle, note=f"{form(least)} to {form(most)}" if least < most else "")
 
 
 @dataclass(frozen=True)
