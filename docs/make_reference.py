@@ -528,17 +528,20 @@ class Example:
     sample: str
     responses: tuple[str, ...] = QUOTED[:1]
     loads: tuple[str, ...] = ()  # all of them where none is named
+    every_contrast: bool = False  # those too whose baseline is another treatment than the study's
 
 
-# What each study's notebook shows as a result: a record of that study, where the samples hold one.
+# What each study's notebook shows as a result: a record of that study.
 EXAMPLES = {
     "ambient_vs_no_mesh": Example("ambient_vs_no_mesh/20261121T211720Z-77c58730", loads=("300rps-4c",)),
     "calibration": Example(DELAYED),
+    "decomposition": Example("decomposition-20261128T060908Z-b5e99d19", QUOTED, every_contrast=True),
     "feature_impact": Example(FEATURES["Istio"], QUOTED),
     "mesh_comparison": Example(MESHES, loads=("500rps-10c",)),
     "propagation": Example(
         CHANGED, ("obeyed_all_endpoints_s", "obeyed_all_deny_s", "obeyed_all_weight_s"), ("400rps-8c-close",)
     ),
+    "rollout": Example("rollout-20261128T061528Z-0aa00c4e", ("failed_requests", "longest_gap_s"), every_contrast=True),
     "scale_out": Example("scale_out-20261123T090922Z-9ce4cae7", ("latency_beyond_holds_p50_s",)),
 }
 
@@ -554,9 +557,9 @@ def notebook(study: str) -> Callable[[str], str]:
         source = under(
             source, "### What the profiles set", [(name, *values) for name, values in _set_by(study).items()]
         )
-        if example := EXAMPLES.get(study):
-            rows = _recorded(example.sample, lambda data: _example(data, example))
-            source = under(source, "### What a result looks like", rows)
+        example = EXAMPLES[study]
+        rows = _recorded(example.sample, lambda data: _example(data, example))
+        source = under(source, "### What a result looks like", rows)
         before["source"] = source.removesuffix("\n").splitlines(keepends=True)
         return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
 
@@ -568,12 +571,13 @@ def _example(data: Any, example: Example) -> list[tuple[str, ...]]:
     baseline = data.plan.study.baseline.name
     of: dict[tuple[str, str], list[VerdictRow]] = {(row.response, row.load): [] for row in data.verdicts}
     for row in data.verdicts:
-        if row.baseline == baseline and row.family != BETWEEN:
+        if (example.every_contrast or row.baseline == baseline) and row.family != BETWEEN:
             of[row.response, row.load].append(row)
     made = []
     for response, load in itertools.product(example.responses, loads):
         for row in sorted(of[response, load], key=lambda row: not row.twin):
-            what = [f"`{row.treatment}`", REGISTRY[response].label, *([f"`{load}`"] if len(loads) > 1 else [])]
+            against = f"`{row.treatment}`" + ("" if row.baseline == baseline else f" against `{row.baseline}`")
+            what = [against, REGISTRY[response].label, *([f"`{load}`"] if len(loads) > 1 else [])]
             made.append((", ".join(what), _effect_of(row)))
     return made
 

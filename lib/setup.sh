@@ -64,4 +64,6 @@ if [ -n "$native" ]; then
   wait "$job" || { code=$?; native=; exit $code; }
   native=
 fi
+# What .venv holds stays there; the rest are indexes, which are asked anew after a change.
+rm -rf .cache/uv
 touch "$venv/.$stage"

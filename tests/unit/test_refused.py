@@ -1,34 +1,48 @@
 """What tests ask errors with fails where it should."""
 
+import os
+
 import pytest
-from refused import missing, refused
+import refused as asking
+from refused import COLLECTED, missing, refused
 
 from meshtrial.errors import MeshtrialError, UsageError
 
 LINE = "blocks = 12: must be 0 to 10"
 
 
-@pytest.mark.parametrize("asked", [{"words": LINE}, {"names": ["blocks", 12, 10]}, {"words": LINE, "names": [0]}])
-def test_the_line_and_what_it_names_pass(asked: dict):
-    with refused(UsageError, **asked):
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The lines that the file has for this test."""
+    lines = [f"UsageError 2: {LINE}"]
+    monkeypatch.delenv(COLLECTED, raising=False)
+    monkeypatch.setattr(asking, "reviewed", lambda: {os.environ["PYTEST_CURRENT_TEST"].rpartition(" (")[0]: lines})
+    return lines
+
+
+@pytest.mark.usefixtures("known")
+def test_the_reviewed_line_passes_as_often_as_the_file_has_it():
+    with refused(UsageError, names=["blocks", 12, 10]):
+        raise UsageError(LINE)
+    with pytest.raises(AssertionError, match=r"refusals\.txt"), refused(UsageError):
         raise UsageError(LINE)
 
 
-@pytest.mark.parametrize(
-    ("kind", "asked", "line"),
-    [
-        (MeshtrialError, {}, LINE),  # a kind of it is another one
-        (UsageError, {"words": "must be 0 to 10"}, LINE),
-        (UsageError, {"names": ["blocks", 1]}, LINE),  # inside a number is not there
-        (UsageError, {"names": ["must be"]}, LINE),
-        (UsageError, {"names": [""]}, LINE),
-        (UsageError, {}, f"{LINE}\nand more"),
-    ],
-)
-def test_anything_else_fails(kind: type[Exception], asked: dict, line: str):
-    with pytest.raises(AssertionError), refused(kind, **asked):
-        raise UsageError(line)
+def test_another_line_fails(known: list[str]):
+    known[0] += "0"
+    with pytest.raises(AssertionError, match=r"refusals\.txt"), refused(UsageError):
+        raise UsageError(LINE)
 
 
-def test_what_a_line_does_not_name_is_told():
+@pytest.mark.usefixtures("known")
+def test_anything_else_fails():
+    for kind, names, line in (
+        (MeshtrialError, [], LINE),  # a kind of it is another one
+        (UsageError, ["blocks", 1], LINE),  # inside a number is not there
+        (UsageError, ["must be"], LINE),
+        (UsageError, [""], LINE),
+        (UsageError, [], f"{LINE}\nand more"),
+    ):
+        with pytest.raises(AssertionError), refused(kind, names=names):
+            raise UsageError(line)
     assert missing(LINE, ["blocks", "rps", 11, "must"]) == ["rps", "11"]

@@ -179,6 +179,9 @@ def _studies(arguments: argparse.Namespace, out: TextIO) -> int:
         raise UsageError(
             "recorded studies are compared as they are: leave out --baseline, --treatment, --html and gates"
         )
+    for path in arguments.studies:
+        if "=" in path.name and not path.exists():
+            raise UsageError(f"{path}: no such study folder; files go behind --baseline and --treatment")
     studies = [read_study(StudyStore.open(path.resolve())) for path in arguments.studies]
     compared = between.compare(studies)
     shown = table(studies, compared, between.differences(studies))

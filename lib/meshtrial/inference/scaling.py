@@ -182,6 +182,8 @@ def growth(data: StudyData, treatment: str, response: str, rps: float | None = N
 
 def growths(data: StudyData, responses: Sequence[str], axis: Axis = ENDPOINTS) -> list[Growth]:
     """Every treatment but the twin and rate that has the response at two sizes or more."""
+    if len({axis.of(load) for load in axis.loads(data)}) < 2:
+        return []
     treatments = [t.name for t in data.plan.study.treatments if not t.twin]
     grown = [
         growth(data, treatment, name, rps, axis)

@@ -222,8 +222,9 @@ class VerdictRow:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
+        plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         warnings = [dataclasses.asdict(warning) for warning in self.warnings]
-        return dataclasses.asdict(self) | {"verdict": self.verdict.value, "warnings": warnings}
+        return plain | {"verdict": self.verdict.value, "warnings": warnings}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> VerdictRow:

@@ -1,9 +1,7 @@
-"""`meshtrial compare` whose reader leaves: its files are written and its gate is judged all the same."""
+"""`meshtrial compare` as a command: files that cannot be written, arguments in the wrong place."""
 
 import io
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -44,13 +42,7 @@ def test_a_file_that_cannot_be_written_is_named_below_the_verdicts(arguments, tm
     assert err.getvalue() == f"meshtrial compare: {tmp_path}/o.html: cannot be written (Is a directory)\n"
 
 
-@pytest.mark.parametrize("buffered", [True, False])
-def test_a_program_whose_pipe_is_closed_ends_quietly(arguments, buffered):
-    command = [sys.executable, "-m", "meshtrial", *arguments[:5]]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "" if buffered else "1"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env) as child:
-        assert child.stdout is not None
-        child.stdout.close()
-        child.stdout = None
-        _, err = child.communicate(timeout=300)
-    assert (child.returncode, err) == (0, b"")
+def test_files_without_their_option_are_told_where_they_go(tmp_path):
+    err = io.StringIO()
+    assert cli.main(["compare", f"{tmp_path}/none=base.json", f"{tmp_path}/mesh=a.json"], io.StringIO(), err) == 2
+    assert all(option in err.getvalue() for option in ("--baseline", "--treatment"))

@@ -33,7 +33,7 @@ def test_a_limit_is_raised_where_it_may_be_and_said_where_not(monkeypatch, files
         limits.require()
         assert [soft for soft, _ in allowed.values()] == [limits.FILES, limits.ADDRESSES]
     else:
-        with refused(MissingToolError, said):
+        with refused(MissingToolError):
             limits.require()
 
 

@@ -101,7 +101,7 @@ def test_a_part_is_another_study_than_the_whole_and_than_another_part(root):
 def test_a_part_keeps_its_share(root):
     folder = StudyStore.create(root, plan(), {"part": parts.described(Part(1, 3), plan())}).path
     assert Trial(NAME, {"study_dir": str(folder), "part": "1/3"}).plan == plan()
-    with refused(UsageError, f"part = 2/3: {folder} holds part 1/3"):
+    with refused(UsageError):
         Trial(NAME, {"study_dir": str(folder), "part": "2/3"})
 
 

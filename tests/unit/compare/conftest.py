@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from commandline import meshtrial
+from refused import as_reviewed
 
 
 def result(
@@ -91,6 +92,7 @@ class Bench:
         """Why the command stops at bad usage, before it has printed anything."""
         answer = self.compare(*arguments)
         assert (answer.code, answer.out) == (2, "")
+        as_reviewed(*f"exit {answer.code}: {answer.err}".splitlines())
         return answer.err
 
     def plan(self, *arguments: str) -> Answer:

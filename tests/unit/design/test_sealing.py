@@ -76,17 +76,10 @@ def test_a_session_that_goes_on_finds_its_files_again(file: Path, monkeypatch: p
 
 def test_a_cluster_file_that_was_changed_or_is_not_known_ends_a_session_that_would_go_on(file: Path):
     sealed = Plan.from_dict(plan_of(cluster_file=str(file)).to_dict()).study.options
-    with refused(
-        UsageError,
-        "cluster_file: the plan has the options of cluster.yaml, and where that lies is not known; say it",
-    ):
+    with refused(UsageError):
         at_hand(sealed, {})
     file.write_text(file.read_text().replace("500m", "1") + "proxy_cpu: 1\n")
-    with refused(
-        UsageError,
-        f"cluster_file = {str(file)!r}: differs from what the plan was sealed with in app_cpu, proxy_cpu; "
-        "restore it to go on, or leave study_dir out to start a new study",
-    ):
+    with refused(UsageError):
         at_hand(sealed, {"cluster_file": str(file)})
 
 
@@ -97,22 +90,14 @@ def test_a_plan_of_before_goes_on_with_the_path_that_it_holds(file: Path):
 
 
 @pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (None, "cannot be read (No such file or directory)"),
-        ("app_cpu: .nan", "holds what cannot be recorded (Out of range float values are not JSON compliant)"),
-        ("meshes: nowhere.yaml", "meshes: cannot be read (No such file or directory)"),
-        ("a: &a [*a]", "holds what cannot be recorded (Circular reference detected)"),
-    ],
+    "content", [None, "app_cpu: .nan", "meshes: nowhere.yaml", "a: &a [*a]"], ids=["away", "nan", "other", "endless"]
 )
-def test_a_cluster_file_that_cannot_be_sealed_is_refused_before_anything_starts(tmp_path: Path, content, why: str):
+def test_a_cluster_file_that_cannot_be_sealed_is_refused_before_anything_starts(tmp_path: Path, content: str | None):
     file = tmp_path / "cluster.yaml"
     if content is not None:
         file.write_text(content)
-    with refused(UsageError) as caught:
+    with refused(UsageError, names=["cluster_file"]):
         plan_of(cluster_file=str(file))
-    assert str(caught.value).startswith("cluster_file = ")
-    assert str(caught.value).endswith(f": {why}"), str(caught.value)
 
 
 def test_what_a_record_tells_of_options_names_no_folder():

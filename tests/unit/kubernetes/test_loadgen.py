@@ -20,7 +20,7 @@ def test_a_failed_generators_time_is_on_the_last_line():
 
 @pytest.mark.parametrize("text", ["", "10.0 1.0\n"])
 def test_a_missing_time_is_not_zero(text: str):
-    with refused(TestbedError, f"load generator measure: its CPU time is missing ({text.strip()!r})"):
+    with refused(TestbedError):
         parse_usage(text, "measure")
 
 

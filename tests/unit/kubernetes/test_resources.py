@@ -63,7 +63,7 @@ UNREAD = "node n1: its kubelet's metrics cannot be read (rights nodes/metrics an
 )
 def test_a_reading_that_does_not_come_spoils_the_run_but_not_where_no_cpu_is_taken_from_it(later, said):
     script = reading(100, 1, 2), *[later] * 2
-    with refused(TestbedError, f"CPU cannot be told: {said}; sample_patience_s is how long one is waited for"):
+    with refused(TestbedError):
         meter(*script, patience_s=0.4).snapshot()
     found = meter(*script, patience_s=0.4)
     found.needed = False
@@ -76,7 +76,7 @@ def test_a_restarted_container_spoils_the_run():
         reading(100, 9, 9), reading(110, 9, 9), reading(110, 9, 9), reading(110, 9, 9), reading(120, 0.1, 9.5)
     )
     found.snapshot()
-    with refused(TestbedError, "container trial/echo-1/echo was restarted during the run: its CPU counter fell"):
+    with refused(TestbedError):
         found.snapshot()
 
 

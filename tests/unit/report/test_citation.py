@@ -48,9 +48,3 @@ def test_a_study_that_has_not_begun_has_no_date(data):
 )
 def test_signs_of_tex_are_escaped(data, title, written):
     assert f"title = {{{{{written}}}}}" in citation(asked(data, title=title)).text
-
-
-def test_every_report_ends_in_it(data):
-    fragment = tables.provenance(data)
-    assert "Cite this" in fragment.html
-    assert citation(data).html in fragment.html

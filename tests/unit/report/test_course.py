@@ -1,5 +1,8 @@
 """Runs over their seconds, as lines and as strips: what a median over the runs hides."""
 
+import dataclasses
+import shutil
+
 import numpy as np
 import polars as pl
 import pytest
@@ -17,6 +20,13 @@ def longer(synth, tmp_path_factory):
     return synth.study_data(tmp_path_factory.mktemp("longer"), synth.Shape(requests=6400, blocks=6))
 
 
+@pytest.fixture
+def copy(longer, tmp_path):
+    """The same to be changed."""
+    return dataclasses.replace(longer, path=shutil.copytree(longer.path, tmp_path / "study"))
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_a_row_a_run_with_its_slowest_second(longer):
     figure = figures.strip(longer)
     assert figure.table.height == len(longer.runs)
@@ -42,6 +52,7 @@ def test_without_seconds_it_says_so_and_is_nothing(data):
     assert figure.caption in figure.html
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_course_shows_seconds_and_says_when_there_is_only_one(data, longer):
     assert "No run kept its course" in figures.course(data).alt  # 1500 requests at 2000 a second
     figure = figures.course(longer)
@@ -54,45 +65,43 @@ def test_the_course_shows_seconds_and_says_when_there_is_only_one(data, longer):
     assert course[0] == pytest.approx(float(np.median(of_first)))
 
 
-def test_the_course_shows_failures_and_a_rate_that_was_not_kept(synth, tmp_path):
-    study = synth.study_data(tmp_path, synth.Shape(requests=6400, blocks=6))
-    for run in study.runs:
-        path = study.run_folder(run) / "latency.parquet"
+@pytest.mark.usefixtures("undrawn")
+def test_the_course_shows_failures_and_a_rate_that_was_not_kept(copy):
+    for run in copy.runs:
+        path = copy.run_folder(run) / "latency.parquet"
         broken = (pl.col("actual_start_s") > 1) & (pl.col("iter") % 2 == 0)
         frame = pl.read_parquet(path).with_columns(
             (~broken).alias("ok"), pl.when(broken).then(pl.lit("503")).otherwise(pl.lit("200")).alias("code")
         )
         frame.filter(~broken | (pl.col("actual_start_s") < 2)).write_parquet(path)
-    what = set(figures.course(study).table["what"])
+    what = set(figures.course(copy).table["what"])
     assert {"requests failed in the second", "requests sent in the second"} <= what
 
 
-def test_a_study_without_course_and_requests_says_that_and_not_that_it_was_short(synth, tmp_path):
-    study = synth.study_data(tmp_path, synth.Shape(requests=6400, blocks=6))
-    for run in study.runs:
-        (study.run_folder(run) / "latency.parquet").unlink()
-    (tmp_path / "packed.json").write_text('{"schema": "meshtrial.packed/1", "left_out": ["requests"]}')
-    assert "was not recorded, and their requests are not here" in figures.course(study).alt
+def test_a_study_without_course_and_requests_says_that_and_not_that_it_was_short(copy):
+    for run in copy.runs:
+        (copy.run_folder(run) / "latency.parquet").unlink()
+    (copy.path / "packed.json").write_text('{"schema": "meshtrial.packed/1", "left_out": ["requests"]}')
+    assert "was not recorded, and their requests are not here" in figures.course(copy).alt
 
 
-def test_seconds_that_were_kept_are_those_of_the_requests(synth, tmp_path):
-    study = synth.study_data(tmp_path, synth.Shape(requests=6400, blocks=6))
-    of_requests = [figures.course(study).table, figures.strip(study).table]
-    for run in study.runs[::2]:
-        study.series(run).write_parquet(study.run_folder(run) / series.FILE)
-    kept = [figures.course(study).table, figures.strip(study).table]
+@pytest.mark.usefixtures("undrawn")
+def test_seconds_that_were_kept_are_those_of_the_requests(copy):
+    of_requests = [figures.course(copy).table, figures.strip(copy).table]
+    for run in copy.runs[::2]:
+        copy.series(run).write_parquet(copy.run_folder(run) / series.FILE)
+    kept = [figures.course(copy).table, figures.strip(copy).table]
     for one, other in zip(of_requests, kept, strict=True):
         assert_frame_equal(one, other)
     place = 4
-    together = study.courses(study.runs).filter(run=place).drop("run")
-    assert_frame_equal(together, study.series(study.runs[place]))
+    together = copy.courses(copy.runs).filter(run=place).drop("run")
+    assert_frame_equal(together, copy.series(copy.runs[place]))
 
 
-def test_a_damaged_file_among_many_is_named(synth, tmp_path):
-    study = synth.study_data(tmp_path, synth.Shape(requests=6400, blocks=6))
-    for run in study.runs:
-        study.series(run).write_parquet(study.run_folder(run) / series.FILE)
-    path = study.run_folder(study.runs[7]) / series.FILE
+def test_a_damaged_file_among_many_is_named(copy):
+    for run in copy.runs:
+        copy.series(run).write_parquet(copy.run_folder(run) / series.FILE)
+    path = copy.run_folder(copy.runs[7]) / series.FILE
     path.write_bytes(path.read_bytes()[:-20])
     with refused(RecordError, names=[path]):
-        figures.course(study)
+        figures.course(copy)

@@ -1,4 +1,3 @@
-import dataclasses
 import math
 import os
 import re
@@ -10,12 +9,10 @@ import numpy as np
 import polars as pl
 import pytest
 from matplotlib import pyplot as plt
-from unit.report.synth import asked, changed, rewritten, row_of
+from unit.report.synth import changed, rewritten
 
-from meshtrial.design.study import Load
-from meshtrial.report import Figure, figures, frames, palette, wording
+from meshtrial.report import figures, wording
 from meshtrial.report.figures.ccdf import Pool
-from meshtrial.report.figures.forest import forest_of
 
 DRAW = {
     "forest": figures.forest,
@@ -52,16 +49,6 @@ def test_every_figure_says_in_numbers_what_is_seen_and_is_well_formed_for_page_a
     assert narrow < 300 < wide
 
 
-def test_the_table_and_the_words_of_a_figure_are_of_the_same_rows():
-    columns = {"n": lambda n: n, "half": lambda n: n / 2, "nothing": lambda _: None}
-    figure = Figure.of(
-        lambda sheet: sheet.panels([1.0])[0], iter([1, 2]), columns, "Two numbers", lambda n: f"it is {n}", "So."
-    )
-    assert figure.alt == "Two numbers. it is 1; it is 2."
-    assert figure.table.rows() == [(1, 0.5, None), (2, 1.0, None)]
-    assert figure.table.schema["nothing"].is_numeric()  # as the others of its kind, whichever study lacks it
-
-
 def test_a_study_that_injected_no_delay_is_no_test_of_the_instrument(data):
     assert figures.detection(data).caption == "No injected delay has been analysed."
 
@@ -80,17 +67,6 @@ def test_figures_leave_nothing_open_and_need_no_screen(synth, tmp_path):
     assert done.returncode == 0, done.stderr
     figures.forest(synth.study_data(tmp_path))
     assert plt.get_fignums() == []
-
-
-def test_a_treatment_looks_the_same_in_every_figure(drawn, data):
-    looks = palette.looks(data.plan.study)
-    many = palette.looks_of("none", None, ["none", *(f"treatment-{i}" for i in range(20))])
-    # Looks stay apart beyond the last hue too.
-    for found, count in ((looks, 4), (many, 21)):
-        assert len({(look.colour, look.marker, look.filled, str(look.dash)) for look in found.values()}) == count
-    for name in ("forest", "p50", "ccdf", "added", "resources"):
-        for treatment in ("node-proxy", "sidecar+mtls"):
-            assert looks[treatment].colour in drawn[name].svg
 
 
 def test_the_forest_shows_the_rows_and_nothing_else(drawn, data):
@@ -144,12 +120,14 @@ def test_pooled_percentiles_are_numpy_s_over_all_requests(drawn, data):
     assert row["typical run's p99 / ms"].to_list() == [pytest.approx(typical * 1e3)]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_percentile_without_enough_requests_is_not_given(synth, tmp_path):
     table = figures.latency_ccdf(synth.study_data(tmp_path, synth.Shape(requests=600))).table
     assert "pooled p99 / ms" not in table.columns or table["pooled p99 / ms"].null_count() == table.height
     assert "pooled p90 / ms" in table.columns
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_failed_and_imputed_requests_are_no_latencies(data):
     run, place = data.runs[0], pl.int_range(pl.len())
     with rewritten(data, run, (place != 0).alias("ok"), (place == 1).alias("imputed")) as frame:
@@ -160,6 +138,7 @@ def test_failed_and_imputed_requests_are_no_latencies(data):
     assert counts == [runs * frame.height - 2, runs * frame.height - 1]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_missing_file_is_said_and_the_rest_is_drawn(synth, tmp_path):
     data = synth.study_data(tmp_path)
     (data.run_folder(data.runs[0]) / "latency.parquet").unlink()
@@ -208,60 +187,10 @@ def test_every_variant_is_drawn(variants, variant):
         assert figure.alt
 
 
-def test_what_stopped_has_a_shape_and_a_word_but_no_ratio(synth, tmp_path):
-    label = Load(2000, 10, 6.0).label
-    shape = synth.Shape(requests=300, invalid=("node-proxy",), saturated=((label, "sidecar+mtls"),))
-    figure = figures.forest(synth.study_data(tmp_path, shape))
-    assert "■ saturated" in figure.svg
-    assert "✕ invalid" in figure.svg
-    assert figure.table.filter(pl.col("treatment") == "node-proxy")["ratio"].to_list() == [None, None, None]
-
-
 def test_an_unbounded_interval_is_drawn_to_the_edge(data):
     figure = figures.forest(changed(data, lambda row: row.response == "latency_p50_s", ci_high=math.inf))
     ET.fromstring(figure.svg)
     assert "∞" in figure.alt
-
-
-def test_what_the_baseline_has_none_of_is_drawn_as_what_is_added(data):
-    figure = figures.forest(asked(data, primary=("data_plane_cpu_s_per_request",)))
-    assert "added to none" in figure.svg
-    assert figure.caption.startswith("What each treatment adds to none")
-    named = {row["treatment"]: row for row in figure.table.iter_rows(named=True)}
-    assert named["sidecar+mtls"]["ratio"] is None
-    row = row_of(data, "sidecar+mtls", "data_plane_cpu_s_per_request")
-    assert named["sidecar+mtls"]["added / µs/request"] == pytest.approx(row.difference * 1e6)
-
-
-def test_a_verdict_of_what_is_added_is_drawn_on_its_own_axis_with_its_margin(added):
-    both = figures.forest(asked(added, primary=("latency_p50_s", "path_memory_bytes")))
-    assert both.caption.startswith("What each treatment adds to, or where there is an × its ratio to, none")
-    figure = figures.forest(added)
-    assert figure.caption.startswith("What each treatment adds to none")
-    row = row_of(added, "sidecar+mtls")
-    for text in (figure.alt, figures.answer(added).alt):
-        assert f"{wording.added(row)} ({wording.added_interval(row)}), slower, material" in text
-    # In milliseconds beside the axis, and no factor there.
-    assert f"0{wording.NBSP}ms" in figures.forest(asked(added, primary=("latency_p50_s",))).svg
-
-
-def test_rows_of_both_scales_share_an_axis_of_ratios(data):
-    lacking = next(r for r in data.verdicts if r.response == "data_plane_cpu_s_per_request" and r.by_difference)
-    rows = [lacking, *(dataclasses.replace(r, response=lacking.response) for r in data.verdicts[:1])]
-    figure = forest_of(dataclasses.replace(frames.contrasts(data), rows=tuple(rows)))
-    assert "has none of it: +" in figure.svg
-
-
-def test_a_response_that_was_not_reported_is_named_and_not_drawn(data):
-    table = data.table.filter(pl.col("response") != "latency_p99_s")
-    nothing = dict.fromkeys(
-        ["ratio", "ci_low", "ci_high", "difference", "difference_low", "difference_high", "p_adjusted"]
-    )
-    gone = nothing | {"n_blocks": 0, "verdict": "invalid", "qualifier": ""}
-    without = changed(data, lambda row: row.response == "latency_p99_s", **gone)
-    figure = figures.forest(dataclasses.replace(without, table=table))
-    assert "Not reported, and not drawn: p99 latency" in figure.caption
-    assert "invalid" not in figure.svg
 
 
 def test_hostile_names_stay_text(data):

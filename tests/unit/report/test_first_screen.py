@@ -1,6 +1,4 @@
-from unit.report.synth import row_of
-
-from meshtrial.report import figures, tables, wording
+from meshtrial.report import figures, tables
 from meshtrial.report.checks import checks, tally
 from meshtrial.report.first_screen import first_screen
 
@@ -34,10 +32,3 @@ def test_the_picture_says_which_panels_it_has_no_room_for(synth, tmp_path):
     figure = figures.answer(wide)
     assert "has the other 9 too" in figure.caption
     assert set(figure.table["load"]) == {load.label for load in loads[:6]}
-
-
-def test_marks_say_their_numbers_under_the_pointer(data):
-    figure = figures.answer(data)
-    row = row_of(data, "sidecar+mtls")
-    assert f"<title>sidecar+mtls against none, {wording.change(row.ratio, row.ci_high)}" in figure.svg
-    assert "tip:" not in figure.svg

@@ -39,10 +39,6 @@ def test_every_study_is_a_point_with_its_interval(studies):
     assert "<figure" in drawn._repr_html_()
 
 
-def test_a_response_that_nobody_judged_says_so(studies):
-    assert "No study has a verdict" in history(studies, "ready_time_s").alt
-
-
 def test_studies_that_ask_something_else_are_left_out(tmp_path, studies):
     other = later(study_data(tmp_path / "other", Shape(treatments=("none", "none-aa", "node-proxy"))), 0)
     same, others = between.of_one_question([*studies, other])

@@ -127,34 +127,6 @@ def test_a_policy_in_the_page_keeps_the_browser_to_that_and_to_its_own_script(pa
         assert reach not in source
 
 
-SAID = (
-    *("prefers-color-scheme: dark", "@media print", "currentColor", "printed output (40 lines)"),
-    *("<title>A study</title>", "<summary>parameters and their defaults</summary>"),
-    *("<summary>parameters of this run</summary>", "viewBox"),  # nbconvert's clean-up would have made it lower case
-)
-NOT_SAID = (
-    *("mt-style", "chatter", "not whole", 'role="alert"', "<summary>code</summary>", "In [", "Out["),
-    "data:image/svg+xml",
-)
-
-
-def test_it_is_one_modest_file_with_its_styles_once_that_says_what_a_whole_report_does(page):
-    assert len(page) < 1_500_000
-    assert page.count("/* One sheet for every output") == 1
-    assert [text for text in SAID if text not in page] == []
-    assert [text for text in NOT_SAID if text in page] == []
-
-
-def test_title_language_landmarks_and_skip_link(page):
-    parsed = Page(page)
-    assert parsed.all("html")[0]["lang"] == "en"
-    for tag in ("main", "header", "footer", "nav", "h1"):
-        assert parsed.all(tag), tag
-    assert {a.get("class"): a.get("href") for a in parsed.all("a")}["skip"] == "#report"
-    assert parsed.all("main")[0]["id"] == "report"
-    assert any(m.get("name") == "viewport" for m in parsed.all("meta"))
-
-
 def test_elements_are_closed_in_order_ids_are_unique_and_every_internal_link_arrives(page):
     parsed = Page(page)
     assert (parsed.wrong, parsed.open) == ([], [])
@@ -163,19 +135,6 @@ def test_elements_are_closed_in_order_ids_are_unique_and_every_internal_link_arr
     for attrs in parsed.all("a"):
         target = attrs.get("href") or ""
         assert not target.startswith("#") or target[1:] in ids
-
-
-def test_contents_list_the_headings_in_order(page):
-    nav = re.search(r'<nav class="contents beside".*?</nav>', page, flags=re.DOTALL).group()
-    assert re.findall(r'<li class="(h\d)"><a [^>]*>([^<]+)</a>', nav) == [
-        ("h2", "Verdict"),
-        ("h2", "Latency"),
-        ("h3", "Every run"),
-        ("h2", "Provenance"),
-        ("h2", "Parameters"),
-        ("h2", "Run"),
-        ("h2", "Code"),
-    ]
 
 
 def test_the_verdict_comes_first_unless_something_failed(page, tmp_path):
@@ -189,13 +148,6 @@ def test_the_verdict_comes_first_unless_something_failed(page, tmp_path):
     assert text.index('id="Parameters"') < text.index('id="Verdict"')
 
 
-def test_drawings_are_inline_for_page_and_phone_and_keep_their_alt_text(page, data):
-    charts = [attrs for attrs in Page(page).all("svg") if "mt-chart" in (attrs.get("class") or "")]
-    assert len(charts) == 2 * 6
-    assert all(attrs.get("aria-label") for attrs in charts)
-    assert figures.forest(data).alt[:60] in page
-
-
 def test_hostile_names_stay_text_on_the_page_too(data, tmp_path):
     bad = '"><script>alert(1)</script><img src=https://x/ onerror=alert(1)>'
     hostile = changed(data, lambda row: row.treatment == "node-proxy", treatment=bad)
@@ -206,53 +158,6 @@ def test_hostile_names_stay_text_on_the_page_too(data, tmp_path):
     assert "<script>alert" not in text
     assert not parsed.all("img")
     assert parsed.wrong == []
-
-
-def test_all_code_stands_together_at_the_end(page):
-    said = re.sub(r"<[^>]+>", "", page[page.index('id="Code"') :])
-    assert said.index("# Run") < said.index("data = run()") < said.index("# Verdict")
-    assert said.index("# Verdict") < said.index("tables.verdict_sentence(data)") < said.index("# Every run")
-    assert "seed = 7" not in said
-
-
-def test_code_stays_where_it_failed(tmp_path):
-    error = new_output("error", ename="UsageError", evalue="no", traceback=["no"])
-    text = export(tmp_path, [new_markdown_cell("# T"), code("first()"), code("boom()", error)])
-    assert text.count("<summary>code</summary>") == 2
-    assert 'id="Code"' not in text
-
-
-def test_of_the_opening_the_question_stays_and_the_rest_is_folded(tmp_path):
-    opening = "# T\n\n**Question.** What?\n\n**For whom.** For you.\n\n**How long.** Long.\n\nMore."
-    text = export(tmp_path, [new_markdown_cell(opening), new_markdown_cell("## Verdict"), new_markdown_cell("## Next")])
-    fold = re.search(r'<details class="mt-fold">.*?</details>', text, flags=re.DOTALL).group()
-    assert "About this study" in fold
-    assert '<span class="mt-holds">for whom, how long</span>' in fold
-    assert "For you." in fold
-    assert "More." in fold
-    assert text.index("What?") < text.index('id="Verdict"') < text.index("About this study") < text.index('id="Next"')
-
-
-def test_what_is_said_of_parameters_before_they_are_set_is_folded(tmp_path):
-    profiles = "### What the profiles set\n\n| a | b |\n|---|---|\n| 1 | 2 |"
-    said = f"## Parameters\n\nThe first ten.\n\n{profiles}\n\n### What to expect\n\nMuch."
-    cells = [new_markdown_cell("# T"), new_markdown_cell(said), code("seed = 1", tags=["parameters"])]
-    text = export(tmp_path, [*cells, new_markdown_cell("## Verdict")])
-    fold = re.search(r'<details class="mt-fold">.*?</details>', text, flags=re.DOTALL).group()
-    assert '<span class="mt-holds">what the profiles set, what to expect</span>' in fold
-    assert [part for part in ("The first ten.", "<td>1</td>", "Much.") if part not in fold] == []
-    assert text.index('id="Parameters"') < text.index("How the parameters are set") < text.index("seed")
-    assert re.findall(r"<h3", text) == []
-
-
-def test_our_own_outputs_are_the_same_to_the_byte_and_others_pictures_get_words(data, tmp_path):
-    ours = tables.verdict_table(data)
-    other = new_output("display_data", data={"text/html": '<img src="data:image/png;base64,iVBORw0KGgo="> 3 < 4'})
-    text = export(
-        tmp_path, [new_markdown_cell("# T"), code("a", other), code("b", shown(ours)), code("c", shown(ours))]
-    )
-    assert text.count(f'<div class="mt">{ours.html}</div>') == 2
-    assert 'alt="No description' in text
 
 
 def test_the_folder_of_a_recorded_study_is_named_without_the_way_to_it(tmp_path):
@@ -275,13 +180,6 @@ def test_no_folder_of_this_machine_is_on_the_page(tmp_path, monkeypatch):
     assert "cluster_file = 'mine.yaml'\nversions = 'a=envoy,b=x.yaml'" in said
     assert "study x/20261121T0-abc, plan 1" in said
     assert "mine.yaml: read" in said
-
-
-def test_what_was_printed_line_by_line_is_folded_as_one(tmp_path):
-    lines = [new_output("stream", name="stdout", text=f"[{i}/12] now\n") for i in range(12)]
-    text = export(tmp_path, [new_markdown_cell("# T"), code("run()", *lines)])
-    assert "printed output (12 lines)" in text
-    assert '<pre class="out">' not in text
 
 
 def test_the_seal_is_read_back(page, data, tmp_path):
@@ -317,24 +215,10 @@ def test_an_error_stands_first_and_is_escaped(tmp_path):
     assert Page(text).wrong == []
 
 
-def test_papermill_s_own_banner_goes(tmp_path):
-    cell = new_markdown_cell('<span style="color:red">An Exception was encountered</span>')
-    cell.metadata["tags"] = ["papermill-error-cell-tag"]
-    assert "An Exception was encountered" not in export(tmp_path, [new_markdown_cell("# T"), cell])
-
-
 def test_titles_from_metadata_heading_or_file_name(tmp_path):
     assert "<title>Named</title>" in export(tmp_path, [new_markdown_cell("# Other")], title="Named")
     assert "<title>n</title>" in export(tmp_path, [new_markdown_cell("no heading")])
     assert "<title>&lt;b&gt;</title>" in export(tmp_path, [], title="<b>")
-
-
-def test_pictures_and_plain_text_of_other_cells_are_kept(tmp_path):
-    png = new_output("display_data", data={"image/png": "iVBORw0KGgo=", "text/plain": "x"})
-    plain = new_output("execute_result", data={"text/plain": "1 < 2"}, execution_count=1)
-    text = export(tmp_path, [code("a", png), code("b", plain)])
-    assert "data:image/png;base64,iVBORw0KGgo=" in text
-    assert "1 &lt; 2" in text
 
 
 def test_an_unreadable_notebook_names_the_file(tmp_path):

@@ -23,13 +23,6 @@ def test_a_figure_says_it_in_drawing_words_caption_and_numbers(data):
     assert "After the fact" not in text_of(own.svg)
 
 
-def test_a_table_and_a_sentence_begin_with_it(data):
-    later = marked(tables.verdict_table(data), SAID)
-    assert later.text.startswith(f"After the fact: {SAID}. A hint")
-    assert later.html.index("After the fact") < later.html.index("<table")
-    assert marked(tables.headline(data), SAID).startswith("After the fact")
-
-
 def test_without_anything_said_nothing_is_changed(data):
     figure = figures.forest(data)
     assert marked(figure, "") is figure

@@ -10,7 +10,6 @@ from meshtrial.inference import infer
 from meshtrial.records import parts
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.parts import Part
-from meshtrial.report import tables
 from meshtrial.report.tables.places import nodes_of_blocks, places_of_blocks
 
 COURSE = {"places-differ", "dependent-blocks", "drift", "autocorrelation", "baseline-modes", "modes"}
@@ -53,12 +52,6 @@ def test_the_tables_say_where_and_how_much(divided):
     assert "+50" in line or "1.50×" in line
     assert "3.0" in line
     assert line.count("(6 blocks)") == 2
-
-
-def test_they_stand_in_the_report(divided):
-    data = divided(1.5, 3.0)
-    assert "Where the blocks were run" in tables.validity(data).html
-    assert "the effect is not the same everywhere" in tables.trust(data).text
 
 
 def test_an_effect_that_differs_between_places_warns_and_keeps_its_verdict(divided):

@@ -12,6 +12,7 @@ def data(synth, tmp_path_factory):
     return synth.study_data(tmp_path_factory.mktemp("power"), synth.Shape(requests=300))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_it_goes_through_the_detectable_effect_of_the_study_and_falls(data):
     table = figures.power(data).table
     rows = [row for row in data.verdicts if row.response in data.plan.study.primary and not row.twin]
@@ -36,6 +37,7 @@ def test_of_a_verdict_of_what_is_added_it_is_in_its_unit(added):
     assert (own["effect"].item(), own["unit"].item()) == (pytest.approx(1e3 * row.mde), "ms")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_no_curve_begins_below_the_floor_of_the_exact_test(data):
     table = figures.power(data).table
     primary = data.plan.study.primary[0]

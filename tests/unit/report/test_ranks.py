@@ -42,6 +42,7 @@ def test_the_tables_say_who_was_shown_to_be_better(meshes):
     assert "kuma+mtls, consul+l7 and istio+mtls" in lines[1]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_pairs_stand_in_the_table_and_not_in_the_pictures(meshes, paired, declared):
     assert "All 20 pairs" in tables.verdict_table(meshes).text
     assert "All 9 pairs" in tables.verdict_table(paired).text

@@ -11,6 +11,7 @@ def other(synth, tmp_path_factory):
     return synth.study_data(tmp_path_factory.mktemp("other"), shape)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_both_deployed_stands_together_and_what_one_lacks_is_there_all_the_same(data, other):
     table = figures.two_studies(data, other).table
     first = table.filter(response=table["response"][0])
@@ -23,6 +24,7 @@ def test_what_both_deployed_stands_together_and_what_one_lacks_is_there_all_the_
     ]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_numbers_are_those_of_each_study(data, other):
     both = figures.two_studies(data, other).table
     for name, study in (("A", data), ("B", other)):

@@ -81,6 +81,5 @@ def test_patience_is_the_users(said, seconds, monkeypatch):
 @pytest.mark.parametrize("said", ["-1", "inf", "nan", "long"])
 def test_a_patience_that_is_none_is_refused(said, monkeypatch):
     monkeypatch.setenv(quiet.PATIENCE, said)
-    words = f"MESHTRIAL_PATIENCE_S={said}: must be seconds, 0 or more; 0 does not watch the machine"
-    with refused(UsageError, words):
+    with refused(UsageError):
         patience_s()

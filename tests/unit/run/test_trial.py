@@ -96,7 +96,7 @@ def test_the_machine_is_watched_from_the_beginning_where_a_check_asks_for_it(tmp
     def asked(**environment: str) -> list[Path | None]:
         bed = Watched()
         monkeypatch.setattr(trial, "make_testbed", lambda *_: bed)
-        with monkeypatch.context() as changed, refused(MissingToolError, "no fortio"):
+        with monkeypatch.context() as changed, refused(MissingToolError):
             for name, value in environment.items():
                 changed.setenv(name, value)
             study.run(lambda _: None)

@@ -30,15 +30,15 @@ def test_the_address_is_that_of_the_study_and_not_of_its_folder(data, tmp_path):
 
 @pytest.mark.parametrize("name", ["../../etc", "a/b", "", ".hidden", "a b", "ü"])
 def test_a_name_that_is_no_folder_is_refused(data, name):
-    with refused(RecordError, f"{data.path}: a study called {name!r} cannot be a folder of a site"):
+    with refused(RecordError):
         address(asked(data, name=name))
 
 
 def test_a_study_without_runs_or_of_no_time_is_refused(data):
-    with refused(RecordError, f"{data.path}: holds no run yet; there is nothing to publish"):
+    with refused(RecordError):
         address(dataclasses.replace(data, runs=()))
     first = dataclasses.replace(data.runs[0], start_unix_s=-1e300)
-    with refused(RecordError, f"{data.path}: its first run began at no time of any calendar (-1e+300)"):
+    with refused(RecordError):
         address(dataclasses.replace(data, runs=(first,)))
 
 
@@ -73,6 +73,7 @@ def test_the_same_study_gives_the_same_bytes(data, report, tmp_path):
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_second_study_leaves_the_first_as_it_is(data, other, report, tmp_path):
     root = tmp_path / "site"
     publish(data, report(data), root)
@@ -82,6 +83,7 @@ def test_a_second_study_leaves_the_first_as_it_is(data, other, report, tmp_path)
     assert before.items() <= digests(root).items()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_of_other_verdicts_stays_beside_the_new_one(data, report, tmp_path):
     root = tmp_path / "site"
     changed = dataclasses.replace(data, verdicts=data.verdicts[:-1])

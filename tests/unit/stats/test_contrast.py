@@ -244,31 +244,20 @@ def test_below_the_floor_a_worst_rank_opens_its_end() -> None:
     assert found.ci_high == math.inf
 
 
-NOT_POSITIVE = (
-    "a ratio needs positive values in every run; where the baseline is zero by construction (data-plane CPU of no "
-    "mesh), compare with scale='difference'"
-)
-
-
 @pytest.mark.parametrize(
-    ("t", "b", "options", "said"),
+    ("t", "b", "options"),
     [
-        ([1, 2], [1, 2, 3], {}, "paired data need one value a block of both treatments, got 2 and 3"),
-        ([1], [1], {}, "one block shows no noise: at least 2 complete blocks are needed to compare anything"),
-        ([1, 2], [0, 1], {}, NOT_POSITIVE),
-        ([1, -2], [1, 1], {}, NOT_POSITIVE),
-        ([1, math.nan], [1, 1], {}, "treatment: 1 of 2 values are not finite; exclude their whole blocks"),
-        ([1, 2], [1, 1], {"scale": "log"}, "scale must be 'ratio' or 'difference', got 'log'"),
-        (
-            [1, 2],
-            [0, 0],
-            {"scale": "difference", "margin": Margin(0.1)},
-            "the baseline is zero, so a relative margin means nothing: declare a floor in the response's unit",
-        ),
+        ([1, 2], [1, 2, 3], {}),
+        ([1], [1], {}),
+        ([1, 2], [0, 1], {}),
+        ([1, -2], [1, 1], {}),
+        ([1, math.nan], [1, 1], {}),
+        ([1, 2], [1, 1], {"scale": "log"}),
+        ([1, 2], [0, 0], {"scale": "difference", "margin": Margin(0.1)}),
     ],
 )
-def test_refuses(t: list[float], b: list[float], options: dict[str, object], said: str) -> None:
-    with refused(UsageError, said):
+def test_refuses(t: list[float], b: list[float], options: dict[str, object]) -> None:
+    with refused(UsageError):
         compare_paired(t, b, **options)  # type: ignore[arg-type]
 
 

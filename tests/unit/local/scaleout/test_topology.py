@@ -62,7 +62,7 @@ def test_the_control_planes_file(identities, scoped, word):
 
 @pytest.mark.parametrize("replicas", [0, 201])
 def test_sizes_without_addresses_are_refused(replicas):
-    with refused(UsageError, f"replicas = {replicas}: must be 1 to 200 a tier"):
+    with refused(UsageError):
         Layout(replicas, "127.83")
 
 
