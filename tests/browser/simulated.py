@@ -32,4 +32,5 @@ def _outputs(source: str, known: dict[str, Any]) -> list[Any]:
     assert isinstance(body[-1], ast.Expr), source
     exec(compile(ast.Module(body[:-1], []), "cell", "exec"), known)
     shown = eval(compile(ast.Expression(body[-1].value), "cell", "eval"), known)
-    return [new_output("execute_result", {"text/html": shown._repr_html_(), "text/plain": ""}, execution_count=1)]
+    forms = {"text/html": shown._repr_html_(), "text/plain": ""}
+    return [new_output("execute_result", shown._repr_mimebundle_() | forms, execution_count=1)]

@@ -179,10 +179,10 @@ def test_a_script_is_told_what_to_call_instead_of_what_notebooks_call():
 def test_a_section_shows_all_its_parts(study):
     for make in (mt.sections.verdict, mt.sections.latency, mt.sections.resources, mt.sections.validity):
         shown = make(study)
-        html, text = shown._repr_html_(), repr(shown)
+        assert shown._repr_html_().count("<style") == 1
         for part in shown.parts:
-            assert part._repr_html_() in html
-            assert repr(part) in text
+            assert part.html in shown.html
+            assert repr(part) in repr(shown)
 
 
 @pytest.mark.usefixtures("undrawn")

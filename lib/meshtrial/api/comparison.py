@@ -15,12 +15,13 @@ from meshtrial.compare.request import Named, Request, judge
 from meshtrial.errors import UsageError
 from meshtrial.records.columns import verdict_frame
 from meshtrial.report import Figure, Fragment
+from meshtrial.report.markup import Displayable, Form
 
 Files: TypeAlias = str | Path | Sequence[str | Path]
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Displayable):
     """Runs of several treatments, judged by the same inference as a study.
 
     Attributes
@@ -69,11 +70,9 @@ class Comparison:
         """What a reader must know, and how it was computed."""
         return page.warnings(self.outcome)
 
-    def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
-
-    def __repr__(self) -> str:
-        return repr(self.table())
+    def laid_out(self, form: Form) -> str:
+        """Its table in one of its forms."""
+        return self.table().laid_out(form)
 
 
 def compare(

@@ -16,13 +16,14 @@ from meshtrial.api import figures, tables
 from meshtrial.api.study import RecordedStudy
 from meshtrial.report import Figure, Fragment
 from meshtrial.report.first_screen import first_screen
+from meshtrial.report.markup import Displayable, Form
 from meshtrial.vocabulary import BETWEEN
 
 __all__ = ["Section", "every_run", "latency", "method", "resources", "validity", "verdict"]
 
 
-@dataclass(frozen=True)
-class Section:
+@dataclass(frozen=True, repr=False)
+class Section(Displayable):
     """Several figures and tables, shown one after another.
 
     Attributes
@@ -32,11 +33,9 @@ class Section:
 
     parts: tuple[Figure | Fragment, ...]
 
-    def _repr_html_(self) -> str:
-        return "\n".join(part._repr_html_() for part in self.parts)
-
-    def __repr__(self) -> str:
-        return "\n\n".join(repr(part) for part in self.parts)
+    def laid_out(self, form: Form) -> str:
+        """Its parts in one of their forms."""
+        return Fragment("section", self.parts).laid_out(form)
 
 
 def verdict(study: RecordedStudy) -> Section:

@@ -20,11 +20,11 @@ from meshtrial.report.tables.verdicts import contrast_tables
 def write(path: Path, outcome: Outcome, command: str) -> None:
     """Write the page; the command is what makes it again."""
     sections = (
-        Section("", (limits(outcome).html,)),
-        Section("Verdicts", (verdicts(outcome).html, ratios(outcome).html)),
-        Section("Every run", tuple(every_run(outcome, metric).html for metric in outcome.metrics)),
-        Section("Warnings, method and limits", (warnings(outcome).html,)),
-        Section("Provenance", (provenance(outcome, command).html,)),
+        Section("", (limits(outcome),)),
+        Section("Verdicts", (verdicts(outcome), ratios(outcome))),
+        Section("Every run", tuple(every_run(outcome, metric) for metric in outcome.metrics)),
+        Section("Warnings, method and limits", (warnings(outcome),)),
+        Section("Provenance", (provenance(outcome, command),)),
     )
     write_page(path, title(outcome), sections)
 

@@ -21,7 +21,7 @@ from meshtrial.api import figures, tables
 from meshtrial.api.study import RecordedStudy, open_study, recorded_studies
 from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.report import wording
-from meshtrial.report.markup import Fragment, paragraph, part
+from meshtrial.report.markup import ON_PAGE, Displayable, Fragment, join, paragraph
 
 Widget: TypeAlias = Any  # ipywidgets has no types
 Arguments: TypeAlias = tuple[tuple[str, Any], ...]
@@ -90,7 +90,7 @@ class Explorer:
     """A study chooser, its treatments and loads, tabs that choose what is shown of them, and what is shown."""
 
     def __init__(self, path: Path) -> None:
-        for cached in (_study, _html):
+        for cached in (_study, _shown):
             cached.cache_clear()  # a study may have gone on since another explorer read it
         path = _opened(path).path  # of a packed study the folder that it was unpacked to
         listed = recorded_studies() | {f"{path.parent.name}-{path.name}": path}
@@ -150,6 +150,7 @@ class Explorer:
             index = self.tabs.selected_index or 0
             view = views[index](self._chosen, self.what[index].value)
             self.view.value, self.code.value = view.html(), _styled("python", view.code())
+            self._seen = view
         except MeshtrialError as error:  # the study cannot be read
             self.about.value = _styled("paragraph", str(error), "")
             _show(False, self.treatments, self.loads, self.tabs)
@@ -158,6 +159,7 @@ class Explorer:
 
     def _clear(self) -> None:  # nothing of what was chosen before is seen while the next view is made
         self.state.value = self.view.value = self.code.value = ""
+        self._seen = View(self.studies.value)
 
     def _open(self) -> None:
         self._clear()
@@ -237,7 +239,9 @@ class Explorer:
     def _repr_mimebundle_(self, **asked: Any) -> dict[str, Any]:
         """Widgets; for a page that has none (a notebook that papermill ran, as HTML) the view as it stands."""
         views = "\n".join(place.value for place in self.places)
-        return {**self.page._repr_mimebundle_(**asked), "text/html": views, "text/plain": repr(self)}
+        on_page = "\n".join(self._seen.page() if place is self.view else place.value for place in self.places)
+        forms = {ON_PAGE: on_page, "text/html": views, "text/plain": repr(self)}
+        return {**self.page._repr_mimebundle_(**asked), **forms}
 
     def __repr__(self) -> str:
         return f"Explorer of {self.study!r}"
@@ -261,7 +265,11 @@ class View:
 
     def html(self) -> str:
         """What is seen; where it cannot be made, the one sentence that says why."""
-        return _html(self)
+        return "\n".join(part._repr_html_() for part in _shown(self))
+
+    def page(self) -> str:
+        """The same for a page without widgets: with the drawings themselves."""
+        return join(*_shown(self)).html
 
     def code(self) -> str:
         """The lines of Python that make it; ``mt`` is ``meshtrial``."""
@@ -282,14 +290,14 @@ def _study(path: Path, reanalyse: Arguments, only: Arguments) -> RecordedStudy:
 
 
 @lru_cache(maxsize=64)
-def _html(view: View) -> str:
+def _shown(view: View) -> tuple[Displayable, ...]:
     rooms = {"figures": figures, "tables": tables}
     try:
         given = (view.study, *([_opened(view.other)] if view.other else []), *view.arguments)
         functions = (getattr(rooms[room], name) for room, name in (one.split(".") for one in view.names))
-        return "\n".join(str(function(*given)._repr_html_()) for function in functions)
+        return tuple(function(*given) for function in functions)
     except MeshtrialError as error:
-        return paragraph(str(error))._repr_html_()
+        return (paragraph(str(error)),)
 
 
 def _opened(path: Path) -> RecordedStudy:
@@ -343,4 +351,4 @@ def _show(is_shown: bool, *widgets: Widget) -> None:
 
 def _styled(name: str, *values: Any) -> str:
     """A piece of a page, as a cell's output has it."""
-    return Fragment(part(name, *values), "")._repr_html_()
+    return Fragment(name, *values)._repr_html_()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -164,18 +164,22 @@ def relative(path: Path, folder: Path) -> str:
 class _Listed:
     """A report as the index shows it; an empty address stands for a file that is not there."""
 
-    date: str
-    title: str
-    address: str
-    status: str
-    meta: str
-    lines: Iterable[str]
-    links: Iterable[tuple[str, str]]
+    entry: Entry
+    page: str
+    links: Sequence[tuple[str, str]]
 
     @property
     def mark(self) -> tuple[str, str]:
         """The sign of its status, and its tone."""
-        return _MARKS.get(self.status, _UNKNOWN)
+        return _MARKS.get(self.entry.status, _UNKNOWN)
+
+    @property
+    def day(self) -> str:
+        """When it was measured, as a reader writes it."""
+        try:
+            return datetime.datetime.fromisoformat(self.entry.date).strftime("%Y-%m-%d %H:%M UTC")
+        except ValueError:
+            return self.entry.date
 
 
 def write_index(runs_dir: Path, studies_dir: Path | None = None) -> Path:
@@ -187,7 +191,7 @@ def write_index(runs_dir: Path, studies_dir: Path | None = None) -> Path:
     orphans = [folder for folder in reversed(recorded) if folder.resolve() not in spoken_of]
     page = render(
         "index.html.j2",
-        reports=sorted((_listed(runs_dir, report) for report in found), key=lambda listed: listed.date, reverse=True),
+        reports=sorted((_listed(runs_dir, report) for report in found), key=lambda one: one.entry.date, reverse=True),
         orphans=[(f"{folder.parent.name}/{folder.name}", _address(runs_dir, folder)) for folder in orphans],
         sheets=[style_sheet("objects.css"), style_sheet("page.css")],
         version=__version__,
@@ -198,24 +202,27 @@ def write_index(runs_dir: Path, studies_dir: Path | None = None) -> Path:
 
 
 def _listed(runs_dir: Path, report: Report) -> _Listed:
-    known = report.entry
-    if known is None:
-        files = [report.file(suffix) for suffix in (".html", ".ipynb", ".json")]
-        date = utc_text(max(path.stat().st_mtime for path in files if path.exists()))
-        links = [(path.suffix[1:], _address(runs_dir, path)) for path in files[:2] if path.exists()]
-        page = _address(runs_dir, files[0])
-        return _Listed(date, report.stem.name, page, "unknown", _day(date), (report.why,), links)
-    base = report.stem.parent
-    blocks = f"{known.blocks} of {known.blocks_planned} blocks" if known.blocks_planned else ""
-    meta = " · ".join(x for x in (_day(known.date), known.study, blocks, ", ".join(known.loads)) if x)
-    message = known.message or ("" if known.status == "whole" else "The last cell of its notebook says why.")
-    lines = [*known.headlines, *([message] if message else [])]
-    if known.treatments:
-        lines.append("Treatments: " + ", ".join(known.treatments))
+    known, folder = report.entry or _unread(report), report.stem.parent
     places = [("report", known.html), ("notebook", known.notebook), ("records", known.data)]
-    links = [(label, _address(runs_dir, base / place)) for label, place in places if place]
-    page = _address(runs_dir, base / known.html) if (base / known.html).is_file() else ""
-    return _Listed(known.date, known.title, page, known.status, meta, lines, links)
+    links = [(label, _address(runs_dir, folder / place)) for label, place in places if place]
+    page = _address(runs_dir, folder / known.html) if known.html and (folder / known.html).is_file() else ""
+    return _Listed(known, page, links)
+
+
+def _unread(report: Report) -> Entry:
+    """What is known of a report whose entry cannot be read: which of its files are there, and why."""
+    there = [path for suffix in (".html", ".ipynb", ".json") if (path := report.file(suffix)).exists()]
+    names = {path.suffix: path.name for path in there}
+    date = utc_text(max(path.stat().st_mtime for path in there))
+    return Entry(
+        study="",
+        title=report.stem.name,
+        status="unknown",
+        date=date,
+        message=report.why,
+        html=names.get(".html", ""),
+        notebook=names.get(".ipynb", ""),
+    )
 
 
 def _address(runs_dir: Path, path: Path) -> str:
@@ -224,10 +231,3 @@ def _address(runs_dir: Path, path: Path) -> str:
         return ""
     # "./" keeps a name with a colon from being read as a scheme.
     return "./" + quote(relative(path, runs_dir)) + ("/" if path.is_dir() else "")
-
-
-def _day(iso: str) -> str:
-    try:
-        return datetime.datetime.fromisoformat(iso).strftime("%Y-%m-%d %H:%M UTC")
-    except ValueError:
-        return iso

@@ -1,8 +1,7 @@
 """A figure as a report needs it: drawing, text for those who do not see it, caption, and its numbers as a table.
 
-In a notebook the drawing is an image (JupyterLab strips SVG elements from outputs it does not trust,
-and every notebook that papermill ran is one of those). The exported page puts the SVG itself in its
-place: text that can be selected, in the page's own colours, and the same drawn narrower on a phone.
+In a notebook the drawing is an image. A page holds the SVG itself: text that can be selected, in the page's own
+colours, and the same drawn narrower on a phone.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from matplotlib.figure import Figure as Canvas
 
 from meshtrial.errors import UsageError
 from meshtrial.report import svg as svg_tools
-from meshtrial.report.markup import Cell, Column, Table, cell, paragraph, part, style_sheet
+from meshtrial.report.markup import Cell, Column, Displayable, Form, Fragment, Table, cell
 from meshtrial.report.sheet import NARROW, WIDE, Sheet
 
 Row = TypeVar("Row")
 Columns = Mapping[str, Callable[[Row], object]]  # heading of a number, to what it is of a row
 
 
-@dataclass(frozen=True)
-class Figure:
+@dataclass(frozen=True, repr=False)
+class Figure(Displayable):
     """What a figure is: a drawing, what it shows in words, how to read it, and its numbers.
 
     Attributes
@@ -85,30 +84,24 @@ class Figure:
         _close(canvas)
         return shown
 
-    def _repr_html_(self) -> str:
-        return str(part("fragment", self.embedded, style_sheet()))
+    def laid_out(self, form: Form) -> str:
+        """The figure with its caption and its numbers; as text, what is seen instead of the drawing."""
+        return Fragment("figure", self, form == "notebook").laid_out(form)
 
     @property
-    def embedded(self) -> Markup:
-        """The figure in a notebook's output, alone or in a fragment: an image, which a page replaces by the drawing."""
-        image = part("image", self.alt, svg_tools.data_uri(self.svg), svg_tools.data_uri(self.narrow))
-        return self._around(image)
+    def drawings(self) -> Markup:
+        """The drawings themselves, one for a wide screen, one for a phone."""
+        return Markup(svg_tools.for_page(self.svg, self.narrow))
 
     @property
-    def html(self) -> Markup:
-        """The figure for a page of its own: the drawings themselves, one for a wide screen, one for a phone."""
-        return self._around(Markup(svg_tools.for_page(self.svg, self.narrow)))
+    def address(self) -> str:
+        """The drawing as an image's address."""
+        return svg_tools.data_uri(self.svg)
 
-    def _around(self, drawing: Markup) -> Markup:
-        if self.nothing:
-            return paragraph(self.caption, "mt-note").html
-        count = f"{self.table.height} row{'s' * (self.table.height != 1)}"
-        numbers = frame_table(self.table, f"The numbers of this figure: {self.alt.partition('. ')[0]}")
-        return part("figure", drawing, self.caption, f"Table: the numbers drawn ({count})", numbers)
-
-    def __repr__(self) -> str:
-        numbers = frame_table(self.table, "The numbers of this figure").to_text()
-        return f"Figure. {self.alt}\n{self.caption}\n\n{numbers}"
+    @property
+    def numbers(self) -> Table:
+        """The numbers that are drawn."""
+        return frame_table(self.table, f"The numbers of this figure: {self.alt.partition('. ')[0]}")
 
 
 def alt_text(seen: str, parts: Iterable[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from meshtrial.records.dataset import StudyData
 from meshtrial.report.checks import checks, tally
 from meshtrial.report.figures.forest import answer
-from meshtrial.report.markup import Fragment, part
+from meshtrial.report.markup import Fragment
 from meshtrial.report.tables.headline import headline, headline_shown
 from meshtrial.report.tables.trust import trust
 
@@ -14,7 +14,5 @@ LONG = 450  # letters of a headline that fills a phone's screen
 
 def first_screen(data: StudyData) -> Fragment:
     """The headline, the checks, and the picture of all primary contrasts beside them."""
-    said, checked, picture = headline_shown(data), trust(data), answer(data)
     ahead = tally(checks(data)) if len(headline(data)) > LONG else ""
-    html = part("answer", said.html, checked.html, picture.embedded, ahead)
-    return Fragment(html, "\n\n".join([said.text, checked.text, repr(picture)]))
+    return Fragment("answer", headline_shown(data), trust(data), answer(data), ahead)

@@ -16,7 +16,7 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, wording
 from meshtrial.report.figure import Figure
-from meshtrial.report.markup import Cell, Column, Fragment, Table, box, join, paragraph, verdict_badge
+from meshtrial.report.markup import Cell, Column, Fragment, Table, join, paragraph, verdict_badge
 from meshtrial.report.palette import INK
 from meshtrial.report.sheet import SMALL, Sheet
 
@@ -46,7 +46,7 @@ def marked(shown: _T, said: str) -> _T:
             shown.nothing,
         )
     elif isinstance(shown, Fragment):
-        found = join(box(paragraph(f"{text} {HINT}"), alarm=True), shown)
+        found = join(Fragment("box", paragraph(f"{text} {HINT}"), True), shown)
     elif isinstance(shown, str):
         found = f"{text} {shown}"
     return found  # type: ignore[return-value]

@@ -1,21 +1,23 @@
-"""What a notebook cell ends in, as HTML and as text: made by templates, escaped, styled by one sheet.
+"""What a notebook cell ends in: facts that templates lay out, on a page, in a notebook and as text.
 
-A part of a report is a `Fragment`, which knows both forms; parts are put together as fragments, so neither form is
-written beside the other. A `Table` says what its columns show of a row, and each form divides the same cells its way.
+A part of a report is a `Fragment`: the name of a macro and the facts that it lays out. HTML and text have a file of
+macros each (``parts.html.j2``, ``parts.txt.j2``), with the same names; sentences that both say alike stand in a
+template over these. A `Table` says what its columns show of a row, and each form divides the same cells its way.
 
-Names and messages come from records, which may hold anything: every piece is a template with autoescape on, and what is
-not `Markup` is text. Styles travel with every fragment, because JupyterLab shows outputs one by one; the exported page
-takes the repeats out again.
+Names and messages come from records, which may hold anything: pages are templates with autoescape on, and what is not
+`Markup` is text. Styles travel with every output of a notebook, because JupyterLab shows outputs one by one.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -24,23 +26,67 @@ from meshtrial.report import palette, wording
 from meshtrial.vocabulary import Word
 
 TEMPLATES = Path(__file__).parent / "templates"
-STYLED = '<style class="mt-style">'  # how every fragment begins in a notebook (`fragment` in parts.html.j2)
+# A page holds a figure's drawing itself, a notebook an image: JupyterLab strips SVG elements from outputs that it does
+# not trust, and every notebook that papermill ran is one of those.
+Form = Literal["page", "notebook", "text"]
+# The kind of output in which a notebook keeps what its page shows; JupyterLab shows the HTML beside it.
+ON_PAGE = "application/vnd.meshtrial.page"
 Row = TypeVar("Row")
 
 
+class Displayable(ABC):
+    """What shows itself in a notebook and has a form for a page and one for text."""
+
+    @abstractmethod
+    def laid_out(self, form: Form) -> str:
+        """One of its forms."""
+
+    @property
+    def html(self) -> Markup:
+        """What a page shows."""
+        return Markup(self.laid_out("page"))
+
+    @property
+    def text(self) -> str:
+        """The same for a terminal, a diff, a screen without HTML."""
+        return str(self.laid_out("text"))
+
+    def _repr_html_(self) -> str:
+        return Fragment("fragment", self, style_sheet()).laid_out("notebook")
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        return {ON_PAGE: str(self.html)}
+
+    def __repr__(self) -> str:
+        return self.text
+
+
 @cache
-def _environment() -> Environment:
-    return Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
+def _environment(form: Form) -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=form != "text",
+        auto_reload=False,
+        undefined=StrictUndefined,
+        # What is nested takes the form of what it is in.
+        finalize=lambda value: value.laid_out(form) if isinstance(value, Displayable) else value,
+    )
+    made.globals["own_parts"] = _parts_of(form)
+    return made
+
+
+def _parts_of(form: Form) -> str:
+    return "parts.txt.j2" if form == "text" else "parts.html.j2"
 
 
 def render(template: str, **values: Any) -> Markup:
     """A page of this package's templates."""
-    return Markup(_environment().get_template(template).render(values))
+    return Markup(_environment("page").get_template(template).render(values))
 
 
 def part(name: str, *values: Any) -> Markup:
     """A piece of ``parts.html.j2``: its macro of that name, with these values."""
-    return Markup(getattr(_environment().get_template("parts.html.j2").module, name)(*values))
+    return Fragment(name, *values).html
 
 
 @cache
@@ -49,68 +95,44 @@ def style_sheet(name: str = "objects.css") -> Markup:
     return render(name, light=palette.variables(dark=False), dark=palette.variables(dark=True))
 
 
-@dataclass(frozen=True)
-class Fragment:
-    """A piece of a report that shows itself in a notebook.
+class Fragment(Displayable):
+    """A piece of a report: facts, and the macro that lays them out."""
 
-    Attributes
-    ----------
-    html : Markup
-        What a page shows.
-    text : str
-        The same for a terminal, a diff, a screen without HTML.
-    """
+    def __init__(self, name: str, *values: object) -> None:
+        # `name` is a macro of the form's parts, or ``template.macro`` where all forms share it.
+        self._name, self._values = name, values
 
-    html: Markup
-    text: str
-
-    def _repr_html_(self) -> str:
-        return str(part("fragment", self.html, style_sheet()))
-
-    def __repr__(self) -> str:
-        return self.text
+    def laid_out(self, form: Form) -> str:
+        """One of its forms."""
+        template, _, macro = self._name.rpartition(".")
+        module = _environment(form).get_template(f"{template}.j2" if template else _parts_of(form)).module
+        made: str = getattr(module, macro)(*self._values)
+        return made.rstrip("\n") if form == "text" else made
 
 
-def join(*parts: Fragment) -> Fragment:
+def join(*parts: Displayable) -> Fragment:
     """Several fragments, one after another; nothing where there are none."""
-    return Fragment(Markup("").join(p.html for p in parts), "\n\n".join(p.text for p in parts if p.text))
+    return Fragment("joined", parts)
 
 
 def paragraph(text: str, css: str = "") -> Fragment:
     """One paragraph of plain text."""
-    return Fragment(part("paragraph", text, css), text)
+    return Fragment("paragraph", text, css)
 
 
 def bullets(items: Iterable[str]) -> Fragment:
     """A list of plain texts."""
-    listed = list(items)
-    return Fragment(part("bullets", listed), "\n".join(listed))
+    return Fragment("bullets", list(items))
 
 
-def heading(text: str) -> Fragment:
-    """A heading inside an output: below the page's own, and not in its table of contents."""
-    return Fragment(part("heading", text), text)
-
-
-def box(body: Fragment, *, alarm: bool = False) -> Fragment:
-    """What a reader must not miss."""
-    return Fragment(part("box", body.html, alarm), body.text)
-
-
-def prose(body: Fragment) -> Fragment:
-    """Text in a column that reads well."""
-    return Fragment(part("prose", body.html), body.text)
-
-
-def fold(title: str, holds: str, *body: Fragment, opened: bool = False) -> Fragment:
+def fold(title: str, holds: str, *body: Displayable, opened: bool = False) -> Fragment:
     """A part that most readers skip: its title and, in a line, what it holds. It opens by itself on paper."""
-    inside = join(*body)
-    return Fragment(part("fold", title, holds, inside.html, opened), f"{title}\n{inside.text}")
+    return Fragment("fold", title, holds, join(*body), opened)
 
 
-def badge(glyph: str, word: str, tone: str) -> Markup:
+def badge(glyph: str, word: str, tone: str) -> Fragment:
     """Something judged: glyph and word first, colour only besides."""
-    return part("badge", glyph, word, tone)
+    return Fragment("badge", glyph, word, tone)
 
 
 def passed_of(passed: int, total: int, note: str = "") -> Cell:
@@ -119,18 +141,9 @@ def passed_of(passed: int, total: int, note: str = "") -> Cell:
     return Cell(text, html=None if passed == total else badge("✕", text, "stopped"), note=note)
 
 
-def verdict_badge(word: Word) -> Markup:
+def verdict_badge(word: Word) -> Fragment:
     """A verdict's word."""
     return badge(word.glyph, word, word.tone)
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A part of a sentence, and how much it weighs: ``strong``, ``quiet``, ``clause`` (starts a line) or nothing."""
-
-    text: str
-    weight: str = ""
-    tone: str = ""
 
 
 @dataclass(frozen=True)
@@ -140,7 +153,7 @@ class Cell:
     text: str
     # The stored number behind it, kept in the page so that every figure can be followed to its row.
     value: object = None
-    html: Markup | None = None  # where the text alone is not enough
+    html: Markup | Fragment | None = None  # where the text alone is not enough
     note: str = ""  # a second, quieter line
 
     @property
@@ -172,6 +185,14 @@ def valued(value: float | None, form: Callable[[float], str], note: str = "") ->
 def ranged(value: float, low: float, high: float, form: Callable[[float], str]) -> Cell:
     """A number in words, below it the ends of its interval."""
     return Cell(form(value), value, note=f"{form(low)} to {form(high)}")
+
+
+def spread(values: Sequence[float], form: Callable[[float], str]) -> Cell | None:
+    """The median in words, below it the least and the most where they differ; nothing of no values."""
+    if not values:
+        return None
+    middle, least, most = statistics.median(values), min(values), max(values)
+    return Cell(form(middle), middle, note=f"{form(least)} to {form(most)}" if least < most else "")
 
 
 @dataclass(frozen=True)
@@ -208,15 +229,11 @@ class Table:
 
     def fragment(self, nothing: str = "") -> Fragment:
         """The table as HTML and as text; where it has no row, a sentence in its place, if there is one."""
-        return paragraph(nothing) if nothing and not self.rows else Fragment(self.to_html(), self.to_text())
+        return paragraph(nothing) if nothing and not self.rows else Fragment("table", self)
 
     def folded(self, holds: str, *, opened: bool = False) -> Fragment:
         """The table folded, under its caption and a line that says what it holds."""
-        return Fragment(part("fold", self.caption, holds, self.to_html(), opened), self.to_text())
-
-    def to_html(self) -> Markup:
-        """The table as HTML."""
-        return part("table", self)
+        return Fragment("folded_table", self, holds, opened)
 
     def new_group(self, index: int) -> str:
         """The heading over this row; empty where it is that of the row before."""

@@ -22,7 +22,7 @@ from meshtrial.inference import between
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import write_text
 from meshtrial.report.figures.history import history
-from meshtrial.report.markup import TEMPLATES, paragraph, render, style_sheet
+from meshtrial.report.markup import TEMPLATES, Displayable, paragraph, render, style_sheet
 from meshtrial.report.tables.between import between as table
 
 
@@ -46,7 +46,7 @@ class Section:
     """A heading, which may be empty, and what stands below it."""
 
     title: str
-    parts: tuple[Markup, ...]
+    parts: tuple[Displayable, ...]
 
     @property
     def anchor(self) -> str:
@@ -75,8 +75,5 @@ def write_history(path: Path, studies: Sequence[StudyData], response: str) -> No
         shown = table(studies, between.compare(studies), between.differences(studies))
     else:
         shown = paragraph("One study: nothing to compare it with yet.")
-    sections = (
-        Section("Over time", (history(studies, response).html,)),
-        Section("Study against study", (shown.html,)),
-    )
+    sections = (Section("Over time", (history(studies, response),)), Section("Study against study", (shown,)))
     write_page(path, f"{studies[0].plan.study.name} over time", sections)

@@ -112,10 +112,10 @@ def publish(data: StudyData, report: Path, root: Path) -> Published:
         page = render(
             "site/study.html.j2",
             published=published,
-            verdict=[tables.verdict_sentence(data).html, figures.forest(data).html, tables.verdict_table(data).html],
+            verdict=[tables.verdict_sentence(data), figures.forest(data), tables.verdict_table(data)],
             sizes={path.name: f"{path.stat().st_size / 1e6:.2f} MB" for path in folder.iterdir()},
             earlier=sorted(path.name for path in folder.glob("report-*.html")),
-            citation=tables.citation(data).html,
+            citation=tables.citation(data),
             root="../" * published.address.count("/"),
             sheets=_sheets(),
             version=__version__,

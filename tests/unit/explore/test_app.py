@@ -18,6 +18,7 @@ from meshtrial.api.study import RecordedStudy
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.explore import app
 from meshtrial.explore.app import TABS, Explorer, View
+from meshtrial.report.markup import ON_PAGE
 
 VERDICTS, ALL_RUNS, ONE_RUN, TWO = range(4)
 
@@ -247,7 +248,7 @@ def test_two_studies_of_one_question_stand_beside_each_other(explorer_beside):
 def test_two_studies_that_cannot_be_compared_say_why_and_are_shown_all_the_same(explorer):
     explorer.tabs.selected_index = TWO
     explorer.other.value = packed(explorer, "mesh_comparison")
-    assert explorer.view.value.count("<pre>Figure.") == 1
+    assert explorer.view.value.count("<figure ") == 1
     explorer.what[TWO].value = "tables.between"
     assert "they ask different questions" in explorer.view.value
 
@@ -300,6 +301,9 @@ def test_a_page_without_widgets_shows_the_view_as_it_stands(explorer):
     for place in (explorer.about, explorer.state, explorer.view, explorer.code):
         assert place.value
         assert place.value in bundle["text/html"]
+    # A page holds the drawings themselves.
+    assert ("<svg" in bundle[ON_PAGE], "<img" in bundle[ON_PAGE]) == (True, False)
+    assert explorer.code.value in bundle[ON_PAGE]
     assert bundle["text/plain"].startswith("Explorer of ambient_vs_no_mesh")
 
 

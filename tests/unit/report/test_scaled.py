@@ -12,7 +12,7 @@ from building import built
 from meshtrial.design.plan import make_plan
 from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
 from meshtrial.report import tables
-from meshtrial.report.tables.growth import growth_notes, growth_sentences
+from meshtrial.report.tables.growth import growth_lines, growth_notes
 
 CORES, BYTES = 0.004, 30 * 2**20  # a sidecar
 
@@ -54,7 +54,7 @@ def test_an_unfinished_study_and_studies_of_one_size_have_no_headline_of_growth(
     unfinished = recorded(make_row)
     rows = tuple(replace(row, verdict="provisional") for row in unfinished.verdicts)
     assert "every 100 cost" not in tables.headline(replace(unfinished, verdicts=rows))
-    assert growth_sentences(data) == []
+    assert growth_lines(data) == []
     assert growth_notes(data) == []
 
 

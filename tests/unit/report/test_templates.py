@@ -8,7 +8,8 @@ from jinja2.exceptions import UndefinedError
 from markupsafe import Markup
 
 from meshtrial import paths
-from meshtrial.report.markup import Cell, Column, Table, bullets, paragraph, part, render
+from meshtrial.report import figures
+from meshtrial.report.markup import ON_PAGE, Cell, Column, Table, bullets, fold, paragraph, part, render
 
 ROOMS = ("report", "compare", "inference", "commands")
 # These take apart what matplotlib and nbconvert wrote.
@@ -51,11 +52,21 @@ def test_what_is_not_markup_is_text():
     table = Table(
         HOSTILE, [Column(HOSTILE, str)], [[Cell(HOSTILE, HOSTILE, note=HOSTILE)]], HOSTILE, [HOSTILE], [HOSTILE]
     )
-    pieces = [table.to_html(), bullets([HOSTILE]).html, part("link", HOSTILE, HOSTILE), part("banner", [HOSTILE])]
+    pieces = [table.fragment().html, bullets([HOSTILE]).html, part("link", HOSTILE, HOSTILE), part("banner", [HOSTILE])]
     pieces.append(Markup(paragraph(HOSTILE)._repr_html_()))
     for piece in pieces:
         assert "<script" not in piece
         assert "&lt;script" in piece
+
+
+def test_what_is_nested_takes_the_form_of_what_it_is_in(data):
+    picture = figures.answer(data)
+    shown = fold("title", "what it holds", paragraph(HOSTILE), picture)
+    assert shown.text == f"title\n{HOSTILE}\n\n{picture.text}"
+    assert picture.alt in shown.text
+    on_page, in_notebook = shown._repr_mimebundle_()[ON_PAGE], shown._repr_html_()
+    assert (on_page.count("<svg"), on_page.count("<img"), on_page.count("<style")) == (2, 0, 0)
+    assert (in_notebook.count("<svg"), in_notebook.count("<img"), in_notebook.count("<style")) == (0, 1, 1)
 
 
 def test_a_template_that_lacks_a_value_says_so():

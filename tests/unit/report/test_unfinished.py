@@ -5,7 +5,8 @@ import pytest
 from papermill.exceptions import PapermillExecutionError
 from papermill.execute import raise_for_execution_errors
 
-from meshtrial.report.html import NOT_WHOLE, PAPERMILL_TAG, notebook_to_html, say_not_whole
+from meshtrial.report.exporter import NOT_WHOLE, PAPERMILL_TAG
+from meshtrial.report.html import notebook_to_html, say_not_whole
 
 WHAT = "proof <b>mTLS</b>: ```\n# no heading"
 KEPT = "12 of 40 runs are recorded, 3 of 10 blocks, in data/studies/x"

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import itertools
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from meshtrial.design.changes import CHANGES, LABELS
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, wording
-from meshtrial.report.markup import Cell, Column, Fragment, Table, paragraph
+from meshtrial.report.markup import Cell, Column, Fragment, Table, paragraph, spread
 
 _NOTE = (
     "Of every change of every run, failed ones too: the median, and from the least to the most. First: until an "
@@ -29,8 +28,8 @@ class _Changed:
     """All changes of one name, treatment and load."""
 
     load: str
-    treatment: str
     name: str
+    treatment: str
     made: Sequence[Mapping[str, Any]]
 
 
@@ -39,23 +38,13 @@ def changes(data: StudyData) -> Fragment:
     runs = [run for run in data.runs if run.extra.get("changes")]
     if not runs:
         return paragraph("No run of this study changed anything under load.")
-    rows = [
-        _Changed(
-            load,
-            treatment,
-            name,
-            [
-                one
-                for run in runs
-                if (run.load, run.treatment) == (load, treatment)
-                for one in run.extra["changes"]
-                if one["name"] == name
-            ],
-        )
-        for load in frames.loads(data)
-        for name in LABELS
-        for treatment in frames.order(data, [run.treatment for run in runs])
-    ]
+    made: dict[tuple[str, str, str], list[Mapping[str, Any]]] = defaultdict(list)
+    for run in runs:
+        for one in run.extra["changes"]:
+            made[run.load, one["name"], run.treatment].append(one)
+    treatments = frames.order(data, [run.treatment for run in runs])
+    places = itertools.product(frames.loads(data), LABELS, treatments)
+    rows = [_Changed(*place, made[place]) for place in places if place in made]
     columns: list[Column[_Changed]] = [
         Column("change", lambda row: LABELS[row.name]),
         Column("treatment", lambda row: row.treatment),
@@ -67,18 +56,11 @@ def changes(data: StudyData) -> Fragment:
         Column("refused or failed", _failed),
         Column("moment known to", lambda row: _ms(max(one["error_s"] for one in row.made)), numeric=True),
     ]
-    return Table.of(
-        "From a change until requests obey it", columns, [row for row in rows if row.made], _NOTE
-    ).fragment()
+    return Table.of("From a change until requests obey it", columns, rows, _NOTE).fragment()
 
 
 def _spread(which: str, row: _Changed) -> Cell | None:
-    took = [float(one[which]) for one in row.made if one[which] is not None]
-    if not took:
-        return None
-    middle = float(np.median(took))
-    ends = f"{_ms(min(took))} to {_ms(max(took))}" if min(took) < max(took) else ""
-    return Cell(_ms(middle), middle, note=ends)
+    return spread([float(one[which]) for one in row.made if one[which] is not None], _ms)
 
 
 def _ms(seconds: float) -> str:

@@ -8,7 +8,7 @@ from meshtrial import stats
 from meshtrial.design.study import Gates, Load, Study
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, wording
-from meshtrial.report.markup import Cell, Column, Fragment, Table, facts, fold, join, part
+from meshtrial.report.markup import Cell, Column, Fragment, Table, facts, fold, join
 from meshtrial.vocabulary import BETWEEN, CORRECTIONS, OwnFailures
 
 
@@ -143,7 +143,7 @@ def _order(data: StudyData, load: str) -> Table:
     def treatment(position: int, block: int) -> Cell:
         name = planned[block].get(position, "")
         colour = palette.VARIABLES.get(looks[name].colour, "--mt-ink")
-        return Cell(name, html=part("swatch", colour, name)) if name else Cell("")
+        return Cell(name, html=Fragment("swatch", colour, name)) if name else Cell("")
 
     positions = sorted({position for runs in planned.values() for position in runs})
     columns: list[Column[int]] = [Column("block", str)]

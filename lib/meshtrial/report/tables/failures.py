@@ -6,12 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-import numpy as np
-
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
 from meshtrial.report import frames, wording
-from meshtrial.report.markup import Cell, Column, Fragment, Table, join, paragraph
+from meshtrial.report.markup import Cell, Column, Fragment, Table, join, paragraph, spread
 
 _NOTE = (
     "Of all runs, the failed ones among them: a treatment that fails is the finding. A number is an HTTP status or "
@@ -104,8 +102,4 @@ def _kinds(runs: Sequence[RunRecord]) -> str:
 
 def _spread(runs: Sequence[RunRecord], response: str) -> Cell | None:
     values = [run.responses[response] for run in runs if response in run.responses]
-    if not values:
-        return None
-    middle, least, most = float(np.median(values)), min(values), max(values)
-    ends = f"{wording.in_unit(response, least)} to {wording.in_unit(response, most)}"
-    return Cell(wording.in_unit(response, middle), middle, note=ends if least < most else "")
+    return spread(values, partial(wording.in_unit, response))

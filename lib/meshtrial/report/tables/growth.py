@@ -6,6 +6,7 @@ The headline of a study that scales out says what more endpoints cost, with the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from meshtrial.design.responses import REGISTRY
@@ -13,7 +14,7 @@ from meshtrial.inference.scaling import ENDPOINTS as SIZES
 from meshtrial.inference.scaling import UNUSED, SlopeContrast, compare, costs_of_both, endpoints_of, growths, rates
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
-from meshtrial.report.markup import Cell, Column, Fragment, Piece, Table
+from meshtrial.report.markup import Cell, Column, Fragment, Table
 from meshtrial.stats.growth import Slope
 from meshtrial.stats.verdict import block_count
 
@@ -134,8 +135,24 @@ def _slope(slope: Slope | None, shown: Callable[[float], str], unit: str = "") -
     return Cell(text, slope.estimate)
 
 
-def growth_sentences(data: StudyData) -> list[list[Piece]]:
-    """One sentence: what every hundred endpoints cost with each treatment, over what they cost with the baseline.
+@dataclass(frozen=True)
+class Cost:
+    """What more endpoints cost in one response, over the baseline, and its interval."""
+
+    more: str
+    within: str
+
+
+@dataclass(frozen=True)
+class Grown:
+    """What more endpoints cost with one treatment."""
+
+    treatment: str
+    costs: Sequence[Cost]
+
+
+def growth_lines(data: StudyData) -> list[Fragment | str]:
+    """One sentence, a line a treatment: what every hundred endpoints cost over what they cost with the baseline.
 
     Empty for studies of one size, and where two blocks are not there at two sizes.
     """
@@ -143,32 +160,29 @@ def growth_sentences(data: StudyData) -> list[list[Piece]]:
     sizes = sorted({endpoints_of(load) for load in SIZES.loads(data)})
     if len(sizes) < 2:
         return []
+    costs = {t.name: _costs(data, t.name) for t in study.treatments if not t.twin and t != study.baseline}
+    found = [Grown(name, [_said(one, sizes) for one in mine]) for name, mine in costs.items() if mine]
+    if not found:
+        return []
     rate = rates(data)[0]
     at = "a rate that grows with them" if rate is None else f"{wording.plain(rate)} requests a second"
-    pieces = [Piece(f"From {sizes[0]} to {sizes[-1]} endpoints at {at}, every {ENDPOINTS} cost")]
-    for treatment in (t.name for t in study.treatments if not t.twin and t != study.baseline):
-        costs = _costs(data, treatment)
-        if costs:
-            pieces += [
-                Piece(";" if len(pieces) > 1 else ""),
-                Piece(" ", "clause"),
-                Piece(treatment, "strong"),
-                Piece(" "),
-            ]
-            for place, one in enumerate(costs):
-                name, slope = one.response, one.cost
-                pieces += [Piece(" and " if place else ""), Piece(_hundred(name, slope.estimate), "strong")]
-                within = f"{_hundred(name, slope.low)} to {_hundred(name, slope.high)}"
-                # Where a size is missing, as one that was not held, the line is through the others.
-                through = "" if [*one.sizes] == sizes else f"; {one.sizes[0]} to {one.sizes[-1]} endpoints alone"
-                pieces.append(Piece(f" ({within}{through})", "quiet"))
-            pieces.append(Piece(f" more than {study.baseline.name}"))
-    return [[*pieces, Piece(".")]] if len(pieces) > 1 else []
+    return [
+        f"From {sizes[0]} to {sizes[-1]} endpoints at {at}, every {ENDPOINTS} cost",
+        *(Fragment("sentences.growth", one, study.baseline.name, "." if one is found[-1] else ";") for one in found),
+    ]
+
+
+def _said(one: SlopeContrast, sizes: Sequence[int]) -> Cost:
+    name, slope = one.response, one.cost
+    within = f"{_hundred(name, slope.low)} to {_hundred(name, slope.high)}"
+    # Where a size is missing, as one that was not held, the line is through the others.
+    through = "" if [*one.sizes] == sizes else f"; {one.sizes[0]} to {one.sizes[-1]} endpoints alone"
+    return Cost(_hundred(name, slope.estimate), within + through)
 
 
 def growth_notes(data: StudyData) -> list[str]:
     """How to read the sentence; nothing where there is none."""
-    if not growth_sentences(data):
+    if not growth_lines(data):
         return []
     study = data.plan.study
     slopes = [one.cost for t in study.treatments if not t.twin for one in _costs(data, t.name)]

@@ -1,25 +1,52 @@
-"""The verdict in one sentence, in the words of the verdict table and no others."""
+"""The verdict in one sentence, in the words of the verdict table and no others.
+
+A sentence is a list of lines: how it begins, and a clause for each treatment. What a line says is found here; how a
+verdict is said stands in ``templates/sentences.j2``.
+"""
 
 from __future__ import annotations
 
-from markupsafe import Markup
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from meshtrial.design.study import Load
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, wording
-from meshtrial.report.markup import Fragment, Piece, bullets, part
-from meshtrial.report.tables.growth import growth_notes, growth_sentences
-from meshtrial.report.tables.ranks import rank_sentence
+from meshtrial.report.markup import Fragment
+from meshtrial.report.tables.growth import growth_lines, growth_notes
+from meshtrial.report.tables.ranks import places_line
 from meshtrial.vocabulary import Word, directions
 
 # Beyond this many clauses over all loads a headline is a table; then it speaks of the first primary response alone.
 MOST_CLAUSES = 12
+Lines = Sequence[Fragment | str]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One verdict inside a sentence: its word, what it is said of, and the numbers behind it."""
+
+    word: Word
+    about: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Clause:
+    """What was found of one treatment."""
+
+    treatment: str
+    against: str  # empty where the sentence begins with it
+    stopped: Word | None  # why nothing of it was compared, where that holds for every response
+    being: Sequence[Finding] = ()
+    costing: Sequence[Finding] = ()  # more or less of a resource
+    verb: str = "has"
 
 
 def headlines(data: StudyData) -> list[str]:
     """One sentence a load."""
-    return ["".join(piece.text for piece in sentence) for sentence in _sentences(data)]
+    return [" ".join(map(str, lines)) for lines in _sentences(data)]
 
 
 def headline(data: StudyData) -> str:
@@ -27,34 +54,22 @@ def headline(data: StudyData) -> str:
     return " ".join(headlines(data))
 
 
-def _sentences(data: StudyData) -> list[list[Piece]]:
-    if not _finished(data):
-        return [[Piece(_nothing_yet(data))]]
-    found = growth_sentences(data) if data.verdicts else []
-    found = found or ([_sentence(data, load) for load in data.plan.study.loads] if data.verdicts else [])
-    return [sentence for sentence in found if sentence] or [[Piece(_nothing_yet(data))]]
-
-
 def clauses(data: StudyData) -> list[list[str]]:
     """The sentence of each load in parts: how it begins, and a clause a treatment."""
-    return [["".join(piece.text for piece in line).strip() for line in _lines(found)] for found in _sentences(data)]
-
-
-def _lines(sentence: list[Piece]) -> list[list[Piece]]:
-    lines: list[list[Piece]] = [[]]
-    for piece in sentence:
-        if piece.weight == "clause":
-            lines.append([])
-        lines[-1].append(piece)
-    return [line for line in lines if line]
+    return [[str(line) for line in lines] for lines in _sentences(data)]
 
 
 def headline_shown(data: StudyData) -> Fragment:
     """The sentences, and how to read them where that needs words."""
-    sentences = [part("headline", _lines(sentence)) for sentence in _sentences(data)]
-    notes = [*growth_notes(data), *_spoken_of(data)]
-    explained = part("details", "About this summary", bullets(notes).html) if notes else Markup("")
-    return Fragment(Markup("").join([*sentences, explained]), "\n".join([*headlines(data), *notes]))
+    return Fragment("headline", _sentences(data), [*growth_notes(data), *_spoken_of(data)])
+
+
+def _sentences(data: StudyData) -> list[Lines]:
+    found: list[Lines] = []
+    if data.verdicts and _finished(data):
+        growth = growth_lines(data)
+        found = [growth] if growth else [_sentence(data, load) for load in data.plan.study.loads]
+    return [lines for lines in found if lines] or [[_nothing_yet(data)]]
 
 
 def _judged(data: StudyData, load: str | None = None) -> list[VerdictRow]:
@@ -81,7 +96,7 @@ def _nothing_yet(data: StudyData) -> str:
     )
 
 
-def _sentence(data: StudyData, load: Load) -> list[Piece]:
+def _sentence(data: StudyData, load: Load) -> Lines:
     rows = _judged(data, load.label)
     if not rows:
         return []
@@ -91,13 +106,13 @@ def _sentence(data: StudyData, load: Load) -> list[Piece]:
     bases = {base for _, base in contrasts}
     base = bases.pop() if len(bases) == 1 else ""
     where = wording.load_text(load)
-    pieces = [Piece(f"Against {base}, at {where}:" if base else f"At {where}:")]
-    for treatment, against in contrasts:
-        mine = [row for row in rows if (row.treatment, row.baseline) == (treatment, against)]
-        if mine:
-            pieces += [Piece(";" if len(pieces) > 1 else ""), Piece(" ", "clause"), Piece(treatment, "strong")]
-            pieces += [Piece("" if base else f" against {against}"), *_clause(mine)]
-    return [*pieces, Piece("."), *rank_sentence(data, load.label, spoken)]
+    groups = {pair: [row for row in rows if (row.treatment, row.baseline) == pair] for pair in contrasts}
+    found = [_clause(treatment, "" if base else against, mine) for (treatment, against), mine in groups.items() if mine]
+    return [
+        f"Against {base}, at {where}:" if base else f"At {where}:",
+        *(Fragment("sentences.clause", one, "." if one is found[-1] else ";") for one in found),
+        *places_line(data, load.label, spoken),
+    ]
 
 
 def _shortened(data: StudyData) -> str:
@@ -114,33 +129,19 @@ def _spoken_of(data: StudyData) -> list[str]:
     return [f"This summary covers {wording.short_label(spoken)}; {wording.listing(others)}: see the table."]
 
 
-def _clause(rows: list[VerdictRow]) -> list[Piece]:
+def _clause(treatment: str, against: str, rows: Sequence[VerdictRow]) -> Clause:
     word, *others = {row.verdict for row in rows}
     if not others and word.standing == "stopped":
-        why = (
-            "it did not hold the asked rate"
-            if word is Word.SATURATED
-            else "its runs failed their checks, or too few blocks are left"
-        )
-        return [Piece(" is "), Piece(word, "strong", f"mt-{word.tone}"), Piece(f": {why}")]
-    using = [row for row in rows if row.verdict in directions("resource")]
-    being = [row for row in rows if row not in using]
-    pieces = _listed(" is ", being)
-    verb = "uses" if all(wording.response_of(row).used_up for row in using) else "has"
-    return pieces + _listed(f", and {verb} " if being else f" {verb} ", using)
+        return Clause(treatment, against, word)
+    costing = [row for row in rows if row.verdict in directions("resource")]
+    being = [_finding(row) for row in rows if row not in costing]
+    verb = "uses" if all(wording.response_of(row).used_up for row in costing) else "has"
+    return Clause(treatment, against, None, being, [_finding(row) for row in costing], verb)
 
 
-def _listed(lead: str, rows: list[VerdictRow]) -> list[Piece]:
-    pieces: list[Piece] = []
-    for index, row in enumerate(rows):
-        pieces.append(Piece(lead if index == 0 else " and " if index == len(rows) - 1 else ", "))
-        pieces += _of_row(row)
-    return pieces
-
-
-def _of_row(row: VerdictRow) -> list[Piece]:
+def _finding(row: VerdictRow) -> Finding:
     name, word = wording.short_label(row.response), row.verdict
-    about = f" at {name.removesuffix(' latency')}" if row.response.startswith("latency_") else f" in {name}"
+    about = f"at {name.removesuffix(' latency')}" if row.response.startswith("latency_") else f"in {name}"
     why = wording.qualifier(row)
     if word.different:
         why = ", ".join(filter(None, (wording.effect(row), wording.other_effect(row), why)))
@@ -148,8 +149,4 @@ def _of_row(row: VerdictRow) -> list[Piece]:
         why = wording.within_floor(row)
     elif word is Word.EQUIVALENT:
         why = f"within {wording.margin_share(row) or 'the margin'}"
-    pieces = [
-        Piece(word, "strong", f"mt-{word.tone}"),
-        Piece(f" {name}" if word in directions("resource") else about),
-    ]
-    return [*pieces, Piece(f" ({why})", "quiet")] if why else pieces
+    return Finding(word, name if word in directions("resource") else about, why)

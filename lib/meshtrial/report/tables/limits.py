@@ -6,15 +6,15 @@ from meshtrial.design.study import Study
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
 from meshtrial.report.limits import limits
-from meshtrial.report.markup import Fragment, bullets, fold, join, prose
+from meshtrial.report.markup import Fragment, bullets, fold, join
 
 
 def method_and_limits(data: StudyData) -> Fragment:
     """Method and limits in prose, every figure of it from the plan."""
     holds = "order, test, interval, margin, percentiles"
     return join(
-        fold("How the verdicts were reached", holds, prose(bullets(_method(data)))),
-        fold("Limits", "what the verdicts do not say", prose(bullets(limits(data).details))),
+        fold("How the verdicts were reached", holds, Fragment("prose", bullets(_method(data)))),
+        fold("Limits", "what the verdicts do not say", Fragment("prose", bullets(limits(data).details))),
     )
 
 

@@ -8,7 +8,7 @@ from meshtrial.errors import RecordError, UsageError
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import ComponentUsage, GateResult, Proof, RunRecord
 from meshtrial.report import wording
-from meshtrial.report.markup import Cell, Column, Fragment, Table, badge, facts, join, paragraph, part, valued
+from meshtrial.report.markup import Cell, Column, Fragment, Table, badge, facts, join, paragraph, valued
 from meshtrial.report.tables.validity import gate_value
 
 LOG_BYTES = 40_000  # the end of a longer log is what one looks for
@@ -136,7 +136,7 @@ def run_log(data: StudyData, run_id: str, name: str = "", attempt: int = 1) -> F
         f", its last {wording.count(LOG_BYTES)} bytes of {wording.count(len(whole))}" if len(whole) > LOG_BYTES else ""
     )
     caption = f"{name} of run {_named(run)}{cut}"
-    return Fragment(part("log", caption, text), f"{caption}\n{text}")
+    return Fragment("log", caption, text)
 
 
 def _named(run: RunRecord) -> str:

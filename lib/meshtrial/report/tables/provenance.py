@@ -25,7 +25,7 @@ from meshtrial.errors import MeshtrialError
 from meshtrial.inference.diagnosis import ran
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
-from meshtrial.report.markup import Cell, Column, Fragment, Table, facts, heading, join, part
+from meshtrial.report.markup import Cell, Column, Fragment, Table, facts, join
 
 # What environment.json usually holds, in a reader's order and words; anything else follows under its own name.
 _LABELS = {
@@ -89,8 +89,7 @@ def provenance(data: StudyData) -> Fragment:
         _machine_table(data).folded("CPU, kernel, every program's version"),
     )
     seal = {"plan": data.plan.sha256, "verdicts": verdicts_sha256(data), "records": recorded_at(data)}
-    made_again = Fragment(part("provenance", seal, command, again, folded.html), f"{command}\n{again}\n\n{folded.text}")
-    return join(made_again, heading("Cite this"), citation(data))
+    return Fragment("provenance", seal, command, again, folded, citation(data))
 
 
 def _record_table(data: StudyData) -> Table:
@@ -195,7 +194,7 @@ def _as_text(name: str, value: object) -> str:
 
 def _pairs(caption: str, rows: list[tuple[str, str]]) -> Table:
     said = [
-        (label.replace("_", " "), Cell(text, html=part("hash", text) if _is_hash(text) else None))
+        (label.replace("_", " "), Cell(text, html=Fragment("hash", text) if _is_hash(text) else None))
         for label, text in rows
     ]
     return facts(caption, ("what", "recorded"), said, show_caption=False)
@@ -251,7 +250,7 @@ def citation(data: StudyData) -> Fragment:
     }
     key = _key(f"{about['title']}-{study.name}-{plan[:8]}")
     entries = f"{_entry('misc', key, fields)}\n\n{_entry('software', _key(about['title']), program)}"
-    return Fragment(part("citation", sentence, entries), f"{sentence}\n\n{entries}")
+    return Fragment("citation", sentence, entries)
 
 
 def _name(author: Mapping[str, str]) -> str:

@@ -7,7 +7,7 @@ from functools import partial
 from meshtrial.inference.ranking import Place, Ranking, rankings
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, wording
-from meshtrial.report.markup import Cell, Column, Fragment, Piece, Table, join, paragraph, valued
+from meshtrial.report.markup import Cell, Column, Fragment, Table, join, paragraph, valued
 
 _NOTE = (
     "Every pair was compared with the same exact test, and all pairs of a table are corrected together. A place is "
@@ -26,20 +26,20 @@ def ranks(data: StudyData) -> Fragment:
     return join(*(_table(data, one, note if one is found[-1] else "").fragment() for one in found))
 
 
-def rank_sentence(data: StudyData, load: str, spoken: str = "") -> list[Piece]:
+def places_line(data: StudyData, load: str, spoken: str = "") -> list[Fragment]:
     """The places by the first primary response, or the one that is spoken of; nothing where there are none."""
-    mine = [one for one in rankings(data) if one.load == load and spoken in ("", one.response.name)]
-    if not mine:
+    ranking = next((one for one in rankings(data) if one.load == load and spoken in ("", one.response.name)), None)
+    if ranking is None:
         return []
-    ranking = mine[0]
-    name = wording.short_label(ranking.response.name)
-    pieces = [Piece(" ", "clause"), Piece(f"Between them, by {name}: places ")]
     groups: dict[str, list[str]] = {}
     for place in ranking.places:
         groups.setdefault(place.places, []).append(place.treatment)
-    for index, (places, names) in enumerate(groups.items()):
-        pieces += [Piece("; " if index else ""), Piece(places, "strong"), Piece(f" {wording.listing(names)}")]
-    return [*pieces, Piece(f" ({ranking.shown} of {ranking.pairs} pairs shown to differ).", "quiet")]
+    listed = [(places, wording.listing(names)) for places, names in groups.items()]
+    return [Fragment("sentences.places", wording.short_label(ranking.response.name), listed, _shown(ranking))]
+
+
+def _shown(ranking: Ranking) -> str:
+    return f"{ranking.shown} of {ranking.pairs} pairs shown to differ"
 
 
 def _table(data: StudyData, ranking: Ranking, note: str) -> Table:
@@ -58,6 +58,4 @@ def _table(data: StudyData, ranking: Ranking, note: str) -> Table:
     ]
     where = frames.at(data, ranking.load)
     caption = f"Which is better than which by {wording.short_label(ranking.response.name)}{where}"
-    return Table.of(
-        f"{caption}: {ranking.shown} of {ranking.pairs} pairs shown to differ", columns, ranking.places, note
-    )
+    return Table.of(f"{caption}: {_shown(ranking)}", columns, ranking.places, note)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from meshtrial.records.dataset import StudyData
 from meshtrial.report.checks import checks, tally
 from meshtrial.report.limits import limits
-from meshtrial.report.markup import Fragment, join, part, render
+from meshtrial.report.markup import Fragment, join
 from meshtrial.report.tables.headline import headline_shown
 
 
 def trust(data: StudyData) -> Fragment:
     """Six checks of whether the verdicts can be trusted, and what limits the conclusion; warnings in their details."""
     found = checks(data)
-    shown, counted = (*found, limits(data)), tally(found)
-    return Fragment(part("trust", shown, counted), str(render("trust.txt.j2", checks=shown, tally=counted)).rstrip())
+    return Fragment("trust", (*found, limits(data)), tally(found))
 
 
 def verdict_sentence(data: StudyData) -> Fragment:

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import wording
 from meshtrial.report.frames import Contrasts
-from meshtrial.report.markup import Cell, part, verdict_badge
+from meshtrial.report.markup import Cell, Fragment, verdict_badge
 from meshtrial.vocabulary import COARSE_QUANTILE, Word
 
 Output = Literal["page", "markdown", "terminal", "below"]  # the last two: beside a treatment's name, and in lines below
@@ -81,7 +81,7 @@ def _verdict_on_page(line: Line) -> Cell:
         said, html = row.verdict, verdict_badge(row.verdict)
         why = {Word.SATURATED: "asked rate not held", Word.INVALID: "see validity"}.get(row.verdict, "")
     else:
-        said, html = "not reported", part("quiet", "not reported")
+        said, html = "not reported", Fragment("quiet", "not reported")
         why = "too few requests" if row.response.startswith("latency_") else "not measured"
     corrected = "q" if row.adjustment == "benjamini-hochberg" else "p"
     behind = (
@@ -159,8 +159,7 @@ def _values(line: Line) -> Cell | None:
         wording.in_unit(response, value).removesuffix(unit).strip()
         for value in (row.baseline_value, row.treatment_value)
     )
-    html = part("data", row.baseline_value, before) + " → " + part("data", row.treatment_value, after) + f" {unit}"
-    return Cell(f"{before} → {after} {unit}".strip(), html=html)
+    return Cell(f"{before} → {after} {unit}".strip(), html=Fragment("before_after", row, before, after, unit))
 
 
 def _p_equivalence(line: Line) -> str | None:

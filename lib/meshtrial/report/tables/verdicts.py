@@ -10,7 +10,7 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, wording
 from meshtrial.report.frames import Contrasts
-from meshtrial.report.markup import Cell, Column, Fragment, Table, bullets, fold, join, paragraph, part
+from meshtrial.report.markup import Cell, Column, Fragment, Table, bullets, fold, join, paragraph
 from meshtrial.report.tables.verdict_columns import COLUMNS, PAGE, Line, columns_of
 from meshtrial.vocabulary import BETWEEN, CORRECTIONS, QUALIFIERS, Word
 
@@ -158,6 +158,4 @@ def in_words(row: VerdictRow, counted: str = "blocks") -> str:
 def _legend(rows: Sequence[VerdictRow]) -> Fragment:
     used = list(dict.fromkeys(row.verdict for row in rows))
     meanings = QUALIFIERS | {column.heading: column.meaning for column in COLUMNS if column.meaning}
-    named = [(f"{word.glyph} {word}", word.meaning) for word in used]
-    said = "\n".join(f"{name}: {meaning}" for name, meaning in (*named, *meanings.items()))
-    return fold("What the words mean", ", ".join(used), Fragment(part("legend", used, meanings), said))
+    return fold("What the words mean", ", ".join(used), Fragment("legend", used, meanings))
