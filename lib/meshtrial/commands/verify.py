@@ -134,7 +134,7 @@ def _at_odds(store: StudyStore, record: RunRecord) -> list[str]:
         for name, value in planned.items()
         if getattr(record, name) != value
     ]
-    failed = [gate.name for gate in record.gates if not gate.passed]
+    failed = [gate.name for gate in record.failed_gates]
     failed += [proof.name for proof in record.proofs if not proof.passed]
     if record.valid and (failed or record.reasons):
         said.append(f"is valid, and failed {', '.join(failed) or record.reasons[0]}")

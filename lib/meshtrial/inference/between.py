@@ -26,7 +26,6 @@ from meshtrial.inference.values import FloatArray, LoadBlocks
 from meshtrial.margin import Margin
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import write_json
-from meshtrial.records.tables import include
 from meshtrial.vocabulary import Word
 
 LEAST_BLOCKS = 2
@@ -210,7 +209,7 @@ def _values(
     names = {one.name for one in study.treatments}
     if load not in {one.label for one in study.loads} or not {treatment, baseline or treatment} <= names:
         return None
-    kept = include(data.plan, data.runs, load)
+    kept = data.inclusions[load]
     if {treatment, baseline} & set(kept.excluded):
         return None
     wanted = [treatment, *([baseline] if baseline else [])]

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.parts import part_of
 from meshtrial.records.schema import GateResult, RunRecord
-from meshtrial.records.tables import include, is_result
 from meshtrial.vocabulary import Word
 
 # The advice of a check's message stands behind the first colon or semicolon that is in no brackets.
@@ -39,9 +38,8 @@ def ending(data: StudyData, *, measured: bool = True) -> Ending:
 
 def _excluded(data: StudyData) -> str:
     said = []
-    for load in data.plan.study.loads:
-        taken = include(data.plan, data.runs, load.label)
-        at = f" at {load.label}" if len(data.plan.study.loads) > 1 else ""
+    for load, taken in data.inclusions.items():
+        at = f" at {load}" if len(data.plan.study.loads) > 1 else ""
         if taken.excluded:
             several = "s" * (len(taken.excluded) > 1)
             every = len(taken.excluded) == len(data.plan.study.treatments)
@@ -50,8 +48,7 @@ def _excluded(data: StudyData) -> str:
             said.append(f"{named}{at} excluded: {_why(failed)}")
         if lost := len(taken.excluded_blocks):
             total = lost + len(taken.blocks) + len(taken.unfinished)
-            others = (run for run in taken.chosen.values() if run.treatment not in taken.excluded)
-            failed = [r for r in others if r.repetition in taken.excluded_blocks and not is_result(data.plan, r)]
+            failed = [run for runs in taken.excluded_blocks.values() for run in runs]
             used = f"; the verdicts use the other {len(taken.blocks)}" if taken.blocks else ""
             said.append(f"{lost} of {total} blocks{at} excluded: {_why(failed)}{used}")
     return "; ".join(said)
@@ -60,8 +57,8 @@ def _excluded(data: StudyData) -> str:
 def _why(failed: Sequence[RunRecord]) -> str:
     """The worst value of every check that failed; the first reason of a run that failed no check of load."""
     worst: dict[str, GateResult] = {}
-    for gate in (gate for run in failed for gate in run.gates if not gate.passed):
+    for gate in (gate for run in failed for gate in run.failed_gates):
         if gate.name not in worst or (gate.value or 0.0) > (worst[gate.name].value or 0.0):
             worst[gate.name] = gate
-    others = [run.reasons[0] for run in failed if run.reasons and all(gate.passed for gate in run.gates)]
+    others = [run.reasons[0] for run in failed if run.reasons and not run.failed_gates]
     return ", ".join([*(_ADVICE.split(gate.message)[0] for gate in worst.values()), *dict.fromkeys(others[:1])])

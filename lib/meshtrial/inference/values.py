@@ -11,7 +11,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from meshtrial.records.dataset import StudyData
-from meshtrial.records.tables import include
 
 FloatArray = NDArray[np.float64]
 
@@ -61,4 +60,4 @@ class LoadBlocks:
 
 def included_blocks(data: StudyData, load: str) -> LoadBlocks:
     """The blocks of a study that take part in the inference at one load."""
-    return LoadBlocks.of(data.table, load, include(data.plan, data.runs, load).blocks)
+    return LoadBlocks.of(data.table, load, data.inclusions[load].blocks)

@@ -28,7 +28,7 @@ from meshtrial.margin import Margin
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore
-from meshtrial.records.tables import Inclusion, include, runs_table
+from meshtrial.records.tables import Inclusion, runs_table
 
 _SLICED = re.compile(r"latency_(?P<corrected>corrected_)?(?P<what>p\d+|mean)_s")
 
@@ -129,7 +129,7 @@ def plan_of(data: StudyData, ask: Ask) -> tuple[LoadPlan, ...]:
     """
     plans = []
     for load in data.plan.study.loads:
-        inclusion = include(data.plan, data.runs, load.label)
+        inclusion = data.inclusions[load.label]
         needs = _needs(data, load.label, inclusion, ask)
         if needs:
             plans.append(_load_plan(data, load.label, inclusion, needs, ask))

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from meshtrial.errors import RecordError, UsageError
 from meshtrial.records import packed, series
 from meshtrial.records.columns import RESPONSES, kinds, read_frame
 from meshtrial.records.schema import RunRecord, VerdictRow, run_folder
+from meshtrial.records.tables import Inclusion, include
 
 RUNS_SCHEMA = kinds(RESPONSES)
 
@@ -28,6 +30,11 @@ class StudyData:
     # takes part in the inference.
     table: pl.DataFrame
     verdicts: tuple[VerdictRow, ...] = ()  # `verdicts.json`; empty before the analysis
+
+    @cached_property
+    def inclusions(self) -> Mapping[str, Inclusion]:
+        """Of each load, which runs take part in the inference, and which ones excluded treatments and blocks."""
+        return {load.label: include(self.plan, self.runs, load.label) for load in self.plan.study.loads}
 
     def find_run(self, run_id: str, attempt: int = 1) -> RunRecord:
         """One attempt of a run.

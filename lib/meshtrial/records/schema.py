@@ -22,6 +22,14 @@ SCHEMA = "meshtrial.run/1"
 ROLES = (*(part.role for part in PARTS.values() if part.members == (part.role,)), "collector")
 
 
+# What a slow treatment, and what a slow or failing treatment fails by itself.
+RATE_GATES = frozenset({"rate", "late"})
+OWN_GATES = RATE_GATES | {"errors", "obeyed"}
+# What the load generator could not do; never the treatment's failure.
+GENERATOR_GATES = frozenset({"generator CPU", "generator late"})
+MACHINE_GATES = GENERATOR_GATES | {"foreign load"}
+
+
 @dataclass(frozen=True)
 class Proof:
     """One demonstration that the treatment is what its label says."""
@@ -34,6 +42,11 @@ class Proof:
     expected: str
     observed: str
 
+    @property
+    def reason(self) -> str:
+        """What a run that failed it says."""
+        return f"proof {self.name} ({self.phase}): expected {self.expected}, saw {self.observed}"
+
 
 @dataclass(frozen=True)
 class GateResult:
@@ -44,6 +57,16 @@ class GateResult:
     threshold: float
     passed: bool
     message: str = ""
+
+    @property
+    def own(self) -> bool:
+        """Whether the treatment may fail it by itself; else a failure is the machine's or the load generator's."""
+        return self.name in OWN_GATES
+
+    @property
+    def reason(self) -> str:
+        """What a run that failed it says."""
+        return f"gate {self.name}: {self.message}"
 
 
 @dataclass(frozen=True)
@@ -120,6 +143,17 @@ class RunRecord:
     failures: Mapping[str, int] = field(default_factory=dict)
     # What a study adds (scale-out: control-plane push times; saturation: search steps)
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def failed_gates(self) -> tuple[GateResult, ...]:
+        """The gates that it failed."""
+        return tuple(gate for gate in self.gates if not gate.passed)
+
+    @property
+    def other_reasons(self) -> tuple[str, ...]:
+        """Why it failed beside its gates: a proof, a part that ended, a cluster that did not answer."""
+        of_gates = {gate.reason for gate in self.failed_gates}
+        return tuple(reason for reason in self.reasons if reason not in of_gates)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""

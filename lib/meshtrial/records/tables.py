@@ -19,14 +19,8 @@ from meshtrial.design.plan import Plan
 from meshtrial.design.study import Load
 from meshtrial.errors import RecordError
 from meshtrial.records.columns import RESPONSES, frame_of, run_columns
-from meshtrial.records.schema import RunRecord
+from meshtrial.records.schema import RATE_GATES, RunRecord
 from meshtrial.typed import shortened
-
-RATE_GATES = frozenset({"rate", "late"})
-# What a slow or failing treatment fails by itself.
-OWN_GATES = RATE_GATES | {"errors", "obeyed"}
-# What the load generator could not do; never the treatment's failure.
-GENERATOR_GATES = frozenset({"generator CPU", "generator late"})
 
 
 @dataclass(frozen=True)
@@ -38,7 +32,7 @@ class Inclusion:
     ]  # by block and treatment: the first attempt that is a result, else the last
     blocks: tuple[int, ...]  # blocks in which every treatment that was not excluded is valid
     excluded: Mapping[str, str]  # treatment to `saturated` or `invalid`
-    excluded_blocks: Mapping[int, str]  # block to the reason why it left the inference
+    excluded_blocks: Mapping[int, tuple[RunRecord, ...]]  # block to the runs for which it left the inference
     unfinished: tuple[int, ...]  # planned blocks that have not been run to their end
 
 
@@ -59,19 +53,12 @@ def include(plan: Plan, records: Iterable[RunRecord], load: str) -> Inclusion:
         if finished and 2 * len(failed) > len(finished):
             held_back = [run for run in failed if is_saturated(run)]
             excluded[treatment] = "saturated" if 2 * len(held_back) > len(failed) else "invalid"
-    blocks, excluded_blocks = [], {}
-    for block in finished:
-        bad = [
-            chosen[block, treatment]
-            for treatment in treatments
-            if treatment not in excluded and not is_result(plan, chosen[block, treatment])
-        ]
-        if bad:
-            excluded_blocks[block] = "; ".join(f"{run.treatment}: {', '.join(run.reasons)}" for run in bad)
-        else:
-            blocks.append(block)
+    kept = [treatment for treatment in treatments if treatment not in excluded]
+    bad = {block: tuple(run for name in kept if not is_result(plan, run := chosen[block, name])) for block in finished}
+    excluded_blocks = {block: runs for block, runs in bad.items() if runs}
+    blocks = tuple(block for block, runs in bad.items() if not runs)
     unfinished = tuple(block for block in planned if block not in finished)
-    return Inclusion(chosen, tuple(blocks), excluded, excluded_blocks, unfinished)
+    return Inclusion(chosen, blocks, excluded, excluded_blocks, unfinished)
 
 
 def is_result(plan: Plan, run: RunRecord) -> bool:
@@ -85,14 +72,14 @@ def ranks_worst(load: Load, run: RunRecord) -> bool:
     Where anything else befell it (a proof, a part that ended, a cluster that did not answer) that may be the cause.
     Searches and ramps have steps that are meant to fail, and judge them by themselves.
     """
-    failed = [gate.name for gate in run.gates if not gate.passed]
-    alone = len(failed) == len(run.reasons) and OWN_GATES.issuperset(failed)
+    failed = run.failed_gates
+    alone = all(gate.own for gate in failed) and not run.other_reasons
     return bool(failed) and alone and not (load.search or load.ramp)
 
 
 def is_saturated(run: RunRecord) -> bool:
     """Whether a run failed only because its rate could not be held, with a load generator that could have."""
-    failed = {gate.name for gate in run.gates if not gate.passed}
+    failed = {gate.name for gate in run.failed_gates}
     return bool(failed & RATE_GATES) and failed <= RATE_GATES | {"errors"} and all(p.passed for p in run.proofs)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -19,8 +19,8 @@ from meshtrial.inference.diagnosis import drift_of
 from meshtrial.inference.sequential import ended
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.parts import part_of
-from meshtrial.records.schema import RunRecord, VerdictRow
-from meshtrial.records.tables import GENERATOR_GATES, Inclusion, include, is_result
+from meshtrial.records.schema import MACHINE_GATES, RunRecord, VerdictRow
+from meshtrial.records.tables import Inclusion, is_result
 from meshtrial.report import frames, wording
 from meshtrial.stats.verdict import block_count
 from meshtrial.vocabulary import COARSE_QUANTILE, NO_TWIN, Word
@@ -61,7 +61,6 @@ KIND_OF: dict[str, Kind] = {
     **dict.fromkeys(("below-floor", "tests-disagree", "influential-block", "zeros", "repeated-values"), "power"),
     COARSE_QUANTILE: "power",
 }
-_OF_MACHINE = GENERATOR_GATES | {"foreign load"}
 # Less is not worth a sentence: a run bears 5 % of late sends, and a short theft makes only some sends late.
 _STOLEN = 0.02
 
@@ -211,10 +210,10 @@ def _runs(data: StudyData) -> Check:
     return Check("runs", state, str(counted), f"of {number_of(planned, 'planned run')}", sentence, advice, details)
 
 
-def _taken(data: StudyData) -> dict[str, Inclusion]:
+def _taken(data: StudyData) -> Mapping[str, Inclusion]:
     """Which runs take part at each load; nothing where only some treatments of a study are looked at."""
     whole = {treatment.name for treatment in data.plan.study.treatments} == {run.treatment for run in data.plan.runs}
-    return {load: include(data.plan, data.runs, load) for load in frames.loads(data) if whole}
+    return data.inclusions if whole else {}
 
 
 def _rests_on(data: StudyData) -> str:
@@ -238,7 +237,7 @@ def _attempts(data: StudyData) -> list[str]:
     lines = [f"{wording.count(len(made))} of {wording.count(planned)} planned runs were made{missing}."]
     if not failed:
         return [*lines, f"All {attempts} passed every check."] if made else lines
-    others = Counter(run.treatment for run in failed if not _failed_checks(run) & _OF_MACHINE)
+    others = Counter(run.treatment for run in failed if not _of_machine(run))
     total = others.total()
     lines.append(
         f"{wording.count(len(failed))} of {attempts} failed: {len(failed) - total} a check of the machine or the load "
@@ -258,8 +257,8 @@ def _attempts(data: StudyData) -> list[str]:
     return lines
 
 
-def _failed_checks(run: RunRecord) -> set[str]:
-    return {gate.name for gate in run.gates if not gate.passed}
+def _of_machine(run: RunRecord) -> set[str]:
+    return MACHINE_GATES & {gate.name for gate in run.failed_gates}
 
 
 def _excluded(data: StudyData) -> list[str]:
@@ -273,9 +272,9 @@ def _excluded(data: StudyData) -> list[str]:
             why = "; ".join(f"{reason} ({number_of(count, 'run')})" for reason, count in reasons)
             failed = f"{sum(not run.valid for run in mine)} of {number_of(len(mine), 'run')} failed"
             lines.append(f"{name}{at} is excluded as a whole ({word}): {failed}. {why}.")
-        lines += [
-            f"Block {block}{at} is excluded for every treatment. {why}." for block, why in taken.excluded_blocks.items()
-        ]
+        for block, runs in taken.excluded_blocks.items():
+            why = "; ".join(f"{run.treatment}: {', '.join(run.reasons)}" for run in runs)
+            lines.append(f"Block {block}{at} is excluded for every treatment. {why}.")
     return lines
 
 
@@ -285,7 +284,7 @@ def _machine(data: StudyData) -> Check:
     foreign, stolen = (
         [run.responses[name] for run in runs if name in run.responses] for name in ("foreign_load", "machine_stolen")
     )
-    failing = [names for run in data.runs if (names := _failed_checks(run) & _OF_MACHINE)]
+    failing = [names for run in data.runs if (names := _of_machine(run))]
     failed = Counter(name for names in failing for name in names)
     attempts, details = number_of(len(data.runs), "attempt"), _stolen(data.runs)
     details += [f"{count} of {attempts} failed the check {name}." for name, count in failed.items()]

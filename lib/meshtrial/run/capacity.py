@@ -35,8 +35,7 @@ from meshtrial.design.study import Gates, Load, Objective
 from meshtrial.errors import MeshtrialError
 from meshtrial.load import quantiles
 from meshtrial.load.quantiles import successful
-from meshtrial.records.schema import GateResult
-from meshtrial.records.tables import GENERATOR_GATES
+from meshtrial.records.schema import GENERATOR_GATES, GateResult
 from meshtrial.run import stage
 from meshtrial.stats import RateSearch, Rung, bracket
 from meshtrial.stats.saturation import tidy

@@ -13,9 +13,8 @@ from meshtrial.design.foreseen import Unheld
 from meshtrial.design.study import Study
 from meshtrial.errors import MeshtrialError, MissingToolError
 from meshtrial.records.listing import recorded_in
-from meshtrial.records.schema import RunRecord
+from meshtrial.records.schema import GENERATOR_GATES, RATE_GATES, RunRecord
 from meshtrial.records.store import StudyStore
-from meshtrial.records.tables import GENERATOR_GATES, RATE_GATES
 
 _MACHINE = ("cpu_model", "cpus", "cpus_allowed", "memory_bytes", "machine")
 
@@ -70,7 +69,7 @@ def _unheld(before: Study, records: tuple[RunRecord, ...], where: str) -> Iterat
 
 def _fell_behind(run: RunRecord) -> bool:
     """Whether a run did not hold its rate, with nothing else that could be the cause."""
-    failed = {gate.name for gate in run.gates if not gate.passed}
+    failed = {gate.name for gate in run.failed_gates}
     behind = RATE_GATES | GENERATOR_GATES
-    alone = failed <= behind | {"errors"} and len(failed) == len(run.reasons)
+    alone = failed <= behind | {"errors"} and not run.other_reasons
     return bool(failed & behind) and alone and "achieved_rps" in run.responses

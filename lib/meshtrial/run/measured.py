@@ -274,10 +274,7 @@ class _Run:
     def record(self, testbed: Testbed) -> RunRecord:
         measurement = self.stage.measurement if self.stage else None
         gates = self.stage.gates if self.stage else ()
-        reasons = [*self.reasons]
-        reasons += [f"gate {gate.name}: {gate.message}" for gate in gates if not gate.passed]
-        failed = [proof for proof in self.proofs if not proof.passed]
-        reasons += [f"proof {p.name} ({p.phase}): expected {p.expected}, saw {p.observed}" for p in failed]
+        reasons = [*self.reasons, *(check.reason for check in (*gates, *self.proofs) if not check.passed)]
         return RunRecord(
             **asdict(self.planned),
             plan_sha256=self.plan.sha256,

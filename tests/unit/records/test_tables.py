@@ -41,7 +41,8 @@ def test_a_run_that_fails_twice_takes_its_block_from_every_treatment(small_plan,
     found = records_of(small_plan, make_record, lambda b, t, a: "errors" if (b, t) == (2, "node-proxy") else "")
     taken = include(small_plan, found, LOAD)
     assert taken.blocks == (1, 3, 4, 5, 6)
-    assert taken.excluded_blocks == {2: "node-proxy: gate errors: too slow"}
+    runs = {block: [(run.treatment, run.attempt) for run in runs] for block, runs in taken.excluded_blocks.items()}
+    assert runs == {2: [("node-proxy", 2)]}
     table = runs_table(small_plan, found)
     assert not table.filter(pl.col("block") == 2)["included"].any()
     # Nothing is thrown away: both attempts are in the table.
@@ -90,9 +91,8 @@ def test_a_failure_beside_one_of_the_instrument_is_repeated(make_study, make_rec
     record = make_record(plan, plan.runs[0], {}, fail="late")
     assert is_result(plan, record)
     (gate,) = record.gates
-    both = replace(
-        record, gates=(gate, replace(gate, name="generator CPU")), reasons=("gate late", "gate generator CPU")
-    )
+    gates = (gate, replace(gate, name="generator CPU"))
+    both = replace(record, gates=gates, reasons=tuple(one.reason for one in gates))
     assert not is_result(plan, both)
     assert not is_result(plan, replace(record, reasons=(*record.reasons, "the load pod was deleted")))
 

@@ -72,7 +72,8 @@ def disturbed(run: RunRecord) -> RunRecord:
     if slow.valid:
         return slow
     if run.repetition % 2:
-        return replace(slow, gates=(*slow.gates, replace(GATE, name="foreign load")), reasons=("", ""))
+        gates = (*slow.gates, replace(GATE, name="foreign load"))
+        return replace(slow, gates=gates, reasons=tuple(gate.reason for gate in gates))
     return replace(slow, reasons=(*slow.reasons, "proof x (after): expected a, saw b"))
 
 

@@ -18,8 +18,7 @@ from matplotlib.figure import Figure as Canvas
 
 from meshtrial.design.responses import PERCENTILES
 from meshtrial.records.dataset import StudyData
-from meshtrial.records.schema import RunRecord
-from meshtrial.records.tables import GENERATOR_GATES
+from meshtrial.records.schema import GENERATOR_GATES, RunRecord
 from meshtrial.report import frames, palette, wording
 from meshtrial.report.figure import Columns, Figure, alt_text
 from meshtrial.report.figures.common import empty, estimate, log_axis

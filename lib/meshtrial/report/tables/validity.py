@@ -21,7 +21,7 @@ _OTHERS = "A/A twin, drift and order of exploratory responses"
 def validity(data: StudyData) -> Fragment:
     """The runs behind the checks: places, checks of load and machine, failures, proofs, exploratory warnings."""
     unproven = any(not proof.passed for run in data.runs for proof in run.proofs)
-    ungated = any(not gate.passed for run in data.runs for gate in run.gates)
+    ungated = any(run.failed_gates for run in data.runs)
     codes = {code for code, kind in KIND_OF.items() if kind in ("twin", "drift", "blocks")}
     others = wording.warnings([row for row in frames.verdicts(data) if row.exploratory], codes)
     return join(
@@ -37,10 +37,9 @@ def validity(data: StudyData) -> Fragment:
 
 def _gates_hold(data: StudyData) -> str:
     """The table of checks about load in a line."""
-    gates = [gate for run in data.runs for gate in run.gates]
-    names = dict.fromkeys(gate.name for gate in gates)
-    failed = dict.fromkeys(gate.name for gate in gates if not gate.passed)
-    held = sum(all(gate.passed for gate in run.gates) for run in data.runs)
+    names = {gate.name for run in data.runs for gate in run.gates}
+    failed = dict.fromkeys(gate.name for run in data.runs for gate in run.failed_gates)
+    held = sum(not run.failed_gates for run in data.runs)
     attempts = number_of(len(data.runs), "attempt")
     said = f"{number_of(len(names), 'check')}; {wording.count(held)} of {attempts} passed them all"
     return f"{said}; failed: {wording.listing(list(failed))}" if failed else said
