@@ -18,13 +18,16 @@ from typing import Any
 from unittest import mock
 
 from bs4 import BeautifulSoup
+from building import built
 from commandline import meshtrial
 from unit.report import synth
 
 import meshtrial as mt
 from meshtrial import paths
 from meshtrial.api.study import RecordedStudy
+from meshtrial.commands.run import read_given
 from meshtrial.compare.formats import read_file
+from meshtrial.design.plan import make_plan
 from meshtrial.errors import MeshtrialError
 from meshtrial.records import packed
 from meshtrial.report.figure import Figure
@@ -67,6 +70,13 @@ def of_variant(name: str) -> dict[str, Any]:
     """What one study comes to that was never run, but has what no sample has."""
     with tempfile.TemporaryDirectory() as folder:
         return of_study(RecordedStudy(synth.study_data(Path(folder), synth.VARIANTS[name])))
+
+
+def of_design(path: Path) -> dict[str, Any]:
+    """The plan of a published study's design."""
+    study = path.stem.partition("-")[0]
+    plan = make_plan(built(study, **read_given(study, path, [])))
+    return {"plan": plan.sha256, "loads": [load.label for load in plan.study.loads], "runs": len(plan.runs)}
 
 
 def of_file(path: Path) -> dict[str, Any]:
@@ -139,6 +149,7 @@ def _cells(made: Any) -> object:
 
 KINDS: dict[str, tuple[Callable[[Any], dict[str, Any]], dict[str, Any]]] = {
     "samples": (of_sample, {path.stem: path for path in samples()}),
+    "designs": (of_design, {path.stem: path for path in sorted((paths.NOTEBOOKS / "designs").glob("*.yaml"))}),
     "variants": (of_variant, {name: name for name in synth.VARIANTS}),
     "files": (of_file, {path.name: path for path in sorted((FIXTURES / "formats").iterdir())}),
 }

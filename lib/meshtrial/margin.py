@@ -55,9 +55,9 @@ def read_margin(text: str, unit: str, where: str = "margin ", known: Margin | No
     parts: dict[str, float] = {}
     try:
         for item in text.replace(" ", "").split(","):
-            if item.endswith("%"):
+            if item.endswith("%") and "relative" not in parts:
                 parts["relative"] = float(item[:-1]) / 100
-            elif item.endswith("ms") and unit == "ms":
+            elif item.endswith("ms") and unit == "ms" and "floor" not in parts:
                 parts["floor"] = float(item[:-2]) / 1e3
             else:
                 raise ValueError(item)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from meshtrial.errors import UsageError, writing
-from meshtrial.margin import read_margin
 
 if TYPE_CHECKING:
     from meshtrial.planning.blocks import Ask
@@ -45,7 +44,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 def ask_of(arguments: argparse.Namespace, data: StudyData) -> Ask:
     """The checked request; an option that cannot be is named with what is allowed."""
-    from meshtrial.design.responses import find_response
+    from meshtrial.design.responses import declared_margins, find_response
     from meshtrial.planning.blocks import Ask
 
     response, _ = find_response(arguments.response)
@@ -67,5 +66,8 @@ def ask_of(arguments: argparse.Namespace, data: StudyData) -> Ask:
         raise UsageError(f"--contrasts {contrasts}: must be 1 or more")
     margin = study.margins.get(response.name, response.margin)
     if arguments.margin is not None:
-        margin = read_margin(arguments.margin, response.unit, "--margin ")
+        given = declared_margins([arguments.margin], {}, lambda name: find_response(name)[0], [response])
+        if response.name not in given:
+            raise UsageError(f"--margin {arguments.margin}: must be of {arguments.response}, e.g. 5%")
+        margin = given[response.name]
     return Ask(response, margin, alpha, arguments.power, max(1, contrasts))

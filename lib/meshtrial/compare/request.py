@@ -122,17 +122,18 @@ def metrics_of(text: str) -> tuple[Response, ...]:
 
 
 def margins_for(texts: Sequence[str], metrics: Sequence[Response]) -> Mapping[str, Margin]:
-    """The margin of every metric: the default, with what the user gives in its place.
+    """The margin of every metric: the default, with what the user gives in its place, as in a study.
 
-    ``p50=5%`` and ``p50=0.2ms`` as in a study; ``5%`` alone is for all metrics. A response that is not registered has
-    no margin unless one is given.
+    A response that is not registered has no margin unless one is given.
     """
-    items = [item for text in texts for item in split_list(text)]
     compared = {metric.name for metric in metrics}
-    for item in items:
-        name = find_response(item.partition("=")[0])[0].name if "=" in item else ""
-        if name and name not in REGISTRY and name not in compared:
-            raise UsageError(f"margin {item}: no response is called {name}; compared are {', '.join(sorted(compared))}")
-    given = [item if "=" in item else f"{metric.name}={item}" for item in items for metric in metrics]
-    margins = declared_margins(dict.fromkeys(given), default_margins(), lambda name: find_response(name)[0])
+
+    def find(text: str) -> Response:
+        found = find_response(text)[0]
+        if found.name not in REGISTRY and found.name not in compared:
+            listed = ", ".join(sorted(compared))
+            raise UsageError(f"margin {text}: no response is called {found.name}; compared are {listed}")
+        return found
+
+    margins = declared_margins(texts, default_margins(), find, metrics)
     return {metric.name: margins[metric.name] for metric in metrics if metric.name in margins}

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from meshtrial.design.changes import LABELS
+from meshtrial.design.parameters import split_list
 from meshtrial.design.study import Load
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin, read_margin
@@ -323,18 +324,47 @@ def declared_scales(items: Iterable[str], scales: Mapping[str, Scale]) -> dict[s
 
 
 def declared_margins(
-    items: Iterable[str], margins: Mapping[str, Margin], find: Callable[[str], Response] = response
+    texts: Iterable[str],
+    margins: Mapping[str, Margin],
+    find: Callable[[str], Response] = response,
+    every: Iterable[Response] | None = None,
 ) -> dict[str, Margin]:
-    """Margins in force with ``p50=5%`` or ``p50=0.2ms`` in their place; what an item does not give stays as it was.
+    """Margins in force with what the texts declare in their place; what they do not give stays as it was.
 
-    An item is ``response=percentage`` or, of a latency, ``response=milliseconds``; UsageError naming it and what is
+    ``p50=5%,0.2ms,p99=10%`` names its responses. Parts in front of the first name are for `every` response, by default
+    all that have a margin; of these, milliseconds are for latencies alone. UsageError naming the part and what is
     allowed. `find` is from a name to its response.
     """
     declared = dict(margins)
-    for item in items:
-        name, separator, value = (part.strip() for part in item.partition("="))
-        about = find(name)
-        if not separator or about.kind == "quality":
-            raise UsageError(f"margin {item!r}: must be response=percentage or, for latencies, response=milliseconds")
-        declared[about.name] = read_margin(value, about.unit, f"margin {name}=", declared.get(about.name))
+    responses = [REGISTRY[name] for name in margins if name in REGISTRY] if every is None else list(every)
+    for text in texts:
+        for name, parts in _by_response(text):
+            chosen = [find(name)] if name else responses
+            if name and chosen[0].kind == "quality":
+                raise UsageError(f"margin {name}: {chosen[0].name} is described only, it has no margin")
+            named = f"margin {name}=" if name else "margin "
+            if not name and not any(_fitting(parts, about) == parts for about in chosen):
+                read_margin(",".join(parts), chosen[0].unit if chosen else "", named)
+            for about in chosen:
+                fitting = parts if name else _fitting(parts, about)
+                if fitting:
+                    declared[about.name] = read_margin(",".join(fitting), about.unit, named, declared.get(about.name))
     return declared
+
+
+def _by_response(text: str) -> list[tuple[str, list[str]]]:
+    """Each name with the parts of its margin; no name for parts in front of the first."""
+    found: list[tuple[str, list[str]]] = []
+    for item in split_list(text):
+        name, separator, value = item.partition("=")
+        if separator:
+            found.append((name.strip(), [value.strip()]))
+        elif found:
+            found[-1][1].append(item)
+        else:
+            found.append(("", [item]))
+    return found
+
+
+def _fitting(parts: list[str], about: Response) -> list[str]:
+    return [part for part in parts if about.unit == "ms" or not part.endswith("ms")]

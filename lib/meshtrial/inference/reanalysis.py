@@ -7,11 +7,10 @@ Nothing of it is written down.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from meshtrial.design.parameters import split_list
-from meshtrial.design.responses import REGISTRY, declared_margins, response
+from meshtrial.design.responses import REGISTRY, declared_margins
 from meshtrial.design.study import Contrast, Study, with_pairs
 from meshtrial.errors import UsageError
 from meshtrial.inference import judge
@@ -45,7 +44,7 @@ def reanalyse(
     declared = data.plan.study
     asked = declared
     if margin:
-        asked = replace(asked, margins=declared_margins(_each(margin, declared.margins), declared.margins, response))
+        asked = replace(asked, margins=declared_margins([margin], declared.margins))
     if alpha is not None:
         asked = replace(asked, alpha=alpha)
     if baseline:
@@ -61,18 +60,6 @@ def reanalyse(
         mark = Warning(AFTER_THE_FACT, said)
         rows = [replace(row, exploratory=True, warnings=(mark, *row.warnings)) for row in rows]
     return Reanalysis(replace(data, plan=plan, verdicts=tuple(rows)), said)
-
-
-def _each(text: str, margins: Mapping[str, Margin]) -> list[str]:
-    """``p50=5%`` as it is; ``5%`` for every response that has a margin, ``0.2ms`` for every latency."""
-    items = []
-    for item in split_list(text):
-        if "=" in item:
-            items.append(item)
-            continue
-        known = (REGISTRY[name] for name in margins if name in REGISTRY)
-        items += [f"{about.name}={item}" for about in known if about.unit == "ms" or not item.endswith("ms")]
-    return items
 
 
 def _against(study: Study, baseline: str) -> tuple[Contrast, ...]:

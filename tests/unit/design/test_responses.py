@@ -83,6 +83,15 @@ def test_declared_margins_keep_what_they_do_not_give():
     assert built("ambient_vs_no_mesh", margin="p50=3%, p99=0.2ms").margins == found
 
 
+def test_a_margin_belongs_to_the_response_before_it_and_without_one_to_all():
+    known = default_margins()
+    found = declared_margins(["20%, 1ms, p50=5%,0.2ms"], known)
+    assert found["latency_p50_s"] == Margin(0.05, 2e-4)
+    assert found["latency_p99_s"] == Margin(0.2, 1e-3)
+    assert found["path_memory_bytes"] == Margin(0.2, known["path_memory_bytes"].floor)
+    assert built("ambient_vs_no_mesh", margin="20%,1ms,p50=5%,0.2ms").margins == found
+
+
 def test_what_is_added_to_a_request_is_judged_by_difference_unless_a_plan_says_otherwise():
     scales = default_scales()
     added = ("latency_p99_s", "latency_mean_s", "path_cpu_s_per_request", "failed_requests")
@@ -99,7 +108,9 @@ def test_a_scale_that_cannot_be_used_is_refused(item):
         declared_scales([item], {})
 
 
-@pytest.mark.parametrize("item", ["p50", "latency_max_s=5%", "path_cpu_cores=1ms", "p50=wide", "nothing=5%"])
+@pytest.mark.parametrize(
+    "item", ["p50", "5%,3%", "p50=5%,3%", "latency_max_s=5%", "path_cpu_cores=1ms", "p50=wide", "nothing=5%"]
+)
 def test_a_margin_that_cannot_be_used_is_refused(item):
     with pytest.raises(UsageError):
         declared_margins([item], default_margins())

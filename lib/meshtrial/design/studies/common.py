@@ -31,7 +31,6 @@ from meshtrial.design.study import (
     with_pairs,
 )
 from meshtrial.errors import UsageError
-from meshtrial.margin import Margin
 
 # fortio's echo, which takes the size of its answer from the request.
 SIZED_APP = "echo"
@@ -239,14 +238,6 @@ def baseline_of(treatments: tuple[Treatment, ...]) -> Treatment:
     return next(treatment for treatment in treatments if not treatment.twin)
 
 
-def margins_of(text: str) -> dict[str, Margin]:
-    """The default margins with the given ones in their place.
-
-    ``p50=5%`` keeps the floor of the default; ``p50=0.2ms`` replaces the floor and keeps the ratio.
-    """
-    return declared_margins(split_list(text), default_margins())
-
-
 def stopping_of(text: str, blocks: int, alpha: float) -> stats.StoppingRule:
     """The declared rule; for ``precision`` the blocks are the most that are run, ``two-looks`` brings its own."""
     if blocks < 2:
@@ -337,7 +328,7 @@ def study_of(
         baseline=baseline_of(treatments),
         loads=loads,
         primary=tuple(dict.fromkeys(instead.get(name, name) for name in declared)),
-        margins=margins_of(values["margin"]),
+        margins=declared_margins([values["margin"]], default_margins()),
         scales=declared_scales(split_list(values["scale"]), default_scales()),
         own_failures="ranked",
         standing=standing or ("block" if any(load.slices > 1 for load in loads) else "run"),
