@@ -178,7 +178,8 @@ def _twin(data: StudyData) -> Check:
     shaken = shaken or _in_margins(largest, _effect(largest)) > 1
     advice = "take smaller effects for noise; repeat the study on a quieter machine" if shaken else ""
     state: State = "attention" if shaken else "fine"
-    return Check("twin", state, *number, "not called different", advice, (said, *rest))
+    counted = "not called different" + (f" in {of} of {number_of(len(rows), 'contrast')}" if untested else "")
+    return Check("twin", state, *number, counted, advice, (said, *rest))
 
 
 def _runs(data: StudyData) -> Check:

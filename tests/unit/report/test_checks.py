@@ -82,6 +82,7 @@ def test_the_twin_fails_where_it_is_called_different_and_gives_that_effect(data)
 def test_a_twin_of_which_nothing_was_tested_tells_nothing(data, word):
     one = check(changed(data, lambda row: row.twin and row.response == "latency_p50_s", verdict=word), "twin")
     assert one.state == "attention"
+    assert "2 of 3" in one.sentence
     assert any(f"is {word} at p50" in line for line in one.details)
     every = check(changed(data, lambda row: row.twin, verdict=word, qualifier=""), "twin")
     assert every.state == "unknown"
