@@ -34,6 +34,7 @@ PLACES = (
     (re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{8}"), "STUDY"),
     (re.compile(r"seed=\d{6,}"), "seed=SEED"),
     (re.compile(r"_ssl\.c:\d+"), "_ssl.c:LINE"),
+    (re.compile(r"127\.0\.0\.1:\d{5}"), "127.0.0.1:PORT"),
     (re.compile(r"on host \S+, process \d+"), "on host HOST, process PID"),
     (re.compile(r"takes \d+ bytes"), "takes SIZE bytes"),
 )
